@@ -1,0 +1,213 @@
+//! What can go wrong, as facts and a sentence for the person who has to act on it.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::limits::{MAX_EXACT_PANES, MAX_KEY_BYTES, MAX_SERIES_POINTS, MAX_TOTAL, PRECISION_RANGE};
+use crate::time::{Span, Timestamp};
+
+/// A time or a span that could not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TimeError {
+    /// Not a time.
+    Timestamp {
+        /// What was given.
+        text: String,
+    },
+    /// Not a span.
+    Span {
+        /// What was given.
+        text: String,
+    },
+}
+
+impl fmt::Display for TimeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TimeError::Timestamp { text } => write!(
+                f,
+                "invalid time '{text}': give Unix seconds from 0 to 253402300799, such as 1700000000 or 1700000000.25"
+            ),
+            TimeError::Span { text } => write!(
+                f,
+                "invalid duration '{text}': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s"
+            ),
+        }
+    }
+}
+
+impl Error for TimeError {}
+
+/// A hit that was refused. It changed nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HitError {
+    /// The key is empty or longer than [`MAX_KEY_BYTES`].
+    KeyLength {
+        /// Length of the key in bytes.
+        bytes: usize,
+    },
+    /// The hit is older than the class keeps.
+    Late {
+        /// Time of the hit.
+        at: Timestamp,
+        /// The oldest time that is kept.
+        oldest: Timestamp,
+    },
+    /// The hit is further ahead of the clock than the class allows.
+    Future {
+        /// Time of the hit.
+        at: Timestamp,
+        /// The latest time that is taken.
+        latest: Timestamp,
+    },
+    /// The hit would lift the key's kept total past [`MAX_TOTAL`].
+    Overflow {
+        /// The key's kept total.
+        total: u64,
+        /// The weight of the refused hit.
+        weight: u64,
+    },
+    /// The store is at its memory ceiling and every key in it is one that limits.
+    OutOfMemory {
+        /// The ceiling in bytes.
+        ceiling_bytes: u64,
+    },
+}
+
+impl fmt::Display for HitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HitError::KeyLength { bytes } => {
+                write!(f, "invalid key of {bytes} bytes: a key has 1 to {MAX_KEY_BYTES} bytes")
+            }
+            HitError::Late { at, oldest } => {
+                write!(f, "hit at {at} is older than what is kept, which begins at {oldest}")
+            }
+            HitError::Future { at, latest } => {
+                write!(f, "hit at {at} is too far ahead of the clock, the latest time taken is {latest}")
+            }
+            HitError::Overflow { total, weight } => {
+                write!(f, "{weight} more hits would overflow: the key has {total} of at most {MAX_TOTAL}")
+            }
+            HitError::OutOfMemory { ceiling_bytes } => {
+                write!(f, "the memory ceiling of {ceiling_bytes} bytes is reached and every key in it limits")
+            }
+        }
+    }
+}
+
+impl Error for HitError {}
+
+/// A question that cannot be answered as asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// The step of a series is not a whole number of panes.
+    Step {
+        /// The step asked for.
+        step: Span,
+        /// The class's resolution.
+        resolution: Span,
+    },
+    /// The series would have too many points.
+    Points {
+        /// Points asked for.
+        points: i64,
+    },
+}
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QueryError::Step { step, resolution } => {
+                write!(f, "invalid step {step}: give a multiple of the key's resolution, {resolution}")
+            }
+            QueryError::Points { points } => {
+                write!(
+                    f,
+                    "{points} points are too many: a series has at most {MAX_SERIES_POINTS}; give a wider step"
+                )
+            }
+        }
+    }
+}
+
+impl Error for QueryError {}
+
+/// Settings that contradict each other or a bound.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The resolution is no rung of the ladder from 1 ms to 1 d.
+    Resolution {
+        /// What was given.
+        given: Span,
+    },
+    /// The precision is out of range.
+    Precision {
+        /// What was given.
+        given: f64,
+    },
+    /// The exact span leaves no room beside the default window for late hits and reads.
+    ExactTooShort {
+        /// What was given.
+        exact: Span,
+        /// The shortest that would do.
+        least: Span,
+    },
+    /// The exact span has too many panes.
+    ExactTooLong {
+        /// What was given.
+        exact: Span,
+        /// The longest that would do.
+        most: Span,
+    },
+    /// The retention is shorter than something it has to hold.
+    RetainTooShort {
+        /// What was given.
+        retain: Span,
+        /// What it has to hold: `resolution`, `window` or `exact`.
+        what: &'static str,
+        /// How long that is.
+        least: Span,
+    },
+    /// More classes than a store takes.
+    Classes {
+        /// The most it takes.
+        most: usize,
+    },
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingsError::Resolution { given } => write!(
+                f,
+                "resolution {given} is none of 1ms 2ms 10ms 50ms 100ms 500ms 1s 2s 10s 30s 1m 5m 10m 30m 1h 2h 6h 12h 1d"
+            ),
+            SettingsError::Precision { given } => write!(
+                f,
+                "precision {given} is out of range: give {} to {}",
+                PRECISION_RANGE.start(),
+                PRECISION_RANGE.end()
+            ),
+            SettingsError::ExactTooShort { exact, least } => {
+                write!(f, "exact {exact} is too short for the window: give at least {least}")
+            }
+            SettingsError::ExactTooLong { exact, most } => {
+                write!(
+                    f,
+                    "exact {exact} has more than {MAX_EXACT_PANES} panes: give at most {most}, or a coarser resolution"
+                )
+            }
+            SettingsError::RetainTooShort { retain, what, least } => {
+                write!(f, "retain {retain} is shorter than {what}: give at least {least}")
+            }
+            SettingsError::Classes { most } => write!(f, "too many classes: at most {most}"),
+        }
+    }
+}
+
+impl Error for SettingsError {}

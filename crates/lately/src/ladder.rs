@@ -1,0 +1,158 @@
+//! The ladder of pane widths, and which of them a pane of a given age may have.
+//!
+//! Each rung divides the next, so panes of different widths nest: two panes are equal, disjoint, or
+//! one lies inside the other.
+
+use crate::time::{Span, ceil_div};
+
+/// Widths of panes in milliseconds, narrowest first.
+pub const RUNGS_MS: [i64; 21] = [
+    1,
+    2,
+    10,
+    50,
+    100,
+    500,
+    1_000,
+    2_000,
+    10_000,
+    30_000,
+    60_000,
+    300_000,
+    600_000,
+    1_800_000,
+    3_600_000,
+    7_200_000,
+    21_600_000,
+    43_200_000,
+    86_400_000,
+    864_000_000,
+    8_640_000_000,
+];
+
+/// The widest rung that may be a resolution: one day.
+pub const MAX_RESOLUTION_MS: i64 = 86_400_000;
+
+/// Precision is kept in millionths, so that widths come out the same on every machine.
+pub const PRECISION_UNIT: i64 = 1_000_000;
+
+/// The widths one class uses, and the age from which each may be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ladder {
+    /// (width, least age) in milliseconds, narrowest first; the first is the resolution at age 0.
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Step {
+    width_ms: i64,
+    /// A pane whose newer edge is at least this old may be this wide.
+    pane_age_ms: i64,
+}
+
+impl Ladder {
+    /// The ladder of a class: `resolution_ms` inside `exact`, then at most `precision_ppm`
+    /// millionths of the age.
+    pub(crate) fn new(resolution_ms: i64, exact: Span, precision_ppm: i64) -> Ladder {
+        let mut steps = vec![Step { width_ms: resolution_ms, pane_age_ms: 0 }];
+        for width_ms in RUNGS_MS.into_iter().filter(|&rung| rung > resolution_ms) {
+            let least = i128::from(width_ms) * i128::from(PRECISION_UNIT);
+            let least = (least + i128::from(precision_ppm) - 1) / i128::from(precision_ppm);
+            let pane_age_ms = i64::try_from(least).unwrap_or(i64::MAX).max(exact.as_millis());
+            // A width that a wider one allowed at the same age makes useless stays in the list: the
+            // search from the wide end never reaches it.
+            steps.push(Step { width_ms, pane_age_ms });
+        }
+        Ladder { steps }
+    }
+
+    /// The widest pane whose newer edge may be `age_ms` old.
+    #[must_use]
+    pub fn pane_width_ms(&self, age_ms: i64) -> i64 {
+        self.widest(|step| step.pane_age_ms <= age_ms)
+    }
+
+    /// The grid an edge of a window is snapped to when it is `age_ms` old and `exact_ms` is the
+    /// exact span: the resolution up to and including the exact span, then as wide as precision
+    /// allows.
+    #[must_use]
+    pub fn edge_grid_ms(&self, age_ms: i64, exact: Span) -> i64 {
+        if age_ms <= exact.as_millis() {
+            return self.steps[0].width_ms;
+        }
+        self.pane_width_ms(age_ms)
+    }
+
+    fn widest(&self, allowed: impl Fn(&Step) -> bool) -> i64 {
+        self.steps.iter().rev().find(|step| allowed(step)).unwrap_or(&self.steps[0]).width_ms
+    }
+
+    /// The most panes a key of this class may need: what `docs/design.md` calls the pane bound.
+    ///
+    /// For each width, the ages at which it is the widest allowed, divided by it; and for each width
+    /// the panes that wait for their neighbours to grow old enough to merge.
+    #[must_use]
+    pub fn pane_bound(&self, retain: Span) -> i64 {
+        let mut bound = 0;
+        for (index, step) in self.steps.iter().enumerate() {
+            let from = step.pane_age_ms.min(retain.as_millis());
+            let next = self.steps.get(index + 1);
+            let to = next.map_or(retain.as_millis(), |next| next.pane_age_ms.min(retain.as_millis()));
+            let waiting = next.map_or(1, |next| next.width_ms / step.width_ms);
+            if to > from || index == 0 {
+                bound += ceil_div(to - from, step.width_ms) + waiting + 1;
+            }
+        }
+        bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{days, minutes, seconds};
+
+    #[test]
+    fn each_rung_divides_the_next() {
+        for pair in RUNGS_MS.windows(2) {
+            assert!(pair[0] < pair[1] && pair[1] % pair[0] == 0, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn widths_follow_age() {
+        let ladder = Ladder::new(1_000, minutes(6), 10_000);
+        let check = |age_s: i64, width_s: i64| {
+            assert_eq!(ladder.pane_width_ms(age_s * 1_000), width_s * 1_000, "age {age_s}");
+        };
+        for (age_s, width_s) in [
+            (-5, 1),
+            (0, 1),
+            (359, 1),
+            (360, 2),
+            (999, 2),
+            (1_000, 10),
+            (3_000, 30),
+            (6_000, 60),
+            (604_800, 3_600),
+        ] {
+            check(age_s, width_s);
+        }
+        assert_eq!(ladder.edge_grid_ms(360_000, minutes(6)), 1_000);
+        assert_eq!(ladder.edge_grid_ms(360_001, minutes(6)), 2_000);
+    }
+
+    #[test]
+    fn a_coarse_precision_widens_at_the_end_of_the_exact_span() {
+        let ladder = Ladder::new(1_000, minutes(6), 1_000_000);
+        assert_eq!(ladder.pane_width_ms(359_999), 1_000);
+        assert_eq!(ladder.pane_width_ms(360_000), 300_000);
+    }
+
+    #[test]
+    fn a_week_at_one_percent_fits_two_thousand_panes() {
+        let bound = Ladder::new(1_000, minutes(6), 10_000).pane_bound(days(7));
+        assert!((1_850..2_100).contains(&bound), "{bound}");
+        assert!(Ladder::new(1_000, seconds(60), 10_000).pane_bound(seconds(60)) >= 60);
+    }
+}

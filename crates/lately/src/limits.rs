@@ -1,0 +1,22 @@
+//! Every bound of the core, by name. What is past one is refused, never cut down.
+
+/// The longest key, in bytes.
+pub const MAX_KEY_BYTES: usize = 1_024;
+
+/// The largest total of kept hits a key may have: what a signed 64-bit integer holds.
+pub const MAX_TOTAL: u64 = i64::MAX.unsigned_abs();
+
+/// Distinct milliseconds a key keeps apart before older ones are folded into panes.
+pub const MAX_MOMENTS: usize = 256;
+
+/// Panes of the exact span, so that a dense ring stays within 8 MiB.
+pub const MAX_EXACT_PANES: i64 = 1 << 20;
+
+/// The smallest and largest precision a class may ask for.
+pub const PRECISION_RANGE: std::ops::RangeInclusive<f64> = 0.000_1..=1.0;
+
+/// Classes in one store.
+pub const MAX_CLASSES: usize = 1_024;
+
+/// Points in one series.
+pub const MAX_SERIES_POINTS: i64 = 100_000;

@@ -1,0 +1,282 @@
+//! What a class of keys shares: how finely and for how long their hits are kept.
+
+use crate::error::SettingsError;
+use crate::ladder::{Ladder, MAX_RESOLUTION_MS, PRECISION_UNIT, RUNGS_MS};
+use crate::limits::{MAX_EXACT_PANES, PRECISION_RANGE};
+use crate::time::{Span, Timestamp, ceil_div, days, minutes, seconds};
+
+/// The default window where none is named.
+pub const DEFAULT_WINDOW: Span = minutes(5);
+/// Panes of the exact span where none is named: the default window and a fifth more.
+const DEFAULT_EXACT_PANES: i64 = 360;
+/// Panes of the exact span beside the default window: for late hits and reads in the past.
+const EXACT_SLACK_PANES: i64 = 60;
+
+/// Settings of a class, checked against each other. Made by [`SettingsBuilder`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    resolution: Span,
+    window: Span,
+    exact: Span,
+    retain: Span,
+    max_skew: Span,
+    precision_ppm: i64,
+    ladder: Ladder,
+}
+
+/// Settings not yet checked. What is not named gets its default.
+#[derive(Clone, PartialEq, Debug, Default)]
+#[must_use]
+pub struct SettingsBuilder {
+    resolution: Option<Span>,
+    window: Option<Span>,
+    exact: Option<Span>,
+    retain: Option<Span>,
+    max_skew: Option<Span>,
+    precision: Option<f64>,
+}
+
+impl Settings {
+    /// Starts from the defaults: panes of 1 s for 6 minutes, 7 days kept, 1 % of the window.
+    pub fn builder() -> SettingsBuilder {
+        SettingsBuilder::default()
+    }
+
+    /// Width of the newest panes.
+    #[must_use]
+    pub fn resolution(&self) -> Span {
+        self.resolution
+    }
+
+    /// The window of a question that names none.
+    #[must_use]
+    pub fn window(&self) -> Span {
+        self.window
+    }
+
+    /// How far back panes keep the resolution.
+    #[must_use]
+    pub fn exact(&self) -> Span {
+        self.exact
+    }
+
+    /// How far back anything is kept.
+    #[must_use]
+    pub fn retain(&self) -> Span {
+        self.retain
+    }
+
+    /// How far ahead of the clock a hit may be.
+    #[must_use]
+    pub fn max_skew(&self) -> Span {
+        self.max_skew
+    }
+
+    /// The far-edge pane is at most this share of the window.
+    #[must_use]
+    pub fn precision(&self) -> f64 {
+        // Both fit 2^53: exact.
+        self.precision_ppm as f64 / PRECISION_UNIT as f64
+    }
+
+    /// The widths panes may have at each age.
+    #[must_use]
+    pub fn ladder(&self) -> &Ladder {
+        &self.ladder
+    }
+
+    /// The number of the pane of the resolution's width that holds the millisecond `time_ms`.
+    pub(crate) fn pane_of(&self, time_ms: i64) -> i64 {
+        time_ms.div_euclid(self.resolution.as_millis())
+    }
+
+    /// `span` in panes of the resolution, rounded up.
+    pub(crate) fn panes_in(&self, span: Span) -> i64 {
+        ceil_div(span.as_millis(), self.resolution.as_millis())
+    }
+
+    /// The first millisecond of a window of exactly the retention that ends at `now`.
+    pub(crate) fn retention_edge_ms(&self, now: Timestamp) -> i64 {
+        let first = self.pane_of(now.as_millis()) - self.panes_in(self.retain) + 1;
+        first * self.resolution.as_millis()
+    }
+
+    /// Grid of an edge that lies at `edge_ms`, as seen from `now`.
+    pub(crate) fn edge_grid_ms(&self, edge_ms: i64, now: Timestamp) -> i64 {
+        self.ladder.edge_grid_ms(now.as_millis() - edge_ms, self.exact)
+    }
+
+    /// What ends at or before this millisecond can no longer show in any answer from `now` on.
+    pub(crate) fn horizon_ms(&self, now: Timestamp) -> i64 {
+        let coarsest = self.ladder.edge_grid_ms(self.retain.as_millis(), self.exact);
+        self.retention_edge_ms(now).div_euclid(coarsest) * coarsest
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            resolution: seconds(1),
+            window: DEFAULT_WINDOW,
+            exact: minutes(6),
+            retain: days(7),
+            max_skew: seconds(10),
+            precision_ppm: 10_000,
+            ladder: Ladder::new(1_000, minutes(6), 10_000),
+        }
+    }
+}
+
+impl SettingsBuilder {
+    /// Width of the newest panes: a rung of the ladder from 1 ms to 1 d. Default 1 s.
+    pub fn resolution(mut self, resolution: Span) -> SettingsBuilder {
+        self.resolution = Some(resolution);
+        self
+    }
+
+    /// The default window. Default 5 min.
+    pub fn window(mut self, window: Span) -> SettingsBuilder {
+        self.window = Some(window);
+        self
+    }
+
+    /// How far back panes keep the resolution. Default the window and 60 panes or a minute more,
+    /// and at least 6 min (360 panes below 1 s).
+    pub fn exact(mut self, exact: Span) -> SettingsBuilder {
+        self.exact = Some(exact);
+        self
+    }
+
+    /// How far back anything is kept. Default 7 d.
+    pub fn retain(mut self, retain: Span) -> SettingsBuilder {
+        self.retain = Some(retain);
+        self
+    }
+
+    /// How far ahead of the clock a hit may be. Default 10 s.
+    pub fn max_skew(mut self, max_skew: Span) -> SettingsBuilder {
+        self.max_skew = Some(max_skew);
+        self
+    }
+
+    /// The share of the window the far-edge pane may have, 0.0001 to 1, kept in millionths. Default
+    /// 0.01.
+    pub fn precision(mut self, precision: f64) -> SettingsBuilder {
+        self.precision = Some(precision);
+        self
+    }
+
+    /// Checks the settings against each other and fills in the defaults.
+    ///
+    /// # Errors
+    /// [`SettingsError`] names the first setting that cannot hold, and what would.
+    pub fn build(self) -> Result<Settings, SettingsError> {
+        let resolution = self.resolution.unwrap_or(seconds(1));
+        let resolution_ms = resolution.as_millis();
+        if !RUNGS_MS.contains(&resolution_ms) || resolution_ms > MAX_RESOLUTION_MS {
+            return Err(SettingsError::Resolution { given: resolution });
+        }
+        let precision = self.precision.unwrap_or(0.01);
+        if !PRECISION_RANGE.contains(&precision) {
+            return Err(SettingsError::Precision { given: precision });
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "in 100..=1_000_000 by the check above")]
+        let precision_ppm = (precision * PRECISION_UNIT as f64).round() as i64;
+
+        let retain = self.retain.unwrap_or(days(7).max(resolution));
+        let at_most_retain = |span: Span| span.min(retain);
+        let window = self.window.unwrap_or(at_most_retain(DEFAULT_WINDOW));
+        let exact = self.exact.unwrap_or(at_most_retain(self.default_exact(resolution_ms)));
+        for (what, least) in [("resolution", resolution), ("window", window), ("exact", exact)] {
+            if retain < least {
+                return Err(SettingsError::RetainTooShort { retain, what, least });
+            }
+        }
+        let least_exact = at_most_retain(with_slack(window, resolution_ms));
+        let window_matters = self.window.is_some() || resolution_ms >= seconds(1).as_millis();
+        if self.exact.is_some() && window_matters && exact < least_exact {
+            return Err(SettingsError::ExactTooShort { exact, least: least_exact });
+        }
+        if ceil_div(exact.as_millis(), resolution_ms) > MAX_EXACT_PANES {
+            let most = Span::from_millis(resolution_ms * MAX_EXACT_PANES).unwrap_or(Span::MAX);
+            return Err(SettingsError::ExactTooLong { exact, most });
+        }
+        Ok(Settings {
+            resolution,
+            window,
+            exact,
+            retain,
+            max_skew: self.max_skew.unwrap_or(seconds(10)),
+            precision_ppm,
+            ladder: Ladder::new(resolution_ms, exact, precision_ppm),
+        })
+    }
+
+    fn default_exact(&self, resolution_ms: i64) -> Span {
+        let panes = Span::from_millis(DEFAULT_EXACT_PANES * resolution_ms).unwrap_or(Span::MAX);
+        let least = panes.min(minutes(6));
+        match self.window {
+            Some(window) => least.max(with_slack(window, resolution_ms)),
+            None => least,
+        }
+    }
+}
+
+/// The window and 60 panes more, at most a minute: room for late hits and reads in the past.
+fn with_slack(window: Span, resolution_ms: i64) -> Span {
+    let slack_ms = (EXACT_SLACK_PANES * resolution_ms).min(minutes(1).as_millis());
+    Span::from_millis(window.as_millis() + slack_ms).unwrap_or(Span::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{hours, milliseconds};
+
+    #[test]
+    fn the_default_is_what_the_builder_gives() {
+        assert_eq!(Settings::builder().build(), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn defaults_follow_what_is_named() {
+        let exact_of = |builder: SettingsBuilder| builder.build().map(|settings| settings.exact());
+        assert_eq!(exact_of(Settings::builder().window(minutes(10))), Ok(minutes(11)));
+        assert_eq!(exact_of(Settings::builder().resolution(milliseconds(100))), Ok(seconds(36)));
+        assert_eq!(exact_of(Settings::builder().retain(seconds(30))), Ok(seconds(30)));
+        let fine = Settings::builder().resolution(milliseconds(10)).window(seconds(10));
+        assert_eq!(exact_of(fine), Ok(milliseconds(10_600)));
+        assert_eq!(exact_of(Settings::builder().resolution(hours(1))), Ok(minutes(6)));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let check = |builder: SettingsBuilder, expected: &str| {
+            let error = builder.build().expect_err(expected);
+            assert!(error.to_string().contains(expected), "{error}");
+        };
+        check(Settings::builder().resolution(seconds(3)), "resolution 3s is none of");
+        check(Settings::builder().resolution(days(10)), "resolution 10d is none of");
+        check(Settings::builder().precision(0.0), "precision 0 is out of range");
+        check(Settings::builder().precision(1.001), "precision 1.001 is out of range");
+        check(Settings::builder().precision(f64::NAN), "out of range");
+        check(Settings::builder().window(minutes(5)).exact(minutes(5)), "give at least 6m");
+        check(Settings::builder().window(days(8)), "shorter than window");
+        check(Settings::builder().retain(milliseconds(1)), "shorter than resolution");
+        check(Settings::builder().exact(days(8)), "shorter than exact");
+        check(Settings::builder().resolution(milliseconds(1)).exact(hours(1)), "more than 1048576 panes");
+    }
+
+    #[test]
+    fn bounds_hold_at_the_bound_and_one_past_it() {
+        let exact = |panes: i64| {
+            let span = Span::from_millis(panes).expect("a span");
+            Settings::builder().resolution(milliseconds(1)).exact(span).build()
+        };
+        assert!(exact(MAX_EXACT_PANES).is_ok());
+        assert!(exact(MAX_EXACT_PANES + 1).is_err());
+        assert!(Settings::builder().precision(0.0001).build().is_ok());
+        assert!(Settings::builder().precision(0.00009).build().is_err());
+        assert!(Settings::builder().precision(1.0).build().is_ok());
+    }
+}

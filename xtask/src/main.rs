@@ -1,0 +1,2 @@
+//! One verb per job.
+fn main() {}
