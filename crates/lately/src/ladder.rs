@@ -31,10 +31,10 @@ pub const RUNGS_MS: [i64; 21] = [
 ];
 
 /// The widest rung that may be a resolution: one day.
-pub const MAX_RESOLUTION_MS: i64 = 86_400_000;
+pub(crate) const MAX_RESOLUTION_MS: i64 = 86_400_000;
 
 /// Precision is kept in millionths, so that widths come out the same on every machine.
-pub const PRECISION_UNIT: i64 = 1_000_000;
+pub(crate) const PRECISION_UNIT: i64 = 1_000_000;
 
 /// The widths one class uses, and the age from which each may be used.
 #[derive(Clone, PartialEq, Eq, Debug)]

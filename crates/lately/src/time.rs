@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crate::error::TimeError;
 
 /// Milliseconds in a second.
-pub const MILLIS_PER_SECOND: i64 = 1_000;
+pub(crate) const MILLIS_PER_SECOND: i64 = 1_000;
 
 /// A point in time: milliseconds since the Unix epoch, from 0 to the end of the year 9999.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
