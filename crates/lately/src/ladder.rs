@@ -87,23 +87,23 @@ impl Ladder {
         self.steps.iter().rev().find(|step| allowed(step)).unwrap_or(&self.steps[0]).width_ms
     }
 
-    /// The most panes a key of this class may need: what `docs/design.md` calls the pane bound.
-    ///
-    /// For each width, the ages at which it is the widest allowed, divided by it; and for each width
-    /// the panes that wait for their neighbours to grow old enough to merge.
+    /// The most panes that remain of a key's hits after merging, `ahead` being how far hits may be
+    /// ahead of the clock: for each width, the ages at which it is the widest allowed, divided by
+    /// it, and the panes that wait for their neighbours to grow old enough to merge.
     #[must_use]
-    pub fn pane_bound(&self, retain: Span) -> i64 {
-        let mut bound = 0;
+    pub fn pane_bound(&self, retain: Span, ahead: Span) -> usize {
+        let age_limit_ms = retain.as_millis();
+        let mut bound = ceil_div(ahead.as_millis(), self.steps[0].width_ms);
         for (index, step) in self.steps.iter().enumerate() {
-            let from = step.pane_age_ms.min(retain.as_millis());
             let next = self.steps.get(index + 1);
-            let to = next.map_or(retain.as_millis(), |next| next.pane_age_ms.min(retain.as_millis()));
+            let from = step.pane_age_ms.min(age_limit_ms);
+            let to = next.map_or(age_limit_ms, |next| next.pane_age_ms.min(age_limit_ms));
             let waiting = next.map_or(1, |next| next.width_ms / step.width_ms);
-            if to > from || index == 0 {
+            if from < age_limit_ms {
                 bound += ceil_div(to - from, step.width_ms) + waiting + 1;
             }
         }
-        bound
+        usize::try_from(bound).unwrap_or(usize::MAX)
     }
 }
 
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_week_at_one_percent_fits_two_thousand_panes() {
-        let bound = Ladder::new(1_000, minutes(6), 10_000).pane_bound(days(7));
+        let bound = Ladder::new(1_000, minutes(6), 10_000).pane_bound(days(7), seconds(10));
         assert!((1_850..2_100).contains(&bound), "{bound}");
-        assert!(Ladder::new(1_000, seconds(60), 10_000).pane_bound(seconds(60)) >= 60);
+        assert!(Ladder::new(1_000, seconds(60), 10_000).pane_bound(seconds(60), seconds(10)) >= 70);
     }
 }

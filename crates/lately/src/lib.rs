@@ -1,12 +1,46 @@
 //! Sliding-window hit counters: how many hits came lately, for every key and any window.
+//!
+//! [`HitCounter`] counts one thing; [`Store`] counts for many keys, from any thread. Both answer any
+//! window at read time, from a resolution of 1 ms up to 1,000,000,000 s, and say with each answer
+//! how far off it can be ([`Count`]). Nothing here reads a clock on its own or does I/O: time is
+//! passed in, [`SystemClock`] is one source of it.
+//!
+//! ```
+//! use lately::{Clock, Store, SystemClock, days, minutes};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let clock = SystemClock::new();
+//! let store = Store::builder().exact(minutes(6)).retain(days(7)).build()?;
+//! store.hit(b"user:42", clock.now())?;
+//! assert_eq!(store.hits(b"user:42", minutes(5), clock.now()).estimate, 1);
+//! # Ok(())
+//! # }
+//! ```
 
+mod class;
+mod clock;
+mod count;
+mod delta;
+mod entry;
 mod error;
+mod hit_counter;
 mod ladder;
 pub mod limits;
+mod panes;
+mod series;
 mod settings;
+mod store;
 mod time;
+mod window;
 
+pub use class::Pattern;
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use count::Count;
+pub use delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
 pub use error::{HitError, QueryError, SettingsError, TimeError};
+pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
+pub use series::Point;
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
+pub use store::{Cursor, MemoryStats, Op, Outcome, ScanPage, Store, StoreBuilder};
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

@@ -22,6 +22,7 @@ pub struct Settings {
     max_skew: Span,
     precision_ppm: i64,
     ladder: Ladder,
+    pane_bound: usize,
 }
 
 /// Settings not yet checked. What is not named gets its default.
@@ -85,6 +86,11 @@ impl Settings {
         &self.ladder
     }
 
+    /// The most panes merging leaves of one key.
+    pub(crate) fn pane_bound(&self) -> usize {
+        self.pane_bound
+    }
+
     /// The number of the pane of the resolution's width that holds the millisecond `time_ms`.
     pub(crate) fn pane_of(&self, time_ms: i64) -> i64 {
         time_ms.div_euclid(self.resolution.as_millis())
@@ -115,15 +121,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings {
-            resolution: seconds(1),
-            window: DEFAULT_WINDOW,
-            exact: minutes(6),
-            retain: days(7),
-            max_skew: seconds(10),
-            precision_ppm: 10_000,
-            ladder: Ladder::new(1_000, minutes(6), 10_000),
-        }
+        SettingsBuilder::default().build().expect("the defaults agree with each other")
     }
 }
 
@@ -147,7 +145,7 @@ impl SettingsBuilder {
         self
     }
 
-    /// How far back anything is kept. Default 7 d.
+    /// How far back anything is kept, rounded up to whole panes. Default 7 d.
     pub fn retain(mut self, retain: Span) -> SettingsBuilder {
         self.retain = Some(retain);
         self
@@ -201,15 +199,13 @@ impl SettingsBuilder {
             let most = Span::from_millis(resolution_ms * MAX_EXACT_PANES).unwrap_or(Span::MAX);
             return Err(SettingsError::ExactTooLong { exact, most });
         }
-        Ok(Settings {
-            resolution,
-            window,
-            exact,
-            retain,
-            max_skew: self.max_skew.unwrap_or(seconds(10)),
-            precision_ppm,
-            ladder: Ladder::new(resolution_ms, exact, precision_ppm),
-        })
+        // A retention of whole panes: then its edge is never older than the retention itself.
+        let retain_ms = ceil_div(retain.as_millis(), resolution_ms) * resolution_ms;
+        let retain = Span::from_millis(retain_ms).unwrap_or(retain);
+        let max_skew = self.max_skew.unwrap_or(seconds(10));
+        let ladder = Ladder::new(resolution_ms, exact, precision_ppm);
+        let pane_bound = ladder.pane_bound(retain, max_skew);
+        Ok(Settings { resolution, window, exact, retain, max_skew, precision_ppm, ladder, pane_bound })
     }
 
     fn default_exact(&self, resolution_ms: i64) -> Span {
@@ -234,8 +230,16 @@ mod tests {
     use crate::time::{hours, milliseconds};
 
     #[test]
-    fn the_default_is_what_the_builder_gives() {
-        assert_eq!(Settings::builder().build(), Ok(Settings::default()));
+    fn the_defaults_agree_with_each_other() {
+        let settings = Settings::default();
+        assert_eq!((settings.resolution(), settings.window()), (seconds(1), minutes(5)));
+        assert_eq!((settings.exact(), settings.retain()), (minutes(6), days(7)));
+    }
+
+    #[test]
+    fn the_retention_is_whole_panes() {
+        let settings = Settings::builder().retain(milliseconds(90_500)).build().expect("valid");
+        assert_eq!(settings.retain(), seconds(91));
     }
 
     #[test]

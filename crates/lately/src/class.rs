@@ -1,0 +1,186 @@
+//! Classes of keys: patterns over key bytes, each with its settings.
+
+use crate::error::SettingsError;
+use crate::limits::MAX_CLASSES;
+use crate::settings::Settings;
+
+/// A pattern over bytes, as Redis writes them: `*` any run, `?` any byte, `[a-z]` `[^a-z]` a set,
+/// `\` takes the next byte as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pattern(Box<[u8]>);
+
+impl Pattern {
+    /// The pattern written as `text`. Every text is a pattern: a set left open ends with the text.
+    #[must_use]
+    pub fn new(text: &[u8]) -> Pattern {
+        Pattern(text.into())
+    }
+
+    /// Whether all of `key` matches.
+    ///
+    /// Takes time in the order of pattern length times key length: after a mismatch only the last
+    /// `*` is tried again, one byte further on.
+    #[must_use]
+    pub fn matches(&self, key: &[u8]) -> bool {
+        let pattern = &self.0[..];
+        let (mut p, mut k) = (0, 0);
+        // Where to go on after a mismatch: past the last star, and the byte it would swallow next.
+        let mut retry = None;
+        while k < key.len() {
+            if pattern.get(p) == Some(&b'*') {
+                p += 1;
+                retry = Some((p, k));
+                continue;
+            }
+            if let Some(next) = match_one(pattern, p, key[k]) {
+                (p, k) = (next, k + 1);
+                continue;
+            }
+            let Some((star_p, star_k)) = retry else { return false };
+            (p, k) = (star_p, star_k + 1);
+            retry = Some((star_p, k));
+        }
+        pattern[p..].iter().all(|&byte| byte == b'*')
+    }
+}
+
+/// Matches `byte` against the element at `p`; gives the place after the element.
+fn match_one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
+    match *pattern.get(p)? {
+        b'?' => Some(p + 1),
+        b'[' => match_set(pattern, p + 1, byte),
+        b'\\' if p + 1 < pattern.len() => (pattern[p + 1] == byte).then_some(p + 2),
+        literal => (literal == byte).then_some(p + 1),
+    }
+}
+
+/// Matches `byte` against the set whose first member is at `p`.
+fn match_set(pattern: &[u8], mut p: usize, byte: u8) -> Option<usize> {
+    let negated = pattern.get(p) == Some(&b'^');
+    p += usize::from(negated);
+    let mut found = false;
+    while let Some(&member) = pattern.get(p) {
+        match member {
+            b']' => {
+                p += 1;
+                break;
+            }
+            b'\\' if p + 1 < pattern.len() => {
+                found |= pattern[p + 1] == byte;
+                p += 2;
+            }
+            low if pattern.get(p + 1) == Some(&b'-') && p + 2 < pattern.len() => {
+                let high = pattern[p + 2];
+                found |= (low.min(high)..=low.max(high)).contains(&byte);
+                p += 3;
+            }
+            literal => {
+                found |= literal == byte;
+                p += 1;
+            }
+        }
+    }
+    (found != negated).then_some(p)
+}
+
+/// Which class of a store: the place of its settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ClassId(u16);
+
+/// The classes of a store. A key belongs to the first whose pattern matches, else to the default.
+#[derive(Clone, Debug)]
+pub(crate) struct Classes {
+    named: Vec<(Pattern, Settings)>,
+    default: Settings,
+}
+
+impl Classes {
+    pub(crate) fn new(named: Vec<(Pattern, Settings)>, default: Settings) -> Result<Classes, SettingsError> {
+        if named.len() > MAX_CLASSES {
+            return Err(SettingsError::Classes { most: MAX_CLASSES });
+        }
+        Ok(Classes { named, default })
+    }
+
+    pub(crate) fn of(&self, key: &[u8]) -> ClassId {
+        let place = self.named.iter().position(|(pattern, _)| pattern.matches(key));
+        ClassId(place.and_then(|place| u16::try_from(place).ok()).unwrap_or(u16::MAX))
+    }
+
+    pub(crate) fn settings(&self, class: ClassId) -> &Settings {
+        self.named.get(usize::from(class.0)).map_or(&self.default, |(_, settings)| settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{milliseconds, seconds};
+
+    #[test]
+    fn patterns_match_as_in_redis() {
+        let check = |pattern: &str, key: &str, expected: bool| {
+            let matched = Pattern::new(pattern.as_bytes()).matches(key.as_bytes());
+            assert_eq!(matched, expected, "{pattern} on {key}");
+        };
+        for (pattern, key, expected) in [
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("*", "abc", true),
+            ("**", "abc", true),
+            ("ad:*", "ad:1", true),
+            ("ad:*", "ad:", true),
+            ("ad:*", "aad:1", false),
+            ("*:x", "a:x:x", true),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "aXbYbZ", false),
+            ("h?llo", "hello", true),
+            ("h?llo", "hllo", false),
+            ("h[ae]llo", "hallo", true),
+            ("h[ae]llo", "hillo", false),
+            ("h[^e]llo", "hallo", true),
+            ("h[^e]llo", "hello", false),
+            ("h[a-c]llo", "hbllo", true),
+            ("h[c-a]llo", "hbllo", true),
+            ("h[a-c]llo", "hdllo", false),
+            ("h\\*llo", "h*llo", true),
+            ("h\\*llo", "hello", false),
+            ("[\\]]", "]", true),
+            ("[ab", "a", true),
+            ("[ab", "c", false),
+            ("a\\", "a\\", true),
+            ("[a-]", "-", false),
+        ] {
+            check(pattern, key, expected);
+        }
+    }
+
+    #[test]
+    fn many_stars_do_not_explode() {
+        let pattern = Pattern::new("a*".repeat(200).as_bytes());
+        assert!(!pattern.matches(&[b"a".repeat(1_000), b"b".to_vec()].concat()[1_000..]));
+        assert!(!Pattern::new(&[b"*a".repeat(200), b"b".to_vec()].concat()).matches(&b"a".repeat(1_000)));
+    }
+
+    #[test]
+    fn the_first_matching_class_counts() {
+        let with = |span| Settings::builder().resolution(span).build().expect("valid");
+        let classes = vec![
+            (Pattern::new(b"ad:slow:*"), with(seconds(10))),
+            (Pattern::new(b"ad:*"), with(milliseconds(100))),
+        ];
+        let classes = Classes::new(classes, Settings::default()).expect("few classes");
+        let resolution = |key: &[u8]| classes.settings(classes.of(key)).resolution();
+        assert_eq!(resolution(b"ad:slow:1"), seconds(10));
+        assert_eq!(resolution(b"ad:1"), milliseconds(100));
+        assert_eq!(resolution(b"user:1"), seconds(1));
+    }
+
+    #[test]
+    fn classes_are_bounded() {
+        let classes = |n| vec![(Pattern::new(b"a"), Settings::default()); n];
+        assert!(Classes::new(classes(MAX_CLASSES), Settings::default()).is_ok());
+        assert!(Classes::new(classes(MAX_CLASSES + 1), Settings::default()).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! The byte ceiling: what keys take, and who goes when it is reached.
+//!
+//! Keys whose hits have left the retention go first, then keys with a single hit, then those whose
+//! newest hit is oldest, each among a few that are looked at. A key with a limit in force never goes:
+//! a flood of other keys would be a way round the limit.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Store;
+use super::shard::Context;
+use crate::delta::{DeltaBatch, Forgotten};
+use crate::time::Timestamp;
+
+/// Keys compared for each that is evicted, and how many of them one shard gives.
+const SAMPLE: usize = 16;
+const SAMPLE_A_SHARD: usize = 4;
+
+/// What the store accounts for, and what it had to let go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryStats {
+    /// Bytes of keys and hits, as accounted for.
+    pub used_bytes: u64,
+    /// The ceiling, if there is one.
+    pub ceiling_bytes: Option<u64>,
+    /// Keys evicted while they had hits within their retention.
+    pub evicted_keys: u64,
+    /// Keys removed after their last hit had left the retention.
+    pub expired_keys: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    ceiling_bytes: Option<u64>,
+    used_bytes: AtomicU64,
+    evicted_keys: AtomicU64,
+    expired_keys: AtomicU64,
+    /// Where the next look for a victim begins.
+    hand: AtomicU64,
+}
+
+impl Memory {
+    pub(super) fn new(ceiling_bytes: Option<u64>) -> Memory {
+        Memory {
+            ceiling_bytes,
+            used_bytes: AtomicU64::new(0),
+            evicted_keys: AtomicU64::new(0),
+            expired_keys: AtomicU64::new(0),
+            hand: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn ceiling_bytes(&self) -> u64 {
+        self.ceiling_bytes.unwrap_or(u64::MAX)
+    }
+
+    /// Takes over what a shard's change did to its bytes.
+    pub(super) fn change(&self, before: usize, after: usize) {
+        if before != after {
+            // Wrapping: the sum over all changes is what counts, and that is never negative.
+            self.used_bytes.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.used_bytes.load(Relaxed) >= self.ceiling_bytes()
+    }
+}
+
+impl Store {
+    /// What is accounted for and what was evicted.
+    #[must_use]
+    pub fn memory(&self) -> MemoryStats {
+        MemoryStats {
+            used_bytes: self.memory.used_bytes.load(Relaxed),
+            ceiling_bytes: self.memory.ceiling_bytes,
+            evicted_keys: self.memory.evicted_keys.load(Relaxed),
+            expired_keys: self.memory.expired_keys.load(Relaxed),
+        }
+    }
+
+    /// Evicts keys until there is room for one more. False when every key left is one that limits.
+    pub(super) fn make_room(&self, now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
+        while self.memory.is_full() {
+            let Some(victim) = self.victim(now) else { return false };
+            self.evict(victim, now, deltas.as_deref_mut());
+        }
+        true
+    }
+
+    /// Of a few keys that may go, from as many shards as it takes to find them, the one that is
+    /// missed least.
+    fn victim(&self, now: Timestamp) -> Option<(usize, u32)> {
+        let hand = self.memory.hand.fetch_add(1, Relaxed);
+        let count = self.shards.len();
+        let first = usize::try_from(hand).unwrap_or(0) % count;
+        let mut candidates = Vec::with_capacity(SAMPLE);
+        for index in (first..first + count).map(|index| index % count) {
+            let shard = self.lock(index, now);
+            let places = shard.places();
+            let start = u32::try_from(hand % u64::from(places.max(1))).unwrap_or(0);
+            let found = (0..places)
+                .map(|step| (start + step) % places)
+                .filter(|&place| !shard.is_limited(place))
+                .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
+                .map(|(place, slot)| {
+                    let live = !shard.has_expired(place, &self.classes);
+                    ((live, slot.entry.total() > 1, slot.entry.newest()), (index, place))
+                });
+            candidates.extend(found.take(SAMPLE_A_SHARD));
+            if candidates.len() >= SAMPLE {
+                break;
+            }
+        }
+        candidates.into_iter().min().map(|(_, victim)| victim)
+    }
+
+    /// Evicts the key at a place, unless it went or a limit came since somebody looked.
+    fn evict(&self, (index, place): (usize, u32), now: Timestamp, deltas: Option<&mut DeltaBatch>) {
+        let mut shard = self.lock(index, now);
+        if shard.slot_at(place).is_none() || shard.is_limited(place) {
+            return;
+        }
+        if shard.has_expired(place, &self.classes) {
+            shard.remove(place);
+            self.memory.expired_keys.fetch_add(1, Relaxed);
+        } else {
+            let mut context = Context { classes: &self.classes, generation: &self.generation, deltas };
+            shard.forget(place, Forgotten::Evicted, &mut context);
+            self.memory.evicted_keys.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Removes keys whose hits have left the retention and tidies the others, `places` slots of
+    /// them from where the last sweep ended; gives where to go on. Call it now and then.
+    pub fn sweep(&self, from: super::Cursor, places: usize, now: Timestamp) -> super::Cursor {
+        let mut cursor = from;
+        for _ in 0..places {
+            let (index, place) = cursor.split();
+            if index >= self.shards.len() {
+                return super::Cursor::START;
+            }
+            let mut shard = self.lock(index, now);
+            if place >= shard.places() {
+                cursor = super::Cursor::at(index + 1, 0);
+                continue;
+            }
+            if shard.has_expired(place, &self.classes) {
+                shard.remove(place);
+                self.memory.expired_keys.fetch_add(1, Relaxed);
+            } else {
+                shard.merge(place, &self.classes);
+            }
+            cursor = super::Cursor::at(index, place + 1);
+        }
+        cursor
+    }
+}

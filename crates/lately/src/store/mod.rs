@@ -1,0 +1,309 @@
+//! The keyed store: how many hits came lately, for any key, from any thread.
+
+mod batch;
+mod builder;
+mod memory;
+mod replay;
+mod scan;
+mod shard;
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
+use std::hash::BuildHasher;
+
+pub use batch::{Op, Outcome};
+pub use builder::StoreBuilder;
+pub use memory::MemoryStats;
+pub use scan::{Cursor, ScanPage};
+
+use crate::class::Classes;
+use crate::count::Count;
+use crate::delta::{DeltaBatch, Generation};
+use crate::error::{HitError, QueryError};
+use crate::limits::MAX_KEY_BYTES;
+use crate::series::Point;
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
+
+use shard::{Context, Shard};
+
+/// Parts of the store with a lock each.
+const SHARDS: usize = 1 << SHARD_BITS;
+const SHARD_BITS: u32 = 8;
+
+/// Sliding-window counts for many keys.
+///
+/// All methods take `&self` and may be called from any thread. Each works on one key under the lock
+/// of the key's shard: a read sees every hit acknowledged before it began and none of a hit refused.
+/// Commands over many keys (`flush`, `scan`) work shard by shard, `flush` under all locks.
+///
+/// `now` is the caller's clock. The store's time never goes back: a `now` earlier than one given
+/// before is taken for the latest given. Times of hits and reads (`at`) are free.
+#[derive(Debug)]
+pub struct Store {
+    shards: Box<[Mutex<Shard>]>,
+    classes: Classes,
+    hasher: SeedableRandomState,
+    /// The latest `now` given, in milliseconds. Each shard has its own beside it: what decides is
+    /// read under the shard's lock, this one only carries time from shard to shard.
+    now_ms: AtomicI64,
+    generation: AtomicU64,
+    memory: memory::Memory,
+}
+
+impl Store {
+    /// Starts a store with the default settings and no memory ceiling.
+    pub fn builder() -> StoreBuilder {
+        StoreBuilder::default()
+    }
+
+    fn new(classes: Classes, ceiling_bytes: Option<u64>) -> Store {
+        let seed = std::collections::hash_map::RandomState::new().hash_one(0);
+        Store {
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
+            classes,
+            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_random()),
+            now_ms: AtomicI64::new(0),
+            generation: AtomicU64::new(0),
+            memory: memory::Memory::new(ceiling_bytes),
+        }
+    }
+
+    /// Counts a hit now; gives the hits in the key's default window, this one included.
+    ///
+    /// # Errors
+    /// As [`Store::hit_n`], but never late and never from the future.
+    pub fn hit(&self, key: &[u8], now: Timestamp) -> Result<u64, HitError> {
+        self.hit_n(key, 1, None, now)
+    }
+
+    /// Counts a hit that happened at `at`; gives the hits in the key's default window ending there.
+    ///
+    /// # Errors
+    /// As [`Store::hit_n`].
+    pub fn hit_at(&self, key: &[u8], at: Timestamp, now: Timestamp) -> Result<u64, HitError> {
+        self.hit_n(key, 1, Some(at), now)
+    }
+
+    /// Counts `weight` hits at `at` (default: now); gives the hits in the key's default window
+    /// ending there, these included. A weight of 0 counts nothing and makes no key.
+    ///
+    /// # Errors
+    /// [`HitError`] says why the hit was refused. Nothing changes then.
+    pub fn hit_n(
+        &self,
+        key: &[u8],
+        weight: u64,
+        at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<u64, HitError> {
+        self.apply_one(&Op::Hit { key, weight, at }, now, None).into_hit()
+    }
+
+    /// Hits of `key` in the window of length `window` that ends now.
+    #[must_use]
+    pub fn hits(&self, key: &[u8], window: Span, now: Timestamp) -> Count {
+        self.apply_one(&Op::Hits { key, window: Some(window), at: None }, now, None).into_count()
+    }
+
+    /// Hits of `key` in the window of length `window` that ends with the pane of `at`.
+    #[must_use]
+    pub fn hits_at(&self, key: &[u8], window: Span, at: Timestamp, now: Timestamp) -> Count {
+        self.apply_one(&Op::Hits { key, window: Some(window), at: Some(at) }, now, None).into_count()
+    }
+
+    /// Hits of `key` per step of length `step` over the window that ends with the pane of `at`.
+    ///
+    /// Steps start at multiples of `step`; the first and the last may reach out of the window, but
+    /// only hits in the window count, so the points add up to the count of the window.
+    ///
+    /// # Errors
+    /// [`QueryError`] when `step` is not a multiple of the key's resolution, or the points too many.
+    pub fn series(
+        &self,
+        key: &[u8],
+        window: Span,
+        step: Span,
+        at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Vec<Point>, QueryError> {
+        let hash = self.hash(key);
+        let (mut shard, now, mut context) = self.lock_for(hash, now, None);
+        let class = self.classes.of(key);
+        let query = crate::series::Query { window, step, at: at.unwrap_or(now) };
+        let entry = shard.live(key, hash, &mut context).map(|slot| &slot.entry);
+        query.points(entry, self.classes.settings(class), now)
+    }
+
+    /// Forgets `key`; true if there was one. It starts a new generation.
+    pub fn forget(&self, key: &[u8], now: Timestamp) -> bool {
+        self.forget_into(key, now, None)
+    }
+
+    /// As [`Store::forget`]; what happened is added to `deltas`.
+    pub fn forget_into(&self, key: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) -> bool {
+        let hash = self.hash(key);
+        let (mut shard, _, mut context) = self.lock_for(hash, now, deltas);
+        shard.forget_key(key, hash, &mut context)
+    }
+
+    /// Forgets all keys, those being hit on other threads included: what is acknowledged after this
+    /// returns is kept.
+    pub fn flush(&self) -> Generation {
+        let mut shards: Vec<_> = (0..SHARDS).map(|index| self.lock(index, Timestamp::MIN)).collect();
+        for shard in &mut shards {
+            shard.clear();
+        }
+        // Under all locks: every key that comes later has a generation from here on.
+        Generation(self.generation.fetch_add(1, Relaxed) + 1)
+    }
+
+    /// Whether `key` has hits within its retention.
+    #[must_use]
+    pub fn contains(&self, key: &[u8], now: Timestamp) -> bool {
+        self.time_to_live(key, now).is_some()
+    }
+
+    /// How long until the last hit of `key` leaves the retention; `None` if there is no such key.
+    #[must_use]
+    pub fn time_to_live(&self, key: &[u8], now: Timestamp) -> Option<Span> {
+        let hash = self.hash(key);
+        let (mut shard, now, mut context) = self.lock_for(hash, now, None);
+        let slot = shard.live(key, hash, &mut context)?;
+        let settings = self.classes.settings(slot.class);
+        let resolution_ms = settings.resolution().as_millis();
+        let last_pane = settings.pane_of(slot.entry.newest().as_millis());
+        let gone_ms = (last_pane + settings.panes_in(settings.retain())) * resolution_ms;
+        Some(Span::from_millis((gone_ms - now.as_millis()).max(1)).unwrap_or(Span::MAX))
+    }
+
+    /// The settings `key` has by its class.
+    #[must_use]
+    pub fn settings_of(&self, key: &[u8]) -> &Settings {
+        self.classes.settings(self.classes.of(key))
+    }
+
+    /// Keeps `key` from being evicted until `until`: a limit on it is in force.
+    pub fn limit_until(&self, key: &[u8], until: Timestamp, now: Timestamp, deltas: Option<&mut DeltaBatch>) {
+        let hash = self.hash(key);
+        let (mut shard, _, mut context) = self.lock_for(hash, now, deltas);
+        shard.limit_until(key, hash, until, &mut context);
+    }
+
+    /// Until when a limit on `key` is in force, if one is.
+    #[must_use]
+    pub fn limited_until(&self, key: &[u8], now: Timestamp) -> Option<Timestamp> {
+        let hash = self.hash(key);
+        let (shard, _, _) = self.lock_for(hash, now, None);
+        shard.limited_until(key, hash)
+    }
+
+    /// Keys in the store, those whose hits left the retention and were not swept yet included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        (0..SHARDS).map(|index| self.lock(index, Timestamp::MIN).len()).sum()
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Joins old panes of `key` as far as their age allows. Answers do not change; it is for tests
+    /// and for who wants the memory back before the next hit.
+    pub fn merge(&self, key: &[u8], now: Timestamp) {
+        let hash = self.hash(key);
+        let (mut shard, _, _) = self.lock_for(hash, now, None);
+        shard.merge_key(key, hash, &self.classes);
+    }
+
+    /// Verifies every key against its definition.
+    ///
+    /// # Panics
+    /// When one does not hold: that is a bug of this crate.
+    pub fn check_consistency(&self) {
+        for index in 0..SHARDS {
+            self.lock(index, Timestamp::MIN).check_consistency(&self.classes);
+        }
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    /// Locks the shard of a hash, and brings its clock and the store's up to `now`.
+    fn lock_for<'a>(
+        &'a self,
+        hash: u64,
+        now: Timestamp,
+        deltas: Option<&'a mut DeltaBatch>,
+    ) -> (LockedShard<'a>, Timestamp, Context<'a>) {
+        // The table inside the shard uses the top and the low bits of the hash; these lie between.
+        let index = (hash >> 32) as usize & (SHARDS - 1);
+        let shard = self.lock(index, now);
+        let now = shard.now();
+        (shard, now, Context { classes: &self.classes, generation: &self.generation, deltas })
+    }
+
+    fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
+        let now = self.advance(now);
+        // A panic under the lock is a bug that leaves at worst one key's totals half changed; the
+        // other keys are served on.
+        let mut guard = self.shards[index].lock().unwrap_or_else(PoisonError::into_inner);
+        guard.advance(now);
+        LockedShard { bytes: guard.bytes(), guard, memory: &self.memory }
+    }
+
+    /// The store's time: the latest `now` it was given.
+    fn advance(&self, now: Timestamp) -> Timestamp {
+        let seen_ms = self.now_ms.load(Relaxed);
+        if now.as_millis() > seen_ms {
+            self.now_ms.fetch_max(now.as_millis(), Relaxed);
+            return now;
+        }
+        Timestamp::from_millis(seen_ms).unwrap_or(now)
+    }
+}
+
+/// A shard under its lock; what happened to its bytes is accounted for when the lock is given back.
+struct LockedShard<'a> {
+    guard: MutexGuard<'a, Shard>,
+    memory: &'a memory::Memory,
+    bytes: usize,
+}
+
+impl Deref for LockedShard<'_> {
+    type Target = Shard;
+
+    fn deref(&self) -> &Shard {
+        &self.guard
+    }
+}
+
+impl DerefMut for LockedShard<'_> {
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.guard
+    }
+}
+
+impl Drop for LockedShard<'_> {
+    fn drop(&mut self) {
+        self.memory.change(self.bytes, self.guard.bytes());
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<(), HitError> {
+    if key.is_empty() || key.len() > MAX_KEY_BYTES {
+        return Err(HitError::KeyLength { bytes: key.len() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

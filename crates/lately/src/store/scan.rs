@@ -1,0 +1,84 @@
+//! Walking over all keys, a page at a time.
+
+use super::Store;
+use crate::class::Pattern;
+use crate::time::Timestamp;
+
+/// A place in a walk over all keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cursor(u64);
+
+/// Bits of a cursor that name a place in a shard.
+const PLACE_BITS: u32 = 32;
+
+impl Cursor {
+    /// Where a walk starts, and what the last page gives.
+    pub const START: Cursor = Cursor(0);
+
+    /// A cursor as a number, as [`Cursor::number`] gave it. Any number is a cursor; one that was
+    /// never given ends the walk or goes on somewhere in it.
+    #[must_use]
+    pub fn from_number(number: u64) -> Cursor {
+        Cursor(number)
+    }
+
+    /// The cursor as a number: 0 is the start, and after the last page the end.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    pub(super) fn at(shard: usize, place: u32) -> Cursor {
+        Cursor(((shard as u64) << PLACE_BITS) | u64::from(place))
+    }
+
+    /// Shard and place.
+    pub(super) fn split(self) -> (usize, u32) {
+        let shard = usize::try_from(self.0 >> PLACE_BITS).unwrap_or(usize::MAX);
+        #[expect(clippy::cast_possible_truncation, reason = "the low half")]
+        let place = self.0 as u32;
+        (shard, place)
+    }
+}
+
+/// A page of a walk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScanPage {
+    /// Keys, in no order.
+    pub keys: Vec<Box<[u8]>>,
+    /// Where to go on; [`Cursor::START`] after the last page.
+    pub next: Cursor,
+}
+
+impl Store {
+    /// The keys from `cursor` on that match `pattern`, looking at about `count` slots.
+    ///
+    /// A key that is there from the first page to the last is seen exactly once, whatever happens
+    /// to other keys meanwhile; one that comes or goes may be seen or not.
+    #[must_use]
+    pub fn scan(&self, cursor: Cursor, pattern: Option<&Pattern>, count: usize, now: Timestamp) -> ScanPage {
+        let mut keys = Vec::new();
+        let (mut index, mut place) = cursor.split();
+        let mut left = count.max(1);
+        while index < self.shards.len() {
+            let shard = self.lock(index, now);
+            let end = shard.places().min(place.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));
+            for place in place..end {
+                let Some(slot) = shard.slot_at(place) else { continue };
+                let wanted = pattern.is_none_or(|pattern| pattern.matches(&slot.key));
+                if wanted && !shard.has_expired(place, &self.classes) {
+                    keys.push(slot.key.clone());
+                }
+            }
+            left = left.saturating_sub(end.saturating_sub(place) as usize);
+            if end < shard.places() {
+                return ScanPage { keys, next: Cursor::at(index, end) };
+            }
+            (index, place) = (index + 1, 0);
+            if left == 0 && index < self.shards.len() {
+                return ScanPage { keys, next: Cursor::at(index, 0) };
+            }
+        }
+        ScanPage { keys, next: Cursor::START }
+    }
+}

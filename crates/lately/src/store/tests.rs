@@ -1,0 +1,312 @@
+//! Tests of what the model's traces do not reach: keys, lives of keys, memory, walks.
+
+use super::*;
+use crate::class::Pattern;
+use crate::delta::{Delta, Forgotten};
+use crate::time::{days, minutes, seconds};
+
+const START: Timestamp = match Timestamp::from_seconds(1_700_000_000) {
+    Some(start) => start,
+    None => panic!("a time"),
+};
+
+fn store() -> Store {
+    Store::builder().build().expect("the defaults are valid")
+}
+
+fn after(span: Span) -> Timestamp {
+    START.saturating_add(span)
+}
+
+#[test]
+fn keys_have_one_to_1024_bytes() {
+    let store = store();
+    assert_eq!(store.hit(&[b'k'; MAX_KEY_BYTES], START), Ok(1));
+    let too_long = [b'k'; MAX_KEY_BYTES + 1];
+    assert_eq!(store.hit(&too_long, START), Err(HitError::KeyLength { bytes: MAX_KEY_BYTES + 1 }));
+    assert_eq!(store.hit(b"", START), Err(HitError::KeyLength { bytes: 0 }));
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn a_refused_hit_changes_nothing() {
+    let store = store();
+    store.hit_n(b"k", u64::MAX >> 1, None, START).expect("fits");
+    let errors = [
+        store.hit(b"k", START),
+        store.hit_at(b"new", START.saturating_sub(days(8)), START),
+        store.hit_at(b"new", after(seconds(11)), START),
+        store.hit_n(b"new", u64::MAX, None, START),
+    ];
+    let texts = errors.map(|error| error.expect_err("refused").to_string());
+    assert!(texts[0].starts_with("1 more hits would overflow"), "{texts:?}");
+    assert!(texts[1].contains("older than what is kept"), "{texts:?}");
+    assert!(texts[2].contains("too far ahead"), "{texts:?}");
+    assert_eq!(store.hits(b"k", minutes(5), START).estimate, u64::MAX >> 1);
+    assert!(!store.contains(b"new", START));
+    assert_eq!(store.len(), 1);
+    store.check_consistency();
+}
+
+#[test]
+fn a_weight_of_zero_makes_no_key() {
+    let store = store();
+    assert_eq!(store.hit_n(b"k", 0, None, START), Ok(0));
+    assert!(store.is_empty());
+}
+
+#[test]
+fn a_key_lives_until_its_last_hit_leaves_the_retention() {
+    let store = store();
+    store.hit(b"k", START).expect("counted");
+    assert_eq!(store.time_to_live(b"k", START), Some(days(7)));
+    let last = after(days(7)).saturating_sub(Span::MIN);
+    assert_eq!(store.time_to_live(b"k", last), Some(Span::MIN));
+    assert_eq!(store.hits(b"k", days(7), last).estimate, 1);
+    assert_eq!(store.time_to_live(b"k", after(days(7))), None);
+    assert!(store.is_empty(), "found expired, it is removed");
+    assert_eq!(store.memory().used_bytes, 0);
+}
+
+#[test]
+fn a_sweep_removes_what_has_expired() {
+    let store = store();
+    for key in 0..1_000_u32 {
+        store.hit(&key.to_le_bytes(), START).expect("counted");
+    }
+    store.hit(b"young", after(days(6))).expect("counted");
+    let mut cursor = Cursor::START;
+    loop {
+        cursor = store.sweep(cursor, 100, after(days(8)));
+        if cursor == Cursor::START {
+            break;
+        }
+    }
+    assert_eq!(store.len(), 1);
+    assert_eq!(store.memory().expired_keys, 1_000);
+    store.check_consistency();
+}
+
+#[test]
+fn classes_have_their_own_settings() {
+    let fast = Settings::builder().resolution(crate::time::milliseconds(100)).window(seconds(1));
+    let store =
+        Store::builder().class(Pattern::new(b"fast:*"), fast.build().expect("valid")).build().expect("valid");
+    for key in [&b"fast:1"[..], b"slow:1"] {
+        store.hit(key, START).expect("counted");
+    }
+    let later = after(seconds(2));
+    assert_eq!(store.hit(b"fast:1", later), Ok(1));
+    assert_eq!(store.hit(b"slow:1", later), Ok(2));
+}
+
+#[test]
+fn a_scan_sees_each_key_once_while_others_come_and_go() {
+    let store = store();
+    let name = |n: u32| format!("stay:{n}").into_bytes();
+    for n in 0..500 {
+        store.hit(&name(n), START).expect("counted");
+        store.hit(format!("go:{n}").as_bytes(), START).expect("counted");
+    }
+    let pattern = Pattern::new(b"stay:*");
+    let mut seen = Vec::new();
+    let mut cursor = Cursor::START;
+    for round in 0.. {
+        let page = store.scan(cursor, Some(&pattern), 10, START);
+        seen.extend(page.keys);
+        cursor = Cursor::from_number(page.next.number());
+        store.forget(format!("go:{round}").as_bytes(), START);
+        store.hit(format!("come:{round}").as_bytes(), START).expect("counted");
+        if cursor == Cursor::START {
+            break;
+        }
+    }
+    seen.sort();
+    let mut expected: Vec<_> = (0..500).map(|n| name(n).into_boxed_slice()).collect();
+    expected.sort();
+    assert_eq!(seen, expected);
+    assert!(store.scan(Cursor::from_number(u64::MAX), None, 10, START).keys.is_empty());
+}
+
+#[test]
+fn the_ceiling_holds_and_says_what_it_cost() {
+    let ceiling = 200_000;
+    let store = Store::builder().memory_ceiling(ceiling).build().expect("valid");
+    for n in 0..20_000_u32 {
+        let now = after(seconds(1 + u64::from(n) / 1_000));
+        store.hit(format!("flood:{n}").as_bytes(), now).expect("there is always a key to evict");
+        assert!(store.memory().used_bytes <= ceiling + 1_000);
+        store.hit(b"regular", now).expect("counted");
+    }
+    let stats = store.memory();
+    assert_eq!(stats.evicted_keys + store.len() as u64, 20_001);
+    assert_eq!(store.hits(b"regular", minutes(5), after(seconds(21))).estimate, 20_000);
+    store.check_consistency();
+}
+
+#[test]
+fn a_key_that_limits_is_never_evicted() {
+    let store = Store::builder().memory_ceiling(100_000).build().expect("valid");
+    store.hit(b"limited", START).expect("counted");
+    store.limit_until(b"limited", after(minutes(15)), START, None);
+    for n in 0..5_000 {
+        store.hit(format!("flood:{n}").as_bytes(), after(seconds(1))).expect("counted");
+    }
+    assert_eq!(store.hits(b"limited", minutes(5), after(seconds(1))).estimate, 1);
+    assert_eq!(store.limited_until(b"limited", after(minutes(15))), None, "over");
+}
+
+#[test]
+fn when_only_limited_keys_remain_new_keys_are_refused() {
+    let store = Store::builder().memory_ceiling(20_000).build().expect("valid");
+    let mut refused = None;
+    for n in 0..10_000 {
+        let key = format!("limited:{n}");
+        if let Err(error) = store.hit(key.as_bytes(), START) {
+            refused = Some(error);
+            break;
+        }
+        store.limit_until(key.as_bytes(), after(minutes(1)), START, None);
+    }
+    assert_eq!(refused, Some(HitError::OutOfMemory { ceiling_bytes: 20_000 }));
+    assert_eq!(store.hit(b"limited:0", START), Ok(2), "a key that is there is counted on");
+    assert_eq!(store.memory().evicted_keys, 0);
+    assert!(store.hit(b"new", after(minutes(2))).is_ok(), "room again when limits are over");
+}
+
+#[test]
+fn a_key_with_a_limit_outlives_its_hits() {
+    let store = store();
+    store.hit(b"k", START).expect("counted");
+    store.limit_until(b"k", after(days(30)), START, None);
+    assert_eq!(store.limited_until(b"k", after(days(8))), Some(after(days(30))));
+    store.limit_until(b"k", after(days(20)), after(days(8)), None);
+    assert_eq!(store.limited_until(b"k", after(days(8))), Some(after(days(30))), "never shortened");
+}
+
+/// Applies the same commands to a store with deltas and replays them on another.
+fn replayed(commands: impl Fn(&Store, &mut DeltaBatch)) -> (Store, Store) {
+    let (original, copy) = (store(), store());
+    let mut batch = DeltaBatch::default();
+    commands(&original, &mut batch);
+    copy.replay(&batch);
+    copy.check_consistency();
+    (original, copy)
+}
+
+fn hit(store: &Store, key: &[u8], weight: u64, at: Timestamp, batch: &mut DeltaBatch) {
+    let mut out = Vec::new();
+    store.apply_into(&[Op::Hit { key, weight, at: Some(at) }], at, &mut out, batch);
+    assert!(matches!(out[..], [Outcome::Hit(Ok(_))]), "{out:?}");
+}
+
+#[test]
+fn replayed_deltas_give_the_same_answers() {
+    let (original, copy) = replayed(|store, batch| {
+        for step in 0..2_000 {
+            hit(store, b"hot", 3, after(seconds(1 + step)), batch);
+            hit(store, b"late", 1, after(seconds(2_001 - step)), batch);
+        }
+        hit(store, b"gone", 5, after(seconds(1)), batch);
+        assert!(store.forget_into(b"gone", START, Some(batch)));
+        hit(store, b"back", 5, after(seconds(1)), batch);
+        assert!(store.forget_into(b"back", START, Some(batch)));
+        hit(store, b"back", 2, after(seconds(2)), batch);
+        store.limit_until(b"hot", after(days(1)), START, Some(batch));
+    });
+    let now = after(seconds(2_001));
+    for key in [&b"hot"[..], b"late", b"gone", b"back"] {
+        for window in [seconds(1), minutes(5), minutes(20), days(7), Span::MAX] {
+            assert_eq!(copy.hits(key, window, now), original.hits(key, window, now));
+        }
+    }
+    assert_eq!(copy.hits(b"back", minutes(60), now).estimate, 2);
+    assert_eq!(copy.limited_until(b"hot", now), Some(after(days(1))));
+    assert_eq!(copy.len(), original.len());
+}
+
+#[test]
+fn sequences_of_a_key_rise() {
+    let store = store();
+    let mut batch = DeltaBatch::default();
+    for n in 0..10 {
+        hit(&store, b"k", 1, after(seconds(1 + n)), &mut batch);
+    }
+    store.forget_into(b"k", START, Some(&mut batch));
+    assert!(batch.deltas.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    assert_eq!(batch.deltas.len(), 11);
+}
+
+#[test]
+fn an_older_generation_changes_nothing() {
+    let store = store();
+    let hits = |generation, hits| {
+        let key = Box::from(&b"k"[..]);
+        (Default::default(), Delta::Hits { key, generation: Generation(generation), at: START, hits })
+    };
+    let forget = |generation| {
+        let key = Box::from(&b"k"[..]);
+        let why = Forgotten::Deleted;
+        (Default::default(), Delta::Forget { key, generation: Generation(generation), why })
+    };
+    let check = |delta, expected| {
+        store.replay(&DeltaBatch { now: START, deltas: vec![delta] });
+        assert_eq!(store.hits(b"k", minutes(5), START).estimate, expected);
+    };
+    check(hits(3, 10), 10);
+    check(hits(2, 100), 10);
+    check(forget(2), 10);
+    check(hits(4, 1), 1);
+    check((Default::default(), Delta::Flush { below: Generation(4) }), 1);
+    check(forget(4), 0);
+    assert_eq!(store.hit(b"k", START), Ok(1));
+    check((Default::default(), Delta::Flush { below: Generation(5) }), 1);
+    check((Default::default(), Delta::Flush { below: Generation(6) }), 0);
+}
+
+#[test]
+fn a_flush_forgets_all_and_starts_a_generation() {
+    let store = store();
+    let mut batch = DeltaBatch::default();
+    hit(&store, b"before", 1, START, &mut batch);
+    let below = store.flush();
+    assert!(store.is_empty());
+    assert_eq!(store.memory().used_bytes, 0);
+    hit(&store, b"after", 1, START, &mut batch);
+    // Replayed late, the flush does not take what came after it.
+    batch.deltas.push((Default::default(), Delta::Flush { below }));
+    let copy = self::store();
+    copy.replay(&batch);
+    assert!(copy.contains(b"after", START) && !copy.contains(b"before", START));
+}
+
+#[test]
+fn a_clock_that_steps_back_does_not_take_hits_away() {
+    let store = store();
+    store.hit(b"k", after(minutes(10))).expect("counted");
+    assert_eq!(store.hits(b"k", minutes(5), START).estimate, 1);
+    assert_eq!(store.hit(b"k", START), Ok(2), "counted at the store's time");
+}
+
+#[test]
+fn a_series_adds_up_to_the_window() {
+    let store = store();
+    let now = after(days(1));
+    for second in (0..86_400).step_by(7) {
+        store.hit_n(b"k", 1 + second % 3, Some(after(seconds(1 + second))), now).expect("counted");
+    }
+    for (window, step) in
+        [("5m", "10s"), ("5m", "7s"), ("90s", "1m"), ("1d", "1h"), ("1d", "90s"), ("7d", "1d")]
+    {
+        let (window, step): (Span, Span) = (window.parse().expect("a span"), step.parse().expect("a span"));
+        let points = store.series(b"k", window, step, None, now).expect("few points");
+        let sum: u64 = points.iter().map(|point| point.hits).sum();
+        assert_eq!(sum, store.hits(b"k", window, now).estimate, "{window} by {step}");
+        assert!(points.iter().all(|point| point.start.as_millis() % step.as_millis() == 0));
+        assert!(points.windows(2).all(|p| p[1].start == p[0].start.saturating_add(step)));
+    }
+    let steps = |window, step| store.series(b"none", window, step, None, now).map(|points| points.len());
+    assert!(steps(minutes(5), crate::time::milliseconds(1_500)).is_err());
+    assert!(steps(seconds(99_999), seconds(1)).is_ok());
+    assert!(steps(seconds(100_001), seconds(1)).is_err());
+}

@@ -1,0 +1,148 @@
+//! A window of time laid on the grid of panes, and the answer it gives.
+//!
+//! An answer is a function of the hits, the time asked about, the window and the clock. It does not
+//! depend on when panes were merged: edges are snapped to a grid that every allowed pane respects.
+//! `docs/design.md` has the definitions and the proof.
+
+use crate::count::Count;
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
+
+/// A window, its edges on pane borders.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Window {
+    far: Edge,
+    near: Edge,
+    /// Whether all of the window lies within the retention.
+    known: bool,
+}
+
+/// One edge of a window: a border of panes of the resolution, and the grid its age snaps it to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Edge {
+    at_ms: i64,
+    grid_ms: i64,
+}
+
+impl Edge {
+    fn new(at_ms: i64, settings: &Settings, now: Timestamp) -> Edge {
+        Edge { at_ms, grid_ms: settings.edge_grid_ms(at_ms, now) }
+    }
+
+    fn floor_ms(self) -> i64 {
+        self.at_ms.div_euclid(self.grid_ms) * self.grid_ms
+    }
+
+    fn ceil_ms(self) -> i64 {
+        let floor = self.floor_ms();
+        if floor == self.at_ms { floor } else { floor + self.grid_ms }
+    }
+}
+
+impl Window {
+    /// The window of length `span` that ends with the pane of `at`, as seen from `now`.
+    pub(crate) fn ending_at(at: Timestamp, span: Span, settings: &Settings, now: Timestamp) -> Window {
+        let resolution_ms = settings.resolution().as_millis();
+        let last_pane = settings.pane_of(at.as_millis());
+        let first_pane = last_pane - settings.panes_in(span) + 1;
+        let oldest_ms = settings.retention_edge_ms(now);
+        let far_ms = first_pane * resolution_ms;
+        Window {
+            far: Edge::new(far_ms.max(oldest_ms), settings, now),
+            near: Edge::new((last_pane + 1) * resolution_ms, settings, now),
+            known: far_ms >= oldest_ms,
+        }
+    }
+
+    /// First and one past the last millisecond, when both edges lie on pane borders as they are.
+    pub(crate) fn exact_range_ms(&self) -> Option<(i64, i64)> {
+        let exact = self.far.floor_ms() == self.far.at_ms && self.near.floor_ms() == self.near.at_ms;
+        (exact && self.far.at_ms < self.near.at_ms).then_some((self.far.at_ms, self.near.at_ms))
+    }
+
+    /// The answer when `exact_range_ms` holds `hits`.
+    pub(crate) fn exact_count(&self, hits: u64) -> Count {
+        Count { estimate: hits, lower: hits, upper: self.known.then_some(hits), cell: self.cell() }
+    }
+
+    /// The answer over `sum`, which gives the hits between two pane borders.
+    pub(crate) fn count(&self, sum: impl Fn(i64, i64) -> u64) -> Count {
+        if self.near.at_ms <= self.far.at_ms {
+            return self.exact_count(0);
+        }
+        if let Some((from_ms, to_ms)) = self.exact_range_ms() {
+            return self.exact_count(sum(from_ms, to_ms));
+        }
+        let (far, near) = (self.far, self.near);
+        let far_cell = sum(far.floor_ms(), far.ceil_ms());
+        let near_cell = sum(near.floor_ms(), near.ceil_ms());
+        let lower = sum(far.ceil_ms(), near.floor_ms());
+        let upper = sum(far.floor_ms(), near.ceil_ms());
+        // Hits before the near edge less hits before the far edge, each cell spread evenly over its
+        // time. The older edge has the wider grid, and rungs nest: the far grid is the denominator.
+        let denominator = i128::from(far.grid_ms);
+        let whole = i128::from(sum(far.floor_ms(), near.floor_ms())) * denominator;
+        let near_share = i128::from(near_cell)
+            * i128::from(near.at_ms - near.floor_ms())
+            * i128::from(far.grid_ms / near.grid_ms);
+        let far_share = i128::from(far_cell) * i128::from(far.at_ms - far.floor_ms());
+        let numerator = whole + near_share - far_share;
+        let rounded = (2 * numerator + denominator).div_euclid(2 * denominator);
+        let estimate = u64::try_from(rounded.max(0)).unwrap_or(u64::MAX).clamp(lower, upper);
+        Count { estimate, lower, upper: self.known.then_some(upper), cell: self.cell() }
+    }
+
+    fn cell(&self) -> Span {
+        Span::from_millis(self.far.grid_ms).unwrap_or(Span::MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis).expect("a time")
+    }
+
+    /// One hit in each second from 0 on: sums are lengths.
+    fn each_second(from_ms: i64, to_ms: i64) -> u64 {
+        u64::try_from((to_ms.max(0) - from_ms.max(0)).max(0) / 1_000).expect("not negative")
+    }
+
+    #[test]
+    fn edges_outside_the_exact_span_are_snapped() {
+        let settings = Settings::default();
+        let check = |at_s: i64, window: &str, now_s: i64, expected: (u64, u64, Option<u64>, &str)| {
+            let span = window.parse().expect("a window");
+            let window = Window::ending_at(at(at_s * 1_000), span, &settings, at(now_s * 1_000));
+            let count = window.count(each_second);
+            let (estimate, lower, upper, cell) = expected;
+            let cell = cell.parse().expect("a cell");
+            assert_eq!(count, Count { estimate, lower, upper, cell }, "{span} at {at_s} from {now_s}");
+        };
+        let now = 1_000_007;
+        check(now, "5m", now, (300, 300, Some(300), "1s"));
+        // The far edge, 999,648, is 359 s old: exact. A second more and it is 360 s old: exact too.
+        check(now, "6m", now, (360, 360, Some(360), "1s"));
+        // 361 s: the edge 999,647 lies in the cell [999,646, 999,648).
+        check(now, "362", now, (362, 362, Some(362), "2s"));
+        check(now, "363", now, (363, 362, Some(364), "2s"));
+        // An hour back the grid is 30 s; the edge 996,408 lies in [996,390, 996,420).
+        check(now, "1h", now, (3_600, 3_588, Some(3_618), "30s"));
+        // Read an hour in the past over 10 minutes: both edges are snapped.
+        check(now - 3_600, "10m", now, (600, 570, Some(630), "30s"));
+        // Older than the retention: nothing known.
+        check(300_000, "1h", now, (0, 0, None, "1h"));
+    }
+
+    #[test]
+    fn a_window_wider_than_the_retention_has_no_upper_bound() {
+        let settings = Settings::default();
+        let now = at(1_000_007_000);
+        let week = Window::ending_at(now, settings.retain(), &settings, now).count(each_second);
+        let more = Window::ending_at(now, Span::MAX, &settings, now).count(each_second);
+        assert_eq!(more, Count { upper: None, ..week });
+        assert!(week.upper.is_some());
+    }
+}
