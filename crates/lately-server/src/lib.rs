@@ -1,1 +1,4 @@
-//! Not yet filled.
+//! The lately server: listeners over a synchronous engine.
+
+pub mod config;
+pub mod limits;

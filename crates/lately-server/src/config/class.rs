@@ -1,0 +1,56 @@
+//! `[[class]]`: settings of the keys a pattern matches.
+
+use lately::{Pattern, Settings, SettingsError, Span};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::error::Problem;
+use super::value::Length;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClassConfig {
+    #[serde(rename = "match")]
+    pattern: String,
+    resolution: Option<Spanned<Length>>,
+    window: Option<Spanned<Length>>,
+    exact: Option<Spanned<Length>>,
+    retain: Option<Spanned<Length>>,
+    max_skew: Option<Spanned<Length>>,
+    precision: Option<Spanned<f64>>,
+}
+
+/// Checks a class's settings against each other; a problem is placed at the setting it is about.
+pub(super) fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
+    let header = class.span();
+    let class = class.into_inner();
+    let length = |value: &Option<Spanned<Length>>| value.as_ref().map(|value| value.get_ref().0);
+    let mut builder = Settings::builder();
+    let set = |builder: lately::SettingsBuilder,
+               setter: fn(lately::SettingsBuilder, Span) -> lately::SettingsBuilder,
+               value: &Option<Spanned<Length>>| match length(value) {
+        Some(span) => setter(builder, span),
+        None => builder,
+    };
+    builder = set(builder, lately::SettingsBuilder::resolution, &class.resolution);
+    builder = set(builder, lately::SettingsBuilder::window, &class.window);
+    builder = set(builder, lately::SettingsBuilder::exact, &class.exact);
+    builder = set(builder, lately::SettingsBuilder::retain, &class.retain);
+    builder = set(builder, lately::SettingsBuilder::max_skew, &class.max_skew);
+    if let Some(precision) = &class.precision {
+        builder = builder.precision(*precision.get_ref());
+    }
+    let settings = builder.build().map_err(|error| {
+        let at = match error {
+            SettingsError::Resolution { .. } => class.resolution.map(|value| value.span()),
+            SettingsError::Precision { .. } => class.precision.map(|value| value.span()),
+            SettingsError::ExactTooShort { .. } | SettingsError::ExactTooLong { .. } => {
+                class.exact.map(|value| value.span())
+            }
+            SettingsError::RetainTooShort { .. } => class.retain.map(|value| value.span()),
+            _ => None,
+        };
+        Problem { at: at.unwrap_or(header), message: error.to_string() }
+    })?;
+    Ok((Pattern::new(class.pattern.as_bytes()), settings))
+}

@@ -1,0 +1,68 @@
+//! What is wrong with a config file, and where.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::limits::MAX_CONFIG_BYTES;
+
+/// A config file that was refused.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file is longer than any config.
+    #[error("{}: {bytes} bytes are no config file: at most {MAX_CONFIG_BYTES}", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The file says something that does not hold.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+}
+
+/// Something wrong at a place of the text.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) at: Range<usize>,
+    pub(super) message: String,
+}
+
+impl Problem {
+    pub(super) fn in_file(self, path: &Path, text: &str) -> ConfigError {
+        let before = text.get(..self.at.start).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        ConfigError::Invalid {
+            path: path.into(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            message: self.message,
+        }
+    }
+}
+
+impl From<toml::de::Error> for Problem {
+    fn from(error: toml::de::Error) -> Problem {
+        Problem { at: error.span().unwrap_or(0..0), message: error.message().replace('\n', ", ") }
+    }
+}

@@ -1,0 +1,118 @@
+//! The config file: TOML, taken whole or refused whole.
+
+mod class;
+mod error;
+mod unbuilt;
+mod value;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use lately::{Pattern, Settings};
+use serde::Deserialize;
+use toml::Spanned;
+
+pub use error::ConfigError;
+
+use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS, MAX_CONFIG_BYTES};
+use class::ClassConfig;
+use value::{Address, Bytes, Timeout};
+
+/// What the server is told, by file and flags.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where RESP clients connect. Port 0 picks a free one.
+    pub resp: SocketAddr,
+    /// Where HTTP clients connect.
+    pub http: SocketAddr,
+    /// Listen beyond loopback though nobody has to say who they are.
+    pub insecure: bool,
+    /// RESP clients served at once.
+    pub max_clients: usize,
+    /// After how much silence a client is disconnected; `None` is never.
+    pub idle_timeout: Option<Duration>,
+    /// The most bytes keys and hits may take.
+    pub ceiling_bytes: u64,
+    /// Classes of keys in the order of the file: the first whose pattern matches counts.
+    pub classes: Vec<(Pattern, Settings)>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            resp: SocketAddr::from(([127, 0, 0, 1], 7379)),
+            http: SocketAddr::from(([127, 0, 0, 1], 7380)),
+            insecure: false,
+            max_clients: DEFAULT_MAX_CLIENTS,
+            idle_timeout: Some(DEFAULT_IDLE_TIMEOUT),
+            ceiling_bytes: DEFAULT_CEILING_BYTES,
+            classes: Vec::new(),
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    server: ServerConfig,
+    #[serde(default)]
+    memory: MemoryConfig,
+    #[serde(default)]
+    class: Vec<Spanned<ClassConfig>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct ServerConfig {
+    resp: Option<Address>,
+    http: Option<Address>,
+    /// The listener does not exist yet, but the address is a valid one.
+    #[serde(rename = "grpc")]
+    _grpc: Option<Address>,
+    insecure: Option<bool>,
+    max_clients: Option<std::num::NonZeroUsize>,
+    idle_timeout: Option<Timeout>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct MemoryConfig {
+    ceiling: Option<Bytes>,
+}
+
+impl Config {
+    /// Reads a config file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the file and, where there is one, the line and column.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let unreadable = |error| ConfigError::Unreadable { path: path.into(), error };
+        let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
+        if bytes > MAX_CONFIG_BYTES {
+            return Err(ConfigError::TooLong { path: path.into(), bytes });
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        Config::parse(&text).map_err(|problem| problem.in_file(path, &text))
+    }
+
+    fn parse(text: &str) -> Result<Config, error::Problem> {
+        unbuilt::refuse(text)?;
+        let file: File = toml::from_str(text)?;
+        let defaults = Config::default();
+        let server = file.server;
+        Ok(Config {
+            resp: server.resp.map_or(defaults.resp, |address| address.0),
+            http: server.http.map_or(defaults.http, |address| address.0),
+            insecure: server.insecure.unwrap_or(defaults.insecure),
+            max_clients: server.max_clients.map_or(defaults.max_clients, Into::into),
+            idle_timeout: server.idle_timeout.map_or(defaults.idle_timeout, |timeout| timeout.0),
+            ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
+            classes: file.class.into_iter().map(class::settle).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

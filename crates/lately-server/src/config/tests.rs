@@ -1,0 +1,111 @@
+//! What a config file may say, and what is said when it may not.
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text).map_err(|problem| problem.in_file(Path::new("lately.toml"), text).to_string())
+}
+
+#[test]
+fn an_empty_file_gives_the_defaults() {
+    let config = parse("").expect("valid");
+    assert_eq!(config.resp.to_string(), "127.0.0.1:7379");
+    assert_eq!(config.http.to_string(), "127.0.0.1:7380");
+    assert!(!config.insecure);
+    assert_eq!(config.ceiling_bytes, 1 << 30);
+}
+
+#[test]
+fn every_supported_key_is_taken() {
+    let config = parse(
+        r#"
+        [server]
+        resp = "0.0.0.0:1"
+        http = "[::1]:2"
+        grpc = "127.0.0.1:3"
+        insecure = true
+        max_clients = 7
+        idle_timeout = "5m"
+
+        [memory]
+        ceiling = "512MiB"
+
+        [[class]]
+        match = "ad:*"
+        resolution = "100ms"
+        window = "10s"
+        exact = "36s"
+        retain = 86400
+        max_skew = "1s"
+        precision = 0.05
+
+        [[class]]
+        match = "*"
+        "#,
+    )
+    .expect("valid");
+    assert_eq!((config.resp.port(), config.http.port()), (1, 2));
+    assert_eq!((config.insecure, config.max_clients), (true, 7));
+    assert_eq!(config.idle_timeout, Some(Duration::from_secs(300)));
+    assert_eq!(config.ceiling_bytes, 512 << 20);
+    let (pattern, settings) = &config.classes[0];
+    assert!(pattern.matches(b"ad:1"));
+    assert_eq!(settings.retain(), lately::days(1));
+    assert_eq!(settings.precision(), 0.05);
+    assert_eq!(config.classes[1].1, Settings::default());
+    assert_eq!(parse("[server]\nidle_timeout = 0").expect("valid").idle_timeout, None);
+}
+
+#[test]
+fn a_bad_file_is_refused_with_line_and_column() {
+    let check = |text: &str, expected: &str| {
+        let error = parse(text).expect_err(expected);
+        assert!(error.starts_with("lately.toml:") && error.contains(expected), "{error}");
+    };
+    check(
+        "[server]\nresp = \"localhost\"",
+        ":2:8: invalid address 'localhost': give an IP address and a port",
+    );
+    check("[server]\n\nresp = 5", ":3:8: invalid address '5'");
+    check("[server]\nrsep = \"127.0.0.1:1\"", ":2:1: unknown field `rsep`, expected one of `resp`, `http`");
+    check("[sever]", ":1:2: unknown field `sever`, expected one of `server`");
+    check("[server]\ninsecure = \"yes\"", ":2:12: invalid type: string \"yes\", expected a boolean");
+    check("[server]\nmax_clients = 0", ":2:15:");
+    check("[memory]\nceiling = \"1 giga\"", ":2:11: invalid size '1 giga': give a whole number with KiB");
+    check("[memory]\nceiling = 0", ":2:11: invalid size '0'");
+    check("[[class]]\nresolution = \"1s\"", "missing field `match`");
+    check("[[class]]\nmatch = \"a\"\nresolution = \"3s\"", ":3:14: resolution 3s is none of");
+    check("[[class]]\nmatch = \"a\"\nwindow = \"fast\"", ":3:10: invalid duration 'fast'");
+    check("[[class]]\nmatch = \"a\"\nwindow = \"5m\"\nexact = \"5m\"", ":4:9: exact 5m is too short");
+    check("[[class]]\nmatch = \"a\"\nprecision = 2", ":3:13: precision 2 is out of range");
+    check("[[class]]\nmatch = \"a\"\nwindow = \"8d\"", ":1:1: retain 7d is shorter than window");
+    check("[server\n", ":1:8:");
+    check("a = 1\na = 2", ":2:1: duplicate key");
+}
+
+#[test]
+fn what_is_not_built_yet_is_refused_by_name() {
+    let check = |text: &str, expected: &str| {
+        assert_eq!(parse(text).err().as_deref(), Some(expected));
+    };
+    check(
+        "[storage]\npath = \".\"",
+        "lately.toml:1:2: 'storage' is not supported by this version: remove it",
+    );
+    check(
+        "[server]\ninsecure = true\npassword_file = \"p\"",
+        "lately.toml:3:1: 'server.password_file' is not supported by this version: remove it",
+    );
+    check(
+        "\n[[limit]]\nname = \"login\"",
+        "lately.toml:2:3: 'limit' is not supported by this version: remove it",
+    );
+    check(
+        "[[class]]\nmatch = \"a\"\n[[class]]\nmatch = \"b\"\n  unique = true",
+        "lately.toml:5:3: 'class.unique' is not supported by this version: remove it",
+    );
+    check(
+        "[cluster]\nengine = \"none\"",
+        "lately.toml:1:2: 'cluster' is not supported by this version: remove it",
+    );
+}

@@ -1,0 +1,109 @@
+//! Values that TOML has no type for: addresses, durations, sizes.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use lately::Span;
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+/// `host:port` with an IP address.
+pub(super) struct Address(pub(super) SocketAddr);
+
+/// A duration of the counting kind.
+#[derive(Clone, Copy)]
+pub(super) struct Length(pub(super) Span);
+
+/// A duration after which something is given up; 0 is never.
+pub(super) struct Timeout(pub(super) Option<Duration>);
+
+/// A number of bytes.
+pub(super) struct Bytes(pub(super) u64);
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        text.parse().map(Address).map_err(|_| {
+            format!("invalid address '{text}': give an IP address and a port, such as 127.0.0.1:7379 or [::1]:7379")
+        })
+    }
+}
+
+impl FromStr for Length {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Length, String> {
+        text.parse().map(Length).map_err(|error: lately::TimeError| error.to_string())
+    }
+}
+
+impl FromStr for Timeout {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Timeout, String> {
+        if text == "0" {
+            return Ok(Timeout(None));
+        }
+        let Length(span) = text.parse().map_err(|error| format!("{error}, or 0 for never"))?;
+        Ok(Timeout(Some(Duration::from_millis(span.as_millis().unsigned_abs()))))
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bytes, String> {
+        const UNITS: [(&str, u64); 10] = [
+            ("KiB", 1 << 10),
+            ("MiB", 1 << 20),
+            ("GiB", 1 << 30),
+            ("TiB", 1 << 40),
+            ("KB", 1_000),
+            ("MB", 1_000_000),
+            ("GB", 1_000_000_000),
+            ("TB", 1_000_000_000_000),
+            ("B", 1),
+            ("", 1),
+        ];
+        let (suffix, unit) = UNITS.into_iter().find(|(suffix, _)| text.ends_with(suffix)).unwrap_or(("", 1));
+        let number = text[..text.len() - suffix.len()].trim_end();
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+        bytes.filter(|&bytes| bytes > 0).map(Bytes).ok_or_else(|| {
+            format!("invalid size '{text}': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB")
+        })
+    }
+}
+
+/// Takes a string, or an integer as if it were one.
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<T: FromStr<Err = String>> Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string or a whole number")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+}
+
+macro_rules! deserialize_from_text {
+    ($($value:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $value {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$value, D::Error> {
+                deserializer.deserialize_any(TextVisitor(PhantomData))
+            }
+        }
+    )*};
+}
+
+deserialize_from_text!(Address, Length, Timeout, Bytes);

@@ -1,0 +1,38 @@
+//! Every bound of the server, by name. Bounds on frames are in `lately_resp::limits`.
+
+use std::time::Duration;
+
+/// Clients served at once where the config names no other number.
+pub const DEFAULT_MAX_CLIENTS: usize = 10_000;
+
+/// A client that sends nothing for so long is disconnected, where the config names no other time.
+pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// A client that does not take its replies for so long is disconnected.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Replies gathered before they are written: a reply more may be held.
+pub const OUTPUT_BYTES: usize = 1 << 20;
+
+/// Bytes asked of the socket in one read.
+pub const READ_BYTES: usize = 64 << 10;
+
+/// Commands one `MULTI` queues.
+pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
+
+/// Bytes of commands one `MULTI` queues.
+pub const MAX_QUEUED_BYTES: usize = 64 << 20;
+
+/// How long a stop waits for clients to take their last replies.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Slots looked at in one step of the background sweep, and the time between steps.
+pub const SWEEP_SLOTS: usize = 10_000;
+/// See [`SWEEP_SLOTS`].
+pub const SWEEP_EVERY: Duration = Duration::from_millis(100);
+
+/// The memory ceiling where the config names none: 1 GiB.
+pub const DEFAULT_CEILING_BYTES: u64 = 1 << 30;
+
+/// The longest config file, in bytes.
+pub const MAX_CONFIG_BYTES: u64 = 16 << 20;
