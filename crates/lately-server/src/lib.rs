@@ -1,4 +1,23 @@
 //! The lately server: listeners over a synchronous engine.
+//!
+//! [`Server`] binds the listeners of a [`Config`] and runs until it is told to stop. Inside, the
+//! [`Engine`] is plain synchronous code: listeners bring it bytes and take its replies.
 
+mod clients;
 pub mod config;
+mod engine;
 pub mod limits;
+mod listener;
+mod metrics;
+mod server;
+mod session;
+
+pub use config::{Config, ConfigError};
+pub use engine::Engine;
+pub use server::{Server, ServerError, Stopper};
+
+/// The version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The version of Redis that clients are told: they choose by it what to send.
+pub const REDIS_VERSION: &str = "7.2.0";

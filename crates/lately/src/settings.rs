@@ -101,6 +101,12 @@ impl Settings {
         ceil_div(span.as_millis(), self.resolution.as_millis())
     }
 
+    /// `span` rounded up to whole panes: what a window of that length covers.
+    #[must_use]
+    pub fn whole_panes(&self, span: Span) -> Span {
+        Span::from_millis(self.panes_in(span) * self.resolution.as_millis()).unwrap_or(Span::MAX)
+    }
+
     /// The first millisecond of a window of exactly the retention that ends at `now`.
     pub(crate) fn retention_edge_ms(&self, now: Timestamp) -> i64 {
         let first = self.pane_of(now.as_millis()) - self.panes_in(self.retain) + 1;

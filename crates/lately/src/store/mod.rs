@@ -108,13 +108,20 @@ impl Store {
     /// Hits of `key` in the window of length `window` that ends now.
     #[must_use]
     pub fn hits(&self, key: &[u8], window: Span, now: Timestamp) -> Count {
-        self.apply_one(&Op::Hits { key, window: Some(window), at: None }, now, None).into_count()
+        self.count(key, Some(window), None, now)
     }
 
     /// Hits of `key` in the window of length `window` that ends with the pane of `at`.
     #[must_use]
     pub fn hits_at(&self, key: &[u8], window: Span, at: Timestamp, now: Timestamp) -> Count {
-        self.apply_one(&Op::Hits { key, window: Some(window), at: Some(at) }, now, None).into_count()
+        self.count(key, Some(window), Some(at), now)
+    }
+
+    /// Hits of `key` in a window (default: that of the key's class) that ends with the pane of `at`
+    /// (default: now).
+    #[must_use]
+    pub fn count(&self, key: &[u8], window: Option<Span>, at: Option<Timestamp>, now: Timestamp) -> Count {
+        self.apply_one(&Op::Hits { key, window, at }, now, None).into_count()
     }
 
     /// Hits of `key` per step of length `step` over the window that ends with the pane of `at`.

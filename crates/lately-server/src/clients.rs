@@ -1,0 +1,110 @@
+//! Who is connected: what `CLIENT LIST` and `INFO` tell.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lately::Timestamp;
+use lately_resp::Protocol;
+
+/// All connected clients, by id.
+#[derive(Default, Debug)]
+pub(crate) struct Clients {
+    state: Mutex<State>,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    last_id: u64,
+    connected: BTreeMap<u64, Arc<Client>>,
+}
+
+/// A connected client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    id: u64,
+    address: SocketAddr,
+    local_address: SocketAddr,
+    connected_at: Timestamp,
+    last_command_ms: AtomicI64,
+    about: Mutex<About>,
+}
+
+/// What a client said of itself.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct About {
+    pub(crate) name: String,
+    pub(crate) library_name: String,
+    pub(crate) library_version: String,
+    pub(crate) protocol: Protocol,
+}
+
+impl Clients {
+    pub(crate) fn connect(&self, address: SocketAddr, local_address: SocketAddr, now: Timestamp) -> Arc<Client> {
+        let mut state = locked(&self.state);
+        state.last_id += 1;
+        let client = Arc::new(Client {
+            id: state.last_id,
+            address,
+            local_address,
+            connected_at: now,
+            last_command_ms: AtomicI64::new(now.as_millis()),
+            about: Mutex::default(),
+        });
+        state.connected.insert(client.id, Arc::clone(&client));
+        client
+    }
+
+    pub(crate) fn disconnect(&self, client: &Client) {
+        locked(&self.state).connected.remove(&client.id);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        locked(&self.state).connected.len()
+    }
+
+    /// A line for each client, oldest first.
+    pub(crate) fn list(&self, now: Timestamp) -> String {
+        let clients: Vec<_> = locked(&self.state).connected.values().cloned().collect();
+        clients.iter().map(|client| client.line(now) + "\n").collect()
+    }
+}
+
+impl Client {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn about(&self) -> About {
+        locked(&self.about).clone()
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut About)) {
+        change(&mut locked(&self.about));
+    }
+
+    pub(crate) fn seen(&self, now: Timestamp) {
+        self.last_command_ms.store(now.as_millis(), Relaxed);
+    }
+
+    /// The client in the form of `CLIENT LIST`.
+    pub(crate) fn line(&self, now: Timestamp) -> String {
+        let About { name, library_name, library_version, protocol } = self.about();
+        let seconds_since = |then_ms: i64| (now.as_millis() - then_ms).max(0) / 1_000;
+        format!(
+            "id={} addr={} laddr={} name={name} age={} idle={} flags=N db=0 sub=0 psub=0 multi=-1 cmd=NULL user=default lib-name={library_name} lib-ver={library_version} resp={}",
+            self.id,
+            self.address,
+            self.local_address,
+            seconds_since(self.connected_at.as_millis()),
+            seconds_since(self.last_command_ms.load(Relaxed)),
+            protocol.version(),
+        )
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

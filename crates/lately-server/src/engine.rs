@@ -1,0 +1,77 @@
+//! What all connections share: the store, the clock, and what is known of the server. Synchronous and
+//! without I/O; listeners drive it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lately::{Clock, Cursor, SettingsError, Store, Timestamp};
+
+use crate::clients::Clients;
+use crate::config::Config;
+use crate::limits::SWEEP_SLOTS;
+
+/// The counting part of the server.
+pub struct Engine {
+    pub(crate) store: Store,
+    pub(crate) config: Config,
+    pub(crate) clients: Clients,
+    pub(crate) stats: Stats,
+    pub(crate) started: Timestamp,
+    clock: Arc<dyn Clock>,
+}
+
+/// What happened since the start.
+#[derive(Default, Debug)]
+pub(crate) struct Stats {
+    /// Commands answered, errors included.
+    pub(crate) commands: AtomicU64,
+    /// Hits counted, by weight.
+    pub(crate) hits: AtomicU64,
+    /// Hits refused, by weight.
+    pub(crate) refused_hits: AtomicU64,
+    /// Connections taken.
+    pub(crate) connections: AtomicU64,
+    /// Connections refused because there were too many.
+    pub(crate) refused_connections: AtomicU64,
+}
+
+impl Stats {
+    /// Adds to a counter, unless there is nothing to add.
+    pub(crate) fn add(counter: &AtomicU64, more: u64) {
+        if more > 0 {
+            counter.fetch_add(more, Relaxed);
+        }
+    }
+}
+
+impl Engine {
+    /// An engine without keys.
+    ///
+    /// # Errors
+    /// [`SettingsError`] when the config has more classes than a store takes.
+    pub fn new(config: Config, clock: Arc<dyn Clock>) -> Result<Engine, SettingsError> {
+        let mut builder = Store::builder().memory_ceiling(config.ceiling_bytes);
+        for (pattern, settings) in &config.classes {
+            builder = builder.class(pattern.clone(), settings.clone());
+        }
+        Ok(Engine {
+            store: builder.build()?,
+            clients: Clients::default(),
+            stats: Stats::default(),
+            started: clock.now(),
+            config,
+            clock,
+        })
+    }
+
+    /// The current time. Read once for each batch of commands.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Removes what has expired from the next part of the store.
+    pub(crate) fn sweep(&self, from: Cursor) -> Cursor {
+        self.store.sweep(from, SWEEP_SLOTS, self.now())
+    }
+}

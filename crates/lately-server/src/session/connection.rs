@@ -1,0 +1,152 @@
+//! The connection and the server: what clients send when they connect, and `INFO` and its like.
+
+use lately::{Pattern, Timestamp};
+use lately_resp::command::{ClientCommand, Hello, write_help};
+use lately_resp::{ArgList, Command, Encoder, Protocol, texts};
+
+use super::{Flow, Session, info, integer};
+use crate::clients::About;
+use crate::REDIS_VERSION;
+
+/// The only user while there is no auth.
+const DEFAULT_USER: &[u8] = b"default";
+
+impl Session {
+    pub(super) fn connection_command(
+        &mut self,
+        command: &Command<'_>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        if let Command::Hello(hello) = command {
+            self.hello(hello, out);
+            return Flow::Continue;
+        }
+        let mut reply = Encoder::new(out, self.protocol);
+        match command {
+            Command::Ping { message: None } => reply.simple("PONG"),
+            Command::Ping { message: Some(message) } | Command::Echo { message } => reply.bulk(message),
+            Command::Auth { user: None, .. } => reply.error(texts::AUTH_WITHOUT_PASSWORD),
+            Command::Auth { user: Some(user), .. } => match check_user(user) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            },
+            Command::Select => reply.ok(),
+            Command::Client(client) => self.client(client, now, &mut reply),
+            Command::Reset => {
+                (self.protocol, self.transaction) = (Protocol::default(), None);
+                self.client.change(|about| *about = About::default());
+                reply.simple("RESET");
+            }
+            Command::Quit => {
+                reply.ok();
+                return Flow::Close;
+            }
+            Command::Command(query) => query.answer(&mut reply),
+            Command::Info { sections } => reply.verbatim(&info::text(&self.engine, *sections, now)),
+            Command::ConfigGet { patterns } => self.config_get(*patterns, &mut reply),
+            Command::Time => {
+                let (seconds, millis) = (now.as_millis() / 1_000, now.as_millis() % 1_000);
+                reply.array(2);
+                reply.bulk(seconds.to_string());
+                reply.bulk((millis * 1_000).to_string());
+            }
+            Command::Shutdown => return Flow::Shutdown,
+            Command::ShutdownAbort => reply.error(texts::NO_SHUTDOWN),
+            Command::Help { container } => write_help(&mut reply, *container),
+            // `command` above has the rest.
+            _ => reply.error("ERR not a command of a connection"),
+        }
+        Flow::Continue
+    }
+
+    fn hello(&mut self, hello: &Hello<'_>, out: &mut Vec<u8>) {
+        if let Some(Err(error)) = hello.auth.map(|(user, _)| check_user(user)) {
+            Encoder::new(out, self.protocol).error(error);
+            return;
+        }
+        let protocol = hello.protocol.unwrap_or(self.protocol);
+        self.protocol = protocol;
+        self.client.change(|about| {
+            about.protocol = protocol;
+            if let Some(name) = hello.name {
+                about.name = text(name);
+            }
+        });
+        let mut reply = Encoder::new(out, protocol);
+        reply.map(7);
+        for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+            reply.bulk(name);
+            reply.bulk(value);
+        }
+        reply.bulk("proto");
+        reply.integer(protocol.version());
+        reply.bulk("id");
+        reply.integer(integer(self.client.id()));
+        for (name, value) in [("mode", "standalone"), ("role", "master")] {
+            reply.bulk(name);
+            reply.bulk(value);
+        }
+        reply.bulk("modules");
+        reply.array(0);
+    }
+
+    fn client(&self, command: &ClientCommand<'_>, now: Timestamp, reply: &mut Encoder<'_>) {
+        match command {
+            ClientCommand::Id => reply.integer(integer(self.client.id())),
+            ClientCommand::GetName => match self.client.about().name {
+                name if name.is_empty() => reply.null(),
+                name => reply.bulk(name),
+            },
+            ClientCommand::Info => reply.verbatim(&(self.client.line(now) + "\n")),
+            ClientCommand::List => reply.verbatim(&self.engine.clients.list(now)),
+            ClientCommand::SetName(name) => self.about(|about| about.name = text(name), reply),
+            ClientCommand::SetLibraryName(name) => self.about(|about| about.library_name = text(name), reply),
+            ClientCommand::SetLibraryVersion(version) => {
+                self.about(|about| about.library_version = text(version), reply);
+            }
+            // Nothing here evicts connections, tracks keys or leaves out replies: it is as asked.
+            _ => reply.ok(),
+        }
+    }
+
+    fn about(&self, change: impl FnOnce(&mut About), reply: &mut Encoder<'_>) {
+        self.client.change(change);
+        reply.ok();
+    }
+
+    fn config_get(&self, patterns: ArgList<'_>, reply: &mut Encoder<'_>) {
+        let config = &self.engine.config;
+        let timeout = config.idle_timeout.map_or(0, |timeout| timeout.as_secs());
+        let settings = [
+            ("appendonly", "no".to_owned()),
+            ("bind", config.resp.ip().to_string()),
+            ("databases", "1".to_owned()),
+            ("maxclients", config.max_clients.to_string()),
+            ("maxmemory", config.ceiling_bytes.to_string()),
+            ("port", config.resp.port().to_string()),
+            ("proto-max-bulk-len", lately_resp::limits::MAX_BULK_BYTES.to_string()),
+            ("save", String::new()),
+            ("timeout", timeout.to_string()),
+        ];
+        let patterns: Vec<_> =
+            patterns.iter().map(|pattern| Pattern::new(&pattern.to_ascii_lowercase())).collect();
+        let matching = |name: &str| patterns.iter().any(|pattern| pattern.matches(name.as_bytes()));
+        let found: Vec<_> = settings.iter().filter(|(name, _)| matching(name)).collect();
+        reply.map(found.len());
+        for (name, value) in found {
+            reply.bulk(name);
+            reply.bulk(value);
+        }
+    }
+}
+
+/// Without auth there is one user, who needs no password.
+fn check_user(user: &[u8]) -> Result<(), &'static str> {
+    if user == DEFAULT_USER { Ok(()) } else { Err(texts::WRONGPASS) }
+}
+
+/// Names are printable ASCII: the parser takes no others.
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}

@@ -1,0 +1,90 @@
+//! `INFO`: the server in figures, in the form Redis clients and exporters read.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lately::Timestamp;
+use lately_resp::ArgList;
+
+use crate::engine::Engine;
+use crate::{REDIS_VERSION, VERSION};
+
+/// The sections named, or all.
+pub(super) fn text(engine: &Engine, sections: ArgList<'_>, now: Timestamp) -> String {
+    let wanted = |name: &str| {
+        sections.is_empty()
+            || sections.iter().any(|section| {
+                ["all", "default", "everything", name]
+                    .iter()
+                    .any(|known| section.eq_ignore_ascii_case(known.as_bytes()))
+            })
+    };
+    let mut text = String::new();
+    for (name, fields) in all(engine, now) {
+        if wanted(name) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            let _ = write!(text, "# {name}\r\n");
+            for (field, value) in fields {
+                let _ = write!(text, "{field}:{value}\r\n");
+            }
+        }
+    }
+    text
+}
+
+type Section = (&'static str, Vec<(&'static str, String)>);
+
+fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
+    let (config, stats, memory) = (&engine.config, &engine.stats, engine.store.memory());
+    let uptime_s = (now.as_millis() - engine.started.as_millis()) / 1_000;
+    let keys = engine.store.len();
+    let field = |name, value: &dyn ToString| (name, value.to_string());
+    vec![
+        (
+            "Server",
+            vec![
+                field("redis_version", &REDIS_VERSION),
+                field("lately_version", &VERSION),
+                field("redis_mode", &"standalone"),
+                field("os", &std::env::consts::OS),
+                field("arch_bits", &usize::BITS),
+                field("process_id", &std::process::id()),
+                field("tcp_port", &config.resp.port()),
+                field("uptime_in_seconds", &uptime_s),
+                field("uptime_in_days", &(uptime_s / 86_400)),
+            ],
+        ),
+        (
+            "Clients",
+            vec![
+                field("connected_clients", &engine.clients.len()),
+                field("maxclients", &config.max_clients),
+            ],
+        ),
+        (
+            "Memory",
+            vec![
+                field("used_memory", &memory.used_bytes),
+                field("maxmemory", &memory.ceiling_bytes.unwrap_or(0)),
+            ],
+        ),
+        ("Persistence", vec![field("loading", &0), field("aof_enabled", &0)]),
+        (
+            "Stats",
+            vec![
+                field("total_connections_received", &stats.connections.load(Relaxed)),
+                field("rejected_connections", &stats.refused_connections.load(Relaxed)),
+                field("total_commands_processed", &stats.commands.load(Relaxed)),
+                field("total_hits", &stats.hits.load(Relaxed)),
+                field("refused_hits", &stats.refused_hits.load(Relaxed)),
+                field("evicted_keys", &memory.evicted_keys),
+                field("expired_keys", &memory.expired_keys),
+            ],
+        ),
+        ("Replication", vec![field("role", &"master"), field("connected_slaves", &0)]),
+        ("Cluster", vec![field("cluster_enabled", &0)]),
+        ("Keyspace", if keys == 0 { vec![] } else { vec![field("db0", &format!("keys={keys},expires={keys}"))] }),
+    ]
+}

@@ -1,0 +1,131 @@
+//! One client's conversation: commands in, replies out. No I/O: the listener brings the bytes.
+
+mod connection;
+mod counting;
+mod info;
+mod keys;
+mod transaction;
+
+use std::sync::Arc;
+
+use lately::Timestamp;
+use lately_resp::{ArgList, Command, Encoder, Protocol};
+
+use crate::clients::Client;
+use crate::engine::{Engine, Stats};
+use transaction::Transaction;
+
+/// What the listener does after a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// Read on.
+    Continue,
+    /// Send the replies and close the connection.
+    Close,
+    /// Stop the server.
+    Shutdown,
+}
+
+/// The state of one connection.
+pub(crate) struct Session {
+    engine: Arc<Engine>,
+    client: Arc<Client>,
+    protocol: Protocol,
+    transaction: Option<Transaction>,
+    tally: Tally,
+}
+
+/// What a batch did, added to the engine's counters when it is over.
+#[derive(Default)]
+struct Tally {
+    commands: u64,
+    hits: u64,
+    refused_hits: u64,
+}
+
+impl Session {
+    pub(crate) fn new(engine: Arc<Engine>, client: Arc<Client>) -> Session {
+        let (protocol, tally) = (Protocol::default(), Tally::default());
+        Session { engine, client, protocol, transaction: None, tally }
+    }
+
+    /// Runs one request of a batch and appends its reply. `now` is the batch's.
+    pub(crate) fn request(&mut self, args: ArgList<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        self.tally.commands += 1;
+        if self.transaction.is_some() {
+            return self.in_transaction(args, now, out);
+        }
+        match Command::parse(args) {
+            Ok(command) => self.command(&command, now, out),
+            Err(error) => {
+                Encoder::new(out, self.protocol).error(error);
+                Flow::Continue
+            }
+        }
+    }
+
+    /// Ends a batch: what it did shows in the server's counters from here on.
+    pub(crate) fn end_batch(&mut self, now: Timestamp) {
+        let tally = std::mem::take(&mut self.tally);
+        let stats = &self.engine.stats;
+        Stats::add(&stats.commands, tally.commands);
+        Stats::add(&stats.hits, tally.hits);
+        Stats::add(&stats.refused_hits, tally.refused_hits);
+        self.client.seen(now);
+    }
+
+    fn command(&mut self, command: &Command<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        // `HELLO` switches the protocol before its own reply: it makes its encoder itself.
+        let mut reply = Encoder::new(out, self.protocol);
+        match command {
+            Command::Hit { key, count, at } => self.hit(key, *count, *at, now, &mut reply),
+            Command::MultiHit { pairs } => {
+                reply.array(pairs.len());
+                for (key, count) in pairs.iter() {
+                    self.hit(key, count, None, now, &mut reply);
+                }
+            }
+            Command::Hits { key, windows, at } => self.hits(key, *windows, *at, now, &mut reply),
+            Command::HitsBounds { key, window, at } => self.bounds(key, *window, *at, now, &mut reply),
+            Command::MultiHits { window, keys } => {
+                reply.array(keys.len());
+                for key in keys.iter() {
+                    reply.integer(self.estimate(key, Some(*window), None, now));
+                }
+            }
+            Command::Rate { key, window, at } => reply.double(self.rate(key, *window, *at, now)),
+            Command::Series { key, window, step, at } => {
+                self.series(key, (*window, *step), *at, now, &mut reply);
+            }
+            Command::Delete { keys } => reply.integer(self.delete(*keys, now)),
+            Command::Exists { keys } => reply.integer(self.existing(*keys, now)),
+            Command::Scan(scan) => self.scan(scan, now, &mut reply),
+            Command::DatabaseSize => reply.integer(integer(self.engine.store.len() as u64)),
+            Command::FlushAll => {
+                self.engine.store.flush();
+                reply.ok();
+            }
+            Command::Type { key } => {
+                reply.simple(if self.engine.store.contains(key, now) { "hits" } else { "none" });
+            }
+            Command::TimeToLive { key } => reply.integer(self.time_to_live_ms(key, now, 1_000)),
+            Command::TimeToLiveMillis { key } => reply.integer(self.time_to_live_ms(key, now, 1)),
+            Command::Multi => {
+                self.transaction = Some(Transaction::default());
+                reply.ok();
+            }
+            Command::Exec => reply.error(lately_resp::texts::EXEC_WITHOUT_MULTI),
+            Command::Discard => reply.error(lately_resp::texts::DISCARD_WITHOUT_MULTI),
+            _ => return self.connection_command(command, now, out),
+        }
+        Flow::Continue
+    }
+}
+
+/// A count as RESP has it. Counts fit by [`lately::limits::MAX_TOTAL`].
+fn integer(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! `MULTI EXEC DISCARD`: commands queued and run as one batch.
+
+use lately::Timestamp;
+use lately_resp::{ArgList, Args, Command, Encoder, Limits, Parsed, parse_request, texts, write_request};
+
+use super::{Flow, Session};
+use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
+
+/// Commands queued since `MULTI`.
+#[derive(Default)]
+pub(super) struct Transaction {
+    /// The requests as they were sent, one after the other.
+    requests: Vec<u8>,
+    commands: usize,
+    /// A command was refused: `EXEC` will run nothing.
+    aborted: bool,
+}
+
+impl Session {
+    /// A request after `MULTI`: queued, unless it ends the transaction or the connection.
+    pub(super) fn in_transaction(&mut self, args: ArgList<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        let transaction = self.transaction.as_mut().expect("the caller looked");
+        let parsed = Command::parse(args);
+        let mut reply = Encoder::new(out, self.protocol);
+        match &parsed {
+            Ok(Command::Exec) => return self.execute(now, out),
+            Ok(Command::Discard) => {
+                self.transaction = None;
+                reply.ok();
+            }
+            Ok(Command::Multi) => reply.error(texts::NESTED_MULTI),
+            Ok(Command::Shutdown | Command::ShutdownAbort) => {
+                transaction.aborted = true;
+                reply.error(texts::NOT_IN_MULTI);
+            }
+            Ok(command @ (Command::Quit | Command::Reset)) => return self.command(command, now, out),
+            Err(error) if error.aborts_transaction() => {
+                transaction.aborted = true;
+                reply.error(error);
+            }
+            // Other errors are replies of `EXEC`, as in Redis.
+            Ok(_) | Err(_) => match transaction.queue(args) {
+                Ok(()) => reply.simple("QUEUED"),
+                Err(error) => reply.error(error),
+            },
+        }
+        Flow::Continue
+    }
+
+    fn execute(&mut self, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        let Transaction { requests, commands, aborted } = self.transaction.take().unwrap_or_default();
+        let mut reply = Encoder::new(out, self.protocol);
+        if aborted {
+            reply.error(texts::EXEC_ABORTED);
+            return Flow::Continue;
+        }
+        reply.array(commands);
+        let mut args = Args::new();
+        let mut left = &requests[..];
+        while let Ok(Parsed::Complete { consumed }) = parse_request(left, &Limits::default(), &mut args) {
+            self.request(args.list(left), now, out);
+            left = &left[consumed..];
+        }
+        debug_assert!(left.is_empty(), "what was queued parses again");
+        Flow::Continue
+    }
+}
+
+impl Transaction {
+    fn queue(&mut self, args: ArgList<'_>) -> Result<(), String> {
+        let bytes: usize = args.iter().map(<[u8]>::len).sum();
+        if self.commands >= MAX_QUEUED_COMMANDS || self.requests.len() + bytes > MAX_QUEUED_BYTES {
+            self.aborted = true;
+            self.requests = Vec::new();
+            return Err(format!(
+                "ERR transaction too large: at most {MAX_QUEUED_COMMANDS} commands and {MAX_QUEUED_BYTES} bytes"
+            ));
+        }
+        write_request(&mut self.requests, &args.iter().collect::<Vec<_>>());
+        self.commands += 1;
+        Ok(())
+    }
+}
