@@ -8,7 +8,7 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
-    /// An error that has been told already.
+    /// An error.
     Failed,
 }
 

@@ -10,6 +10,7 @@ mod log_file;
 mod output;
 mod progress;
 mod table;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -21,7 +22,7 @@ use error::{CliError, Outcome};
 fn main() -> ExitCode {
     let result = match Cli::try_parse() {
         Ok(cli) => run(cli.command),
-        Err(error) => commands::usage::report(&error),
+        Err(error) => usage::report(&error),
     };
     match result {
         Ok(outcome) => outcome.into(),

@@ -55,11 +55,17 @@ impl FromStr for Format {
                     .unicode(false)
                     .build()
                     .map(Format::Regex)
-                    .map_err(|error| SetupError::Pattern { cause: error.to_string() }),
+                    .map_err(|error| SetupError::Pattern { cause: cause(&error) }),
                 None => Err(SetupError::Format { text: text.into() }),
             },
         }
     }
+}
+
+/// What is wrong, without the drawing of where, which takes several lines.
+fn cause(error: &regex::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once("error: ").map_or(text.as_str(), |(_, cause)| cause).into()
 }
 
 #[cfg(test)]

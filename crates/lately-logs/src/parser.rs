@@ -156,6 +156,8 @@ fn build<'a>(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parser(format: &str, key: &str) -> Result<LineParser, SetupError> {
@@ -256,6 +258,47 @@ mod tests {
             let mut parser = parser("json", "ip").expect("a good set-up");
             let expected = if fits { None } else { Some(Malformed::KeyLength) };
             assert_eq!(parser.parse(line.as_bytes()).err(), expected);
+        }
+    }
+
+    /// Lines of every format with bytes cut out, put in and changed.
+    fn damaged() -> impl Strategy<Value = Vec<u8>> {
+        let whole = prop_oneof![
+            Just(&br#"::1 - jo [17/May/2015:12:05:03 +0200] "GET /a?b HTTP/1.1" 200 12 "-" "a \"b\"""#[..]),
+            Just(&br#"{"ip":"1.2.3.4","time":1431857103.25,"a":{"path":"x\u00e9"},"n":[1,{}]}"#[..]),
+            Just(&b"2015-05-17T10:05:03Z 1.2.3.4 jo"[..]),
+        ];
+        let change = (0..80_usize, 0..4_usize, proptest::collection::vec(any::<u8>(), 0..4));
+        (whole, proptest::collection::vec(change, 0..4)).prop_map(|(whole, changes)| {
+            let mut line = whole.to_vec();
+            for (at, len, bytes) in changes {
+                let from = at.min(line.len());
+                let to = (from + len).min(line.len());
+                line.splice(from..to, bytes);
+            }
+            line
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_lines_parse_or_do_not_and_always_the_same(
+            lines in proptest::collection::vec(damaged(), 1..20),
+        ) {
+            for (format, key) in [
+                ("combined", "{ip}{user}{method}{path}{protocol}"),
+                ("combined", "{referer}{agent}"),
+                ("json", "{ip}{a.path}"),
+                (r"regex:^(?<time>\S+) (?<ip>\S+) (?<user>.*)$", "{ip}{user}"),
+            ] {
+                let mut kept = parser(format, key).expect("a good set-up");
+                for line in &lines {
+                    let mut fresh = parser(format, key).expect("a good set-up");
+                    let record = kept.parse(line);
+                    prop_assert_eq!(&record, &fresh.parse(line));
+                    prop_assert!(record.is_err() || record.is_ok_and(|record| !record.key.is_empty()));
+                }
+            }
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::table;
 /// that divides it.
 ///
 /// Lines that do not parse are skipped; their number, and where the first three are, goes to standard
-/// error. A file in which no line parses is an error if no other file has one that does.
+/// error. When there are lines and none parses, that is an error.
 #[derive(Args)]
 pub(crate) struct Count {
     /// Logs to read, as one; - is standard input. What is gzip inside is decompressed.
@@ -65,15 +65,15 @@ pub(crate) struct Count {
     time_field: Option<String>,
 
     /// Length of the window: seconds, or a number with ms, s, m, h, d or w.
-    #[arg(long, value_name = "W", default_value_t = DEFAULT_WINDOW)]
+    #[arg(long, value_name = "W", allow_negative_numbers = true, default_value_t = DEFAULT_WINDOW)]
     window: Span,
 
     /// Where the window ends, in Unix seconds [default: the newest time in the logs].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     at: Option<Timestamp>,
 
     /// How many rows to print; 0 is all.
-    #[arg(long, value_name = "K", default_value_t = 10)]
+    #[arg(long, value_name = "K", allow_negative_numbers = true, default_value_t = 10)]
     top: usize,
 
     /// Print an object per line: key (key_b64 when it is no UTF-8), hits, peak, peak_at, total.
@@ -187,4 +187,17 @@ fn write_table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
 /// Unix seconds.
 fn utc(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.as_millis()).map_or_else(|_| at.to_string(), |at| at.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_readable_to_the_end_of_time() {
+        let check = |time: &str, expected: &str| assert_eq!(utc(time.parse().expect("a time")), expected);
+        check("1431900000", "2015-05-17T22:00:00Z");
+        check("0.25", "1970-01-01T00:00:00.25Z");
+        check("253402300799", "253402300799");
+    }
 }

@@ -2,4 +2,3 @@
 
 pub(crate) mod completions;
 pub(crate) mod count;
-pub(crate) mod usage;

@@ -33,9 +33,11 @@ fn options_that_cannot_be_meant() {
         (&["--window", "0"], "invalid duration '0'"),
         (&["--at", "noon"], "invalid time 'noon'"),
         (&["--top", "many"], "'many'"),
+        (&["--top", "-3"], "'-3'"),
+        (&["--at", "-1"], "invalid time '-1'"),
         (&["--key", "{ip"], "is not closed"),
         (&["--format", "apache"], "unknown format 'apache': give combined, common, json or regex:RE"),
-        (&["--format", "regex:("], "unclosed group"),
+        (&["--format", "regex:("], "invalid regular expression: unclosed group"),
         (&["--colour"], "--colour"),
     ];
     for (args, cause) in cases {
@@ -65,9 +67,14 @@ fn help_is_data_and_bad_usage_is_not() {
         let run = lately(args);
         assert_eq!((run.code, run.err.as_str(), run.out.is_empty()), (Some(0), "", false), "{args:?}");
     }
-    for args in [&[][..], &["cuont"]] {
+    for (args, expected) in [
+        (&[][..], "lately: command line: no command is given\nhint: lately --help lists the commands\n"),
+        (
+            &["cuont"],
+            "lately: command line: unrecognized subcommand 'cuont'\nhint: a similar subcommand exists: 'count'\n",
+        ),
+    ] {
         let run = lately(args);
-        assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
-        assert!(run.err.contains("count"), "{args:?}: {}", run.err);
+        assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (Some(2), "", expected), "{args:?}");
     }
 }

@@ -2,7 +2,6 @@
 //! the same type.
 
 use crate::error::{CliError, Outcome};
-use crate::output;
 
 /// Prints the help or version that was asked for, or turns the error into ours.
 pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
@@ -13,8 +12,7 @@ pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
         };
     }
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        output::message(&error.render().to_string().trim_end());
-        return Ok(Outcome::Failed);
+        return Err(CliError::new("command line", "no command is given", "lately --help lists the commands"));
     }
     Err(translate(&error.render().to_string()))
 }
