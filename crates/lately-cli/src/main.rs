@@ -1,2 +1,42 @@
-//! The binary.
-fn main() {}
+//! `lately`: how many hits, lately?
+//!
+//! One file per subcommand in `commands`. A command returns what its exit code says: 0 done, 1 a
+//! negative answer, 2 an error.
+
+mod cli;
+mod commands;
+mod error;
+mod log_file;
+mod output;
+mod progress;
+mod table;
+mod usage;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use error::{CliError, Outcome};
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(cli) => run(cli.command),
+        Err(error) => usage::report(&error),
+    };
+    match result {
+        Ok(outcome) => outcome.into(),
+        Err(CliError::ClosedOutput) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::message(&error);
+            Outcome::Failed.into()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<Outcome, CliError> {
+    match command {
+        Command::Count(count) => commands::count::run(&count),
+        Command::Completions(completions) => commands::completions::run(&completions),
+    }
+}

@@ -1,1 +1,26 @@
-//! Not yet filled.
+//! Access-log lines to hits: formats, keys, event times, and a tally over a whole log.
+//!
+//! Nothing here opens a file: bytes come from the [`std::io::Read`] that is given. The way of a line:
+//! [`scan`] cuts the bytes into lines, a [`LineParser`] makes each a [`Record`] (a time and a key),
+//! and whoever called counts it, for instance in a [`Tally`].
+
+mod access;
+mod error;
+mod format;
+mod json;
+pub mod limits;
+mod lines;
+mod parser;
+mod pattern;
+mod runs;
+mod scan;
+mod tally;
+mod template;
+mod time;
+
+pub use error::{Malformed, ScanError, SetupError};
+pub use format::Format;
+pub use parser::{LineParser, Record};
+pub use scan::{Options, Scanned, scan};
+pub use tally::{Row, Tally};
+pub use template::Template;

@@ -1,0 +1,34 @@
+//! The command line: one variant per subcommand.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{completions, count};
+
+/// How many hits, lately? A sliding-window hit counter: server and log tool.
+///
+/// Standard output is data only; messages go to standard error. Exit code 0: done. 1: a negative
+/// answer. 2: an error.
+#[derive(Parser)]
+#[command(name = "lately", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Count(count::Count),
+    Completions(completions::Completions),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,24 @@
+//! `lately completions`: what a shell needs to complete our command line.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::error::{CliError, Outcome};
+use crate::output;
+
+/// Print the completion script of a shell.
+///
+/// For bash: lately completions bash > ~/.local/share/bash-completion/completions/lately
+#[derive(Args)]
+pub(crate) struct Completions {
+    /// The shell to complete in.
+    shell: Shell,
+}
+
+pub(crate) fn run(completions: &Completions) -> Result<Outcome, CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(completions.shell, &mut Cli::command(), "lately", &mut script);
+    output::data(|out| out.write_all(&script))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,4 @@
+//! The subcommands, a file each: its arguments, which are its help, and `run`.
+
+pub(crate) mod completions;
+pub(crate) mod count;

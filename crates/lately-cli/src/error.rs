@@ -1,0 +1,58 @@
+//! How a command ends: its exit code, or an error as `lately: what: cause` with a `hint:` line.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// What the exit code says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Done,
+    /// An error.
+    Failed,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> ExitCode {
+        match outcome {
+            Outcome::Done => ExitCode::SUCCESS,
+            Outcome::Failed => ExitCode::from(2),
+        }
+    }
+}
+
+/// Why a command could not do what it was told.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    /// Whoever read standard output has gone: no error, but nothing more to do.
+    ClosedOutput,
+    /// Anything else.
+    Failed { what: String, cause: String, hint: String },
+}
+
+impl CliError {
+    pub(crate) fn new(
+        what: impl Into<String>,
+        cause: impl fmt::Display,
+        hint: impl Into<String>,
+    ) -> CliError {
+        CliError::Failed { what: what.into(), cause: cause.to_string(), hint: hint.into() }
+    }
+
+    /// A failed write to standard output.
+    pub(crate) fn output(error: &io::Error) -> CliError {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => CliError::ClosedOutput,
+            _ => CliError::new("standard output", error, "the results are incomplete"),
+        }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CliError::ClosedOutput => write!(f, "lately: standard output: closed"),
+            CliError::Failed { what, cause, hint } => write!(f, "lately: {what}: {cause}\nhint: {hint}"),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The logs a command reads: files, standard input, either of them compressed with gzip.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::error::CliError;
+
+/// What a gzip file starts with.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Compressed bytes read at once.
+const READ_BYTES: usize = 128 * 1024;
+
+/// Refuses what cannot be read before anything is: missing files, directories, standard input twice.
+pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
+    for path in paths.iter().filter(|path| !is_stdin(path)) {
+        let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+        if metadata.is_dir() {
+            let hint = format!("name the files in it, such as {}", path.join("access.log").display());
+            return Err(CliError::new(name(path), "is a directory", hint));
+        }
+        // Only a plain file can be opened twice: a pipe would lose its writer.
+        if metadata.is_file() {
+            File::open(path).map_err(|error| unreadable(path, &error))?;
+        }
+    }
+    if paths.iter().filter(|path| is_stdin(path)).count() > 1 {
+        let hint = "name '-' once; a file of this name is './-'";
+        return Err(CliError::new("-", "standard input cannot be read twice", hint));
+    }
+    Ok(())
+}
+
+/// Opens a log and decompresses it when its first bytes, whatever its name is, are those of gzip.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, CliError> {
+    let raw: Box<dyn Read> = if is_stdin(path) {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(|error| unreadable(path, &error))?)
+    };
+    // A pipe may give one byte first: what was peeked at is put back in front.
+    let mut reader = BufReader::with_capacity(READ_BYTES, raw);
+    let mut magic = Vec::new();
+    let peeked = reader.by_ref().take(2).read_to_end(&mut magic);
+    peeked.map_err(|error| unreadable(path, &error))?;
+    let is_gzip = magic == GZIP_MAGIC;
+    let whole = io::Cursor::new(magic).chain(reader);
+    Ok(if is_gzip { decompress(whole) } else { Box::new(whole) })
+}
+
+fn decompress(reader: impl BufRead + 'static) -> Box<dyn Read> {
+    Box::new(MultiGzDecoder::new(reader))
+}
+
+/// The error of a log that could be opened and not be read to its end.
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => "give the path of a log, or - for standard input",
+        io::ErrorKind::PermissionDenied => "read it as a user who may, or pipe it in and give -",
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+            "the gzip data is damaged or cut off: check it with gzip -t"
+        }
+        _ => "nothing was counted",
+    };
+    CliError::new(name(path), error, hint)
+}
+
+/// How messages name a log.
+pub(crate) fn name(path: &Path) -> String {
+    if is_stdin(path) { "standard input".into() } else { path.display().to_string() }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}

@@ -1,0 +1,71 @@
+//! Rows for people: a header, numbers to the right, the key last.
+
+use std::io::{self, Write};
+
+/// Writes a table whose last column is as wide as it needs to be; the others are right-aligned.
+pub(crate) fn write<const N: usize>(
+    out: &mut dyn Write,
+    header: [&str; N],
+    rows: &[[String; N]],
+) -> io::Result<()> {
+    let width = |column: usize| {
+        let widest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        widest.max(header[column].len())
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut line = |cells: [&str; N]| {
+        for (cell, width) in cells.iter().zip(&widths).take(N - 1) {
+            write!(out, "{cell:>width$}  ")?;
+        }
+        writeln!(out, "{}", cells[N - 1])
+    };
+    line(header)?;
+    rows.iter().try_for_each(|row| line(row.each_ref().map(String::as_str)))
+}
+
+/// A key as it can be shown on a terminal: control characters, bytes that are no UTF-8 and
+/// backslashes are escaped.
+pub(crate) fn printable(key: &[u8]) -> String {
+    let mut shown = String::with_capacity(key.len());
+    for chunk in key.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() || character == '\\' || is_invisible(character) {
+                shown.extend(character.escape_default());
+            } else {
+                shown.push(character);
+            }
+        }
+        for byte in chunk.invalid() {
+            shown.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    shown
+}
+
+/// Marks that change the direction or the look of what follows them.
+fn is_invisible(character: char) -> bool {
+    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_shown_without_effects() {
+        let check = |key: &[u8], expected: &str| assert_eq!(printable(key), expected);
+        check(b"66.249.73.135 /a", "66.249.73.135 /a");
+        check("Käse 🧀".as_bytes(), "Käse 🧀");
+        check(b"a\x1b[31mb\r\n\t", r"a\u{1b}[31mb\r\n\t");
+        check(b"\xff\xfea\\", r"\xff\xfea\\");
+        check("\u{202e}x\u{85}".as_bytes(), r"\u{202e}x\u{85}");
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut out = Vec::new();
+        let rows = [["1".into(), "a".into()], ["12345".into(), "bb".into()]];
+        write(&mut out, ["HITS", "KEY"], &rows).expect("memory does not fail");
+        assert_eq!(String::from_utf8_lossy(&out), " HITS  KEY\n    1  a\n12345  bb\n");
+    }
+}

@@ -1,0 +1,183 @@
+//! JSON lines: the few fields that are asked for, out of an object of any size.
+//!
+//! The object is walked once and what is not asked for is skipped, not built. A name with dots is
+//! first the name of a member as it stands (`{"user.id": 7}`), then a path into nested objects
+//! (`{"user": {"id": 7}}`). Of equal names the last counts.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::limits::MAX_KEY_FIELDS;
+
+/// Where the time is, in this order, when no field is named for it.
+pub(crate) const TIME_FIELDS: [&str; 4] = ["time", "timestamp", "ts", "@timestamp"];
+
+/// The most fields asked for at once.
+const MAX_WANTED: usize = MAX_KEY_FIELDS + TIME_FIELDS.len();
+
+/// The values found, as they are written, in the order they were asked for.
+pub(crate) type Found<'a> = [Option<&'a str>; MAX_WANTED];
+
+/// Looks up `wanted`, at most [`MAX_WANTED`] names, in the object `json`; `None` when it is no object.
+pub(crate) fn find<'a>(json: &'a [u8], wanted: &[String]) -> Option<Found<'a>> {
+    debug_assert!(wanted.len() <= MAX_WANTED, "the key and the time fields are bounded");
+    let mut object = serde_json::Deserializer::from_slice(json);
+    let found = Object { wanted }.deserialize(&mut object).ok()?;
+    object.end().ok()?;
+    Some(found)
+}
+
+/// The text of a value: strings without their escapes, numbers and booleans as they are written.
+/// `None` for null, objects and arrays.
+pub(crate) fn scalar(raw: &str) -> Option<Cow<'_, [u8]>> {
+    match raw.as_bytes() {
+        [b'"', inner @ .., b'"'] if memchr::memchr(b'\\', inner).is_none() => Some(Cow::Borrowed(inner)),
+        [b'"', ..] => serde_json::from_str::<String>(raw).ok().map(|text| Cow::Owned(text.into_bytes())),
+        [b'{' | b'[' | b'n', ..] => None,
+        other => Some(Cow::Borrowed(other)),
+    }
+}
+
+struct Object<'w> {
+    wanted: &'w [String],
+}
+
+impl<'de> DeserializeSeed<'de> for Object<'_> {
+    type Value = Found<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found<'de>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = Found<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Found<'de>, M::Error> {
+        let mut found: Found<'de> = [None; MAX_WANTED];
+        let mut exact = 0_u32;
+        while let Some(matched) = members.next_key_seed(Name { wanted: self.wanted })? {
+            if matched.exact | matched.inside == 0 {
+                members.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let raw = members.next_value::<&'de RawValue>()?.get();
+            for (index, name) in self.wanted.iter().enumerate() {
+                if matched.exact & (1 << index) != 0 {
+                    found[index] = Some(raw);
+                } else if (matched.inside & !exact) & (1 << index) != 0 {
+                    // The name starts with this member's, and a dot follows.
+                    let rest = &name[matched.name_len + 1..];
+                    found[index] = inside(raw, rest).or(found[index]);
+                }
+            }
+            exact |= matched.exact;
+        }
+        Ok(found)
+    }
+}
+
+/// The value at `path` in the object `raw`, if it is one.
+fn inside<'a>(raw: &'a str, path: &str) -> Option<&'a str> {
+    if !raw.starts_with('{') {
+        return None;
+    }
+    find(raw.as_bytes(), &[path.to_owned()])?[0]
+}
+
+/// The wanted names a member's name answers, as sets of indices.
+struct Matched {
+    exact: u32,
+    inside: u32,
+    name_len: usize,
+}
+
+struct Name<'w> {
+    wanted: &'w [String],
+}
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = Matched;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Matched, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = Matched;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Matched, E> {
+        let mut matched = Matched { exact: 0, inside: 0, name_len: name.len() };
+        for (index, wanted) in self.wanted.iter().enumerate() {
+            match wanted.strip_prefix(name) {
+                Some("") => matched.exact |= 1 << index,
+                Some(rest) if rest.starts_with('.') => matched.inside |= 1 << index,
+                _ => {}
+            }
+        }
+        Ok(matched)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(json: &str, name: &str) -> Option<String> {
+        let found = find(json.as_bytes(), &["unrelated".into(), name.into()])?;
+        let value = scalar(found[1]?)?;
+        Some(String::from_utf8_lossy(&value).into_owned())
+    }
+
+    #[test]
+    fn values_are_found() {
+        let check = |json: &str, name: &str, expected: Option<&str>| {
+            assert_eq!(get(json, name).as_deref(), expected, "{name} in {json}");
+        };
+        check(r#"{"ip":"1.2.3.4","x":[{"ip":1}]}"#, "ip", Some("1.2.3.4"));
+        check(r#" { "n" : 1.50e3 , "b" : true } "#, "n", Some("1.50e3"));
+        check(r#"{"b":false}"#, "b", Some("false"));
+        check(r#"{"a":"q\"\u00e9\n"}"#, "a", Some("q\"é\n"));
+        check(r#"{"\u0069p":"x"}"#, "ip", Some("x"));
+        check(r#"{"ip":""}"#, "ip", Some(""));
+        check(r#"{"ip":null}"#, "ip", None);
+        check(r#"{"ip":{}}"#, "ip", None);
+        check(r#"{"ip":[1]}"#, "ip", None);
+        check(r#"{"ip":1,"ip":2}"#, "ip", Some("2"));
+        check(r#"{"a":{"b":{"c":7}}}"#, "a.b.c", Some("7"));
+        check(r#"{"a":{"b.c":7}}"#, "a.b.c", Some("7"));
+        check(r#"{"a.b.c":1,"a":{"b":{"c":7}}}"#, "a.b.c", Some("1"));
+        check(r#"{"a":{"b":{"c":7}},"a.b.c":1}"#, "a.b.c", Some("1"));
+        check(r#"{"a":3}"#, "a.b", None);
+        check(r#"{"ab":{"c":3}}"#, "a.c", None);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for bad in ["", "[]", "1", "\"x\"", "{", "{}x", "{\"a\"}", "{\"a\":}", "{'a':1}", "{\"a\":1,}"] {
+            assert!(find(bad.as_bytes(), &["a".into()]).is_none(), "{bad}");
+        }
+        assert!(find(b"{\"a\":\"\xff\"}", &["a".into()]).is_none(), "a value that is no UTF-8");
+    }
+
+    #[test]
+    fn as_many_fields_as_a_key_and_the_time_need() {
+        let wanted: Vec<String> = (0..MAX_WANTED).map(|index| format!("f{index}")).collect();
+        let last = wanted.last().expect("not empty");
+        let json = format!("{{\"{last}\":5}}");
+        let found = find(json.as_bytes(), &wanted).expect("an object");
+        assert_eq!(found[MAX_WANTED - 1], Some("5"));
+    }
+}

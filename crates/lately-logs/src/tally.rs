@@ -1,0 +1,295 @@
+//! Hits of a whole log by key: in the window ending at a time, at the peak, and in all.
+//!
+//! Time is cut into panes: of a second when the window is whole seconds, else of the widest rung of
+//! the ladder ([`lately::RUNGS_MS`]) that divides the window. The window ending at t has the hits
+//! with 0 ≤ pane(t) − pane(hit) < window / pane. Lines may come in any order: all panes of a key are
+//! kept until the end, which is what makes every number exact.
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use std::cmp::Reverse;
+use std::hash::BuildHasher;
+
+use lately::{RUNGS_MS, Span, Timestamp};
+
+use crate::runs::Runs;
+
+/// Counts hits, and answers at the end.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    pane_ms: i64,
+    window_panes: i64,
+    newest: Option<Timestamp>,
+    hasher: RandomState,
+    /// Indices into `entries`, by key.
+    index: HashTable<u32>,
+    entries: Vec<Entry>,
+    /// The keys, one after the other.
+    keys: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    key_from: usize,
+    key_len: u32,
+    runs: Runs,
+}
+
+/// The numbers of one key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Hits in the window that was asked for.
+    pub hits: u64,
+    /// The most hits in any window of that length.
+    pub peak: u64,
+    /// The pane the earliest such window ends in, by its start. The pane has a hit.
+    pub peak_at: Timestamp,
+    /// All hits.
+    pub total: u64,
+}
+
+/// The numbers of one key, before its name is looked up.
+struct Figures {
+    entry: u32,
+    hits: u64,
+    peak: u64,
+    peak_pane: i64,
+    total: u64,
+}
+
+impl Tally {
+    /// An empty tally for windows of this length.
+    #[must_use]
+    pub fn new(window: Span) -> Tally {
+        let window_ms = window.as_millis();
+        let pane_ms = if window_ms % 1_000 == 0 {
+            1_000
+        } else {
+            // The narrowest rung, a millisecond, divides every span.
+            RUNGS_MS.into_iter().rev().find(|rung| window_ms % rung == 0).unwrap_or(1)
+        };
+        Tally {
+            pane_ms,
+            window_panes: window_ms / pane_ms,
+            newest: None,
+            hasher: RandomState::default(),
+            index: HashTable::new(),
+            entries: Vec::new(),
+            keys: Vec::new(),
+        }
+    }
+
+    /// Counts one hit. Panics past four billion distinct keys.
+    pub fn hit(&mut self, key: &[u8], at: Timestamp) {
+        self.newest = self.newest.max(Some(at));
+        let pane = at.as_millis() / self.pane_ms;
+        let Tally { hasher, index, entries, keys, .. } = self;
+        let hash = hasher.hash_one(key);
+        let named = |&entry: &u32| entries[entry as usize].key(keys) == key;
+        if let Some(&entry) = index.find(hash, named) {
+            entries[entry as usize].runs.hit(pane);
+            return;
+        }
+        let (key_from, key_len) = (keys.len(), u32::try_from(key.len()).expect("keys are short"));
+        keys.extend_from_slice(key);
+        let entry = u32::try_from(entries.len()).expect("fewer than 2^32 keys");
+        entries.push(Entry { key_from, key_len, runs: Runs::new(pane) });
+        index.insert_unique(hash, entry, |&entry| hasher.hash_one(entries[entry as usize].key(keys)));
+    }
+
+    /// Time of the newest hit.
+    #[must_use]
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.newest
+    }
+
+    /// Distinct keys.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The first `top` keys, or all of them, by hits in the window ending at `at` (default: the
+    /// newest hit), then peak, then total, most first, then key bytes. Peak and total are those of
+    /// the whole log whatever `at` is.
+    #[must_use]
+    pub fn rows(&self, at: Option<Timestamp>, top: Option<usize>) -> Vec<Row> {
+        let Some(at) = at.or(self.newest) else { return Vec::new() };
+        let end_pane = at.as_millis() / self.pane_ms;
+        let mut panes = Vec::new();
+        let mut best = Vec::new();
+        for (entry, index) in self.entries.iter().zip(0..) {
+            entry.runs.sorted_into(&mut panes);
+            best.push(self.figures(index, &panes, end_pane));
+            if let Some(top) = top
+                && best.len() >= top.saturating_mul(2).saturating_add(1_024)
+            {
+                self.rank(&mut best);
+                best.truncate(top);
+            }
+        }
+        self.rank(&mut best);
+        best.truncate(top.unwrap_or(usize::MAX));
+        best.iter().map(|figures| self.row(figures)).collect()
+    }
+
+    /// The numbers of a key with hits in these `panes`, oldest first.
+    fn figures(&self, entry: u32, panes: &[(i64, u64)], end_pane: i64) -> Figures {
+        let mut figures = Figures { entry, hits: 0, peak: 0, peak_pane: 0, total: 0 };
+        let (mut oldest, mut in_window) = (0, 0);
+        for &(pane, hits) in panes {
+            in_window += hits;
+            while pane - panes[oldest].0 >= self.window_panes {
+                in_window -= panes[oldest].1;
+                oldest += 1;
+            }
+            if in_window > figures.peak {
+                (figures.peak, figures.peak_pane) = (in_window, pane);
+            }
+            if (0..self.window_panes).contains(&(end_pane - pane)) {
+                figures.hits += hits;
+            }
+            figures.total += hits;
+        }
+        figures
+    }
+
+    fn rank(&self, figures: &mut [Figures]) {
+        figures.sort_unstable_by(|a, b| {
+            let numbers = |of: &Figures| Reverse((of.hits, of.peak, of.total));
+            numbers(a).cmp(&numbers(b)).then_with(|| self.key_of(a).cmp(self.key_of(b)))
+        });
+    }
+
+    fn row(&self, figures: &Figures) -> Row {
+        let peak_at = Timestamp::from_millis(figures.peak_pane * self.pane_ms);
+        Row {
+            key: self.key_of(figures).to_vec(),
+            hits: figures.hits,
+            peak: figures.peak,
+            peak_at: peak_at.expect("a pane starts no later than its hits"),
+            total: figures.total,
+        }
+    }
+
+    fn key_of(&self, figures: &Figures) -> &[u8] {
+        self.entries[figures.entry as usize].key(&self.keys)
+    }
+}
+
+impl Entry {
+    fn key<'a>(&self, keys: &'a [u8]) -> &'a [u8] {
+        &keys[self.key_from..self.key_from + self.key_len as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use lately::{milliseconds, minutes, seconds};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn time(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis).expect("in range")
+    }
+
+    /// Every pane with a hit tried as the end of a window, every hit looked at for each.
+    fn naive(hits: &[(u8, i64)], window: Span, at_ms: Option<i64>) -> Vec<Row> {
+        let pane_ms = (1..=1_000)
+            .rev()
+            .find(|width| RUNGS_MS.contains(width) && window.as_millis() % width == 0)
+            .expect("1 ms divides everything");
+        let at_ms = at_ms.or(hits.iter().map(|hit| hit.1).max()).unwrap_or(0);
+        let mut by_key: BTreeMap<u8, Vec<i64>> = BTreeMap::new();
+        hits.iter().for_each(|&(key, at)| by_key.entry(key).or_default().push(at / pane_ms * pane_ms));
+        let mut rows: Vec<Row> = by_key
+            .into_iter()
+            .map(|(key, times)| {
+                let ending = |end: i64| {
+                    let inside = times.iter().filter(|&&at| at <= end && at > end - window.as_millis());
+                    inside.count() as u64
+                };
+                let peak = times.iter().map(|&end| ending(end)).max().expect("not empty");
+                let peak_at = times.iter().copied().filter(|&end| ending(end) == peak).min();
+                Row {
+                    key: vec![key],
+                    hits: ending(at_ms / pane_ms * pane_ms),
+                    peak,
+                    peak_at: time(peak_at.expect("not empty")),
+                    total: times.len() as u64,
+                }
+            })
+            .collect();
+        rows.sort_by_key(|row| (Reverse(row.hits), Reverse(row.peak), Reverse(row.total), row.key.clone()));
+        rows
+    }
+
+    fn tally(hits: &[(u8, i64)], window: Span) -> Tally {
+        let mut tally = Tally::new(window);
+        hits.iter().for_each(|&(key, at)| tally.hit(&[key], time(at)));
+        tally
+    }
+
+    #[test]
+    fn the_window_and_the_earliest_peak() {
+        let hits = [(b'a', 299_999), (b'a', 0), (b'a', 301_000), (b'a', 602_500), (b'b', 602_000)];
+        let rows = tally(&hits, minutes(5)).rows(None, None);
+        let a = Row { key: b"a".to_vec(), hits: 1, peak: 2, peak_at: time(299_000), total: 4 };
+        let b = Row { key: b"b".to_vec(), hits: 1, peak: 1, peak_at: time(602_000), total: 1 };
+        assert_eq!(rows, [a.clone(), b.clone()]);
+        // 300 panes: second 0 is in the window ending in second 299 and out of that ending in 300.
+        let earlier = |at| tally(&hits, minutes(5)).rows(Some(time(at)), None);
+        assert_eq!(earlier(299_000), [Row { hits: 2, ..a.clone() }, Row { hits: 0, ..b.clone() }]);
+        assert_eq!(earlier(300_999), [Row { hits: 1, ..a }, Row { hits: 0, ..b }]);
+    }
+
+    #[test]
+    fn panes_follow_the_window() {
+        let check = |window: Span, pane_ms: i64| assert_eq!(Tally::new(window).pane_ms, pane_ms, "{window}");
+        check(seconds(1), 1_000);
+        check(minutes(60), 1_000);
+        check(milliseconds(1_500), 500);
+        check(milliseconds(250), 50);
+        check(milliseconds(7), 1);
+        let rows = tally(&[(1, 1_260), (1, 1_499), (1, 1_520)], milliseconds(250)).rows(None, None);
+        assert_eq!((rows[0].hits, rows[0].peak, rows[0].peak_at), (2, 2, time(1_450)));
+    }
+
+    #[test]
+    fn an_empty_tally_has_no_rows() {
+        assert_eq!(Tally::new(minutes(5)).rows(None, Some(10)), []);
+        assert_eq!(Tally::new(minutes(5)).rows(Some(time(5)), None), []);
+        assert_eq!(Tally::new(minutes(5)).newest(), None);
+    }
+
+    #[test]
+    fn the_top_is_the_start_of_all() {
+        let mut tally = Tally::new(minutes(5));
+        for hit in 0..9_000_u32 {
+            tally.hit(&(hit % 3_001).to_le_bytes(), time(i64::from(hit) * 17));
+        }
+        let all = tally.rows(None, None);
+        assert_eq!((all.len(), tally.keys()), (3_001, 3_001));
+        for top in [0, 1, 10, 3_000, 3_001, 5_000, usize::MAX] {
+            assert_eq!(tally.rows(None, Some(top)), all[..top.min(3_001)], "top {top}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_naive_count(
+            hits in proptest::collection::vec((0..6_u8, 0..20_000_i64), 0..200),
+            window_ms in prop_oneof![1..8_000_i64, (1..9_i64).prop_map(|s| s * 1_000)],
+            at_ms in proptest::option::of(0..25_000_i64),
+        ) {
+            let window = Span::from_millis(window_ms).expect("in range");
+            let rows = tally(&hits, window).rows(at_ms.map(time), None);
+            prop_assert_eq!(rows, naive(&hits, window, at_ms));
+        }
+    }
+}

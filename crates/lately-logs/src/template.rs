@@ -1,0 +1,120 @@
+//! What a key is made of: one field of the line, or several with text between them.
+
+use std::str::FromStr;
+
+use crate::error::SetupError;
+use crate::limits::MAX_KEY_FIELDS;
+
+/// A key template: a field name (`ip`), or text with fields in braces (`{ip} {path}`), where `{{` and
+/// `}}` are the braces themselves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Template {
+    pub(crate) parts: Vec<Part>,
+    fields: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Text(String),
+    /// Index into the fields.
+    Field(usize),
+}
+
+impl Template {
+    /// The names of the fields, in the order they stand in the key.
+    #[must_use]
+    pub fn fields(&self) -> &[String] {
+        &self.fields
+    }
+
+    fn push_text(&mut self, piece: char) {
+        match self.parts.last_mut() {
+            Some(Part::Text(text)) => text.push(piece),
+            _ => self.parts.push(Part::Text(piece.into())),
+        }
+    }
+
+    fn push_field(&mut self, name: &str) {
+        self.parts.push(Part::Field(self.fields.len()));
+        self.fields.push(name.into());
+    }
+}
+
+/// The address of the client: `ip`.
+impl Default for Template {
+    fn default() -> Template {
+        Template { parts: vec![Part::Field(0)], fields: vec!["ip".into()] }
+    }
+}
+
+impl FromStr for Template {
+    type Err = SetupError;
+
+    fn from_str(text: &str) -> Result<Template, SetupError> {
+        let error = |cause| SetupError::Template { text: text.into(), cause };
+        let mut template = Template { parts: Vec::new(), fields: Vec::new() };
+        if !text.is_empty() && !text.contains(['{', '}']) {
+            template.push_field(text);
+            return Ok(template);
+        }
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            if rest.starts_with("{{") || rest.starts_with("}}") {
+                template.push_text(first);
+                rest = &rest[2..];
+            } else if first == '{' {
+                let (name, after) = rest[1..].split_once('}').ok_or_else(|| error("a '{' is not closed"))?;
+                if name.is_empty() || name.contains('{') {
+                    return Err(error("a field in braces has no name"));
+                }
+                template.push_field(name);
+                rest = after;
+            } else if first == '}' {
+                return Err(error("a '}' closes nothing; write '}}' for the brace itself"));
+            } else {
+                template.push_text(first);
+                rest = &rest[first.len_utf8()..];
+            }
+        }
+        match template.fields.len() {
+            0 => Err(error("it names no field")),
+            fields if fields > MAX_KEY_FIELDS => Err(SetupError::KeyFields { fields }),
+            _ => Ok(template),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_parse() {
+        let check = |text: &str, parts: &[Part], fields: &[&str]| {
+            let template: Template = text.parse().expect(text);
+            assert_eq!(template.parts, parts, "{text}");
+            assert_eq!(template.fields, fields, "{text}");
+        };
+        let literal = |text: &str| Part::Text(text.into());
+        check("ip", &[Part::Field(0)], &["ip"]);
+        check("@user.id", &[Part::Field(0)], &["@user.id"]);
+        check("{ip}", &[Part::Field(0)], &["ip"]);
+        check("{ip} {path}", &[Part::Field(0), literal(" "), Part::Field(1)], &["ip", "path"]);
+        check("é{{{ip}}}", &[literal("é{"), Part::Field(0), literal("}")], &["ip"]);
+        assert_eq!("ip".parse(), Ok(Template::default()));
+    }
+
+    #[test]
+    fn bad_templates_are_refused() {
+        for bad in ["", "{", "}", "{ip", "ip}", "{}", "{{ip}}", "{a{b}", "{ip}}"] {
+            assert!(matches!(bad.parse::<Template>(), Err(SetupError::Template { .. })), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_fields_is_bounded() {
+        assert!("{a}".repeat(MAX_KEY_FIELDS).parse::<Template>().is_ok());
+        let error = SetupError::KeyFields { fields: MAX_KEY_FIELDS + 1 };
+        assert_eq!("{a}".repeat(MAX_KEY_FIELDS + 1).parse::<Template>(), Err(error));
+    }
+}
