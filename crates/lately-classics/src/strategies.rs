@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Reads not aimed met a hit in an edge cell once in a thousand; these do once in ten.
+    /// Without aim less than one read in a thousand has a hit in an edge cell; so one in twenty or more.
     #[test]
     fn reads_meet_hits_in_their_edge_cells() {
         let (reads, met) = (Cell::new(0), Cell::new(0));
