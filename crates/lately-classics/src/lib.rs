@@ -1,1 +1,43 @@
-//! Not yet filled.
+//! What `lately` is measured against: the textbook sliding-window counters, and an exact model.
+//!
+//! This crate knows nothing of `lately`; its definitions are written a second time, naively, so that
+//! a mistake has to be made twice to go unseen.
+//!
+//! - The classics, in whole seconds, behind one trait, [`Counter`]: [`ExactQueue`] (the oracle),
+//!   [`CountedQueue`], [`Ring`], [`RunningTotal`], [`Cached`], [`MultiLevel`], [`Sparse`]. Each file
+//!   says what the usual version of it gets wrong, and its tests show it.
+//! - The model, in milliseconds: [`Op`], the one language of traces; [`ExactLog`], the answers by
+//!   definition; [`drive`](crate::drive()), which runs a trace on a [`Subject`] and names the first
+//!   difference.
+//! - With the feature `proptest`, `strategies`: traces and settings for property tests.
+
+mod cached;
+mod counted_queue;
+mod counter;
+mod drive;
+mod exact_queue;
+pub mod limits;
+mod model;
+mod model_settings;
+mod multi_level;
+mod op;
+mod ring;
+mod running_total;
+mod sparse;
+#[cfg(any(test, feature = "proptest"))]
+pub mod strategies;
+#[cfg(test)]
+mod testing;
+
+pub use cached::Cached;
+pub use counted_queue::CountedQueue;
+pub use counter::Counter;
+pub use drive::{START_MS, Subject, drive, drive_from};
+pub use exact_queue::ExactQueue;
+pub use model::{ExactLog, HitOutcome, ModelCount};
+pub use model_settings::{ModelSettings, RUNGS_MS};
+pub use multi_level::MultiLevel;
+pub use op::{Op, ops_from_bytes};
+pub use ring::Ring;
+pub use running_total::RunningTotal;
+pub use sparse::Sparse;

@@ -1,0 +1,22 @@
+//! Bounds of this crate, each with the reason for its size.
+
+/// The latest time of a trace: the last millisecond of the year 9999. The earliest is 0.
+pub const MAX_TIME_MS: i64 = 253_402_300_799_999;
+
+/// The widest window of a trace: 1,000,000,000 s.
+pub const MAX_WINDOW_MS: i64 = 1_000_000_000_000;
+
+/// Keys of a trace are below this: few, so that operations meet.
+pub const KEYS: u8 = 4;
+
+/// The most operations a generated trace has.
+pub const MAX_TRACE_OPS: usize = 300;
+
+/// The most operations decoded from bytes: a longer trace finds nothing a shorter one would not.
+pub const MAX_DECODED_OPS: usize = 4_096;
+
+/// The most slots of a ring: 24 MiB of them.
+pub const MAX_RING_SLOTS: usize = 1 << 20;
+
+/// The most hits in an [`ExactQueue`](crate::ExactQueue), which keeps 8 bytes for each: 8 MiB.
+pub const MAX_QUEUED_HITS: u64 = 1 << 20;

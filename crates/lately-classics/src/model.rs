@@ -1,0 +1,354 @@
+//! The answers by definition: a log of all hits, read by adding up.
+//!
+//! Nothing here is clever, and nothing is shared with what it judges. A read floors its edges to
+//! panes of the resolution; an edge older than the exact span is further snapped to a grid that
+//! widens with its age, and what lies in the cell around the edge counts by the share of time.
+
+use std::collections::BTreeMap;
+
+use crate::model_settings::{ModelSettings, RUNGS_MS, ceil, floor};
+
+/// All hits of all keys, and the latest time seen: time never goes back.
+#[derive(Clone, Debug)]
+pub struct ExactLog {
+    settings: ModelSettings,
+    now_ms: i64,
+    /// (millisecond, count), as they came. A key without hits is not in the map.
+    hits: BTreeMap<u8, Vec<(i64, u64)>>,
+}
+
+/// The answer to a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModelCount {
+    /// Between the bounds, by the share of time of the cells at the edges.
+    pub estimate: u64,
+    /// Hits surely in the window.
+    pub lower: u64,
+    /// Hits possibly in the window; `None` when the window reaches past the retention.
+    pub upper: Option<u64>,
+    /// Width of the grid at the far edge.
+    pub cell_ms: i64,
+}
+
+/// What became of a hit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HitOutcome {
+    /// Counted: the estimate over the default window that ends at the hit, this one included.
+    Hits(u64),
+    /// Refused: older than the retention.
+    Late,
+    /// Refused: further ahead than the skew allowed.
+    Future,
+    /// Refused: the kept total of the key would pass `i64::MAX`.
+    Overflow,
+}
+
+impl ExactLog {
+    /// An empty log.
+    ///
+    /// # Panics
+    /// If the resolution is none of [`RUNGS_MS`].
+    #[must_use]
+    pub fn new(settings: ModelSettings) -> ExactLog {
+        let resolution_ms = settings.resolution_ms;
+        assert!(
+            RUNGS_MS.contains(&resolution_ms),
+            "a resolution is a rung of the ladder, not {resolution_ms} ms"
+        );
+        // The earliest number is no sentinel here, but what `max` leaves alone.
+        ExactLog { settings, now_ms: i64::MIN, hits: BTreeMap::new() }
+    }
+
+    /// Counts `count` hits of `key` at `at_ms`, unless refused.
+    pub fn hit(&mut self, key: u8, at_ms: i64, count: u64, now_ms: i64) -> HitOutcome {
+        let now = self.see(now_ms);
+        let at = i128::from(at_ms);
+        if at < now - i128::from(self.settings.retain_ms) {
+            return HitOutcome::Late;
+        }
+        if at > now + i128::from(self.settings.max_skew_ms) {
+            return HitOutcome::Future;
+        }
+        if i128::from(self.kept_total(key, now_ms)) + i128::from(count) > i128::from(i64::MAX) {
+            return HitOutcome::Overflow;
+        }
+        if count > 0 {
+            self.hits.entry(key).or_default().push((at_ms, count));
+        }
+        HitOutcome::Hits(self.read(key, at_ms, self.settings.window_ms, now_ms).estimate)
+    }
+
+    /// Hits of `key` in the window of `window_ms` that ends at `at_ms`; below 0 is read at 0.
+    pub fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
+        let now = self.see(now_ms);
+        let settings = &self.settings;
+        let resolution = i128::from(settings.resolution_ms);
+        let last_pane = settings.pane(i128::from(at_ms.max(0)));
+        let near = (last_pane + 1) * resolution;
+        let asked_far = (last_pane - settings.panes_in(window_ms) + 1) * resolution;
+        let far = asked_far.max(settings.retention_edge(now));
+        let known = asked_far == far;
+        let (far_grid, near_grid) = (settings.grid(now - far), settings.grid(now - near));
+
+        let (estimate, lower, upper) = if near <= far {
+            (0, 0, 0)
+        } else {
+            let lower = self.hits_in(key, ceil(far, far_grid), floor(near, near_grid));
+            let upper = self.hits_in(key, floor(far, far_grid), ceil(near, near_grid));
+            // Both sums as numerators over the far grid, which the near grid divides.
+            let until_near = self.hits_before(key, near, near_grid) * (far_grid / near_grid);
+            let between = until_near - self.hits_before(key, far, far_grid);
+            let half_up = (2 * between + far_grid).div_euclid(2 * far_grid);
+            (half_up.clamp(lower, upper), lower, upper)
+        };
+        ModelCount {
+            estimate: to_count(estimate),
+            lower: to_count(lower),
+            upper: known.then(|| to_count(upper)),
+            cell_ms: i64::try_from(far_grid).expect("a rung"),
+        }
+    }
+
+    /// Drops all hits of `key`.
+    pub fn forget(&mut self, key: u8, now_ms: i64) {
+        self.see(now_ms);
+        self.hits.remove(&key);
+    }
+
+    /// Whether `key` has a hit within the retention.
+    pub fn exists(&mut self, key: u8, now_ms: i64) -> bool {
+        self.see(now_ms);
+        self.hits.contains_key(&key)
+    }
+
+    /// Hits of `key` that may still show in an answer: those from the horizon on.
+    pub fn kept_total(&mut self, key: u8, now_ms: i64) -> u64 {
+        let now = self.see(now_ms);
+        let horizon = self.settings.horizon(now);
+        to_count(self.hits_in(key, horizon, i128::MAX))
+    }
+
+    /// Sets the time, back too: a mistake for tests of the driver to make.
+    #[cfg(test)]
+    pub(crate) fn set_now(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
+    }
+
+    /// The latest time seen, `now_ms` included. Keys whose newest hit has left the retention by then
+    /// are forgotten.
+    fn see(&mut self, now_ms: i64) -> i128 {
+        self.now_ms = self.now_ms.max(now_ms);
+        let now = i128::from(self.now_ms);
+        let settings = &self.settings;
+        self.hits.retain(|_, hits| {
+            let newest = hits.iter().map(|hit| hit.0).max().expect("a key has hits");
+            settings.pane(now) - settings.pane(newest.into()) < settings.panes_in(settings.retain_ms)
+        });
+        now
+    }
+
+    /// Hits of `key` in `from..to`.
+    fn hits_in(&self, key: u8, from: i128, to: i128) -> i128 {
+        let hits = self.hits.get(&key).into_iter().flatten();
+        let inside = hits.filter(|hit| (from..to).contains(&i128::from(hit.0)));
+        inside.map(|hit| i128::from(hit.1)).sum()
+    }
+
+    /// Hits of `key` before `edge`, times `grid`: all before its cell, and of the cell the share that
+    /// lies before the edge.
+    fn hits_before(&self, key: u8, edge: i128, grid: i128) -> i128 {
+        let cell = floor(edge, grid);
+        let before_cell = self.hits_in(key, i128::MIN, cell);
+        before_cell * grid + self.hits_in(key, cell, cell + grid) * (edge - cell)
+    }
+}
+
+/// Kept totals are bounded by `i64::MAX`, and so are the sums of answers.
+fn to_count(sum: i128) -> u64 {
+    u64::try_from(sum).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::strategies;
+
+    const NOW: i64 = 1_700_000_000_123;
+    const MAX: u64 = i64::MAX.unsigned_abs();
+
+    fn log(hits: &[(i64, u64)]) -> ExactLog {
+        let mut log = ExactLog::new(ModelSettings::default());
+        for &(at_ms, count) in hits {
+            assert!(matches!(log.hit(0, at_ms, count, NOW), HitOutcome::Hits(_)));
+        }
+        log
+    }
+
+    fn count(estimate: u64, lower: u64, upper: u64, cell_ms: i64) -> ModelCount {
+        ModelCount { estimate, lower, upper: Some(upper), cell_ms }
+    }
+
+    #[test]
+    fn the_exact_span_counts_panes() {
+        let mut log = log(&[(NOW, 1), (NOW - 123, 2), (NOW - 124, 4), (NOW + 876, 8), (NOW + 877, 16)]);
+        assert_eq!(log.read(0, NOW, 1_000, NOW), count(11, 11, 11, 1_000));
+        assert_eq!(log.read(0, NOW, 1, NOW), count(11, 11, 11, 1_000));
+        assert_eq!(log.read(0, NOW, 1_001, NOW), count(15, 15, 15, 1_000));
+        assert_eq!(log.read(0, NOW - 124, 1_000, NOW), count(4, 4, 4, 1_000));
+        assert_eq!(log.read(0, NOW + 1_000, 1_000, NOW), count(16, 16, 16, 1_000));
+        assert_eq!(log.read(1, NOW, 1_000, NOW), count(0, 0, 0, 1_000), "a key never hit");
+    }
+
+    #[test]
+    fn an_old_far_edge_counts_by_its_share_of_time() {
+        // A window of 1,007 s starts at …998_994_000, 1,006 s old: a grid of 10 s, 4 s into its cell.
+        let start = 1_699_998_994_000;
+        let mut log =
+            log(&[(start - 4_001, 1_000), (start - 4_000, 5), (start + 5_999, 5), (start + 6_000, 7)]);
+        assert_eq!(log.read(0, NOW, 1_007_000, NOW), count(13, 7, 17, 10_000));
+        // Half of a hit and more is one: 10 of 2 s, then 1 of 2 s.
+        let mut log = self::log(&[(1_699_999_498_000, 1)]);
+        assert_eq!(log.read(0, NOW, 502_000, NOW), count(1, 0, 1, 2_000), "half is rounded up");
+    }
+
+    #[test]
+    fn an_old_near_edge_counts_by_its_share_of_time() {
+        // Read 2,000 s ago over 10 s: both edges on the grid of 10 s, at 4 s of their cells.
+        let at = 1_699_998_003_000;
+        let mut log = log(&[(at - 3_000, 10), (at - 13_000, 100), (at + 7_000, 1_000)]);
+        // 4/10 of 10 are before the near edge, 6/10 of 100 after the far one.
+        assert_eq!(log.read(0, at, 10_000, NOW), count(64, 0, 110, 10_000));
+        // Both edges in one cell, the far one on its border: 4 of 10 s.
+        assert_eq!(log.read(0, at, 4_000, NOW), count(4, 0, 10, 10_000));
+    }
+
+    #[test]
+    fn a_window_past_the_retention_has_no_upper_bound() {
+        let edge = 1_699_395_201_000;
+        let mut log = log(&[(NOW, 1), (edge, 2)]);
+        let whole = ModelCount { upper: Some(3), ..log.read(0, NOW, i64::MAX, NOW) };
+        assert_eq!(whole, log.read(0, NOW, 604_800_000, NOW));
+        assert_eq!(log.read(0, NOW, 604_800_001, NOW).upper, None);
+        let before = log.read(0, edge - 1, 1_000, NOW);
+        assert_eq!(before, ModelCount { estimate: 0, lower: 0, upper: None, cell_ms: 3_600_000 });
+        assert_eq!(log.read(0, NOW, 0, NOW), count(0, 0, 0, 1_000));
+    }
+
+    #[test]
+    fn hits_out_of_time_are_refused() {
+        let mut log = log(&[]);
+        let mut check = |at_ms: i64, expected: HitOutcome| assert_eq!(log.hit(0, at_ms, 1, NOW), expected);
+        check(NOW - 604_800_001, HitOutcome::Late);
+        check(NOW + 10_001, HitOutcome::Future);
+        check(NOW + 10_000, HitOutcome::Hits(1));
+        check(NOW - 604_800_000, HitOutcome::Hits(0));
+        assert_eq!(log.hit(0, NOW - 604_800_001, u64::MAX, NOW), HitOutcome::Late, "before overflow");
+    }
+
+    #[test]
+    fn a_total_past_the_bound_is_refused() {
+        let mut log = log(&[(NOW, MAX)]);
+        assert_eq!(log.hit(0, NOW, 1, NOW), HitOutcome::Overflow);
+        assert_eq!(log.hit(0, NOW, 0, NOW), HitOutcome::Hits(MAX));
+        assert_eq!(log.hit(1, NOW, MAX + 1, NOW), HitOutcome::Overflow);
+        assert!(!log.exists(1, NOW));
+        let later = NOW + 604_800_000 - 1_000;
+        assert_eq!(log.hit(0, later, 1, later), HitOutcome::Overflow, "still kept");
+        let gone = NOW + 604_800_000;
+        assert_eq!(log.hit(0, gone, 1, gone), HitOutcome::Hits(1));
+        assert_eq!(log.kept_total(0, gone), 1);
+    }
+
+    #[test]
+    fn time_never_goes_back() {
+        let mut log = log(&[(NOW, 1)]);
+        assert_eq!(log.hit(0, NOW + 10_001, 1, NOW - 1_000_000), HitOutcome::Future);
+        assert_eq!(log.hit(0, NOW - 604_800_001, 1, NOW - 1_000_000), HitOutcome::Late);
+        assert!(!log.exists(0, NOW + 604_800_000));
+        assert!(!log.exists(0, NOW), "gone is gone");
+    }
+
+    #[test]
+    fn keys_come_and_go() {
+        let mut log = log(&[(NOW, 1), (NOW - 5_000, 1)]);
+        assert_eq!(log.hit(1, NOW, 0, NOW), HitOutcome::Hits(0));
+        assert!(!log.exists(1, NOW), "a count of 0 makes no key");
+        let last = NOW - 123 + 604_800_000 - 1;
+        assert!(log.exists(0, last));
+        assert!(!log.clone().exists(0, last + 1), "the newest hit has left");
+        log.forget(0, last);
+        assert!(!log.exists(0, last));
+        assert_eq!(log.read(0, NOW, 60_000, last).upper, None);
+        assert_eq!(log.read(0, last, 60_000, last), count(0, 0, 0, 1_000));
+    }
+
+    #[test]
+    fn the_ends_of_time_are_answered() {
+        let extremes = [i64::MIN, -1, 0, 1, i64::MAX];
+        let settings = ModelSettings { resolution_ms: 1, ..ModelSettings::default() };
+        let mut log = ExactLog::new(settings);
+        for (now, at) in extremes.into_iter().flat_map(|now| extremes.map(|at| (now, at))) {
+            log.hit(0, at, MAX / 4, now);
+            for window in extremes {
+                let read = log.read(0, at, window, now);
+                assert!(read.lower <= read.estimate && read.upper.is_none_or(|upper| read.estimate <= upper));
+            }
+        }
+    }
+
+    /// Why the retention should be whole panes: here its edge is older than it, on a wider grid.
+    #[test]
+    fn a_retention_of_part_of_a_pane_reaches_past_the_horizon() {
+        let settings = ModelSettings { exact_ms: 300_500, retain_ms: 300_500, ..ModelSettings::default() };
+        let now = 1_700_000_001_999;
+        assert_eq!(
+            (settings.retention_edge(now), settings.horizon(now)),
+            (1_699_999_701_000, 1_699_999_701_000)
+        );
+        let mut log = ExactLog::new(settings);
+        let now = i64::try_from(now).expect("a time");
+        for at_ms in [1_699_999_700_999, 1_699_999_701_000] {
+            assert!(matches!(log.hit(0, at_ms, 1, at_ms), HitOutcome::Hits(_)));
+        }
+        assert_eq!(log.hit(0, now, 1, now), HitOutcome::Hits(1));
+        assert_eq!(log.read(0, now, 301_000, now), count(2, 1, 3, 2_000));
+        assert_eq!(log.kept_total(0, now), 2);
+    }
+
+    proptest! {
+        /// Inside the exact span the definition is one line: 0 ≤ pane(t) − pane(h) < ceil(w / r).
+        #[test]
+        fn reads_of_the_exact_span_count_panes(
+            hits in prop::collection::vec((0_i64..360_000, 1_u64..9), 0..50),
+            back in 0_i64..300_000,
+            window in 1_i64..60_000,
+        ) {
+            let hits: Vec<(i64, u64)> = hits.into_iter().map(|(ago, count)| (NOW - ago, count)).collect();
+            let pane = |ms: i64| ms.div_euclid(1_000);
+            let panes = (window + 999) / 1_000;
+            let inside = |at: i64| (0..panes).contains(&(pane(NOW - back) - pane(at)));
+            let expected = hits.iter().filter(|hit| inside(hit.0)).map(|hit| hit.1).sum();
+            let read = log(&hits).read(0, NOW - back, window, NOW);
+            prop_assert_eq!(read, count(expected, expected, expected, 1_000));
+        }
+
+        /// So hits before the horizon can be dropped: no bound ever counts them.
+        #[test]
+        fn no_answer_reaches_past_the_horizon(
+            settings in strategies::settings(),
+            now in 0..=crate::limits::MAX_TIME_MS,
+            back in prop_oneof![Just(0_i64), -100_000_i64..1_000_000, any::<i64>()],
+            window in prop_oneof![0_i64..2_000_000, 1_i64..=crate::limits::MAX_WINDOW_MS],
+        ) {
+            let horizon = i64::try_from(settings.horizon(now.into())).expect("a time");
+            let mut log = ExactLog::new(settings);
+            log.see(now);
+            log.hits.insert(0, vec![(horizon - 1, 1_000_000), (horizon, 1), (now, 1)]);
+            let read = log.read(0, now.saturating_sub(back), window, now);
+            prop_assert!(read.estimate <= 2 && read.upper.unwrap_or(0) <= 2, "{read:?}");
+            prop_assert_eq!(log.kept_total(0, now), 2);
+        }
+    }
+}

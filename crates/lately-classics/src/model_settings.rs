@@ -1,0 +1,136 @@
+//! Settings of the model, and the definitions that need nothing but them: panes, grids and edges.
+
+/// Widths the grid of an edge may have, in milliseconds, narrowest first. Each divides the next.
+#[rustfmt::skip]
+pub const RUNGS_MS: [i64; 21] = [
+    1, 2, 10, 50, 100, 500,
+    1_000, 2_000, 10_000, 30_000,
+    60_000, 300_000, 600_000, 1_800_000,
+    3_600_000, 7_200_000, 21_600_000, 43_200_000,
+    86_400_000, 864_000_000, 8_640_000_000,
+];
+
+/// What a model is of. All in milliseconds but the last.
+///
+/// The retention should be whole panes: else the edge of retention may be older than it, and the
+/// cell it lies in wider than the horizon allows for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModelSettings {
+    /// Width of the newest panes; one of [`RUNGS_MS`].
+    pub resolution_ms: i64,
+    /// The window a hit's outcome is read over.
+    pub window_ms: i64,
+    /// How old an edge may be and still lie on the grid of the resolution.
+    pub exact_ms: i64,
+    /// How old a hit may be.
+    pub retain_ms: i64,
+    /// How far ahead of now a hit may be.
+    pub max_skew_ms: i64,
+    /// The width of a grid is at most this many millionths of the age of the edge.
+    pub precision_millionths: i64,
+}
+
+impl Default for ModelSettings {
+    /// Panes of 1 s, a window of 5 min, exact for 6 min, 7 d kept, 10 s ahead, 1 %.
+    fn default() -> ModelSettings {
+        ModelSettings {
+            resolution_ms: 1_000,
+            window_ms: 300_000,
+            exact_ms: 360_000,
+            retain_ms: 604_800_000,
+            max_skew_ms: 10_000,
+            precision_millionths: 10_000,
+        }
+    }
+}
+
+/// In `i128`, where no sum or product of times can overflow.
+impl ModelSettings {
+    /// The number of the pane that holds `ms`.
+    pub(crate) fn pane(&self, ms: i128) -> i128 {
+        ms.div_euclid(self.resolution_ms.into())
+    }
+
+    /// `span_ms` in panes, rounded up.
+    pub(crate) fn panes_in(&self, span_ms: i64) -> i128 {
+        ceil(span_ms.into(), self.resolution_ms.into()) / i128::from(self.resolution_ms)
+    }
+
+    /// The grid of an edge that is `age_ms` old.
+    pub(crate) fn grid(&self, age_ms: i128) -> i128 {
+        let resolution = i128::from(self.resolution_ms);
+        if age_ms <= i128::from(self.exact_ms) {
+            return resolution;
+        }
+        let allowed = |rung: &i128| {
+            *rung >= resolution && rung * 1_000_000 <= i128::from(self.precision_millionths) * age_ms
+        };
+        RUNGS_MS.map(i128::from).into_iter().rfind(allowed).unwrap_or(resolution)
+    }
+
+    /// The start of a window of the retention that ends now.
+    pub(crate) fn retention_edge(&self, now: i128) -> i128 {
+        (self.pane(now) - self.panes_in(self.retain_ms) + 1) * i128::from(self.resolution_ms)
+    }
+
+    /// Hits before this time show in no answer, now or later.
+    pub(crate) fn horizon(&self, now: i128) -> i128 {
+        floor(self.retention_edge(now), self.grid(self.retain_ms.into()))
+    }
+}
+
+/// The last multiple of `grid` at or before `ms`.
+pub(crate) fn floor(ms: i128, grid: i128) -> i128 {
+    ms.div_euclid(grid) * grid
+}
+
+/// The first multiple of `grid` at or after `ms`.
+pub(crate) fn ceil(ms: i128, grid: i128) -> i128 {
+    -floor(-ms, grid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rung_divides_the_next() {
+        for pair in RUNGS_MS.windows(2) {
+            assert!(pair[0] < pair[1] && pair[1] % pair[0] == 0, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn floors_and_ceilings() {
+        let check = |ms: i128, expected: (i128, i128)| assert_eq!((floor(ms, 10), ceil(ms, 10)), expected);
+        check(0, (0, 0));
+        check(1, (0, 10));
+        check(10, (10, 10));
+        check(-1, (-10, 0));
+        check(-10, (-10, -10));
+    }
+
+    #[test]
+    fn grids_follow_age() {
+        let check = |age_s: i128, grid_s: i128| {
+            assert_eq!(ModelSettings::default().grid(age_s * 1_000), grid_s * 1_000, "age {age_s}");
+        };
+        for (age_s, grid_s) in
+            [(-5, 1), (0, 1), (360, 1), (361, 2), (999, 2), (1_000, 10), (3_000, 30), (604_800, 3_600)]
+        {
+            check(age_s, grid_s);
+        }
+        let coarse = ModelSettings { precision_millionths: 1_000_000, ..ModelSettings::default() };
+        assert_eq!((coarse.grid(360_000), coarse.grid(360_001)), (1_000, 300_000));
+        let fine = ModelSettings { precision_millionths: 100, ..ModelSettings::default() };
+        assert_eq!(fine.grid(361_000), 1_000, "no rung is narrow enough: the resolution");
+    }
+
+    #[test]
+    fn the_horizon_lies_on_the_coarsest_grid() {
+        let settings = ModelSettings::default();
+        let now = 1_700_000_000_123;
+        assert_eq!(settings.retention_edge(now), 1_699_395_201_000);
+        assert_eq!(settings.horizon(now), 1_699_394_400_000);
+    }
+}
