@@ -23,6 +23,8 @@ impl Pane {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Panes {
     list: Vec<Pane>,
+    /// All hits in the list.
+    total: u64,
     /// Length of the list after the last merge.
     merged_len: usize,
 }
@@ -31,6 +33,10 @@ pub(crate) struct Panes {
 const MERGE_FROM: usize = 32;
 
 impl Panes {
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Pane> + '_ {
         self.list.iter().copied()
     }
@@ -41,6 +47,7 @@ impl Panes {
 
     /// Adds `hits` at `time_ms`: to the pane that covers it, else to a new one of the resolution.
     pub(crate) fn add(&mut self, time_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
+        self.total += hits;
         // Hits that age out of a finer form arrive in order, so the end is the place to look first.
         let after = match self.list.last() {
             Some(last) if last.start_ms > time_ms => {
@@ -65,7 +72,9 @@ impl Panes {
 
     /// Takes out the panes that start at `from_ms` or later.
     pub(crate) fn split_off(&mut self, from_ms: i64) -> Vec<Pane> {
-        self.list.split_off(self.list.partition_point(|pane| pane.start_ms < from_ms))
+        let split = self.list.split_off(self.list.partition_point(|pane| pane.start_ms < from_ms));
+        self.total -= split.iter().map(|pane| pane.hits).sum::<u64>();
+        split
     }
 
     /// Hits between two pane borders.
@@ -75,11 +84,10 @@ impl Panes {
     }
 
     /// Drops what no answer can show any more and joins neighbours as far as their age allows.
-    /// Returns the hits dropped.
-    pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) -> u64 {
+    pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) {
         let horizon_ms = settings.horizon_ms(now);
         let expired = self.list.partition_point(|pane| pane.end_ms() <= horizon_ms);
-        let dropped = self.list.drain(..expired).map(|pane| pane.hits).sum();
+        self.total -= self.list.drain(..expired).map(|pane| pane.hits).sum::<u64>();
         self.list.dedup_by(|newer, older| {
             let Some(joined) = join(*older, *newer, settings, now) else { return false };
             *older = joined;
@@ -87,7 +95,6 @@ impl Panes {
         });
         self.merged_len = self.list.len();
         self.list.shrink_to(self.merged_len + self.merged_len / 4);
-        dropped
     }
 
     /// Panics unless the panes are sorted, disjoint, aligned, not empty, and as narrow as their age
@@ -104,6 +111,7 @@ impl Panes {
             let (end_ms, start_ms) = (pair[0].end_ms(), pair[1].start_ms);
             assert!(end_ms <= start_ms, "panes overlap: {end_ms} > {start_ms}");
         }
+        assert_eq!(self.total, self.list.iter().map(|pane| pane.hits).sum(), "the total of the panes");
         assert!(self.list.len() <= merge_threshold(settings), "{} panes", self.list.len());
     }
 }

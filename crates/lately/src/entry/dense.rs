@@ -97,6 +97,10 @@ impl Dense {
         self.head = pane;
     }
 
+    pub(crate) fn total(&self) -> u64 {
+        self.older.total() + self.ring_total
+    }
+
     /// Whether all hits are older than the ring: then the key is hot no more.
     pub(crate) fn is_quiet(&self) -> bool {
         self.ring_total == 0
@@ -131,27 +135,17 @@ impl Dense {
         }
     }
 
-    pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) -> u64 {
+    pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) {
         self.advance(settings.pane_of(now.as_millis()), settings, now);
-        self.older.merge(settings, now)
-    }
-
-    pub(crate) fn iter(&self, settings: &Settings) -> impl Iterator<Item = Pane> + '_ {
-        let width_ms = settings.resolution().as_millis();
-        let ring = (self.first()..=self.head).map(move |pane| Pane {
-            start_ms: pane * width_ms,
-            width_ms,
-            hits: self.ring[self.slot(pane)],
-        });
-        self.older.iter().chain(ring.filter(|pane| pane.hits > 0))
+        self.older.merge(settings, now);
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
         self.older.heap_bytes() + self.ring.len() * size_of::<u64>()
     }
 
-    /// Panics when a total is not the sum of its panes; returns the hits held.
-    pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) -> u64 {
+    /// Panics when a total is not the sum of its panes.
+    pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
         self.older.check_consistency(settings, now);
         let first_ms = self.first() * settings.resolution().as_millis();
         let older_end_ms = self.older.iter().next_back().map_or(i64::MIN, Pane::end_ms);
@@ -161,6 +155,5 @@ impl Dense {
             let window = self.ring_sum(self.head - panes + 1..=self.head);
             assert_eq!(self.window_total, window, "the running total of the default window");
         }
-        self.iter(settings).map(|pane| pane.hits).sum()
     }
 }

@@ -13,20 +13,23 @@ pub(crate) struct List {
     older: Panes,
     /// The newest distinct milliseconds, at most [`MAX_MOMENTS`], in order.
     moments: Vec<Moment>,
+    /// All hits of the moments.
+    moments_total: u64,
 }
 
 impl List {
     pub(crate) fn from_moments(moments: impl Iterator<Item = Pane>) -> List {
-        let moments = moments.map(|pane| Moment { at_ms: pane.start_ms, hits: pane.hits }).collect();
-        List { older: Panes::default(), moments }
+        let moments: Vec<_> = moments.map(|pane| Moment { at_ms: pane.start_ms, hits: pane.hits }).collect();
+        let moments_total = moments.iter().map(|moment| moment.hits).sum();
+        List { older: Panes::default(), moments, moments_total }
     }
 
     pub(crate) fn from_panes(older: Panes) -> List {
-        List { older, moments: Vec::new() }
+        List { older, ..List::default() }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Pane> + '_ {
-        self.older.iter().chain(self.moments.iter().map(|moment| moment.pane()))
+    pub(crate) fn total(&self) -> u64 {
+        self.older.total() + self.moments_total
     }
 
     /// Takes the list apart: panes, then moments.
@@ -48,12 +51,14 @@ impl List {
             self.older.add(at_ms, hits, settings, now);
             return;
         }
+        self.moments_total += hits;
         match self.moments.binary_search_by_key(&at_ms, |moment| moment.at_ms) {
             Ok(place) => self.moments[place].hits += hits,
             Err(place) => self.moments.insert(place, Moment { at_ms, hits }),
         }
         if self.moments.len() > MAX_MOMENTS {
             let oldest = self.moments.remove(0);
+            self.moments_total -= oldest.hits;
             self.older.add(oldest.at_ms, oldest.hits, settings, now);
         }
     }
@@ -73,22 +78,23 @@ impl List {
         self.older.sum(from_ms, to_ms) + moments.map(|moment| moment.hits).sum::<u64>()
     }
 
-    pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) -> u64 {
+    pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) {
         let horizon_ms = settings.horizon_ms(now);
         let expired = self.moments.partition_point(|moment| moment.at_ms < horizon_ms);
-        let dropped: u64 = self.moments.drain(..expired).map(|moment| moment.hits).sum();
-        dropped + self.older.merge(settings, now)
+        self.moments_total -= self.moments.drain(..expired).map(|moment| moment.hits).sum::<u64>();
+        self.older.merge(settings, now);
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
         self.older.heap_bytes() + self.moments.capacity() * size_of::<Moment>()
     }
 
-    /// Panics when the list is out of order; returns the hits in it.
-    pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) -> u64 {
+    /// Panics when the list is out of order or a total is wrong.
+    pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
         self.older.check_consistency(settings, now);
         assert!(self.moments.is_sorted_by(|a, b| a.at_ms < b.at_ms), "moments are out of order");
         assert!(self.moments.len() <= MAX_MOMENTS, "{} moments", self.moments.len());
-        self.iter().map(|pane| pane.hits).sum()
+        let held = self.moments.iter().map(|moment| moment.hits).sum();
+        assert_eq!(self.moments_total, held, "the total of the moments");
     }
 }

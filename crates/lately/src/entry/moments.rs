@@ -30,6 +30,10 @@ impl Few {
         &self.moments[..usize::from(self.len)]
     }
 
+    pub(crate) fn total(&self) -> u64 {
+        self.slice().iter().map(|moment| moment.hits).sum()
+    }
+
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Pane> + '_ {
         self.slice().iter().map(|moment| moment.pane())
     }
@@ -56,13 +60,11 @@ impl Few {
         self.slice().iter().filter(inside).map(|moment| moment.hits).sum()
     }
 
-    /// Drops the moments before `horizon_ms` and returns their hits.
-    pub(crate) fn expire(&mut self, horizon_ms: i64) -> u64 {
+    /// Drops the moments before `horizon_ms`.
+    pub(crate) fn expire(&mut self, horizon_ms: i64) {
         let len = usize::from(self.len);
         let expired = self.slice().partition_point(|moment| moment.at_ms < horizon_ms);
-        let dropped = self.moments[..expired].iter().map(|moment| moment.hits).sum();
         self.moments.copy_within(expired..len, 0);
         self.len -= u8::try_from(expired).unwrap_or(self.len);
-        dropped
     }
 }

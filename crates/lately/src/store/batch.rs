@@ -138,7 +138,6 @@ fn count(
     match shard.live(key, hash, context) {
         Some(slot) => {
             let settings = classes.settings(slot.class);
-            slot.entry.advance(settings, now);
             slot.entry.count(at, window.unwrap_or(settings.window()), settings, now)
         }
         None => {

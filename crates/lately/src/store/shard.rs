@@ -10,6 +10,7 @@ use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::HitError;
+use crate::settings::Settings;
 use crate::time::Timestamp;
 
 /// A key and what is known of it.
@@ -97,9 +98,26 @@ impl Shard {
     }
 
     /// The key's slot, when the key has hits within its retention or a limit in force.
-    pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&mut Slot> {
+    pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.live_place(key, hash, context)?;
-        Some(self.slot_mut(place))
+        self.change(place, context.classes, |entry, settings, now| entry.advance(settings, now));
+        self.slot_at(place)
+    }
+
+    /// Changes the hits of the key at `place`, and accounts for the memory that takes or gives.
+    fn change<T>(
+        &mut self,
+        place: u32,
+        classes: &Classes,
+        change: impl FnOnce(&mut Entry, &Settings, Timestamp) -> T,
+    ) -> T {
+        let now = self.now;
+        let slot = self.slot_mut(place);
+        let before = slot.bytes();
+        let result = change(&mut slot.entry, classes.settings(slot.class), now);
+        let after = slot.bytes();
+        self.bytes = self.bytes + after - before;
+        result
     }
 
     fn live_place(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<u32> {
@@ -147,8 +165,7 @@ impl Shard {
         place
     }
 
-    /// Counts `weight` hits at `at` and returns the slot they went to; `None` for no hits on a key
-    /// there is not.
+    /// Counts `weight` hits at `at`; none make no key.
     pub(super) fn hit(
         &mut self,
         key: &[u8],
@@ -156,26 +173,22 @@ impl Shard {
         at: Timestamp,
         weight: u64,
         context: &mut Context<'_>,
-    ) -> Result<Option<&mut Slot>, HitError> {
+    ) -> Result<(), HitError> {
         if weight == 0 {
-            return Ok(self.live(key, hash, context));
+            return Ok(());
         }
         let place = self.slot_for(key, hash, context);
-        let now = self.now;
-        let slot = self.slot_mut(place);
-        let before = slot.bytes();
-        let settings = context.classes.settings(slot.class);
-        let counted = slot.entry.add(at, weight, settings, now);
-        let (after, generation) = (slot.bytes(), slot.generation);
-        self.bytes = self.bytes + after - before;
+        let counted =
+            self.change(place, context.classes, |entry, settings, now| entry.add(at, weight, settings, now));
         if let Err(error) = counted {
             if self.has_expired(place, context.classes) {
                 self.remove(place);
             }
             return Err(error);
         }
+        let generation = self.slot_mut(place).generation;
         self.record(context, || Delta::Hits { key: key.into(), generation, at, hits: weight });
-        Ok(Some(self.slot_mut(place)))
+        Ok(())
     }
 
     /// Keeps the key from being evicted until `until`, or as long as was asked for before.
@@ -244,12 +257,7 @@ impl Shard {
         if self.slot_at(place).is_none() {
             return;
         }
-        let now = self.now;
-        let slot = self.slot_mut(place);
-        let before = slot.bytes();
-        slot.entry.merge(classes.settings(slot.class), now);
-        let after = slot.bytes();
-        self.bytes = self.bytes + after - before;
+        self.change(place, classes, |entry, settings, now| entry.merge(settings, now));
     }
 
     pub(super) fn merge_key(&mut self, key: &[u8], hash: u64, classes: &Classes) {

@@ -1,0 +1,40 @@
+//! The counter's defining examples, on every face of the crate that can hold them.
+
+use lately::{HitCounter, Span, Store, Timestamp, seconds};
+
+fn second(second: u64) -> Timestamp {
+    Timestamp::from_seconds(second).expect("a time")
+}
+
+#[test]
+fn the_examples_on_a_counter() {
+    let mut counter = HitCounter::new();
+    for at in [1, 2, 3] {
+        assert!(counter.hit(at));
+    }
+    assert_eq!(counter.hits(4), 3);
+    counter.hit(300);
+    assert_eq!((counter.hits(300), counter.hits(301)), (4, 3));
+
+    let mut counter = HitCounter::new();
+    assert_eq!((counter.load(300), counter.rate(300)), (0, 0.0));
+    for at in [1, 2, 2, 3, 150, 301] {
+        counter.hit(at);
+    }
+    assert_eq!((counter.load(300), counter.load(200)), (5, 2));
+    assert_eq!(counter.rate(300), 5.0 / 300.0);
+}
+
+#[test]
+fn the_examples_on_a_store() {
+    let store = Store::builder().build().expect("valid");
+    for at in [1, 2, 3] {
+        store.hit(b"k", second(at)).expect("counted");
+    }
+    let hits = |at: u64| store.hits_at(b"k", seconds(300), second(at), second(301)).estimate;
+    assert_eq!(store.hits(b"k", seconds(300), second(4)).estimate, 3);
+    assert_eq!(store.hit(b"k", second(300)), Ok(4));
+    assert_eq!((hits(300), hits(301), hits(2), hits(0)), (4, 3, 2, 0));
+    let shortest = store.hits_at(b"k", Span::MIN, second(300), second(301));
+    assert_eq!(shortest.estimate, 1, "a window is at least a pane");
+}

@@ -1,0 +1,6 @@
+//! The crate through its public face: against the exact model, and from many threads.
+
+mod examples;
+mod model;
+mod subject;
+mod threads;
