@@ -4,8 +4,9 @@
 //! request that comes in many pieces is not read from its start for each of them. A request parses to
 //! the same arguments, or the same error, however the network cut it.
 //!
-//! It is stricter than Redis in one thing: what follows a bulk string must be CR LF. Redis skips any
-//! two bytes there, and so takes a wrong length for a shorter argument.
+//! It is stricter than Redis in two things. What follows a bulk string must be CR LF, and so must what
+//! follows a length: Redis skips any two bytes there, and so takes a wrong length for a shorter
+//! argument. And a byte that cannot start a bulk string is refused at once, not when its line ends.
 
 use memchr::memchr;
 

@@ -2,8 +2,8 @@
 //! bytes out.
 //!
 //! A server calls [`parse_request`] on its read buffer, [`Command::parse`] on the arguments found, and
-//! writes the answer with an [`Encoder`]. Commands borrow from the read buffer; the usual command is
-//! parsed without an allocation.
+//! writes the answer with an [`Encoder`]. Commands borrow from the read buffer and from an [`Args`]
+//! that is used again for the next request.
 
 mod args;
 pub mod command;

@@ -78,6 +78,7 @@ fn protocol_errors_have_the_words_of_redis() {
     }
     check("*1\rxPING\r\n", "ERR Protocol error: invalid multibulk length");
     check("*1\r\nx4\r\n", "ERR Protocol error: expected '$', got 'x'");
+    check("*1\r\nx", "ERR Protocol error: expected '$', got 'x'");
     check("*2\r\n$4\r\nPING\r\n:1\r\n", "ERR Protocol error: expected '$', got ':'");
     check("*1\r\n$4\r\nPINGXX", "ERR Protocol error: expected CRLF after bulk string");
     check(&long, "ERR Protocol error: too big inline request");
@@ -106,7 +107,7 @@ fn each_bound_holds_at_the_bound_and_not_one_past_it() {
     check(&format!("*{}", "1".repeat(16)), Some("ERR Protocol error: too big mbulk count string"));
     check(&format!("*1\r\n${}", "1".repeat(15)), None);
     check(&format!("*1\r\n${}", "1".repeat(16)), Some("ERR Protocol error: too big bulk count string"));
-    // Four bytes of count, then 14, 14 and what is left: 8 are too many by two, 6 fit.
+    // The count has 4 bytes and two arguments have 28. A third of two bytes takes the 8 that are left.
     let two = "$8\r\n12345678\r\n".repeat(2);
     check(&format!("*3\r\n{two}$2\r\nab\r\n"), None);
     let too_big = "ERR Protocol error: too big request, a request has at most 40 bytes";
