@@ -1,1 +1,24 @@
-//! Not yet filled.
+//! The Redis protocol, versions 2 and 3, without I/O: bytes in, typed commands out; typed replies in,
+//! bytes out.
+//!
+//! A server calls [`parse_request`] on its read buffer, [`Command::parse`] on the arguments found, and
+//! writes the answer with an [`Encoder`]. Commands borrow from the read buffer and from an [`Args`]
+//! that is used again for the next request.
+
+mod args;
+pub mod command;
+mod error;
+mod frame;
+mod inline;
+mod integer;
+pub mod limits;
+mod reply;
+mod request;
+
+pub use args::{ArgList, Args};
+pub use command::Command;
+pub use error::{CommandError, ProtocolError, texts};
+pub use frame::{Parsed, parse_request};
+pub use limits::Limits;
+pub use reply::{Encoder, Protocol};
+pub use request::write_request;

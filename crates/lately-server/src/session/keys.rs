@@ -30,7 +30,7 @@ impl Session {
 
     pub(super) fn scan(&self, scan: &Scan<'_>, now: Timestamp, reply: &mut Encoder<'_>) {
         let pattern = scan.pattern.map(Pattern::new);
-        let wanted = scan.key_type.is_none_or(|name| name.eq_ignore_ascii_case(b"hits"));
+        let wanted = scan.kind.is_none_or(|name| name.eq_ignore_ascii_case(b"hits"));
         let page = self.engine.store.scan(
             Cursor::from_number(scan.cursor),
             pattern.as_ref(),

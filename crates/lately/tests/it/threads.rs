@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
-use lately::{Op, Outcome, Span, Store, Timestamp, days, minutes, seconds};
+use lately::{Op, Outcome, Span, Store, Timestamp, days, hours, minutes, seconds};
 
 const WRITERS: u64 = 4;
 const READERS: u64 = 2;

@@ -1,0 +1,119 @@
+//! The arguments of a request: where they lie in the read buffer, and a view of them as byte strings.
+
+use crate::limits::KEPT_CAPACITY;
+
+/// The arguments of one request, and how far the parser came with a request that is not yet whole.
+///
+/// Made to be reused: it keeps its memory from one request to the next.
+#[derive(Default, Debug)]
+pub struct Args {
+    /// Start and end of each argument, in the read buffer or in `unquoted`.
+    pub(crate) ranges: Vec<(usize, usize)>,
+    /// What an inline command says once its quotes are undone.
+    pub(crate) unquoted: Vec<u8>,
+    pub(crate) source: Source,
+    pub(crate) progress: Progress,
+}
+
+/// Where the bytes of the arguments are.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Source {
+    #[default]
+    Buffer,
+    Unquoted,
+}
+
+/// Where to go on in an array of which only a part has come.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Progress {
+    /// Bytes already understood.
+    pub(crate) position: usize,
+    /// Arguments still to come.
+    pub(crate) missing: usize,
+}
+
+impl Args {
+    /// No arguments.
+    #[must_use]
+    pub fn new() -> Args {
+        Args::default()
+    }
+
+    /// The arguments of a complete request, out of the buffer it was parsed from. Panics when the
+    /// buffer is shorter than the request.
+    #[must_use]
+    pub fn list<'a>(&'a self, buffer: &'a [u8]) -> ArgList<'a> {
+        let bytes = match self.source {
+            Source::Buffer => buffer,
+            Source::Unquoted => &self.unquoted,
+        };
+        ArgList { bytes, ranges: &self.ranges }
+    }
+
+    /// Forgets a request of which only a part has come, so that another buffer can be parsed.
+    pub fn reset(&mut self) {
+        self.progress = Progress::default();
+        self.clear(Source::Buffer);
+    }
+
+    pub(crate) fn clear(&mut self, source: Source) {
+        self.source = source;
+        self.ranges.clear();
+        self.ranges.shrink_to(KEPT_CAPACITY);
+        self.unquoted.clear();
+        self.unquoted.shrink_to(KEPT_CAPACITY);
+    }
+}
+
+/// A view of arguments, borrowed from the read buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct ArgList<'a> {
+    bytes: &'a [u8],
+    ranges: &'a [(usize, usize)],
+}
+
+impl<'a> ArgList<'a> {
+    /// How many arguments there are.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The argument at `index`, or `None` past the last.
+    #[must_use]
+    pub fn get(self, index: usize) -> Option<&'a [u8]> {
+        self.ranges.get(index).map(|&(start, end)| &self.bytes[start..end])
+    }
+
+    /// The arguments one by one.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + Clone {
+        self.ranges.iter().map(move |&(start, end)| &self.bytes[start..end])
+    }
+
+    /// The arguments from `index` on; none when there are not as many.
+    #[must_use]
+    pub fn from(self, index: usize) -> ArgList<'a> {
+        ArgList { bytes: self.bytes, ranges: self.ranges.get(index..).unwrap_or_default() }
+    }
+
+    /// The first `count` arguments, or all when there are fewer.
+    #[must_use]
+    pub fn first(self, count: usize) -> ArgList<'a> {
+        ArgList { bytes: self.bytes, ranges: &self.ranges[..count.min(self.ranges.len())] }
+    }
+}
+
+/// Equal when the arguments are, wherever they lie.
+impl PartialEq for ArgList<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for ArgList<'_> {}

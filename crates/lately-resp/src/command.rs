@@ -1,0 +1,124 @@
+//! Commands: what a request means, with its options read and checked. One file per family; each has
+//! the family's part of the command table, from which names, arities and documentation come.
+
+mod client;
+mod connection;
+mod describe;
+mod hits;
+mod keys;
+mod options;
+mod server;
+mod spec;
+mod transaction;
+
+pub use client::ClientCommand;
+pub use connection::Hello;
+pub use describe::{write_command_docs, write_command_info, write_command_list, write_help};
+pub use hits::{Pairs, Windows};
+pub use keys::{DEFAULT_SCAN_COUNT, Scan};
+pub use server::CommandQuery;
+pub use spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command};
+
+use lately::{Span, Timestamp};
+
+use crate::args::ArgList;
+use crate::error::CommandError;
+
+/// A command. Keys and other byte strings borrow from the read buffer.
+///
+/// A window that is `None` is the default window of the key's class, a time that is `None` is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the fields are the command's arguments, by the names in its documentation")]
+pub enum Command<'a> {
+    /// `HIT key [count] [AT time]`
+    Hit { key: &'a [u8], count: u64, at: Option<Timestamp> },
+    /// `MHIT key count [key count …]`
+    MultiHit { pairs: Pairs<'a> },
+    /// `HITS key [window …] [AT time]`: one integer unless several windows are named.
+    Hits { key: &'a [u8], windows: Windows<'a>, at: Option<Timestamp> },
+    /// `HITS key [window] BOUNDS [AT time]`
+    HitsBounds { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
+    /// `MHITS window key [key …]`
+    MultiHits { window: Span, keys: ArgList<'a> },
+    /// `RATE key [window] [AT time]`
+    Rate { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
+    /// `SERIES key window step [AT time]`
+    Series { key: &'a [u8], window: Span, step: Span, at: Option<Timestamp> },
+
+    /// `DEL key [key …]`
+    Delete { keys: ArgList<'a> },
+    /// `EXISTS key [key …]`; a key named twice counts twice.
+    Exists { keys: ArgList<'a> },
+    /// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`
+    Scan(Scan<'a>),
+    /// `DBSIZE`
+    DatabaseSize,
+    /// `FLUSHALL` and `FLUSHDB`
+    FlushAll,
+    /// `TYPE key`
+    Type { key: &'a [u8] },
+    /// `TTL key`, in seconds
+    TimeToLive { key: &'a [u8] },
+    /// `PTTL key`, in milliseconds
+    TimeToLiveMillis { key: &'a [u8] },
+
+    /// `MULTI`
+    Multi,
+    /// `EXEC`
+    Exec,
+    /// `DISCARD`
+    Discard,
+
+    /// `PING [message]`
+    Ping { message: Option<&'a [u8]> },
+    /// `ECHO message`
+    Echo { message: &'a [u8] },
+    /// `HELLO [version [AUTH user password] [SETNAME name]]`
+    Hello(Hello<'a>),
+    /// `AUTH [user] password`
+    Auth { user: Option<&'a [u8]>, password: &'a [u8] },
+    /// `SELECT 0`; another database is an error.
+    Select,
+    /// `CLIENT …`
+    Client(ClientCommand<'a>),
+    /// `RESET`
+    Reset,
+    /// `QUIT`
+    Quit,
+
+    /// `COMMAND …`
+    Command(CommandQuery<'a>),
+    /// `INFO [section …]`
+    Info { sections: ArgList<'a> },
+    /// `CONFIG GET pattern [pattern …]`
+    ConfigGet { patterns: ArgList<'a> },
+    /// `TIME`
+    Time,
+    /// `SHUTDOWN [SAVE | NOSAVE] [NOW] [FORCE]`: the options change nothing here, what is kept is the
+    /// configuration's to say.
+    Shutdown,
+    /// `SHUTDOWN ABORT`
+    ShutdownAbort,
+    /// `CLIENT HELP` and its like; see [`write_help`].
+    Help { container: ContainerName },
+}
+
+impl<'a> Command<'a> {
+    /// The command that `args`, its name first, are.
+    pub fn parse(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
+        let Some(spec) = args.get(0).and_then(spec::find_top) else {
+            return Err(CommandError::unknown_command(args));
+        };
+        let spec = match args.get(1) {
+            Some(name) if !spec.subcommands.is_empty() => spec.find_subcommand(name).ok_or_else(|| {
+                CommandError::UnknownSubcommand { name: crate::error::echo(name), container: spec.name }
+            })?,
+            _ => spec,
+        };
+        spec.check_arity(args.len())?;
+        (spec.parse)(args)
+    }
+}
+
+#[cfg(test)]
+mod tests;

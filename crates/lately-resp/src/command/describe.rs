@@ -1,0 +1,183 @@
+//! Replies that describe the commands: `COMMAND`, `COMMAND INFO`, `COMMAND DOCS`, `COMMAND LIST` and
+//! the `HELP` subcommands, all from the table.
+
+use crate::args::ArgList;
+use crate::command::server::CommandQuery;
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command};
+use crate::reply::Encoder;
+
+/// The version of this program that first had the commands of the table.
+const SINCE: &str = "0.1.0";
+
+/// Answers a `COMMAND` of any kind.
+impl CommandQuery<'_> {
+    /// Writes the whole reply.
+    pub fn answer(self, out: &mut Encoder<'_>) {
+        match self {
+            CommandQuery::All => write_command_info(out, None),
+            CommandQuery::Count => out.integer(i64::try_from(commands().count()).unwrap_or(i64::MAX)),
+            CommandQuery::Docs(names) => write_command_docs(out, Some(names).filter(|n| !n.is_empty())),
+            CommandQuery::Info(names) => write_command_info(out, Some(names).filter(|n| !n.is_empty())),
+            CommandQuery::List => write_command_list(out),
+        }
+    }
+}
+
+/// The reply of `COMMAND INFO`: of all commands, or of those named, with null for an unknown name.
+pub fn write_command_info(out: &mut Encoder<'_>, names: Option<ArgList<'_>>) {
+    match names {
+        None => {
+            out.array(commands().count());
+            commands().for_each(|spec| write_info(out, spec));
+        }
+        Some(names) => {
+            out.array(names.len());
+            for name in names.iter() {
+                match find_command(name) {
+                    Some(spec) => write_info(out, spec),
+                    None => out.null(),
+                }
+            }
+        }
+    }
+}
+
+/// The reply of `COMMAND DOCS`: of all commands, or of those named, without unknown names.
+pub fn write_command_docs(out: &mut Encoder<'_>, names: Option<ArgList<'_>>) {
+    match names {
+        None => {
+            out.map(commands().count());
+            commands().for_each(|spec| write_docs(out, spec));
+        }
+        Some(names) => {
+            let known = names.iter().filter_map(find_command);
+            out.map(known.clone().count());
+            known.for_each(|spec| write_docs(out, spec));
+        }
+    }
+}
+
+/// The reply of `COMMAND LIST`.
+pub fn write_command_list(out: &mut Encoder<'_>) {
+    out.array(commands().count());
+    commands().for_each(|spec| out.bulk(spec.name));
+}
+
+/// The reply of `CLIENT HELP` and its like: lines for people.
+pub fn write_help(out: &mut Encoder<'_>, container: ContainerName) {
+    let spec = container.spec();
+    out.array(1 + 2 * spec.subcommands.len());
+    out.simple(&format!(
+        "{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        spec.name.to_ascii_uppercase()
+    ));
+    for subcommand in spec.subcommands {
+        let arguments: String = subcommand.arguments.iter().map(|arg| format!(" {}", usage(arg))).collect();
+        out.simple(&format!("{}{arguments}", subcommand.short_name().to_ascii_uppercase()));
+        out.simple(&format!("    {}.", subcommand.summary));
+    }
+}
+
+/// An argument as one writes it: `[AT <time>]`.
+fn usage(argument: &ArgumentSpec) -> String {
+    let parts: Vec<String> = argument.parts.iter().map(usage).collect();
+    let value = match argument.kind {
+        "pure-token" => String::new(),
+        "oneof" => format!("({})", parts.join("|")),
+        "block" => parts.join(" "),
+        _ => format!("<{}>", argument.name),
+    };
+    let text = [argument.token.unwrap_or_default(), &value].join(" ").trim().to_owned();
+    let text = if argument.multiple { format!("{text} ...") } else { text };
+    if argument.optional { format!("[{text}]") } else { text }
+}
+
+fn write_info(out: &mut Encoder<'_>, spec: &CommandSpec) {
+    out.array(10);
+    out.bulk(spec.name);
+    out.integer(spec.arity);
+    out.set(spec.flags.len());
+    spec.flags.iter().for_each(|flag| out.simple(flag.name()));
+    out.integer(spec.first_key);
+    out.integer(spec.last_key);
+    out.integer(spec.key_step);
+    let categories = categories(spec);
+    out.set(categories.len());
+    categories.iter().for_each(|category| out.simple(category));
+    // Tips and key specifications: none, the three integers say where keys are.
+    out.set(0);
+    out.set(0);
+    out.set(spec.subcommands.len());
+    spec.subcommands.iter().for_each(|subcommand| write_info(out, subcommand));
+}
+
+/// The access categories Redis would file the command under.
+fn categories(spec: &CommandSpec) -> Vec<&'static str> {
+    let mut categories = Vec::new();
+    let by_flag = [
+        (CommandFlag::Write, "@write"),
+        (CommandFlag::ReadOnly, "@read"),
+        (CommandFlag::Admin, "@admin"),
+        (CommandFlag::Admin, "@dangerous"),
+    ];
+    categories.extend(by_flag.into_iter().filter(|&(flag, _)| spec.has(flag)).map(|(_, name)| name));
+    match spec.group {
+        "generic" => categories.push("@keyspace"),
+        "connection" => categories.push("@connection"),
+        "transactions" => categories.push("@transaction"),
+        _ => {}
+    }
+    categories.push(if spec.has(CommandFlag::Fast) { "@fast" } else { "@slow" });
+    categories
+}
+
+fn write_docs(out: &mut Encoder<'_>, spec: &CommandSpec) {
+    out.bulk(spec.name);
+    let has_arguments = !spec.arguments.is_empty();
+    let has_subcommands = !spec.subcommands.is_empty();
+    out.map(4 + usize::from(has_arguments) + usize::from(has_subcommands));
+    let facts =
+        [("summary", spec.summary), ("since", SINCE), ("group", spec.group), ("complexity", spec.complexity)];
+    for (name, value) in facts {
+        out.bulk(name);
+        out.bulk(value);
+    }
+    if has_arguments {
+        out.bulk("arguments");
+        write_arguments(out, spec.arguments);
+    }
+    if has_subcommands {
+        out.bulk("subcommands");
+        out.map(spec.subcommands.len());
+        spec.subcommands.iter().for_each(|subcommand| write_docs(out, subcommand));
+    }
+}
+
+fn write_arguments(out: &mut Encoder<'_>, arguments: &[ArgumentSpec]) {
+    out.array(arguments.len());
+    for argument in arguments {
+        let flags = [(argument.optional, "optional"), (argument.multiple, "multiple")];
+        let flag_count = flags.iter().filter(|(is_set, _)| *is_set).count();
+        let has_parts = !argument.parts.is_empty();
+        let entries =
+            2 + usize::from(argument.token.is_some()) + usize::from(flag_count > 0) + usize::from(has_parts);
+        out.map(entries);
+        for (name, value) in [("name", argument.name), ("type", argument.kind)] {
+            out.bulk(name);
+            out.bulk(value);
+        }
+        if let Some(token) = argument.token {
+            out.bulk("token");
+            out.bulk(token);
+        }
+        if flag_count > 0 {
+            out.bulk("flags");
+            out.set(flag_count);
+            flags.iter().filter(|(is_set, _)| *is_set).for_each(|(_, name)| out.simple(name));
+        }
+        if has_parts {
+            out.bulk("arguments");
+            write_arguments(out, argument.parts);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Counting: `HIT MHIT HITS MHITS RATE SERIES`.
+
+use lately::{Span, Timestamp};
+
+use crate::args::ArgList;
+use crate::command::Command;
+use crate::command::options::{
+    count, first_key, is_word, key, keys_from, only_at, required, set_once, span, time,
+};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
+use crate::error::CommandError;
+
+const GROUP: &str = "hits";
+const KEY: ArgumentSpec = ArgumentSpec::of("key", "key");
+const WINDOW: ArgumentSpec = ArgumentSpec::of("window", "string");
+const AT: ArgumentSpec = ArgumentSpec::of("time", "string").after("AT").optional();
+const WRITE: &[CommandFlag] = &[CommandFlag::Write, CommandFlag::DenyOutOfMemory, CommandFlag::Fast];
+const READ: &[CommandFlag] = &[CommandFlag::ReadOnly, CommandFlag::Fast];
+
+pub(super) static SPECS: [CommandSpec; 6] = [
+    CommandSpec::new("hit", -2, parse_hit)
+        .flags(WRITE)
+        .keys(1, 1, 1)
+        .doc(GROUP, "Counts a hit and returns the hits in the default window")
+        .arguments(&[KEY, ArgumentSpec::of("count", "integer").optional(), AT]),
+    CommandSpec::new("mhit", -3, parse_multi_hit)
+        .flags(WRITE)
+        .keys(1, -1, 2)
+        .doc(GROUP, "Counts hits of several keys and returns the hits of each in its default window")
+        .complexity("O(N) with N the number of keys")
+        .arguments(&[
+            ArgumentSpec::group("data", "block", &[KEY, ArgumentSpec::of("count", "integer")]).multiple()
+        ]),
+    CommandSpec::new("hits", -2, parse_hits)
+        .flags(READ)
+        .keys(1, 1, 1)
+        .doc(GROUP, "Returns the hits of a key in one or several windows")
+        .complexity("O(N) with N the number of windows")
+        .arguments(&[
+            KEY,
+            WINDOW.optional().multiple(),
+            ArgumentSpec::word("bounds", "BOUNDS").optional(),
+            AT,
+        ]),
+    CommandSpec::new("mhits", -3, parse_multi_hits)
+        .flags(READ)
+        .keys(2, -1, 1)
+        .doc(GROUP, "Returns the hits of several keys in a window")
+        .complexity("O(N) with N the number of keys")
+        .arguments(&[WINDOW, KEY.multiple()]),
+    CommandSpec::new("rate", -2, parse_rate)
+        .flags(READ)
+        .keys(1, 1, 1)
+        .doc(GROUP, "Returns the hits per second of a key in a window")
+        .arguments(&[KEY, WINDOW.optional(), AT]),
+    CommandSpec::new("series", -4, parse_series)
+        .flags(&[CommandFlag::ReadOnly])
+        .keys(1, 1, 1)
+        .doc(GROUP, "Returns the hits of a key in each step of a window")
+        .complexity("O(N) with N the number of steps")
+        .arguments(&[KEY, WINDOW, ArgumentSpec::of("step", "string"), AT]),
+];
+
+/// The keys of `MHIT`, each with its count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pairs<'a> {
+    list: ArgList<'a>,
+}
+
+impl<'a> Pairs<'a> {
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.list.len() / 2
+    }
+
+    /// Whether there are none; a parsed command has at least one.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Key and count, one by one.
+    pub fn iter(self) -> impl Iterator<Item = (&'a [u8], u64)> + Clone {
+        let keys = self.list.iter().step_by(2);
+        let counts = self.list.from(1).iter().step_by(2);
+        keys.zip(counts).map(|(key, arg)| (key, count(arg).expect("checked when it was parsed")))
+    }
+}
+
+/// The windows of `HITS`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Windows<'a> {
+    first: Option<Span>,
+    rest: ArgList<'a>,
+}
+
+impl<'a> Windows<'a> {
+    /// How many windows are named.
+    #[must_use]
+    pub fn len(self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
+    /// Whether none is named, which means the default window.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The window named first.
+    #[must_use]
+    pub fn first(self) -> Option<Span> {
+        self.first
+    }
+
+    /// The windows one by one.
+    pub fn iter(self) -> impl Iterator<Item = Span> + Clone + 'a {
+        let rest = self.rest.iter().map(|arg| span(arg).expect("checked when it was parsed"));
+        self.first.into_iter().chain(rest)
+    }
+}
+
+fn unsupported(option: &'static str, command: &'static str) -> CommandError {
+    CommandError::UnsupportedOption { option, command }
+}
+
+fn parse_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    let key = first_key(args)?;
+    let is_option = |arg| ["AT", "ID", "MEMBER"].iter().any(|word| is_word(arg, word));
+    let (weight, mut index) = match args.get(2) {
+        Some(arg) if !is_option(arg) => (count(arg)?, 3),
+        _ => (1, 2),
+    };
+    let mut at = None;
+    while let Some(word) = args.get(index) {
+        if is_word(word, "AT") {
+            set_once(&mut at, time(required(args, index + 1)?)?)?;
+        } else if is_word(word, "ID") {
+            return Err(unsupported("ID", "HIT"));
+        } else if is_word(word, "MEMBER") {
+            return Err(unsupported("MEMBER", "HIT"));
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        index += 2;
+    }
+    Ok(Command::Hit { key, count: weight, at })
+}
+
+fn parse_multi_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    let list = args.from(1);
+    if !list.len().is_multiple_of(2) {
+        return Err(CommandError::Arity { name: "mhit" });
+    }
+    for (index, arg) in list.iter().enumerate() {
+        if index % 2 == 0 {
+            key(arg)?;
+        } else {
+            count(arg)?;
+        }
+    }
+    Ok(Command::MultiHit { pairs: Pairs { list } })
+}
+
+fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    let key = first_key(args)?;
+    let is_option = |arg: &[u8]| ["AT", "BOUNDS", "DENIED"].iter().any(|word| is_word(arg, word));
+    let named = args.from(2);
+    let window_count = named.iter().position(is_option).unwrap_or(named.len());
+    let windows = parse_windows(named.first(window_count))?;
+
+    let (mut at, mut bounds): (Option<Timestamp>, Option<()>) = (None, None);
+    let mut index = window_count;
+    while let Some(word) = named.get(index) {
+        if is_word(word, "AT") {
+            set_once(&mut at, time(required(named, index + 1)?)?)?;
+            index += 2;
+        } else if is_word(word, "BOUNDS") {
+            set_once(&mut bounds, ())?;
+            index += 1;
+        } else if is_word(word, "DENIED") {
+            return Err(unsupported("DENIED", "HITS"));
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    match bounds {
+        None => Ok(Command::Hits { key, windows, at }),
+        Some(()) if windows.len() > 1 => Err(CommandError::BoundsWindows),
+        Some(()) => Ok(Command::HitsBounds { key, window: windows.first, at }),
+    }
+}
+
+fn parse_windows(named: ArgList<'_>) -> Result<Windows<'_>, CommandError> {
+    let first = named.get(0).map(span).transpose()?;
+    let rest = named.from(1);
+    rest.iter().try_for_each(|arg| span(arg).map(|_| ()))?;
+    Ok(Windows { first, rest })
+}
+
+fn parse_multi_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    Ok(Command::MultiHits { window: span(required(args, 1)?)?, keys: keys_from(args, 2)? })
+}
+
+fn parse_rate(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    let key = first_key(args)?;
+    let (window, index) = match args.get(2) {
+        Some(arg) if !is_word(arg, "AT") => (Some(span(arg)?), 3),
+        _ => (None, 2),
+    };
+    Ok(Command::Rate { key, window, at: only_at(args, index)? })
+}
+
+fn parse_series(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    Ok(Command::Series {
+        key: first_key(args)?,
+        window: span(required(args, 2)?)?,
+        step: span(required(args, 3)?)?,
+        at: only_at(args, 4)?,
+    })
+}

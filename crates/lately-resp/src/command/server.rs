@@ -1,0 +1,124 @@
+//! The server as such: `COMMAND INFO CONFIG TIME SHUTDOWN CLUSTER`.
+
+use crate::args::ArgList;
+use crate::command::Command;
+use crate::command::options::is_word;
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName};
+use crate::error::CommandError;
+
+const GROUP: &str = "server";
+const ADMIN: &[CommandFlag] = &[CommandFlag::Admin];
+const NAMES: &[ArgumentSpec] = &[ArgumentSpec::of("command-name", "string").optional().multiple()];
+
+pub(super) static SPECS: [CommandSpec; 4] = [
+    CommandSpec::new("info", -1, |args| Ok(Command::Info { sections: args.from(1) }))
+        .doc(GROUP, "Describes the server in lines of name and value")
+        .arguments(&[ArgumentSpec::of("section", "string").optional().multiple()]),
+    CommandSpec::new("time", 1, |_| Ok(Command::Time))
+        .flags(&[CommandFlag::Fast])
+        .doc(GROUP, "Returns the server's time as seconds and microseconds"),
+    CommandSpec::new("shutdown", -1, parse_shutdown)
+        .flags(&[CommandFlag::Admin, CommandFlag::NoMulti])
+        .doc(GROUP, "Stops the server")
+        .arguments(&[
+            ArgumentSpec::group(
+                "save",
+                "oneof",
+                &[ArgumentSpec::word("save", "SAVE"), ArgumentSpec::word("nosave", "NOSAVE")],
+            )
+            .optional(),
+            ArgumentSpec::word("now", "NOW").optional(),
+            ArgumentSpec::word("force", "FORCE").optional(),
+            ArgumentSpec::word("abort", "ABORT").optional(),
+        ]),
+    CommandSpec::new("cluster", -2, |_| Err(CommandError::ClusterDisabled))
+        .flags(ADMIN)
+        .doc(GROUP, "Answers that cluster mode is disabled"),
+];
+
+pub(super) static COMMAND: CommandSpec =
+    CommandSpec::new("command", -1, |_| Ok(Command::Command(CommandQuery::All)))
+        .doc(GROUP, "Describes all commands")
+        .complexity("O(N) with N the number of commands")
+        .subcommands(&COMMAND_SUBCOMMANDS);
+
+static COMMAND_SUBCOMMANDS: [CommandSpec; 5] = [
+    CommandSpec::new("command|count", 2, |_| Ok(Command::Command(CommandQuery::Count)))
+        .doc(GROUP, "Returns the number of commands"),
+    CommandSpec::new("command|docs", -2, |args| Ok(Command::Command(CommandQuery::Docs(args.from(2)))))
+        .doc(GROUP, "Documents all commands, or those named")
+        .complexity("O(N) with N the number of commands")
+        .arguments(NAMES),
+    CommandSpec::new("command|info", -2, |args| Ok(Command::Command(CommandQuery::Info(args.from(2)))))
+        .doc(GROUP, "Describes all commands, or those named")
+        .complexity("O(N) with N the number of commands")
+        .arguments(NAMES),
+    CommandSpec::new("command|list", -2, parse_list)
+        .doc(GROUP, "Returns the names of all commands")
+        .complexity("O(N) with N the number of commands"),
+    CommandSpec::new("command|help", 2, |_| Ok(Command::Help { container: ContainerName::Command }))
+        .doc(GROUP, "Lists the subcommands"),
+];
+
+pub(super) static CONFIG: CommandSpec =
+    CommandSpec::new("config", -2, |_| Err(CommandError::Arity { name: "config" }))
+        .doc(GROUP, "A container for commands about settings")
+        .complexity("Depends on the subcommand")
+        .subcommands(&CONFIG_SUBCOMMANDS);
+
+static CONFIG_SUBCOMMANDS: [CommandSpec; 5] = [
+    CommandSpec::new("config|get", -3, |args| Ok(Command::ConfigGet { patterns: args.from(2) }))
+        .flags(ADMIN)
+        .doc(GROUP, "Returns the settings that match a pattern")
+        .complexity("O(N) with N the number of settings")
+        .arguments(&[ArgumentSpec::of("parameter", "string").multiple()]),
+    CommandSpec::new("config|set", -4, |_| read_only("SET"))
+        .flags(ADMIN)
+        .doc(GROUP, "Answers that settings come from the config file"),
+    CommandSpec::new("config|rewrite", 2, |_| read_only("REWRITE"))
+        .flags(ADMIN)
+        .doc(GROUP, "Answers that settings come from the config file"),
+    CommandSpec::new("config|resetstat", 2, |_| read_only("RESETSTAT"))
+        .flags(ADMIN)
+        .doc(GROUP, "Answers that settings come from the config file"),
+    CommandSpec::new("config|help", 2, |_| Ok(Command::Help { container: ContainerName::Config }))
+        .doc(GROUP, "Lists the subcommands"),
+];
+
+/// A question about commands. The functions that write the answers are in this crate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CommandQuery<'a> {
+    /// `COMMAND`
+    All,
+    /// `COMMAND COUNT`
+    Count,
+    /// `COMMAND DOCS [name …]`
+    Docs(ArgList<'a>),
+    /// `COMMAND INFO [name …]`
+    Info(ArgList<'a>),
+    /// `COMMAND LIST`
+    List,
+}
+
+fn read_only<'a>(subcommand: &'static str) -> Result<Command<'a>, CommandError> {
+    Err(CommandError::ConfigReadOnly { subcommand })
+}
+
+fn parse_list(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    match args.len() {
+        2 => Ok(Command::Command(CommandQuery::List)),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+fn parse_shutdown(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    let options = args.from(1);
+    let has = |word| options.iter().any(|arg| is_word(arg, word));
+    let known = |arg| ["SAVE", "NOSAVE", "NOW", "FORCE", "ABORT"].iter().any(|word| is_word(arg, word));
+    let contradicts = (has("SAVE") && has("NOSAVE")) || (has("ABORT") && options.len() > 1);
+    if contradicts || !options.iter().all(known) {
+        return Err(CommandError::Syntax);
+    }
+    Ok(if has("ABORT") { Command::ShutdownAbort } else { Command::Shutdown })
+}

@@ -1,0 +1,248 @@
+//! The table of commands: one entry per command, from which lookup, arity and `COMMAND` replies come.
+
+use crate::args::ArgList;
+use crate::command::{Command, client, connection, hits, keys, server, transaction};
+use crate::error::CommandError;
+
+/// What a command does, where its keys are and how it is documented.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct CommandSpec {
+    /// Lower-case name; of a subcommand `client|setname`.
+    pub name: &'static str,
+    /// Number of arguments, the name among them; of at least `n` is `-n`.
+    pub arity: i64,
+    /// Its properties.
+    pub flags: &'static [CommandFlag],
+    /// Index of the first key, 0 when there is none.
+    pub first_key: i64,
+    /// Index of the last key, counted from the end when negative.
+    pub last_key: i64,
+    /// From one key to the next.
+    pub key_step: i64,
+    /// The family, as `COMMAND DOCS` names it.
+    pub group: &'static str,
+    /// One line that says what it does.
+    pub summary: &'static str,
+    /// How its cost grows.
+    pub complexity: &'static str,
+    /// Its arguments.
+    pub arguments: &'static [ArgumentSpec],
+    /// Its subcommands.
+    pub subcommands: &'static [CommandSpec],
+    pub(crate) parse: for<'a> fn(ArgList<'a>) -> Result<Command<'a>, CommandError>,
+}
+
+/// A property of a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CommandFlag {
+    /// Changes counts.
+    Write,
+    /// Reads keys and changes nothing.
+    ReadOnly,
+    /// Takes constant or logarithmic time.
+    Fast,
+    /// Is refused when the memory ceiling is reached and nothing may go.
+    DenyOutOfMemory,
+    /// Is for operators.
+    Admin,
+    /// Needs no login.
+    NoAuth,
+    /// Is not allowed inside `MULTI`.
+    NoMulti,
+}
+
+impl CommandFlag {
+    /// The word `COMMAND INFO` has for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CommandFlag::Write => "write",
+            CommandFlag::ReadOnly => "readonly",
+            CommandFlag::Fast => "fast",
+            CommandFlag::DenyOutOfMemory => "denyoom",
+            CommandFlag::Admin => "admin",
+            CommandFlag::NoAuth => "no_auth",
+            CommandFlag::NoMulti => "no_multi",
+        }
+    }
+}
+
+/// An argument as `COMMAND DOCS` describes it, so that clients can show hints.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ArgumentSpec {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type: `key`, `string`, `integer`, `pattern`, `pure-token`, `oneof` or `block`.
+    pub kind: &'static str,
+    /// The option word before it.
+    pub token: Option<&'static str>,
+    /// Whether it may be left out.
+    pub optional: bool,
+    /// Whether it may be repeated.
+    pub multiple: bool,
+    /// What a `oneof` or a `block` is made of.
+    pub parts: &'static [ArgumentSpec],
+}
+
+impl ArgumentSpec {
+    pub(crate) const fn of(name: &'static str, kind: &'static str) -> ArgumentSpec {
+        ArgumentSpec { name, kind, token: None, optional: false, multiple: false, parts: &[] }
+    }
+
+    /// A word that stands for itself.
+    pub(crate) const fn word(name: &'static str, word: &'static str) -> ArgumentSpec {
+        ArgumentSpec::of(name, "pure-token").after(word)
+    }
+
+    pub(crate) const fn group(
+        name: &'static str,
+        kind: &'static str,
+        parts: &'static [ArgumentSpec],
+    ) -> ArgumentSpec {
+        ArgumentSpec { name, kind, token: None, optional: false, multiple: false, parts }
+    }
+
+    pub(crate) const fn after(mut self, token: &'static str) -> ArgumentSpec {
+        self.token = Some(token);
+        self
+    }
+
+    pub(crate) const fn optional(mut self) -> ArgumentSpec {
+        self.optional = true;
+        self
+    }
+
+    pub(crate) const fn multiple(mut self) -> ArgumentSpec {
+        self.multiple = true;
+        self
+    }
+}
+
+/// A command that has subcommands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ContainerName {
+    /// `CLIENT`
+    Client,
+    /// `COMMAND`
+    Command,
+    /// `CONFIG`
+    Config,
+}
+
+impl ContainerName {
+    pub(crate) fn spec(self) -> &'static CommandSpec {
+        match self {
+            ContainerName::Client => &client::CLIENT,
+            ContainerName::Command => &server::COMMAND,
+            ContainerName::Config => &server::CONFIG,
+        }
+    }
+}
+
+/// The families, those with the most frequent commands first: lookup goes through them in turn.
+static FAMILIES: [&[CommandSpec]; 5] =
+    [&hits::SPECS, &keys::SPECS, &transaction::SPECS, &connection::SPECS, &server::SPECS];
+
+/// Containers are statics of their own, so that their help can name them.
+static CONTAINERS: [&CommandSpec; 3] = [&client::CLIENT, &server::COMMAND, &server::CONFIG];
+
+/// Every command, without subcommands.
+pub fn commands() -> impl Iterator<Item = &'static CommandSpec> + Clone {
+    FAMILIES.iter().copied().flatten().chain(CONTAINERS.iter().copied())
+}
+
+/// The command of this name in any case, or a subcommand by `client|setname`.
+#[must_use]
+pub fn find_command(name: &[u8]) -> Option<&'static CommandSpec> {
+    match memchr::memchr(b'|', name) {
+        None => find_top(name),
+        Some(bar) => find_top(&name[..bar])?.find_subcommand(&name[bar + 1..]),
+    }
+}
+
+pub(super) fn find_top(name: &[u8]) -> Option<&'static CommandSpec> {
+    commands().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+impl CommandSpec {
+    /// A command without keys, flags, arguments or subcommands; the table adds what it has.
+    pub(crate) const fn new(
+        name: &'static str,
+        arity: i64,
+        parse: for<'a> fn(ArgList<'a>) -> Result<Command<'a>, CommandError>,
+    ) -> CommandSpec {
+        CommandSpec {
+            name,
+            arity,
+            flags: &[],
+            first_key: 0,
+            last_key: 0,
+            key_step: 0,
+            group: "",
+            summary: "",
+            complexity: "O(1)",
+            arguments: &[],
+            subcommands: &[],
+            parse,
+        }
+    }
+
+    pub(crate) const fn keys(mut self, first: i64, last: i64, step: i64) -> CommandSpec {
+        self.first_key = first;
+        self.last_key = last;
+        self.key_step = step;
+        self
+    }
+
+    pub(crate) const fn flags(mut self, flags: &'static [CommandFlag]) -> CommandSpec {
+        self.flags = flags;
+        self
+    }
+
+    pub(crate) const fn doc(mut self, group: &'static str, summary: &'static str) -> CommandSpec {
+        self.group = group;
+        self.summary = summary;
+        self
+    }
+
+    pub(crate) const fn complexity(mut self, complexity: &'static str) -> CommandSpec {
+        self.complexity = complexity;
+        self
+    }
+
+    pub(crate) const fn arguments(mut self, arguments: &'static [ArgumentSpec]) -> CommandSpec {
+        self.arguments = arguments;
+        self
+    }
+
+    pub(crate) const fn subcommands(mut self, subcommands: &'static [CommandSpec]) -> CommandSpec {
+        self.subcommands = subcommands;
+        self
+    }
+
+    /// Whether it has this property.
+    #[must_use]
+    pub fn has(&self, flag: CommandFlag) -> bool {
+        self.flags.contains(&flag)
+    }
+
+    /// The name after the bar, of a subcommand.
+    pub(crate) fn short_name(&self) -> &'static str {
+        self.name.split_once('|').map_or(self.name, |(_, short)| short)
+    }
+
+    pub(crate) fn find_subcommand(&self, name: &[u8]) -> Option<&'static CommandSpec> {
+        self.subcommands.iter().find(|spec| spec.short_name().as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    #[inline]
+    pub(super) fn check_arity(&self, count: usize) -> Result<(), CommandError> {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let fits = if self.arity < 0 { count >= -self.arity } else { count == self.arity };
+        if fits { Ok(()) } else { Err(CommandError::Arity { name: self.name }) }
+    }
+}

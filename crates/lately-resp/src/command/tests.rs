@@ -1,0 +1,507 @@
+//! Commands by family. A request is written as one types it; what it means is compared, or the text
+//! of its error.
+
+use super::*;
+use crate::args::Args;
+use crate::error::texts;
+use crate::frame::{Parsed, parse_request};
+use crate::limits::Limits;
+use crate::reply::{Encoder, Protocol};
+
+/// Parses an inline request and hands the arguments on.
+fn with_args<T>(line: &str, check: impl FnOnce(ArgList<'_>) -> T) -> T {
+    let (mut args, buffer) = (Args::new(), format!("{line}\n"));
+    let parsed = parse_request(buffer.as_bytes(), &Limits::default(), &mut args);
+    assert!(matches!(parsed, Ok(Parsed::Complete { .. })), "{line}");
+    check(args.list(buffer.as_bytes()))
+}
+
+fn check(line: &str, expected: Command<'_>) {
+    with_args(line, |args| assert_eq!(Command::parse(args), Ok(expected), "{line}"));
+}
+
+fn check_error(line: &str, expected: &str) {
+    let error = with_args(line, |args| Command::parse(args).map(|_| ()).expect_err(line));
+    assert_eq!(error.to_string(), expected, "{line:.80}");
+}
+
+fn check_errors(lines: &[&str], expected: &str) {
+    lines.iter().for_each(|line| check_error(line, expected));
+}
+
+const SYNTAX: &str = "ERR syntax error";
+const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+const INVALID_KEY: &str = "ERR invalid key: a key has 1 to 1024 bytes";
+
+fn at(seconds: u64) -> Option<Timestamp> {
+    Some(Timestamp::from_seconds(seconds).expect("in range"))
+}
+
+fn span(text: &str) -> Span {
+    text.parse().expect(text)
+}
+
+fn arity(name: &str) -> String {
+    format!("ERR wrong number of arguments for '{name}' command")
+}
+
+#[test]
+fn hit() {
+    let hit = |count, at| Command::Hit { key: b"k", count, at };
+    check("HIT k", hit(1, None));
+    check("hIt k 3", hit(3, None));
+    check("HIT k 0", hit(0, None));
+    check("HIT k 9223372036854775807", hit(u64::MAX / 2, None));
+    check("HIT k AT 1700000000", hit(1, at(1_700_000_000)));
+    check("HIT k 3 at 1", hit(3, at(1)));
+    check("HIT \"\\xff\\x00\"", Command::Hit { key: b"\xff\x00", count: 1, at: None });
+    check_errors(&["HIT k x", "HIT k -1", "HIT k 1.5", "HIT k 9223372036854775808", "HIT k ''"], NOT_INTEGER);
+    check_errors(&["HIT k 1 2", "HIT k AT", "HIT k AT 1 AT 2", "HIT k AT 1 x", "HIT k 1 x AT 1"], SYNTAX);
+    check_error("HIT k ID x", "ERR the ID option of HIT is not supported by this version");
+    check_error("HIT k 2 AT 1 member x", "ERR the MEMBER option of HIT is not supported by this version");
+    check_error(
+        "HIT k AT soon",
+        "ERR invalid time 'soon': give Unix seconds from 0 to 253402300799, such as 1700000000 or 1700000000.25",
+    );
+    check_error("HIT", &arity("hit"));
+}
+
+#[test]
+fn keys_have_bounds() {
+    let most = "k".repeat(1_024);
+    check(&format!("HIT {most}"), Command::Hit { key: most.as_bytes(), count: 1, at: None });
+    for line in [
+        "HIT K",
+        "MHIT k 1 K 1",
+        "HITS K",
+        "MHITS 5m k K",
+        "RATE K",
+        "SERIES K 5m 1s",
+        "DEL k K",
+        "EXISTS K",
+        "TYPE K",
+        "TTL K",
+        "PTTL K",
+    ] {
+        check_error(&line.replace('K', "''"), INVALID_KEY);
+        check_error(&line.replace('K', &format!("{most}k")), INVALID_KEY);
+    }
+}
+
+#[test]
+fn mhit() {
+    with_args("MHIT a 1 b 0 a 7", |args| match Command::parse(args) {
+        Ok(Command::MultiHit { pairs }) => {
+            assert_eq!(pairs.len(), 3);
+            let expected: [(&[u8], u64); 3] = [(b"a", 1), (b"b", 0), (b"a", 7)];
+            assert_eq!(pairs.iter().collect::<Vec<_>>(), expected);
+        }
+        other => panic!("{other:?}"),
+    });
+    check_errors(&["MHIT", "MHIT a", "MHIT a 1 b"], &arity("mhit"));
+    check_errors(&["MHIT a x", "MHIT a 1 b -1"], NOT_INTEGER);
+}
+
+#[test]
+fn hits() {
+    let check_windows = |line: &str, expected: &[&str], expected_at: Option<Timestamp>| {
+        with_args(line, |args| match Command::parse(args) {
+            Ok(Command::Hits { key: b"k", windows, at }) => {
+                let expected: Vec<Span> = expected.iter().map(|text| span(text)).collect();
+                assert_eq!(windows.iter().collect::<Vec<_>>(), expected, "{line}");
+                assert_eq!((windows.len(), windows.is_empty()), (expected.len(), expected.is_empty()));
+                assert_eq!((windows.first(), at), (expected.first().copied(), expected_at), "{line}");
+            }
+            other => panic!("{line}: {other:?}"),
+        });
+    };
+    check_windows("HITS k", &[], None);
+    check_windows("HITS k 5m", &["5m"], None);
+    check_windows("HITS k 5m 300 1h At 9", &["5m", "5m", "1h"], at(9));
+    check_windows("HITS k AT 9", &[], at(9));
+
+    let bounds = |window, at| Command::HitsBounds { key: b"k", window, at };
+    check("HITS k BOUNDS", bounds(None, None));
+    check("HITS k 5m bounds", bounds(Some(span("5m")), None));
+    check("HITS k 5m BOUNDS AT 9", bounds(Some(span("5m")), at(9)));
+    check("HITS k AT 9 BOUNDS", bounds(None, at(9)));
+
+    check_error("HITS k 5m 1h BOUNDS", "ERR BOUNDS takes at most one window");
+    check_errors(&["HITS k AT", "HITS k BOUNDS BOUNDS", "HITS k BOUNDS 5m", "HITS k AT 1 AT 1"], SYNTAX);
+    check_errors(
+        &["HITS k DENIED", "HITS k 5m denied"],
+        "ERR the DENIED option of HITS is not supported by this version",
+    );
+    let invalid = |text: &str| {
+        format!(
+            "ERR invalid duration '{text}': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s"
+        )
+    };
+    check_errors(&["HITS k x", "HITS k 5m x", "HITS k x AT 1", "RATE k x", "MHITS x k"], &invalid("x"));
+    check_error("HITS k \"\\xff\"", &invalid("\u{fffd}"));
+    // A long one is cut when it is repeated.
+    check_error(&format!("HITS k {}", "0".repeat(500)), &invalid(&"0".repeat(128)));
+    check_error("HITS", &arity("hits"));
+}
+
+#[test]
+fn other_counts() {
+    with_args("MHITS 5m a b", |args| {
+        let expected = Command::MultiHits { window: span("5m"), keys: args.from(2) };
+        assert_eq!(Command::parse(args), Ok(expected));
+    });
+    check_error("MHITS 5m", &arity("mhits"));
+
+    let rate = |window, at| Command::Rate { key: b"k", window, at };
+    check("RATE k", rate(None, None));
+    check("RATE k 1h", rate(Some(span("1h")), None));
+    check("RATE k at 9", rate(None, at(9)));
+    check("RATE k 1h AT 9", rate(Some(span("1h")), at(9)));
+    check_errors(&["RATE k 1h 1h", "RATE k AT", "RATE k AT 1 x", "RATE k 1h BOUNDS"], SYNTAX);
+
+    let series = |at| Command::Series { key: b"k", window: span("1h"), step: span("1m"), at };
+    check("SERIES k 1h 1m", series(None));
+    check("SERIES k 1h 1m AT 9", series(at(9)));
+    check_errors(&["SERIES k 1h 1m 1m", "SERIES k 1h 1m AT", "SERIES k 1h 1m AT 9 9"], SYNTAX);
+    check_error("SERIES k 1h", &arity("series"));
+}
+
+#[test]
+fn keys() {
+    with_args("DEL a b", |args| {
+        assert_eq!(Command::parse(args), Ok(Command::Delete { keys: args.from(1) }));
+    });
+    with_args("exists a a", |args| {
+        assert_eq!(Command::parse(args), Ok(Command::Exists { keys: args.from(1) }));
+    });
+    check("TYPE k", Command::Type { key: b"k" });
+    check("TTL k", Command::TimeToLive { key: b"k" });
+    check("PTTL k", Command::TimeToLiveMillis { key: b"k" });
+    check("DBSIZE", Command::DatabaseSize);
+    for line in ["FLUSHALL", "FLUSHALL async", "FLUSHDB SYNC"] {
+        check(line, Command::FlushAll);
+    }
+    check_errors(&["FLUSHALL x", "FLUSHALL ASYNC x", "FLUSHDB SYNC SYNC"], SYNTAX);
+    for name in ["del", "exists", "type", "ttl", "pttl"] {
+        check_error(name, &arity(name));
+    }
+    check_error("DBSIZE x", &arity("dbsize"));
+    check_error("TYPE a b", &arity("type"));
+}
+
+#[test]
+fn scan() {
+    let plain = Scan { cursor: 0, pattern: None, count: 10, kind: None };
+    check("SCAN 0", Command::Scan(plain));
+    check("SCAN 18446744073709551615", Command::Scan(Scan { cursor: u64::MAX, ..plain }));
+    check(
+        "SCAN 7 match a* count 100 type hits",
+        Command::Scan(Scan { cursor: 7, pattern: Some(b"a*"), count: 100, kind: Some(b"hits") }),
+    );
+    check("SCAN 0 COUNT 1", Command::Scan(Scan { count: 1, ..plain }));
+    check_errors(
+        &["SCAN x", "SCAN -1", "SCAN ''", "SCAN +1", "SCAN 1.5", "SCAN 18446744073709551616"],
+        "ERR invalid cursor",
+    );
+    check_errors(&["SCAN 0 COUNT 0", "SCAN 0 COUNT -1", "SCAN 0 MATCH", "SCAN 0 x y"], SYNTAX);
+    check_error("SCAN 0 COUNT x", NOT_INTEGER);
+}
+
+#[test]
+fn transactions() {
+    check("MULTI", Command::Multi);
+    check("exec", Command::Exec);
+    check("DISCARD", Command::Discard);
+    check_error("MULTI x", &arity("multi"));
+    assert_eq!(texts::EXEC_WITHOUT_MULTI, "ERR EXEC without MULTI");
+    let aborts = |line: &str| {
+        with_args(line, |args| Command::parse(args).map(|_| ()).expect_err(line)).aborts_transaction()
+    };
+    for line in ["NOSUCH", "HIT", "CLIENT nosuch", "CLIENT SETNAME", "MHIT a"] {
+        assert!(aborts(line), "{line}");
+    }
+    for line in ["HIT k x", "HITS k x", "SELECT 1", "HELLO 9", "FLUSHALL x", "CLUSTER INFO", "DEL ''"] {
+        assert!(!aborts(line), "{line}");
+    }
+}
+
+#[test]
+fn connection() {
+    check("PING", Command::Ping { message: None });
+    check("PING hello", Command::Ping { message: Some(b"hello") });
+    check("ECHO ''", Command::Echo { message: b"" });
+    check("AUTH secret", Command::Auth { user: None, password: b"secret" });
+    check("AUTH me secret", Command::Auth { user: Some(b"me"), password: b"secret" });
+    check("SELECT 0", Command::Select);
+    check("RESET", Command::Reset);
+    check("QUIT x", Command::Quit);
+    check_error("AUTH a b c", SYNTAX);
+    check_errors(&["SELECT 1", "SELECT -1"], "ERR DB index is out of range");
+    check_error("SELECT x", NOT_INTEGER);
+    for line in ["PING a b", "ECHO", "AUTH", "SELECT", "RESET x"] {
+        let name = line.split(' ').next().expect("a name").to_lowercase();
+        check_error(line, &arity(&name));
+    }
+}
+
+#[test]
+fn hello() {
+    let plain = Hello::default();
+    check("HELLO", Command::Hello(plain));
+    check("HELLO 2", Command::Hello(Hello { protocol: Some(Protocol::V2), ..plain }));
+    let v3 = Hello { protocol: Some(Protocol::V3), ..plain };
+    check("hello 3", Command::Hello(v3));
+    let auth = Some((b"default".as_slice(), b"secret".as_slice()));
+    check("HELLO 3 AUTH default secret", Command::Hello(Hello { auth, ..v3 }));
+    check("HELLO 3 setname me auth default secret", Command::Hello(Hello { auth, name: Some(b"me"), ..v3 }));
+    check_error("HELLO x", "ERR Protocol version is not an integer or out of range");
+    check_errors(&["HELLO 1", "HELLO 4 x"], "NOPROTO unsupported protocol version");
+    check_error("HELLO 3 foo", "ERR Syntax error in HELLO option 'foo'");
+    check_error("HELLO 3 AUTH a", "ERR Syntax error in HELLO option 'AUTH'");
+    check_error("HELLO 3 setname", "ERR Syntax error in HELLO option 'setname'");
+    check_error("HELLO 3 SETNAME 'a b'", CLIENT_NAME);
+}
+
+const CLIENT_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+
+#[test]
+fn client() {
+    let check = |line: &str, expected| check(line, Command::Client(expected));
+    check("CLIENT ID", ClientCommand::Id);
+    check("client setname me", ClientCommand::SetName(b"me"));
+    check("CLIENT SETNAME ''", ClientCommand::SetName(b""));
+    check("CLIENT GETNAME", ClientCommand::GetName);
+    check("CLIENT SETINFO LIB-NAME redis-py", ClientCommand::SetLibraryName(b"redis-py"));
+    check("CLIENT SETINFO lib-ver 8.0", ClientCommand::SetLibraryVersion(b"8.0"));
+    check("CLIENT INFO", ClientCommand::Info);
+    check("CLIENT LIST", ClientCommand::List);
+    check("CLIENT NO-EVICT on", ClientCommand::NoEvict(true));
+    check("CLIENT NO-TOUCH OFF", ClientCommand::NoTouch(false));
+    check("CLIENT TRACKING off", ClientCommand::TrackingOff);
+    check("CLIENT REPLY ON", ClientCommand::ReplyOn);
+    check_errors(
+        &["CLIENT SETNAME 'a b'", "CLIENT SETNAME \"a\\n\"", "CLIENT SETNAME \"\\xe9\""],
+        CLIENT_NAME,
+    );
+    check_error("CLIENT TRACKING ON", "ERR client tracking is not supported");
+    check_error(
+        "CLIENT MAINT_NOTIFICATIONS ON",
+        "ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.",
+    );
+    check_error(
+        &format!("CLIENT {}", "x".repeat(200)),
+        &format!("ERR unknown subcommand '{}'. Try CLIENT HELP.", "x".repeat(128)),
+    );
+    check_error("CLIENT REPLY OFF", "ERR the OFF option of CLIENT REPLY is not supported by this version");
+    check_error("CLIENT SETINFO color red", "ERR Unrecognized option 'color'");
+    check_error(
+        "CLIENT SETINFO LIB-NAME 'a b'",
+        "ERR lib-name cannot contain spaces, newlines or special characters.",
+    );
+    check_errors(
+        &[
+            "CLIENT NO-EVICT x",
+            "CLIENT TRACKING x",
+            "CLIENT TRACKING OFF x",
+            "CLIENT REPLY x",
+            "CLIENT LIST x",
+        ],
+        SYNTAX,
+    );
+    check_error("CLIENT", &arity("client"));
+    check_error("CLIENT SetName", &arity("client|setname"));
+    check_error("CLIENT ID x", &arity("client|id"));
+}
+
+#[test]
+fn client_names_have_bounds() {
+    let most = "n".repeat(1_024);
+    check(&format!("CLIENT SETNAME {most}"), Command::Client(ClientCommand::SetName(most.as_bytes())));
+    let past = format!("{most}n");
+    check_error(&format!("CLIENT SETNAME {past}"), "ERR Client name is too long: it has at most 1024 bytes");
+    check_error(
+        &format!("CLIENT SETINFO LIB-VER {past}"),
+        "ERR lib-ver is too long: it has at most 1024 bytes",
+    );
+}
+
+#[test]
+fn server() {
+    check("COMMAND", Command::Command(CommandQuery::All));
+    check("COMMAND COUNT", Command::Command(CommandQuery::Count));
+    check("COMMAND LIST", Command::Command(CommandQuery::List));
+    with_args("COMMAND DOCS hit", |args| {
+        assert_eq!(Command::parse(args), Ok(Command::Command(CommandQuery::Docs(args.from(2)))));
+    });
+    with_args("COMMAND INFO hit ping", |args| {
+        assert_eq!(Command::parse(args), Ok(Command::Command(CommandQuery::Info(args.from(2)))));
+    });
+    with_args("INFO memory", |args| {
+        assert_eq!(Command::parse(args), Ok(Command::Info { sections: args.from(1) }));
+    });
+    with_args("CONFIG GET save a*", |args| {
+        assert_eq!(Command::parse(args), Ok(Command::ConfigGet { patterns: args.from(2) }));
+    });
+    check("TIME", Command::Time);
+    for line in ["SHUTDOWN", "SHUTDOWN NOSAVE", "SHUTDOWN save now force"] {
+        check(line, Command::Shutdown);
+    }
+    check("SHUTDOWN ABORT", Command::ShutdownAbort);
+    check("CONFIG HELP", Command::Help { container: ContainerName::Config });
+    check_errors(&["SHUTDOWN x", "SHUTDOWN SAVE NOSAVE", "SHUTDOWN ABORT NOW", "COMMAND LIST x"], SYNTAX);
+    check_error("CONFIG SET a b", "ERR CONFIG SET is not supported: settings come from the config file");
+    check_errors(&["CLUSTER INFO", "CLUSTER x y"], "ERR This instance has cluster support disabled");
+    check_error("CONFIG foo", "ERR unknown subcommand 'foo'. Try CONFIG HELP.");
+    for (line, name) in [
+        ("CLUSTER", "cluster"),
+        ("CONFIG", "config"),
+        ("CONFIG GET", "config|get"),
+        ("CONFIG SET a", "config|set"),
+        ("COMMAND COUNT x", "command|count"),
+        ("TIME x", "time"),
+    ] {
+        check_error(line, &arity(name));
+    }
+}
+
+/// The expected texts are what Redis 7.0.15 answered to the same requests.
+#[test]
+fn unknown_commands() {
+    let check_unknown = |line: &str, name: &str, args: &str| {
+        check_error(line, &format!("ERR unknown command '{name}', with args beginning with: {args}"));
+    };
+    let run = |letter: &str, length: usize| letter.repeat(length);
+    check_unknown("foo", "foo", "");
+    check_unknown("''", "", "");
+    check_unknown("EXPIRE a 1", "EXPIRE", "'a' '1' ");
+    check_unknown("HITT a", "HITT", "'a' ");
+    check_unknown(
+        &format!("{} {} b", run("f", 200), run("a", 200)),
+        &run("f", 128),
+        &format!("'{}' ", run("a", 128)),
+    );
+    check_unknown(
+        &format!("foo {} {} c", run("a", 100), run("b", 100)),
+        "foo",
+        &format!("'{}' '{}' ", run("a", 100), run("b", 25)),
+    );
+    check_unknown(&format!("foo {} b", run("a", 122)), "foo", &format!("'{}' 'b' ", run("a", 122)));
+    check_unknown(
+        &format!("foo {} {} c d e", run("a", 60), run("b", 60)),
+        "foo",
+        &format!("'{}' '{}' 'c' ", run("a", 60), run("b", 60)),
+    );
+    check_unknown(r#""foo\x00bar" "a\x00b""#, "foo", "'a' ");
+    check_unknown(r#""f\r\nx""#, "f\r\nx", "");
+}
+
+#[test]
+fn the_table_is_consistent() {
+    let all: Vec<&CommandSpec> = commands().flat_map(|spec| spec.subcommands.iter().chain([spec])).collect();
+    for spec in &all {
+        assert_eq!(spec.name, spec.name.to_lowercase());
+        assert!(!spec.summary.is_empty() && !spec.summary.ends_with('.'), "{}", spec.name);
+        assert!(!spec.group.is_empty() && spec.arity != 0, "{}", spec.name);
+        assert_eq!(all.iter().filter(|other| other.name == spec.name).count(), 1, "{}", spec.name);
+        assert!(
+            find_command(spec.name.to_uppercase().as_bytes()).is_some_and(|found| found.name == spec.name)
+        );
+        let has_key = spec.arguments.iter().any(|arg| arg.kind == "key" || arg.name == "data");
+        assert_eq!(has_key, spec.first_key > 0, "{}", spec.name);
+    }
+    assert_eq!(commands().count(), 32);
+    assert!(find_command(b"get").is_none() && find_command(b"client|nosuch").is_none());
+}
+
+/// The reply to a request about commands, with its line ends taken away.
+fn answer(line: &str, protocol: Protocol) -> String {
+    let mut out = Vec::new();
+    let mut encoder = Encoder::new(&mut out, protocol);
+    with_args(line, |args| match Command::parse(args) {
+        Ok(Command::Command(query)) => query.answer(&mut encoder),
+        Ok(Command::Help { container }) => write_help(&mut encoder, container),
+        other => panic!("{line}: {other:?}"),
+    });
+    String::from_utf8(out).expect("text").replace("\r\n", " ")
+}
+
+#[test]
+fn commands_describe_themselves() {
+    let check = |line: &str, v2: &str, v3: &str| {
+        assert_eq!(answer(line, Protocol::V2), v2, "{line}");
+        assert_eq!(answer(line, Protocol::V3), v3, "{line}");
+    };
+    check("COMMAND COUNT", ":32 ", ":32 ");
+    check(
+        "COMMAND INFO nosuch HIT",
+        "*2 $-1 *10 $3 hit :-2 *3 +write +denyoom +fast :1 :1 :1 *2 +@write +@fast *0 *0 *0 ",
+        "*2 _ *10 $3 hit :-2 ~3 +write +denyoom +fast :1 :1 :1 ~2 +@write +@fast ~0 ~0 ~0 ",
+    );
+    check(
+        "COMMAND INFO client|setname",
+        "*1 *10 $14 client|setname :3 *0 :0 :0 :0 *2 +@connection +@slow *0 *0 *0 ",
+        "*1 *10 $14 client|setname :3 ~0 :0 :0 :0 ~2 +@connection +@slow ~0 ~0 ~0 ",
+    );
+    check("COMMAND DOCS nosuch", "*0 ", "%0 ");
+    check(
+        "COMMAND DOCS nosuch ping",
+        "*2 $4 ping *10 $7 summary $28 Answers PONG, or the message $5 since $5 0.1.0 $5 group $10 connection $10 complexity $4 O(1) $9 arguments *1 *6 $4 name $7 message $4 type $6 string $5 flags *1 +optional ",
+        "%1 $4 ping %5 $7 summary $28 Answers PONG, or the message $5 since $5 0.1.0 $5 group $10 connection $10 complexity $4 O(1) $9 arguments *1 %3 $4 name $7 message $4 type $6 string $5 flags ~1 +optional ",
+    );
+    assert!(answer("COMMAND LIST", Protocol::V3).starts_with("*32 $3 hit $4 mhit $4 hits "));
+    assert!(answer("COMMAND", Protocol::V3).starts_with("*32 *10 $3 hit "));
+    assert!(answer("COMMAND DOCS", Protocol::V2).starts_with("*64 $3 hit "));
+}
+
+#[test]
+fn containers_have_help() {
+    let help = answer("CLIENT HELP", Protocol::V2);
+    assert!(
+        help.starts_with("*23 +CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are: +ID "),
+        "{help}"
+    );
+    for line in [
+        "+SETNAME <connection-name> +    Names this connection. ",
+        "+SETINFO (LIB-NAME <libname>|LIB-VER <libver>) ",
+        "+NO-EVICT (ON|OFF) ",
+        "+HELP +    Lists the subcommands. ",
+    ] {
+        assert!(help.contains(line), "{line}");
+    }
+    assert!(answer("CONFIG HELP", Protocol::V2).contains("+GET <parameter> ... "));
+    assert!(answer("COMMAND HELP", Protocol::V2).contains("+DOCS [<command-name> ...] "));
+}
+
+/// Counts the bytes a reply's heads promise: a description that lost count would stall clients.
+#[test]
+fn descriptions_are_whole_replies() {
+    fn skip(lines: &mut std::str::Split<'_, &str>) {
+        let line = lines.next().expect("a reply");
+        let (marker, rest) = line.split_at(1);
+        let replies = match marker {
+            "*" | "~" => rest.parse().expect("a length"),
+            "%" => rest.parse::<usize>().expect("a length") * 2,
+            "$" if rest != "-1" => {
+                let content = lines.next().expect("content");
+                assert_eq!(content.len().to_string(), rest);
+                0
+            }
+            _ => 0,
+        };
+        (0..replies).for_each(|_| skip(lines));
+    }
+    for protocol in [Protocol::V2, Protocol::V3] {
+        for write in [
+            |out: &mut Encoder<'_>| write_command_info(out, None),
+            |out: &mut Encoder<'_>| write_command_docs(out, None),
+            |out: &mut Encoder<'_>| write_help(out, ContainerName::Command),
+        ] {
+            let mut out = Vec::new();
+            write(&mut Encoder::new(&mut out, protocol));
+            let text = String::from_utf8(out).expect("text");
+            let mut lines = text.split("\r\n");
+            skip(&mut lines);
+            assert_eq!(lines.collect::<Vec<_>>(), [""]);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Transactions: `MULTI EXEC DISCARD`. Queueing is the server's part.
+
+use crate::command::Command;
+use crate::command::spec::{CommandFlag, CommandSpec};
+
+const GROUP: &str = "transactions";
+const FLAGS: &[CommandFlag] = &[CommandFlag::Fast];
+
+pub(super) static SPECS: [CommandSpec; 3] = [
+    CommandSpec::new("multi", 1, |_| Ok(Command::Multi)).flags(FLAGS).doc(GROUP, "Starts a transaction"),
+    CommandSpec::new("exec", 1, |_| Ok(Command::Exec))
+        .doc(GROUP, "Runs the queued commands as one batch")
+        .complexity("Depends on the commands in the transaction"),
+    CommandSpec::new("discard", 1, |_| Ok(Command::Discard))
+        .flags(FLAGS)
+        .doc(GROUP, "Drops the queued commands")
+        .complexity("O(N) with N the number of queued commands"),
+];

@@ -1,0 +1,216 @@
+//! What a client can do wrong, with the words it is told. Where Redis has a text, it is that text,
+//! because clients look for it.
+
+use lately::TimeError;
+use thiserror::Error;
+
+use crate::args::ArgList;
+use crate::limits::{MAX_CLIENT_NAME_BYTES, MAX_ECHOED_BYTES};
+
+/// Error replies that depend on the connection's state, which is the server's to know.
+pub mod texts {
+    /// `EXEC` outside a transaction.
+    pub const EXEC_WITHOUT_MULTI: &str = "ERR EXEC without MULTI";
+    /// `DISCARD` outside a transaction.
+    pub const DISCARD_WITHOUT_MULTI: &str = "ERR DISCARD without MULTI";
+    /// `MULTI` inside a transaction.
+    pub const NESTED_MULTI: &str = "ERR MULTI calls can not be nested";
+    /// `EXEC` after a command that could not be queued.
+    pub const EXEC_ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+    /// A command whose table entry has the flag `no_multi`, inside a transaction.
+    pub const NOT_IN_MULTI: &str = "ERR Command not allowed inside a transaction";
+    /// A command that needs a login first.
+    pub const NOAUTH: &str = "NOAUTH Authentication required.";
+    /// `HELLO` without `AUTH` where a login is needed first.
+    pub const NOAUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
+    /// A login that failed.
+    pub const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+    /// `AUTH` with a password alone where none is set.
+    pub const AUTH_WITHOUT_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+    /// `SHUTDOWN ABORT` while none is under way.
+    pub const NO_SHUTDOWN: &str = "ERR No shutdown in progress.";
+}
+
+/// Bytes that are no request. Its `Display` is the error reply without the leading `-`; after it the
+/// connection is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// The number of arguments is no integer, or too large.
+    #[error("ERR Protocol error: invalid multibulk length")]
+    Count,
+    /// The length of a bulk string is no integer, negative or too large.
+    #[error("ERR Protocol error: invalid bulk length")]
+    BulkLength,
+    /// Something else than a bulk string inside the array.
+    #[error("ERR Protocol error: expected '$', got '{}'", char::from(*got))]
+    ExpectedBulk {
+        /// The byte found.
+        got: u8,
+    },
+    /// A bulk string is not followed by CR LF, so its length is wrong.
+    #[error("ERR Protocol error: expected CRLF after bulk string")]
+    BulkEnd,
+    /// An inline command without an end.
+    #[error("ERR Protocol error: too big inline request")]
+    InlineLine,
+    /// A number of arguments without an end.
+    #[error("ERR Protocol error: too big mbulk count string")]
+    CountLine,
+    /// A length of a bulk string without an end.
+    #[error("ERR Protocol error: too big bulk count string")]
+    BulkLine,
+    /// A quote in an inline command that is not closed, or closed inside a word.
+    #[error("ERR Protocol error: unbalanced quotes in request")]
+    UnbalancedQuotes,
+    /// The request is longer than a request may be.
+    #[error("ERR Protocol error: too big request, a request has at most {most} bytes")]
+    RequestLength {
+        /// The bound in bytes.
+        most: usize,
+    },
+}
+
+/// A request that is no command. Its `Display` is the error reply without the leading `-`.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// No such command.
+    #[error("ERR unknown command '{name}', with args beginning with: {args}")]
+    UnknownCommand {
+        /// The name given, cut.
+        name: String,
+        /// The arguments given, quoted and cut.
+        args: String,
+    },
+    /// No such subcommand.
+    #[error("ERR unknown subcommand '{name}'. Try {} HELP.", container.to_ascii_uppercase())]
+    UnknownSubcommand {
+        /// The name given, cut.
+        name: String,
+        /// The command it was given to.
+        container: &'static str,
+    },
+    /// Too few or too many arguments.
+    #[error("ERR wrong number of arguments for '{name}' command")]
+    Arity {
+        /// The command's name; of a subcommand `client|setname`.
+        name: &'static str,
+    },
+    /// Options that make no sense.
+    #[error("ERR syntax error")]
+    Syntax,
+    /// Not an integer, or one that is out of range.
+    #[error("ERR value is not an integer or out of range")]
+    NotInteger,
+    /// The key is empty or too long.
+    #[error("ERR invalid key: a key has 1 to {} bytes", lately::limits::MAX_KEY_BYTES)]
+    KeyLength,
+    /// Not a time or not a duration.
+    #[error("ERR {0}")]
+    Time(#[from] TimeError),
+    /// An option that is known and not there yet.
+    #[error("ERR the {option} option of {command} is not supported by this version")]
+    UnsupportedOption {
+        /// The option.
+        option: &'static str,
+        /// The command.
+        command: &'static str,
+    },
+    /// `BOUNDS` with several windows.
+    #[error("ERR BOUNDS takes at most one window")]
+    BoundsWindows,
+    /// The cursor of `SCAN` is no unsigned integer.
+    #[error("ERR invalid cursor")]
+    Cursor,
+    /// The version in `HELLO` is no integer.
+    #[error("ERR Protocol version is not an integer or out of range")]
+    ProtocolVersion,
+    /// The version in `HELLO` is neither 2 nor 3.
+    #[error("NOPROTO unsupported protocol version")]
+    UnsupportedProtocol,
+    /// An option of `HELLO` that is unknown or incomplete.
+    #[error("ERR Syntax error in HELLO option '{option}'")]
+    HelloOption {
+        /// The option given, cut.
+        option: String,
+    },
+    /// A client's name with bytes other than printable ASCII.
+    #[error("ERR Client names cannot contain spaces, newlines or special characters.")]
+    ClientName,
+    /// A client's name or library that is too long.
+    #[error("ERR {what} is too long: it has at most {MAX_CLIENT_NAME_BYTES} bytes")]
+    ClientNameLength {
+        /// `Client name`, `lib-name` or `lib-ver`.
+        what: &'static str,
+    },
+    /// A value of `CLIENT SETINFO` with bytes other than printable ASCII.
+    #[error("ERR {attribute} cannot contain spaces, newlines or special characters.")]
+    ClientInfoValue {
+        /// `lib-name` or `lib-ver`.
+        attribute: &'static str,
+    },
+    /// An unknown attribute of `CLIENT SETINFO`.
+    #[error("ERR Unrecognized option '{attribute}'")]
+    ClientInfoAttribute {
+        /// The attribute given, cut.
+        attribute: String,
+    },
+    /// `CLIENT TRACKING ON`.
+    #[error("ERR client tracking is not supported")]
+    Tracking,
+    /// A database other than 0.
+    #[error("ERR DB index is out of range")]
+    Database,
+    /// `CONFIG SET` and its like.
+    #[error("ERR CONFIG {subcommand} is not supported: settings come from the config file")]
+    ConfigReadOnly {
+        /// The subcommand.
+        subcommand: &'static str,
+    },
+    /// Any subcommand of `CLUSTER`.
+    #[error("ERR This instance has cluster support disabled")]
+    ClusterDisabled,
+}
+
+impl CommandError {
+    /// Whether the command is refused at once inside `MULTI`, so that `EXEC` aborts. Other errors are
+    /// replies of their command when the transaction runs.
+    #[must_use]
+    pub fn aborts_transaction(&self) -> bool {
+        matches!(
+            self,
+            CommandError::UnknownCommand { .. }
+                | CommandError::UnknownSubcommand { .. }
+                | CommandError::Arity { .. }
+        )
+    }
+
+    pub(crate) fn unknown_command(args: ArgList<'_>) -> CommandError {
+        let name = args.get(0).unwrap_or_default();
+        let mut quoted: Vec<u8> = Vec::new();
+        for arg in args.from(1).iter() {
+            if quoted.len() >= MAX_ECHOED_BYTES {
+                break;
+            }
+            let room = MAX_ECHOED_BYTES - quoted.len();
+            quoted.push(b'\'');
+            quoted.extend_from_slice(&until_nul(arg)[..until_nul(arg).len().min(room)]);
+            quoted.extend_from_slice(b"' ");
+        }
+        CommandError::UnknownCommand {
+            name: echo(until_nul(name)),
+            args: String::from_utf8_lossy(&quoted).into_owned(),
+        }
+    }
+}
+
+/// The start of what was given, as text.
+pub(crate) fn echo(given: &[u8]) -> String {
+    String::from_utf8_lossy(&given[..given.len().min(MAX_ECHOED_BYTES)]).into_owned()
+}
+
+/// Redis prints C strings here.
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    memchr::memchr(0, bytes).map_or(bytes, |end| &bytes[..end])
+}

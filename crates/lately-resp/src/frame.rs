@@ -1,0 +1,166 @@
+//! The parser of requests: an array of bulk strings, or an inline command on a line of its own.
+//!
+//! It is incremental: given the same bytes and more, it goes on where it stopped, so that a long
+//! request that comes in many pieces is not read from its start for each of them. A request parses to
+//! the same arguments, or the same error, however the network cut it.
+//!
+//! It is stricter than Redis in two things. What follows a bulk string must be CR LF, and so must what
+//! follows a length: Redis skips any two bytes there, and so takes a wrong length for a shorter
+//! argument. And a byte that cannot start a bulk string is refused at once, not when its line ends.
+
+use memchr::memchr;
+
+use crate::args::{Args, Progress, Source};
+use crate::error::ProtocolError;
+use crate::inline::split_inline;
+use crate::integer::parse_integer;
+use crate::limits::Limits;
+
+/// What [`parse_request`] found at the start of the buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parsed {
+    /// Not yet a whole request: read more and call again with the same bytes and the new ones.
+    Incomplete,
+    /// A request without arguments, an empty line or `*0`, which gets no reply.
+    Empty {
+        /// Its length in bytes.
+        consumed: usize,
+    },
+    /// A request, whose arguments are in [`Args`].
+    Complete {
+        /// Its length in bytes.
+        consumed: usize,
+    },
+}
+
+/// Parses the request at the start of `buffer` into `args`.
+///
+/// After `Incomplete`, the next call with the same `args` must be given a buffer that starts with the
+/// same bytes; [`Args::reset`] drops that claim. After an error the stream has lost its frame: send
+/// the error and close.
+pub fn parse_request(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, ProtocolError> {
+    match buffer.first() {
+        None => Ok(Parsed::Incomplete),
+        Some(b'*') => parse_array(buffer, limits, args),
+        Some(_) => parse_inline(buffer, limits, args),
+    }
+}
+
+fn parse_array(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, ProtocolError> {
+    let Progress { mut position, mut missing } = std::mem::take(&mut args.progress);
+    if position == 0 {
+        args.clear(Source::Buffer);
+        match read_length(buffer, limits) {
+            Length::Incomplete => return Ok(Parsed::Incomplete),
+            Length::LineTooLong => return Err(ProtocolError::CountLine),
+            Length::Invalid => return Err(ProtocolError::Count),
+            Length::Is { value, line_bytes } if value <= 0 => {
+                return Ok(Parsed::Empty { consumed: line_bytes });
+            }
+            Length::Is { value, line_bytes } => {
+                position = line_bytes;
+                missing = within(value, limits.arguments).ok_or(ProtocolError::Count)?;
+            }
+        }
+    }
+    while missing > 0 {
+        let Some((start, end)) = read_bulk(buffer, position, limits)? else {
+            args.progress = Progress { position, missing };
+            return Ok(Parsed::Incomplete);
+        };
+        args.ranges.push((start, end));
+        position = end + 2;
+        missing -= 1;
+    }
+    Ok(Parsed::Complete { consumed: position })
+}
+
+/// Where the content of the bulk string at `position` starts and ends, or `None` when it has not all come.
+fn read_bulk(
+    buffer: &[u8],
+    position: usize,
+    limits: &Limits,
+) -> Result<Option<(usize, usize)>, ProtocolError> {
+    let Some(&marker) = buffer.get(position) else {
+        return Ok(None);
+    };
+    if marker != b'$' {
+        return Err(ProtocolError::ExpectedBulk { got: marker });
+    }
+    let (value, line_bytes) = match read_length(&buffer[position..], limits) {
+        Length::Incomplete => return Ok(None),
+        Length::LineTooLong => return Err(ProtocolError::BulkLine),
+        Length::Invalid => return Err(ProtocolError::BulkLength),
+        Length::Is { value, line_bytes } => (value, line_bytes),
+    };
+    let length = within(value, limits.bulk_bytes).ok_or(ProtocolError::BulkLength)?;
+    let start = position + line_bytes;
+    let end = start + length;
+    if end + 2 > limits.request_bytes {
+        return Err(ProtocolError::RequestLength { most: limits.request_bytes });
+    }
+    match buffer.get(end..end + 2) {
+        Some(b"\r\n") => Ok(Some((start, end))),
+        Some(_) => Err(ProtocolError::BulkEnd),
+        None => Ok(None),
+    }
+}
+
+fn within(value: i64, most: usize) -> Option<usize> {
+    usize::try_from(value).ok().filter(|&value| value <= most)
+}
+
+/// A line of a marker and an integer.
+enum Length {
+    Incomplete,
+    LineTooLong,
+    Invalid,
+    Is { value: i64, line_bytes: usize },
+}
+
+/// Reads `*3\r\n` or `$16\r\n`. Lengths that clients really send have a few digits and are read here.
+#[inline]
+fn read_length(line: &[u8], limits: &Limits) -> Length {
+    const USUAL_DIGITS: usize = 8;
+    let mut value = 0;
+    let mut at = 1;
+    while let Some(digit) = line.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
+        if at > USUAL_DIGITS {
+            return read_unusual_length(line, limits);
+        }
+        value = value * 10 + i64::from(digit);
+        at += 1;
+    }
+    let canonical = at == 2 || (at > 2 && line[1] != b'0');
+    if canonical && line.get(at..at + 2) == Some(b"\r\n") && at <= limits.line_bytes {
+        return Length::Is { value, line_bytes: at + 2 };
+    }
+    read_unusual_length(line, limits)
+}
+
+#[cold]
+fn read_unusual_length(line: &[u8], limits: &Limits) -> Length {
+    let most = limits.line_bytes;
+    let Some(end) = memchr(b'\r', &line[..line.len().min(most + 1)]) else {
+        return if line.len() > most { Length::LineTooLong } else { Length::Incomplete };
+    };
+    match (line.get(end + 1), parse_integer(&line[1..end])) {
+        (None, _) => Length::Incomplete,
+        (Some(b'\n'), Some(value)) => Length::Is { value, line_bytes: end + 2 },
+        _ => Length::Invalid,
+    }
+}
+
+fn parse_inline(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, ProtocolError> {
+    let most = limits.line_bytes.min(limits.request_bytes);
+    let Some(end) = memchr(b'\n', &buffer[..buffer.len().min(most + 1)]) else {
+        return if buffer.len() > most { Err(ProtocolError::InlineLine) } else { Ok(Parsed::Incomplete) };
+    };
+    args.clear(Source::Unquoted);
+    split_inline(&buffer[..end], &mut args.unquoted, &mut args.ranges)?;
+    let consumed = end + 1;
+    Ok(if args.ranges.is_empty() { Parsed::Empty { consumed } } else { Parsed::Complete { consumed } })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! Every bound of the protocol, by name. What is past one is refused, never cut down.
+
+/// The longest bulk string a request may have, in bytes.
+pub const MAX_BULK_BYTES: usize = 1 << 20;
+
+/// Arguments of one request, the command's name among them.
+pub const MAX_ARGUMENTS: usize = 1 << 20;
+
+/// The longest inline command, in bytes before its newline, and the longest line with a length.
+pub const MAX_LINE_BYTES: usize = 64 << 10;
+
+/// The longest request, in bytes.
+pub const MAX_REQUEST_BYTES: usize = 64 << 20;
+
+/// The longest name a client may give itself, and the longest value of `CLIENT SETINFO`, in bytes.
+pub const MAX_CLIENT_NAME_BYTES: usize = 1_024;
+
+/// How much of a request's text an error repeats, in bytes.
+pub const MAX_ECHOED_BYTES: usize = 128;
+
+/// Room for arguments, and for bytes of inline commands, that is kept from one request to the next.
+pub(crate) const KEPT_CAPACITY: usize = 1_024;
+
+/// The bounds [`parse_request`](crate::parse_request) holds a request to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The longest bulk string, in bytes.
+    pub bulk_bytes: usize,
+    /// The most arguments.
+    pub arguments: usize,
+    /// The longest inline command or line with a length, in bytes.
+    pub line_bytes: usize,
+    /// The longest request, in bytes.
+    pub request_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            bulk_bytes: MAX_BULK_BYTES,
+            arguments: MAX_ARGUMENTS,
+            line_bytes: MAX_LINE_BYTES,
+            request_bytes: MAX_REQUEST_BYTES,
+        }
+    }
+}
