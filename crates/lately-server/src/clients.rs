@@ -42,7 +42,12 @@ pub(crate) struct About {
 }
 
 impl Clients {
-    pub(crate) fn connect(&self, address: SocketAddr, local_address: SocketAddr, now: Timestamp) -> Arc<Client> {
+    pub(crate) fn connect(
+        &self,
+        address: SocketAddr,
+        local_address: SocketAddr,
+        now: Timestamp,
+    ) -> Arc<Client> {
         let mut state = locked(&self.state);
         state.last_id += 1;
         let client = Arc::new(Client {

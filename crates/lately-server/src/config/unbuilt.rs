@@ -36,8 +36,8 @@ pub(super) fn refuse(text: &str) -> Result<(), Problem> {
             _ => Vec::new(),
         };
         for key in keys {
-            for found in tables.iter().filter_map(|table| table.get_key_value(*key)) {
-                return Err(problem(found.0.span(), &format!("{table}.{key}")));
+            if let Some((name, _)) = tables.iter().find_map(|table| table.get_key_value(*key)) {
+                return Err(problem(name.span(), &format!("{table}.{key}")));
             }
         }
     }

@@ -5,8 +5,8 @@ use lately_resp::command::{ClientCommand, Hello, write_help};
 use lately_resp::{ArgList, Command, Encoder, Protocol, texts};
 
 use super::{Flow, Session, info, integer};
-use crate::clients::About;
 use crate::REDIS_VERSION;
+use crate::clients::About;
 
 /// The only user while there is no auth.
 const DEFAULT_USER: &[u8] = b"default";

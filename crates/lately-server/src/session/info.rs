@@ -58,10 +58,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
         ),
         (
             "Clients",
-            vec![
-                field("connected_clients", &engine.clients.len()),
-                field("maxclients", &config.max_clients),
-            ],
+            vec![field("connected_clients", &engine.clients.len()), field("maxclients", &config.max_clients)],
         ),
         (
             "Memory",
@@ -85,6 +82,9 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
         ),
         ("Replication", vec![field("role", &"master"), field("connected_slaves", &0)]),
         ("Cluster", vec![field("cluster_enabled", &0)]),
-        ("Keyspace", if keys == 0 { vec![] } else { vec![field("db0", &format!("keys={keys},expires={keys}"))] }),
+        (
+            "Keyspace",
+            if keys == 0 { vec![] } else { vec![field("db0", &format!("keys={keys},expires={keys}"))] },
+        ),
     ]
 }

@@ -100,7 +100,7 @@ impl Shard {
     /// The key's slot, when the key has hits within its retention or a limit in force.
     pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.live_place(key, hash, context)?;
-        self.change(place, context.classes, |entry, settings, now| entry.advance(settings, now));
+        self.change(place, context.classes, Entry::advance);
         self.slot_at(place)
     }
 
@@ -257,7 +257,7 @@ impl Shard {
         if self.slot_at(place).is_none() {
             return;
         }
-        self.change(place, classes, |entry, settings, now| entry.merge(settings, now));
+        self.change(place, classes, Entry::merge);
     }
 
     pub(super) fn merge_key(&mut self, key: &[u8], hash: u64, classes: &Classes) {

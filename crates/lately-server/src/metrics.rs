@@ -1,0 +1,72 @@
+//! `/metrics`: the server in figures, in the Prometheus text format.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::VERSION;
+use crate::engine::Engine;
+
+/// All metrics.
+pub(crate) fn text(engine: &Engine) -> String {
+    let (stats, memory) = (&engine.stats, engine.store.memory());
+    let started_s = engine.started.as_millis() / 1_000;
+    let mut text = String::new();
+    let mut metric = |name: &str, kind: &str, help: &str, value: &dyn std::fmt::Display| {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    };
+    let gauge = "gauge";
+    let counter = "counter";
+    metric("lately_start_time_seconds", gauge, "When the server started, in Unix seconds.", &started_s);
+    metric("lately_keys", gauge, "Keys in the store.", &engine.store.len());
+    metric(
+        "lately_memory_used_bytes",
+        gauge,
+        "Bytes of keys and hits, as accounted for.",
+        &memory.used_bytes,
+    );
+    let ceiling_bytes = memory.ceiling_bytes.unwrap_or(0);
+    metric("lately_memory_ceiling_bytes", gauge, "The most bytes keys and hits may take.", &ceiling_bytes);
+    metric("lately_connected_clients", gauge, "RESP clients connected.", &engine.clients.len());
+    metric(
+        "lately_connections_total",
+        counter,
+        "RESP connections taken, refused ones included.",
+        &stats.connections.load(Relaxed),
+    );
+    metric(
+        "lately_connections_refused_total",
+        counter,
+        "RESP connections refused because there were too many.",
+        &stats.refused_connections.load(Relaxed),
+    );
+    metric(
+        "lately_commands_total",
+        counter,
+        "Commands answered, errors included.",
+        &stats.commands.load(Relaxed),
+    );
+    metric("lately_hits_total", counter, "Hits counted.", &stats.hits.load(Relaxed));
+    metric(
+        "lately_hits_refused_total",
+        counter,
+        "Hits refused: late, too far ahead, out of room or over the bound.",
+        &stats.refused_hits.load(Relaxed),
+    );
+    metric(
+        "lately_evicted_keys_total",
+        counter,
+        "Keys evicted with hits within their retention.",
+        &memory.evicted_keys,
+    );
+    metric(
+        "lately_expired_keys_total",
+        counter,
+        "Keys removed after their last hit left the retention.",
+        &memory.expired_keys,
+    );
+    let _ = writeln!(
+        text,
+        "# HELP lately_build_info The version that runs.\n# TYPE lately_build_info gauge\nlately_build_info{{version=\"{VERSION}\"}} 1"
+    );
+    text
+}

@@ -1,0 +1,141 @@
+//! The server as a whole: binds, runs, stops.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lately::{Clock, Cursor};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::limits::SWEEP_EVERY;
+use crate::listener;
+
+/// Why a server did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// An address cannot be bound.
+    #[error("cannot listen on {address} for {what}: {error}")]
+    Bind {
+        /// `RESP` or `HTTP`.
+        what: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// An address beyond loopback without auth and without leave to do so.
+    #[error(
+        "refusing to listen on {address} for {what}: there is no authentication, anybody who reaches it could count and delete"
+    )]
+    Exposed {
+        /// `RESP` or `HTTP`.
+        what: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The settings do not hold.
+    #[error(transparent)]
+    Settings(#[from] lately::SettingsError),
+}
+
+/// Tells a server to stop; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<watch::Sender<bool>>);
+
+impl Stopper {
+    fn new() -> Stopper {
+        Stopper(Arc::new(watch::Sender::new(false)))
+    }
+
+    /// Stops the server: listeners close, what clients had sent is answered.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Ends when the server is to stop.
+    pub(crate) async fn stopped(&self) {
+        // The sender is in `self`: the wait cannot fail.
+        let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;
+    }
+}
+
+/// A server whose listeners are bound.
+pub struct Server {
+    engine: Arc<Engine>,
+    resp: TcpListener,
+    http: TcpListener,
+    stopper: Stopper,
+}
+
+impl Server {
+    /// Binds the listeners. Connections wait from here on; [`Server::run`] serves them.
+    ///
+    /// # Errors
+    /// [`ServerError`] when an address cannot be bound, or may not be.
+    pub async fn bind(mut config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
+        let resp = listen("RESP", config.resp, config.insecure).await?;
+        let http = listen("HTTP", config.http, config.insecure).await?;
+        // From here on the config says what is, not what was asked for.
+        config.resp = address_of(&resp, config.resp);
+        config.http = address_of(&http, config.http);
+        let engine = Arc::new(Engine::new(config, clock)?);
+        Ok(Server { engine, resp, http, stopper: Stopper::new() })
+    }
+
+    /// Where RESP clients connect.
+    #[must_use]
+    pub fn resp_address(&self) -> SocketAddr {
+        self.engine.config.resp
+    }
+
+    /// Where HTTP clients connect.
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        self.engine.config.http
+    }
+
+    /// What stops the server.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Serves until the stop, and ends when all clients are answered.
+    pub async fn run(self) {
+        let Server { engine, resp, http, stopper } = self;
+        let sweep = sweep(Arc::clone(&engine), stopper.clone());
+        let resp = tokio::spawn(listener::resp::serve(resp, Arc::clone(&engine), stopper.clone()));
+        let http = tokio::spawn(listener::http::serve(http, engine, stopper));
+        // A listener that panicked is a bug that has been reported; the others are still waited for.
+        let _ = tokio::join!(resp, http, tokio::spawn(sweep));
+    }
+}
+
+async fn listen(what: &'static str, address: SocketAddr, insecure: bool) -> Result<TcpListener, ServerError> {
+    if !address.ip().to_canonical().is_loopback() && !insecure {
+        return Err(ServerError::Exposed { what, address });
+    }
+    TcpListener::bind(address).await.map_err(|error| ServerError::Bind { what, address, error })
+}
+
+fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
+    listener.local_addr().unwrap_or(asked)
+}
+
+/// Removes expired keys, a part of the store at a time.
+async fn sweep(engine: Arc<Engine>, stopper: Stopper) {
+    let mut tick = tokio::time::interval(SWEEP_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut cursor = Cursor::START;
+    loop {
+        tokio::select! {
+            _ = tick.tick() => cursor = engine.sweep(cursor),
+            () = stopper.stopped() => return,
+        }
+    }
+}
