@@ -25,7 +25,7 @@ pub(super) fn check(file: &File) -> Vec<String> {
     problems
 }
 
-/// Whether `line` has `banned` where a path may begin: `docs/work/x` is relative, and `…/root/x` is the end of a longer one.
+/// Whether `line` has `banned` where an absolute path may begin, and not as the end of a longer one.
 fn contains_at_start(line: &str, banned: &str) -> bool {
     line.match_indices(banned).any(|(at, _)| {
         let before = line[..at].chars().next_back();
