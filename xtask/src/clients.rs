@@ -43,6 +43,14 @@ fn create(folder: &Path) -> Outcome {
     std::fs::create_dir_all(folder).map_err(|error| at(folder, &error))
 }
 
+/// Empties `folder`, its stamp included: what fails halfway is not taken for complete.
+fn remade(folder: &Path) -> Outcome {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).map_err(|error| at(folder, &error))?;
+    }
+    create(folder)
+}
+
 fn read(path: &Path) -> Outcome<String> {
     std::fs::read_to_string(path).map_err(|error| at(path, &error))
 }

@@ -62,6 +62,6 @@ fn apt_get(root: bool) -> Command {
         command.args(["-n", "env"]);
     }
     // Another apt-get may be running, on a fresh machine above all.
-    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]);
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]);
     command
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::python::pip_install;
 use super::stamp::Stamp;
-use super::{at, create, read};
+use super::{at, read, remade};
 use crate::limits::NODE_MAJOR;
 use crate::run::{self, Outcome, find};
 use crate::say;
@@ -31,13 +31,13 @@ pub(super) fn install(manifests: &Path, folder: &Path, python: &Path) -> Outcome
         None => wheel_runtime(manifests, folder, python)?,
     };
     let home = folder.join("node");
-    create(&home)?;
     let modules = home.join("node_modules");
     let (package, lock) = ("package.json", "package-lock.json");
     let ingredients = [read(&manifests.join(package))?, read(&manifests.join(lock))?];
     let stamp = Stamp::new(&home, &[&runtime.version, &ingredients[0], &ingredients[1]]);
     if !stamp.is_current() {
         say::step("test: Node clients");
+        remade(&home)?;
         for name in [package, lock] {
             let copy = home.join(name);
             std::fs::copy(manifests.join(name), &copy).map_err(|error| at(&copy, &error))?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::stamp::Stamp;
-use super::{at, read};
+use super::{read, remade};
 use crate::limits::PYTHON_MINOR;
 use crate::run::{self, Failure, Outcome};
 use crate::say;
@@ -28,9 +28,7 @@ pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
         return Ok(python);
     }
     say::step("test: Python clients");
-    if environment.exists() {
-        std::fs::remove_dir_all(&environment).map_err(|error| at(&environment, &error))?;
-    }
+    remade(&environment)?;
     run::run(Command::new("python3").args(["-m", "venv"]).arg(&environment), "test: python3 -m venv")?;
     pip_install(&python, &requirements)?;
     stamp.write()?;
