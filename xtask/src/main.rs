@@ -21,7 +21,7 @@ use crate::run::{Outcome, workspace_root};
 
 /// The jobs of this repository.
 #[derive(Parser)]
-#[command(name = "cargo xtask", disable_help_subcommand = true)]
+#[command(bin_name = "cargo xtask", disable_help_subcommand = true)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
