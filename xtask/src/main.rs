@@ -1,2 +1,73 @@
-//! One verb per job.
-fn main() {}
+//! One verb per job: `cargo xtask VERB`. CI speaks only verbs, so what CI does anyone can do.
+
+mod ci;
+mod clients;
+mod clippy;
+mod deny;
+mod doc;
+mod fmt;
+mod fuzz;
+mod limits;
+mod run;
+mod say;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::run::{Outcome, workspace_root};
+
+/// The jobs of this repository.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Install what the tests need, then run them all
+    Test(test::Options),
+    /// All that must pass before a change lands: fmt, clippy, tidy, doc, test
+    Ci,
+    /// Check the formatting
+    Fmt,
+    /// Run the lints, warnings as errors
+    Clippy,
+    /// Check the habits that no lint knows
+    Tidy,
+    /// Build the documentation, warnings as errors
+    Doc,
+    /// Check licences, sources and duplicate versions of the dependencies
+    Deny,
+    /// Run the fuzz targets
+    Fuzz(fuzz::Options),
+}
+
+fn main() -> ExitCode {
+    let verb = Arguments::parse().verb;
+    match dispatch(&verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say::failure(&failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(verb: &Verb) -> Outcome {
+    let root = workspace_root()?;
+    match verb {
+        Verb::Test(options) => test::run(&root, options),
+        Verb::Ci => ci::run(&root),
+        Verb::Fmt => fmt::run(&root),
+        Verb::Clippy => clippy::run(&root),
+        Verb::Tidy => tidy::run(&root),
+        Verb::Doc => doc::run(&root),
+        Verb::Deny => deny::run(&root),
+        Verb::Fuzz(options) => fuzz::run(&root, options),
+    }
+}

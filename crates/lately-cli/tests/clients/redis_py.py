@@ -1,0 +1,138 @@
+"""redis-py with its defaults against a Lately server: `redis_py.py HOST PORT`.
+
+Prints `ok N checks`, or the first difference, and exits 1. Warnings are errors; so are log records at WARNING or above.
+Flushes the server's keys.
+"""
+
+import logging
+import sys
+import time
+import warnings
+
+import redis
+
+warnings.simplefilter("error")
+
+CHECKS = 0
+LOGGED = []
+
+
+class Collect(logging.Handler):
+    def emit(self, record):
+        LOGGED.append(f"{record.name}: {record.getMessage()}")
+
+
+def check(what, got, expected):
+    """Equal, and of the same type: True is no integer and 1.0 is none either."""
+    global CHECKS
+    CHECKS += 1
+    if got != expected or type(got) is not type(expected):
+        raise SystemExit(f"{what}: got {got!r}, expected {expected!r}")
+
+
+def check_that(what, holds, got):
+    global CHECKS
+    CHECKS += 1
+    if not holds:
+        raise SystemExit(f"{what}: got {got!r}")
+
+
+def check_error(client, command, start):
+    """redis-py takes `ERR ` off the text."""
+    try:
+        reply = client.execute_command(*command)
+    except redis.ResponseError as error:
+        check_that(f"{command}: error starts {start!r}", str(error).startswith(start), str(error))
+        return
+    raise SystemExit(f"{command}: got {reply!r}, expected an error that starts {start!r}")
+
+
+def counting(run):
+    check("PING", run.ping(), True)
+    check("HIT k", run.execute_command("HIT", "k"), 1)
+    check("HIT k 5", run.execute_command("HIT", "k", 5), 6)
+    check("HITS k", run.execute_command("HITS", "k"), 6)
+    check("HITS k 1m 5m", run.execute_command("HITS", "k", "1m", "5m"), [6, 6])
+    bounds = run.execute_command("HITS", "k", "5m", "BOUNDS")
+    check("HITS k 5m BOUNDS: integers", [type(value) for value in bounds], [int] * 4)
+    check("HITS k 5m BOUNDS: exact", bounds[:3], [6, 6, 6])
+    check_that("HITS k 5m BOUNDS: cell of some milliseconds", bounds[3] > 0, bounds)
+    check("MHIT a 1 b 2", run.execute_command("MHIT", "a", 1, "b", 2), [1, 2])
+    check("MHITS 5m a b none", run.execute_command("MHITS", "5m", "a", "b", "none"), [1, 2, 0])
+    check("RATE k 5m", run.execute_command("RATE", "k", "5m"), 0.02)
+    series = run.execute_command("SERIES", "k", "5m", "1m")
+    starts = [int(start) for start, _ in series]
+    check("SERIES k 5m 1m: sum", sum(hits for _, hits in series), 6)
+    check("SERIES k 5m 1m: oldest first", starts, sorted(set(starts)))
+    check("SERIES k 5m 1m: aligned", [start % 60 for start in starts], [0] * len(starts))
+
+
+def event_time(run):
+    past = int(time.time()) - 60
+    check("HIT k 1 AT a minute ago", run.execute_command("HIT", "k", 1, "AT", past), 1)
+    check("HITS k AT a minute ago", run.execute_command("HITS", "k", "5m", "AT", past), 1)
+    check("HITS k 30s", run.execute_command("HITS", "k", "30s"), 6)
+    check("HITS k 5m", run.execute_command("HITS", "k", "5m"), 7)
+
+
+def keys(run):
+    check("EXISTS k none", run.exists("k", "none"), 1)
+    check("TYPE k", run.type("k"), b"hits")
+    check("TYPE none", run.type("none"), b"none")
+    ttl = run.ttl("k")
+    check_that("TTL k: about the retention, a week", 604_000 <= ttl <= 612_000, ttl)
+    check("TTL none", run.ttl("none"), -2)
+    check("DEL k none", run.delete("k", "none"), 1)
+    check("EXISTS k", run.exists("k"), 0)
+    check("HITS k after DEL", run.execute_command("HITS", "k"), 0)
+    names = {f"scan:{number}" for number in range(500)}
+    for name in sorted(names):
+        run.execute_command("HIT", name)
+    # SCAN may return a key twice, as in Redis.
+    check("SCAN", {key.decode() for key in run.scan_iter()}, names | {"a", "b"})
+    check("SCAN MATCH COUNT", {key.decode() for key in run.scan_iter("scan:*", count=7)}, names)
+    check("DBSIZE", run.dbsize(), 502)
+
+
+def pipelines(run):
+    for key, transaction in [("queued", True), ("piped", False)]:
+        pipe = run.pipeline(transaction=transaction)
+        for _ in range(1000):
+            pipe.execute_command("HIT", key)
+        check(f"1000 HITs, transaction={transaction}", pipe.execute(), list(range(1, 1001)))
+        check(f"HITS {key}", run.execute_command("HITS", key), 1000)
+
+
+def errors(run):
+    run.execute_command("HIT", "e")
+    check_error(run, ["NONESUCH", "e"], "unknown command")
+    check_error(run, ["HIT"], "wrong number of arguments for 'hit' command")
+    check_error(run, ["HITS", "e", "5 parsecs"], "")
+    check_error(run, ["HIT", "e", "-1"], "")
+    check_error(run, ["HIT", "e", "1", "AT", "1"], "LATE ")
+    check_error(run, ["HIT", "e", "1", "AT", int(time.time()) + 3600], "FUTURE ")
+    check("HITS e after refused hits", run.execute_command("HITS", "e", "7d"), 1)
+    pipe = run.pipeline(transaction=False)
+    pipe.execute_command("HIT", "e").execute_command("NONESUCH").execute_command("HIT", "e")
+    first, refused, last = pipe.execute(raise_on_error=False)
+    check("an error in a pipeline leaves its neighbours", [first, last], [2, 3])
+    check("an error in a pipeline", type(refused), redis.ResponseError)
+
+
+def main():
+    host, port = sys.argv[1], int(sys.argv[2])
+    logging.getLogger().addHandler(Collect(level=logging.WARNING))
+    with redis.Redis(host=host, port=port) as run:
+        check("FLUSHALL", run.flushall(), True)
+        counting(run)
+        event_time(run)
+        keys(run)
+        pipelines(run)
+        errors(run)
+        check("FLUSHALL", run.flushall(), True)
+        check("DBSIZE after FLUSHALL", run.dbsize(), 0)
+    check("log records", LOGGED, [])
+    print(f"ok {CHECKS} checks")
+
+
+main()

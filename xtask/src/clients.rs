@@ -1,0 +1,60 @@
+//! What tests need besides Rust: Redis's own programs, and clients in Python and Node.
+//!
+//! Everything but Debian packages lands in `target/clients`, so nothing of the user's is touched and `cargo clean`
+//! removes it. Each part has a stamp with all that it was made from; while that is unchanged, it is left alone.
+
+mod apt;
+mod node;
+mod python;
+mod redis;
+mod stamp;
+
+use std::path::{Path, PathBuf};
+
+use crate::run::{Failure, Outcome};
+
+/// Where the installed clients are.
+pub(crate) struct Clients {
+    /// To be put in front of PATH: holds `redis-server` where the system has none under that name.
+    pub(crate) programs: PathBuf,
+    /// A Python that can import redis-py.
+    pub(crate) python: PathBuf,
+    /// A Node that the clients run on.
+    pub(crate) node: PathBuf,
+    /// The folder that holds ioredis and node-redis.
+    pub(crate) node_modules: PathBuf,
+}
+
+impl Clients {
+    pub(crate) fn install(root: &Path) -> Outcome<Self> {
+        let manifests = root.join("xtask/clients");
+        let folder = root.join("target/clients");
+        let programs = folder.join("bin");
+        create(&programs)?;
+        apt::install_missing()?;
+        redis::link_server(&programs)?;
+        let python = python::install(&manifests, &folder)?;
+        let node = node::install(&manifests, &folder, &python)?;
+        Ok(Self { programs, python, node: node.program, node_modules: node.modules })
+    }
+}
+
+fn create(folder: &Path) -> Outcome {
+    std::fs::create_dir_all(folder).map_err(|error| at(folder, &error))
+}
+
+/// Empties `folder`, its stamp included: what fails halfway is not taken for complete.
+fn remade(folder: &Path) -> Outcome {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).map_err(|error| at(folder, &error))?;
+    }
+    create(folder)
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    std::fs::read_to_string(path).map_err(|error| at(path, &error))
+}
+
+fn at(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("test: {}: {error}", path.display()))
+}

@@ -1,0 +1,67 @@
+//! Debian packages, and only those whose programs are missing.
+
+use std::process::Command;
+
+use crate::run::{self, Failure, Outcome, find, succeeds};
+use crate::say;
+
+/// Installs what is missing, as root or through a sudo that asks nothing; else says what to type.
+pub(super) fn install_missing() -> Outcome {
+    let packages = missing();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let by_hand = format!("sudo apt-get install -y --no-install-recommends {}", packages.join(" "));
+    if find("apt-get").is_none() {
+        let packages = packages.join(" ");
+        return Err(Failure::new(format!("test: no apt-get here; install what Debian calls: {packages}")));
+    }
+    let root = run::output(Command::new("id").arg("-u"), "test: id")?.trim() == "0";
+    if !root && !succeeds(Command::new("sudo").args(["-n", "true"])) {
+        return Err(Failure::new(format!(
+            "test: packages are missing and this user is not root. Run: {by_hand}"
+        )));
+    }
+    say::step(&format!("test: apt-get install {}", packages.join(" ")));
+    // The lists are often absent in images and often fresh elsewhere, so they are fetched only when without them it fails.
+    if run::run(&mut install(root, &packages), "install").is_err() {
+        run::run(apt_get(root).arg("update"), "test: apt-get update (are the package mirrors reachable?)")?;
+        run::run(&mut install(root, &packages), &format!("test: apt-get (by hand: {by_hand})"))?;
+    }
+    match missing().as_slice() {
+        [] => Ok(()),
+        still => {
+            Err(Failure::new(format!("test: installed, but still not on the PATH: {}", still.join(" "))))
+        }
+    }
+}
+
+fn missing() -> Vec<&'static str> {
+    let mut packages = Vec::new();
+    let server = find("redis-server").or_else(|| find("redis-check-rdb"));
+    if server.is_none() || find("redis-cli").is_none() || find("redis-benchmark").is_none() {
+        packages.push("redis-tools");
+    }
+    if find("python3").is_none() {
+        packages.extend(["python3", "python3-venv"]);
+    } else if !succeeds(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
+        packages.push("python3-venv");
+    }
+    packages
+}
+
+fn install(root: bool, packages: &[&str]) -> Command {
+    let mut command = apt_get(root);
+    command.args(["install", "-y", "--no-install-recommends"]).args(packages);
+    command
+}
+
+fn apt_get(root: bool) -> Command {
+    let mut command = Command::new(if root { "env" } else { "sudo" });
+    if !root {
+        command.args(["-n", "env"]);
+    }
+    // Another apt-get may be running, on a fresh machine above all.
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]);
+    command
+}

@@ -1,0 +1,44 @@
+//! The Python clients, in a virtual environment of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::stamp::Stamp;
+use super::{read, remade};
+use crate::limits::PYTHON_MINOR;
+use crate::run::{self, Failure, Outcome};
+use crate::say;
+
+/// Makes `folder/python`, unless it is current, and returns its Python.
+pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
+    let requirements = manifests.join("requirements.txt");
+    // The environment is tied to the interpreter it was made by.
+    let question = "import sys; print(sys.version_info[1], sys.version, sys.prefix)";
+    let system = run::output(Command::new("python3").args(["-c", question]), "test: python3")?;
+    let minor = system.split(' ').next().and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+    if minor < PYTHON_MINOR {
+        return Err(Failure::new(format!(
+            "test: python3 on the PATH is 3.{minor}; redis-py needs 3.{PYTHON_MINOR} or newer"
+        )));
+    }
+    let environment = folder.join("python");
+    let python = environment.join("bin/python");
+    let stamp = Stamp::new(&environment, &[&system, &read(&requirements)?]);
+    if stamp.is_current() {
+        return Ok(python);
+    }
+    say::step("test: Python clients");
+    remade(&environment)?;
+    run::run(Command::new("python3").args(["-m", "venv"]).arg(&environment), "test: python3 -m venv")?;
+    pip_install(&python, &requirements)?;
+    stamp.write()?;
+    Ok(python)
+}
+
+/// Installs `requirements`, every file checked against its hash.
+pub(super) fn pip_install(python: &Path, requirements: &Path) -> Outcome {
+    let mut command = Command::new(python);
+    command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
+    command.args(["--only-binary", ":all:", "--require-hashes", "--requirement"]).arg(requirements);
+    run::run(&mut command, "test: Python packages (is the Python package index reachable?)")
+}

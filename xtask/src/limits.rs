@@ -1,0 +1,15 @@
+//! The bounds that tidy holds the repository to, and the versions that clients need.
+
+/// Lines of a Rust file before its tests.
+pub(crate) const SOURCE_LINES: usize = 500;
+/// Lines of a program's `main.rs`: fewer than this.
+pub(crate) const MAIN_LINES: usize = 100;
+/// Lines of `README.md`.
+pub(crate) const README_LINES: usize = 200;
+/// Lines of `ARCHITECTURE.md`.
+pub(crate) const ARCHITECTURE_LINES: usize = 300;
+
+/// The oldest Node that ioredis 6 and node-redis 6 run on.
+pub(crate) const NODE_MAJOR: u32 = 20;
+/// The oldest Python 3 that redis-py 8 runs on.
+pub(crate) const PYTHON_MINOR: u32 = 10;

@@ -1,0 +1,143 @@
+//! Which crate may know which: dependencies point inward, and the core depends on next to nothing.
+
+use std::path::Path;
+
+use super::tree::Tree;
+use crate::run::{self, Outcome, cargo};
+
+/// A crate, the workspace's crates it may depend on, and all it may depend on where that is held down.
+struct Place {
+    name: &'static str,
+    inner: &'static [&'static str],
+    /// Everything that is built for it, all the way down.
+    whole: Option<&'static [&'static str]>,
+}
+
+/// From the inside out. Dependencies for tests are free: an inner crate's tests may use an outer one.
+const PLACES: [Place; 7] = [
+    Place { name: "lately", inner: &[], whole: Some(&["foldhash", "hashbrown"]) },
+    Place { name: "lately-classics", inner: &[], whole: Some(&[]) },
+    Place { name: "lately-resp", inner: &["lately"], whole: None },
+    Place { name: "lately-logs", inner: &["lately"], whole: None },
+    Place { name: "lately-server", inner: &["lately", "lately-resp", "lately-logs"], whole: None },
+    Place {
+        name: "lately-cli",
+        inner: &["lately", "lately-resp", "lately-logs", "lately-server"],
+        whole: None,
+    },
+    Place { name: "xtask", inner: &[], whole: None },
+];
+
+/// A folder with a manifest is named after its package.
+pub(super) fn check_names(tree: &Tree) -> Vec<String> {
+    let mut problems = Vec::new();
+    for file in tree.files() {
+        let Some(folder) =
+            file.path.strip_suffix("/Cargo.toml").and_then(|path| path.strip_prefix("crates/"))
+        else {
+            continue;
+        };
+        let name = file.text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+        if name != Some(folder) {
+            let name = name.unwrap_or("nothing");
+            problems.push(format!("{}: the package is called {name}; its folder says {folder}", file.path));
+        }
+    }
+    problems
+}
+
+/// Compares what cargo resolves with the table.
+pub(super) fn check_dependencies(root: &Path) -> Outcome<Vec<String>> {
+    let mut direct = cargo(root);
+    direct.args(["tree", "--locked", "--workspace", "--edges", "normal", "--depth", "1"]);
+    direct.args(["--prefix", "depth", "--no-dedupe", "--format", "{p}"]);
+    let mut problems = directions(&run::output(&mut direct, "tidy: cargo tree")?);
+    for place in &PLACES {
+        if let Some(whole) = place.whole {
+            let mut all = cargo(root);
+            all.args(["tree", "--locked", "--package", place.name, "--edges", "normal"]);
+            all.args(["--prefix", "none", "--no-dedupe", "--format", "{p}"]);
+            problems.extend(difference(place.name, whole, &run::output(&mut all, "tidy: cargo tree")?));
+        }
+    }
+    Ok(problems)
+}
+
+/// `tree` has lines such as `0lately-cli v0.1.0 (…)` and, for what that one depends on, `1lately v0.1.0 (…)`.
+fn directions(tree: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut current: Option<&Place> = None;
+    let place = |name: &str| PLACES.iter().find(|place| place.name == name);
+    for line in tree.lines() {
+        let name = |rest: &'_ str| rest.split(' ').next().unwrap_or(rest).to_owned();
+        if let Some(owner) = line.strip_prefix('0').map(name) {
+            current = place(&owner);
+            if current.is_none() {
+                problems.push(format!(
+                    "{owner}: has no place in the table of xtask/src/tidy/crates.rs; give it one"
+                ));
+            }
+        } else if let (Some(owner), Some(used)) = (current, line.strip_prefix('1').map(name))
+            && place(&used).is_some()
+            && !owner.inner.contains(&used.as_str())
+        {
+            problems.push(format!("{}: depends on {used}; dependencies point inward", owner.name));
+        }
+    }
+    problems
+}
+
+/// `tree` has a line per crate, that of `name` itself first.
+fn difference(name: &str, expected: &[&str], tree: &str) -> Option<String> {
+    let mut found: Vec<_> = tree.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+    found.sort_unstable();
+    found.dedup();
+    (found != expected).then(|| {
+        let list = |names: &[&str]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+        format!(
+            "{name}: depends on {}; the table of xtask/src/tidy/crates.rs says {}",
+            list(&found),
+            list(expected)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_called_as_its_package() {
+        let good = ("crates/lately/Cargo.toml", "[package]\nname = \"lately\"\n");
+        let bad = ("crates/logs/Cargo.toml", "[package]\nname = \"lately-logs\"\n[[bin]]\nname = \"logs\"\n");
+        let other = ("fuzz/Cargo.toml", "[package]\nname = \"lately-fuzz\"\n");
+        let problems = check_names(&Tree::of(&[good, bad, other]));
+        assert_eq!(
+            problems,
+            ["crates/logs/Cargo.toml: the package is called lately-logs; its folder says logs"]
+        );
+    }
+
+    #[test]
+    fn dependencies_point_inward() {
+        let check = |tree: &str, expected: &[&str]| assert_eq!(directions(tree), expected, "{tree}");
+        check("0lately v0.1.0 (x)\n1hashbrown v0.17.1\n\n0lately-resp v0.1.0 (x)\n1lately v0.1.0 (x)\n", &[]);
+        let outward = "0lately-resp v0.1.0 (x)\n1lately-server v0.1.0 (x)\n1lately-logs v0.1.0 (x)\n";
+        let resp = |used: &str| format!("lately-resp: depends on {used}; dependencies point inward");
+        check(outward, &[&resp("lately-server"), &resp("lately-logs")]);
+        let unknown = "lately-new: has no place in the table of xtask/src/tidy/crates.rs; give it one";
+        check("0lately-new v0.1.0 (x)\n1lately v0.1.0 (x)\n", &[unknown]);
+    }
+
+    #[test]
+    fn a_new_dependency_of_the_core_is_named() {
+        let expected = ["foldhash", "hashbrown"];
+        let tree = "lately v0.1.0 (x)\nhashbrown v0.17.1\nfoldhash v0.2.0\nfoldhash v0.2.0\n";
+        assert_eq!(difference("lately", &expected, tree), None);
+        let said = difference("lately", &expected, &format!("{tree}serde v1.0.0\n")).unwrap();
+        assert!(said.starts_with("lately: depends on foldhash, hashbrown, serde; "), "{said}");
+        assert!(
+            difference("lately", &expected, "lately v0.1.0 (x)\n").unwrap().contains("depends on nothing;")
+        );
+    }
+}

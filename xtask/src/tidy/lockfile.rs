@@ -1,0 +1,54 @@
+//! One version of each crate: a second one is built, downloaded and trusted twice.
+
+/// Crates that may be there in several versions. Each with a reason, and in deny.toml as well.
+const SEVERAL_VERSIONS: [&str; 0] = [];
+
+/// Problems of the text of a Cargo.lock.
+pub(super) fn check(text: &str) -> Vec<String> {
+    let mut packages = packages(text);
+    packages.sort_unstable();
+    let mut problems = Vec::new();
+    for same in packages.chunk_by(|a, b| a.0 == b.0) {
+        let name = same[0].0;
+        if same.len() > 1 && !SEVERAL_VERSIONS.contains(&name) {
+            let versions: Vec<_> = same.iter().map(|(_, version)| *version).collect();
+            let versions = versions.join(" and ");
+            problems.push(format!(
+                "Cargo.lock: {name} {versions}: align what asks for it, or list it with a reason"
+            ));
+        }
+    }
+    problems
+}
+
+/// Name and version of each `[[package]]`, where they are the first two lines.
+fn packages(text: &str) -> Vec<(&str, &str)> {
+    text.split("[[package]]\n").skip(1).filter_map(package).collect()
+}
+
+fn package(entry: &str) -> Option<(&str, &str)> {
+    let mut lines = entry.lines();
+    let name = lines.next()?.strip_prefix("name = \"")?.strip_suffix('"')?;
+    let version = lines.next()?.strip_prefix("version = \"")?.strip_suffix('"')?;
+    Some((name, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(packages: &[(&str, &str)]) -> String {
+        let entry = |(name, version): &(&str, &str)| {
+            format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\nsource = \"x\"\n\n")
+        };
+        "version = 4\n\n".to_owned() + &packages.iter().map(entry).collect::<String>()
+    }
+
+    #[test]
+    fn a_second_version_is_named() {
+        assert!(check(&lock(&[("bytes", "1.12.1"), ("libc", "0.2.1")])).is_empty());
+        let problems = check(&lock(&[("rand", "0.9.0"), ("libc", "0.2.1"), ("rand", "0.10.3")]));
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].starts_with("Cargo.lock: rand 0.10.3 and 0.9.0: "), "{}", problems[0]);
+    }
+}
