@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, count};
+use crate::commands::{completions, count, hit, hits, serve};
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
 ///
@@ -17,7 +17,10 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Serve(serve::Serve),
     Count(count::Count),
+    Hit(hit::Hit),
+    Hits(hits::Hits),
     Completions(completions::Completions),
 }
 

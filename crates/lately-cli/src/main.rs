@@ -9,6 +9,7 @@ mod error;
 mod log_file;
 mod output;
 mod progress;
+mod server;
 mod table;
 mod usage;
 
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<Outcome, CliError> {
     match command {
+        Command::Serve(serve) => commands::serve::run(&serve),
+        Command::Hit(hit) => commands::hit::run(&hit),
+        Command::Hits(hits) => commands::hits::run(&hits),
         Command::Count(count) => commands::count::run(&count),
         Command::Completions(completions) => commands::completions::run(&completions),
     }

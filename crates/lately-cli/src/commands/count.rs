@@ -28,7 +28,7 @@ use crate::table;
 /// that divides it.
 ///
 /// Lines that do not parse are skipped; their number, and where the first three are, goes to standard
-/// error. When there are lines and none parses, that is an error.
+/// error.
 #[derive(Args)]
 pub(crate) struct Count {
     /// Logs to read, as one; - is standard input. What is gzip inside is decompressed.
@@ -101,10 +101,6 @@ pub(crate) fn run(count: &Count) -> Result<Outcome, CliError> {
         skipped.add(path, scanned.map_err(|error| scan_error(path, &error))?);
     }
     drop(progress);
-    if skipped.malformed == skipped.lines && skipped.lines > 0 {
-        let cause = format!("no line parses: {}", skipped.places(&count.files));
-        return Err(CliError::new("count", cause, SETUP_HINT));
-    }
     let rows = tally.rows(count.at, Some(count.top).filter(|&top| top > 0));
     output::data(|out| if count.json { write_json(out, &rows) } else { write_table(out, &rows) })?;
     if skipped.malformed == 0 {
@@ -117,6 +113,9 @@ pub(crate) fn run(count: &Count) -> Result<Outcome, CliError> {
         return Err(CliError::new("count", cause, "the rows are of the others; --format may help"));
     }
     output::message(&format_args!("lately: count: {cause}"));
+    if skipped.malformed == skipped.lines {
+        output::message(&format_args!("hint: {SETUP_HINT}"));
+    }
     Ok(Outcome::Done)
 }
 

@@ -2,3 +2,6 @@
 
 pub(crate) mod completions;
 pub(crate) mod count;
+pub(crate) mod hit;
+pub(crate) mod hits;
+pub(crate) mod serve;

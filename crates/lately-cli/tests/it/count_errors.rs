@@ -19,9 +19,19 @@ fn logs_that_cannot_be_read() {
     refused(&[&log, "missing.log"], "missing.log", "No such file");
     refused(&[&data("")], &data(""), "is a directory");
     refused(&["-", "-"], "-", "twice");
-    refused(&["-"], "count", "no line parses: line 1 (not of the format)");
-    refused(&["--format", "json", &log], "count", "no line parses: line 1 (not of the format)");
+    refused(&["-", "--strict"], "count", "1 of 1 line does not parse: line 1 (not of the format)");
     refused(&["--key", "host", "-"], "standard input", "no field 'host' in the combined format");
+}
+
+#[test]
+fn lines_that_do_not_parse_are_never_fatal() {
+    let run = lately_reading(&["count", "-"], b"hello\n");
+    assert_eq!((run.out.as_str(), run.code), ("", Some(0)));
+    assert_eq!(
+        run.err,
+        "lately: count: 1 of 1 line does not parse: line 1 (not of the format)\n\
+         hint: --format and --key say what the lines are like, see lately count --help\n"
+    );
 }
 
 #[test]

@@ -71,10 +71,12 @@ fn every_read_lies_between_what_was_acknowledged_and_what_was_sent() {
                     let key = n % SHARED_KEYS;
                     let ledger = &ledgers[usize::try_from(key).expect("small")];
                     let acknowledged = ledger.acknowledged.load(SeqCst);
-                    let now = at(clock_ms.load(SeqCst) + 10_000);
-                    // A window that ends after every hit and begins before: nothing falls out.
-                    let count =
-                        store.count(format!("shared:{key}").as_bytes(), Some(days(6)), Some(now), now);
+                    let now = at(clock_ms.load(SeqCst));
+                    // A window that begins before every hit and ends after, whatever the clock does
+                    // between here and there: nothing falls out of it.
+                    let end = now.saturating_add(hours(12));
+                    let key = format!("shared:{key}");
+                    let count = store.count(key.as_bytes(), Some(days(6)), Some(end), now);
                     let sent = ledger.sent.load(SeqCst);
                     assert!(
                         (acknowledged..=sent).contains(&count.estimate),

@@ -1,0 +1,50 @@
+//! `lately hit`: counts hits on a server.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use lately::Timestamp;
+
+use crate::error::{CliError, Outcome};
+use crate::output;
+use crate::server::{ServerArgs, key_bytes, key_member};
+
+/// Count hits of a key on a server, and print how many it has in its default window now.
+#[derive(Args)]
+pub(crate) struct Hit {
+    /// The key: 1 to 1024 bytes.
+    key: OsString,
+
+    /// How many hits.
+    #[arg(value_name = "N", default_value_t = 1)]
+    count: u64,
+
+    /// When they happened, in Unix seconds [default: now].
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    at: Option<Timestamp>,
+
+    /// Print an object: key (key_b64 when it is no UTF-8) and hits.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(crate) fn run(hit: &Hit) -> Result<Outcome, CliError> {
+    let mut command = redis::cmd("HIT");
+    command.arg(key_bytes(&hit.key)).arg(hit.count);
+    if let Some(at) = hit.at {
+        command.arg("AT").arg(at.to_string());
+    }
+    let hits: u64 = hit.server.connect()?.ask(&command)?;
+    output::data(|out| {
+        if !hit.json {
+            return writeln!(out, "{hits}");
+        }
+        let mut object = key_member(key_bytes(&hit.key));
+        object.insert("hits".to_owned(), hits.into());
+        writeln!(out, "{}", serde_json::Value::from(object))
+    })?;
+    Ok(Outcome::Done)
+}

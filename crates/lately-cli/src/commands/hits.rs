@@ -1,0 +1,95 @@
+//! `lately hits`: asks a server.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use clap::Args;
+use lately::{Span, Timestamp};
+use serde_json::{Value, json};
+
+use crate::error::{CliError, Outcome};
+use crate::output;
+use crate::server::{ServerArgs, key_bytes, key_member};
+use crate::table;
+
+/// Ask a server how many hits keys had lately.
+///
+/// One key and at most one window print a number. Several print a row for each key and window:
+/// hits, window, key.
+#[derive(Args)]
+pub(crate) struct Hits {
+    /// The keys.
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<OsString>,
+
+    /// Length of a window: seconds, or a number with ms, s, m, h, d or w; may be repeated [default:
+    /// the default window of the key's class].
+    #[arg(long, value_name = "W", allow_negative_numbers = true)]
+    window: Vec<Span>,
+
+    /// Where the windows end, in Unix seconds [default: now].
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    at: Option<Timestamp>,
+
+    /// Print an object for each key: key (key_b64 when it is no UTF-8) and windows, each with window
+    /// (null for the default) and hits.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// What one key's windows had; no window is the default one.
+struct Answer<'a> {
+    key: &'a [u8],
+    windows: Vec<(Option<Span>, u64)>,
+}
+
+pub(crate) fn run(hits: &Hits) -> Result<Outcome, CliError> {
+    let mut server = hits.server.connect()?;
+    let windows: Vec<Option<Span>> =
+        if hits.window.is_empty() { vec![None] } else { hits.window.iter().copied().map(Some).collect() };
+    let mut answers = Vec::new();
+    for key in &hits.keys {
+        let mut command = redis::cmd("HITS");
+        command.arg(key_bytes(key));
+        for window in &hits.window {
+            command.arg(window.to_string());
+        }
+        if let Some(at) = hits.at {
+            command.arg("AT").arg(at.to_string());
+        }
+        let counts = if windows.len() == 1 { vec![server.ask(&command)?] } else { server.ask(&command)? };
+        answers.push(Answer { key: key_bytes(key), windows: windows.iter().copied().zip(counts).collect() });
+    }
+    output::data(|out| match &answers[..] {
+        _ if hits.json => write_json(out, &answers),
+        [Answer { windows, .. }] if windows.len() == 1 => writeln!(out, "{}", windows[0].1),
+        _ => write_table(out, &answers),
+    })?;
+    Ok(Outcome::Done)
+}
+
+fn write_json(out: &mut dyn Write, answers: &[Answer<'_>]) -> io::Result<()> {
+    answers.iter().try_for_each(|answer| {
+        let windows: Vec<Value> = answer
+            .windows
+            .iter()
+            .map(|(window, hits)| json!({ "window": window.map(|window| window.to_string()), "hits": hits }))
+            .collect();
+        let mut object = key_member(answer.key);
+        object.insert("windows".to_owned(), windows.into());
+        writeln!(out, "{}", Value::from(object))
+    })
+}
+
+fn write_table(out: &mut dyn Write, answers: &[Answer<'_>]) -> io::Result<()> {
+    let rows = answers.iter().flat_map(|answer| {
+        answer.windows.iter().map(|(window, hits)| {
+            let window = window.map_or("default".to_owned(), |window| window.to_string());
+            [hits.to_string(), window, table::printable(answer.key)]
+        })
+    });
+    table::write(out, ["HITS", "WINDOW", "KEY"], &rows.collect::<Vec<_>>())
+}

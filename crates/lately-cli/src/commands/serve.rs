@@ -1,0 +1,151 @@
+//! `lately serve`: the server.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use lately::SystemClock;
+use lately_server::{Config, Server, ServerError, Stopper};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::error::{CliError, Outcome};
+use crate::output;
+
+/// Where gRPC will be served.
+const GRPC: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7381);
+
+/// Run the server until SIGTERM, SIGINT or SHUTDOWN.
+///
+/// Counts are in memory only: they are gone when the server stops. On a stop the listeners close,
+/// what clients had sent is answered, and the exit code is 0. When the listeners are ready, their
+/// addresses are printed to standard output, a line each: resp ADDR, http ADDR.
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// Config file, TOML. Flags win over it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Where Redis clients connect; port 0 picks a free one [default: 127.0.0.1:7379].
+    #[arg(long, value_name = "ADDR")]
+    resp: Option<SocketAddr>,
+
+    /// Where HTTP clients connect: /healthz, /readyz and /metrics [default: 127.0.0.1:7380].
+    #[arg(long, value_name = "ADDR")]
+    http: Option<SocketAddr>,
+
+    /// Where gRPC clients will connect: nothing listens there in this version.
+    #[arg(long, value_name = "ADDR")]
+    grpc: Option<SocketAddr>,
+
+    /// Where counts will be kept: this version keeps them in memory only.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+
+    /// Keep counts in memory only, which is all this version does.
+    #[arg(long, conflicts_with = "data")]
+    in_memory: bool,
+
+    /// Threads that serve clients [default: the number of cores].
+    #[arg(long, value_name = "N", value_parser = threads)]
+    threads: Option<NonZeroUsize>,
+
+    /// Listen beyond loopback though there is no authentication: anybody who reaches the server can
+    /// count, read and delete.
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// The most threads that may be asked for.
+const MAX_THREADS: usize = 1_024;
+
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let threads = text.parse().ok().filter(|threads: &NonZeroUsize| threads.get() <= MAX_THREADS);
+    threads.ok_or_else(|| format!("give a number from 1 to {MAX_THREADS}"))
+}
+
+pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
+    let config = configure(serve)?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = serve.threads {
+        builder.worker_threads(threads.get());
+    }
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
+    runtime.block_on(async {
+        let server =
+            Server::bind(config, Arc::new(SystemClock::new())).await.map_err(|error| refusal(&error))?;
+        watch_signals(server.stopper())?;
+        announce(&server, serve);
+        server.run().await;
+        output::message(&"lately: stopped");
+        Ok(Outcome::Done)
+    })
+}
+
+fn configure(serve: &Serve) -> Result<Config, CliError> {
+    let mut config = match &serve.config {
+        Some(path) => Config::load(path)
+            .map_err(|error| CliError::new("config", error, "the server was not started"))?,
+        None => Config::default(),
+    };
+    config.resp = serve.resp.unwrap_or(config.resp);
+    config.http = serve.http.unwrap_or(config.http);
+    config.insecure |= serve.insecure;
+    Ok(config)
+}
+
+fn refusal(error: &ServerError) -> CliError {
+    let hint = match error {
+        ServerError::Exposed { .. } => {
+            "listen on 127.0.0.1 or ::1, or say --insecure if the network is trusted"
+        }
+        ServerError::Bind { .. } => "is another server running there? port 0 picks a free port",
+        _ => "see lately serve --help",
+    };
+    CliError::new("serve", error, hint)
+}
+
+/// Says where the server listens, and what this version does not do.
+fn announce(server: &Server, serve: &Serve) {
+    let (resp, http) = (server.resp_address(), server.http_address());
+    let grpc = serve.grpc.unwrap_or(GRPC);
+    output::message(&format_args!("lately: serving RESP on {resp} and HTTP on {http}"));
+    output::message(&format_args!(
+        "lately: gRPC is not supported by this version: nothing listens on {grpc}"
+    ));
+    let unused = match &serve.data {
+        Some(data) => format!(", {} is not used", data.display()),
+        None => String::new(),
+    };
+    output::message(&format_args!(
+        "lately: counts are in memory only and gone when the server stops{unused}"
+    ));
+    // Data for whoever started the server; when nobody listens, the server serves all the same.
+    let _ = output::data(|out| writeln!(out, "resp {resp}\nhttp {http}"));
+}
+
+/// Stops the server on SIGTERM and SIGINT; takes note of SIGHUP, which would end the process.
+fn watch_signals(stopper: Stopper) -> Result<(), CliError> {
+    let listen =
+        |kind| signal(kind).map_err(|error| CliError::new("serve", error, "signals cannot be caught"));
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut hang_up = listen(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hang_up.recv() => {
+                    output::message(&"lately: SIGHUP: the config is not reloaded by this version: restart to change it");
+                }
+            }
+        }
+        output::message(&"lately: stopping: waiting for clients to take their last replies");
+        stopper.stop();
+    });
+    Ok(())
+}

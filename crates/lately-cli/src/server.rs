@@ -1,0 +1,84 @@
+//! A connection to a running server.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use redis::{Cmd, Connection, FromRedisValue};
+use serde_json::{Map, Value};
+
+use crate::error::CliError;
+
+/// How long to wait for a connection, and then for each answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Which server to talk to.
+#[derive(Args)]
+pub(crate) struct ServerArgs {
+    /// Address of the server's RESP listener.
+    #[arg(long, value_name = "ADDR", env = "LATELY_SERVER", default_value = "127.0.0.1:7379")]
+    server: String,
+}
+
+/// A connection to a running server.
+pub(crate) struct Server {
+    address: String,
+    connection: Connection,
+}
+
+impl ServerArgs {
+    pub(crate) fn connect(&self) -> Result<Server, CliError> {
+        let address = self.server.clone();
+        let failed = |error: redis::RedisError| {
+            CliError::new(&address, reason(&error), "is the server running there? lately serve starts one")
+        };
+        let client = redis::Client::open(format!("redis://{address}/")).map_err(|_| {
+            CliError::new(
+                "--server",
+                format!("invalid address '{address}'"),
+                "give HOST:PORT, such as 127.0.0.1:7379",
+            )
+        })?;
+        let connection = client.get_connection_with_timeout(TIMEOUT).map_err(failed)?;
+        connection.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+        connection.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
+        Ok(Server { address, connection })
+    }
+}
+
+impl Server {
+    /// Sends a command and waits for its answer.
+    pub(crate) fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, CliError> {
+        command.query(&mut self.connection).map_err(|error| {
+            let hint = if error.code().is_some() {
+                "the server refused it and changed nothing"
+            } else {
+                "is it a lately server?"
+            };
+            CliError::new(&self.address, reason(&error), hint)
+        })
+    }
+}
+
+/// The cause alone: what the server said, or what the system said.
+fn reason(error: &redis::RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}
+
+/// A key of the command line, as its bytes.
+pub(crate) fn key_bytes(key: &std::ffi::OsStr) -> &[u8] {
+    key.as_encoded_bytes()
+}
+
+/// `"key"`, or `"key_b64"` when the key is no UTF-8, as the first member of an object.
+pub(crate) fn key_member(key: &[u8]) -> Map<String, Value> {
+    let member = match std::str::from_utf8(key) {
+        Ok(text) => ("key".to_owned(), Value::from(text)),
+        Err(_) => ("key_b64".to_owned(), Value::from(STANDARD.encode(key))),
+    };
+    Map::from_iter([member])
+}
