@@ -1,12 +1,14 @@
 //! Commands by family. A request is written as one types it; what it means is compared, or the text
 //! of its error.
 
+mod describe;
+
 use super::*;
 use crate::args::Args;
 use crate::error::texts;
 use crate::frame::{Parsed, parse_request};
 use crate::limits::Limits;
-use crate::reply::{Encoder, Protocol};
+use crate::reply::Protocol;
 
 /// Parses an inline request and hands the arguments on.
 fn with_args<T>(line: &str, check: impl FnOnce(ArgList<'_>) -> T) -> T {
@@ -393,115 +395,4 @@ fn unknown_commands() {
     );
     check_unknown(r#""foo\x00bar" "a\x00b""#, "foo", "'a' ");
     check_unknown(r#""f\r\nx""#, "f\r\nx", "");
-}
-
-#[test]
-fn the_table_is_consistent() {
-    let all: Vec<&CommandSpec> = commands().flat_map(|spec| spec.subcommands.iter().chain([spec])).collect();
-    for spec in &all {
-        assert_eq!(spec.name, spec.name.to_lowercase());
-        assert!(!spec.summary.is_empty() && !spec.summary.ends_with('.'), "{}", spec.name);
-        assert!(!spec.group.is_empty() && spec.arity != 0, "{}", spec.name);
-        assert_eq!(all.iter().filter(|other| other.name == spec.name).count(), 1, "{}", spec.name);
-        assert!(
-            find_command(spec.name.to_uppercase().as_bytes()).is_some_and(|found| found.name == spec.name)
-        );
-        let has_key = spec.arguments.iter().any(|arg| arg.kind == "key" || arg.name == "data");
-        assert_eq!(has_key, spec.first_key > 0, "{}", spec.name);
-    }
-    assert_eq!(commands().count(), 32);
-    assert!(find_command(b"get").is_none() && find_command(b"client|nosuch").is_none());
-}
-
-/// The reply to a request about commands, with its line ends taken away.
-fn answer(line: &str, protocol: Protocol) -> String {
-    let mut out = Vec::new();
-    let mut encoder = Encoder::new(&mut out, protocol);
-    with_args(line, |args| match Command::parse(args) {
-        Ok(Command::Command(query)) => query.answer(&mut encoder),
-        Ok(Command::Help { container }) => write_help(&mut encoder, container),
-        other => panic!("{line}: {other:?}"),
-    });
-    String::from_utf8(out).expect("text").replace("\r\n", " ")
-}
-
-#[test]
-fn commands_describe_themselves() {
-    let check = |line: &str, v2: &str, v3: &str| {
-        assert_eq!(answer(line, Protocol::V2), v2, "{line}");
-        assert_eq!(answer(line, Protocol::V3), v3, "{line}");
-    };
-    check("COMMAND COUNT", ":32 ", ":32 ");
-    check(
-        "COMMAND INFO nosuch HIT",
-        "*2 $-1 *10 $3 hit :-2 *3 +write +denyoom +fast :1 :1 :1 *2 +@write +@fast *0 *0 *0 ",
-        "*2 _ *10 $3 hit :-2 ~3 +write +denyoom +fast :1 :1 :1 ~2 +@write +@fast ~0 ~0 ~0 ",
-    );
-    check(
-        "COMMAND INFO client|setname",
-        "*1 *10 $14 client|setname :3 *0 :0 :0 :0 *2 +@connection +@slow *0 *0 *0 ",
-        "*1 *10 $14 client|setname :3 ~0 :0 :0 :0 ~2 +@connection +@slow ~0 ~0 ~0 ",
-    );
-    check("COMMAND DOCS nosuch", "*0 ", "%0 ");
-    check(
-        "COMMAND DOCS nosuch ping",
-        "*2 $4 ping *10 $7 summary $28 Answers PONG, or the message $5 since $5 0.1.0 $5 group $10 connection $10 complexity $4 O(1) $9 arguments *1 *6 $4 name $7 message $4 type $6 string $5 flags *1 +optional ",
-        "%1 $4 ping %5 $7 summary $28 Answers PONG, or the message $5 since $5 0.1.0 $5 group $10 connection $10 complexity $4 O(1) $9 arguments *1 %3 $4 name $7 message $4 type $6 string $5 flags ~1 +optional ",
-    );
-    assert!(answer("COMMAND LIST", Protocol::V3).starts_with("*32 $3 hit $4 mhit $4 hits "));
-    assert!(answer("COMMAND", Protocol::V3).starts_with("*32 *10 $3 hit "));
-    assert!(answer("COMMAND DOCS", Protocol::V2).starts_with("*64 $3 hit "));
-}
-
-#[test]
-fn containers_have_help() {
-    let help = answer("CLIENT HELP", Protocol::V2);
-    assert!(
-        help.starts_with("*23 +CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are: +ID "),
-        "{help}"
-    );
-    for line in [
-        "+SETNAME <connection-name> +    Names this connection. ",
-        "+SETINFO (LIB-NAME <libname>|LIB-VER <libver>) ",
-        "+NO-EVICT (ON|OFF) ",
-        "+HELP +    Lists the subcommands. ",
-    ] {
-        assert!(help.contains(line), "{line}");
-    }
-    assert!(answer("CONFIG HELP", Protocol::V2).contains("+GET <parameter> ... "));
-    assert!(answer("COMMAND HELP", Protocol::V2).contains("+DOCS [<command-name> ...] "));
-}
-
-/// Counts the bytes a reply's heads promise: a description that lost count would stall clients.
-#[test]
-fn descriptions_are_whole_replies() {
-    fn skip(lines: &mut std::str::Split<'_, &str>) {
-        let line = lines.next().expect("a reply");
-        let (marker, rest) = line.split_at(1);
-        let replies = match marker {
-            "*" | "~" => rest.parse().expect("a length"),
-            "%" => rest.parse::<usize>().expect("a length") * 2,
-            "$" if rest != "-1" => {
-                let content = lines.next().expect("content");
-                assert_eq!(content.len().to_string(), rest);
-                0
-            }
-            _ => 0,
-        };
-        (0..replies).for_each(|_| skip(lines));
-    }
-    for protocol in [Protocol::V2, Protocol::V3] {
-        for write in [
-            |out: &mut Encoder<'_>| write_command_info(out, None),
-            |out: &mut Encoder<'_>| write_command_docs(out, None),
-            |out: &mut Encoder<'_>| write_help(out, ContainerName::Command),
-        ] {
-            let mut out = Vec::new();
-            write(&mut Encoder::new(&mut out, protocol));
-            let text = String::from_utf8(out).expect("text");
-            let mut lines = text.split("\r\n");
-            skip(&mut lines);
-            assert_eq!(lines.collect::<Vec<_>>(), [""]);
-        }
-    }
 }
