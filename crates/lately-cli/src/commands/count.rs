@@ -30,6 +30,7 @@ use crate::table;
 /// Lines that do not parse are skipped; their number, and where the first three are, goes to standard
 /// error.
 #[derive(Args)]
+#[expect(rustdoc::invalid_html_tags, reason = "the help shows a regular expression as it is typed")]
 pub(crate) struct Count {
     /// Logs to read, as one; - is standard input. What is gzip inside is decompressed.
     #[arg(required = true, value_name = "FILE")]
