@@ -170,23 +170,26 @@ impl Store {
         Generation(self.generation.fetch_add(1, Relaxed) + 1)
     }
 
-    /// Whether `key` has hits within its retention.
+    /// Whether `key` has hits within its retention, or a limit in force.
     #[must_use]
     pub fn contains(&self, key: &[u8], now: Timestamp) -> bool {
         self.time_to_live(key, now).is_some()
     }
 
-    /// How long until the last hit of `key` leaves the retention; `None` if there is no such key.
+    /// How long until the last hit of `key` leaves the retention and no limit on it is in force;
+    /// `None` if there is no such key.
     #[must_use]
     pub fn time_to_live(&self, key: &[u8], now: Timestamp) -> Option<Span> {
         let hash = self.hash(key);
         let (mut shard, now, mut context) = self.lock_for(hash, now, None);
         let slot = shard.live(key, hash, &mut context)?;
         let settings = self.classes.settings(slot.class);
-        let resolution_ms = settings.resolution().as_millis();
         let last_pane = settings.pane_of(slot.entry.newest().as_millis());
-        let gone_ms = (last_pane + settings.panes_in(settings.retain())) * resolution_ms;
-        Some(Span::from_millis((gone_ms - now.as_millis()).max(1)).unwrap_or(Span::MAX))
+        let hits_until_ms =
+            (last_pane + settings.panes_in(settings.retain())) * settings.resolution().as_millis();
+        let limited_until_ms = shard.limited_until(key, hash).map_or(0, Timestamp::as_millis);
+        let left_ms = hits_until_ms.max(limited_until_ms) - now.as_millis();
+        Some(Span::from_millis(left_ms).unwrap_or(Span::MAX))
     }
 
     /// The settings `key` has by its class.

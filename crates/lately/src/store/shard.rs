@@ -122,7 +122,12 @@ impl Shard {
 
     fn live_place(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<u32> {
         let place = self.place_of(key, hash)?;
-        if !self.has_expired(place, context.classes) {
+        if !self.hits_expired(place, context.classes) {
+            return Some(place);
+        }
+        if self.is_limited(place) {
+            // The key stays for its limit; its hits are gone.
+            self.change(place, context.classes, |entry, _, _| *entry = Entry::new());
             return Some(place);
         }
         self.remove(place);
@@ -131,8 +136,12 @@ impl Shard {
 
     /// Whether nothing is left of the key at `place`.
     pub(super) fn has_expired(&self, place: u32, classes: &Classes) -> bool {
-        let Some(slot) = self.slot_at(place) else { return false };
-        slot.entry.expired(classes.settings(slot.class), self.now) && !self.is_limited(place)
+        self.hits_expired(place, classes) && !self.is_limited(place)
+    }
+
+    fn hits_expired(&self, place: u32, classes: &Classes) -> bool {
+        let slot = self.slot_at(place);
+        slot.is_some_and(|slot| slot.entry.expired(classes.settings(slot.class), self.now))
     }
 
     /// Whether a limit on the key at `place` is in force.

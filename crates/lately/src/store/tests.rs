@@ -180,6 +180,8 @@ fn a_key_with_a_limit_outlives_its_hits() {
     store.hit(b"k", START).expect("counted");
     store.limit_until(b"k", after(days(30)), START, None);
     assert_eq!(store.limited_until(b"k", after(days(8))), Some(after(days(30))));
+    assert_eq!(store.hits(b"k", days(7), after(days(8))).upper, Some(0));
+    assert_eq!(store.time_to_live(b"k", after(days(8))), Some(days(22)));
     store.limit_until(b"k", after(days(20)), after(days(8)), None);
     assert_eq!(store.limited_until(b"k", after(days(8))), Some(after(days(30))), "never shortened");
 }
