@@ -70,6 +70,11 @@ impl Engine {
         self.clock.now()
     }
 
+    /// How far somebody set the wall clock away from the clock the server goes by.
+    pub(crate) fn clock_step_ms(&self) -> i64 {
+        self.clock.step_ms()
+    }
+
     /// Removes what has expired from the next part of the store.
     pub(crate) fn sweep(&self, from: Cursor) -> Cursor {
         self.store.sweep(from, SWEEP_SLOTS, self.now())

@@ -11,6 +11,7 @@ mod listener;
 mod metrics;
 mod server;
 mod session;
+mod watch;
 
 pub use config::{Config, ConfigError};
 pub use engine::Engine;

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::limits::SWEEP_EVERY;
 use crate::listener;
+use crate::watch::Watch;
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
@@ -70,7 +71,11 @@ pub struct Server {
     resp: TcpListener,
     http: TcpListener,
     stopper: Stopper,
+    tell: Tell,
 }
+
+/// Who is told what an operator should know.
+type Tell = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Server {
     /// Binds the listeners. Connections wait from here on; [`Server::run`] serves them.
@@ -84,7 +89,7 @@ impl Server {
         config.resp = address_of(&resp, config.resp);
         config.http = address_of(&http, config.http);
         let engine = Arc::new(Engine::new(config, clock)?);
-        Ok(Server { engine, resp, http, stopper: Stopper::new() })
+        Ok(Server { engine, resp, http, stopper: Stopper::new(), tell: Box::new(|_| ()) })
     }
 
     /// Where RESP clients connect.
@@ -105,14 +110,21 @@ impl Server {
         self.stopper.clone()
     }
 
+    /// Has `tell` called with what an operator should know while the server runs: the wall clock was
+    /// set, keys were evicted.
+    #[must_use]
+    pub fn telling(self, tell: impl Fn(&str) + Send + Sync + 'static) -> Server {
+        Server { tell: Box::new(tell), ..self }
+    }
+
     /// Serves until the stop, and ends when all clients are answered.
     pub async fn run(self) {
-        let Server { engine, resp, http, stopper } = self;
-        let sweep = sweep(Arc::clone(&engine), stopper.clone());
+        let Server { engine, resp, http, stopper, tell } = self;
+        let tend = tend(Arc::clone(&engine), stopper.clone(), tell);
         let resp = tokio::spawn(listener::resp::serve(resp, Arc::clone(&engine), stopper.clone()));
         let http = tokio::spawn(listener::http::serve(http, engine, stopper));
         // A listener that panicked is a bug that has been reported; the others are still waited for.
-        let _ = tokio::join!(resp, http, tokio::spawn(sweep));
+        let _ = tokio::join!(resp, http, tokio::spawn(tend));
     }
 }
 
@@ -127,14 +139,18 @@ fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
     listener.local_addr().unwrap_or(asked)
 }
 
-/// Removes expired keys, a part of the store at a time.
-async fn sweep(engine: Arc<Engine>, stopper: Stopper) {
+/// Removes expired keys, a part of the store at a time, and tells what should be known.
+async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
     let mut tick = tokio::time::interval(SWEEP_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut cursor = Cursor::START;
+    let mut watch = Watch::default();
     loop {
         tokio::select! {
-            _ = tick.tick() => cursor = engine.sweep(cursor),
+            _ = tick.tick() => {
+                cursor = engine.sweep(cursor);
+                watch.look(&engine).iter().for_each(|news| tell(news));
+            }
             () = stopper.stopped() => return,
         }
     }

@@ -9,6 +9,13 @@ use crate::time::Timestamp;
 pub trait Clock: Send + Sync {
     /// The current time; at least what an earlier call gave.
     fn now(&self) -> Timestamp;
+
+    /// Milliseconds the wall clock is ahead of this one, as of the last reading; negative when it
+    /// is behind. Not near zero only for a while after somebody set the wall clock; always zero for
+    /// a clock that follows none.
+    fn step_ms(&self) -> i64 {
+        0
+    }
 }
 
 /// The machine's clock: it advances with the monotonic clock and slews towards the wall clock, so
@@ -57,14 +64,6 @@ impl SystemClock {
         SystemClock { start: Instant::now(), state }
     }
 
-    /// Milliseconds the wall clock is ahead of this one, as of the last reading; negative when it
-    /// is behind. Not near zero only for a while after somebody set the wall clock.
-    #[must_use]
-    pub fn step_ms(&self) -> i64 {
-        let state = self.lock();
-        state.wall_ms - state.now_ms
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, Slew> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -76,6 +75,11 @@ impl Clock for SystemClock {
         let monotonic_ms = millis_of(self.start.elapsed());
         let now_ms = state.advance(monotonic_ms, wall_ms());
         Timestamp::from_millis(now_ms).unwrap_or(Timestamp::MAX)
+    }
+
+    fn step_ms(&self) -> i64 {
+        let state = self.lock();
+        state.wall_ms - state.now_ms
     }
 }
 

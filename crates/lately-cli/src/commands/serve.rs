@@ -80,7 +80,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
             Server::bind(config, Arc::new(SystemClock::new())).await.map_err(|error| refusal(&error))?;
         watch_signals(server.stopper())?;
         announce(&server, serve);
-        server.run().await;
+        server.telling(|news| output::message(&format_args!("lately: {news}"))).run().await;
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
     })

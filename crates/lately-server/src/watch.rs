@@ -1,0 +1,77 @@
+//! What an operator should be told while the server runs.
+
+use lately::Timestamp;
+
+use crate::engine::Engine;
+
+/// A wall clock set by more than this is told: hits stamped by it would be refused as too far ahead.
+const STEP_MS: i64 = 10_000;
+
+/// Evictions are told at most this often.
+const EVICTIONS_EVERY_MS: i64 = 60_000;
+
+/// What was told last.
+#[derive(Default, Debug)]
+pub(crate) struct Watch {
+    stepped: bool,
+    evicted_keys: u64,
+    evictions_told: Option<Timestamp>,
+}
+
+impl Watch {
+    /// What is new since the last look.
+    pub(crate) fn look(&mut self, engine: &Engine) -> Vec<String> {
+        self.clock(engine.clock_step_ms())
+            .into_iter()
+            .chain(self.evictions(engine.store.memory().evicted_keys, engine.now()))
+            .collect()
+    }
+
+    fn clock(&mut self, step_ms: i64) -> Option<String> {
+        let stepped = step_ms.abs() > STEP_MS;
+        let changed = stepped && !self.stepped;
+        self.stepped = stepped;
+        let direction = if step_ms > 0 { "ahead" } else { "back" };
+        changed.then(|| {
+            let step_s = step_ms.abs() / 1_000;
+            format!("the wall clock was set {direction} by {step_s} s: time here moves towards it by 50 ms a second")
+        })
+    }
+
+    fn evictions(&mut self, evicted_keys: u64, now: Timestamp) -> Option<String> {
+        let waited =
+            self.evictions_told.is_none_or(|told| now.as_millis() - told.as_millis() >= EVICTIONS_EVERY_MS);
+        if evicted_keys == self.evicted_keys || !waited {
+            return None;
+        }
+        let more = evicted_keys - self.evicted_keys;
+        (self.evicted_keys, self.evictions_told) = (evicted_keys, Some(now));
+        Some(format!("the memory ceiling is reached: {more} keys with hits were evicted"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_is_told_once() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.clock(9_999), None);
+        assert!(watch.clock(-60_000).is_some_and(|told| told.contains("set back by 60 s")));
+        assert_eq!(watch.clock(-50_000), None);
+        assert_eq!(watch.clock(0), None);
+        assert!(watch.clock(11_000).is_some_and(|told| told.contains("set ahead by 11 s")));
+    }
+
+    #[test]
+    fn evictions_are_told_once_a_minute() {
+        let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
+        let mut watch = Watch::default();
+        assert_eq!(watch.evictions(0, at(1)), None);
+        assert!(watch.evictions(5, at(1)).is_some_and(|told| told.contains("5 keys")));
+        assert_eq!(watch.evictions(9, at(60)), None);
+        assert!(watch.evictions(12, at(61)).is_some_and(|told| told.contains("7 keys")));
+        assert_eq!(watch.evictions(12, at(200)), None);
+    }
+}
