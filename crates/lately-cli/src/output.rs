@@ -3,6 +3,9 @@
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::error::CliError;
 
 /// Writes data to standard output, through a buffer that is flushed at the end.
@@ -15,4 +18,12 @@ pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resu
 pub(crate) fn message(message: &impl fmt::Display) {
     // When nobody can be told, there is nobody to tell that either.
     _ = writeln!(io::stderr().lock(), "{message}");
+}
+
+/// The first member of a key's object: `"key":"…"`, or `"key_b64":"…"` when the key is no UTF-8.
+pub(crate) fn key_member(key: &[u8]) -> String {
+    match std::str::from_utf8(key) {
+        Ok(key) => format!("\"key\":{}", serde_json::Value::from(key)),
+        Err(_) => format!("\"key_b64\":\"{}\"", STANDARD.encode(key)),
+    }
 }

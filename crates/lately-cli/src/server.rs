@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use redis::{Cmd, Connection, FromRedisValue};
-use serde_json::{Map, Value};
 
 use crate::error::CliError;
 
@@ -72,13 +69,4 @@ fn reason(error: &redis::RedisError) -> String {
 /// A key of the command line, as its bytes.
 pub(crate) fn key_bytes(key: &std::ffi::OsStr) -> &[u8] {
     key.as_encoded_bytes()
-}
-
-/// `"key"`, or `"key_b64"` when the key is no UTF-8, as the first member of an object.
-pub(crate) fn key_member(key: &[u8]) -> Map<String, Value> {
-    let member = match std::str::from_utf8(key) {
-        Ok(text) => ("key".to_owned(), Value::from(text)),
-        Err(_) => ("key_b64".to_owned(), Value::from(STANDARD.encode(key))),
-    };
-    Map::from_iter([member])
 }

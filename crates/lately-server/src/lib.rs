@@ -11,11 +11,13 @@ mod listener;
 mod metrics;
 mod server;
 mod session;
+mod stopper;
 mod watch;
 
 pub use config::{Config, ConfigError};
 pub use engine::Engine;
-pub use server::{Server, ServerError, Stopper};
+pub use server::{Server, ServerError};
+pub use stopper::Stopper;
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use lately::{Clock, Cursor};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::limits::SWEEP_EVERY;
 use crate::listener;
+use crate::stopper::Stopper;
 use crate::watch::Watch;
 
 /// Why a server did not start.
@@ -42,27 +42,6 @@ pub enum ServerError {
     /// The settings do not hold.
     #[error(transparent)]
     Settings(#[from] lately::SettingsError),
-}
-
-/// Tells a server to stop; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Stopper(Arc<watch::Sender<bool>>);
-
-impl Stopper {
-    fn new() -> Stopper {
-        Stopper(Arc::new(watch::Sender::new(false)))
-    }
-
-    /// Stops the server: listeners close, what clients had sent is answered.
-    pub fn stop(&self) {
-        self.0.send_replace(true);
-    }
-
-    /// Ends when the server is to stop.
-    pub(crate) async fn stopped(&self) {
-        // The sender is in `self`: the wait cannot fail.
-        let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;
-    }
 }
 
 /// A server whose listeners are bound.

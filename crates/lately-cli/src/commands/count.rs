@@ -3,8 +3,6 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use lately::{DEFAULT_WINDOW, Span, Timestamp};
 use lately_logs::{Format, Malformed, Options, Row, ScanError, Scanned, Tally, Template};
@@ -162,11 +160,8 @@ impl Skipped {
 
 fn write_json(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     for Row { key, hits, peak, peak_at, total } in rows {
-        match std::str::from_utf8(key) {
-            Ok(key) => write!(out, "{{\"key\":{}", serde_json::Value::from(key))?,
-            Err(_) => write!(out, "{{\"key_b64\":\"{}\"", STANDARD.encode(key))?,
-        }
-        writeln!(out, ",\"hits\":{hits},\"peak\":{peak},\"peak_at\":{peak_at},\"total\":{total}}}")?;
+        let key = output::key_member(key);
+        writeln!(out, "{{{key},\"hits\":{hits},\"peak\":{peak},\"peak_at\":{peak_at},\"total\":{total}}}")?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use lately::Timestamp;
 
 use crate::error::{CliError, Outcome};
 use crate::output;
-use crate::server::{ServerArgs, key_bytes, key_member};
+use crate::server::{ServerArgs, key_bytes};
 
 /// Count hits of a key on a server, and print how many it has in its default window now.
 #[derive(Args)]
@@ -39,12 +39,11 @@ pub(crate) fn run(hit: &Hit) -> Result<Outcome, CliError> {
     }
     let hits: u64 = hit.server.connect()?.ask(&command)?;
     output::data(|out| {
-        if !hit.json {
-            return writeln!(out, "{hits}");
+        if hit.json {
+            writeln!(out, "{{{},\"hits\":{hits}}}", output::key_member(key_bytes(&hit.key)))
+        } else {
+            writeln!(out, "{hits}")
         }
-        let mut object = key_member(key_bytes(&hit.key));
-        object.insert("hits".to_owned(), hits.into());
-        writeln!(out, "{}", serde_json::Value::from(object))
     })?;
     Ok(Outcome::Done)
 }

@@ -5,11 +5,10 @@ use std::io::{self, Write};
 
 use clap::Args;
 use lately::{Span, Timestamp};
-use serde_json::{Value, json};
 
 use crate::error::{CliError, Outcome};
 use crate::output;
-use crate::server::{ServerArgs, key_bytes, key_member};
+use crate::server::{ServerArgs, key_bytes};
 use crate::table;
 
 /// Ask a server how many hits keys had lately.
@@ -73,14 +72,12 @@ pub(crate) fn run(hits: &Hits) -> Result<Outcome, CliError> {
 
 fn write_json(out: &mut dyn Write, answers: &[Answer<'_>]) -> io::Result<()> {
     answers.iter().try_for_each(|answer| {
-        let windows: Vec<Value> = answer
-            .windows
-            .iter()
-            .map(|(window, hits)| json!({ "window": window.map(|window| window.to_string()), "hits": hits }))
-            .collect();
-        let mut object = key_member(answer.key);
-        object.insert("windows".to_owned(), windows.into());
-        writeln!(out, "{}", Value::from(object))
+        let window = |(window, hits): &(Option<Span>, u64)| match window {
+            Some(window) => format!("{{\"window\":\"{window}\",\"hits\":{hits}}}"),
+            None => format!("{{\"window\":null,\"hits\":{hits}}}"),
+        };
+        let windows: Vec<String> = answer.windows.iter().map(window).collect();
+        writeln!(out, "{{{},\"windows\":[{}]}}", output::key_member(answer.key), windows.join(","))
     })
 }
 

@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use crate::clients::Client;
 use crate::engine::Engine;
 use crate::limits::{OUTPUT_BYTES, READ_BYTES, WRITE_TIMEOUT};
-use crate::server::Stopper;
 use crate::session::{Flow, Session};
+use crate::stopper::Stopper;
 
 pub(super) struct Connection {
     socket: TcpStream,

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use crate::engine::Engine;
 use crate::limits::DRAIN_TIMEOUT;
 use crate::metrics;
-use crate::server::Stopper;
+use crate::stopper::Stopper;
 
 /// Serves until the stop, then lets requests under way finish.
 pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: Stopper) {

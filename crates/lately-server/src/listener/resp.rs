@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::connection::Connection;
 use crate::engine::{Engine, Stats};
 use crate::limits::{DRAIN_TIMEOUT, WRITE_TIMEOUT};
-use crate::server::Stopper;
+use crate::stopper::Stopper;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
