@@ -57,6 +57,7 @@ impl Session {
         }
         match Command::parse(args) {
             Ok(command) => self.command(&command, now, out),
+            Err(_) if speaks_http(args) => Flow::Close,
             Err(error) => {
                 Encoder::new(out, self.protocol).error(error);
                 Flow::Continue
@@ -120,6 +121,13 @@ impl Session {
         }
         Flow::Continue
     }
+}
+
+/// Whether a browser is talking: a page may have been made to send commands in the body of a request.
+/// Nothing of that is run, as in Redis.
+fn speaks_http(args: ArgList<'_>) -> bool {
+    let name = args.get(0).unwrap_or_default();
+    name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
 }
 
 /// A count as RESP has it. Counts fit by [`lately::limits::MAX_TOTAL`].
