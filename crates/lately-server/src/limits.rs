@@ -17,6 +17,9 @@ pub const OUTPUT_BYTES: usize = 1 << 20;
 /// Bytes asked of the socket in one read.
 pub const READ_BYTES: usize = 64 << 10;
 
+/// What a connection keeps of a buffer that a long request or reply has made larger.
+pub const KEPT_BYTES: usize = 256 << 10;
+
 /// Commands one `MULTI` queues.
 pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
 

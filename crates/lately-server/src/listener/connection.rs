@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use super::pause;
 use crate::clients::Client;
 use crate::engine::Engine;
-use crate::limits::{DRAIN_NOTICE, OUTPUT_BYTES, READ_BYTES, WRITE_TIMEOUT};
+use crate::limits::{DRAIN_NOTICE, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, WRITE_TIMEOUT};
 use crate::server::Stopper;
 use crate::session::{Flow, Session};
 
@@ -51,7 +51,7 @@ impl Connection {
     pub(super) async fn run(mut self) -> io::Result<()> {
         let idle = self.engine.config.idle_timeout.unwrap_or(Duration::MAX);
         loop {
-            self.input.reserve(READ_BYTES);
+            make_room(&mut self.input);
             let read = tokio::select! {
                 biased;
                 read = self.socket.read_buf(&mut self.input) => read?,
@@ -70,7 +70,7 @@ impl Connection {
         // has not yet heard would seem to have nothing to read.
         pause(DRAIN_NOTICE).await;
         loop {
-            self.input.reserve(READ_BYTES);
+            make_room(&mut self.input);
             match self.socket.try_read_buf(&mut self.input) {
                 Ok(0) => break,
                 Ok(_) => {
@@ -146,7 +146,38 @@ impl Connection {
         }
         let written = tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_all(&self.output)).await;
         self.output.clear();
-        self.output.shrink_to(OUTPUT_BYTES);
+        self.output.shrink_to(KEPT_BYTES);
         written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+}
+
+/// Makes room for a read. Room that a long request needed is given back.
+fn make_room(input: &mut BytesMut) {
+    input.reserve(READ_BYTES);
+    if input.is_empty() && input.capacity() > KEPT_BYTES {
+        *input = BytesMut::with_capacity(READ_BYTES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_kept_while_it_is_usual() {
+        let room_after = |bytes: usize, left: usize| {
+            let mut input = BytesMut::new();
+            make_room(&mut input);
+            input.resize(bytes, b'x');
+            input.advance(bytes - left);
+            make_room(&mut input);
+            assert_eq!(input.len(), left);
+            input.capacity()
+        };
+        assert_eq!(room_after(0, 0), READ_BYTES);
+        assert_eq!(room_after(READ_BYTES, 0), READ_BYTES);
+        assert_eq!(room_after(KEPT_BYTES, 0), KEPT_BYTES);
+        assert_eq!(room_after(KEPT_BYTES + 1, 0), READ_BYTES);
+        assert!(room_after(KEPT_BYTES + 1, 1) > KEPT_BYTES);
     }
 }

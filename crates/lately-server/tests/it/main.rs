@@ -8,3 +8,4 @@ mod common;
 mod http;
 mod stop;
 mod talk;
+mod timeouts;
