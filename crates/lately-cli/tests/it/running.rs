@@ -9,7 +9,7 @@ use redis::{Connection, FromRedisValue};
 use crate::common::{Run, command};
 
 /// What has not come by then will not come: a test fails instead of hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server on free ports; killed when dropped.
 pub(crate) struct Running {
@@ -34,7 +34,12 @@ pub(crate) fn serve_with(more: &[&str]) -> Running {
 
 /// Runs `lately` with `args`, which must serve on ports of their own, until it says where.
 pub(crate) fn start(args: &[&str]) -> Running {
-    let mut child = command(args).stdin(Stdio::null()).spawn().expect("the binary starts");
+    start_command(&mut command(args))
+}
+
+/// Runs a command that is `lately serve` in the end.
+pub(crate) fn start_command(command: &mut Command) -> Running {
+    let mut child = command.stdin(Stdio::null()).spawn().expect("the binary starts");
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut err = BufReader::new(child.stderr.take().expect("a pipe"));
     let mut address = |name: &str| {

@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 
 use crate::common::{Run, lately};
-use crate::running::{serve, serve_with, start};
+use crate::running::{PATIENCE, serve, serve_with, start, start_command};
 
 /// Refused: nothing on standard output, and these words in an error with a hint.
 fn check_refused(run: &Run, error: &str, hint: &str) {
@@ -20,6 +21,7 @@ fn check_stopped(run: &Run) {
 }
 
 fn ping(socket: &mut TcpStream) {
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     socket.write_all(b"PING\r\n").expect("the server reads");
     let mut reply = [0; 7];
     socket.read_exact(&mut reply).expect("a reply");
@@ -86,6 +88,29 @@ fn a_hang_up_is_noted() {
     server.signal("HUP");
     server.wait_for_message("lately: SIGHUP: the config is not reloaded by this version");
     assert_eq!(server.ask::<String>("PING"), "PONG");
+    server.signal("TERM");
+    check_stopped(&server.ended());
+}
+
+/// Symptom: once file descriptors had run out, nobody was taken though there were some again. Cause: the
+/// listener waited for one of its own clients to go. Fix: it tries again after a while.
+#[test]
+fn clients_are_taken_when_there_are_descriptors_again() {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"ulimit -n 40; exec "$0" "$@""#, env!("CARGO_BIN_EXE_lately")]);
+    command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--threads", "1"]);
+    let server = start_command(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let connect = |address: &str| TcpStream::connect(address).expect("it listens");
+    let mut first = connect(&server.resp);
+    ping(&mut first);
+    let others: Vec<TcpStream> = (0..60).map(|_| connect(&server.http)).collect();
+    // The server looks at its listeners between these.
+    (0..100).for_each(|_| ping(&mut first));
+    let mut last = connect(&server.resp);
+    (0..100).for_each(|_| ping(&mut first));
+    drop(others);
+    ping(&mut last);
+    ping(&mut first);
     server.signal("TERM");
     check_stopped(&server.ended());
 }
