@@ -4,7 +4,6 @@ use super::{Context, Shard, Store, check_key};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::error::HitError;
-use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
 /// One operation on one key.
@@ -102,27 +101,10 @@ impl Store {
         check_key(key)?;
         let hash = self.hash(key);
         let room = self.make_room(now, deltas.as_deref_mut());
-        let (mut shard, now, mut context) = self.lock_for(hash, now, deltas.as_deref_mut());
-        let at = at.unwrap_or(now);
-        check_time(at, now, self.classes.settings(self.classes.of(key)))?;
-        if !room && weight > 0 && shard.live(key, hash, &mut context).is_none() {
-            return Err(HitError::OutOfMemory { ceiling_bytes: self.memory.ceiling_bytes() });
-        }
-        shard.hit(key, hash, at, weight, &mut context)?;
-        Ok(count(&mut shard, (key, hash), (None, Some(at)), now, &mut context).estimate)
+        let (mut shard, _, mut context) = self.lock_for(hash, now, deltas.as_deref_mut());
+        context.ceiling_bytes = (!room).then(|| self.memory.ceiling_bytes());
+        shard.hit((key, hash), at, weight, &mut context)
     }
-}
-
-fn check_time(at: Timestamp, now: Timestamp, settings: &Settings) -> Result<(), HitError> {
-    let oldest = now.saturating_sub(settings.retain());
-    if at < oldest {
-        return Err(HitError::Late { at, oldest });
-    }
-    let latest = now.saturating_add(settings.max_skew());
-    if at > latest {
-        return Err(HitError::Future { at, latest });
-    }
-    Ok(())
 }
 
 /// Hits in a window of a key of this shard.

@@ -2,10 +2,13 @@
 
 mod batch;
 mod builder;
+mod index;
 mod memory;
 mod replay;
 mod scan;
 mod shard;
+mod slab;
+mod slot;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,7 +37,7 @@ use shard::{Context, Shard};
 
 /// Parts of the store with a lock each.
 const SHARDS: usize = 1 << SHARD_BITS;
-const SHARD_BITS: u32 = 8;
+const SHARD_BITS: u32 = 10;
 
 /// Sliding-window counts for many keys.
 ///
@@ -64,10 +67,11 @@ impl Store {
 
     fn new(classes: Classes, ceiling_bytes: Option<u64>) -> Store {
         let seed = std::collections::hash_map::RandomState::new().hash_one(0);
+        let hasher = SeedableRandomState::with_seed(seed, SharedSeed::global_random());
         Store {
-            shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(hasher.clone()))).collect(),
             classes,
-            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_random()),
+            hasher,
             now_ms: AtomicI64::new(0),
             generation: AtomicU64::new(0),
             memory: memory::Memory::new(ceiling_bytes),
@@ -254,11 +258,15 @@ impl Store {
         now: Timestamp,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> (LockedShard<'a>, Timestamp, Context<'a>) {
-        // The table inside the shard uses the top and the low bits of the hash; these lie between.
+        // The index inside the shard uses the top and the low bits of the hash; these lie between.
         let index = (hash >> 32) as usize & (SHARDS - 1);
         let shard = self.lock(index, now);
         let now = shard.now();
-        (shard, now, Context { classes: &self.classes, generation: &self.generation, deltas })
+        (shard, now, self.context(deltas))
+    }
+
+    fn context<'a>(&'a self, deltas: Option<&'a mut DeltaBatch>) -> Context<'a> {
+        Context { classes: &self.classes, generation: &self.generation, ceiling_bytes: None, deltas }
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
