@@ -11,6 +11,7 @@ mod moment;
 use crate::count::Count;
 use crate::error::HitError;
 use crate::limits::MAX_TOTAL;
+use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
@@ -175,6 +176,13 @@ impl Entry {
                     self.moment = PackedMoment::default();
                 }
             }
+        }
+    }
+
+    /// Has what is on the heap fetched.
+    pub(crate) fn prefetch_heap(&self) {
+        if let Some(heap) = self.heap.as_deref() {
+            prefetch(heap);
         }
     }
 

@@ -53,6 +53,16 @@ impl Index {
         None
     }
 
+    /// Where the buckets are, for a prefetch.
+    pub(super) fn buckets(&self) -> &[u32] {
+        &self.buckets
+    }
+
+    /// The first place whose tag fits, its key not compared: a good guess for a prefetch.
+    pub(super) fn guess(&self, hash: u64) -> Option<u32> {
+        self.find(hash, |_| true)
+    }
+
     /// Whether there is room for one more; if not, `rebuild` before `insert`.
     pub(super) fn has_room(&self) -> bool {
         self.used < capacity(self.buckets.len())
@@ -115,9 +125,7 @@ fn capacity(buckets: usize) -> usize {
 
 /// The top bits of the hash: the low ones say where the bucket is.
 fn tag_of(hash: u64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "eight bits are left")]
-    let tag = (hash >> 56) as u32;
-    tag
+    (hash >> 56) as u32
 }
 
 #[cfg(test)]

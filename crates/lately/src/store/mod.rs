@@ -2,6 +2,7 @@
 
 mod batch;
 mod builder;
+mod cell;
 mod index;
 mod memory;
 mod replay;
@@ -10,10 +11,8 @@ mod shard;
 mod slab;
 mod slot;
 
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
@@ -33,6 +32,7 @@ use crate::series::Point;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
+use cell::{LockedShard, ShardCell};
 use shard::{Context, Shard};
 
 /// Parts of the store with a lock each.
@@ -49,7 +49,7 @@ const SHARD_BITS: u32 = 10;
 /// before is taken for the latest given. Times of hits and reads (`at`) are free.
 #[derive(Debug)]
 pub struct Store {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[ShardCell]>,
     classes: Classes,
     hasher: SeedableRandomState,
     /// The latest `now` given, in milliseconds. Each shard has its own beside it: what decides is
@@ -69,7 +69,7 @@ impl Store {
         let seed = std::collections::hash_map::RandomState::new().hash_one(0);
         let hasher = SeedableRandomState::with_seed(seed, SharedSeed::global_random());
         Store {
-            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(hasher.clone()))).collect(),
+            shards: (0..SHARDS).map(|_| ShardCell::new(Shard::new(hasher.clone()))).collect(),
             classes,
             hasher,
             now_ms: AtomicI64::new(0),
@@ -258,9 +258,7 @@ impl Store {
         now: Timestamp,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> (LockedShard<'a>, Timestamp, Context<'a>) {
-        // The index inside the shard uses the top and the low bits of the hash; these lie between.
-        let index = (hash >> 32) as usize & (SHARDS - 1);
-        let shard = self.lock(index, now);
+        let shard = self.shard_of(hash).lock(self.advance(now), &self.memory);
         let now = shard.now();
         (shard, now, self.context(deltas))
     }
@@ -270,12 +268,12 @@ impl Store {
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
-        let now = self.advance(now);
-        // A panic under the lock is a bug that leaves at worst one key's totals half changed; the
-        // other keys are served on.
-        let mut guard = self.shards[index].lock().unwrap_or_else(PoisonError::into_inner);
-        guard.advance(now);
-        LockedShard { bytes: guard.bytes(), guard, memory: &self.memory }
+        self.shards[index].lock(self.advance(now), &self.memory)
+    }
+
+    fn shard_of(&self, hash: u64) -> &ShardCell {
+        // The index inside the shard uses the top and the low bits of the hash; these lie between.
+        &self.shards[(hash >> 32) as usize & (SHARDS - 1)]
     }
 
     /// The store's time: the latest `now` it was given.
@@ -286,33 +284,6 @@ impl Store {
             return now;
         }
         Timestamp::from_millis(seen_ms).unwrap_or(now)
-    }
-}
-
-/// A shard under its lock; what happened to its bytes is accounted for when the lock is given back.
-struct LockedShard<'a> {
-    guard: MutexGuard<'a, Shard>,
-    memory: &'a memory::Memory,
-    bytes: usize,
-}
-
-impl Deref for LockedShard<'_> {
-    type Target = Shard;
-
-    fn deref(&self) -> &Shard {
-        &self.guard
-    }
-}
-
-impl DerefMut for LockedShard<'_> {
-    fn deref_mut(&mut self) -> &mut Shard {
-        &mut self.guard
-    }
-}
-
-impl Drop for LockedShard<'_> {
-    fn drop(&mut self) {
-        self.memory.change(self.bytes, self.guard.bytes());
     }
 }
 

@@ -15,6 +15,7 @@ use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::HitError;
+use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -101,6 +102,25 @@ impl Shard {
     /// Where the key is, when it is there.
     pub(super) fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
         self.index.find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(key, &self.long_keys)))
+    }
+
+    /// Has the slot fetched where the key with this hash most likely is.
+    pub(super) fn prefetch_slot(&self, hash: u64) {
+        if let Some(slot) = self.index.guess(hash).and_then(|place| self.slots.get(place)) {
+            prefetch(slot);
+        }
+    }
+
+    /// Has what the slot points at fetched, when the slot itself has been.
+    pub(super) fn prefetch_heap(&self, hash: u64) {
+        if let Some(slot) = self.index.guess(hash).and_then(|place| self.slots.get(place)) {
+            slot.entry.prefetch_heap();
+        }
+    }
+
+    /// The buckets of the index.
+    pub(super) fn buckets(&self) -> &[u32] {
+        self.index.buckets()
     }
 
     /// The name of the key at `place`.

@@ -1,12 +1,12 @@
 //! Slots in chunks of a fixed size: growing copies nothing, and a place keeps its slot.
 
 /// Slots of a chunk.
-const CHUNK: usize = 16;
+const CHUNK: usize = 32;
 
 /// Values by place. A place is free again once its value is taken.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    chunks: Vec<Box<[Option<T>]>>,
+    chunks: Vec<Box<[Option<T>; CHUNK]>>,
     /// Places used so far, those free again included.
     end: u32,
     free: Vec<u32>,
@@ -38,7 +38,7 @@ impl<T> Slab<T> {
     pub(super) fn insert(&mut self, value: T) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             if self.end as usize == self.chunks.len() * CHUNK {
-                self.chunks.push(std::iter::repeat_with(|| None).take(CHUNK).collect());
+                self.chunks.push(Box::new([const { None }; CHUNK]));
             }
             self.end += 1;
             self.end - 1
