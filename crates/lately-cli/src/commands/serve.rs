@@ -67,6 +67,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let config = configure(serve)?;
+    raise_file_limit(config.max_clients);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = serve.threads {
         builder.worker_threads(threads.get());
@@ -84,6 +85,21 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
     })
+}
+
+/// File descriptors the server needs beside those of its clients.
+const OWN_FILES: u64 = 64;
+
+/// Raises the limit on open files to what the clients need, and says so when that is not to be had.
+fn raise_file_limit(max_clients: usize) {
+    let needed = OWN_FILES + max_clients as u64;
+    let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
+    if limit < needed {
+        let clients = limit.saturating_sub(OWN_FILES);
+        output::message(&format_args!(
+            "lately: the limit of {limit} open files leaves room for {clients} of max_clients = {max_clients}: raise it with ulimit -n {needed}"
+        ));
+    }
 }
 
 fn configure(serve: &Serve) -> Result<Config, CliError> {
