@@ -17,14 +17,23 @@ pub const OUTPUT_BYTES: usize = 1 << 20;
 /// Bytes asked of the socket in one read.
 pub const READ_BYTES: usize = 64 << 10;
 
+/// What a connection keeps of a buffer that a long request or reply has made larger.
+pub const KEPT_BYTES: usize = 256 << 10;
+
 /// Commands one `MULTI` queues.
 pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
 
 /// Bytes of commands one `MULTI` queues.
 pub const MAX_QUEUED_BYTES: usize = 64 << 20;
 
+/// How long a connection that is to stop waits to hear of requests that came before the stop.
+pub const DRAIN_NOTICE: Duration = Duration::from_millis(1);
+
 /// How long a stop waits for clients to take their last replies.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the listener waits after a connection could not be taken.
+pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Slots looked at in one step of the background sweep, and the time between steps.
 pub const SWEEP_SLOTS: usize = 10_000;

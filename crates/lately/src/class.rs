@@ -85,7 +85,7 @@ fn match_set(pattern: &[u8], mut p: usize, byte: u8) -> Option<usize> {
 
 /// Which class of a store: the place of its settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ClassId(u16);
+pub(crate) struct ClassId(u8);
 
 /// The classes of a store. A key belongs to the first whose pattern matches, else to the default.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ impl Classes {
 
     pub(crate) fn of(&self, key: &[u8]) -> ClassId {
         let place = self.named.iter().position(|(pattern, _)| pattern.matches(key));
-        ClassId(place.and_then(|place| u16::try_from(place).ok()).unwrap_or(u16::MAX))
+        ClassId(place.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX))
     }
 
     pub(crate) fn settings(&self, class: ClassId) -> &Settings {

@@ -27,6 +27,7 @@ mod hit_counter;
 mod ladder;
 pub mod limits;
 mod panes;
+mod prefetch;
 mod series;
 mod settings;
 mod store;

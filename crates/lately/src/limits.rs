@@ -15,8 +15,8 @@ pub const MAX_EXACT_PANES: i64 = 1 << 20;
 /// The smallest and largest precision a class may ask for.
 pub const PRECISION_RANGE: std::ops::RangeInclusive<f64> = 0.000_1..=1.0;
 
-/// Classes in one store.
-pub const MAX_CLASSES: usize = 1_024;
+/// Classes in one store, beside the default.
+pub const MAX_CLASSES: usize = 255;
 
 /// Points in one series.
 pub const MAX_SERIES_POINTS: i64 = 100_000;

@@ -23,6 +23,9 @@ pub struct Settings {
     precision_ppm: i64,
     ladder: Ladder,
     pane_bound: usize,
+    /// The default window and the retention in panes.
+    window_panes: i64,
+    retain_panes: i64,
 }
 
 /// Settings not yet checked. What is not named gets its default.
@@ -98,6 +101,10 @@ impl Settings {
 
     /// `span` in panes of the resolution, rounded up.
     pub(crate) fn panes_in(&self, span: Span) -> i64 {
+        // What nearly every question is about is kept divided.
+        if span == self.window {
+            return self.window_panes;
+        }
         ceil_div(span.as_millis(), self.resolution.as_millis())
     }
 
@@ -109,13 +116,8 @@ impl Settings {
 
     /// The first millisecond of a window of exactly the retention that ends at `now`.
     pub(crate) fn retention_edge_ms(&self, now: Timestamp) -> i64 {
-        let first = self.pane_of(now.as_millis()) - self.panes_in(self.retain) + 1;
+        let first = self.pane_of(now.as_millis()) - self.retain_panes + 1;
         first * self.resolution.as_millis()
-    }
-
-    /// Grid of an edge that lies at `edge_ms`, as seen from `now`.
-    pub(crate) fn edge_grid_ms(&self, edge_ms: i64, now: Timestamp) -> i64 {
-        self.ladder.edge_grid_ms(now.as_millis() - edge_ms, self.exact)
     }
 
     /// What ends at or before this millisecond can no longer show in any answer from `now` on.
@@ -211,7 +213,20 @@ impl SettingsBuilder {
         let max_skew = self.max_skew.unwrap_or(seconds(10));
         let ladder = Ladder::new(resolution_ms, exact, precision_ppm);
         let pane_bound = ladder.pane_bound(retain, max_skew);
-        Ok(Settings { resolution, window, exact, retain, max_skew, precision_ppm, ladder, pane_bound })
+        let retain_panes = retain_ms / resolution_ms;
+        let window_panes = ceil_div(window.as_millis(), resolution_ms);
+        Ok(Settings {
+            resolution,
+            window,
+            exact,
+            retain,
+            max_skew,
+            precision_ppm,
+            ladder,
+            pane_bound,
+            window_panes,
+            retain_panes,
+        })
     }
 
     fn default_exact(&self, resolution_ms: i64) -> Span {

@@ -17,25 +17,31 @@ pub(crate) struct Window {
     known: bool,
 }
 
-/// One edge of a window: a border of panes of the resolution, and the grid its age snaps it to.
+/// One edge of a window: a border of panes of the resolution, and the cell of the grid it lies in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Edge {
     at_ms: i64,
     grid_ms: i64,
+    /// The edge on the grid, rounded down; the edge itself where it lies on the grid.
+    floor_ms: i64,
 }
 
 impl Edge {
     fn new(at_ms: i64, settings: &Settings, now: Timestamp) -> Edge {
-        Edge { at_ms, grid_ms: settings.edge_grid_ms(at_ms, now) }
-    }
-
-    fn floor_ms(self) -> i64 {
-        self.at_ms.div_euclid(self.grid_ms) * self.grid_ms
+        let age_ms = now.as_millis() - at_ms;
+        if age_ms <= settings.exact().as_millis() {
+            return Edge { at_ms, grid_ms: settings.resolution().as_millis(), floor_ms: at_ms };
+        }
+        let grid_ms = settings.ladder().pane_width_ms(age_ms);
+        Edge { at_ms, grid_ms, floor_ms: at_ms.div_euclid(grid_ms) * grid_ms }
     }
 
     fn ceil_ms(self) -> i64 {
-        let floor = self.floor_ms();
-        if floor == self.at_ms { floor } else { floor + self.grid_ms }
+        if self.is_on_grid() { self.at_ms } else { self.floor_ms + self.grid_ms }
+    }
+
+    fn is_on_grid(self) -> bool {
+        self.floor_ms == self.at_ms
     }
 }
 
@@ -56,7 +62,7 @@ impl Window {
 
     /// First and one past the last millisecond, when both edges lie on pane borders as they are.
     pub(crate) fn exact_range_ms(&self) -> Option<(i64, i64)> {
-        let exact = self.far.floor_ms() == self.far.at_ms && self.near.floor_ms() == self.near.at_ms;
+        let exact = self.far.is_on_grid() && self.near.is_on_grid();
         (exact && self.far.at_ms < self.near.at_ms).then_some((self.far.at_ms, self.near.at_ms))
     }
 
@@ -74,18 +80,18 @@ impl Window {
             return self.exact_count(sum(from_ms, to_ms));
         }
         let (far, near) = (self.far, self.near);
-        let far_cell = sum(far.floor_ms(), far.ceil_ms());
-        let near_cell = sum(near.floor_ms(), near.ceil_ms());
-        let lower = sum(far.ceil_ms(), near.floor_ms());
-        let upper = sum(far.floor_ms(), near.ceil_ms());
+        let far_cell = sum(far.floor_ms, far.ceil_ms());
+        let near_cell = sum(near.floor_ms, near.ceil_ms());
+        let lower = sum(far.ceil_ms(), near.floor_ms);
+        let upper = sum(far.floor_ms, near.ceil_ms());
         // Hits before the near edge less hits before the far edge, each cell spread evenly over its
         // time. The older edge has the wider grid, and rungs nest: the far grid is the denominator.
         let denominator = i128::from(far.grid_ms);
-        let whole = i128::from(sum(far.floor_ms(), near.floor_ms())) * denominator;
+        let whole = i128::from(sum(far.floor_ms, near.floor_ms)) * denominator;
         let near_share = i128::from(near_cell)
-            * i128::from(near.at_ms - near.floor_ms())
+            * i128::from(near.at_ms - near.floor_ms)
             * i128::from(far.grid_ms / near.grid_ms);
-        let far_share = i128::from(far_cell) * i128::from(far.at_ms - far.floor_ms());
+        let far_share = i128::from(far_cell) * i128::from(far.at_ms - far.floor_ms);
         let numerator = whole + near_share - far_share;
         let rounded = (2 * numerator + denominator).div_euclid(2 * denominator);
         let estimate = u64::try_from(rounded.max(0)).unwrap_or(u64::MAX).clamp(lower, upper);

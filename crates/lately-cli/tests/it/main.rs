@@ -1,7 +1,11 @@
 //! The binary `lately` as its users run it.
 
+mod clients;
 mod common;
 mod completions;
 mod count;
 mod count_errors;
 mod count_real_log;
+mod running;
+mod serve;
+mod talk;

@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::net::TcpListener;
 
+use super::pause;
 use crate::engine::Engine;
 use crate::limits::DRAIN_TIMEOUT;
 use crate::metrics;
@@ -28,7 +29,7 @@ pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: S
         .into_future();
     let late = async {
         stopper.stopped().await;
-        let _ = tokio::time::timeout(DRAIN_TIMEOUT, std::future::pending::<()>()).await;
+        pause(DRAIN_TIMEOUT).await;
     };
     tokio::select! {
         // It only ends by the stop: accept errors are retried inside.

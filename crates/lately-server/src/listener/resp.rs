@@ -9,8 +9,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::connection::Connection;
+use super::pause;
 use crate::engine::{Engine, Stats};
-use crate::limits::{DRAIN_TIMEOUT, WRITE_TIMEOUT};
+use crate::limits::{ACCEPT_RETRY, DRAIN_TIMEOUT, WRITE_TIMEOUT};
 use crate::stopper::Stopper;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -41,11 +42,11 @@ pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: S
                     drop(permit);
                 });
             }
-            // Out of file descriptors, most likely: wait until a connection ends.
-            Err(_) => {
-                connections.join_next().await;
-                tokio::task::yield_now().await;
-            }
+            // The client has gone already, or there are no file descriptors: then an end frees one.
+            Err(_) => tokio::select! {
+                Some(_) = connections.join_next() => {}
+                () = pause(ACCEPT_RETRY) => {}
+            },
         }
     }
     drop(listener);

@@ -13,13 +13,15 @@ use lately_resp::{ArgList, Command, Encoder, Protocol};
 
 use crate::clients::Client;
 use crate::engine::{Engine, Stats};
-use transaction::Transaction;
+use transaction::{Execution, Transaction};
 
 /// What the listener does after a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flow {
     /// Read on.
     Continue,
+    /// Send the replies, then [`Session::resume`]: there are more of them than may be held.
+    More,
     /// Send the replies and close the connection.
     Close,
     /// Stop the server.
@@ -32,6 +34,7 @@ pub(crate) struct Session {
     client: Arc<Client>,
     protocol: Protocol,
     transaction: Option<Transaction>,
+    execution: Option<Execution>,
     tally: Tally,
 }
 
@@ -46,7 +49,7 @@ struct Tally {
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, client: Arc<Client>) -> Session {
         let (protocol, tally) = (Protocol::default(), Tally::default());
-        Session { engine, client, protocol, transaction: None, tally }
+        Session { engine, client, protocol, transaction: None, execution: None, tally }
     }
 
     /// Runs one request of a batch and appends its reply. `now` is the batch's.
@@ -55,6 +58,10 @@ impl Session {
         if self.transaction.is_some() {
             return self.in_transaction(args, now, out);
         }
+        self.run(args, now, out)
+    }
+
+    fn run(&mut self, args: ArgList<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
         match Command::parse(args) {
             Ok(command) => self.command(&command, now, out),
             Err(_) if speaks_http(args) => Flow::Close,

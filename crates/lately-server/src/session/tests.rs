@@ -1,1 +1,102 @@
-//! t
+//! A conversation without a network: what one types and the exact bytes that come back.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lately::{ManualClock, Timestamp};
+use lately_resp::{Args, Limits, Parsed, parse_request};
+
+use super::{Flow, Session};
+use crate::Engine;
+use crate::config::Config;
+
+mod connection;
+mod counting;
+mod keys;
+mod transaction;
+
+/// Where the clock stands: a time that is aligned to a minute.
+const NOW_S: u64 = 1_700_000_040;
+
+const SYNTAX: &str = "-ERR syntax error|";
+const NOT_INTEGER: &str = "-ERR value is not an integer or out of range|";
+
+/// A client, and the server it talks to.
+struct Talk {
+    engine: Arc<Engine>,
+    clock: Arc<ManualClock>,
+    session: Session,
+    flow: Flow,
+}
+
+impl Talk {
+    fn new() -> Talk {
+        Talk::with(Config::default())
+    }
+
+    fn with(config: Config) -> Talk {
+        let clock = Arc::new(ManualClock::new(seconds(NOW_S)));
+        let engine = Arc::new(Engine::new(config, Arc::clone(&clock) as _).expect("valid settings"));
+        let session = connect(&engine);
+        Talk { engine, clock, session, flow: Flow::Continue }
+    }
+
+    /// Speaks protocol 3 from the start.
+    fn v3() -> Talk {
+        let mut talk = Talk::new();
+        assert!(talk.ask("HELLO 3").starts_with("%7|"));
+        talk
+    }
+
+    /// The bytes that answer a request as one types it, [`barred`].
+    fn ask(&mut self, line: &str) -> String {
+        let (mut args, buffer) = (Args::new(), format!("{line}\n"));
+        let parsed = parse_request(buffer.as_bytes(), &Limits::default(), &mut args);
+        assert!(matches!(parsed, Ok(Parsed::Complete { .. })), "{line}");
+        let mut out = Vec::new();
+        let now = self.engine.now();
+        self.flow = self.session.request(args.list(buffer.as_bytes()), now, &mut out);
+        self.session.end_batch(now);
+        barred(&out)
+    }
+
+    fn check(&mut self, line: &str, expected: &str) {
+        assert_eq!(self.ask(line), expected, "{line:.80}");
+    }
+
+    fn check_all(&mut self, script: &[(&str, &str)]) {
+        script.iter().for_each(|(line, expected)| self.check(line, expected));
+    }
+
+    /// The value of a line of `INFO`.
+    fn info(&mut self, field: &str) -> String {
+        let info = self.ask("INFO");
+        let value = info.split('|').find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.expect(field).to_owned()
+    }
+}
+
+fn connect(engine: &Arc<Engine>) -> Session {
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let client = engine.clients.connect(address(50_000), address(7_379), engine.now());
+    Session::new(Arc::clone(engine), client)
+}
+
+fn seconds(seconds: u64) -> Timestamp {
+    Timestamp::from_seconds(seconds).expect("in range")
+}
+
+/// The time so many seconds before the clock's.
+fn ago(seconds: u64) -> String {
+    (NOW_S - seconds).to_string()
+}
+
+/// Bytes with a bar for each line end, and a backslash before what had been a bar.
+fn barred(reply: &[u8]) -> String {
+    String::from_utf8_lossy(reply).replace('|', "\\|").replace("\r\n", "|")
+}
+
+/// A bulk string.
+fn bulk(text: &str) -> String {
+    format!("${}|{text}|", text.len())
+}

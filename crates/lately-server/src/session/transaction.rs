@@ -4,7 +4,7 @@ use lately::Timestamp;
 use lately_resp::{ArgList, Args, Command, Encoder, Limits, Parsed, parse_request, texts, write_request};
 
 use super::{Flow, Session};
-use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
+use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, OUTPUT_BYTES};
 
 /// Commands queued since `MULTI`.
 #[derive(Default)]
@@ -14,6 +14,14 @@ pub(super) struct Transaction {
     commands: usize,
     /// A command was refused: `EXEC` will run nothing.
     aborted: bool,
+}
+
+/// A transaction that runs.
+pub(super) struct Execution {
+    /// All its requests.
+    requests: Vec<u8>,
+    /// Where the next one starts.
+    position: usize,
 }
 
 impl Session {
@@ -55,14 +63,27 @@ impl Session {
             return Flow::Continue;
         }
         reply.array(commands);
+        self.execution = Some(Execution { requests, position: 0 });
+        self.resume(now, out)
+    }
+
+    /// Runs what `EXEC` has still to run, up to where the replies are to be sent.
+    pub(crate) fn resume(&mut self, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        let Some(mut execution) = self.execution.take() else { return Flow::Continue };
         let mut args = Args::new();
-        let mut left = &requests[..];
-        while let Ok(Parsed::Complete { consumed }) = parse_request(left, &Limits::default(), &mut args) {
-            self.request(args.list(left), now, out);
-            left = &left[consumed..];
+        loop {
+            let left = &execution.requests[execution.position..];
+            let Ok(Parsed::Complete { consumed }) = parse_request(left, &Limits::default(), &mut args) else {
+                debug_assert!(left.is_empty(), "what was queued parses again");
+                return Flow::Continue;
+            };
+            self.run(args.list(left), now, out);
+            execution.position += consumed;
+            if out.len() >= OUTPUT_BYTES {
+                self.execution = Some(execution);
+                return Flow::More;
+            }
         }
-        debug_assert!(left.is_empty(), "what was queued parses again");
-        Flow::Continue
     }
 }
 

@@ -1,6 +1,6 @@
 //! A sorted list: the newest moments to the millisecond, older hits in panes.
 
-use super::moments::Moment;
+use super::moment::Moment;
 use crate::limits::MAX_MOMENTS;
 use crate::panes::{Pane, Panes};
 use crate::settings::Settings;
@@ -18,10 +18,9 @@ pub(crate) struct List {
 }
 
 impl List {
-    pub(crate) fn from_moments(moments: impl Iterator<Item = Pane>) -> List {
-        let moments: Vec<_> = moments.map(|pane| Moment { at_ms: pane.start_ms, hits: pane.hits }).collect();
-        let moments_total = moments.iter().map(|moment| moment.hits).sum();
-        List { older: Panes::default(), moments, moments_total }
+    pub(crate) fn from_moment(moment: Option<Moment>) -> List {
+        let moments_total = moment.map_or(0, |moment| moment.hits);
+        List { older: Panes::default(), moments: moment.into_iter().collect(), moments_total }
     }
 
     pub(crate) fn from_panes(older: Panes) -> List {

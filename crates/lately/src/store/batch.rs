@@ -4,8 +4,10 @@ use super::{Context, Shard, Store, check_key};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::error::HitError;
-use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
+
+/// Operations whose memory is fetched together: more would push each other out of the nearest cache.
+const STAGED: usize = 64;
 
 /// One operation on one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +43,14 @@ pub enum Outcome {
     Hits(Count),
 }
 
+impl<'a> Op<'a> {
+    fn key(&self) -> &'a [u8] {
+        match *self {
+            Op::Hit { key, .. } | Op::Hits { key, .. } => key,
+        }
+    }
+}
+
 impl Outcome {
     pub(super) fn into_hit(self) -> Result<u64, HitError> {
         match self {
@@ -60,7 +70,10 @@ impl Outcome {
 impl Store {
     /// Applies `ops` in order, as if one by one, with one `now`; adds an outcome for each to `out`.
     pub fn apply(&self, ops: &[Op<'_>], now: Timestamp, out: &mut Vec<Outcome>) {
-        out.extend(ops.iter().map(|op| self.apply_one(op, now, None)));
+        for ops in ops.chunks(STAGED) {
+            let hashes = self.fetch_ahead(ops);
+            out.extend(ops.iter().zip(hashes).map(|(op, hash)| self.apply_hashed(op, hash, now, None)));
+        }
     }
 
     /// As [`Store::apply`]; what happened is added to `deltas`.
@@ -72,19 +85,43 @@ impl Store {
         deltas: &mut DeltaBatch,
     ) {
         deltas.now = deltas.now.max(now);
-        out.extend(ops.iter().map(|op| self.apply_one(op, now, Some(deltas))));
+        for ops in ops.chunks(STAGED) {
+            let hashes = self.fetch_ahead(ops);
+            let applied = ops.iter().zip(hashes);
+            out.extend(applied.map(|(op, hash)| self.apply_hashed(op, hash, now, Some(deltas))));
+        }
     }
 
-    pub(super) fn apply_one(
+    /// Hashes the keys of up to [`STAGED`] operations and has the memory fetched they will need, a
+    /// stage at a time for all of them: so that they wait for it together, not one after the other.
+    fn fetch_ahead(&self, ops: &[Op<'_>]) -> [u64; STAGED] {
+        let mut hashes = [0; STAGED];
+        for (hash, op) in hashes.iter_mut().zip(ops) {
+            *hash = self.hash(op.key());
+            self.shard_of(*hash).prefetch_bucket(*hash);
+        }
+        if ops.len() > 1 {
+            let hashes = &hashes[..ops.len()];
+            hashes.iter().for_each(|&hash| self.shard_of(hash).try_with(|shard| shard.prefetch_slot(hash)));
+            hashes.iter().for_each(|&hash| self.shard_of(hash).try_with(|shard| shard.prefetch_heap(hash)));
+        }
+        hashes
+    }
+
+    pub(super) fn apply_one(&self, op: &Op<'_>, now: Timestamp, deltas: Option<&mut DeltaBatch>) -> Outcome {
+        self.apply_hashed(op, self.hash(op.key()), now, deltas)
+    }
+
+    fn apply_hashed(
         &self,
         op: &Op<'_>,
+        hash: u64,
         now: Timestamp,
-        mut deltas: Option<&mut DeltaBatch>,
+        deltas: Option<&mut DeltaBatch>,
     ) -> Outcome {
         match *op {
-            Op::Hit { key, weight, at } => Outcome::Hit(self.apply_hit(key, weight, at, now, &mut deltas)),
+            Op::Hit { key, weight, at } => Outcome::Hit(self.apply_hit((key, hash), weight, at, now, deltas)),
             Op::Hits { key, window, at } => {
-                let hash = self.hash(key);
                 let (mut shard, now, mut context) = self.lock_for(hash, now, None);
                 Outcome::Hits(count(&mut shard, (key, hash), (window, at), now, &mut context))
             }
@@ -93,36 +130,18 @@ impl Store {
 
     fn apply_hit(
         &self,
-        key: &[u8],
+        (key, hash): (&[u8], u64),
         weight: u64,
         at: Option<Timestamp>,
         now: Timestamp,
-        deltas: &mut Option<&mut DeltaBatch>,
+        mut deltas: Option<&mut DeltaBatch>,
     ) -> Result<u64, HitError> {
         check_key(key)?;
-        let hash = self.hash(key);
         let room = self.make_room(now, deltas.as_deref_mut());
-        let (mut shard, now, mut context) = self.lock_for(hash, now, deltas.as_deref_mut());
-        let at = at.unwrap_or(now);
-        check_time(at, now, self.classes.settings(self.classes.of(key)))?;
-        if !room && weight > 0 && shard.live(key, hash, &mut context).is_none() {
-            return Err(HitError::OutOfMemory { ceiling_bytes: self.memory.ceiling_bytes() });
-        }
-        shard.hit(key, hash, at, weight, &mut context)?;
-        Ok(count(&mut shard, (key, hash), (None, Some(at)), now, &mut context).estimate)
+        let (mut shard, _, mut context) = self.lock_for(hash, now, deltas);
+        context.ceiling_bytes = (!room).then(|| self.memory.ceiling_bytes());
+        shard.hit((key, hash), at, weight, &mut context)
     }
-}
-
-fn check_time(at: Timestamp, now: Timestamp, settings: &Settings) -> Result<(), HitError> {
-    let oldest = now.saturating_sub(settings.retain());
-    if at < oldest {
-        return Err(HitError::Late { at, oldest });
-    }
-    let latest = now.saturating_add(settings.max_skew());
-    if at > latest {
-        return Err(HitError::Future { at, latest });
-    }
-    Ok(())
 }
 
 /// Hits in a window of a key of this shard.

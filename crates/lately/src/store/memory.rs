@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Store;
-use super::shard::Context;
 use crate::delta::{DeltaBatch, Forgotten};
 use crate::time::Timestamp;
 
@@ -125,7 +124,7 @@ impl Store {
             shard.remove(place);
             self.memory.expired_keys.fetch_add(1, Relaxed);
         } else {
-            let mut context = Context { classes: &self.classes, generation: &self.generation, deltas };
+            let mut context = self.context(deltas);
             shard.forget(place, Forgotten::Evicted, &mut context);
             self.memory.evicted_keys.fetch_add(1, Relaxed);
         }

@@ -2,15 +2,17 @@
 
 mod batch;
 mod builder;
+mod cell;
+mod index;
 mod memory;
 mod replay;
 mod scan;
 mod shard;
+mod slab;
+mod slot;
 
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
@@ -30,11 +32,12 @@ use crate::series::Point;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
+use cell::{LockedShard, ShardCell};
 use shard::{Context, Shard};
 
 /// Parts of the store with a lock each.
 const SHARDS: usize = 1 << SHARD_BITS;
-const SHARD_BITS: u32 = 8;
+const SHARD_BITS: u32 = 10;
 
 /// Sliding-window counts for many keys.
 ///
@@ -46,7 +49,7 @@ const SHARD_BITS: u32 = 8;
 /// before is taken for the latest given. Times of hits and reads (`at`) are free.
 #[derive(Debug)]
 pub struct Store {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[ShardCell]>,
     classes: Classes,
     hasher: SeedableRandomState,
     /// The latest `now` given, in milliseconds. Each shard has its own beside it: what decides is
@@ -64,10 +67,11 @@ impl Store {
 
     fn new(classes: Classes, ceiling_bytes: Option<u64>) -> Store {
         let seed = std::collections::hash_map::RandomState::new().hash_one(0);
+        let hasher = SeedableRandomState::with_seed(seed, SharedSeed::global_random());
         Store {
-            shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
+            shards: (0..SHARDS).map(|_| ShardCell::new(Shard::new(hasher.clone()))).collect(),
             classes,
-            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_random()),
+            hasher,
             now_ms: AtomicI64::new(0),
             generation: AtomicU64::new(0),
             memory: memory::Memory::new(ceiling_bytes),
@@ -254,20 +258,22 @@ impl Store {
         now: Timestamp,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> (LockedShard<'a>, Timestamp, Context<'a>) {
-        // The table inside the shard uses the top and the low bits of the hash; these lie between.
-        let index = (hash >> 32) as usize & (SHARDS - 1);
-        let shard = self.lock(index, now);
+        let shard = self.shard_of(hash).lock(self.advance(now), &self.memory);
         let now = shard.now();
-        (shard, now, Context { classes: &self.classes, generation: &self.generation, deltas })
+        (shard, now, self.context(deltas))
+    }
+
+    fn context<'a>(&'a self, deltas: Option<&'a mut DeltaBatch>) -> Context<'a> {
+        Context { classes: &self.classes, generation: &self.generation, ceiling_bytes: None, deltas }
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
-        let now = self.advance(now);
-        // A panic under the lock is a bug that leaves at worst one key's totals half changed; the
-        // other keys are served on.
-        let mut guard = self.shards[index].lock().unwrap_or_else(PoisonError::into_inner);
-        guard.advance(now);
-        LockedShard { bytes: guard.bytes(), guard, memory: &self.memory }
+        self.shards[index].lock(self.advance(now), &self.memory)
+    }
+
+    fn shard_of(&self, hash: u64) -> &ShardCell {
+        // The index inside the shard uses the top and the low bits of the hash; these lie between.
+        &self.shards[(hash >> 32) as usize & (SHARDS - 1)]
     }
 
     /// The store's time: the latest `now` it was given.
@@ -278,33 +284,6 @@ impl Store {
             return now;
         }
         Timestamp::from_millis(seen_ms).unwrap_or(now)
-    }
-}
-
-/// A shard under its lock; what happened to its bytes is accounted for when the lock is given back.
-struct LockedShard<'a> {
-    guard: MutexGuard<'a, Shard>,
-    memory: &'a memory::Memory,
-    bytes: usize,
-}
-
-impl Deref for LockedShard<'_> {
-    type Target = Shard;
-
-    fn deref(&self) -> &Shard {
-        &self.guard
-    }
-}
-
-impl DerefMut for LockedShard<'_> {
-    fn deref_mut(&mut self) -> &mut Shard {
-        &mut self.guard
-    }
-}
-
-impl Drop for LockedShard<'_> {
-    fn drop(&mut self) {
-        self.memory.change(self.bytes, self.guard.bytes());
     }
 }
 

@@ -15,7 +15,7 @@ impl Store {
                 Delta::Hits { key, generation, at, hits } => {
                     self.replay_life(key, *generation, batch.now, |shard, hash, context| {
                         // Checked against the bound when it happened, on the same hits.
-                        let counted = shard.hit(key, hash, *at, *hits, context);
+                        let counted = shard.put_back((key, hash), *at, *hits, context);
                         debug_assert!(counted.is_ok(), "a delta that does not fit");
                     });
                 }
@@ -57,7 +57,7 @@ impl Store {
         for index in 0..self.shards.len() {
             let mut shard = self.lock(index, Timestamp::MIN);
             for place in 0..shard.places() {
-                if shard.slot_at(place).is_some_and(|slot| slot.generation < below) {
+                if shard.slot_at(place).is_some() && shard.generation_at(place) < below {
                     shard.remove(place);
                 }
             }

@@ -64,10 +64,10 @@ impl Store {
             let shard = self.lock(index, now);
             let end = shard.places().min(place.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));
             for place in place..end {
-                let Some(slot) = shard.slot_at(place) else { continue };
-                let wanted = pattern.is_none_or(|pattern| pattern.matches(&slot.key));
+                let Some(key) = shard.key_at(place) else { continue };
+                let wanted = pattern.is_none_or(|pattern| pattern.matches(key));
                 if wanted && !shard.has_expired(place, &self.classes) {
-                    keys.push(slot.key.clone());
+                    keys.push(key.into());
                 }
             }
             left = left.saturating_sub(end.saturating_sub(place) as usize);

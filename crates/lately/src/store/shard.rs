@@ -4,42 +4,35 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use hashbrown::HashTable;
+use std::hash::BuildHasher;
 
+use foldhash::quality::SeedableRandomState;
+
+use super::index::Index;
+use super::slab::Slab;
+use super::slot::{LongKeys, Slot};
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::HitError;
+use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// A key and what is known of it.
-#[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) key: Box<[u8]>,
-    pub(super) hash: u64,
-    pub(super) class: ClassId,
-    pub(super) generation: Generation,
-    pub(super) entry: Entry,
-}
-
-impl Slot {
-    fn bytes(&self) -> usize {
-        SLOT_BYTES + self.key.len() + self.entry.heap_bytes()
-    }
-}
-
-/// What a key costs beside its name and its hits: the slot and the table's index and control byte,
-/// at the load a table has on average.
-const SLOT_BYTES: usize = size_of::<Option<Slot>>() + (size_of::<u32>() + 1) * 4 / 3;
+/// What a key costs beside its name, if that is long, and its hits: the slot, and four bytes of the
+/// index at the load it has when it has just grown.
+const SLOT_BYTES: usize = size_of::<Option<Slot>>() + size_of::<u32>() * 5 / 2;
 
 /// A part of the keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shard {
-    table: HashTable<u32>,
+    index: Index,
     /// Slots stay where they are while a key lives, so a scan by place sees each once.
-    slots: Vec<Option<Slot>>,
-    free: Vec<u32>,
+    slots: Slab<Slot>,
+    long_keys: LongKeys,
+    hasher: SeedableRandomState,
+    /// Generations of keys that are not in their first; the others have the first.
+    generations: HashMap<u32, Generation>,
     /// Until when a limit on a key is in force; few keys have one.
     limited_until: HashMap<u32, Timestamp>,
     /// The latest `now` this shard was given: panes may have been merged by it.
@@ -53,11 +46,27 @@ pub(super) struct Context<'a> {
     pub(super) classes: &'a Classes,
     /// The generation of the next new key; forgetting a key raises it.
     pub(super) generation: &'a AtomicU64,
+    /// Set when there is no room for a new key.
+    pub(super) ceiling_bytes: Option<u64>,
     /// Where what happened is written down, if anywhere.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
 }
 
 impl Shard {
+    pub(super) fn new(hasher: SeedableRandomState) -> Shard {
+        Shard {
+            index: Index::default(),
+            slots: Slab::default(),
+            long_keys: LongKeys::default(),
+            hasher,
+            generations: HashMap::new(),
+            limited_until: HashMap::new(),
+            now: Timestamp::MIN,
+            sequence: Sequence::default(),
+            bytes: 0,
+        }
+    }
+
     /// Brings the clock as this shard knows it up to `now`.
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
@@ -68,7 +77,7 @@ impl Shard {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.index.len()
     }
 
     /// Bytes the keys of this shard account for.
@@ -78,23 +87,45 @@ impl Shard {
 
     /// Places of the slab, used and free.
     pub(super) fn places(&self) -> u32 {
-        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+        self.slots.end()
     }
 
     /// The slot at `place`, when a key lives there.
     pub(super) fn slot_at(&self, place: u32) -> Option<&Slot> {
-        self.slots.get(place as usize)?.as_ref()
+        self.slots.get(place)
     }
 
     fn slot_mut(&mut self, place: u32) -> &mut Slot {
-        self.slots[place as usize].as_mut().expect("the table names only places in use")
+        self.slots.get_mut(place).expect("the index names only places in use")
     }
 
-    fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
-        let slots = &self.slots;
-        self.table
-            .find(hash, |&place| slots[place as usize].as_ref().is_some_and(|slot| *slot.key == *key))
-            .copied()
+    /// Where the key is, when it is there.
+    pub(super) fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
+        self.index.find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(key, &self.long_keys)))
+    }
+
+    /// Has the slot fetched where the key with this hash most likely is.
+    pub(super) fn prefetch_slot(&self, hash: u64) {
+        if let Some(slot) = self.index.guess(hash).and_then(|place| self.slots.get(place)) {
+            prefetch(slot);
+        }
+    }
+
+    /// Has what the slot points at fetched, when the slot itself has been.
+    pub(super) fn prefetch_heap(&self, hash: u64) {
+        if let Some(slot) = self.index.guess(hash).and_then(|place| self.slots.get(place)) {
+            slot.entry.prefetch_heap();
+        }
+    }
+
+    /// The buckets of the index.
+    pub(super) fn buckets(&self) -> &[u32] {
+        self.index.buckets()
+    }
+
+    /// The name of the key at `place`.
+    pub(super) fn key_at(&self, place: u32) -> Option<&[u8]> {
+        self.slots.get(place).map(|slot| slot.key(&self.long_keys))
     }
 
     /// The key's slot, when the key has hits within its retention or a limit in force.
@@ -113,9 +144,9 @@ impl Shard {
     ) -> T {
         let now = self.now;
         let slot = self.slot_mut(place);
-        let before = slot.bytes();
+        let before = slot.entry.heap_bytes();
         let result = change(&mut slot.entry, classes.settings(slot.class), now);
-        let after = slot.bytes();
+        let after = slot.entry.heap_bytes();
         self.bytes = self.bytes + after - before;
         result
     }
@@ -154,50 +185,84 @@ impl Shard {
         if let Some(place) = self.live_place(key, hash, context) {
             return place;
         }
-        let class = context.classes.of(key);
+        self.add_slot(key, hash, context.classes.of(key), context)
+    }
+
+    fn add_slot(&mut self, key: &[u8], hash: u64, class: ClassId, context: &Context<'_>) -> u32 {
+        if !self.index.has_room() {
+            let slots = self.slots.iter();
+            let all = slots.map(|(place, slot)| (self.hasher.hash_one(slot.key(&self.long_keys)), place));
+            self.index.rebuild(all);
+        }
+        let place = self.slots.insert(Slot::new(key, class, &mut self.long_keys));
+        self.index.insert(hash, place);
+        self.bytes += self.slot_bytes(place);
         let generation = Generation(context.generation.load(Relaxed));
-        let slot = Slot { key: key.into(), hash, class, generation, entry: Entry::new() };
-        self.bytes += slot.bytes();
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.slots[place as usize] = Some(slot);
-                place
-            }
-            None => {
-                self.slots.push(Some(slot));
-                u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 keys a shard")
-            }
-        };
-        let slots = &self.slots;
-        self.table
-            .insert_unique(hash, place, |&other| slots[other as usize].as_ref().map_or(0, |slot| slot.hash));
+        if generation > Generation::default() {
+            self.generations.insert(place, generation);
+        }
         place
     }
 
-    /// Counts `weight` hits at `at`; none make no key.
+    /// What the key at `place` accounts for.
+    fn slot_bytes(&self, place: u32) -> usize {
+        let Some(slot) = self.slots.get(place) else { return 0 };
+        let long_key = slot.long_place().and_then(|place| self.long_keys.get(place));
+        SLOT_BYTES + long_key.map_or(0, |key| key.len()) + slot.entry.heap_bytes()
+    }
+
+    pub(super) fn generation_at(&self, place: u32) -> Generation {
+        self.generations.get(&place).copied().unwrap_or_default()
+    }
+
+    /// Counts `weight` hits at `at`; gives the hits of the default window ending there. No hits make
+    /// no key; without `room` nor do others.
     pub(super) fn hit(
         &mut self,
-        key: &[u8],
-        hash: u64,
-        at: Timestamp,
+        (key, hash): (&[u8], u64),
+        at: Option<Timestamp>,
         weight: u64,
         context: &mut Context<'_>,
-    ) -> Result<(), HitError> {
-        if weight == 0 {
-            return Ok(());
-        }
-        let place = self.slot_for(key, hash, context);
-        let counted =
-            self.change(place, context.classes, |entry, settings, now| entry.add(at, weight, settings, now));
-        if let Err(error) = counted {
-            if self.has_expired(place, context.classes) {
+    ) -> Result<u64, HitError> {
+        let now = self.now;
+        let at = at.unwrap_or(now);
+        let found = self.live_place(key, hash, context);
+        let class = found.map_or_else(|| context.classes.of(key), |place| self.slot_mut(place).class);
+        let settings = context.classes.settings(class);
+        check_time(at, now, settings)?;
+        let place = match found {
+            Some(place) => place,
+            None if weight == 0 => return Ok(0),
+            None => match context.ceiling_bytes {
+                Some(ceiling_bytes) => return Err(HitError::OutOfMemory { ceiling_bytes }),
+                None => self.add_slot(key, hash, class, context),
+            },
+        };
+        let counted = self.change(place, context.classes, |entry, settings, now| {
+            entry.add(at, weight, settings, now)?;
+            Ok(entry.count(at, settings.window(), settings, now).estimate)
+        });
+        if counted.is_err() {
+            if found.is_none() {
                 self.remove(place);
             }
-            return Err(error);
+        } else if weight > 0 {
+            let generation = self.generation_at(place);
+            self.record(context, || Delta::Hits { key: key.into(), generation, at, hits: weight });
         }
-        let generation = self.slot_mut(place).generation;
-        self.record(context, || Delta::Hits { key: key.into(), generation, at, hits: weight });
-        Ok(())
+        counted
+    }
+
+    /// Puts back hits that were checked when they were counted.
+    pub(super) fn put_back(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        at: Timestamp,
+        hits: u64,
+        context: &mut Context<'_>,
+    ) -> Result<(), HitError> {
+        let place = self.slot_for(key, hash, context);
+        self.change(place, context.classes, |entry, settings, now| entry.add(at, hits, settings, now))
     }
 
     /// Keeps the key from being evicted until `until`, or as long as was asked for before.
@@ -205,7 +270,7 @@ impl Shard {
         let place = self.slot_for(key, hash, context);
         let limited = self.limited_until.entry(place).or_insert(until);
         *limited = until.max(*limited);
-        let generation = self.slot_mut(place).generation;
+        let generation = self.generation_at(place);
         self.record(context, || Delta::Limited { key: key.into(), generation, until });
     }
 
@@ -223,7 +288,7 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> bool {
         let Some(place) = self.live_place(key, hash, context) else { return true };
-        let current = self.slot_mut(place).generation;
+        let current = self.generation_at(place);
         if current < generation {
             self.remove(place);
         }
@@ -232,10 +297,11 @@ impl Shard {
 
     /// Forgets the key at `place`, which lives.
     pub(super) fn forget(&mut self, place: u32, why: Forgotten, context: &mut Context<'_>) {
-        let slot = self.remove(place);
+        let generation = self.generation_at(place);
+        let key = self.remove(place);
         // Under the shard's lock: the key cannot come back before the count is up.
-        context.generation.fetch_max(slot.generation.0 + 1, Relaxed);
-        self.record(context, || Delta::Forget { key: slot.key, generation: slot.generation, why });
+        context.generation.fetch_max(generation.0 + 1, Relaxed);
+        self.record(context, || Delta::Forget { key, generation, why });
     }
 
     pub(super) fn forget_key(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> bool {
@@ -244,21 +310,23 @@ impl Shard {
         true
     }
 
-    /// Removes the key at `place` without a word: its hits have left the retention.
-    pub(super) fn remove(&mut self, place: u32) -> Slot {
-        let slot = self.slots[place as usize].take().expect("a key lives here");
-        let found = self.table.find_entry(slot.hash, |&other| other == place);
-        found.expect("a slot in use is in the table").remove();
+    /// Removes the key at `place` without a word: its hits have left the retention. Gives its name.
+    pub(super) fn remove(&mut self, place: u32) -> Box<[u8]> {
+        self.bytes -= self.slot_bytes(place);
+        let slot = self.slots.take(place).expect("a key lives here");
+        self.index.remove(self.hasher.hash_one(slot.key(&self.long_keys)), place);
         self.limited_until.remove(&place);
-        self.free.push(place);
-        self.bytes -= slot.bytes();
-        slot
+        self.generations.remove(&place);
+        match slot.long_place() {
+            Some(place) => self.long_keys.take(place).expect("a long key is kept as long as its slot"),
+            None => slot.key(&self.long_keys).into(),
+        }
     }
 
     /// Forgets all keys, and gives their memory back.
     pub(super) fn clear(&mut self) {
         let (now, sequence) = (self.now, self.sequence);
-        *self = Shard { now, sequence, ..Shard::default() };
+        *self = Shard { now, sequence, ..Shard::new(self.hasher.clone()) };
     }
 
     /// Tidies the hits of the key at `place`.
@@ -285,16 +353,29 @@ impl Shard {
     pub(super) fn check_consistency(&self, classes: &Classes) {
         let mut bytes = 0;
         let mut used = 0;
-        for (place, slot) in self.slots.iter().enumerate() {
-            let Some(slot) = slot else { continue };
-            let place = u32::try_from(place).expect("fewer than 2^32 keys a shard");
-            assert_eq!(self.place_of(&slot.key, slot.hash), Some(place), "the table knows each slot");
+        for (place, slot) in self.slots.iter() {
+            let key = slot.key(&self.long_keys);
+            let found = self.place_of(key, self.hasher.hash_one(key));
+            assert_eq!(found, Some(place), "the index knows each slot");
             slot.entry.check_consistency(classes.settings(slot.class), self.now);
-            bytes += slot.bytes();
+            bytes += self.slot_bytes(place);
             used += 1;
         }
-        assert_eq!((used, used + self.free.len()), (self.table.len(), self.slots.len()), "slots add up");
+        assert_eq!(used, self.index.len(), "the index has the slots in use and no others");
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots");
-        assert!(self.limited_until.keys().all(|&place| self.slot_at(place).is_some()));
+        let beside = self.limited_until.keys().chain(self.generations.keys());
+        assert!(beside.copied().all(|place| self.slot_at(place).is_some()), "a side table outlives a key");
     }
+}
+
+fn check_time(at: Timestamp, now: Timestamp, settings: &Settings) -> Result<(), HitError> {
+    let oldest = now.saturating_sub(settings.retain());
+    if at < oldest {
+        return Err(HitError::Late { at, oldest });
+    }
+    let latest = now.saturating_add(settings.max_skew());
+    if at > latest {
+        return Err(HitError::Future { at, latest });
+    }
+    Ok(())
 }

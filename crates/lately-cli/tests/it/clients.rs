@@ -1,0 +1,129 @@
+//! Programs and libraries made for Redis, with their defaults, against a real server.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::running::{Running, serve};
+
+/// Runs a program to its end; what it said on standard output.
+fn run(command: &mut Command, input: &str) -> Output {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = streams.spawn().unwrap_or_else(|error| panic!("{name}: {error}: run `cargo xtask test`"));
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_owned();
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().expect("it ends");
+    _ = writer.join();
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn redis_cli(server: &Running, args: &[&str], input: &str) -> String {
+    let output =
+        run(Command::new("redis-cli").args(["-h", "127.0.0.1", "-p", server.port()]).args(args), input);
+    assert_eq!((text(&output.stderr).as_str(), output.status.code()), ("", Some(0)), "{args:?}");
+    text(&output.stdout)
+}
+
+#[test]
+fn redis_cli_asks_one_thing() {
+    let server = serve();
+    let check =
+        |args: &[&str], expected: &str| assert_eq!(redis_cli(&server, args, ""), expected, "{args:?}");
+    check(&["PING"], "PONG\n");
+    check(&["HIT", "k", "5"], "5\n");
+    check(&["-n", "0", "HITS", "k", "1m", "5m"], "5\n5\n");
+    check(&["--no-raw", "HITS", "k", "1m", "5m"], "1) (integer) 5\n2) (integer) 5\n");
+    check(&["-3", "--no-raw", "RATE", "k", "1m"], "(double) 0.08333333333333333\n");
+    check(&["RATE", "k", "50"], "0.1\n");
+    check(&["--json", "HITS", "k", "1m", "5m"], "[5,5]\n");
+    check(&["--no-raw", "TYPE", "k"], "hits\n");
+    check(&["--no-raw", "NOSUCH"], "(error) ERR unknown command 'NOSUCH', with args beginning with: \n");
+    check(&["-3", "CONFIG", "GET", "appendonly"], "appendonly no\n");
+    check(&["--scan", "--pattern", "k*"], "k\n");
+    check(&["--user", "default", "--pass", "x", "--no-auth-warning", "DBSIZE"], "1\n");
+    let client = redis_cli(&server, &["-3", "CLIENT", "INFO"], "");
+    assert!(client.starts_with("id=") && client.contains(" resp=3"), "{client}");
+    let info = redis_cli(&server, &["INFO", "stats"], "");
+    assert!(info.starts_with("# Stats\r\n") && info.contains("\r\ntotal_hits:5\r\n"), "{info}");
+    assert!(redis_cli(&server, &["COMMAND", "DOCS", "HIT"], "").starts_with("hit\nsummary\n"));
+}
+
+#[test]
+fn redis_cli_reads_commands_from_a_pipe() {
+    let server = serve();
+    let commands = "HIT k\nHIT k 2\nMULTI\nHIT k\nHITS k 1m 5m\nEXEC\nHIT\nHITS \"k\"\n";
+    let expected =
+        "1\n3\nOK\nQUEUED\nQUEUED\n4\n4\n4\nERR wrong number of arguments for 'hit' command\n\n4\n";
+    assert_eq!(redis_cli(&server, &[], commands), expected);
+    let hits = "HIT many\r\n".repeat(10_000);
+    let said = redis_cli(&server, &["--pipe"], &hits);
+    assert!(said.ends_with("errors: 0, replies: 10000\n"), "{said}");
+    assert_eq!(server.ask::<u64>("HITS many"), 10_000);
+}
+
+fn redis_benchmark(server: &Running, args: &[&str]) {
+    let mut command = Command::new("redis-benchmark");
+    let output = run(command.args(["-h", "127.0.0.1", "-p", server.port()]).args(args), "");
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for trouble in ["WARNING", "ERR", "Error"] {
+        assert!(!said.contains(trouble), "{args:?}: {said}");
+    }
+    assert!(said.contains("requests per second") || said.contains("throughput summary"), "{said}");
+}
+
+#[test]
+fn redis_benchmark_has_nothing_to_warn_of() {
+    redis_benchmark(&serve(), &["-t", "ping", "-n", "1000"]);
+}
+
+#[test]
+fn every_hit_of_redis_benchmark_is_counted() {
+    let server = serve();
+    redis_benchmark(&server, &["-n", "20000", "-P", "16", "-r", "1000", "hit", "key:__rand_int__"]);
+    let keys: u64 = server.ask("DBSIZE");
+    assert!((900..=1_000).contains(&keys), "{keys}");
+    let names: Vec<String> = (0..1_000).map(|number| format!("key:{number:012}")).collect();
+    let counts: Vec<u64> = server.ask(&format!("MHITS 5m {}", names.join(" ")));
+    assert_eq!(counts.iter().sum::<u64>(), 20_000);
+    assert_eq!(server.info("total_hits"), "20000");
+    assert_eq!(server.info("refused_hits"), "0");
+}
+
+/// Runs a script in `tests/clients`, which checks for itself and says how much it checked.
+fn script(interpreter: &str, name: &str) {
+    let set = |variable: &str| {
+        std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set: run `cargo xtask test`"))
+    };
+    let program = set(interpreter);
+    if name.ends_with(".mjs") {
+        set("LATELY_TEST_NODE_MODULES");
+    }
+    let server = serve();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name);
+    let output = run(Command::new(program).arg(path).args(["127.0.0.1", server.port()]), "");
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && err.is_empty(), "{name}: {out}{err}");
+    assert!(out.starts_with("ok ") && out.ends_with(" checks\n"), "{name}: {out}");
+}
+
+#[test]
+fn redis_py() {
+    script("LATELY_TEST_PYTHON", "redis_py.py");
+}
+
+#[test]
+fn ioredis() {
+    script("LATELY_TEST_NODE", "ioredis.mjs");
+}
+
+#[test]
+fn node_redis() {
+    script("LATELY_TEST_NODE", "node_redis.mjs");
+}

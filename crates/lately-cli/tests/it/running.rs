@@ -1,0 +1,121 @@
+//! A running `lately serve`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use redis::{Connection, FromRedisValue};
+
+use crate::common::{Run, command};
+
+/// What has not come by then will not come: a test fails instead of hanging.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server on free ports; killed when dropped.
+pub(crate) struct Running {
+    pub(crate) resp: String,
+    pub(crate) http: String,
+    child: Child,
+    out: BufReader<ChildStdout>,
+    err: BufReader<ChildStderr>,
+    said: String,
+}
+
+/// A server on free loopback ports.
+pub(crate) fn serve() -> Running {
+    serve_with(&[])
+}
+
+/// The same, with more arguments.
+pub(crate) fn serve_with(more: &[&str]) -> Running {
+    let free = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    start(&[&free, more].concat())
+}
+
+/// Runs `lately` with `args`, which must serve on ports of their own, until it says where.
+pub(crate) fn start(args: &[&str]) -> Running {
+    start_command(&mut command(args))
+}
+
+/// Runs a command that is `lately serve` in the end.
+pub(crate) fn start_command(command: &mut Command) -> Running {
+    let mut child = command.stdin(Stdio::null()).spawn().expect("the binary starts");
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut err = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut address = |name: &str| {
+        let mut line = String::new();
+        out.read_line(&mut line).expect("text");
+        let address = line.strip_prefix(name).and_then(|rest| rest.strip_suffix('\n'));
+        address.map(str::to_owned).unwrap_or_else(|| {
+            let mut said = String::new();
+            _ = err.read_to_string(&mut said);
+            panic!("no line that starts with '{name}': '{line}'; messages: {said}")
+        })
+    };
+    let (resp, http) = (address("resp "), address("http "));
+    Running { resp, http, child, out, err, said: String::new() }
+}
+
+impl Running {
+    pub(crate) fn port(&self) -> &str {
+        self.resp.rsplit_once(':').expect("a port").1
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        let client = redis::Client::open(format!("redis://{}/", self.resp)).expect("an address");
+        let connection = client.get_connection().expect("the server listens");
+        connection.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        connection
+    }
+
+    /// Asks on a connection of its own; words are separated by spaces.
+    pub(crate) fn ask<T: FromRedisValue>(&self, line: &str) -> T {
+        words(line).query(&mut self.connect()).expect(line)
+    }
+
+    /// A value of `INFO`.
+    pub(crate) fn info(&self, field: &str) -> String {
+        let info: String = self.ask("INFO");
+        let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.expect(field).to_owned()
+    }
+
+    /// Sends a signal, such as TERM.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");
+    }
+
+    /// Waits for a message that contains this.
+    pub(crate) fn wait_for_message(&mut self, part: &str) {
+        let mut line = String::new();
+        while !line.contains(part) {
+            line.clear();
+            assert_ne!(self.err.read_line(&mut line).expect("text"), 0, "it ended without saying '{part}'");
+            self.said.push_str(&line);
+        }
+    }
+
+    /// Waits for the end: what came after the addresses, all messages, and the exit code.
+    pub(crate) fn ended(mut self) -> Run {
+        let mut run = Run { out: String::new(), err: std::mem::take(&mut self.said), code: None };
+        self.out.read_to_string(&mut run.out).expect("text");
+        self.err.read_to_string(&mut run.err).expect("text");
+        run.code = self.child.wait().expect("it ends").code();
+        run
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// A command as one types it.
+pub(crate) fn words(line: &str) -> redis::Cmd {
+    let mut command = redis::Cmd::new();
+    line.split(' ').for_each(|word| _ = command.arg(word));
+    command
+}

@@ -1,0 +1,165 @@
+//! `lately hit` and `lately hits`: a server asked from the command line.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::common::Run;
+use crate::running::{Running, serve};
+
+/// Runs `lately` with the server's address in the environment.
+fn ask(server: &str, args: &[&OsStr]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lately"));
+    let output = command.args(args).env("LATELY_SERVER", server).output().expect("the binary runs");
+    Run {
+        out: String::from_utf8(output.stdout).expect("data is UTF-8"),
+        err: String::from_utf8(output.stderr).expect("messages are UTF-8"),
+        code: output.status.code(),
+    }
+}
+
+fn words(line: &str) -> Vec<&OsStr> {
+    line.split(' ').map(OsStr::new).collect()
+}
+
+fn check(server: &Running, line: &str, expected: &str) {
+    let run = ask(&server.resp, &words(line));
+    assert_eq!((run.out.as_str(), run.err.as_str(), run.code), (expected, "", Some(0)), "{line}");
+}
+
+/// The objects printed, one a line.
+fn check_json(server: &Running, args: &[&OsStr], expected: &[Value]) {
+    let run = ask(&server.resp, args);
+    assert_eq!((run.err.as_str(), run.code), ("", Some(0)));
+    let objects: Vec<Value> = run.out.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert_eq!(objects, expected);
+}
+
+fn check_refused(server: &str, line: &str, error: &str, hint: &str) {
+    let run = ask(server, &words(line));
+    assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "{line}");
+    let (first, second) = run.err.trim_end().split_once('\n').expect("two lines");
+    assert!(first.starts_with(&format!("lately: {error}")), "{line}: {first}");
+    assert_eq!(second, format!("hint: {hint}"), "{line}");
+}
+
+/// The server's time, so many seconds ago.
+fn ago(server: &Running, seconds: u64) -> u64 {
+    let now: Vec<u64> = server.ask("TIME");
+    now[0] - seconds
+}
+
+#[test]
+fn one_number_for_one_question() {
+    let server = serve();
+    check(&server, "hit k", "1\n");
+    check(&server, "hit k 4", "5\n");
+    check(&server, "hit k 0", "5\n");
+    check(&server, "hits k", "5\n");
+    check(&server, "hits k --window 1m", "5\n");
+    check(&server, "hits none", "0\n");
+    let past = ago(&server, 60);
+    check(&server, &format!("hit k 2 --at {past}"), "2\n");
+    check(&server, &format!("hit k --at {past}.5"), "3\n");
+    check(&server, &format!("hits k --at {past}"), "3\n");
+    check(&server, "hits k", "8\n");
+    check(&server, "hits k --window 30", "5\n");
+    assert_eq!(server.ask::<u64>("HITS k"), 8);
+}
+
+#[test]
+fn rows_for_several_questions() {
+    let server = serve();
+    check(&server, "hit k 3", "3\n");
+    check(&server, &format!("hit another 12 --at {}", ago(&server, 90)), "12\n");
+    check(
+        &server,
+        "hits k another none --window 1m --window 1h",
+        "HITS  WINDOW  KEY\n   3      1m  k\n   3      1h  k\n   0      1m  another\n  12      1h  another\n   0      1m  none\n   0      1h  none\n",
+    );
+    check(&server, "hits k another", "HITS   WINDOW  KEY\n   3  default  k\n  12  default  another\n");
+    check(&server, "hits k --window 5m --window 1h", "HITS  WINDOW  KEY\n   3      5m  k\n   3      1h  k\n");
+}
+
+#[test]
+fn objects_for_programs() {
+    let server = serve();
+    check_json(&server, &words("hit k 3 --json"), &[json!({ "key": "k", "hits": 3 })]);
+    let default = json!([{ "window": null, "hits": 3 }]);
+    check_json(&server, &words("hits k --json"), &[json!({ "key": "k", "windows": default })]);
+    let windows = |hits| json!([{ "window": "1m", "hits": hits }, { "window": "1h", "hits": hits }]);
+    check_json(
+        &server,
+        &words("hits k none --window 60 --window 1h --json"),
+        &[json!({ "key": "k", "windows": windows(3) }), json!({ "key": "none", "windows": windows(0) })],
+    );
+}
+
+#[test]
+fn keys_are_bytes() {
+    let server = serve();
+    let key = OsString::from(OsStr::from_bytes(b"\xff\xfe k"));
+    let with = |args: &[&'static str]| -> Vec<OsString> {
+        [OsString::from(args[0]), key.clone()]
+            .into_iter()
+            .chain(args[1..].iter().map(OsString::from))
+            .collect()
+    };
+    let hit = with(&["hit", "--json"]);
+    let borrowed: Vec<&OsStr> = hit.iter().map(OsString::as_os_str).collect();
+    check_json(&server, &borrowed, &[json!({ "key_b64": "//4gaw==", "hits": 1 })]);
+    let hits = with(&["hits", "a\tb"]);
+    let borrowed: Vec<&OsStr> = hits.iter().map(OsString::as_os_str).collect();
+    let run = ask(&server.resp, &borrowed);
+    assert_eq!(run.out, "HITS   WINDOW  KEY\n   1  default  \\xff\\xfe k\n   0  default  a\\tb\n");
+    let mut connection = server.connect();
+    let hits: u64 = redis::cmd("HITS").arg(b"\xff\xfe k").query(&mut connection).expect("an integer");
+    assert_eq!(hits, 1);
+}
+
+#[test]
+fn the_flag_wins_over_the_environment() {
+    let server = serve();
+    let run = ask("nobody.invalid:1", &words(&format!("hit k --server {}", server.resp)));
+    assert_eq!((run.out.as_str(), run.code), ("1\n", Some(0)), "{}", run.err);
+}
+
+#[test]
+fn what_the_server_refuses_is_said_in_its_words() {
+    let server = serve();
+    let (resp, hint) = (&server.resp, "the server refused it and changed nothing");
+    check_refused(resp, "hit k --at 1", &format!("{resp}: LATE hit at 1 is older than what is kept"), hint);
+    check_refused(
+        resp,
+        "hit k --at 99999999999",
+        &format!("{resp}: FUTURE hit at 99999999999 is too far ahead of the clock"),
+        hint,
+    );
+    let long = "k".repeat(1_025);
+    let invalid = format!("{resp}: ERR invalid key: a key has 1 to 1024 bytes");
+    check_refused(resp, &format!("hit {long}"), &invalid, hint);
+    check_refused(resp, &format!("hits k {long}"), &invalid, hint);
+    check(&server, "hits k", "0\n");
+}
+
+#[test]
+fn what_is_wrong_before_a_server_is_asked() {
+    let nowhere = "127.0.0.1:1";
+    for line in ["hit k", "hits k"] {
+        check_refused(
+            nowhere,
+            line,
+            "127.0.0.1:1: Connection refused",
+            "is the server running there? lately serve starts one",
+        );
+    }
+    let address = "--server: invalid address 'here:port'";
+    check_refused("here:port", "hit k", address, "give HOST:PORT, such as 127.0.0.1:7379");
+    let see = "see lately --help";
+    check_refused(nowhere, "hit k x", "command line: invalid value 'x' for '[N]'", see);
+    check_refused(nowhere, "hit k --at noon", "command line: invalid value 'noon' for '--at <TIME>'", see);
+    check_refused(nowhere, "hits k --window 0", "command line: invalid value '0' for '--window <W>'", see);
+    assert_eq!(ask(nowhere, &words("hits")).code, Some(2));
+}

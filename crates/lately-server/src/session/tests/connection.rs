@@ -1,0 +1,223 @@
+//! What clients send when they connect, and what they ask of the server.
+
+use super::*;
+
+#[test]
+fn ping_echo_and_errors() {
+    let script = [
+        ("PING", "+PONG|"),
+        ("ping hello", "$5|hello|"),
+        ("PING a b", "-ERR wrong number of arguments for 'ping' command|"),
+        ("ECHO 'a b'", "$3|a b|"),
+        ("ECHO ''", "$0||"),
+        ("SELECT 0", "+OK|"),
+        ("SELECT 1", "-ERR DB index is out of range|"),
+        ("SELECT x", NOT_INTEGER),
+        ("GET k", "-ERR unknown command 'GET', with args beginning with: 'k' |"),
+        ("WATCH k", "-ERR unknown command 'WATCH', with args beginning with: 'k' |"),
+        ("CLUSTER INFO", "-ERR This instance has cluster support disabled|"),
+        // What a client sent cannot pass for a reply of its own.
+        ("\"X\\r\\n+OK\\r\\n\"", "-ERR unknown command 'X  +OK  ', with args beginning with: |"),
+    ];
+    Talk::new().check_all(&script);
+    Talk::v3().check_all(&script);
+}
+
+#[test]
+fn hello_switches_the_protocol_before_its_reply() {
+    let fields = |version: u8| {
+        format!(
+            "$6|server|$5|redis|$7|version|{}$5|proto|:{version}|$2|id|:1|$4|mode|$10|standalone|$4|role|$6|master|$7|modules|*0|",
+            bulk(crate::REDIS_VERSION)
+        )
+    };
+    let mut talk = Talk::new();
+    talk.check("HELLO", &format!("*14|{}", fields(2)));
+    talk.check("HELLO 3", &format!("%7|{}", fields(3)));
+    talk.check("HELLO", &format!("%7|{}", fields(3)));
+    talk.check("HELLO 2", &format!("*14|{}", fields(2)));
+    talk.check("HELLO 3 AUTH default x SETNAME y", &format!("%7|{}", fields(3)));
+    talk.check("CLIENT GETNAME", "$1|y|");
+    talk.check("HELLO 2 setname z", &format!("*14|{}", fields(2)));
+    talk.check("CLIENT GETNAME", "$1|z|");
+}
+
+#[test]
+fn a_refused_hello_changes_nothing() {
+    let mut talk = Talk::new();
+    talk.check_all(&[
+        ("HELLO 4", "-NOPROTO unsupported protocol version|"),
+        ("HELLO 1", "-NOPROTO unsupported protocol version|"),
+        ("HELLO x", "-ERR Protocol version is not an integer or out of range|"),
+        ("HELLO 3 AUTH default", "-ERR Syntax error in HELLO option 'AUTH'|"),
+        ("HELLO 3 NAME y", "-ERR Syntax error in HELLO option 'NAME'|"),
+        ("HELLO 3 AUTH alice x SETNAME y", "-WRONGPASS invalid username-password pair or user is disabled.|"),
+        (
+            "HELLO 3 SETNAME 'a b'",
+            "-ERR Client names cannot contain spaces, newlines or special characters.|",
+        ),
+        ("CLIENT GETNAME", "$-1|"),
+    ]);
+}
+
+#[test]
+fn auth_knows_the_default_user() {
+    Talk::new().check_all(&[
+        ("AUTH default x", "+OK|"),
+        ("AUTH alice x", "-WRONGPASS invalid username-password pair or user is disabled.|"),
+        (
+            "AUTH x",
+            "-ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?|",
+        ),
+        ("AUTH a b c", SYNTAX),
+    ]);
+}
+
+#[test]
+fn client_tells_what_it_was_told() {
+    let mut talk = Talk::new();
+    talk.check_all(&[
+        ("CLIENT ID", ":1|"),
+        ("CLIENT GETNAME", "$-1|"),
+        ("CLIENT SETNAME y", "+OK|"),
+        ("CLIENT GETNAME", "$1|y|"),
+        ("CLIENT SETINFO LIB-NAME some-client", "+OK|"),
+        ("CLIENT SETINFO lib-ver 1.2", "+OK|"),
+        ("CLIENT SETINFO LIB-AGE 3", "-ERR Unrecognized option 'LIB-AGE'|"),
+        ("CLIENT NO-EVICT ON", "+OK|"),
+        ("CLIENT NO-TOUCH OFF", "+OK|"),
+        ("CLIENT REPLY ON", "+OK|"),
+        ("CLIENT TRACKING OFF", "+OK|"),
+        ("CLIENT TRACKING ON", "-ERR client tracking is not supported|"),
+        ("CLIENT", "-ERR wrong number of arguments for 'client' command|"),
+        ("CLIENT MAINT_NOTIFICATIONS ON", "-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.|"),
+    ]);
+    talk.clock.set(seconds(NOW_S + 7));
+    let line = |name: &str, age: u8, protocol: u8| {
+        format!(
+            "id=1 addr=127.0.0.1:50000 laddr=127.0.0.1:7379 name={name} age={age} idle=7 flags=N db=0 sub=0 psub=0 multi=-1 cmd=NULL user=default lib-name=some-client lib-ver=1.2 resp={protocol}\n"
+        )
+    };
+    talk.check("CLIENT INFO", &bulk(&line("y", 7, 2)));
+    talk.check("CLIENT SETNAME ''", "+OK|");
+    talk.check("CLIENT GETNAME", "$-1|");
+    assert!(talk.ask("HELLO 3").starts_with('%'));
+    talk.check("CLIENT GETNAME", "_|");
+    talk.clock.set(seconds(NOW_S + 14));
+    let second = connect(&talk.engine);
+    let list = talk.ask("CLIENT LIST");
+    let (head, lines) = list.split_once("|txt:").expect("a verbatim string");
+    assert_eq!(head, format!("={}", lines.len() - 1 + "txt:".len()));
+    let (first_line, second_line) = lines.split_once('\n').expect("two lines");
+    assert_eq!(format!("{first_line}\n"), line("", 14, 3));
+    assert!(second_line.starts_with("id=2 ") && second_line.ends_with("resp=2\n|"), "{second_line}");
+    talk.engine.clients.disconnect(&second.client);
+    assert_eq!(talk.info("connected_clients"), "1");
+}
+
+#[test]
+fn reset_and_quit() {
+    let mut talk = Talk::v3();
+    talk.check_all(&[
+        ("CLIENT SETNAME y", "+OK|"),
+        ("RESET", "+RESET|"),
+        ("CLIENT GETNAME", "$-1|"),
+        ("RATE k", "$1|0|"),
+    ]);
+    assert_eq!(talk.flow, Flow::Continue);
+    talk.check("QUIT", "+OK|");
+    assert_eq!(talk.flow, Flow::Close);
+}
+
+#[test]
+fn shutdown_stops_without_a_reply() {
+    for line in ["SHUTDOWN", "SHUTDOWN NOSAVE", "shutdown save now force"] {
+        let mut talk = Talk::new();
+        talk.check(line, "");
+        assert_eq!(talk.flow, Flow::Shutdown);
+    }
+    let mut talk = Talk::new();
+    talk.check("SHUTDOWN ABORT", "-ERR No shutdown in progress.|");
+    talk.check("SHUTDOWN SAVE NOSAVE", SYNTAX);
+    assert_eq!(talk.flow, Flow::Continue);
+}
+
+#[test]
+fn commands_are_described() {
+    let script = |talk: &mut Talk, starts: [&str; 4]| {
+        let lines = ["COMMAND", "COMMAND INFO hit nosuch", "COMMAND DOCS", "COMMAND DOCS hit nosuch"];
+        for (line, start) in lines.into_iter().zip(starts) {
+            let reply = talk.ask(line);
+            assert!(reply.starts_with(start), "{line}: {reply:.40}");
+        }
+        assert!(talk.ask("COMMAND HELP").starts_with("*11|+COMMAND <subcommand>"));
+        talk.check("COMMAND COUNT", ":32|");
+        assert!(talk.ask("COMMAND LIST").starts_with("*32|$3|hit|"));
+    };
+    script(&mut Talk::new(), ["*32|*10|", "*2|*10|$3|hit|", "*64|$3|hit|", "*2|$3|hit|*10|"]);
+    script(&mut Talk::v3(), ["*32|*10|", "*2|*10|$3|hit|", "%32|$3|hit|", "%1|$3|hit|%5|"]);
+}
+
+#[test]
+fn config_get_finds_by_pattern() {
+    let script = [
+        ("CONFIG GET save", "$4|save|$0||"),
+        ("CONFIG GET APPENDONLY", "$10|appendonly|$2|no|"),
+        ("CONFIG GET max*", "$10|maxclients|$5|10000|$9|maxmemory|$10|1073741824|"),
+        ("CONFIG GET port databases", "$9|databases|$1|1|$4|port|$4|7379|"),
+        ("CONFIG GET nosuch", ""),
+    ];
+    for (line, fields) in script {
+        let found = fields.matches('$').count() / 2;
+        Talk::new().check(line, &format!("*{}|{fields}", found * 2));
+        Talk::v3().check(line, &format!("%{found}|{fields}"));
+    }
+    Talk::new().check_all(&[
+        ("CONFIG SET save x", "-ERR CONFIG SET is not supported: settings come from the config file|"),
+        ("CONFIG REWRITE", "-ERR CONFIG REWRITE is not supported: settings come from the config file|"),
+    ]);
+}
+
+#[test]
+fn time_is_the_clock_s() {
+    let mut talk = Talk::new();
+    talk.check("TIME", "*2|$10|1700000040|$1|0|");
+    talk.clock.set(Timestamp::from_millis(1_700_000_040_250).expect("in range"));
+    talk.check("TIME", "*2|$10|1700000040|$6|250000|");
+}
+
+#[test]
+fn info_has_what_clients_look_for() {
+    let mut talk = Talk::new();
+    talk.clock.set(seconds(NOW_S + 86_401));
+    talk.check("MHIT a 1 b 2", "*2|:1|:2|");
+    for (field, value) in [
+        ("redis_version", crate::REDIS_VERSION),
+        ("redis_mode", "standalone"),
+        ("tcp_port", "7379"),
+        ("uptime_in_seconds", "86401"),
+        ("uptime_in_days", "1"),
+        ("connected_clients", "1"),
+        ("maxclients", "10000"),
+        ("maxmemory", "1073741824"),
+        ("loading", "0"),
+        ("total_hits", "3"),
+        ("refused_hits", "0"),
+        ("evicted_keys", "0"),
+        ("role", "master"),
+        ("cluster_enabled", "0"),
+        ("db0", "keys=2,expires=2"),
+    ] {
+        assert_eq!(talk.info(field), value, "{field}");
+    }
+    assert_ne!(talk.info("used_memory"), "0");
+    talk.check("INFO replication", "$48|# Replication|role:master|connected_slaves:0||");
+    talk.check("INFO nosuch", "$0||");
+    let sections = talk.ask("info KEYSPACE cluster");
+    assert!(sections.contains("# Cluster|cluster_enabled:0||# Keyspace|db0:"), "{sections}");
+    assert_eq!(talk.ask("INFO everything").matches("# ").count(), 8);
+    talk.check("FLUSHALL", "+OK|");
+    assert!(talk.ask("INFO").ends_with("||# Keyspace||"));
+    let mut talk = Talk::v3();
+    assert!(talk.ask("INFO cluster").starts_with("=34|txt:# Cluster|cluster_enabled:0||"));
+}

@@ -1,0 +1,168 @@
+//! `HIT MHIT HITS MHITS RATE SERIES`.
+
+use lately::{Pattern, Settings};
+
+use super::*;
+
+/// Hits at 1, 2, 3 and 300, moved so that 301 is now.
+fn hits_of_five_minutes() -> Talk {
+    let mut talk = Talk::new();
+    for (second, expected) in [(1, ":1|"), (2, ":2|"), (3, ":3|"), (300, ":4|")] {
+        talk.check(&format!("HIT k AT {}", ago(301 - second)), expected);
+    }
+    talk
+}
+
+#[test]
+fn a_hit_counts_for_five_minutes() {
+    let mut talk = hits_of_five_minutes();
+    for (second, expected) in [(0, ":0|"), (1, ":1|"), (4, ":3|"), (299, ":3|"), (300, ":4|"), (301, ":3|")] {
+        talk.check(&format!("HITS k AT {}", ago(301 - second)), expected);
+    }
+    for (passed_s, expected) in [(0, ":3|"), (1, ":2|"), (2, ":1|"), (298, ":1|"), (299, ":0|")] {
+        talk.clock.set(seconds(NOW_S + passed_s));
+        talk.check("HITS k", expected);
+    }
+}
+
+#[test]
+fn hit_takes_a_weight_and_a_time() {
+    let mut talk = Talk::new();
+    talk.check_all(&[
+        ("HIT k", ":1|"),
+        ("hit k 5", ":6|"),
+        ("HIT k 0", ":6|"),
+        ("HIT none 0", ":0|"),
+        ("EXISTS none", ":0|"),
+        ("HIT \"\\xff\\x00\"", ":1|"),
+        ("HITS \"\\xff\\x00\"", ":1|"),
+        (&format!("HIT k 2 AT {}", ago(60)), ":2|"),
+        (&format!("HIT k at {}.999", ago(1)), ":3|"),
+        ("HITS k", ":9|"),
+        ("HITS k 1", ":6|"),
+    ]);
+}
+
+#[test]
+fn a_refused_hit_changes_nothing_and_says_why() {
+    let mut talk = Talk::new();
+    let week_s = 604_800;
+    assert!(talk.ask(&format!("HIT k AT {}", ago(week_s - 1))).starts_with(':'));
+    talk.check("HIT full 9223372036854775807", ":9223372036854775807|");
+    let before = talk.ask("HITS k 7d BOUNDS");
+    let late = talk.ask(&format!("HIT k 3 AT {}", ago(week_s + 3_600)));
+    assert!(
+        late.starts_with("-LATE hit at 1699391640 is older than what is kept, which begins at "),
+        "{late}"
+    );
+    talk.check(&format!("HIT k AT {}", NOW_S + 10), ":1|");
+    talk.check(
+        &format!("HIT k AT {}.001", NOW_S + 10),
+        "-FUTURE hit at 1700000050.001 is too far ahead of the clock, the latest time taken is 1700000050|",
+    );
+    talk.check(
+        "HIT full",
+        "-ERR 1 more hits would overflow: the key has 9223372036854775807 of at most 9223372036854775807|",
+    );
+    talk.check("HITS full", ":9223372036854775807|");
+    talk.check("HITS k 7d BOUNDS", &before);
+    assert_eq!(talk.info("refused_hits"), "5");
+}
+
+#[test]
+fn mhit_answers_each_key_for_itself() {
+    Talk::new().check_all(&[
+        ("MHIT a 1 b 2 a 3", "*3|:1|:2|:4|"),
+        ("MHIT a 0", "*1|:4|"),
+        (
+            "MHIT b 9223372036854775807 c 7",
+            "*2|-ERR 9223372036854775807 more hits would overflow: the key has 2 of at most 9223372036854775807|:7|",
+        ),
+        ("MHIT a", "-ERR wrong number of arguments for 'mhit' command|"),
+        ("MHIT a 1 b", "-ERR wrong number of arguments for 'mhit' command|"),
+        ("MHIT a 1 b x", NOT_INTEGER),
+        ("MHITS 5m a b c none", "*4|:4|:2|:7|:0|"),
+    ]);
+}
+
+#[test]
+fn hits_takes_windows_bounds_and_a_time() {
+    let mut talk = hits_of_five_minutes();
+    talk.check_all(&[
+        ("HITS k 5m", ":3|"),
+        ("HITS k 1m 5m 1h", "*3|:1|:3|:4|"),
+        ("HITS k 2", ":1|"),
+        ("HITS k 1", ":0|"),
+        ("HITS none 1m 5m", "*2|:0|:0|"),
+        ("HITS k BOUNDS", "*4|:3|:3|:3|:1000|"),
+        ("HITS k 5m BOUNDS", "*4|:3|:3|:3|:1000|"),
+        ("HITS none BOUNDS", "*4|:0|:0|:0|:1000|"),
+        ("HITS k 5m 1m BOUNDS", "-ERR BOUNDS takes at most one window|"),
+        ("HITS k 5m DENIED", "-ERR the DENIED option of HITS is not supported by this version|"),
+        ("HITS k AT", SYNTAX),
+        ("HITS ''", "-ERR invalid key: a key has 1 to 1024 bytes|"),
+        (&format!("HITS {}", "k".repeat(1_024)), ":0|"),
+        (&format!("HITS {}", "k".repeat(1_025)), "-ERR invalid key: a key has 1 to 1024 bytes|"),
+        (&format!("HITS k 5m BOUNDS AT {}", ago(1)), "*4|:4|:4|:4|:1000|"),
+        (&format!("HITS k AT {} BOUNDS", ago(297)), "*4|:3|:3|:3|:2000|"),
+        (&format!("HITS k 5m 3s AT {}", ago(298)), "*2|:3|:3|"),
+        ("MHITS 5m k none", "*2|:3|:0|"),
+        ("MHITS 5m", "-ERR wrong number of arguments for 'mhits' command|"),
+    ]);
+    let beyond = talk.ask("HITS k 8d BOUNDS");
+    assert!(beyond.starts_with("*4|:4|:4|:-1|:"), "{beyond}");
+    let error = talk.ask("HITS k '5 parsecs'");
+    assert!(error.starts_with("-ERR invalid duration '5 parsecs'"), "{error}");
+    let error = talk.ask("HITS k AT noon");
+    assert!(error.starts_with("-ERR invalid time 'noon'"), "{error}");
+}
+
+#[test]
+fn a_rate_is_a_double() {
+    let script = |talk: &mut Talk, rate: &dyn Fn(&str) -> String| {
+        talk.check("HIT k 6", ":6|");
+        talk.check("RATE k", &rate("0.02"));
+        talk.check("RATE k 1m", &rate("0.1"));
+        talk.check("RATE k 1", &rate("6"));
+        // A window is whole panes.
+        talk.check("RATE k 100ms", &rate("6"));
+        talk.check("RATE none", &rate("0"));
+        talk.check(&format!("RATE k 5m AT {}", ago(1)), &rate("0"));
+        talk.check(&format!("RATE k AT {NOW_S}"), &rate("0.02"));
+        talk.check("RATE k 5m 1m", SYNTAX);
+    };
+    script(&mut Talk::new(), &bulk);
+    script(&mut Talk::v3(), &|rate| format!(",{rate}|"));
+}
+
+#[test]
+fn a_series_adds_up_to_the_count() {
+    let mut talk = hits_of_five_minutes();
+    // 301 is the first second of a minute, so five minutes touch six.
+    let (minute, hits) = (|n: u64| NOW_S - 300 + 60 * n, [2, 0, 0, 0, 1, 0]);
+    let points: String = (0..).zip(hits).map(|(n, hits)| format!("*2|:{}|:{hits}|", minute(n))).collect();
+    talk.check("HITS k", ":3|");
+    talk.check("SERIES k 5m 1m", &format!("*6|{points}"));
+    let two_seconds = format!("*2|*2|:{}|:0|*2|:{}|:1|", ago(2), ago(1));
+    talk.check(&format!("SERIES k 2 1 AT {}", ago(1)), &two_seconds);
+    talk.check("SERIES none 1s 1s", &format!("*1|*2|:{NOW_S}|:0|"));
+    talk.check(
+        "SERIES k 5m 1500ms",
+        "-ERR invalid step 1500ms: give a multiple of the key's resolution, 1s|",
+    );
+    talk.check("SERIES k 5m", "-ERR wrong number of arguments for 'series' command|");
+    assert!(talk.ask("SERIES k 7d 1s").starts_with("-ERR "), "more points than a series may have");
+}
+
+#[test]
+fn a_series_of_part_seconds_has_doubles() {
+    let settings = Settings::builder().resolution("500ms".parse().expect("a span")).build().expect("valid");
+    let config = Config { classes: vec![(Pattern::new(b"fine:*"), settings)], ..Config::default() };
+    let mut talk = Talk::with(config);
+    talk.check("HIT fine:k", ":1|");
+    let (before, now) = (format!("{}.5", NOW_S - 1), NOW_S.to_string());
+    let v2 = format!("*2|*2|{}:0|*2|{}:1|", bulk(&before), bulk(&now));
+    talk.check("SERIES fine:k 1s 500ms", &v2);
+    assert!(talk.ask("HELLO 3").starts_with('%'));
+    talk.check("SERIES fine:k 1s 500ms", &format!("*2|*2|,{before}|:0|*2|,{now}|:1|"));
+}

@@ -1,0 +1,100 @@
+//! `DEL EXISTS SCAN DBSIZE FLUSHALL TYPE TTL`.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+#[test]
+fn keys_exist_from_their_first_hit_until_they_are_deleted() {
+    Talk::new().check_all(&[
+        ("DBSIZE", ":0|"),
+        ("MHIT a 1 b 2 c 3", "*3|:1|:2|:3|"),
+        ("DBSIZE", ":3|"),
+        ("EXISTS a", ":1|"),
+        ("EXISTS a a none b", ":3|"),
+        ("TYPE a", "+hits|"),
+        ("TYPE none", "+none|"),
+        ("DEL a none a", ":1|"),
+        ("HITS a", ":0|"),
+        ("TYPE a", "+none|"),
+        ("DEL b c", ":2|"),
+        ("DBSIZE", ":0|"),
+        ("DEL", "-ERR wrong number of arguments for 'del' command|"),
+        ("DEL ''", "-ERR invalid key: a key has 1 to 1024 bytes|"),
+        ("HIT a", ":1|"),
+        ("FLUSHALL", "+OK|"),
+        ("HITS a", ":0|"),
+        ("HIT a", ":1|"),
+        ("FLUSHDB ASYNC", "+OK|"),
+        ("FLUSHALL SYNC", "+OK|"),
+        ("FLUSHALL NOW", SYNTAX),
+        ("DBSIZE", ":0|"),
+    ]);
+}
+
+#[test]
+fn time_to_live_lasts_until_the_last_hit_leaves_the_retention() {
+    let mut talk = Talk::new();
+    talk.check_all(&[("TTL k", ":-2|"), ("PTTL k", ":-2|"), ("HIT k", ":1|")]);
+    let left_ms = |talk: &mut Talk| -> i64 {
+        let reply = talk.ask("PTTL k");
+        reply.trim_matches([':', '|']).parse().expect("an integer")
+    };
+    let first_ms = left_ms(&mut talk);
+    let week_ms = 604_800_000;
+    assert!((week_ms..week_ms + week_ms / 100).contains(&first_ms), "{first_ms}");
+    talk.clock
+        .set(Timestamp::from_millis(i64::try_from(NOW_S).expect("small") * 1_000 + 1).expect("in range"));
+    assert_eq!(left_ms(&mut talk), first_ms - 1);
+    // Rounded up: a key that is there has a second left.
+    talk.check("TTL k", &format!(":{}|", (first_ms + 998) / 1_000));
+    talk.clock.set(seconds(NOW_S).saturating_add(lately::Span::from_millis(first_ms).expect("positive")));
+    talk.check_all(&[("TTL k", ":-2|"), ("EXISTS k", ":0|"), ("TYPE k", "+none|"), ("HITS k 7d", ":0|")]);
+}
+
+/// The next cursor and the keys of a reply of `SCAN`.
+fn page(reply: &str) -> (String, Vec<String>) {
+    let lines: Vec<_> = reply.trim_end_matches('|').split('|').collect();
+    assert_eq!(lines[0], "*2", "{reply}");
+    let keys: Vec<_> = lines[4..].iter().skip(1).step_by(2).map(ToString::to_string).collect();
+    assert_eq!(lines[3], format!("*{}", keys.len()), "{reply}");
+    (lines[2].to_owned(), keys)
+}
+
+fn scan(talk: &mut Talk, options: &str) -> BTreeSet<String> {
+    let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
+    for _ in 0..1_000 {
+        let (next, keys) = page(&talk.ask(&format!("SCAN {cursor} {options}")));
+        found.extend(keys);
+        cursor = next;
+        if cursor == "0" {
+            return found;
+        }
+    }
+    panic!("SCAN {options} does not end");
+}
+
+#[test]
+fn a_scan_finds_every_key() {
+    let mut talk = Talk::new();
+    talk.check("SCAN 0 COUNT 1000", "*2|$1|0|*0|");
+    let names: BTreeSet<String> = (0..200).map(|number| format!("key:{number}")).collect();
+    for name in &names {
+        talk.check(&format!("HIT {name}"), ":1|");
+    }
+    assert_eq!(scan(&mut talk, ""), names);
+    assert_eq!(scan(&mut talk, "COUNT 1"), names);
+    assert_eq!(scan(&mut talk, "COUNT 9223372036854775807"), names);
+    assert_eq!(scan(&mut talk, "TYPE hits COUNT 50"), names);
+    assert_eq!(scan(&mut talk, "TYPE string"), BTreeSet::new());
+    let tens = scan(&mut talk, "MATCH key:?0");
+    assert_eq!(tens, (1..10).map(|ten| format!("key:{ten}0")).collect());
+    talk.check_all(&[
+        ("SCAN x", "-ERR invalid cursor|"),
+        ("SCAN -1", "-ERR invalid cursor|"),
+        ("SCAN 0 COUNT 0", SYNTAX),
+        ("SCAN 0 COUNT x", NOT_INTEGER),
+        ("SCAN 0 MATCH", SYNTAX),
+        ("SCAN 0 NOVALUES", SYNTAX),
+    ]);
+}

@@ -1,0 +1,43 @@
+//! The clock is read once for a batch: the requests that one read brought.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lately::{Clock, Timestamp};
+
+use crate::common::{NOW_S, Running, Wire, config};
+
+/// A clock that is a second further each time it is read.
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_seconds(self.0.fetch_add(1, Relaxed)).expect("in range")
+    }
+}
+
+/// What a `TIME` says.
+fn time(client: &mut Wire) -> u64 {
+    client.expect("*2\r\n$10\r\n");
+    let seconds = client.line().parse().expect("seconds");
+    client.expect("$1\r\n0\r\n");
+    seconds
+}
+
+#[test]
+fn a_pipeline_costs_one_look_at_the_clock() {
+    let server = Running::with(config(), Arc::new(Ticking(AtomicU64::new(NOW_S))));
+    let mut client = server.connect();
+    let requests = "TIME\r\n".repeat(1_000);
+    let one_look = (0..1_000).any(|_| {
+        client.send(&requests);
+        let first = time(&mut client);
+        // Loopback carries the whole pipeline at once, unless it happens to be cut.
+        let same = (1..1_000).filter(|_| time(&mut client) == first).count() == 999;
+        client.send("TIME\r\n");
+        // The sweep looks at the clock too, ten times a second.
+        time(&mut client) == first + 1 && same
+    });
+    assert!(one_look, "no pipeline of a thousand came with one look at the clock");
+}

@@ -1,0 +1,153 @@
+//! A running server, and a client that knows no more than bytes.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lately::{Clock, ManualClock, Timestamp};
+use lately_server::{Config, Server, Stopper};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+/// Where the clock stands.
+pub(crate) const NOW_S: u64 = 1_700_000_040;
+
+/// What has not come by then will not come: a test fails instead of hanging.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that runs.
+pub(crate) struct Running {
+    pub(crate) resp: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) stopper: Stopper,
+    runtime: Runtime,
+    run: JoinHandle<()>,
+}
+
+/// Loopback, and whatever ports are free.
+pub(crate) fn config() -> Config {
+    let free = SocketAddr::from(([127, 0, 0, 1], 0));
+    Config { resp: free, http: free, ..Config::default() }
+}
+
+pub(crate) fn standing_clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Timestamp::from_seconds(NOW_S).expect("in range")))
+}
+
+impl Running {
+    pub(crate) fn start() -> Running {
+        Running::with(config(), standing_clock())
+    }
+
+    pub(crate) fn with(config: Config, clock: Arc<dyn Clock>) -> Running {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
+        let server = runtime.block_on(Server::bind(config, clock)).expect("a free port");
+        let (resp, http, stopper) = (server.resp_address(), server.http_address(), server.stopper());
+        let run = runtime.spawn(server.run());
+        Running { resp, http, stopper, runtime, run }
+    }
+
+    pub(crate) fn connect(&self) -> Wire {
+        Wire::connect(self.resp)
+    }
+
+    /// Waits for `run` to end.
+    pub(crate) fn ended(self) {
+        let Running { runtime, run, .. } = self;
+        let ended = runtime.block_on(async { tokio::time::timeout(PATIENCE, run).await });
+        ended.expect("the server ends").expect("the server does not panic");
+    }
+}
+
+/// A connection.
+pub(crate) struct Wire(TcpStream);
+
+impl Wire {
+    pub(crate) fn connect(address: SocketAddr) -> Wire {
+        let socket = TcpStream::connect(address).expect("the server listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_nodelay(true).expect("no delay");
+        Wire(socket)
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).expect("the server reads");
+    }
+
+    /// Says that nothing more will be sent.
+    pub(crate) fn finish(&self) {
+        self.0.shutdown(Shutdown::Write).expect("open until now");
+    }
+
+    /// Takes as many bytes as expected, which must be these.
+    pub(crate) fn expect(&mut self, expected: impl AsRef<[u8]>) {
+        let expected = expected.as_ref();
+        let mut got = vec![0; expected.len()];
+        self.0.read_exact(&mut got).expect("a reply");
+        assert!(
+            got == expected,
+            "got {:.200}, expected {:.200}",
+            got.escape_ascii().to_string(),
+            expected.escape_ascii().to_string()
+        );
+    }
+
+    pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>, expected: impl AsRef<[u8]>) {
+        self.send(request);
+        self.expect(expected);
+    }
+
+    /// A line of a reply, without its end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte).expect("a line");
+            line.push(byte[0]);
+        }
+        line.truncate(line.len() - 2);
+        String::from_utf8(line).expect("text")
+    }
+
+    /// An integer that answers a request.
+    pub(crate) fn number(&mut self, request: &str) -> u64 {
+        self.send(request);
+        let line = self.line();
+        line.strip_prefix(':').and_then(|number| number.parse().ok()).expect(&line)
+    }
+
+    /// Takes everything up to the end of the connection.
+    pub(crate) fn rest(mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        self.0.read_to_end(&mut rest).expect("the server closes the connection");
+        rest
+    }
+
+    /// Takes what is left, which must be this, and the end of the connection.
+    pub(crate) fn expect_rest(self, expected: impl AsRef<[u8]>) {
+        let rest = self.rest();
+        assert!(
+            rest == expected.as_ref(),
+            "got {:.200}, expected {:.200}",
+            rest.escape_ascii().to_string(),
+            expected.as_ref().escape_ascii().to_string()
+        );
+    }
+}
+
+/// Numbers that look random and are the same each time.
+pub(crate) struct Lots(u64);
+
+impl Lots {
+    pub(crate) fn from_seed(seed: u64) -> Lots {
+        Lots(seed)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).expect("31 bits") % bound
+    }
+}

@@ -1,0 +1,95 @@
+//! Health and metrics over HTTP.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::common::{NOW_S, Running, Wire};
+
+/// Status, head and body of an answer.
+fn request(server: &Running, method: &str, path: &str) -> (u16, String, String) {
+    let mut wire = Wire::connect(server.http);
+    wire.send(format!("{method} {path} HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n"));
+    let answer = String::from_utf8(wire.rest()).expect("text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    (status, head.to_lowercase(), body.to_owned())
+}
+
+/// The metrics, every line checked against the text format.
+fn metrics(server: &Running) -> BTreeMap<String, f64> {
+    let (status, head, body) = request(server, "GET", "/metrics");
+    assert_eq!(status, 200);
+    assert!(head.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+    assert!(body.ends_with('\n'));
+    let (mut helped, mut typed, mut values) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    for line in body.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, text) = help.split_once(' ').expect(line);
+            assert!(text.ends_with('.') && helped.insert(name.to_owned()), "{line}");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').expect(line);
+            assert!(helped.contains(name) && matches!(kind, "counter" | "gauge"), "{line}");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{line}");
+            assert!(typed.insert(name.to_owned(), kind.to_owned()).is_none(), "{line}");
+        } else {
+            let (sample, value) = line.split_once(' ').expect(line);
+            let (name, labels) = sample.split_once('{').unwrap_or((sample, "}"));
+            assert!(labels.ends_with('}') && typed.contains_key(name), "{line}");
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+            assert!(name.starts_with("lately_") && name.bytes().all(plain), "{line}");
+            assert!(values.insert(name.to_owned(), value.parse().expect(line)).is_none(), "{line}");
+        }
+    }
+    assert_eq!((helped.len(), typed.len()), (values.len(), values.len()));
+    values
+}
+
+#[test]
+fn health_and_readiness() {
+    let server = Running::start();
+    for (path, body) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
+        let (status, head, got) = request(&server, "GET", path);
+        assert_eq!((status, got.as_str()), (200, body));
+        assert!(head.contains("content-type: text/plain"), "{head}");
+    }
+}
+
+#[test]
+fn what_is_not_there() {
+    let server = Running::start();
+    for path in ["/", "/nosuch", "/healthz/", "/metrics/x"] {
+        assert_eq!(request(&server, "GET", path).0, 404, "{path}");
+    }
+    assert_eq!(request(&server, "POST", "/metrics").0, 405);
+}
+
+#[test]
+fn metrics_follow_what_happens() {
+    let server = Running::start();
+    let at_first = metrics(&server);
+    let value = |values: &BTreeMap<String, f64>, name: &str| values[&format!("lately_{name}")];
+    assert_eq!(value(&at_first, "start_time_seconds"), NOW_S as f64);
+    assert_eq!(value(&at_first, "memory_ceiling_bytes"), f64::from(1 << 30));
+    assert_eq!(value(&at_first, "build_info"), 1.0);
+    for name in ["keys", "connected_clients", "connections_total", "commands_total", "hits_total"] {
+        assert_eq!(value(&at_first, name), 0.0, "{name}");
+    }
+    let mut client = server.connect();
+    client.ask("MHIT a 1 b 2\r\n", "*2\r\n:1\r\n:2\r\n");
+    client.send("HIT a 5 AT 1\r\n");
+    assert!(client.line().starts_with("-LATE "));
+    // A batch shows in the counters when the next one is answered.
+    client.ask("PING\r\n", "+PONG\r\n");
+    let then = metrics(&server);
+    for (name, expected) in [
+        ("keys", 2.0),
+        ("connected_clients", 1.0),
+        ("connections_total", 1.0),
+        ("connections_refused_total", 0.0),
+        ("hits_total", 3.0),
+        ("hits_refused_total", 5.0),
+        ("commands_total", 3.0),
+    ] {
+        assert_eq!(value(&then, name), expected, "{name}");
+    }
+    assert!(value(&then, "memory_used_bytes") > value(&at_first, "memory_used_bytes"));
+}

@@ -1,0 +1,11 @@
+//! The server as its clients see it: real sockets on free ports, and a clock that stands.
+
+mod backpressure;
+mod bind;
+mod bounds;
+mod clock;
+mod common;
+mod http;
+mod stop;
+mod talk;
+mod timeouts;
