@@ -75,7 +75,8 @@ impl ExactLog {
         if count > 0 {
             self.hits.entry(key).or_default().push((at_ms, count));
         }
-        HitOutcome::Hits(self.read(key, at_ms, self.settings.window_ms, now_ms).estimate)
+        // These hits are in the window, however small a share of a cell the estimate takes.
+        HitOutcome::Hits(self.read(key, at_ms, self.settings.window_ms, now_ms).estimate.max(count))
     }
 
     /// Hits of `key` in the window of `window_ms` that ends at `at_ms`; below 0 is read at 0.
@@ -243,7 +244,7 @@ mod tests {
         check(NOW - 604_800_001, HitOutcome::Late);
         check(NOW + 10_001, HitOutcome::Future);
         check(NOW + 10_000, HitOutcome::Hits(1));
-        check(NOW - 604_800_000, HitOutcome::Hits(0));
+        check(NOW - 604_800_000, HitOutcome::Hits(1));
         assert_eq!(log.hit(0, NOW - 604_800_001, u64::MAX, NOW), HitOutcome::Late, "before overflow");
     }
 

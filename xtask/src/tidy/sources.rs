@@ -16,6 +16,10 @@ const BANNED: [(&str, &str); 6] = [
     (concat!("#![", "allow("), "use `#![expect(…, reason = \"…\")]`"),
 ];
 
+/// The word for code the compiler does not vouch for, and the one file that has it.
+const UNSAFE: &str = concat!("unsafe", " ");
+const UNSAFE_FILE: &str = "crates/lately/src/prefetch.rs";
+
 pub(super) fn check(file: &File) -> Vec<String> {
     let mut problems = Vec::new();
     let path = &file.path;
@@ -37,6 +41,9 @@ pub(super) fn check(file: &File) -> Vec<String> {
     for (index, line) in file.text.lines().enumerate() {
         if line.trim_start().starts_with("//") {
             continue;
+        }
+        if line.contains(UNSAFE) && path != UNSAFE_FILE {
+            problems.push(format!("{path}:{}: `unsafe` outside {UNSAFE_FILE}", index + 1));
         }
         for (banned, instead) in BANNED {
             if line.contains(banned) {
@@ -92,6 +99,13 @@ mod tests {
             ["a/src/main.rs: 100 lines; main.rs has fewer than 100"]
         );
         assert!(problems("a/src/domain.rs", &code(MAIN_LINES)).is_empty());
+    }
+
+    #[test]
+    fn unsafe_code_has_one_place() {
+        let code = format!("//! What.\n{UNSAFE}{{}}\n");
+        assert_eq!(problems("a.rs", &code), [format!("a.rs:2: `unsafe` outside {UNSAFE_FILE}")]);
+        assert!(problems(UNSAFE_FILE, &code).is_empty());
     }
 
     #[test]

@@ -147,7 +147,10 @@ impl Dense {
     /// Panics when a total is not the sum of its panes.
     pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
         self.older.check_consistency(settings, now);
-        let first_ms = self.first() * settings.resolution().as_millis();
+        // The ring starts with the pane that the exact span cuts through, so that an older pane may
+        // reach into it by one; hits in either are counted once.
+        let resolution_ms = settings.resolution().as_millis();
+        let first_ms = (self.first() + 1) * resolution_ms;
         let older_end_ms = self.older.iter().next_back().map_or(i64::MIN, Pane::end_ms);
         assert!(older_end_ms <= first_ms, "a pane that ends at {older_end_ms} reaches into the ring");
         assert_eq!(self.ring_total, self.ring_sum(self.first()..=self.head), "the ring's total");

@@ -240,7 +240,8 @@ impl Shard {
         };
         let counted = self.change(place, context.classes, |entry, settings, now| {
             entry.add(at, weight, settings, now)?;
-            Ok(entry.count(at, settings.window(), settings, now).estimate)
+            // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
+            Ok(entry.count(at, settings.window(), settings, now).estimate.max(weight))
         });
         if counted.is_err() {
             if found.is_none() {
