@@ -63,7 +63,7 @@ impl ExactLog {
     pub fn hit(&mut self, key: u8, at_ms: i64, count: u64, now_ms: i64) -> HitOutcome {
         let now = self.see(now_ms);
         let at = i128::from(at_ms);
-        if at < now - i128::from(self.settings.retain_ms) {
+        if at < self.settings.retention_edge(now) {
             return HitOutcome::Late;
         }
         if at > now + i128::from(self.settings.max_skew_ms) {

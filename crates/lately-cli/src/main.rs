@@ -6,6 +6,7 @@
 mod cli;
 mod commands;
 mod error;
+mod limits;
 mod log_file;
 mod output;
 mod progress;

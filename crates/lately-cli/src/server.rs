@@ -1,14 +1,10 @@
 //! A connection to a running server.
 
-use std::time::Duration;
-
 use clap::Args;
 use redis::{Cmd, Connection, FromRedisValue};
 
 use crate::error::CliError;
-
-/// How long to wait for a connection, and then for each answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+use crate::limits::SERVER_TIMEOUT;
 
 /// Which server to talk to.
 #[derive(Args)]
@@ -37,9 +33,9 @@ impl ServerArgs {
                 "give HOST:PORT, such as 127.0.0.1:7379",
             )
         })?;
-        let connection = client.get_connection_with_timeout(TIMEOUT).map_err(failed)?;
-        connection.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-        connection.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
+        let connection = client.get_connection_with_timeout(SERVER_TIMEOUT).map_err(failed)?;
+        connection.set_read_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
+        connection.set_write_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
         Ok(Server { address, connection })
     }
 }

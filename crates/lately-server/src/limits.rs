@@ -40,6 +40,12 @@ pub const SWEEP_SLOTS: usize = 10_000;
 /// See [`SWEEP_SLOTS`].
 pub const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
+/// A wall clock set by more than this is told: hits stamped by it would be refused as too far ahead.
+pub const CLOCK_STEP_MS: i64 = 10_000;
+
+/// Evictions are told at most this often.
+pub const EVICTIONS_TOLD_EVERY_MS: i64 = 60_000;
+
 /// The memory ceiling where the config names none: 1 GiB.
 pub const DEFAULT_CEILING_BYTES: u64 = 1 << 30;
 

@@ -83,6 +83,12 @@ impl Server {
         self.engine.config.http
     }
 
+    /// Where gRPC clients will connect; nothing listens there in this version.
+    #[must_use]
+    pub fn grpc_address(&self) -> SocketAddr {
+        self.engine.config.grpc
+    }
+
     /// What stops the server.
     #[must_use]
     pub fn stopper(&self) -> Stopper {

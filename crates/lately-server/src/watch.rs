@@ -3,12 +3,7 @@
 use lately::Timestamp;
 
 use crate::engine::Engine;
-
-/// A wall clock set by more than this is told: hits stamped by it would be refused as too far ahead.
-const STEP_MS: i64 = 10_000;
-
-/// Evictions are told at most this often.
-const EVICTIONS_EVERY_MS: i64 = 60_000;
+use crate::limits::{CLOCK_STEP_MS, EVICTIONS_TOLD_EVERY_MS};
 
 /// What was told last.
 #[derive(Default, Debug)]
@@ -28,7 +23,7 @@ impl Watch {
     }
 
     fn clock(&mut self, step_ms: i64) -> Option<String> {
-        let stepped = step_ms.abs() > STEP_MS;
+        let stepped = step_ms.abs() > CLOCK_STEP_MS;
         let changed = stepped && !self.stepped;
         self.stepped = stepped;
         let direction = if step_ms > 0 { "ahead" } else { "back" };
@@ -39,8 +34,9 @@ impl Watch {
     }
 
     fn evictions(&mut self, evicted_keys: u64, now: Timestamp) -> Option<String> {
-        let waited =
-            self.evictions_told.is_none_or(|told| now.as_millis() - told.as_millis() >= EVICTIONS_EVERY_MS);
+        let waited = self
+            .evictions_told
+            .is_none_or(|told| now.as_millis() - told.as_millis() >= EVICTIONS_TOLD_EVERY_MS);
         if evicted_keys == self.evicted_keys || !waited {
             return None;
         }

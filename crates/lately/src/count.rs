@@ -12,7 +12,7 @@ pub struct Count {
     pub estimate: u64,
     /// At least this many.
     pub lower: u64,
-    /// At most this many; `None` when the window is wider than the retention.
+    /// At most this many; `None` when the window reaches back past the retention.
     pub upper: Option<u64>,
     /// Width of the pane at the far edge.
     pub cell: Span,

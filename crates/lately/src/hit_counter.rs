@@ -54,7 +54,7 @@ impl HitCounter {
     /// kept total would pass [`crate::limits::MAX_TOTAL`]. Nothing changes then.
     pub fn add(&mut self, at: Timestamp, weight: u64) -> Result<(), HitError> {
         let now = self.now_at(at);
-        let oldest = now.saturating_sub(self.settings.retain());
+        let oldest = self.settings.oldest(now);
         if at < oldest {
             return Err(HitError::Late { at, oldest });
         }
@@ -145,8 +145,8 @@ mod tests {
     fn what_cannot_be_counted_is_refused() {
         let mut counter = HitCounter::new();
         assert!(counter.hit(3_000_000_000));
-        assert!(!counter.hit(1_999_999_999), "older than what is kept");
-        assert!(counter.hit(2_000_000_000));
+        assert!(!counter.hit(2_000_000_000), "older than what is kept");
+        assert!(counter.hit(2_000_000_001));
         assert!(!counter.hit(u64::MAX));
         let newest = counter.newest().expect("there was a hit");
         assert_eq!(counter.count(Span::MAX, newest).lower, 1);

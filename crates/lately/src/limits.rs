@@ -18,5 +18,10 @@ pub const PRECISION_RANGE: std::ops::RangeInclusive<f64> = 0.000_1..=1.0;
 /// Classes in one store, beside the default.
 pub const MAX_CLASSES: usize = 255;
 
+/// Keys compared for each that is evicted, and how many of them one shard gives.
+pub(crate) const EVICTION_SAMPLE: usize = 16;
+/// See [`EVICTION_SAMPLE`].
+pub(crate) const EVICTION_SAMPLE_A_SHARD: usize = 4;
+
 /// Points in one series.
 pub const MAX_SERIES_POINTS: i64 = 100_000;

@@ -50,11 +50,9 @@ impl Query {
             return Err(QueryError::Points { points });
         }
         let hits_from = |from_ms: i64| {
-            let span = Span::from_millis(end_ms - from_ms);
-            let (Some(entry), Some(span)) = (entry, span) else { return 0 };
-            Window::ending_at(at, span, settings, now)
-                .count(|from, to| entry.sum(from, to, settings))
-                .estimate
+            let Some(entry) = entry else { return 0 };
+            let window = Window::between(from_ms, end_ms, settings, now);
+            window.count(|from, to| entry.sum(from, to, settings)).estimate
         };
         let mut left = hits_from(start_ms);
         let series = (first..first + points).map(|step| {

@@ -76,7 +76,7 @@ impl Settings {
         self.max_skew
     }
 
-    /// The far-edge pane is at most this share of the window.
+    /// An older pane is at most this share of its age.
     #[must_use]
     pub fn precision(&self) -> f64 {
         // Both fit 2^53: exact.
@@ -106,6 +106,13 @@ impl Settings {
             return self.window_panes;
         }
         ceil_div(span.as_millis(), self.resolution.as_millis())
+    }
+
+    /// The oldest time that is kept, as seen from `now`: where a window of exactly the retention
+    /// begins. A hit before it is late.
+    #[must_use]
+    pub fn oldest(&self, now: Timestamp) -> Timestamp {
+        Timestamp::from_millis(self.retention_edge_ms(now)).unwrap_or(Timestamp::MIN)
     }
 
     /// `span` rounded up to whole panes: what a window of that length covers.
@@ -165,8 +172,8 @@ impl SettingsBuilder {
         self
     }
 
-    /// The share of the window the far-edge pane may have, 0.0001 to 1, kept in millionths. Default
-    /// 0.01.
+    /// The share of its age an older pane may have, 0.0001 to 1, kept in millionths; for a window
+    /// that ends now, the share of the window its far-edge pane may have. Default 0.01.
     pub fn precision(mut self, precision: f64) -> SettingsBuilder {
         self.precision = Some(precision);
         self
@@ -208,7 +215,9 @@ impl SettingsBuilder {
             return Err(SettingsError::ExactTooLong { exact, most });
         }
         // A retention of whole panes: then its edge is never older than the retention itself.
-        let retain_ms = ceil_div(retain.as_millis(), resolution_ms) * resolution_ms;
+        let whole_ms = ceil_div(retain.as_millis(), resolution_ms) * resolution_ms;
+        let longest_ms = Span::MAX.as_millis() / resolution_ms * resolution_ms;
+        let retain_ms = whole_ms.min(longest_ms);
         let retain = Span::from_millis(retain_ms).unwrap_or(retain);
         let max_skew = self.max_skew.unwrap_or(seconds(10));
         let ladder = Ladder::new(resolution_ms, exact, precision_ppm);

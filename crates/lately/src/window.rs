@@ -49,13 +49,17 @@ impl Window {
     /// The window of length `span` that ends with the pane of `at`, as seen from `now`.
     pub(crate) fn ending_at(at: Timestamp, span: Span, settings: &Settings, now: Timestamp) -> Window {
         let resolution_ms = settings.resolution().as_millis();
-        let last_pane = settings.pane_of(at.as_millis());
-        let first_pane = last_pane - settings.panes_in(span) + 1;
+        let end_pane = settings.pane_of(at.as_millis()) + 1;
+        let far_ms = (end_pane - settings.panes_in(span)) * resolution_ms;
+        Window::between(far_ms, end_pane * resolution_ms, settings, now)
+    }
+
+    /// The window between two borders of panes of the resolution, as seen from `now`.
+    pub(crate) fn between(far_ms: i64, near_ms: i64, settings: &Settings, now: Timestamp) -> Window {
         let oldest_ms = settings.retention_edge_ms(now);
-        let far_ms = first_pane * resolution_ms;
         Window {
             far: Edge::new(far_ms.max(oldest_ms), settings, now),
-            near: Edge::new((last_pane + 1) * resolution_ms, settings, now),
+            near: Edge::new(near_ms, settings, now),
             known: far_ms >= oldest_ms,
         }
     }

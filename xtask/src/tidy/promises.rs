@@ -29,9 +29,9 @@ fn functions(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What stands in backticks between `(test: ` or `(tests: ` and the next `)`, also over the end of a line.
+/// What stands in backticks between `(test:` or `(tests:` and the next `)`, also over the end of a line.
 fn promised(text: &str) -> impl Iterator<Item = &str> {
-    ["(test: ", "(tests: "].into_iter().flat_map(move |opening| {
+    ["(test:", "(tests:"].into_iter().flat_map(move |opening| {
         let inside = text.split(opening).skip(1).filter_map(|rest| rest.split(')').next());
         inside.flat_map(|list| list.split('`').skip(1).step_by(2))
     })
@@ -55,6 +55,7 @@ mod tests {
         };
         check("Hits add up (test: `hits_add_up`).", &[]);
         check("Both (tests: `hits_add_up`,\n`core::wide`).", &[]);
+        check("Over a line (test:\n`lost`).", &["lost"]);
         check("Gone (test: `gone`), near (test: `hits_add`).", &["gone", "hits_add"]);
         check("Both (tests: `wide`, `lost`).", &["lost"]);
         check("The `gone` is no promise (here: `gone`).", &[]);

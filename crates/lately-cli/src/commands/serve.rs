@@ -11,10 +11,8 @@ use lately_server::{Config, Server, ServerError, Stopper};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
+use crate::limits::{MAX_THREADS, OWN_FILES};
 use crate::output;
-
-/// Where gRPC will be served.
-const GRPC: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7381);
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
 ///
@@ -57,9 +55,6 @@ pub(crate) struct Serve {
     insecure: bool,
 }
 
-/// The most threads that may be asked for.
-const MAX_THREADS: usize = 1_024;
-
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
     let threads = text.parse().ok().filter(|threads: &NonZeroUsize| threads.get() <= MAX_THREADS);
     threads.ok_or_else(|| format!("give a number from 1 to {MAX_THREADS}"))
@@ -87,9 +82,6 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     })
 }
 
-/// File descriptors the server needs beside those of its clients.
-const OWN_FILES: u64 = 64;
-
 /// Raises the limit on open files to what the clients need, and says so when that is not to be had.
 fn raise_file_limit(max_clients: usize) {
     let needed = OWN_FILES + max_clients as u64;
@@ -110,6 +102,7 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     };
     config.resp = serve.resp.unwrap_or(config.resp);
     config.http = serve.http.unwrap_or(config.http);
+    config.grpc = serve.grpc.unwrap_or(config.grpc);
     config.insecure |= serve.insecure;
     Ok(config)
 }
@@ -127,8 +120,7 @@ fn refusal(error: &ServerError) -> CliError {
 
 /// Says where the server listens, and what this version does not do.
 fn announce(server: &Server, serve: &Serve) {
-    let (resp, http) = (server.resp_address(), server.http_address());
-    let grpc = serve.grpc.unwrap_or(GRPC);
+    let (resp, http, grpc) = (server.resp_address(), server.http_address(), server.grpc_address());
     output::message(&format_args!("lately: serving RESP on {resp} and HTTP on {http}"));
     output::message(&format_args!(
         "lately: gRPC is not supported by this version: nothing listens on {grpc}"

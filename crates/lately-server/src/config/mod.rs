@@ -26,6 +26,8 @@ pub struct Config {
     pub resp: SocketAddr,
     /// Where HTTP clients connect.
     pub http: SocketAddr,
+    /// Where gRPC clients will connect; nothing listens there in this version.
+    pub grpc: SocketAddr,
     /// Listen beyond loopback though nobody has to say who they are.
     pub insecure: bool,
     /// RESP clients served at once.
@@ -43,6 +45,7 @@ impl Default for Config {
         Config {
             resp: SocketAddr::from(([127, 0, 0, 1], 7379)),
             http: SocketAddr::from(([127, 0, 0, 1], 7380)),
+            grpc: SocketAddr::from(([127, 0, 0, 1], 7381)),
             insecure: false,
             max_clients: DEFAULT_MAX_CLIENTS,
             idle_timeout: Some(DEFAULT_IDLE_TIMEOUT),
@@ -68,9 +71,7 @@ struct File {
 struct ServerConfig {
     resp: Option<Address>,
     http: Option<Address>,
-    /// The listener does not exist yet, but the address is a valid one.
-    #[serde(rename = "grpc")]
-    _grpc: Option<Address>,
+    grpc: Option<Address>,
     insecure: Option<bool>,
     max_clients: Option<std::num::NonZeroUsize>,
     idle_timeout: Option<Timeout>,
@@ -105,6 +106,7 @@ impl Config {
         Ok(Config {
             resp: server.resp.map_or(defaults.resp, |address| address.0),
             http: server.http.map_or(defaults.http, |address| address.0),
+            grpc: server.grpc.map_or(defaults.grpc, |address| address.0),
             insecure: server.insecure.unwrap_or(defaults.insecure),
             max_clients: server.max_clients.map_or(defaults.max_clients, Into::into),
             idle_timeout: server.idle_timeout.map_or(defaults.idle_timeout, |timeout| timeout.0),

@@ -44,7 +44,7 @@ fn every_supported_key_is_taken() {
         "#,
     )
     .expect("valid");
-    assert_eq!((config.resp.port(), config.http.port()), (1, 2));
+    assert_eq!((config.resp.port(), config.http.port(), config.grpc.port()), (1, 2, 3));
     assert_eq!((config.insecure, config.max_clients), (true, 7));
     assert_eq!(config.idle_timeout, Some(Duration::from_secs(300)));
     assert_eq!(config.ceiling_bytes, 512 << 20);

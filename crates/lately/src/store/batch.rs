@@ -137,10 +137,20 @@ impl Store {
         mut deltas: Option<&mut DeltaBatch>,
     ) -> Result<u64, HitError> {
         check_key(key)?;
-        let room = self.make_room(now, deltas.as_deref_mut());
-        let (mut shard, _, mut context) = self.lock_for(hash, now, deltas);
-        context.ceiling_bytes = (!room).then(|| self.memory.ceiling_bytes());
-        shard.hit((key, hash), at, weight, &mut context)
+        let hit = |full: bool, deltas: Option<&mut DeltaBatch>| {
+            let (mut shard, _, mut context) = self.lock_for(hash, now, deltas);
+            context.ceiling_bytes = full.then(|| self.memory.ceiling_bytes());
+            shard.hit((key, hash), at, weight, &mut context)
+        };
+        let mut counted = hit(self.memory.is_full(), deltas.as_deref_mut());
+        if matches!(counted, Err(HitError::OutOfMemory { .. })) {
+            // Only now, when the hit is known to be good and to need a new key, may others go.
+            let room = self.make_room(key, now, deltas.as_deref_mut());
+            counted = hit(!room, deltas.as_deref_mut());
+        }
+        // Keys that are there may grow; others make up for it.
+        self.make_room(key, now, deltas);
+        counted
     }
 }
 

@@ -22,7 +22,7 @@ impl StoreBuilder {
         self
     }
 
-    /// See [`SettingsBuilder::resolution`]; for keys that no class matches, as are the next four.
+    /// See [`SettingsBuilder::resolution`]; for keys that no class matches, as are those up to `max_skew`.
     pub fn resolution(mut self, resolution: Span) -> StoreBuilder {
         self.default = self.default.resolution(resolution);
         self

@@ -9,11 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Store;
 use crate::delta::{DeltaBatch, Forgotten};
+use crate::limits::{EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD};
 use crate::time::Timestamp;
-
-/// Keys compared for each that is evicted, and how many of them one shard gives.
-const SAMPLE: usize = 16;
-const SAMPLE_A_SHARD: usize = 4;
 
 /// What the store accounts for, and what it had to let go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +58,7 @@ impl Memory {
         }
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.used_bytes.load(Relaxed) >= self.ceiling_bytes()
     }
 }
@@ -78,10 +75,11 @@ impl Store {
         }
     }
 
-    /// Evicts keys until there is room for one more. False when every key left is one that limits.
-    pub(super) fn make_room(&self, now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
+    /// Evicts keys other than `keep` until there is room for one more. False when every key left is
+    /// one that limits.
+    pub(super) fn make_room(&self, keep: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
         while self.memory.is_full() {
-            let Some(victim) = self.victim(now) else { return false };
+            let Some(victim) = self.victim(keep, now) else { return false };
             self.evict(victim, now, deltas.as_deref_mut());
         }
         true
@@ -89,25 +87,25 @@ impl Store {
 
     /// Of a few keys that may go, from as many shards as it takes to find them, the one that is
     /// missed least.
-    fn victim(&self, now: Timestamp) -> Option<(usize, u32)> {
+    fn victim(&self, keep: &[u8], now: Timestamp) -> Option<(usize, u32)> {
         let hand = self.memory.hand.fetch_add(1, Relaxed);
         let count = self.shards.len();
         let first = usize::try_from(hand).unwrap_or(0) % count;
-        let mut candidates = Vec::with_capacity(SAMPLE);
+        let mut candidates = Vec::with_capacity(EVICTION_SAMPLE);
         for index in (first..first + count).map(|index| index % count) {
             let shard = self.lock(index, now);
             let places = shard.places();
             let start = u32::try_from(hand % u64::from(places.max(1))).unwrap_or(0);
             let found = (0..places)
                 .map(|step| (start + step) % places)
-                .filter(|&place| !shard.is_limited(place))
+                .filter(|&place| !shard.is_limited(place) && shard.key_at(place) != Some(keep))
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
                 .map(|(place, slot)| {
                     let live = !shard.has_expired(place, &self.classes);
                     ((live, slot.entry.total() > 1, slot.entry.newest()), (index, place))
                 });
-            candidates.extend(found.take(SAMPLE_A_SHARD));
-            if candidates.len() >= SAMPLE {
+            candidates.extend(found.take(EVICTION_SAMPLE_A_SHARD));
+            if candidates.len() >= EVICTION_SAMPLE {
                 break;
             }
         }

@@ -43,7 +43,7 @@ const SHARD_BITS: u32 = 10;
 ///
 /// All methods take `&self` and may be called from any thread. Each works on one key under the lock
 /// of the key's shard: a read sees every hit acknowledged before it began and none of a hit refused.
-/// Commands over many keys (`flush`, `scan`) work shard by shard, `flush` under all locks.
+/// `scan` walks shard by shard; `flush` holds all locks.
 ///
 /// `now` is the caller's clock. The store's time never goes back: a `now` earlier than one given
 /// before is taken for the latest given. Times of hits and reads (`at`) are free.

@@ -216,7 +216,7 @@ impl Shard {
     }
 
     /// Counts `weight` hits at `at`; gives the hits of the default window ending there. No hits make
-    /// no key; without `room` nor do others.
+    /// no key, nor do others when there is no room.
     pub(super) fn hit(
         &mut self,
         (key, hash): (&[u8], u64),
@@ -370,7 +370,7 @@ impl Shard {
 }
 
 fn check_time(at: Timestamp, now: Timestamp, settings: &Settings) -> Result<(), HitError> {
-    let oldest = now.saturating_sub(settings.retain());
+    let oldest = settings.oldest(now);
     if at < oldest {
         return Err(HitError::Late { at, oldest });
     }

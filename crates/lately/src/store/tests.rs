@@ -309,6 +309,58 @@ fn a_series_adds_up_to_the_window() {
     }
     let steps = |window, step| store.series(b"none", window, step, None, now).map(|points| points.len());
     assert!(steps(minutes(5), crate::time::milliseconds(1_500)).is_err());
-    assert!(steps(seconds(99_999), seconds(1)).is_ok());
+    assert_eq!(steps(seconds(100_000), seconds(1)), Ok(100_000));
     assert!(steps(seconds(100_001), seconds(1)).is_err());
+}
+
+/// Symptom: a series over the longest window was all zeros. Cause: the window, rounded up to panes of
+/// an hour, was longer than the longest span. Fix: the series asks by edges, not by length.
+#[test]
+fn a_series_over_the_longest_window() {
+    let hourly = Store::builder().resolution(crate::time::hours(1)).retain(Span::MAX).build();
+    let store = hourly.expect("valid");
+    let now = START;
+    store.hit(b"k", now).expect("counted");
+    let points = store.series(b"k", Span::MAX, days(100), None, now).expect("few points");
+    assert_eq!(points.iter().map(|point| point.hits).sum::<u64>(), 1);
+}
+
+#[test]
+fn what_is_counted_can_be_read() {
+    let store = store();
+    let now = after(crate::time::milliseconds(900));
+    let oldest = store.settings_of(b"k").oldest(now);
+    assert_eq!(oldest, after(seconds(1)).saturating_sub(days(7)));
+    assert!(matches!(store.hit_at(b"k", oldest.saturating_sub(Span::MIN), now), Err(HitError::Late { .. })));
+    assert_eq!(store.hit_at(b"k", oldest, now), Ok(1));
+    assert_eq!(store.hits(b"k", days(7), now).upper, Some(1));
+}
+
+#[test]
+fn a_refused_hit_evicts_nobody() {
+    let store = Store::builder().memory_ceiling(10_000).build().expect("valid");
+    for n in 0..1_000 {
+        store.hit(format!("k:{n}").as_bytes(), START).expect("counted");
+    }
+    let evicted_keys = store.memory().evicted_keys;
+    for n in 0..100 {
+        let key = format!("new:{n}");
+        assert!(store.hit_at(key.as_bytes(), after(minutes(1)), START).is_err());
+        assert!(store.hit_n(key.as_bytes(), u64::MAX, None, START).is_err());
+    }
+    assert_eq!(store.memory().evicted_keys, evicted_keys);
+}
+
+#[test]
+fn keys_that_grow_evict_others() {
+    let ceiling = 1_000_000;
+    let store = Store::builder().memory_ceiling(ceiling).build().expect("valid");
+    for round in 0..300 {
+        for n in 0..500 {
+            store.hit(format!("k:{n}").as_bytes(), after(seconds(1 + round))).expect("counted");
+            assert!(store.memory().used_bytes <= ceiling + 10_000);
+        }
+    }
+    assert!(store.memory().evicted_keys > 0);
+    store.check_consistency();
 }
