@@ -157,3 +157,16 @@ fn watch_signals(stopper: Stopper) -> Result<(), CliError> {
     });
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_bounded() {
+        assert_eq!(threads("1024").map(NonZeroUsize::get), Ok(MAX_THREADS));
+        for bad in ["0", "1025", "-1", "many"] {
+            assert!(threads(bad).is_err_and(|error| error.contains("from 1 to 1024")), "{bad}");
+        }
+    }
+}

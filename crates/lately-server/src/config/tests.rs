@@ -109,3 +109,17 @@ fn what_is_not_built_yet_is_refused_by_name() {
         "lately.toml:1:2: 'cluster' is not supported by this version: remove it",
     );
 }
+
+#[test]
+fn a_config_has_a_bound() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let load = |bytes: u64| {
+        let path = folder.path().join("lately.toml");
+        // A comment as long as the file.
+        let text = "#".repeat(usize::try_from(bytes).expect("a length"));
+        std::fs::write(&path, text).expect("a file");
+        Config::load(&path)
+    };
+    assert!(load(MAX_CONFIG_BYTES).is_ok());
+    assert!(matches!(load(MAX_CONFIG_BYTES + 1), Err(ConfigError::TooLong { .. })));
+}
