@@ -1,5 +1,7 @@
 //! Settings of the model, and the definitions that need nothing but them: panes, grids and edges.
 
+use crate::limits::MAX_WINDOW_MS;
+
 /// Widths the grid of an edge may have, in milliseconds, narrowest first. Each divides the next.
 #[rustfmt::skip]
 pub const RUNGS_MS: [i64; 21] = [
@@ -41,6 +43,20 @@ impl Default for ModelSettings {
             max_skew_ms: 10_000,
             precision_millionths: 10_000,
         }
+    }
+}
+
+impl ModelSettings {
+    /// Settings that fit together, by panes of `resolution_ms`: the window, how much longer than it needs to be
+    /// the exact span is, and how much longer than that the retention is.
+    #[must_use]
+    pub fn of_panes(resolution_ms: i64, [window, slack, retain]: [i64; 3]) -> ModelSettings {
+        let window_ms = window * resolution_ms;
+        let exact_ms = window_ms + (60 * resolution_ms).min(60_000) + slack * resolution_ms;
+        let whole_panes = |ms: i64| ms / resolution_ms * resolution_ms;
+        let least_retain_ms = whole_panes(exact_ms + resolution_ms - 1);
+        let retain_ms = (least_retain_ms + retain * resolution_ms).min(whole_panes(MAX_WINDOW_MS));
+        ModelSettings { resolution_ms, window_ms, exact_ms, retain_ms, ..ModelSettings::default() }
     }
 }
 

@@ -74,13 +74,8 @@ pub fn settings() -> impl Strategy<Value = ModelSettings> {
     let skew = select(vec![1, SECOND_MS, 10 * SECOND_MS, HOUR_MS]);
     let made = (resolution, panes, precision, skew).prop_map(
         |(resolution_ms, (window, slack, retain), precision_millionths, max_skew_ms)| {
-            let window_ms = window * resolution_ms;
-            let exact_ms = window_ms + (60 * resolution_ms).min(MINUTE_MS) + slack * resolution_ms;
-            let whole_panes = |ms: i64| ms / resolution_ms * resolution_ms;
-            let least_retain_ms = whole_panes(exact_ms + resolution_ms - 1);
-            let more_ms = retain * retain * resolution_ms;
-            let retain_ms = (least_retain_ms + more_ms).min(whole_panes(MAX_WINDOW_MS));
-            ModelSettings { resolution_ms, window_ms, exact_ms, retain_ms, max_skew_ms, precision_millionths }
+            let panes = ModelSettings::of_panes(resolution_ms, [window, slack, retain * retain]);
+            ModelSettings { precision_millionths, max_skew_ms, ..panes }
         },
     );
     prop_oneof![1 => Just(ModelSettings::default()), 2 => made]

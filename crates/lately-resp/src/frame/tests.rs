@@ -4,36 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::request::write_request;
+use stream::{SMALL, read_all, read_in_pieces};
 
-const SMALL: Limits = Limits { bulk_bytes: 8, arguments: 3, line_bytes: 16, request_bytes: 40 };
-
-/// Every request in `stream`, then `Err` with the text of the error if one ends it.
-fn read_all(stream: &[u8], limits: &Limits) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
-    read_in_pieces(stream, &[], limits)
-}
-
-/// The same, when the stream comes cut at `cuts`.
-fn read_in_pieces(stream: &[u8], cuts: &[usize], limits: &Limits) -> (Vec<Vec<Vec<u8>>>, Option<String>) {
-    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (stream.len() + 1)).collect();
-    ends.push(stream.len());
-    ends.sort_unstable();
-    let (mut args, mut requests, mut start) = (Args::new(), Vec::new(), 0);
-    for end in ends {
-        loop {
-            let buffer = &stream[start..end];
-            match parse_request(buffer, limits, &mut args) {
-                Ok(Parsed::Incomplete) => break,
-                Ok(Parsed::Empty { consumed }) => start += consumed,
-                Ok(Parsed::Complete { consumed }) => {
-                    requests.push(args.list(buffer).iter().map(<[u8]>::to_vec).collect());
-                    start += consumed;
-                }
-                Err(error) => return (requests, Some(error.to_string())),
-            }
-        }
-    }
-    (requests, None)
-}
+mod stream;
 
 #[test]
 fn requests_parse() {

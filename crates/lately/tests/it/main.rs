@@ -4,3 +4,5 @@ mod examples;
 mod model;
 mod subject;
 mod threads;
+mod time_text;
+mod trace;

@@ -5,6 +5,7 @@ use lately_classics::{ModelSettings, Op, drive, drive_from};
 use proptest::prelude::*;
 
 use crate::subject::{Merging, StoreSubject};
+use crate::trace::warmed;
 
 /// Runs a trace with panes merged early, as told, and only by the store itself.
 fn check(settings: &ModelSettings, ops: &[Op]) -> Result<(), TestCaseError> {
@@ -14,14 +15,6 @@ fn check(settings: &ModelSettings, ops: &[Op]) -> Result<(), TestCaseError> {
             .map_err(|difference| TestCaseError::fail(format!("merged {merging:?}: {difference}")))?;
     }
     Ok(())
-}
-
-/// Hits enough to make a key hot, a step apart, before the rest of a trace.
-fn warmed(steps_ms: &[i64], ops: Vec<Op>) -> Vec<Op> {
-    let warm_up = steps_ms.iter().flat_map(|&ms| {
-        [Op::Advance { ms }, Op::Hit { key: 0, offset_ms: 0, count: 1 + ms.unsigned_abs() % 3 }]
-    });
-    warm_up.chain(ops).collect()
 }
 
 fn warm_up() -> impl Strategy<Value = Vec<i64>> {

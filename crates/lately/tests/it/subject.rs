@@ -1,6 +1,6 @@
 //! A store and a counter as subjects of the model's traces.
 
-use lately::{HitError, Settings, Span, Store, Timestamp};
+use lately::{Count, HitCounter, HitError, Settings, Span, Store, Timestamp};
 use lately_classics::{HitOutcome, ModelCount, ModelSettings, Subject};
 
 /// A store driven by a trace.
@@ -27,6 +27,15 @@ fn span(millis: i64) -> Span {
 
 fn time(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis).expect("the model keeps times in range")
+}
+
+fn model_count(count: &Count) -> ModelCount {
+    ModelCount {
+        estimate: count.estimate,
+        lower: count.lower,
+        upper: count.upper,
+        cell_ms: count.cell.as_millis(),
+    }
 }
 
 /// The settings of the model, as a store has them.
@@ -81,13 +90,7 @@ impl Subject for StoreSubject {
     fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
         let now = time(now_ms);
         self.tidy(key, now);
-        let count = self.store.hits_at(&StoreSubject::key(key), span(window_ms), time(at_ms), now);
-        ModelCount {
-            estimate: count.estimate,
-            lower: count.lower,
-            upper: count.upper,
-            cell_ms: count.cell.as_millis(),
-        }
+        model_count(&self.store.hits_at(&StoreSubject::key(key), span(window_ms), time(at_ms), now))
     }
 
     fn forget(&mut self, key: u8, now_ms: i64) {
@@ -106,4 +109,40 @@ impl Subject for StoreSubject {
     fn check(&mut self) {
         self.store.check_consistency();
     }
+}
+
+/// A counter driven by a trace of one key, whose clock is the newest hit.
+pub(crate) struct CounterSubject {
+    counter: HitCounter,
+    window: Span,
+}
+
+impl CounterSubject {
+    pub(crate) fn new(model: &ModelSettings) -> CounterSubject {
+        let counter = HitCounter::with_settings(settings(model));
+        CounterSubject { counter, window: span(model.window_ms) }
+    }
+}
+
+impl Subject for CounterSubject {
+    fn hit(&mut self, _key: u8, at_ms: i64, count: u64, _now_ms: i64) -> HitOutcome {
+        let at = time(at_ms);
+        match self.counter.add(at, count) {
+            Ok(()) => HitOutcome::Hits(self.counter.count(self.window, at).estimate),
+            Err(HitError::Late { .. }) => HitOutcome::Late,
+            Err(HitError::Overflow { .. }) => HitOutcome::Overflow,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn read(&mut self, _key: u8, at_ms: i64, window_ms: i64, _now_ms: i64) -> ModelCount {
+        model_count(&self.counter.count(span(window_ms), time(at_ms)))
+    }
+
+    fn forget(&mut self, _key: u8, _now_ms: i64) {
+        panic!("a counter cannot forget");
+    }
+
+    /// A counter has nothing to merge by hand.
+    fn merge(&mut self, _key: u8, _now_ms: i64) {}
 }

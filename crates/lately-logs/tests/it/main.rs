@@ -1,0 +1,3 @@
+//! The crate through its public face, on any bytes.
+
+mod log;

@@ -1,0 +1,114 @@
+//! Any bytes as settings and a trace, run on a store or a counter beside the exact model.
+//!
+//! The fuzz target `store` includes this file; the property test at its end is the same without a fuzzer.
+//!
+//! A header of [`HEADER_BYTES`], zeros where bytes are missing, says what is driven and with which settings;
+//! what follows is a trace by [`ops_from_bytes`].
+
+use lately_classics::limits::MAX_TIME_MS;
+use lately_classics::{ModelSettings, Op, RUNGS_MS, START_MS, drive_from, ops_from_bytes};
+
+use crate::subject::{CounterSubject, Merging, StoreSubject};
+
+const HEADER_BYTES: usize = 9;
+const DAY_MS: i64 = 86_400_000;
+const MOST_STEP_MS: [i64; 6] = [1, 2, 40, 1_200, 70_000, 4_000_000];
+
+/// Decodes and runs.
+///
+/// # Errors
+/// The first difference.
+pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
+    let (header, rest) = bytes.split_at(HEADER_BYTES.min(bytes.len()));
+    let byte = |index: usize| header.get(index).copied().unwrap_or(0);
+    // Low bits: what is driven; then whether the settings are the default ones; then when it starts.
+    let what = byte(0);
+    let settings =
+        if what & 0x04 == 0 { settings([1, 2, 3, 4, 5, 6].map(byte)) } else { ModelSettings::default() };
+    let start_ms = [START_MS, 0, 1_000_123, MAX_TIME_MS - 1_000_123][usize::from(what >> 3 & 0x03)];
+    let ops = warmed(&warm_up(byte(7), byte(8)), ops_from_bytes(rest));
+    let merging = match what & 0x03 {
+        0 => Merging::AsTold,
+        1 => Merging::Early,
+        2 => Merging::Never,
+        _ => {
+            let ops = for_a_counter(&ops, &settings);
+            return drive_from(start_ms, &mut CounterSubject::new(&settings), &settings, &ops);
+        }
+    };
+    drive_from(start_ms, &mut StoreSubject::new(&settings, merging), &settings, &ops)
+}
+
+/// Hits enough to make a key hot, a step apart, before the rest of a trace.
+pub(crate) fn warmed(steps_ms: &[i64], ops: Vec<Op>) -> Vec<Op> {
+    let warm_up = steps_ms.iter().flat_map(|&ms| {
+        [Op::Advance { ms }, Op::Hit { key: 0, offset_ms: 0, count: 1 + ms.unsigned_abs() % 3 }]
+    });
+    warm_up.chain(ops).collect()
+}
+
+/// Each byte chooses a setting.
+fn settings([resolution, window, slack, retain, precision, skew]: [u8; 6]) -> ModelSettings {
+    let resolutions = RUNGS_MS.iter().filter(|&&rung_ms| rung_ms <= DAY_MS).count();
+    let retain = 8 * i64::from(retain);
+    ModelSettings {
+        precision_millionths: [100, 1_000, 10_000, 12_345, 50_000, 333_333, 500_000, 1_000_000]
+            [usize::from(precision) % 8],
+        max_skew_ms: [1, 1_000, 10_000, 3_600_000][usize::from(skew) % 4],
+        ..ModelSettings::of_panes(
+            RUNGS_MS[usize::from(resolution) % resolutions],
+            [1 + i64::from(window), slack.into(), retain * retain],
+        )
+    }
+}
+
+/// The steps of twice `half` hits, none longer than `pace` says.
+fn warm_up(half: u8, pace: u8) -> Vec<i64> {
+    let most_ms = MOST_STEP_MS[usize::from(pace) % MOST_STEP_MS.len()];
+    // A prime far from every power of ten, so that steps differ.
+    (0..2 * i64::from(half)).map(|step| 1 + step * 2_654_435_761 % most_ms).collect()
+}
+
+/// What a counter can follow, having one key and no clock but its newest hit: hits are not ahead of the
+/// clock, each step of the clock is hit, and none is so long that the model forgets the key.
+fn for_a_counter(ops: &[Op], settings: &ModelSettings) -> Vec<Op> {
+    let now = Op::Hit { key: 0, offset_ms: 0, count: 1 };
+    let longest_ms = settings.retain_ms - settings.resolution_ms;
+    let followed = ops.iter().flat_map(|op| match *op {
+        Op::Hit { offset_ms, count, .. } => {
+            // The counter refuses totals as the store does; here one would stop its clock.
+            [Some(Op::Hit { key: 0, offset_ms: offset_ms.min(0), count: count.min(u32::MAX.into()) }), None]
+        }
+        Op::Read { back_ms, window_ms, .. } => {
+            [Some(Op::Read { key: 0, back_ms: back_ms.max(0), window_ms }), None]
+        }
+        Op::Advance { ms } => [Some(Op::Advance { ms: ms.min(longest_ms) }), Some(now)],
+        Op::Jump { ms } => [Some(Op::Jump { ms: ms.min(longest_ms) }), Some(now)],
+        Op::Forget { .. } => [None, None],
+        Op::Merge { .. } => [Some(Op::Merge { key: 0 }), None],
+    });
+    std::iter::once(now).chain(followed.flatten()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn traces_of_any_bytes(
+            mut header in prop::array::uniform9(any::<u8>()),
+            warm in prop::bool::weighted(0.3),
+            rest in prop::collection::vec(any::<u8>(), 0..600),
+        ) {
+            if !warm {
+                header[7] = 0;
+            }
+            check(&[&header[..], &rest].concat()).map_err(TestCaseError::fail)?;
+        }
+    }
+}
