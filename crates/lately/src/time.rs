@@ -12,6 +12,9 @@ use crate::error::TimeError;
 /// Milliseconds in a second.
 pub(crate) const MILLIS_PER_SECOND: i64 = 1_000;
 
+/// The most decimals that whole milliseconds can have: a day and a week hold 2^10 of them times an odd number.
+const DECIMALS: usize = 10;
+
 /// A point in time: milliseconds since the Unix epoch, from 0 to the end of the year 9999.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Timestamp(i64);
@@ -200,9 +203,9 @@ fn split_decimal(text: &str) -> Option<(&str, &str)> {
     (!whole.is_empty() && digits(whole) && digits(fraction)).then_some((whole, fraction))
 }
 
-/// `0.fraction` of `unit`, rounded down. Nine digits are read: finer than any unit's millisecond.
+/// `0.fraction` of `unit`, rounded down, by its first [`DECIMALS`] digits: finer than any unit's millisecond.
 fn fraction_of(fraction: &str, unit: i64) -> Option<i64> {
-    let digits = &fraction[..fraction.len().min(9)];
+    let digits = &fraction[..fraction.len().min(DECIMALS)];
     if digits.is_empty() {
         return Some(0);
     }
@@ -216,10 +219,11 @@ fn fraction_is_whole(fraction: &str, unit: i64) -> bool {
     if digits.is_empty() {
         return true;
     }
-    if digits.len() > 9 {
+    if digits.len() > DECIMALS {
         return false;
     }
-    let scale = 10_i64.pow(u32::try_from(digits.len()).unwrap_or(9));
+    // Ten digits of the longest unit, a week, are 6 · 10^18: no overflow.
+    let scale = digits.bytes().fold(1_i64, |scale, _| scale * 10);
     digits.parse::<i64>().is_ok_and(|value| (value * unit) % scale == 0)
 }
 
@@ -309,6 +313,20 @@ mod tests {
         ] {
             check(bad, None);
         }
+    }
+
+    /// Symptom: `0.0009765625d`, which is 84,375 ms, was refused. Cause: at most nine decimals were read, and
+    /// a day of 2^10 · 84,375 ms has whole milliseconds with ten. Fix: ten are read, the most that any unit has.
+    #[test]
+    fn the_longest_decimals_that_are_whole_milliseconds_parse() {
+        let check = |text: &str, expected: Option<i64>| {
+            assert_eq!(text.parse::<Span>().ok().map(Span::as_millis), expected, "{text}");
+        };
+        check("0.0009765625d", Some(84_375));
+        check("1.0009765625w", Some(605_390_625));
+        check("0.00097656250000w", Some(590_625));
+        check("0.9999999999w", None);
+        check("0.00097656251d", None);
     }
 
     #[test]
