@@ -241,11 +241,13 @@ mod tests {
     fn hits_out_of_time_are_refused() {
         let mut log = log(&[]);
         let mut check = |at_ms: i64, expected: HitOutcome| assert_eq!(log.hit(0, at_ms, 1, NOW), expected);
-        check(NOW - 604_800_001, HitOutcome::Late);
+        // The first pane of a window of the retention that ends now.
+        let oldest = NOW / 1_000 * 1_000 - 604_799_000;
+        check(oldest - 1, HitOutcome::Late);
         check(NOW + 10_001, HitOutcome::Future);
         check(NOW + 10_000, HitOutcome::Hits(1));
-        check(NOW - 604_800_000, HitOutcome::Hits(1));
-        assert_eq!(log.hit(0, NOW - 604_800_001, u64::MAX, NOW), HitOutcome::Late, "before overflow");
+        check(oldest, HitOutcome::Hits(1));
+        assert_eq!(log.hit(0, oldest - 1, u64::MAX, NOW), HitOutcome::Late, "before overflow");
     }
 
     #[test]

@@ -35,6 +35,12 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the listener waits after a connection could not be taken.
 pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// Connections the system holds for a listener that has not taken them yet.
+pub const LISTEN_BACKLOG: u32 = 1_024;
+
+/// The smallest memory ceiling a config may name: less would evict what was just counted.
+pub const MIN_CEILING_BYTES: u64 = 1 << 20;
+
 /// Slots looked at in one step of the background sweep, and the time between steps.
 pub const SWEEP_SLOTS: usize = 10_000;
 /// See [`SWEEP_SLOTS`].

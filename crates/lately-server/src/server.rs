@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use lately::{Clock, Cursor};
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::limits::SWEEP_EVERY;
+use crate::limits::{LISTEN_BACKLOG, SWEEP_EVERY};
 use crate::listener;
 use crate::stopper::Stopper;
 use crate::watch::Watch;
@@ -62,8 +62,8 @@ impl Server {
     /// # Errors
     /// [`ServerError`] when an address cannot be bound, or may not be.
     pub async fn bind(mut config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
-        let resp = listen("RESP", config.resp, config.insecure).await?;
-        let http = listen("HTTP", config.http, config.insecure).await?;
+        let resp = listen("RESP", config.resp, config.insecure)?;
+        let http = listen("HTTP", config.http, config.insecure)?;
         // From here on the config says what is, not what was asked for.
         config.resp = address_of(&resp, config.resp);
         config.http = address_of(&http, config.http);
@@ -113,11 +113,18 @@ impl Server {
     }
 }
 
-async fn listen(what: &'static str, address: SocketAddr, insecure: bool) -> Result<TcpListener, ServerError> {
+fn listen(what: &'static str, address: SocketAddr, insecure: bool) -> Result<TcpListener, ServerError> {
     if !address.ip().to_canonical().is_loopback() && !insecure {
         return Err(ServerError::Exposed { what, address });
     }
-    TcpListener::bind(address).await.map_err(|error| ServerError::Bind { what, address, error })
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // As every server does: an address whose last connections still linger can be taken again.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(LISTEN_BACKLOG)
+    };
+    bound().map_err(|error| ServerError::Bind { what, address, error })
 }
 
 fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {

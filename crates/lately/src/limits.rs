@@ -23,5 +23,8 @@ pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// See [`EVICTION_SAMPLE`].
 pub(crate) const EVICTION_SAMPLE_A_SHARD: usize = 4;
 
+/// Slots one page of a scan looks at.
+pub const MAX_SCAN_SLOTS: usize = 10_000;
+
 /// Points in one series.
 pub const MAX_SERIES_POINTS: i64 = 100_000;

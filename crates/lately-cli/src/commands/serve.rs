@@ -71,7 +71,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         .enable_all()
         .build()
         .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let server =
             Server::bind(config, Arc::new(SystemClock::new())).await.map_err(|error| refusal(&error))?;
         watch_signals(server.stopper())?;
@@ -79,7 +79,10 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         server.telling(|news| output::message(&format_args!("lately: {news}"))).run().await;
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
-    })
+    });
+    // Clients had their time to drain: whatever still runs is not waited for.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Raises the limit on open files to what the clients need, and says so when that is not to be had.

@@ -20,12 +20,10 @@ pub enum ConfigError {
         error: std::io::Error,
     },
     /// The file is longer than any config.
-    #[error("{}: {bytes} bytes are no config file: at most {MAX_CONFIG_BYTES}", path.display())]
+    #[error("{}: too long for a config file, which has at most {MAX_CONFIG_BYTES} bytes", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
-        /// Its length.
-        bytes: u64,
     },
     /// The file says something that does not hold.
     #[error("{}:{line}:{column}: {message}", path.display())]

@@ -5,6 +5,7 @@ mod error;
 mod unbuilt;
 mod value;
 
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -90,11 +91,13 @@ impl Config {
     /// [`ConfigError`] names the file and, where there is one, the line and column.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         let unreadable = |error| ConfigError::Unreadable { path: path.into(), error };
-        let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
-        if bytes > MAX_CONFIG_BYTES {
-            return Err(ConfigError::TooLong { path: path.into(), bytes });
+        let mut text = String::new();
+        // A device or a pipe has no length to ask for: what is read is bounded.
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > MAX_CONFIG_BYTES {
+            return Err(ConfigError::TooLong { path: path.into() });
         }
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
         Config::parse(&text).map_err(|problem| problem.in_file(path, &text))
     }
 

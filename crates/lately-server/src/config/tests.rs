@@ -73,6 +73,7 @@ fn a_bad_file_is_refused_with_line_and_column() {
     check("[server]\nmax_clients = 0", ":2:15:");
     check("[memory]\nceiling = \"1 giga\"", ":2:11: invalid size '1 giga': give a whole number with KiB");
     check("[memory]\nceiling = 0", ":2:11: invalid size '0'");
+    check("[memory]\nceiling = \"1023KiB\"", ":2:11: invalid size '1023KiB'");
     check("[[class]]\nresolution = \"1s\"", "missing field `match`");
     check("[[class]]\nmatch = \"a\"\nresolution = \"3s\"", ":3:14: resolution 3s is none of");
     check("[[class]]\nmatch = \"a\"\nwindow = \"fast\"", ":3:10: invalid duration 'fast'");

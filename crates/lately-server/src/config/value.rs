@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::limits::MIN_CEILING_BYTES;
 use lately::Span;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
@@ -71,8 +72,8 @@ impl FromStr for Bytes {
         let (suffix, unit) = UNITS.into_iter().find(|(suffix, _)| text.ends_with(suffix)).unwrap_or(("", 1));
         let number = text[..text.len() - suffix.len()].trim_end();
         let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-        bytes.filter(|&bytes| bytes > 0).map(Bytes).ok_or_else(|| {
-            format!("invalid size '{text}': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB")
+        bytes.filter(|&bytes| bytes >= MIN_CEILING_BYTES).map(Bytes).ok_or_else(|| {
+            format!("invalid size '{text}': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, at least 1MiB")
         })
     }
 }

@@ -29,6 +29,11 @@ impl Session {
     }
 
     pub(super) fn scan(&self, scan: &Scan<'_>, now: Timestamp, reply: &mut Encoder<'_>) {
+        let longest = lately::limits::MAX_KEY_BYTES;
+        if scan.pattern.is_some_and(|pattern| pattern.len() > longest) {
+            // Longer than any key: nobody means it, and matching takes the product of both lengths.
+            return reply.error(format_args!("ERR invalid pattern: a pattern has at most {longest} bytes"));
+        }
         let pattern = scan.pattern.map(Pattern::new);
         let wanted = scan.kind.is_none_or(|name| name.eq_ignore_ascii_case(b"hits"));
         let page = self.engine.store.scan(

@@ -2,6 +2,7 @@
 
 use super::Store;
 use crate::class::Pattern;
+use crate::limits::MAX_SCAN_SLOTS;
 use crate::time::Timestamp;
 
 /// A place in a walk over all keys.
@@ -51,7 +52,8 @@ pub struct ScanPage {
 }
 
 impl Store {
-    /// The keys from `cursor` on that match `pattern`, looking at about `count` slots.
+    /// The keys from `cursor` on that match `pattern`, looking at `count` slots,
+    /// at most [`MAX_SCAN_SLOTS`].
     ///
     /// A key that is there from the first page to the last is seen exactly once, whatever happens
     /// to other keys meanwhile; one that comes or goes may be seen or not.
@@ -59,7 +61,7 @@ impl Store {
     pub fn scan(&self, cursor: Cursor, pattern: Option<&Pattern>, count: usize, now: Timestamp) -> ScanPage {
         let mut keys = Vec::new();
         let (mut index, mut place) = cursor.split();
-        let mut left = count.max(1);
+        let mut left = count.clamp(1, MAX_SCAN_SLOTS);
         while index < self.shards.len() {
             let shard = self.lock(index, now);
             let end = shard.places().min(place.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));

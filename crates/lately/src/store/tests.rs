@@ -3,6 +3,7 @@
 use super::*;
 use crate::class::Pattern;
 use crate::delta::{Delta, Forgotten};
+use crate::limits::MAX_SCAN_SLOTS;
 use crate::time::{days, minutes, seconds};
 
 const START: Timestamp = match Timestamp::from_seconds(1_700_000_000) {
@@ -363,4 +364,24 @@ fn keys_that_grow_evict_others() {
     }
     assert!(store.memory().evicted_keys > 0);
     store.check_consistency();
+}
+
+#[test]
+fn a_page_of_a_scan_is_bounded() {
+    let store = store();
+    for n in 0..2 * MAX_SCAN_SLOTS {
+        store.hit(format!("k:{n}").as_bytes(), START).expect("counted");
+    }
+    let mut seen = 0;
+    let mut cursor = Cursor::START;
+    loop {
+        let page = store.scan(cursor, None, usize::MAX, START);
+        assert!(page.keys.len() <= MAX_SCAN_SLOTS);
+        seen += page.keys.len();
+        cursor = page.next;
+        if cursor == Cursor::START {
+            break;
+        }
+    }
+    assert_eq!(seen, 2 * MAX_SCAN_SLOTS);
 }

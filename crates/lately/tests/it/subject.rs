@@ -128,7 +128,7 @@ impl Subject for CounterSubject {
     fn hit(&mut self, _key: u8, at_ms: i64, count: u64, _now_ms: i64) -> HitOutcome {
         let at = time(at_ms);
         match self.counter.add(at, count) {
-            Ok(()) => HitOutcome::Hits(self.counter.count(self.window, at).estimate),
+            Ok(()) => HitOutcome::Hits(self.counter.count(self.window, at).estimate.max(count)),
             Err(HitError::Late { .. }) => HitOutcome::Late,
             Err(HitError::Overflow { .. }) => HitOutcome::Overflow,
             Err(error) => panic!("{error}"),

@@ -74,6 +74,18 @@ fn scan(talk: &mut Talk, options: &str) -> BTreeSet<String> {
     panic!("SCAN {options} does not end");
 }
 
+/// Symptom: one request kept a thread busy for minutes. Cause: a pattern of a megabyte was matched
+/// with every key. Fix: a pattern is no longer than a key.
+#[test]
+fn a_scan_is_bounded() {
+    let mut talk = Talk::new();
+    talk.check(&format!("SCAN 0 MATCH {}", "*".repeat(1_024)), "*2|$1|0|*0|");
+    talk.check(
+        &format!("SCAN 0 MATCH {}", "*".repeat(1_025)),
+        "-ERR invalid pattern: a pattern has at most 1024 bytes|",
+    );
+}
+
 #[test]
 fn a_scan_finds_every_key() {
     let mut talk = Talk::new();
