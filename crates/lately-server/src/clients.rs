@@ -36,8 +36,8 @@ pub(crate) struct Client {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct About {
     pub(crate) name: String,
-    pub(crate) library_name: String,
-    pub(crate) library_version: String,
+    pub(crate) lib_name: String,
+    pub(crate) lib_version: String,
     pub(crate) protocol: Protocol,
 }
 
@@ -96,10 +96,10 @@ impl Client {
 
     /// The client in the form of `CLIENT LIST`.
     pub(crate) fn line(&self, now: Timestamp) -> String {
-        let About { name, library_name, library_version, protocol } = self.about();
+        let About { name, lib_name, lib_version, protocol } = self.about();
         let seconds_since = |then_ms: i64| (now.as_millis() - then_ms).max(0) / 1_000;
         format!(
-            "id={} addr={} laddr={} name={name} age={} idle={} flags=N db=0 sub=0 psub=0 multi=-1 cmd=NULL user=default lib-name={library_name} lib-ver={library_version} resp={}",
+            "id={} addr={} laddr={} name={name} age={} idle={} flags=N db=0 sub=0 psub=0 multi=-1 cmd=NULL user=default lib-name={lib_name} lib-ver={lib_version} resp={}",
             self.id,
             self.address,
             self.local_address,

@@ -101,9 +101,9 @@ impl Session {
             ClientCommand::Info => reply.verbatim(&(self.client.line(now) + "\n")),
             ClientCommand::List => reply.verbatim(&self.engine.clients.list(now)),
             ClientCommand::SetName(name) => self.about(|about| about.name = text(name), reply),
-            ClientCommand::SetLibraryName(name) => self.about(|about| about.library_name = text(name), reply),
+            ClientCommand::SetLibraryName(name) => self.about(|about| about.lib_name = text(name), reply),
             ClientCommand::SetLibraryVersion(version) => {
-                self.about(|about| about.library_version = text(version), reply);
+                self.about(|about| about.lib_version = text(version), reply);
             }
             // Nothing here evicts connections, tracks keys or leaves out replies: it is as asked.
             _ => reply.ok(),
