@@ -1,0 +1,77 @@
+//! Rounds: all contenders one after the other, again and again, and the median of each.
+//!
+//! The machine is shared and its speed wanders. Contenders that take turns wander together, so their
+//! ratios hold where a lone time says nothing.
+
+/// A contender: its name, and one round of it, which gives its figure.
+pub(crate) struct Contender<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) round: Box<dyn FnMut() -> f64 + 'a>,
+}
+
+impl<'a> Contender<'a> {
+    pub(crate) fn new(name: &'static str, round: impl FnMut() -> f64 + 'a) -> Contender<'a> {
+        Contender { name, round: Box::new(round) }
+    }
+}
+
+/// Runs `rounds` rounds of all and gives the figures of each, in the order of the rounds.
+pub(crate) fn interleave(contenders: &mut [Contender<'_>], rounds: usize) -> Vec<Vec<f64>> {
+    let mut figures = vec![Vec::with_capacity(rounds); contenders.len()];
+    for round in 0..rounds {
+        // Every other round backwards: nobody always runs in the wake of the same one.
+        let order: Vec<usize> = match round % 2 {
+            0 => (0..contenders.len()).collect(),
+            _ => (0..contenders.len()).rev().collect(),
+        };
+        for index in order {
+            figures[index].push((contenders[index].round)());
+        }
+    }
+    figures
+}
+
+/// The median; NaN of nothing.
+pub(crate) fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.len() / 2, sorted.len() % 2) {
+        (_, _) if sorted.is_empty() => f64::NAN,
+        (half, 1) => sorted[half],
+        (half, _) => f64::midpoint(sorted[half - 1], sorted[half]),
+    }
+}
+
+/// The median of the ratios, round by round: what the machine did to a round it did to both.
+pub(crate) fn median_ratio(ours: &[f64], theirs: &[f64]) -> f64 {
+    let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+    median(&ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+        assert_eq!(median_ratio(&[2.0, 9.0, 4.0], &[1.0, 3.0, 4.0]), 2.0);
+    }
+
+    #[test]
+    fn contenders_take_turns() {
+        let log = std::cell::RefCell::new(String::new());
+        let contender = |name: &'static str| {
+            let log = &log;
+            Contender::new(name, move || {
+                log.borrow_mut().push_str(name);
+                f64::from(u32::try_from(log.borrow().len()).expect("short"))
+            })
+        };
+        let figures = interleave(&mut [contender("a"), contender("b")], 3);
+        assert_eq!(*log.borrow(), "abbaab");
+        assert_eq!(figures, [[1.0, 4.0, 5.0], [2.0, 3.0, 6.0]]);
+    }
+}
