@@ -17,12 +17,14 @@
 //! # }
 //! ```
 
+mod allocation;
 mod class;
 mod clock;
 mod count;
 mod delta;
 mod entry;
 mod error;
+mod frame;
 mod hit_counter;
 mod ladder;
 pub mod limits;
@@ -32,6 +34,7 @@ mod series;
 mod settings;
 mod store;
 mod time;
+mod varint;
 mod window;
 
 pub use class::Pattern;

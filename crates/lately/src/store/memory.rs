@@ -102,7 +102,7 @@ impl Store {
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
                 .map(|(place, slot)| {
                     let live = !shard.has_expired(place, &self.classes);
-                    ((live, slot.entry.total() > 1, slot.entry.newest()), (index, place))
+                    ((live, !slot.entry.is_single(), slot.entry.newest()), (index, place))
                 });
             candidates.extend(found.take(EVICTION_SAMPLE_A_SHARD));
             if candidates.len() >= EVICTION_SAMPLE {

@@ -264,7 +264,7 @@ impl Store {
     }
 
     fn context<'a>(&'a self, deltas: Option<&'a mut DeltaBatch>) -> Context<'a> {
-        Context { classes: &self.classes, generation: &self.generation, ceiling_bytes: None, deltas }
+        Context::new(&self.classes, &self.generation, deltas)
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {

@@ -15,6 +15,7 @@ use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::HitError;
+use crate::frame::Frame;
 use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::time::Timestamp;
@@ -50,6 +51,27 @@ pub(super) struct Context<'a> {
     pub(super) ceiling_bytes: Option<u64>,
     /// Where what happened is written down, if anywhere.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
+    /// The edges of the class that was met last.
+    frame: Option<(ClassId, Frame)>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(
+        classes: &'a Classes,
+        generation: &'a AtomicU64,
+        deltas: Option<&'a mut DeltaBatch>,
+    ) -> Context<'a> {
+        Context { classes, generation, ceiling_bytes: None, deltas, frame: None }
+    }
+
+    /// The edges of a class at `now`.
+    #[inline]
+    pub(super) fn frame(&mut self, class: ClassId, now: Timestamp) -> &Frame {
+        if self.frame.is_none_or(|(of, frame)| of != class || frame.now != now) {
+            self.frame = Some((class, Frame::new(self.classes.settings(class), now)));
+        }
+        &self.frame.as_ref().expect("it is set above").1
+    }
 }
 
 impl Shard {
@@ -131,7 +153,9 @@ impl Shard {
     /// The key's slot, when the key has hits within its retention or a limit in force.
     pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.live_place(key, hash, context)?;
-        self.change(place, context.classes, Entry::advance);
+        let class = self.slot_at(place)?.class;
+        let from_ms = context.frame(class, self.now).window.from_ms();
+        self.change(place, context.classes, |entry, settings, now| entry.advance(from_ms, settings, now));
         self.slot_at(place)
     }
 
@@ -153,7 +177,9 @@ impl Shard {
 
     fn live_place(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<u32> {
         let place = self.place_of(key, hash)?;
-        if !self.hits_expired(place, context.classes) {
+        let slot = self.slots.get(place)?;
+        let newest = slot.entry.newest();
+        if !context.frame(slot.class, self.now).has_expired(newest) && !slot.entry.is_empty() {
             return Some(place);
         }
         if self.is_limited(place) {
@@ -225,11 +251,12 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Result<u64, HitError> {
         let now = self.now;
-        let at = at.unwrap_or(now);
         let found = self.live_place(key, hash, context);
         let class = found.map_or_else(|| context.classes.of(key), |place| self.slot_mut(place).class);
-        let settings = context.classes.settings(class);
-        check_time(at, now, settings)?;
+        let frame = *context.frame(class, now);
+        let at_now = at.is_none();
+        let at = at.unwrap_or(now);
+        frame.check(at)?;
         let place = match found {
             Some(place) => place,
             None if weight == 0 => return Ok(0),
@@ -240,8 +267,14 @@ impl Shard {
         };
         let counted = self.change(place, context.classes, |entry, settings, now| {
             entry.add(at, weight, settings, now)?;
+            let count = if at_now {
+                entry.advance(frame.window.from_ms(), settings, now);
+                entry.count_window(&frame.window, settings)
+            } else {
+                entry.count(at, settings.window(), settings, now)
+            };
             // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
-            Ok(entry.count(at, settings.window(), settings, now).estimate.max(weight))
+            Ok(count.estimate.max(weight))
         });
         if counted.is_err() {
             if found.is_none() {
@@ -367,16 +400,4 @@ impl Shard {
         let beside = self.limited_until.keys().chain(self.generations.keys());
         assert!(beside.copied().all(|place| self.slot_at(place).is_some()), "a side table outlives a key");
     }
-}
-
-fn check_time(at: Timestamp, now: Timestamp, settings: &Settings) -> Result<(), HitError> {
-    let oldest = settings.oldest(now);
-    if at < oldest {
-        return Err(HitError::Late { at, oldest });
-    }
-    let latest = now.saturating_add(settings.max_skew());
-    if at > latest {
-        return Err(HitError::Future { at, latest });
-    }
-    Ok(())
 }
