@@ -1,75 +1,138 @@
 //! A few moments in fifteen bytes, beside the key: the form of most keys.
+//!
+//! The time of the newest moment in six bytes, then numbers: its hits; then for each older moment the
+//! gap to the newer one and a bit that says whether it has more than one hit, then its hits if it
+//! has. A zero ends them, as the end of the bytes does. Adding to the newest, or a newer one, shifts
+//! the rest and reads none of it.
 
-use super::moment::{Item, Moment, PackedTime, Reader};
+use super::moment::{Moment, Number};
 
 const BYTES: usize = 15;
-/// Where the moments start, after the time of the oldest.
-const ITEMS: usize = size_of::<PackedTime>();
+const TIME_BITS: usize = 48;
+const TIME_MASK: u128 = (1 << TIME_BITS) - 1;
+/// Bytes of the numbers.
+const NUMBERS: usize = BYTES - TIME_BITS / 8;
+/// More hits than this in a moment are kept elsewhere, so that totals need no look.
+const MAX_HITS: u64 = u32::MAX as u64;
+/// The most hits that fit.
+pub(super) const MAX_TOTAL: u64 = MAX_HITS * NUMBERS as u64;
 
-/// Up to nine moments, oldest first: the time of the first in six bytes, then moments as bytes until
-/// a zero or the end.
+/// A few moments.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Inline([u8; BYTES]);
 
+/// The moments, newest first.
+#[derive(Clone, Copy)]
+pub(super) struct Moments {
+    numbers: u128,
+    at_ms: i64,
+    /// Of the next moment; 0 when there is none.
+    hits: u64,
+}
+
 impl Inline {
-    /// The moments, oldest first.
     #[inline]
-    pub(super) fn moments(&self) -> Reader<'_> {
-        let [a, b, c, d, e, f, ..] = self.0;
-        let before_ms = i64::from_le_bytes([a, b, c, d, e, f, 0, 0]) - 1;
-        Reader { bytes: &self.0, offset: ITEMS, before_ms }
+    fn word(self) -> u128 {
+        let mut bytes = [0; 16];
+        bytes[..BYTES].copy_from_slice(&self.0);
+        u128::from_le_bytes(bytes)
+    }
+
+    #[inline]
+    fn set(&mut self, newest_ms: i64, numbers: u128) {
+        let word = numbers << TIME_BITS | u128::from(newest_ms.cast_unsigned());
+        self.0.copy_from_slice(&word.to_le_bytes()[..BYTES]);
+    }
+
+    /// The moments, newest first.
+    #[inline]
+    pub(super) fn moments(&self) -> Moments {
+        let word = self.word();
+        let numbers = word >> TIME_BITS;
+        let (hits, len) = Number::read(low(numbers));
+        let at_ms = low(word & TIME_MASK).cast_signed();
+        Moments { numbers: numbers >> (8 * len), at_ms, hits }
+    }
+
+    /// The moments, oldest first.
+    pub(super) fn oldest_first(&self) -> impl Iterator<Item = Moment> + use<> {
+        let mut list = [Moment::default(); NUMBERS];
+        let mut len = 0;
+        for moment in self.moments() {
+            list[len] = moment;
+            len += 1;
+        }
+        list[..len].reverse();
+        list.into_iter().take(len)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0[ITEMS] == 0
+        self.0[TIME_BITS / 8] == 0
     }
 
     pub(super) fn newest(&self) -> Option<Moment> {
-        self.moments().last()
+        self.moments().next()
+    }
+
+    /// The time of the newest moment; 0 when there is none.
+    #[inline]
+    pub(super) fn newest_ms(&self) -> i64 {
+        low(self.word() & TIME_MASK).cast_signed()
     }
 
     pub(super) fn total(&self) -> u64 {
         self.moments().map(|moment| moment.hits).sum()
     }
 
+    /// Hits from `from_ms` on and before `to_ms`.
+    #[inline]
+    pub(super) fn sum(&self, from_ms: i64, to_ms: i64) -> u64 {
+        let until = self.moments().take_while(|moment| moment.at_ms >= from_ms);
+        until.filter(|moment| moment.at_ms < to_ms).map(|moment| moment.hits).sum()
+    }
+
     /// Adds hits; false, and nothing changes, when they do not fit.
     #[inline]
     pub(super) fn add(&mut self, moment: Moment) -> bool {
-        let mut end = self.moments();
-        let mut last = None;
-        loop {
-            let start = (end.offset, end.before_ms);
-            match end.next() {
-                Some(held) => last = Some((start, held)),
-                None => break,
-            }
+        let held = self.moments();
+        let Moment { at_ms, hits } = moment;
+        // What is too much for a number here is found before it is added to.
+        if hits > MAX_HITS || hits + held.hits > MAX_HITS {
+            return false;
         }
-        match last {
-            None => {
-                let first = Item::new(moment, moment.at_ms - 1);
-                if !self.write(ITEMS, &first) {
-                    return false;
-                }
-                self.0[..ITEMS].copy_from_slice(PackedTime::pack(moment.at_ms).bytes());
-                true
-            }
-            Some((_, held)) if held.at_ms < moment.at_ms => {
-                self.write(end.offset, &Item::new(moment, held.at_ms))
-            }
-            Some(((offset, before_ms), held)) if held.at_ms == moment.at_ms => {
-                let hits = held.hits + moment.hits;
-                self.write(offset, &Item::new(Moment { hits, ..moment }, before_ms))
-            }
-            Some(_) => self.insert(moment),
+        if at_ms == held.at_ms || held.hits == 0 {
+            return self.put(at_ms, held.hits + hits, held.numbers);
         }
+        if at_ms < held.at_ms {
+            return self.insert(moment);
+        }
+        let gap_ms = (at_ms - held.at_ms).cast_unsigned();
+        let mut numbers = held.numbers;
+        if held.hits > 1 {
+            numbers = before(numbers, Number::new(held.hits));
+        }
+        let gap = Number::new(gap_ms << 1 | u64::from(held.hits > 1));
+        // The newest hits take a byte at least: what does not leave it would be shifted out.
+        numbers >> (8 * (NUMBERS - 1 - gap.len)) == 0 && self.put(at_ms, hits, before(numbers, gap))
+    }
+
+    /// Writes the newest moment before other numbers, when they fit.
+    #[inline]
+    fn put(&mut self, newest_ms: i64, hits: u64, numbers: u128) -> bool {
+        let hits = Number::new(hits);
+        let fits = numbers >> (8 * (NUMBERS - hits.len)) == 0;
+        if fits {
+            self.set(newest_ms, before(numbers, hits));
+        }
+        fits
     }
 
     /// Adds hits earlier than the newest.
     #[cold]
     fn insert(&mut self, moment: Moment) -> bool {
         let mut all = Inline::default();
-        let earlier = self.moments().filter(|held| held.at_ms < moment.at_ms);
-        let later = self.moments().filter(|held| held.at_ms >= moment.at_ms);
+        let earlier = self.oldest_first().filter(|held| held.at_ms < moment.at_ms);
+        let later = self.oldest_first().filter(|held| held.at_ms >= moment.at_ms);
         let fits = earlier.chain([moment]).chain(later).all(|moment| all.add(moment));
         if fits {
             *self = all;
@@ -77,28 +140,49 @@ impl Inline {
         fits
     }
 
-    /// Writes an item over what is at `offset`, which is the newest or the end. An item that
-    /// replaces another is as long or longer.
-    #[inline]
-    fn write(&mut self, offset: usize, item: &Item) -> bool {
-        let (gap, hits) = item.pieces();
-        let (middle, end) = (offset + gap.len(), offset + gap.len() + hits.len());
-        if end > BYTES {
-            return false;
-        }
-        self.0[offset..middle].copy_from_slice(gap);
-        self.0[middle..end].copy_from_slice(hits);
-        true
-    }
-
     /// Drops moments before `from_ms`.
     pub(super) fn drop_before(&mut self, from_ms: i64) {
         let mut kept = Inline::default();
-        for moment in self.moments().filter(|moment| moment.at_ms >= from_ms) {
+        for moment in self.oldest_first().filter(|moment| moment.at_ms >= from_ms) {
             assert!(kept.add(moment), "fewer moments take fewer bytes");
         }
         *self = kept;
     }
+}
+
+impl Iterator for Moments {
+    type Item = Moment;
+
+    #[inline]
+    fn next(&mut self) -> Option<Moment> {
+        if self.hits == 0 {
+            return None;
+        }
+        let moment = Moment { at_ms: self.at_ms, hits: self.hits };
+        let (gap, len) = Number::read(low(self.numbers));
+        self.numbers >>= 8 * len;
+        self.at_ms -= (gap >> 1).cast_signed();
+        self.hits = u64::from(gap > 0);
+        if gap & 1 == 1 {
+            let (hits, len) = Number::read(low(self.numbers));
+            self.numbers >>= 8 * len;
+            self.hits = hits;
+        }
+        Some(moment)
+    }
+}
+
+/// Numbers with one more before them.
+#[inline]
+fn before(numbers: u128, number: Number) -> u128 {
+    numbers << (8 * number.len) | u128::from(number.word)
+}
+
+#[inline]
+fn low(word: u128) -> u64 {
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+    let low = word as u64;
+    low
 }
 
 #[cfg(test)]
@@ -106,7 +190,7 @@ mod tests {
     use super::*;
 
     fn held(inline: &Inline) -> Vec<(i64, u64)> {
-        inline.moments().map(|moment| (moment.at_ms, moment.hits)).collect()
+        inline.oldest_first().map(|moment| (moment.at_ms, moment.hits)).collect()
     }
 
     #[test]
@@ -117,8 +201,9 @@ mod tests {
             assert!(inline.add(Moment { at_ms, hits }));
         }
         assert_eq!(held(&inline), [(500, 1), (1_000, 3), (2_000, 2)]);
-        assert_eq!((inline.total(), inline.newest().map(|newest| newest.at_ms)), (6, Some(2_000)));
-        assert!(!inline.add(Moment { at_ms: 100_000_000, hits: 1 }));
+        assert_eq!((inline.total(), inline.newest_ms()), (6, 2_000));
+        assert_eq!([(0, 501), (501, 2_000), (2_000, 9_000)].map(|(from, to)| inline.sum(from, to)), [1, 3, 2]);
+        assert!(!inline.add(Moment { at_ms: 1_000_000_000, hits: 1 }));
         assert!(!inline.add(Moment { at_ms: 2_000, hits: 1 << 40 }));
         assert_eq!(held(&inline), [(500, 1), (1_000, 3), (2_000, 2)], "what does not fit changes nothing");
         inline.drop_before(1_000);
@@ -131,10 +216,15 @@ mod tests {
     fn time_starts_at_zero_and_ends_in_the_year_9999() {
         for at_ms in [0, 253_402_300_799_999] {
             let mut inline = Inline::default();
-            assert!(inline.add(Moment { at_ms, hits: 1 << 48 }));
-            assert_eq!(held(&inline), [(at_ms, 1 << 48)]);
+            assert!(inline.add(Moment { at_ms, hits: MAX_HITS }));
+            assert_eq!(held(&inline), [(at_ms, MAX_HITS)]);
+            assert!(!inline.add(Moment { at_ms, hits: 1 }));
         }
         assert!(!Inline::default().add(Moment { at_ms: 0, hits: 1 << 63 }));
+        let mut inline = Inline::default();
+        assert!(inline.add(Moment { at_ms: 0, hits: 1 }));
+        assert!(inline.add(Moment { at_ms: 253_402_300_799_999, hits: 1 }));
+        assert_eq!(held(&inline), [(0, 1), (253_402_300_799_999, 1)]);
     }
 
     #[test]
@@ -142,5 +232,6 @@ mod tests {
         let mut inline = Inline::default();
         let fitting = (0..20).take_while(|&step| inline.add(Moment { at_ms: 7_000 + step, hits: 1 }));
         assert_eq!(fitting.count(), 9);
+        assert_eq!(inline.total(), 9);
     }
 }

@@ -7,14 +7,15 @@
 
 use thin_vec::ThinVec;
 
-use super::moment::{Item, Moment, PackedTime, Reader};
+use super::moment::{Moment, Number, PackedTime};
 use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
 const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
 /// Totals have six bytes.
-pub(super) const MAX_TOTAL: u64 = (1 << 48) - 1;
+pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
+const SIX_BYTES: u64 = (1 << 48) - 1;
 
 /// What is known of a list without a look at the heap.
 #[derive(Clone, Copy, Default, Debug)]
@@ -31,71 +32,108 @@ pub(super) struct List<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// A list that changes.
+/// A list that changes. Its bytes are all in use or zero, up to the capacity.
 pub(super) struct ListMut<'a> {
     pub(super) head: &'a mut Head,
     pub(super) bytes: &'a mut ThinVec<u8>,
 }
 
-/// The start of a list's bytes.
-#[derive(Clone, Copy)]
-struct Header {
-    total: u64,
+/// The fields at the start of the bytes, by where they are; six bytes each but the last two.
+mod field {
+    /// All hits.
+    pub(super) const TOTAL: usize = 0;
     /// Hits of the moments before the cursor.
-    passed: u64,
-    /// Time of the moment before the cursor; before the first moment the origin.
-    passed_ms: i64,
-    cursor: usize,
-    /// What the gap of the first moment counts from, at least a millisecond before it.
-    origin_ms: i64,
+    pub(super) const PASSED: usize = 6;
+    /// Time of the moment before the cursor, the origin if there is none; a millisecond later, as time
+    /// starts at 0.
+    pub(super) const PASSED_MS: usize = 12;
+    /// What the gap of the first moment counts from: a time before it; a millisecond later.
+    pub(super) const ORIGIN_MS: usize = 18;
+    /// Where the cursor is.
+    pub(super) const CURSOR: usize = 24;
     /// Where the newest moment starts.
-    last: usize,
+    pub(super) const LAST: usize = 26;
 }
 
-/// Bytes of a header.
+/// Where the moments start: each the gap to the one before and a bit that says whether it has more
+/// than one hit, then its hits if it has. A zero ends them, as the end of the bytes does.
 const ITEMS: usize = 28;
 
-impl Header {
-    const EMPTY: Header =
-        Header { total: 0, passed: 0, passed_ms: 0, cursor: ITEMS, origin_ms: 0, last: ITEMS };
+/// Where the cursor is, and what is before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Cursor {
+    offset: usize,
+    passed: u64,
+    passed_ms: i64,
+}
 
-    #[inline]
-    fn read(bytes: &[u8]) -> Header {
-        let Some(bytes) = bytes.first_chunk::<ITEMS>() else { return Header::EMPTY };
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word[..6].copy_from_slice(&bytes[at..at + 6]);
-            i64::from_le_bytes(word)
-        };
-        let short = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-        Header {
-            total: word(0).cast_unsigned(),
-            passed: word(6).cast_unsigned(),
-            // Times before the first are kept a millisecond later: time starts at 0.
-            passed_ms: word(12) - 1,
-            origin_ms: word(18) - 1,
-            cursor: short(24),
-            last: short(26),
-        }
+#[inline]
+fn six(bytes: &[u8], at: usize) -> u64 {
+    word(bytes, at) & SIX_BYTES
+}
+
+#[inline]
+fn put_six(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 6].copy_from_slice(&value.to_le_bytes()[..6]);
+}
+
+#[inline]
+fn two(bytes: &[u8], at: usize) -> usize {
+    usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+#[inline]
+fn put_two(bytes: &mut [u8], at: usize, place: usize) {
+    let place = u16::try_from(place).expect("256 moments fit 4 KiB");
+    bytes[at..at + 2].copy_from_slice(&place.to_le_bytes());
+}
+
+/// Eight bytes at `at`, zeros past the end.
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u64 {
+    if let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        return u64::from_le_bytes(*word);
     }
+    let missing = at + 8 - bytes.len();
+    match bytes.last_chunk() {
+        Some(word) if missing < 8 => u64::from_le_bytes(*word) >> (8 * missing),
+        _ => 0,
+    }
+}
+
+/// Reads moments, oldest first.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    bytes: &'a [u8],
+    /// Where the next moment starts.
+    offset: usize,
+    /// Time of the moment before it.
+    before_ms: i64,
+}
+
+impl Iterator for Reader<'_> {
+    type Item = Moment;
 
     #[inline]
-    fn write(self, bytes: &mut [u8]) {
-        let bytes = bytes.first_chunk_mut::<ITEMS>().expect("a list with moments has a header");
-        let mut put = |at: usize, word: i64| bytes[at..at + 6].copy_from_slice(&word.to_le_bytes()[..6]);
-        put(0, self.total.cast_signed());
-        put(6, self.passed.cast_signed());
-        put(12, self.passed_ms + 1);
-        put(18, self.origin_ms + 1);
-        let short = |place: usize| u16::try_from(place).expect("256 moments fit 4 KiB").to_le_bytes();
-        bytes[24..26].copy_from_slice(&short(self.cursor));
-        bytes[26..28].copy_from_slice(&short(self.last));
+    fn next(&mut self) -> Option<Moment> {
+        let (gap, len) = Number::read(word(self.bytes, self.offset));
+        if gap == 0 {
+            return None;
+        }
+        self.offset += len;
+        self.before_ms += (gap >> 1).cast_signed();
+        let mut hits = 1;
+        if gap & 1 == 1 {
+            let (several, len) = Number::read(word(self.bytes, self.offset));
+            (hits, self.offset) = (several, self.offset + len);
+        }
+        Some(Moment { at_ms: self.before_ms, hits })
     }
 }
 
 impl<'a> List<'a> {
     pub(super) fn is_empty(self) -> bool {
-        self.bytes.len() <= ITEMS
+        self.bytes.is_empty()
     }
 
     pub(super) fn len(self) -> usize {
@@ -107,13 +145,28 @@ impl<'a> List<'a> {
     }
 
     pub(super) fn total(self) -> u64 {
-        Header::read(self.bytes).total
+        if self.is_empty() { 0 } else { six(self.bytes, field::TOTAL) }
+    }
+
+    fn origin_ms(self) -> i64 {
+        six(self.bytes, field::ORIGIN_MS).cast_signed() - 1
+    }
+
+    fn cursor(self) -> Cursor {
+        Cursor {
+            offset: two(self.bytes, field::CURSOR),
+            passed: six(self.bytes, field::PASSED),
+            passed_ms: six(self.bytes, field::PASSED_MS).cast_signed() - 1,
+        }
+    }
+
+    fn read(self, offset: usize, before_ms: i64) -> Reader<'a> {
+        Reader { bytes: self.bytes, offset, before_ms }
     }
 
     /// The moments, oldest first.
     pub(super) fn moments(self) -> Reader<'a> {
-        let offset = ITEMS.min(self.bytes.len());
-        Reader { bytes: self.bytes, offset, before_ms: Header::read(self.bytes).origin_ms }
+        if self.is_empty() { self.read(0, 0) } else { self.read(ITEMS, self.origin_ms()) }
     }
 
     pub(super) fn oldest_ms(self) -> Option<i64> {
@@ -131,51 +184,59 @@ impl<'a> List<'a> {
         if from_ms >= to_ms || self.is_empty() {
             return 0;
         }
-        let header = Header::read(self.bytes);
-        let until = if to_ms > self.newest_ms() { header.total } else { self.before(&header, to_ms).passed };
-        until - self.before(&header, from_ms).passed
+        let until = if to_ms > self.newest_ms() { self.total() } else { self.seek(to_ms).passed };
+        until - self.seek(from_ms).passed
     }
 
-    /// The header with its cursor at the first moment from `from_ms` on.
+    /// The first moment from `from_ms` on, found from the cursor if that is not past it.
     #[inline]
-    fn before(self, header: &Header, from_ms: i64) -> Header {
-        let Header { mut passed, mut passed_ms, mut cursor, origin_ms, .. } = *header;
-        if from_ms <= passed_ms {
-            (passed, passed_ms, cursor) = (0, origin_ms, ITEMS);
+    fn seek(self, from_ms: i64) -> Cursor {
+        let mut cursor = self.cursor();
+        if from_ms <= cursor.passed_ms {
+            cursor = Cursor { offset: ITEMS, passed: 0, passed_ms: self.origin_ms() };
         }
-        let mut reader = Reader { bytes: self.bytes, offset: cursor, before_ms: passed_ms };
+        let mut reader = self.read(cursor.offset, cursor.passed_ms);
         while let Some(moment) = reader.next()
             && moment.at_ms < from_ms
         {
-            passed += moment.hits;
-            (passed_ms, cursor) = (moment.at_ms, reader.offset);
+            let passed = cursor.passed + moment.hits;
+            cursor = Cursor { offset: reader.offset, passed, passed_ms: moment.at_ms };
         }
-        Header { passed, passed_ms, cursor, ..*header }
+        cursor
+    }
+
+    /// Where the moments end.
+    #[inline]
+    fn end(self) -> usize {
+        let mut newest = self.read(two(self.bytes, field::LAST), 0);
+        newest.next();
+        newest.offset
     }
 
     /// Panics when the moments are out of order or a total is wrong.
     pub(super) fn check_consistency(self) {
-        let header = Header::read(self.bytes);
         let moments: Vec<Moment> = self.moments().collect();
         assert!(moments.is_sorted_by(|a, b| a.at_ms < b.at_ms), "moments are out of order");
         assert_eq!(moments.len(), self.len(), "the count of moments");
         assert!(moments.len() <= MAX_MOMENTS && moments.iter().all(|moment| moment.hits > 0));
-        assert_eq!(header.total, moments.iter().map(|moment| moment.hits).sum(), "the total");
-        if let Some(newest) = moments.last() {
-            assert_eq!(newest.at_ms, self.newest_ms(), "the newest moment");
-            let passed = moments.iter().filter(|moment| moment.at_ms <= header.passed_ms);
-            assert_eq!(header.passed, passed.map(|moment| moment.hits).sum(), "the hits before the cursor");
-        }
+        assert_eq!(self.total(), moments.iter().map(|moment| moment.hits).sum(), "the total");
+        let Some(newest) = moments.last() else { return };
+        assert_eq!(newest.at_ms, self.newest_ms(), "the newest moment");
+        let cursor = self.cursor();
+        let passed = moments.iter().filter(|moment| moment.at_ms <= cursor.passed_ms);
+        assert_eq!(cursor.passed, passed.map(|moment| moment.hits).sum(), "the hits before the cursor");
+        assert!(self.bytes[self.end()..].iter().all(|&byte| byte == 0), "bytes behind the newest");
     }
 }
 
 impl Head {
+    #[inline]
     pub(super) fn newest_ms(self) -> i64 {
         self.newest.get()
     }
 }
 
-impl<'a> ListMut<'a> {
+impl ListMut<'_> {
     #[inline]
     pub(super) fn shared(&self) -> List<'_> {
         List { head: self.head, bytes: self.bytes }
@@ -195,7 +256,7 @@ impl<'a> ListMut<'a> {
         if self.bytes.is_empty() {
             self.start(moment);
         } else if moment.at_ms > newest_ms {
-            self.append(moment, newest_ms);
+            self.append(moment, newest_ms, self.shared().end());
         } else if moment.at_ms == newest_ms {
             self.raise_newest(moment.hits);
         } else {
@@ -205,60 +266,86 @@ impl<'a> ListMut<'a> {
 
     fn start(&mut self, moment: Moment) {
         self.reserve(ITEMS);
-        self.bytes.extend_from_slice(&[0; ITEMS]);
         let origin_ms = moment.at_ms - 1;
-        Header { origin_ms, passed_ms: origin_ms, ..Header::EMPTY }.write(self.bytes);
+        // A millisecond later: the time of the moment itself.
+        put_six(self.bytes, field::ORIGIN_MS, moment.at_ms.cast_unsigned());
+        self.set_cursor(Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms });
         // Wraps to 0 as the moment is appended: one.
         self.head.count_less_one = u8::MAX;
-        self.append(moment, origin_ms);
+        self.append(moment, origin_ms, ITEMS);
     }
 
     #[inline]
-    fn append(&mut self, moment: Moment, before_ms: i64) {
-        let mut header = Header::read(self.bytes);
-        header.total += moment.hits;
-        header.last = self.bytes.len();
-        header.write(self.bytes);
-        self.push(&Item::new(moment, before_ms));
+    fn append(&mut self, moment: Moment, before_ms: i64, end: usize) {
+        self.write(end, moment, before_ms);
+        let total = six(self.bytes, field::TOTAL) + moment.hits;
+        put_six(self.bytes, field::TOTAL, total);
+        put_two(self.bytes, field::LAST, end);
         self.head.newest = PackedTime::pack(moment.at_ms);
         self.head.count_less_one = self.head.count_less_one.wrapping_add(1);
     }
 
     fn raise_newest(&mut self, hits: u64) {
-        let mut header = Header::read(self.bytes);
+        let last = two(self.bytes, field::LAST);
         let newest_ms = self.head.newest_ms();
-        // The gap stays; the moment before is as far before the newest as it says.
-        let read = Reader { bytes: self.bytes, offset: header.last, before_ms: 0 };
-        let newest = { read }.next().expect("the newest moment is there");
-        let before_ms = newest_ms - newest.at_ms;
-        // Had the cursor passed the newest, its hits are before the cursor too.
-        if header.cursor > header.last {
-            header.passed += hits;
+        // The gap stays: read from time 0 it is the time that is read.
+        let newest = self.shared().read(last, 0).next().expect("the newest moment is there");
+        self.write(last, Moment { at_ms: newest_ms, hits: newest.hits + hits }, newest_ms - newest.at_ms);
+        let total = six(self.bytes, field::TOTAL) + hits;
+        put_six(self.bytes, field::TOTAL, total);
+        let cursor = self.shared().cursor();
+        if cursor.offset > last {
+            // The cursor has passed the newest: its hits are before the cursor too.
+            let offset = self.shared().end();
+            self.set_cursor(Cursor { offset, passed: cursor.passed + hits, ..cursor });
         }
-        header.total += hits;
-        let passed_all = header.cursor > header.last;
-        self.bytes.truncate(header.last);
-        self.push(&Item::new(Moment { at_ms: newest_ms, hits: newest.hits + hits }, before_ms));
-        if passed_all {
-            header.cursor = self.bytes.len();
-        }
-        header.write(self.bytes);
     }
 
-    fn push(&mut self, item: &Item) {
-        let (gap, hits) = item.pieces();
-        self.reserve(gap.len() + hits.len());
-        self.bytes.extend_from_slice(gap);
-        self.bytes.extend_from_slice(hits);
+    /// Writes a moment at `offset`: at the end, or over the newest.
+    #[inline]
+    fn write(&mut self, offset: usize, moment: Moment, before_ms: i64) {
+        let gap_ms = (moment.at_ms - before_ms).cast_unsigned();
+        let several = moment.hits > 1;
+        let gap = Number::new(gap_ms << 1 | u64::from(several));
+        self.reserve(offset + gap.len);
+        self.put(offset, gap);
+        if several {
+            let hits = Number::new(moment.hits);
+            self.reserve(offset + gap.len + hits.len);
+            self.put(offset + gap.len, hits);
+        }
     }
 
-    /// Makes room for `more` bytes, and for a sixteenth more, up to what the allocator gives anyway.
-    fn reserve(&mut self, more: usize) {
-        let len = self.bytes.len();
-        if len + more > self.bytes.capacity() {
-            let wanted = filled(THIN_HEADER_BYTES + len + more + len / 16) - THIN_HEADER_BYTES;
-            self.bytes.reserve_exact(wanted - len);
+    #[inline]
+    fn put(&mut self, offset: usize, number: Number) {
+        let bytes = number.word.to_le_bytes();
+        if let Some(room) = self.bytes.get_mut(offset..offset + 8) {
+            // Behind the newest all is zero, or to be written next.
+            room.copy_from_slice(&bytes);
+        } else {
+            self.bytes[offset..offset + number.len].copy_from_slice(&bytes[..number.len]);
         }
+    }
+
+    fn set_cursor(&mut self, cursor: Cursor) {
+        put_six(self.bytes, field::PASSED, cursor.passed);
+        put_six(self.bytes, field::PASSED_MS, (cursor.passed_ms + 1).cast_unsigned());
+        put_two(self.bytes, field::CURSOR, cursor.offset);
+    }
+
+    /// Makes room for `len` bytes in all, and for a sixteenth more, up to what the allocator gives
+    /// anyway.
+    #[inline]
+    fn reserve(&mut self, len: usize) {
+        if len > self.bytes.len() {
+            self.grow(filled(THIN_HEADER_BYTES + len + len / 16) - THIN_HEADER_BYTES);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, len: usize) {
+        self.bytes.reserve_exact(len - self.bytes.len());
+        self.bytes.resize(len, 0);
     }
 
     /// Adds hits earlier than the newest.
@@ -285,24 +372,24 @@ impl<'a> ListMut<'a> {
     pub(super) fn pop_oldest(&mut self) -> Option<Moment> {
         let mut reader = self.shared().moments();
         let oldest = reader.next()?;
-        let end = reader.offset;
+        let first_end = reader.offset;
         if self.shared().len() == 1 {
             *self.bytes = ThinVec::new();
             return Some(oldest);
         }
-        let len = end - ITEMS;
-        let mut header = Header::read(self.bytes);
-        self.bytes.drain(ITEMS..end);
-        header.total -= oldest.hits;
-        header.origin_ms = oldest.at_ms;
-        header.last -= len;
-        if header.cursor > ITEMS {
-            header.cursor -= len;
-            header.passed -= oldest.hits;
+        let len = first_end - ITEMS;
+        let (end, cursor) = (self.shared().end(), self.shared().cursor());
+        let (last, total) = (two(self.bytes, field::LAST), six(self.bytes, field::TOTAL));
+        self.bytes.copy_within(first_end..end, ITEMS);
+        self.bytes[end - len..end].fill(0);
+        put_six(self.bytes, field::ORIGIN_MS, (oldest.at_ms + 1).cast_unsigned());
+        put_six(self.bytes, field::TOTAL, total - oldest.hits);
+        put_two(self.bytes, field::LAST, last - len);
+        self.set_cursor(if cursor.offset > ITEMS {
+            Cursor { offset: cursor.offset - len, passed: cursor.passed - oldest.hits, ..cursor }
         } else {
-            header.passed_ms = oldest.at_ms;
-        }
-        header.write(self.bytes);
+            Cursor { passed_ms: oldest.at_ms, ..cursor }
+        });
         self.head.count_less_one -= 1;
         Some(oldest)
     }
@@ -310,14 +397,15 @@ impl<'a> ListMut<'a> {
     /// Moves the cursor to the first moment from `from_ms` on, unless it is past it.
     #[inline]
     pub(super) fn advance(&mut self, from_ms: i64) {
-        if self.bytes.is_empty() {
+        let list = self.shared();
+        if list.is_empty() {
             return;
         }
-        let header = Header::read(self.bytes);
-        if from_ms > header.passed_ms {
-            let moved = self.shared().before(&header, from_ms);
-            if moved.cursor != header.cursor {
-                moved.write(self.bytes);
+        let cursor = list.cursor();
+        if from_ms > cursor.passed_ms {
+            let moved = list.seek(from_ms);
+            if moved != cursor {
+                self.set_cursor(moved);
             }
         }
     }

@@ -15,6 +15,7 @@ use thin_vec::ThinVec;
 
 use crate::count::Count;
 use crate::error::HitError;
+use crate::frame::Frame;
 use crate::limits::MAX_TOTAL;
 use crate::prefetch::prefetch;
 use crate::settings::Settings;
@@ -52,12 +53,7 @@ impl Entry {
 
     /// The time of the newest hit; the epoch before any.
     pub(crate) fn newest(&self) -> Timestamp {
-        let newest_ms = match self {
-            Entry::Inline(inline) => inline.newest().map_or(0, |newest| newest.at_ms),
-            Entry::List { head, .. } => head.newest_ms(),
-            Entry::Large { newest, .. } => newest.get(),
-        };
-        Timestamp::from_millis(newest_ms).unwrap_or(Timestamp::MIN)
+        Timestamp::from_millis(self.newest_ms()).unwrap_or(Timestamp::MIN)
     }
 
     /// All hits held, those past the horizon and not yet dropped included.
@@ -76,6 +72,16 @@ impl Entry {
     /// Whether there is one hit, as far as can be told without a look at the heap.
     pub(crate) fn is_single(&self) -> bool {
         matches!(self, Entry::Inline(inline) if inline.total() == 1)
+    }
+
+    /// The time of the newest hit in milliseconds; 0 before any.
+    #[inline]
+    pub(crate) fn newest_ms(&self) -> i64 {
+        match self {
+            Entry::Inline(inline) => inline.newest_ms(),
+            Entry::List { head, .. } => head.newest_ms(),
+            Entry::Large { newest, .. } => newest.get(),
+        }
     }
 
     /// Whether no window within the retention reaches the newest hit any more.
@@ -114,7 +120,15 @@ impl Entry {
         Ok(())
     }
 
+    #[inline]
     fn has_room(&self, weight: u64) -> bool {
+        if matches!(self, Entry::Inline(_)) {
+            return weight <= MAX_TOTAL - inline::MAX_TOTAL || self.has_room_for(weight);
+        }
+        self.has_room_for(weight)
+    }
+
+    fn has_room_for(&self, weight: u64) -> bool {
         self.total().checked_add(weight).is_some_and(|total| total <= MAX_TOTAL)
     }
 
@@ -122,7 +136,7 @@ impl Entry {
     fn add_to_heap(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
         if let Entry::Inline(inline) = self {
             let (mut head, mut bytes) = (Head::default(), ThinVec::new());
-            ListMut { head: &mut head, bytes: &mut bytes }.rebuild(inline.moments());
+            ListMut { head: &mut head, bytes: &mut bytes }.rebuild(inline.oldest_first());
             *self = Entry::List { head, bytes };
         }
         if let Entry::List { head, bytes } = self {
@@ -155,16 +169,48 @@ impl Entry {
         window.count(|from_ms, to_ms| self.sum(from_ms, to_ms, settings))
     }
 
+    /// Counts `weight` hits now; gives the hits of the default window that ends now.
+    ///
+    /// # Errors
+    /// As [`Entry::add`].
+    #[inline]
+    pub(crate) fn hit_now(
+        &mut self,
+        weight: u64,
+        frame: &Frame,
+        settings: &Settings,
+    ) -> Result<u64, HitError> {
+        if let Entry::Inline(inline) = self
+            && frame.is_exact
+            && inline.add(Moment { at_ms: frame.now.as_millis(), hits: weight })
+        {
+            return Ok(inline.sum(frame.from_ms, frame.to_ms));
+        }
+        self.add(frame.now, weight, settings, frame.now)?;
+        Ok(self.count_now(frame, settings))
+    }
+
+    /// Hits of the default window that ends now, and moves what is known of it there: so reads until
+    /// the next hit scan nothing.
+    #[inline]
+    pub(crate) fn count_now(&mut self, frame: &Frame, settings: &Settings) -> u64 {
+        self.advance(frame.from_ms, settings, frame.now);
+        if !frame.is_exact {
+            return self.count(frame.now, settings.window(), settings, frame.now).estimate;
+        }
+        match self {
+            Entry::Large { large, .. } => large.exact_sum(frame.from_ms, frame.to_ms, settings),
+            entry => entry.sum(frame.from_ms, frame.to_ms, settings),
+        }
+    }
+
     /// Hits between two pane borders.
     pub(crate) fn sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         if from_ms >= to_ms {
             return 0;
         }
         match self {
-            Entry::Inline(inline) => {
-                let held = inline.moments().filter(|moment| (from_ms..to_ms).contains(&moment.at_ms));
-                held.map(|moment| moment.hits).sum()
-            }
+            Entry::Inline(inline) => inline.sum(from_ms, to_ms),
             Entry::List { head, bytes } => List { head, bytes }.sum(from_ms, to_ms),
             Entry::Large { large, .. } => large.sum(from_ms, to_ms, settings),
         }
@@ -207,13 +253,17 @@ impl Entry {
         }
     }
 
-    /// Has what is on the heap fetched.
-    pub(crate) fn prefetch_heap(&self) {
+    /// Has what is on the heap fetched; false when there is nothing.
+    pub(crate) fn prefetch_heap(&self) -> bool {
         match self {
-            Entry::Inline(_) => {}
-            Entry::List { bytes, .. } => prefetch(bytes.as_ptr()),
+            Entry::Inline(_) => return false,
+            Entry::List { bytes, .. } => {
+                prefetch(bytes.as_ptr());
+                prefetch(bytes.as_ptr().wrapping_add(bytes.len()));
+            }
             Entry::Large { large, .. } => prefetch(&raw const **large),
         }
+        true
     }
 
     /// Bytes on the heap.
@@ -232,7 +282,7 @@ impl Entry {
     pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
         match self {
             Entry::Inline(inline) => {
-                let times: Vec<i64> = inline.moments().map(|moment| moment.at_ms).collect();
+                let times: Vec<i64> = inline.oldest_first().map(|moment| moment.at_ms).collect();
                 assert!(times.is_sorted_by(|a, b| a < b), "moments are out of order");
             }
             Entry::List { head, bytes } => List { head, bytes }.check_consistency(),

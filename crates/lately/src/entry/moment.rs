@@ -1,9 +1,7 @@
-//! Hits of one millisecond, and a run of them as bytes.
+//! Hits of one millisecond, and the numbers a run of them is written in.
 //!
-//! A moment is the gap to the one before it and a bit that says whether it has more than one hit, in
-//! one number, then the hits if it has. Most take two or three bytes.
-
-use crate::varint::{self, Encoded};
+//! A number takes one to eight bytes: its three lowest bits say how many, less one. So it is read with
+//! one load and no branch (the idea of PrefixVarint; here with three bits, for times and counts).
 
 /// Hits of one millisecond.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -12,54 +10,29 @@ pub(crate) struct Moment {
     pub(crate) hits: u64,
 }
 
-/// A moment as bytes: the number of its gap, and its hits if there are several.
-pub(super) struct Item {
-    gap: Encoded,
-    hits: Option<Encoded>,
+/// A number as bytes, the first lowest, and how many they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Number {
+    pub(super) word: u64,
+    pub(super) len: usize,
 }
 
-impl Item {
-    /// The moment as what follows one at `before_ms`, which is earlier. Its first byte is not zero.
-    #[inline]
-    pub(super) fn new(moment: Moment, before_ms: i64) -> Item {
-        let gap_ms = (moment.at_ms - before_ms).cast_unsigned();
-        let several = moment.hits > 1;
-        let hits = several.then(|| varint::encode(moment.hits));
-        Item { gap: varint::encode(gap_ms << 1 | u64::from(several)), hits }
-    }
-
-    /// The bytes, in one or two pieces.
-    pub(super) fn pieces(&self) -> (&[u8], &[u8]) {
-        (self.gap.as_bytes(), self.hits.as_ref().map_or(&[], Encoded::as_bytes))
-    }
-}
-
-/// Reads moments from bytes, oldest first. A first byte of zero ends them, as the end of the bytes does.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a> {
-    pub(super) bytes: &'a [u8],
-    /// Where the next moment starts.
-    pub(super) offset: usize,
-    /// Time of the moment before it.
-    pub(super) before_ms: i64,
-}
-
-impl Iterator for Reader<'_> {
-    type Item = Moment;
+impl Number {
+    /// Numbers have 61 bits.
+    pub(super) const MAX: u64 = (1 << 61) - 1;
 
     #[inline]
-    fn next(&mut self) -> Option<Moment> {
-        if self.bytes.get(self.offset).is_none_or(|&first| first == 0) {
-            return None;
-        }
-        let (gap, mut offset) = varint::decode(self.bytes, self.offset);
-        let mut hits = 1;
-        if gap & 1 == 1 {
-            (hits, offset) = varint::decode(self.bytes, offset);
-        }
-        self.offset = offset;
-        self.before_ms += (gap >> 1).cast_signed();
-        Some(Moment { at_ms: self.before_ms, hits })
+    pub(super) fn new(value: u64) -> Number {
+        debug_assert!(value <= Number::MAX, "{value} is no such number");
+        let len = (74 - (value | 1).leading_zeros() as usize) / 8;
+        Number { word: value << 3 | (len as u64 - 1), len }
+    }
+
+    /// The number that a word starts with.
+    #[inline]
+    pub(super) fn read(word: u64) -> (u64, usize) {
+        let len = (word & 7) as usize + 1;
+        (word << (64 - 8 * len) >> (67 - 8 * len), len)
     }
 }
 
@@ -75,10 +48,6 @@ impl PackedTime {
         PackedTime([a, b, c, d, e, f])
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
     #[inline]
     pub(super) fn get(self) -> i64 {
         let [a, b, c, d, e, f] = self.0;
@@ -92,26 +61,18 @@ mod tests {
     use crate::time::Timestamp;
 
     #[test]
-    fn a_run_of_moments_comes_back() {
-        let moments: Vec<Moment> = [(1, 1), (2, 2), (66, 1), (8_300, 300), (1 << 40, 1), (1 << 41, u64::MAX)]
-            .into_iter()
-            .map(|(at_ms, hits)| Moment { at_ms, hits })
-            .collect();
-        let mut bytes = Vec::new();
-        let mut before_ms = -1;
-        for &moment in &moments {
-            let item = Item::new(moment, before_ms);
-            let (gap, hits) = item.pieces();
-            assert_ne!(gap[0], 0);
-            bytes.extend_from_slice(gap);
-            bytes.extend_from_slice(hits);
-            before_ms = moment.at_ms;
+    fn numbers_come_back_in_the_bytes_they_need() {
+        let powers = (0..61).map(|bit| 1_u64 << bit);
+        for value in powers.flat_map(|power| [power - 1, power, power + 1]).chain([Number::MAX]) {
+            let Number { word, len } = Number::new(value);
+            let bits = 64 - value.leading_zeros() as usize;
+            assert_eq!(len, (bits + 3).div_ceil(8), "{value}");
+            assert!(len == 8 || word >> (8 * len) == 0, "{value}");
+            // What follows does not matter.
+            let noise = if len == 8 { 0 } else { u64::MAX << (8 * len) };
+            assert_eq!(Number::read(word | noise), (value, len));
         }
-        let reader = Reader { bytes: &bytes, offset: 0, before_ms: -1 };
-        assert_eq!(reader.collect::<Vec<_>>(), moments);
-        bytes.push(0);
-        bytes.push(9);
-        assert_eq!(Reader { bytes: &bytes, offset: 0, before_ms: -1 }.count(), moments.len());
+        assert_ne!(Number::new(1).word & 0xff, 0, "a first byte of zero is no number but 0");
     }
 
     #[test]

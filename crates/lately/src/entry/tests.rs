@@ -90,7 +90,7 @@ fn a_slow_list_hands_its_oldest_to_panes() {
     let exact = key.entry.sum(START_MS + 60_000 * 44, START_MS + newest_ms + 1, &key.settings);
     assert_eq!(exact, 256, "the newest 256 are kept to the millisecond");
     let week_ms = days(7).as_millis();
-    assert_eq!(key.merge(newest_ms + week_ms - 3_600_000), "list and panes");
+    assert_eq!(key.merge(newest_ms + week_ms - 3_600_000), "list", "the panes have left the retention");
     assert_eq!(key.merge(newest_ms + week_ms + 3_600_000), "inline");
     assert!(key.entry.is_empty());
 }

@@ -1,22 +1,23 @@
 //! One part of the store's keys, behind one lock: a table of indices into a slab of slots.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use std::hash::BuildHasher;
 
 use foldhash::quality::SeedableRandomState;
 
 use super::index::Index;
-use super::slab::Slab;
-use super::slot::{LongKeys, Slot};
+use super::peek::{Chunks, Tables};
+use super::slab::{CHUNK, Slab};
+use super::slot::{LongKeys, Name, Slot};
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::HitError;
 use crate::frame::Frame;
-use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -30,6 +31,9 @@ pub(super) struct Shard {
     index: Index,
     /// Slots stay where they are while a key lives, so a scan by place sees each once.
     slots: Slab<Slot>,
+    /// Where the chunks of the slots are, for looking ahead; and whether others know of it.
+    chunks: Chunks,
+    published: bool,
     long_keys: LongKeys,
     hasher: SeedableRandomState,
     /// Generations of keys that are not in their first; the others have the first.
@@ -79,6 +83,8 @@ impl Shard {
         Shard {
             index: Index::default(),
             slots: Slab::default(),
+            chunks: Arc::new([]),
+            published: false,
             long_keys: LongKeys::default(),
             hasher,
             generations: HashMap::new(),
@@ -123,26 +129,25 @@ impl Shard {
 
     /// Where the key is, when it is there.
     pub(super) fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
-        self.index.find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(key, &self.long_keys)))
+        let name = Name::new(key);
+        self.index.find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(&name, &self.long_keys)))
     }
 
-    /// Has the slot fetched where the key with this hash most likely is.
-    pub(super) fn prefetch_slot(&self, hash: u64) {
-        if let Some(slot) = self.index.guess(hash).and_then(|place| self.slots.get(place)) {
-            prefetch(slot);
-        }
+    /// Has what the key's slot points at fetched; false when it points at nothing, or there is no
+    /// such key.
+    pub(super) fn prefetch_heap(&self, key: &[u8], hash: u64) -> bool {
+        let slot = self.place_of(key, hash).and_then(|place| self.slots.get(place));
+        slot.is_some_and(|slot| slot.entry.prefetch_heap())
     }
 
-    /// Has what the slot points at fetched, when the slot itself has been.
-    pub(super) fn prefetch_heap(&self, hash: u64) {
-        if let Some(slot) = self.index.guess(hash).and_then(|place| self.slots.get(place)) {
-            slot.entry.prefetch_heap();
-        }
+    /// Tables for looking ahead that are not yet published.
+    pub(super) fn new_tables(&self) -> Option<Tables> {
+        let tables = || Tables { buckets: Arc::clone(self.index.buckets()), chunks: Arc::clone(&self.chunks) };
+        (!self.published).then(tables)
     }
 
-    /// The buckets of the index.
-    pub(super) fn buckets(&self) -> &[u32] {
-        self.index.buckets()
+    pub(super) fn tables_are_published(&mut self) {
+        self.published = true;
     }
 
     /// The name of the key at `place`.
@@ -154,7 +159,7 @@ impl Shard {
     pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.live_place(key, hash, context)?;
         let class = self.slot_at(place)?.class;
-        let from_ms = context.frame(class, self.now).window.from_ms();
+        let from_ms = context.frame(class, self.now).from_ms;
         self.change(place, context.classes, |entry, settings, now| entry.advance(from_ms, settings, now));
         self.slot_at(place)
     }
@@ -178,8 +183,8 @@ impl Shard {
     fn live_place(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<u32> {
         let place = self.place_of(key, hash)?;
         let slot = self.slots.get(place)?;
-        let newest = slot.entry.newest();
-        if !context.frame(slot.class, self.now).has_expired(newest) && !slot.entry.is_empty() {
+        let oldest_ms = context.frame(slot.class, self.now).oldest_ms;
+        if slot.entry.newest_ms() >= oldest_ms && !slot.entry.is_empty() {
             return Some(place);
         }
         if self.is_limited(place) {
@@ -219,8 +224,10 @@ impl Shard {
             let slots = self.slots.iter();
             let all = slots.map(|(place, slot)| (self.hasher.hash_one(slot.key(&self.long_keys)), place));
             self.index.rebuild(all);
+            self.rebuild_chunks();
         }
         let place = self.slots.insert(Slot::new(key, class, &mut self.long_keys));
+        self.point_at_chunk(place as usize / CHUNK);
         self.index.insert(hash, place);
         self.bytes += self.slot_bytes(place);
         let generation = Generation(context.generation.load(Relaxed));
@@ -228,6 +235,18 @@ impl Shard {
             self.generations.insert(place, generation);
         }
         place
+    }
+
+    fn rebuild_chunks(&mut self) {
+        let count = self.index.capacity().max(self.slots.end() as usize) / CHUNK + 1;
+        self.chunks = (0..count).map(|_| AtomicPtr::default()).collect();
+        (0..self.slots.chunks().len()).for_each(|chunk| self.point_at_chunk(chunk));
+        self.published = false;
+    }
+
+    fn point_at_chunk(&self, chunk: usize) {
+        let address = self.slots.chunks()[chunk].as_ptr().cast_mut();
+        self.chunks[chunk].store(address, Relaxed);
     }
 
     /// What the key at `place` accounts for.
@@ -250,13 +269,22 @@ impl Shard {
         weight: u64,
         context: &mut Context<'_>,
     ) -> Result<u64, HitError> {
-        let now = self.now;
-        let found = self.live_place(key, hash, context);
+        let found = self.place_of(key, hash);
+        if let Some(place) = found
+            && let Some(counted) = self.hit_place(place, at, weight, context)
+        {
+            if counted.is_ok() && weight > 0 {
+                self.record_hits(key, place, at, weight, context);
+            }
+            return counted;
+        }
+        // A new key, or one whose hits have left the retention.
+        let found = found.and_then(|_| self.live_place(key, hash, context));
         let class = found.map_or_else(|| context.classes.of(key), |place| self.slot_mut(place).class);
-        let frame = *context.frame(class, now);
-        let at_now = at.is_none();
-        let at = at.unwrap_or(now);
-        frame.check(at)?;
+        if let Some(at) = at {
+            let settings = context.classes.settings(class);
+            context.frame(class, self.now).check(at, settings)?;
+        }
         let place = match found {
             Some(place) => place,
             None if weight == 0 => return Ok(0),
@@ -265,26 +293,81 @@ impl Shard {
                 None => self.add_slot(key, hash, class, context),
             },
         };
-        let counted = self.change(place, context.classes, |entry, settings, now| {
-            entry.add(at, weight, settings, now)?;
-            let count = if at_now {
-                entry.advance(frame.window.from_ms(), settings, now);
-                entry.count_window(&frame.window, settings)
-            } else {
-                entry.count(at, settings.window(), settings, now)
-            };
-            // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
-            Ok(count.estimate.max(weight))
-        });
+        let counted = self.change_place(place, at, weight, context);
         if counted.is_err() {
             if found.is_none() {
                 self.remove(place);
             }
         } else if weight > 0 {
-            let generation = self.generation_at(place);
-            self.record(context, || Delta::Hits { key: key.into(), generation, at, hits: weight });
+            self.record_hits(key, place, at, weight, context);
         }
         counted
+    }
+
+    /// Counts hits of the key at `place`; `None` when its hits have left the retention.
+    #[inline]
+    fn hit_place(
+        &mut self,
+        place: u32,
+        at: Option<Timestamp>,
+        weight: u64,
+        context: &mut Context<'_>,
+    ) -> Option<Result<u64, HitError>> {
+        let slot = self.slots.get(place)?;
+        let settings = context.classes.settings(slot.class);
+        let frame = context.frame(slot.class, self.now);
+        if slot.entry.newest_ms() < frame.oldest_ms || slot.entry.is_empty() {
+            return None;
+        }
+        if let Some(at) = at
+            && let Err(error) = frame.check(at, settings)
+        {
+            return Some(Err(error));
+        }
+        Some(self.change_place(place, at, weight, context))
+    }
+
+    /// Counts hits, whose time was checked, of the key at `place`.
+    #[inline]
+    fn change_place(
+        &mut self,
+        place: u32,
+        at: Option<Timestamp>,
+        weight: u64,
+        context: &mut Context<'_>,
+    ) -> Result<u64, HitError> {
+        let now = self.now;
+        let slot = self.slots.get_mut(place).expect("the index names only places in use");
+        let settings = context.classes.settings(slot.class);
+        let entry = &mut slot.entry;
+        let before = entry.heap_bytes();
+        let counted = match at {
+            None if weight > 0 => entry.hit_now(weight, context.frame(slot.class, now), settings),
+            None => Ok(entry.count_now(context.frame(slot.class, now), settings)),
+            Some(at) => entry.add(at, weight, settings, now).map(|()| {
+                // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
+                entry.count(at, settings.window(), settings, now).estimate.max(weight)
+            }),
+        };
+        self.bytes = self.bytes + entry.heap_bytes() - before;
+        counted
+    }
+
+    #[inline]
+    fn record_hits(
+        &mut self,
+        key: &[u8],
+        place: u32,
+        at: Option<Timestamp>,
+        hits: u64,
+        context: &mut Context<'_>,
+    ) {
+        let at = at.unwrap_or(self.now);
+        self.sequence.0 += 1;
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            let generation = self.generation_at(place);
+            batch.deltas.push((self.sequence, Delta::Hits { key: key.into(), generation, at, hits }));
+        }
     }
 
     /// Puts back hits that were checked when they were counted.
