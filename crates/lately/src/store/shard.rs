@@ -46,6 +46,15 @@ pub(super) struct Shard {
     bytes: usize,
 }
 
+/// Hits to count.
+pub(super) struct Hit<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) hash: u64,
+    pub(super) weight: u64,
+    /// When they happened; `None` is now.
+    pub(super) at: Option<Timestamp>,
+}
+
 /// What a change to a shard needs to know beside the key: set up once for a batch.
 pub(super) struct Context<'a> {
     pub(super) classes: &'a Classes,
@@ -128,16 +137,16 @@ impl Shard {
     }
 
     /// Where the key is, when it is there.
+    #[inline]
     pub(super) fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
         let name = Name::new(key);
         self.index.find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(&name, &self.long_keys)))
     }
 
-    /// Has what the key's slot points at fetched; false when it points at nothing, or there is no
-    /// such key.
-    pub(super) fn prefetch_heap(&self, key: &[u8], hash: u64) -> bool {
-        let slot = self.place_of(key, hash).and_then(|place| self.slots.get(place));
-        slot.is_some_and(|slot| slot.entry.prefetch_heap())
+    /// Has what the slot at `place` points at fetched; false when it points at nothing.
+    #[inline]
+    pub(super) fn prefetch_heap(&self, place: u32) -> bool {
+        self.slots.get(place).is_some_and(|slot| slot.entry.prefetch_heap())
     }
 
     /// Tables for looking ahead that are not yet published.
@@ -260,57 +269,13 @@ impl Shard {
         self.generations.get(&place).copied().unwrap_or_default()
     }
 
-    /// Counts `weight` hits at `at`; gives the hits of the default window ending there. No hits make
-    /// no key, nor do others when there is no room.
-    pub(super) fn hit(
-        &mut self,
-        (key, hash): (&[u8], u64),
-        at: Option<Timestamp>,
-        weight: u64,
-        context: &mut Context<'_>,
-    ) -> Result<u64, HitError> {
-        let found = self.place_of(key, hash);
-        if let Some(place) = found
-            && let Some(counted) = self.hit_place(place, at, weight, context)
-        {
-            if counted.is_ok() && weight > 0 {
-                self.record_hits(key, place, at, weight, context);
-            }
-            return counted;
-        }
-        // A new key, or one whose hits have left the retention.
-        let found = found.and_then(|_| self.live_place(key, hash, context));
-        let class = found.map_or_else(|| context.classes.of(key), |place| self.slot_mut(place).class);
-        if let Some(at) = at {
-            let settings = context.classes.settings(class);
-            context.frame(class, self.now).check(at, settings)?;
-        }
-        let place = match found {
-            Some(place) => place,
-            None if weight == 0 => return Ok(0),
-            None => match context.ceiling_bytes {
-                Some(ceiling_bytes) => return Err(HitError::OutOfMemory { ceiling_bytes }),
-                None => self.add_slot(key, hash, class, context),
-            },
-        };
-        let counted = self.change_place(place, at, weight, context);
-        if counted.is_err() {
-            if found.is_none() {
-                self.remove(place);
-            }
-        } else if weight > 0 {
-            self.record_hits(key, place, at, weight, context);
-        }
-        counted
-    }
-
-    /// Counts hits of the key at `place`; `None` when its hits have left the retention.
+    /// Counts hits of the key at `place`; `None`, and nothing changes, when all it had have left the
+    /// retention.
     #[inline]
-    fn hit_place(
+    pub(super) fn hit_at(
         &mut self,
         place: u32,
-        at: Option<Timestamp>,
-        weight: u64,
+        hit: &Hit<'_>,
         context: &mut Context<'_>,
     ) -> Option<Result<u64, HitError>> {
         let slot = self.slots.get(place)?;
@@ -319,54 +284,75 @@ impl Shard {
         if slot.entry.newest_ms() < frame.oldest_ms || slot.entry.is_empty() {
             return None;
         }
-        if let Some(at) = at
+        if let Some(at) = hit.at
             && let Err(error) = frame.check(at, settings)
         {
             return Some(Err(error));
         }
-        Some(self.change_place(place, at, weight, context))
+        Some(self.count_hit(place, hit, context))
     }
 
-    /// Counts hits, whose time was checked, of the key at `place`.
+    /// Counts hits of a key that may be new. No hits make no key, nor do others when there is no room.
+    pub(super) fn hit(&mut self, hit: &Hit<'_>, context: &mut Context<'_>) -> Result<u64, HitError> {
+        let found = self.live_place(hit.key, hit.hash, context);
+        let class = found.map_or_else(|| context.classes.of(hit.key), |place| self.slot_mut(place).class);
+        if let Some(at) = hit.at {
+            let settings = context.classes.settings(class);
+            context.frame(class, self.now).check(at, settings)?;
+        }
+        let place = match found {
+            Some(place) => place,
+            None if hit.weight == 0 => return Ok(0),
+            None => match context.ceiling_bytes {
+                Some(ceiling_bytes) => return Err(HitError::OutOfMemory { ceiling_bytes }),
+                None => self.add_slot(hit.key, hit.hash, class, context),
+            },
+        };
+        let counted = self.count_hit(place, hit, context);
+        if counted.is_err() && found.is_none() {
+            self.remove(place);
+        }
+        counted
+    }
+
+    /// Counts hits, whose time was checked, of the key at `place`; gives the hits of the default
+    /// window ending there.
     #[inline]
-    fn change_place(
+    fn count_hit(
         &mut self,
         place: u32,
-        at: Option<Timestamp>,
-        weight: u64,
+        hit: &Hit<'_>,
         context: &mut Context<'_>,
     ) -> Result<u64, HitError> {
         let now = self.now;
         let slot = self.slots.get_mut(place).expect("the index names only places in use");
         let settings = context.classes.settings(slot.class);
+        let frame = context.frame(slot.class, now);
         let entry = &mut slot.entry;
         let before = entry.heap_bytes();
-        let counted = match at {
-            None if weight > 0 => entry.hit_now(weight, context.frame(slot.class, now), settings),
-            None => Ok(entry.count_now(context.frame(slot.class, now), settings)),
-            Some(at) => entry.add(at, weight, settings, now).map(|()| {
+        let counted = match hit.at {
+            None if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),
+            None => Ok(entry.count_now(frame, settings)),
+            Some(at) => entry.add(at, hit.weight, settings, now).map(|()| {
                 // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
-                entry.count(at, settings.window(), settings, now).estimate.max(weight)
+                entry.count(at, settings.window(), settings, now).estimate.max(hit.weight)
             }),
         };
         self.bytes = self.bytes + entry.heap_bytes() - before;
+        if counted.is_ok() && hit.weight > 0 {
+            self.record_hit(place, hit, context);
+        }
         counted
     }
 
     #[inline]
-    fn record_hits(
-        &mut self,
-        key: &[u8],
-        place: u32,
-        at: Option<Timestamp>,
-        hits: u64,
-        context: &mut Context<'_>,
-    ) {
-        let at = at.unwrap_or(self.now);
+    fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
         self.sequence.0 += 1;
         if let Some(batch) = context.deltas.as_deref_mut() {
             let generation = self.generation_at(place);
-            batch.deltas.push((self.sequence, Delta::Hits { key: key.into(), generation, at, hits }));
+            let at = hit.at.unwrap_or(self.now);
+            let delta = Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight };
+            batch.deltas.push((self.sequence, delta));
         }
     }
 

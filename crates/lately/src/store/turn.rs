@@ -5,7 +5,7 @@
 
 use super::batch::{Op, Outcome, STAGED};
 use super::cell::LockedShard;
-use super::shard::Context;
+use super::shard::{Context, Hit};
 use super::{Store, check_key, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
@@ -32,11 +32,18 @@ impl<'a> Turn<'a> {
         let start = out.len();
         let mut later = Later::default();
         for (index, (op, &hash)) in ops.iter().zip(hashes).enumerate() {
-            if ops.len() > 1 && (later.has(hash) || self.shard(hash).prefetch_heap(op.key(), hash)) {
+            if later.has(hash) {
+                later.push(index, hash);
+                out.push(Outcome::Hit(Ok(0)));
+                continue;
+            }
+            let locked = self.shard(hash);
+            let place = locked.place_of(op.key(), hash);
+            if ops.len() > 1 && place.is_some_and(|place| locked.prefetch_heap(place)) {
                 later.push(index, hash);
                 out.push(Outcome::Hit(Ok(0)));
             } else {
-                out.push(self.apply_one(op, hash));
+                out.push(self.apply_at(op, hash, place));
             }
         }
         for &index in later.indexes() {
@@ -46,8 +53,24 @@ impl<'a> Turn<'a> {
     }
 
     pub(super) fn apply_one(&mut self, op: &Op<'_>, hash: u64) -> Outcome {
+        let place = self.shard(hash).place_of(op.key(), hash);
+        self.apply_at(op, hash, place)
+    }
+
+    /// Applies an operation on a key of the shard that is locked, and is at `place` if it is there.
+    #[inline]
+    fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
         match *op {
-            Op::Hit { key, weight, at } => Outcome::Hit(self.hit((key, hash), weight, at)),
+            Op::Hit { key, weight, at } => {
+                let locked = self.locked.as_mut().expect("the shard of the key is locked");
+                let hit = Hit { key, hash, weight, at };
+                if let Some(place) = place
+                    && let Some(counted) = locked.hit_at(place, &hit, &mut self.context)
+                {
+                    return Outcome::Hit(counted);
+                }
+                Outcome::Hit(self.hit_new(&hit))
+            }
             Op::Hits { key, window, at } => Outcome::Hits(self.count((key, hash), window, at)),
         }
     }
@@ -72,28 +95,26 @@ impl<'a> Turn<'a> {
         self.locked.as_mut().expect("it is set above")
     }
 
-    fn hit(&mut self, key: (&[u8], u64), weight: u64, at: Option<Timestamp>) -> Result<u64, HitError> {
-        check_key(key.0)?;
-        let mut counted = self.hit_when(!self.store.memory.is_full(), key, weight, at);
-        if matches!(counted, Err(HitError::OutOfMemory { .. })) {
-            // Only now, when the hit is known to be good and to need a new key, may others go.
-            let room = self.make_room(key.0);
-            counted = self.hit_when(room, key, weight, at);
+    /// Counts hits of a key that is not there, or whose hits have left the retention.
+    #[cold]
+    fn hit_new(&mut self, hit: &Hit<'_>) -> Result<u64, HitError> {
+        check_key(hit.key)?;
+        let room = !self.store.memory.is_full();
+        match self.hit_when(room, hit) {
+            Err(HitError::OutOfMemory { .. }) => {
+                // Only now, when the hit is known to be good and to need a new key, may others go.
+                let room = self.make_room(hit.key);
+                self.hit_when(room, hit)
+            }
+            counted => counted,
         }
-        counted
     }
 
-    fn hit_when(
-        &mut self,
-        room: bool,
-        key: (&[u8], u64),
-        weight: u64,
-        at: Option<Timestamp>,
-    ) -> Result<u64, HitError> {
-        self.shard(key.1);
+    fn hit_when(&mut self, room: bool, hit: &Hit<'_>) -> Result<u64, HitError> {
         self.context.ceiling_bytes = (!room).then(|| self.store.memory.ceiling_bytes());
+        self.shard(hit.hash);
         let locked = self.locked.as_mut().expect("it was locked above");
-        locked.hit(key, at, weight, &mut self.context)
+        locked.hit(hit, &mut self.context)
     }
 
     /// Evicts others until there is room; the lock is given back for it.
