@@ -1,5 +1,7 @@
 //! Lately and its rivals side by side. `cargo xtask bench` runs it; rivals are built nowhere else.
 
+mod clock;
+mod library;
 mod options;
 mod rounds;
 mod row;
@@ -28,7 +30,8 @@ fn main() -> ExitCode {
 
 /// Whether every figure is what it must be.
 fn run(options: &Options) -> std::io::Result<bool> {
-    let rows = server::rows(options);
+    let mut rows = library::rows(options);
+    rows.extend(server::rows(options));
     say::data(&table::render(&rows, Form::Terminal))?;
     say::data(&format!("\n{}\n", table::summary(&rows)))?;
     Ok(rows.iter().all(Row::holds))

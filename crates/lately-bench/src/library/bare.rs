@@ -33,9 +33,13 @@ pub(crate) fn measure(scale: &Scale) -> (Bare, Vec<Row>) {
     let (near, far) = (Lines::of_mebibytes(64), Lines::of_mebibytes(512));
     let steps = scale.steps;
     let mut contenders = [
-        Contender::new("loop, nothing in it", || per_step(steps, || (0..steps).for_each(|step| {
-                black_box(step);
-            }))),
+        Contender::new("loop, nothing in it", || {
+            per_step(steps, || {
+                (0..steps).for_each(|step| {
+                    black_box(step);
+                });
+            })
+        }),
         Contender::new("cache miss, 64 MiB", || per_step(steps, || near.chase(steps))),
         Contender::new("cache miss, 512 MiB", || per_step(steps, || far.chase(steps))),
         Contender::new("cache miss, 64 together, 64 MiB", || per_step(steps, || near.gather(steps))),
@@ -70,9 +74,8 @@ impl Lines {
 
     /// Each load says where the next one is.
     fn chase(&self, steps: usize) {
-        let line = (0..steps).fold(0, |line: usize, _| {
-            usize::try_from(self.0[line][0]).expect("a line's number")
-        });
+        let line =
+            (0..steps).fold(0, |line: usize, _| usize::try_from(self.0[line][0]).expect("a line's number"));
         black_box(line);
     }
 

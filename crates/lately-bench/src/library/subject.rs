@@ -145,12 +145,7 @@ pub(crate) fn build_batches(keys: &[Key]) -> f64 {
     nanos / keys.len() as f64
 }
 
-fn apply_in_batches<'a>(
-    store: &Store,
-    keys: &'a [Key],
-    now_ms: i64,
-    op: impl Fn(&'a Key) -> Op<'a>,
-) -> i64 {
+fn apply_in_batches<'a>(store: &Store, keys: &'a [Key], now_ms: i64, op: impl Fn(&'a Key) -> Op<'a>) -> i64 {
     let mut ops = Vec::with_capacity(BATCH);
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(BATCH);
     in_batches(keys, now_ms, |batch, now| {
@@ -176,7 +171,11 @@ pub(crate) fn ms_of(ops: usize) -> i64 {
 }
 
 /// `ops` places from 0, a batch of them for each time.
-pub(crate) fn places_in_batches(places: Range<usize>, now_ms: i64, mut each: impl FnMut(Range<usize>, i64)) -> i64 {
+pub(crate) fn places_in_batches(
+    places: Range<usize>,
+    now_ms: i64,
+    mut each: impl FnMut(Range<usize>, i64),
+) -> i64 {
     let count = places.len();
     for done in (0..count).step_by(BATCH) {
         let start = places.start + done;

@@ -1,0 +1,104 @@
+//! Keys with many panes: sixty seconds of hits, and a week of them.
+
+use std::cell::RefCell;
+
+use lately::Store;
+
+use super::bare::Bare;
+use super::keyed::{MILLION, WINDOWS, reads};
+use super::keys::{Key, Keys};
+use super::scale::Scale;
+use super::subject::{START_MS, Subject, hit_in_batches};
+use crate::clock::nanos_of_both;
+use crate::rounds::{Contender, interleave, median, median_ratio};
+use crate::row::{Must, Row};
+
+/// Live panes of a full key.
+const PANES: i64 = 60;
+const SECOND_MS: i64 = 1_000;
+const MINUTE_MS: i64 = 60 * SECOND_MS;
+/// A hit a minute for as long as the default retention.
+const MINUTES: i64 = 7 * 24 * 60;
+/// Keys that have a week: twenty million hits make them.
+const WEEK_KEYS: u32 = 2_000;
+
+/// A million keys, each hit in each of the past sixty seconds.
+pub(crate) fn rows(scale: &Scale, bare: Bare) -> Vec<Row> {
+    let keys = Keys::shuffled(MILLION);
+    let subject = Subject::new(&keys);
+    for _ in 0..PANES {
+        fill(&subject.store, keys.bytes(), subject.now_ms());
+        subject.advance(SECOND_MS);
+    }
+    let (mut single, mut batch) = (Vec::new(), Vec::new());
+    let same_second = RefCell::new(Vec::new());
+    // Between rounds a second passes: the first hit to a key opens a pane, another at once does not.
+    let next_second = || subject.advance(SECOND_MS - subject.now_ms() % SECOND_MS);
+    let mut contenders = [
+        Contender::new("single", || {
+            next_second();
+            subject.hit_one_by_one(scale.ops)
+        }),
+        Contender::new("batch", || {
+            next_second();
+            let keys = subject.stride(scale.ops);
+            let nanos = subject.hit_again_in_batches(keys);
+            same_second.borrow_mut().push(subject.hit_again_in_batches(keys));
+            nanos
+        }),
+    ];
+    let mut figures = interleave(&mut contenders, scale.rounds).into_iter();
+    single.append(&mut figures.next().unwrap_or_default());
+    batch.append(&mut figures.next().unwrap_or_default());
+    drop(contenders);
+    let row = |what: &str, figures: &[f64], must: Must| {
+        let name = format!("hit, {what}, 1 M keys with {PANES} live panes");
+        Row::new("library", name, median(figures), "ns", must).beside(bare.beside())
+    };
+    let must = Must::AtMost(110.0, 75.0);
+    let mut rows = vec![
+        row("batches of 64, a new second", &batch, must),
+        row("batches of 64, the same second", &same_second.borrow(), must),
+        row("one at a time, a new second", &single, Must::Nothing),
+    ];
+    rows.extend(reads(&subject, &format!("1 M keys with {PANES} live panes"), scale, bare));
+    rows
+}
+
+/// A hit to each of the keys on both cores, within a second.
+fn fill(store: &Store, keys: &[Key], now_ms: i64) {
+    let (one, other) = keys.split_at(keys.len() / 2);
+    let hit = |keys| {
+        move || {
+            hit_in_batches(store, keys, now_ms);
+        }
+    };
+    nanos_of_both(hit(one), hit(other));
+}
+
+/// Keys hit once a minute for a week: what a read of a long window costs beside a hit.
+pub(crate) fn week_rows(scale: &Scale) -> Vec<Row> {
+    let keys = Keys::shuffled(WEEK_KEYS);
+    let subject = Subject::new(&keys);
+    for _ in 0..MINUTES {
+        hit_in_batches(&subject.store, keys.bytes(), subject.now_ms());
+        subject.advance(MINUTE_MS);
+    }
+    assert_eq!(subject.now_ms(), START_MS + MINUTES * MINUTE_MS);
+    let subject = &subject;
+    let mut contenders = vec![Contender::new("hit", || subject.hit_in_batches(scale.ops))];
+    for (name, window) in WINDOWS {
+        contenders.push(Contender::new(name, move || subject.read_in_batches(window, scale.ops)));
+    }
+    let figures = interleave(&mut contenders, scale.rounds);
+    let what = "keys with a hit a minute for 7 d";
+    let hit =
+        Row::new("library", format!("hit, batches of 64, {what}"), median(&figures[0]), "ns", Must::Nothing);
+    let read = |(index, (name, _)): (usize, &(&str, _))| {
+        let (hit, read) = (&figures[0], &figures[index + 1]);
+        let name = format!("read of {name}, batches of 64, {what}");
+        let beside = format!("throughput ÷ that of hits to the same keys {:.2}", median_ratio(hit, read));
+        Row::new("library", name, median(read), "ns", Must::Nothing).beside(beside)
+    };
+    std::iter::once(hit).chain(WINDOWS.iter().enumerate().map(read)).collect()
+}
