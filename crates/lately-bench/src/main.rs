@@ -2,6 +2,7 @@
 
 mod clock;
 mod library;
+mod memory;
 mod options;
 mod rounds;
 mod row;
@@ -18,6 +19,9 @@ use crate::row::Row;
 use crate::table::Form;
 
 fn main() -> ExitCode {
+    if let Some(code) = memory::run_as_child() {
+        return code;
+    }
     match run(&Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
 /// Whether every figure is what it must be.
 fn run(options: &Options) -> std::io::Result<bool> {
     let mut rows = library::rows(options);
+    rows.extend(memory::rows(options));
     rows.extend(server::rows(options));
     say::data(&table::render(&rows, Form::Terminal))?;
     say::data(&format!("\n{}\n", table::summary(&rows)))?;

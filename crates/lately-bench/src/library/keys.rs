@@ -45,6 +45,15 @@ impl Keys {
         &self.text[place * KEY_BYTES..(place + 1) * KEY_BYTES]
     }
 
+    /// All places in another order than theirs: what is filled in that order does not lie in memory as a
+    /// walk along the keys will need it.
+    pub(crate) fn fill_order(&self) -> impl Iterator<Item = usize> + use<> {
+        // A prime that divides no number of keys: the multiples pass through every place.
+        const STEP: usize = 7_368_787;
+        let keys = self.len();
+        (0..keys).map(move |index| index * STEP % keys)
+    }
+
     /// The number in the key at `place`.
     pub(crate) fn id(&self, place: usize) -> u32 {
         self.ids[place]
@@ -101,6 +110,10 @@ mod tests {
         assert_eq!(keys.len(), 1_000);
         assert_eq!(keys.text(3).as_bytes(), keys.bytes()[3]);
         assert_eq!(keys.text(3), format!("key:{:012}", keys.id(3)));
+        let mut places: Vec<usize> = keys.fill_order().collect();
+        assert!(!places.is_sorted());
+        places.sort_unstable();
+        assert!(places.into_iter().eq(0..1_000));
         let mut ids: Vec<u32> = (0..1_000).map(|place| keys.id(place)).collect();
         assert!(!ids.is_sorted());
         ids.sort_unstable();

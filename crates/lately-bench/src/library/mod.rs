@@ -7,7 +7,7 @@
 mod bare;
 mod full;
 mod keyed;
-mod keys;
+pub(crate) mod keys;
 mod rivals;
 mod scale;
 mod shared;

@@ -36,8 +36,9 @@ pub(crate) fn contender<'a>(
     mut rival: impl Rival + 'a,
 ) -> Contender<'a> {
     let walk = Walk::new(keys.len());
+    keys.fill_order().for_each(|place| rival.hit(keys, place));
     let mut now_ms = START_MS;
-    let mut hit = move |ops: usize| {
+    Contender::new(name, move || {
         let places = walk.stride(ops);
         let count = places.len();
         let nanos = nanos_of(|| {
@@ -47,9 +48,7 @@ pub(crate) fn contender<'a>(
             });
         });
         nanos / count as f64
-    };
-    hit(keys.len());
-    Contender::new(name, move || hit(ops))
+    })
 }
 
 /// All rivals with these keys, and the floor: an array with a number for each key.

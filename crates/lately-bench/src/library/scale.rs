@@ -20,7 +20,7 @@ impl Scale {
         Scale {
             rounds: options.rounds(),
             ops: options.pick(1 << 18, 1 << 17),
-            steps: options.pick(1 << 22, 1 << 20),
+            steps: options.pick(1 << 20, 1 << 18),
             many_for_all: options.pick(true, false),
         }
     }

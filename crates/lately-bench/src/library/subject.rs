@@ -34,8 +34,8 @@ impl<'a> Subject<'a> {
     /// A store in which every key has one hit.
     pub(crate) fn with_a_hit_each(keys: &'a Keys) -> Subject<'a> {
         let subject = Subject::new(keys);
-        let end = hit_in_batches(&subject.store, keys.bytes(), subject.now_ms());
-        subject.now_ms.set(end);
+        let order: Vec<Key> = keys.fill_order().map(|place| keys.bytes()[place]).collect();
+        subject.now_ms.set(hit_in_batches(&subject.store, &order, START_MS));
         subject
     }
 
