@@ -8,8 +8,7 @@ use super::bare::Bare;
 use super::keyed::{MILLION, WINDOWS, reads};
 use super::keys::{Key, Keys};
 use super::scale::Scale;
-use super::subject::{START_MS, Subject, hit_in_batches, timestamp};
-use crate::clock::nanos_of_both;
+use super::subject::{START_MS, Subject, hit_in_batches, share, timestamp};
 use crate::rounds::{Contender, interleave, median, median_ratio};
 use crate::row::{Must, Row};
 
@@ -70,7 +69,6 @@ fn fill(subject: &Subject<'_>, keys: &Keys) {
     let (store, start_ms) = (&subject.store, subject.now_ms());
     let now = timestamp(start_ms + PANES * SECOND_MS - 1);
     let order: Vec<Key> = keys.fill_order().map(|place| keys.bytes()[place]).collect();
-    let (one, other) = order.split_at(order.len() / 2);
     let fill = |keys: &[Key]| {
         let mut outcomes = Vec::new();
         for key in keys {
@@ -81,7 +79,7 @@ fn fill(subject: &Subject<'_>, keys: &Keys) {
             store.apply(&ops, now, &mut outcomes);
         }
     };
-    nanos_of_both(|| fill(one), || fill(other));
+    share(&order, 2, fill);
     subject.advance(PANES * SECOND_MS);
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
             let hit = || {
                 hit_in_batches(&store, &hot, START_MS);
             };
-            nanos_of_both(hit, hit) / ops as f64
+            nanos_of_both(hit, hit).wall / ops as f64
         }),
     ];
     let figures = interleave(&mut contenders, scale.rounds);
@@ -73,7 +73,7 @@ fn on_both(ops: usize, hit: impl Fn(u64) + Sync) -> f64 {
             (first..ops.min(first + PER_SECOND)).for_each(|_| hit(black_box(second)));
         }
     };
-    nanos_of_both(work, work) / ops as f64
+    nanos_of_both(work, work).wall / ops as f64
 }
 
 #[cfg(test)]

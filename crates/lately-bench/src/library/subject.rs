@@ -7,7 +7,7 @@ use std::ops::Range;
 use lately::{Op, Outcome, Span, Store, Timestamp};
 
 use super::keys::{Key, Keys, Walk};
-use crate::clock::{nanos_of, nanos_of_both};
+use crate::clock::{Both, nanos_of, nanos_of_both};
 
 /// Operations that come together, as a pipeline of 64 brings them to the server.
 pub(crate) const BATCH: usize = 64;
@@ -77,19 +77,15 @@ impl<'a> Subject<'a> {
         self.timed(keys, |keys, now_ms| hit_in_batches(&self.store, keys, now_ms))
     }
 
-    /// Nanoseconds of a hit when two threads hit in batches of 64: time by all hits of both.
-    pub(crate) fn hit_on_two_threads(&self, ops: usize) -> f64 {
+    /// Hits in batches of 64 on one thread or, half of them each, on two: nanoseconds by all hits.
+    pub(crate) fn hit_on_threads(&self, threads: usize, ops: usize) -> Both {
         let keys = self.stride(ops);
-        let (one, other) = keys.split_at(keys.len() / 2);
         let (store, now_ms) = (&self.store, self.now_ms());
-        let work = |keys: &'a [Key]| {
-            move || {
-                hit_in_batches(store, keys, now_ms);
-            }
-        };
-        let nanos = nanos_of_both(work(one), work(other));
+        let both = share(keys, threads, |keys| {
+            hit_in_batches(store, keys, now_ms);
+        });
         self.advance(ms_of(keys.len()));
-        nanos / keys.len() as f64
+        both
     }
 
     /// Nanoseconds of a read, each a call of its own.
@@ -120,6 +116,14 @@ impl<'a> Subject<'a> {
         self.now_ms.set(end);
         nanos / keys.len() as f64
     }
+}
+
+/// Does `work` on all keys on one thread or, half of them each, on two: nanoseconds by all keys.
+pub(crate) fn share(keys: &[Key], threads: usize, work: impl Fn(&[Key]) + Sync) -> Both {
+    let (one, other) = keys.split_at(keys.len() / threads);
+    let Both { wall, busy } = nanos_of_both(|| work(one), || work(other));
+    let count = keys.len() as f64;
+    Both { wall: wall / count, busy: busy / count }
 }
 
 /// A hit now to each of the keys, in batches; when it is then.
@@ -199,7 +203,7 @@ mod tests {
         let subject = Subject::with_a_hit_each(&keys);
         subject.hit_one_by_one(100);
         subject.hit_in_batches(100);
-        subject.hit_on_two_threads(201);
+        subject.hit_on_threads(2, 201);
         subject.read_in_batches(minutes(5), 64);
         assert_eq!(subject.total(minutes(5)), 1_401);
     }
