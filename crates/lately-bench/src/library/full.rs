@@ -18,8 +18,6 @@ const SECOND_MS: i64 = 1_000;
 const MINUTE_MS: i64 = 60 * SECOND_MS;
 /// A hit a minute for as long as the default retention.
 const MINUTES: i64 = 7 * 24 * 60;
-/// Keys that have a week: twenty million hits make them.
-const WEEK_KEYS: u32 = 2_000;
 
 /// A million keys, each hit in each of the past sixty seconds.
 pub(crate) fn rows(scale: &Scale, bare: Bare) -> Vec<Row> {
@@ -85,7 +83,7 @@ fn fill(subject: &Subject<'_>, keys: &Keys) {
 
 /// Keys hit once a minute for a week: what a read of a long window costs beside a hit.
 pub(crate) fn week_rows(scale: &Scale) -> Vec<Row> {
-    let keys = Keys::shuffled(WEEK_KEYS);
+    let keys = Keys::shuffled(scale.week_keys);
     let subject = Subject::new(&keys);
     for _ in 0..MINUTES {
         hit_in_batches(&subject.store, keys.bytes(), subject.now_ms());
@@ -98,7 +96,7 @@ pub(crate) fn week_rows(scale: &Scale) -> Vec<Row> {
         contenders.push(Contender::new(name, move || subject.read_in_batches(window, scale.ops)));
     }
     let figures = interleave(&mut contenders, scale.rounds);
-    let what = "keys with a hit a minute for 7 d";
+    let what = format!("{} keys with a hit a minute for 7 d", scale.week_keys);
     let hit =
         Row::new("library", format!("hit, batches of 64, {what}"), median(&figures[0]), "ns", Must::Nothing);
     let read = |(index, (name, _)): (usize, &(&str, _))| {

@@ -11,6 +11,8 @@ pub(crate) struct Scale {
     pub(crate) ops: usize,
     /// Operations of a round where none does.
     pub(crate) steps: usize,
+    /// Keys that get a hit a minute for a week: ten thousand hits each.
+    pub(crate) week_keys: u32,
     /// Whether the rivals also get the ten million keys, which takes a while.
     pub(crate) many_for_all: bool,
 }
@@ -21,6 +23,7 @@ impl Scale {
             rounds: options.rounds(),
             ops: options.pick(1 << 18, 1 << 17),
             steps: options.pick(1 << 20, 1 << 18),
+            week_keys: options.pick(2_000, 500),
             many_for_all: options.pick(true, false),
         }
     }

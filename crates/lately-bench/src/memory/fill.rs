@@ -5,7 +5,7 @@ use std::io::Write;
 
 use lately::{Op, Outcome, Store, Timestamp};
 
-use super::layout::{Hits, Keeper, Layout};
+use super::layout::{Hits, Keeper};
 use crate::library::keys::{KEY_BYTES, Key, Random};
 
 /// Where time starts, in milliseconds: late in 2023.
@@ -80,25 +80,25 @@ fn hit_queue(queues: &mut HashMap<Box<[u8]>, VecDeque<(u32, u32)>>, key: &Key, s
     }
 }
 
-/// All hits of the layout. The keys of a batch are hit in the same millisecond.
-pub(crate) fn fill(kept: &mut Kept, layout: &Layout) {
-    let all: Vec<u32> = (0..layout.keys).collect();
-    match layout.hits {
+/// All hits to so many keys. The keys of a batch are hit in the same millisecond.
+pub(crate) fn fill(kept: &mut Kept, keys: u32, hits: Hits) {
+    let all: Vec<u32> = (0..keys).collect();
+    match hits {
         Hits::Every { ms, times } => {
             for turn in 0..u64::from(times) {
                 // The keys are spread over the time between two hits of one.
                 for (index, batch) in all.chunks(BATCH).enumerate() {
-                    let within_ms = index as u64 * BATCH as u64 * u64::from(ms) / u64::from(layout.keys);
+                    let within_ms = index as u64 * BATCH as u64 * u64::from(ms) / u64::from(keys);
                     kept.hit(batch, START_MS + turn * u64::from(ms) + within_ms);
                 }
             }
         }
         Hits::Randomly { within_ms, times } => {
             let mut random = Random::new();
-            let hits = u64::from(layout.keys) * u64::from(times);
-            for hit in 0..hits {
+            let count = u64::from(keys) * u64::from(times);
+            for hit in 0..count {
                 let key = all[random.below(all.len())];
-                kept.hit(&[key], START_MS + hit * u64::from(within_ms) / hits);
+                kept.hit(&[key], START_MS + hit * u64::from(within_ms) / count);
             }
         }
     }
@@ -115,27 +115,28 @@ mod tests {
     use super::*;
     use lately::{days, minutes};
 
-    fn layout(hits: Hits) -> Layout {
-        Layout { name: "test", keys: 100, hits, must: (1.0, 1.0), beside: &[] }
+    fn filled(keeper: Keeper, hits: Hits) -> Kept {
+        let mut kept = Kept::new(keeper, 100);
+        fill(&mut kept, 100, hits);
+        assert_eq!(kept.keys(), 100);
+        kept
     }
 
     #[test]
     fn every_key_gets_its_hits() {
-        let layout = layout(Hits::Every { ms: 1_000, times: 5 });
-        let mut kept = Kept::new(Keeper::Store, layout.keys);
-        fill(&mut kept, &layout);
-        assert_eq!(kept.keys(), 100);
-        let Kept::Store(store) = kept else { unreachable!("a store was asked for") };
+        let Kept::Store(store) = filled(Keeper::Store, Hits::Every { ms: 1_000, times: 5 }) else {
+            unreachable!("a store was asked for")
+        };
         let end = Timestamp::from_millis(START_MS.cast_signed() + 5_000).expect("a time");
         assert!((0..100).all(|key| store.hits(&render(key), minutes(5), end).estimate == 5));
     }
 
     #[test]
     fn random_hits_are_as_many_as_they_should_be() {
-        let layout = layout(Hits::Randomly { within_ms: 3_600_000, times: 30 });
-        let mut kept = Kept::new(Keeper::Store, layout.keys);
-        fill(&mut kept, &layout);
-        let Kept::Store(store) = kept else { unreachable!("a store was asked for") };
+        let Kept::Store(store) = filled(Keeper::Store, Hits::Randomly { within_ms: 3_600_000, times: 30 })
+        else {
+            unreachable!("a store was asked for")
+        };
         let end = Timestamp::from_millis(START_MS.cast_signed() + 3_600_000).expect("a time");
         let hits: u64 = (0..100).map(|key| store.hits(&render(key), days(7), end).estimate).sum();
         assert_eq!(hits, 3_000);
@@ -144,10 +145,7 @@ mod tests {
     #[test]
     fn the_others_keep_the_same_keys() {
         for (keeper, times) in [(Keeper::Queues, 3), (Keeper::Floor, 1)] {
-            let layout = layout(Hits::Every { ms: 1_000, times });
-            let mut kept = Kept::new(keeper, layout.keys);
-            fill(&mut kept, &layout);
-            assert_eq!(kept.keys(), 100);
+            filled(keeper, Hits::Every { ms: 1_000, times });
         }
     }
 }

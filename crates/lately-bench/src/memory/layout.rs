@@ -4,6 +4,8 @@
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
     pub(crate) keys: u32,
+    /// Keys of a quick run: fewer where each gets many hits.
+    pub(crate) quick_keys: u32,
     pub(crate) hits: Hits,
     /// The most bytes per key, and what they should be.
     pub(crate) must: (f64, f64),
@@ -51,6 +53,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
     Layout {
         name: "one hit",
         keys: 1_000_000,
+        quick_keys: 1_000_000,
         hits: Hits::Every { ms: SECOND_MS, times: 1 },
         must: (52.0, 42.0),
         beside: &[Keeper::Floor, Keeper::Queues],
@@ -58,6 +61,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
     Layout {
         name: "300 hits in 300 s",
         keys: 10_000,
+        quick_keys: 10_000,
         hits: Hits::Every { ms: SECOND_MS, times: 300 },
         must: (450.0, 260.0),
         beside: &[Keeper::Queues],
@@ -65,6 +69,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
     Layout {
         name: "10 hits a day for 7 d",
         keys: 20_000,
+        quick_keys: 20_000,
         hits: Hits::Randomly { within_ms: WEEK_MS, times: 70 },
         must: (400.0, 300.0),
         beside: &[Keeper::Queues],
@@ -72,6 +77,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
     Layout {
         name: "a hit a minute for 7 d",
         keys: 2_000,
+        quick_keys: 500,
         hits: Hits::Every { ms: 60 * SECOND_MS, times: WEEK_MS / (60 * SECOND_MS) },
         must: (2_500.0, 2_000.0),
         beside: &[Keeper::Queues],
@@ -79,6 +85,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
     Layout {
         name: "a hit a second for 7 d",
         keys: 500,
+        quick_keys: 100,
         hits: Hits::Every { ms: SECOND_MS, times: WEEK_MS / SECOND_MS },
         must: (5_000.0, 4_000.0),
         // Every second a pair of its own: gigabytes that are known without filling them.

@@ -27,7 +27,9 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     // Memory can be measured on both cores at once, unlike time. The last layout takes as long as the others.
     let middle = wanted.len().saturating_sub(1);
     let (most, last) = wanted.split_at(middle);
-    let of = |layouts: &[&Layout]| -> Vec<Row> { layouts.iter().map(|layout| row(layout)).collect() };
+    let of = |layouts: &[&Layout]| -> Vec<Row> {
+        layouts.iter().map(|layout| row(layout, options.pick(layout.keys, layout.quick_keys))).collect()
+    };
     std::thread::scope(|scope| {
         let last = scope.spawn(|| of(last));
         let mut rows = of(most);
@@ -36,18 +38,18 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     })
 }
 
-fn row(layout: &Layout) -> Row {
-    let name = format!("bytes per key, {} keys, {}", layout.keys, layout.name);
+fn row(layout: &Layout, keys: u32) -> Row {
+    let name = format!("bytes per key, {keys} keys, {}", layout.name);
     let (most, aim) = layout.must;
     let must = Must::AtMost(most, aim);
-    match process::measure(layout, Keeper::Store) {
-        Ok(bytes) => Row::new("memory", name, bytes, "bytes", must).beside(beside(layout)),
+    match process::measure(layout, keys, Keeper::Store) {
+        Ok(bytes) => Row::new("memory", name, bytes, "bytes", must).beside(beside(layout, keys)),
         Err(error) => Row::new("memory", name, f64::NAN, "bytes", must).beside(error),
     }
 }
 
-fn beside(layout: &Layout) -> String {
-    let figure = |&keeper: &Keeper| match process::measure(layout, keeper) {
+fn beside(layout: &Layout, keys: u32) -> String {
+    let figure = |&keeper: &Keeper| match process::measure(layout, keys, keeper) {
         Ok(bytes) => format!("{} {bytes:.0}", keeper.name()),
         Err(error) => format!("{}: {error}", keeper.name()),
     };

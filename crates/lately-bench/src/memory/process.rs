@@ -6,19 +6,19 @@ use super::fill::{Kept, fill};
 use super::layout::{Keeper, LAYOUTS, Layout};
 use crate::say;
 
-/// The hidden first argument: a layout and a keeper follow, by their places in their tables.
+/// The hidden first argument: a layout, by its place in its table, the number of keys and a keeper follow.
 const CHILD: &str = "--fill-layout";
 /// Where Linux says what a process takes.
 const STATUS: &str = "/proc/self/status";
 
 /// Bytes per key as a process of its own measures them.
-pub(crate) fn measure(layout: &Layout, keeper: Keeper) -> Result<f64, String> {
+pub(crate) fn measure(layout: &Layout, keys: u32, keeper: Keeper) -> Result<f64, String> {
     let place = |name: &str| LAYOUTS.iter().position(|layout| layout.name == name);
     let layout = place(layout.name).ok_or("a layout that is not in the table")?;
     let keeper = Keeper::ALL.iter().position(|&other| other == keeper).ok_or("a keeper not in the table")?;
     let program = std::env::current_exe().map_err(|error| format!("no program to start again: {error}"))?;
     let child = Command::new(program)
-        .args([CHILD, &layout.to_string(), &keeper.to_string()])
+        .args([CHILD, &layout.to_string(), &keys.to_string(), &keeper.to_string()])
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("a process to measure in: {error}"))?;
@@ -32,12 +32,13 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
     if words.next()? != CHILD {
         return None;
     }
-    let mut place = || words.next().and_then(|word| word.parse::<usize>().ok());
-    let layout = place().and_then(|place| LAYOUTS.get(place));
-    let keeper = place().and_then(|place| Keeper::ALL.get(place));
-    let filled = match (layout, keeper) {
-        (Some(layout), Some(&keeper)) => bytes_per_key(layout, keeper),
-        _ => Err("no such layout or keeper".to_owned()),
+    let mut number = || words.next().and_then(|word| word.parse::<u32>().ok());
+    let layout = number().and_then(|place| LAYOUTS.get(place as usize));
+    let keys = number();
+    let keeper = number().and_then(|place| Keeper::ALL.get(place as usize));
+    let filled = match (layout, keys, keeper) {
+        (Some(layout), Some(keys), Some(&keeper)) => bytes_per_key(layout, keys, keeper),
+        _ => Err(format!("{CHILD} takes a layout, a number of keys and a keeper")),
     };
     let said = filled.and_then(|bytes| say::data(&format!("{bytes}\n")).map_err(|error| error.to_string()));
     Some(match said {
@@ -49,16 +50,16 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
     })
 }
 
-fn bytes_per_key(layout: &Layout, keeper: Keeper) -> Result<f64, String> {
-    let mut kept = Kept::new(keeper, layout.keys);
+fn bytes_per_key(layout: &Layout, keys: u32, keeper: Keeper) -> Result<f64, String> {
+    let mut kept = Kept::new(keeper, keys);
     let before = resident_kib()?;
-    fill(&mut kept, layout);
+    fill(&mut kept, keys, layout.hits);
     let grown_kib = resident_kib()?.saturating_sub(before);
     // After the measure, and so that what was filled is still there.
-    if kept.keys() != layout.keys as usize {
-        return Err(format!("{} keys were filled in, {} are there", layout.keys, kept.keys()));
+    if kept.keys() != keys as usize {
+        return Err(format!("{keys} keys were filled in, {} are there", kept.keys()));
     }
-    Ok(grown_kib as f64 * 1_024.0 / f64::from(layout.keys))
+    Ok(grown_kib as f64 * 1_024.0 / f64::from(keys))
 }
 
 fn resident_kib() -> Result<u64, String> {
