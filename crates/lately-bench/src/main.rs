@@ -28,6 +28,10 @@ fn main() -> ExitCode {
 
 /// Whether every figure is what it must be.
 fn run(options: &Options) -> std::io::Result<bool> {
+    if let Some(way) = options.nothing {
+        server::nothing::serve(way)?;
+        return Ok(true);
+    }
     let rows = server::rows(options);
     say::data(&table::render(&rows, Form::Terminal))?;
     say::data(&format!("\n{}\n", table::summary(&rows)))?;
