@@ -34,6 +34,10 @@ fn main() -> ExitCode {
 
 /// Whether every figure is what it must be.
 fn run(options: &Options) -> std::io::Result<bool> {
+    if let Some(way) = options.nothing {
+        server::nothing::serve(way)?;
+        return Ok(true);
+    }
     let mut rows = library::rows(options);
     rows.extend(memory::rows(options));
     rows.extend(server::rows(options));

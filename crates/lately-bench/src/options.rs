@@ -27,6 +27,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) lately: Option<PathBuf>,
 
+    /// Serve as the server that does nothing, on a free port, and print its address: the ceiling that
+    /// the other servers stand under.
+    #[arg(long, value_enum, value_name = "WAY")]
+    pub(crate) nothing: Option<crate::server::nothing::Way>,
+
     /// Write all tables to this file, as Markdown.
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,

@@ -44,8 +44,8 @@ pub(crate) fn summary(rows: &[Row]) -> String {
 
 fn cells(row: &Row) -> [String; 6] {
     let (sign, must, aim) = match row.must {
-        Must::AtLeast(must, aim) => ("≥", Some(must), Some(aim)),
-        Must::AtMost(must, aim) => ("≤", Some(must), Some(aim)),
+        Must::AtLeast(must, aim) => ("≥", Some(must), Some(aim).filter(|&aim| aim > must)),
+        Must::AtMost(must, aim) => ("≤", Some(must), Some(aim).filter(|&aim| aim < must)),
         Must::Nothing => ("", None, None),
     };
     let bound =
@@ -55,12 +55,12 @@ fn cells(row: &Row) -> [String; 6] {
     [row.name.clone(), value, bound(must), bound(aim), verdict(row).to_owned(), row.beside.clone()]
 }
 
-/// `MISSED` is what makes the run fail.
+/// `MISSED` is what makes the run fail. An aim that is no further than the must is none.
 fn verdict(row: &Row) -> &'static str {
     let aim = match row.must {
         Must::Nothing => return "",
-        Must::AtLeast(_, aim) => row.value >= aim,
-        Must::AtMost(_, aim) => row.value <= aim,
+        Must::AtLeast(must, aim) => aim > must && row.value >= aim,
+        Must::AtMost(must, aim) => aim < must && row.value <= aim,
     };
     match (row.holds(), aim) {
         (false, _) => "MISSED",
