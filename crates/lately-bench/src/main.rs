@@ -1,6 +1,47 @@
 //! Lately and its rivals side by side. `cargo xtask bench` runs it; rivals are built nowhere else.
 
+mod clock;
+mod library;
+mod memory;
+mod options;
 mod rounds;
 mod row;
+mod say;
+mod server;
+mod table;
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::options::Options;
+use crate::row::Row;
+use crate::table::Form;
+
+fn main() -> ExitCode {
+    if let Some(code) = memory::run_as_child() {
+        return code;
+    }
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            say::message(format_args!("lately-bench: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether every figure is what it must be.
+fn run(options: &Options) -> std::io::Result<bool> {
+    if let Some(way) = options.nothing {
+        server::nothing::serve(way)?;
+        return Ok(true);
+    }
+    let mut rows = library::rows(options);
+    rows.extend(memory::rows(options));
+    rows.extend(server::rows(options));
+    say::data(&table::render(&rows, Form::Terminal))?;
+    say::data(&format!("\n{}\n", table::summary(&rows)))?;
+    Ok(rows.iter().all(Row::holds))
+}

@@ -4,20 +4,20 @@
 //! ratios hold where a lone time says nothing.
 
 /// A contender: its name, and one round of it, which gives its figure.
-pub(crate) struct Contender<'a> {
+pub(crate) struct Contender<'a, T = f64> {
     pub(crate) name: &'static str,
-    pub(crate) round: Box<dyn FnMut() -> f64 + 'a>,
+    pub(crate) round: Box<dyn FnMut() -> T + 'a>,
 }
 
-impl<'a> Contender<'a> {
-    pub(crate) fn new(name: &'static str, round: impl FnMut() -> f64 + 'a) -> Contender<'a> {
+impl<'a, T> Contender<'a, T> {
+    pub(crate) fn new(name: &'static str, round: impl FnMut() -> T + 'a) -> Contender<'a, T> {
         Contender { name, round: Box::new(round) }
     }
 }
 
 /// Runs `rounds` rounds of all and gives the figures of each, in the order of the rounds.
-pub(crate) fn interleave(contenders: &mut [Contender<'_>], rounds: usize) -> Vec<Vec<f64>> {
-    let mut figures = vec![Vec::with_capacity(rounds); contenders.len()];
+pub(crate) fn interleave<T>(contenders: &mut [Contender<'_, T>], rounds: usize) -> Vec<Vec<T>> {
+    let mut figures: Vec<Vec<T>> = contenders.iter().map(|_| Vec::with_capacity(rounds)).collect();
     for round in 0..rounds {
         // Every other round backwards: nobody always runs in the wake of the same one.
         let order: Vec<usize> = match round % 2 {

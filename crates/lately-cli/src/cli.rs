@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completions, count, hit, hits, serve};
+use crate::commands::{bench, completions, count, hit, hits, serve};
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
 ///
@@ -21,6 +21,7 @@ pub(crate) enum Command {
     Count(count::Count),
     Hit(hit::Hit),
     Hits(hits::Hits),
+    Bench(bench::Bench),
     Completions(completions::Completions),
 }
 

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
+    /// What was asked has a negative answer.
+    Negative,
     /// An error.
     Failed,
 }
@@ -16,6 +18,7 @@ impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> ExitCode {
         match outcome {
             Outcome::Done => ExitCode::SUCCESS,
+            Outcome::Negative => ExitCode::from(1),
             Outcome::Failed => ExitCode::from(2),
         }
     }

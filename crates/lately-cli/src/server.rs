@@ -1,5 +1,7 @@
 //! A connection to a running server.
 
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+
 use clap::Args;
 use redis::{Cmd, Connection, FromRedisValue};
 
@@ -21,6 +23,19 @@ pub(crate) struct Server {
 }
 
 impl ServerArgs {
+    /// The address to connect to without a client in between; checked by connecting.
+    pub(crate) fn resolve(&self) -> Result<SocketAddr, CliError> {
+        let mut server = self.connect()?;
+        // A server that does not answer this does not count either.
+        server.ask::<String>(&redis::cmd("PING"))?;
+        let unknown =
+            |cause: String| CliError::new(&self.server, cause, "give HOST:PORT, such as 127.0.0.1:7379");
+        let mut found = self.server.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+        found
+            .find(|address| TcpStream::connect_timeout(address, SERVER_TIMEOUT).is_ok())
+            .ok_or_else(|| unknown("no address".to_owned()))
+    }
+
     pub(crate) fn connect(&self) -> Result<Server, CliError> {
         let address = self.server.clone();
         let failed = |error: redis::RedisError| {

@@ -14,15 +14,22 @@ struct Place {
 }
 
 /// From the inside out. Dependencies for tests are free: an inner crate's tests may use an outer one.
-const PLACES: [Place; 7] = [
+const PLACES: [Place; 9] = [
     Place { name: "lately", inner: &[], whole: Some(&["foldhash", "thin-vec"]) },
     Place { name: "lately-classics", inner: &[], whole: Some(&[]) },
     Place { name: "lately-resp", inner: &["lately"], whole: None },
     Place { name: "lately-logs", inner: &["lately"], whole: None },
     Place { name: "lately-server", inner: &["lately", "lately-resp", "lately-logs"], whole: None },
+    Place { name: "lately-load", inner: &["lately-resp"], whole: None },
     Place {
         name: "lately-cli",
-        inner: &["lately", "lately-resp", "lately-logs", "lately-server"],
+        inner: &["lately", "lately-resp", "lately-logs", "lately-server", "lately-load"],
+        whole: None,
+    },
+    // Rivals are dependencies of this crate and of no other.
+    Place {
+        name: "lately-bench",
+        inner: &["lately", "lately-classics", "lately-resp", "lately-load"],
         whole: None,
     },
     Place { name: "xtask", inner: &[], whole: None },

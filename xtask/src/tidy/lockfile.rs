@@ -1,9 +1,14 @@
 //! One version of each crate: a second one is built, downloaded and trusted twice.
 
 /// Crates that may be there in several versions. Each with a reason, and in deny.toml as well.
-const SEVERAL_VERSIONS: [&str; 1] = [
-    // Version 2 comes with a part of jiff that is locked and never built.
+const SEVERAL_VERSIONS: [&str; 4] = [
+    // Version 2 comes with a part of jiff, never built, and with rivals of lately-bench.
     "syn",
+    // Older ones come with dashmap and governor, rivals in lately-bench, built nowhere else.
+    "hashbrown",
+    // 0.3 comes with ahash, a part of the same rivals, and r-efi 5 with it, for UEFI only.
+    "getrandom",
+    "r-efi",
 ];
 
 /// Problems of the text of a Cargo.lock.

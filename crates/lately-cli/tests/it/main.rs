@@ -1,5 +1,6 @@
 //! The binary `lately` as its users run it.
 
+mod bench;
 mod clients;
 mod common;
 mod completions;

@@ -96,12 +96,12 @@ impl Inline {
     pub(super) fn add(&mut self, moment: Moment) -> bool {
         let held = self.moments();
         let Moment { at_ms, hits } = moment;
-        // What is too much for a number here is found before it is added to.
-        if hits > MAX_HITS || hits + held.hits > MAX_HITS {
+        if hits > MAX_HITS {
             return false;
         }
         if at_ms == held.at_ms || held.hits == 0 {
-            return self.put(at_ms, held.hits + hits, held.numbers);
+            let all = held.hits + hits;
+            return all <= MAX_HITS && self.put(at_ms, all, held.numbers);
         }
         if at_ms < held.at_ms {
             return self.insert(moment);
@@ -225,6 +225,17 @@ mod tests {
         assert!(inline.add(Moment { at_ms: 0, hits: 1 }));
         assert!(inline.add(Moment { at_ms: 253_402_300_799_999, hits: 1 }));
         assert_eq!(held(&inline), [(0, 1), (253_402_300_799_999, 1)]);
+    }
+
+    #[test]
+    fn many_hits_of_neighbours_fit() {
+        let mut inline = Inline::default();
+        for (at_ms, hits) in [(1_000, 1 << 31), (1_001, 1), (1_001, MAX_HITS - 1)] {
+            assert!(inline.add(Moment { at_ms, hits }) || at_ms == 1_001);
+        }
+        let before = held(&inline);
+        inline.drop_before(0);
+        assert_eq!(held(&inline), before);
     }
 
     #[test]

@@ -1,0 +1,121 @@
+//! Keys with many panes: sixty seconds of hits, and a week of them.
+
+use std::cell::RefCell;
+
+use lately::{Op, minutes};
+
+use super::bare::Bare;
+use super::keyed::{MILLION, WINDOWS, reads};
+use super::keys::{Key, Keys};
+use super::scale::Scale;
+use super::subject::{START_MS, Subject, hit_in_batches, share, timestamp};
+use crate::rounds::{Contender, interleave, median, median_ratio};
+use crate::row::{Must, Row};
+
+/// Live panes of a full key.
+const PANES: i64 = 60;
+const SECOND_MS: i64 = 1_000;
+const MINUTE_MS: i64 = 60 * SECOND_MS;
+/// Turns around the keys that make a round, where there are few.
+const TURNS: u32 = 16;
+/// A hit a minute for as long as the default retention.
+const MINUTES: i64 = 7 * 24 * 60;
+
+/// A million keys, each hit in each of the past sixty seconds.
+pub(crate) fn rows(scale: &Scale, bare: Bare) -> Vec<Row> {
+    let keys = Keys::shuffled(MILLION);
+    let subject = Subject::new(&keys);
+    fill(&subject, &keys);
+    assert_eq!(
+        subject.total(minutes(5)),
+        u64::from(MILLION) * PANES.unsigned_abs(),
+        "hits sent are hits counted"
+    );
+    let same_second = RefCell::new(Vec::new());
+    // Between rounds a second passes: the first hit to a key opens a pane, another at once does not.
+    let next_second = || subject.advance(SECOND_MS - subject.now_ms() % SECOND_MS);
+    let mut contenders = [
+        Contender::new("single", || {
+            next_second();
+            subject.hit_one_by_one(scale.ops)
+        }),
+        Contender::new("batch", || {
+            next_second();
+            let keys = subject.stride(scale.ops);
+            let nanos = subject.hit_again_in_batches(keys);
+            same_second.borrow_mut().push(subject.hit_again_in_batches(keys));
+            nanos
+        }),
+    ];
+    let figures = interleave(&mut contenders, scale.rounds);
+    drop(contenders);
+    let row = |what: &str, figures: &[f64], must: Must| {
+        let name = format!("hit, {what}, 1 M keys with {PANES} live panes");
+        Row::new("library", name, median(figures), "ns", must).beside(bare.beside())
+    };
+    let must = Must::AtMost(110.0, 75.0);
+    let mut rows = vec![
+        row("batches of 64, a new second", &figures[1], must),
+        row("batches of 64, the same second", &same_second.borrow(), must),
+        row("one at a time, a new second", &figures[0], Must::Nothing),
+    ];
+    rows.extend(reads(&subject, &format!("1 M keys with {PANES} live panes"), scale, bare));
+    rows
+}
+
+/// A hit to each of the keys in each of the past seconds, on both cores, a key after the other: which is
+/// quicker than second by second, and leaves the same entries.
+fn fill(subject: &Subject<'_>, keys: &Keys) {
+    let (store, start_ms) = (&subject.store, subject.now_ms());
+    let now = timestamp(start_ms + PANES * SECOND_MS - 1);
+    let order: Vec<Key> = keys.fill_order().map(|place| keys.bytes()[place]).collect();
+    let fill = |keys: &[Key]| {
+        let mut outcomes = Vec::new();
+        for key in keys {
+            let at = |second: i64| Some(timestamp(start_ms + second * SECOND_MS));
+            let ops: Vec<Op<'_>> =
+                (0..PANES).map(|second| Op::Hit { key, weight: 1, at: at(second) }).collect();
+            outcomes.clear();
+            store.apply(&ops, now, &mut outcomes);
+        }
+    };
+    share(&order, 2, fill);
+    subject.advance(PANES * SECOND_MS);
+}
+
+/// Keys hit once a minute for a week: what a read of a long window costs beside a hit.
+pub(crate) fn week_rows(scale: &Scale) -> Vec<Row> {
+    let keys = Keys::shuffled(scale.week_keys);
+    let subject = Subject::new(&keys);
+    for _ in 0..MINUTES {
+        hit_in_batches(&subject.store, keys.bytes(), subject.now_ms());
+        subject.advance(MINUTE_MS);
+    }
+    assert_eq!(subject.now_ms(), START_MS + MINUTES * MINUTE_MS);
+    let subject = &subject;
+    let mut contenders = vec![Contender::new("hit", || {
+        turns(|| {
+            subject.advance(MINUTE_MS);
+            subject.hit_in_batches(scale.ops)
+        })
+    })];
+    for (name, window) in WINDOWS {
+        contenders.push(Contender::new(name, move || turns(|| subject.read_in_batches(window, scale.ops))));
+    }
+    let figures = interleave(&mut contenders, scale.rounds);
+    let what = format!("{} keys with a hit a minute for 7 d", scale.week_keys);
+    let hit =
+        Row::new("library", format!("hit, batches of 64, {what}"), median(&figures[0]), "ns", Must::Nothing);
+    let read = |(index, (name, _)): (usize, &(&str, _))| {
+        let (hit, read) = (&figures[0], &figures[index + 1]);
+        let name = format!("read of {name}, batches of 64, {what}");
+        let beside = format!("throughput ÷ that of hits to the same keys {:.2}", median_ratio(hit, read));
+        Row::new("library", name, median(read), "ns", Must::Nothing).beside(beside)
+    };
+    std::iter::once(hit).chain(WINDOWS.iter().enumerate().map(read)).collect()
+}
+
+/// The mean of some turns: one around these few keys is short.
+fn turns(turn: impl Fn() -> f64) -> f64 {
+    (0..TURNS).map(|_| turn()).sum::<f64>() / f64::from(TURNS)
+}

@@ -1,0 +1,151 @@
+//! Keys with a hit or a few, a million of them and ten: the common case.
+
+use std::cell::RefCell;
+
+use lately::{Span, days, hours, minutes};
+
+use super::bare::Bare;
+use super::keys::{Keys, Walk};
+use super::rivals::{self, Governor};
+use super::scale::Scale;
+use super::subject::{Subject, build_batches, share};
+use crate::rounds::{Contender, interleave, median, median_ratio};
+use crate::row::{Must, Row};
+
+/// Windows that are read, and their names.
+pub(crate) const WINDOWS: [(&str, Span); 3] = [("5m", minutes(5)), ("24h", hours(24)), ("7d", days(7))];
+
+/// The rows of `keys` keys that are in no cache.
+pub(crate) struct Many {
+    pub(crate) keys: u32,
+    pub(crate) name: &'static str,
+    pub(crate) single: Must,
+    pub(crate) batch: Must,
+    /// Whether all rivals take part, or only the floor.
+    pub(crate) all_rivals: bool,
+}
+
+impl Many {
+    pub(crate) fn rows(&self, scale: &Scale, bare: Bare) -> Vec<Row> {
+        let keys = Keys::shuffled(self.keys);
+        let subject = Subject::with_a_hit_each(&keys);
+        let ops = scale.ops;
+        // All ours before the rivals, and each with a stride of its own: a key gets few hits.
+        let mut contenders = vec![
+            Contender::new("single", || subject.hit_one_by_one(ops)),
+            Contender::new("batch", || subject.hit_in_batches(ops)),
+            Contender::new("loop alone", || build_batches(subject.stride(ops))),
+        ];
+        let ours = contenders.len();
+        match self.all_rivals {
+            true => contenders.extend(rivals::contenders(&keys, ops)),
+            false => contenders.push(rivals::array(&keys, ops)),
+        }
+        let figures = interleave(&mut contenders, scale.rounds);
+        let medians: Vec<f64> = figures.iter().map(|figures| median(figures)).collect();
+        let named = contenders.iter().map(|contender| contender.name).zip(medians.iter().copied());
+        let others: Vec<_> = named.skip(ours).collect();
+        drop(contenders);
+        let row = |what: &str, value: f64, must: Must| {
+            Row::new("library", format!("{what}, {} keys", self.name), value, "ns", must)
+        };
+        let mut rows = vec![
+            row("hit, one at a time", medians[0], self.single).beside(format!(
+                "{}; {}",
+                list(&others),
+                bare.beside()
+            )),
+            row("hit, batches of 64", medians[1], self.batch).beside(format!(
+                "building the batch {:.1}; {}; {}",
+                medians[2],
+                list(&others[others.len() - 1..]),
+                bare.beside()
+            )),
+        ];
+        rows.extend(self.reads(&subject, scale, bare));
+        rows.push(self.two_threads(&subject, &keys, scale));
+        check(&subject, keys.len(), scale);
+        rows
+    }
+
+    fn reads(&self, subject: &Subject<'_>, scale: &Scale, bare: Bare) -> Vec<Row> {
+        reads(subject, &format!("{} keys", self.name), scale, bare)
+    }
+
+    fn two_threads(&self, subject: &Subject<'_>, keys: &Keys, scale: &Scale) -> Row {
+        let governor = Governor::of_bytes();
+        keys.fill_order().for_each(|place| governor.check(&keys.bytes()[place]));
+        let walk = Walk::new(keys.len());
+        let governor_on = |threads: usize| {
+            let keys = &keys.bytes()[walk.stride(scale.ops)];
+            share(keys, threads, |keys| keys.iter().for_each(|key| governor.check(key)))
+        };
+        // One by what a core spends, beside the wall time that is the figure.
+        let busy: [RefCell<Vec<f64>>; 2] = Default::default();
+        let ours = |threads: usize| {
+            let both = subject.hit_on_threads(threads, scale.ops);
+            busy[threads - 1].borrow_mut().push(both.busy);
+            both.wall
+        };
+        let mut contenders = [
+            Contender::new("one", || ours(1)),
+            Contender::new("two", || ours(2)),
+            Contender::new("governor, one", || governor_on(1).wall),
+            Contender::new("governor, two", || governor_on(2).wall),
+        ];
+        let figures = interleave(&mut contenders, scale.rounds);
+        let must = if self.keys == MILLION { Must::AtLeast(1.75, 1.9) } else { Must::Nothing };
+        let ratio = median_ratio(&figures[0], &figures[1]);
+        let governors = median_ratio(&figures[2], &figures[3]);
+        let name = format!("two threads ÷ one, hits in batches of 64, {} keys", self.name);
+        Row::new("library", name, ratio, "×", must).beside(format!(
+            "one thread {:.1} ns, two {:.1}; by the time on a core {:.2} ×; governor {governors:.2} ×",
+            median(&figures[0]),
+            median(&figures[1]),
+            median_ratio(&busy[0].borrow(), &busy[1].borrow())
+        ))
+    }
+}
+
+/// The number of keys that has the most bounds.
+pub(crate) const MILLION: u32 = 1_000_000;
+
+/// Reads of each window, single and in batches.
+pub(crate) fn reads(subject: &Subject<'_>, keys: &str, scale: &Scale, bare: Bare) -> Vec<Row> {
+    let mut contenders = Vec::new();
+    for (name, window) in WINDOWS {
+        contenders.push(Contender::new(name, move || subject.read_one_by_one(window, scale.ops)));
+        contenders.push(Contender::new(name, move || subject.read_in_batches(window, scale.ops)));
+    }
+    let figures = interleave(&mut contenders, scale.rounds);
+    let row = |(pair, figures): (&[Contender<'_>], &[Vec<f64>])| {
+        let name = format!("read of {}, batches of 64, {keys}", pair[0].name);
+        let beside = format!("one at a time {:.1}; {}", median(&figures[0]), bare.beside());
+        Row::new("library", name, median(&figures[1]), "ns", Must::Nothing).beside(beside)
+    };
+    contenders.chunks(2).zip(figures.chunks(2)).map(row).collect()
+}
+
+/// Names and figures in a line.
+pub(crate) fn list(figures: &[(&str, f64)]) -> String {
+    let figures: Vec<String> = figures.iter().map(|(name, figure)| format!("{name} {figure:.1}")).collect();
+    figures.join(", ")
+}
+
+/// What was sent in this run is what is counted: a fast wrong answer is worth nothing.
+fn check(subject: &Subject<'_>, keys: usize, scale: &Scale) {
+    // Single, batch, one thread, two threads: a round of each hits `ops` keys.
+    let sent = keys + 4 * scale.rounds * scale.ops.min(keys);
+    assert_eq!(subject.total(minutes(5)), sent as u64, "hits sent are hits counted");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_in_a_line() {
+        assert_eq!(list(&[("one", 1.25), ("two", 30.0)]), "one 1.2, two 30.0");
+        assert_eq!(list(&[]), "");
+    }
+}

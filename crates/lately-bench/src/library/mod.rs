@@ -1,0 +1,69 @@
+//! The library beside others, in nanoseconds.
+//!
+//! Keys are rendered and shuffled before anything is timed, and time is passed in: it runs on by a
+//! millisecond every 1,024 operations, a million hits a second. What a nanosecond is worth on this
+//! machine the rows of the bare machine tell.
+
+mod bare;
+mod full;
+mod keyed;
+pub(crate) mod keys;
+mod rivals;
+mod scale;
+mod shared;
+mod subject;
+mod unkeyed;
+
+use keyed::{MILLION, Many};
+use scale::Scale;
+
+use crate::options::Options;
+use crate::row::{Must, Row};
+
+/// The rows of the sections that are wanted.
+pub(crate) fn rows(options: &Options) -> Vec<Row> {
+    let scale = Scale::of(options);
+    let mut rows = Vec::new();
+    let wants = |section: &str| options.wants(&format!("library/{section}"));
+    if wants("un-keyed") {
+        rows.extend(unkeyed::rows(&scale));
+        rows.extend(shared::rows(&scale));
+    }
+    if ["bare", "keyed", "full", "many"].into_iter().any(wants) {
+        let (bare, machine) = bare::measure(&scale);
+        rows.extend(machine);
+        if wants("keyed") {
+            rows.extend(million().rows(&scale, bare));
+        }
+        if wants("full") {
+            rows.extend(full::rows(&scale, bare));
+        }
+        if wants("many") {
+            rows.extend(ten_million(&scale).rows(&scale, bare));
+        }
+    }
+    if wants("week") {
+        rows.extend(full::week_rows(&scale));
+    }
+    rows
+}
+
+fn million() -> Many {
+    Many {
+        keys: MILLION,
+        name: "1 M",
+        single: Must::AtMost(110.0, 80.0),
+        batch: Must::AtMost(50.0, 35.0),
+        all_rivals: true,
+    }
+}
+
+fn ten_million(scale: &Scale) -> Many {
+    Many {
+        keys: 10 * MILLION,
+        name: "10 M",
+        single: Must::AtMost(210.0, 160.0),
+        batch: Must::AtMost(65.0, 48.0),
+        all_rivals: scale.many_for_all,
+    }
+}

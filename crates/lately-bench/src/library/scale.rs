@@ -1,0 +1,30 @@
+//! How much is measured.
+
+use crate::options::Options;
+
+/// The size of a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Scale {
+    /// Rounds of each contender; the figure is their median.
+    pub(crate) rounds: usize,
+    /// Operations of a round where each misses the cache.
+    pub(crate) ops: usize,
+    /// Operations of a round where none does.
+    pub(crate) steps: usize,
+    /// Keys that get a hit a minute for a week: ten thousand hits each.
+    pub(crate) week_keys: u32,
+    /// Whether the rivals also get the ten million keys, which takes a while.
+    pub(crate) many_for_all: bool,
+}
+
+impl Scale {
+    pub(crate) fn of(options: &Options) -> Scale {
+        Scale {
+            rounds: options.rounds(),
+            ops: options.pick(1 << 18, 1 << 17),
+            steps: options.pick(1 << 20, 1 << 18),
+            week_keys: options.pick(2_000, 500),
+            many_for_all: options.pick(true, false),
+        }
+    }
+}

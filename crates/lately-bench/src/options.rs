@@ -1,0 +1,70 @@
+//! What to measure, and for how long.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Rounds of the full run, and of the quick one. Medians need an odd number.
+const FULL_ROUNDS: usize = 5;
+const QUICK_ROUNDS: usize = 3;
+
+/// Lately and its rivals side by side.
+///
+/// Prints a row for each figure: what it is, what it must be, what it should be, and what stood beside it in the
+/// same run. Exit code 0: every figure is what it must be. 1: one is not, or could not be had. 2: an error.
+#[derive(Parser)]
+#[command(name = "lately-bench")]
+pub(crate) struct Options {
+    /// Three short rounds instead of five long ones: under four minutes for everything.
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Only the sections whose name contains this, such as library, memory or server/pipeline.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) only: Option<String>,
+
+    /// The binary `lately` [default: the one beside this binary].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) lately: Option<PathBuf>,
+
+    /// Serve as the server that does nothing, on a free port, and print its address: the ceiling that
+    /// the other servers stand under.
+    #[arg(long, value_enum, value_name = "WAY")]
+    pub(crate) nothing: Option<crate::server::nothing::Way>,
+
+    /// Write all tables to this file, as Markdown.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+}
+
+impl Options {
+    /// How many rounds to take the medians of.
+    pub(crate) fn rounds(&self) -> usize {
+        if self.quick { QUICK_ROUNDS } else { FULL_ROUNDS }
+    }
+
+    /// `full`, or `quick` in a quick run.
+    pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Whether a section, such as `server/hot key`, is to be run.
+    pub(crate) fn wants(&self, section: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| section.contains(only))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_are_chosen_by_a_part_of_their_name() {
+        let options = |words: &[&str]| Options::try_parse_from(words).ok().expect("good words");
+        let all = options(&["bench"]);
+        assert!(all.wants("server/hot key") && all.rounds() == FULL_ROUNDS && all.pick(1, 2) == 1);
+        let some = options(&["bench", "--quick", "--only", "hot"]);
+        assert!(some.wants("server/hot key") && !some.wants("memory"));
+        assert!(some.rounds() == QUICK_ROUNDS && some.pick(1, 2) == 2);
+    }
+}

@@ -1,0 +1,36 @@
+//! Why a section could not be measured, as a sentence.
+
+use std::fmt;
+
+#[derive(Debug)]
+pub(crate) struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(sentence: impl Into<String>) -> Failure {
+        Failure(sentence.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure(error.to_string())
+    }
+}
+
+impl From<redis::RedisError> for Failure {
+    fn from(error: redis::RedisError) -> Failure {
+        Failure(error.to_string())
+    }
+}
+
+impl From<lately_load::LoadError> for Failure {
+    fn from(error: lately_load::LoadError) -> Failure {
+        Failure(error.to_string())
+    }
+}

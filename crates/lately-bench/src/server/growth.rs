@@ -1,0 +1,81 @@
+//! Ten million keys: what a hit waits while the table grows, and what it costs when it has grown.
+
+use lately_load::{Ending, Order, Plan, Request};
+
+use crate::options::Options;
+use crate::rounds::{median, median_ratio};
+use crate::row::{Must, Row};
+use crate::server::TABLE;
+use crate::server::failure::Failure;
+use crate::server::measured::Measured;
+use crate::server::nothing::Way;
+use crate::server::plans::{MANY_KEYS, round};
+use crate::server::process::Process;
+use crate::table::number;
+
+/// Few requests under way: one that waits for a pause is not hidden by waiting for its turn.
+const CLIENTS: usize = 2;
+const PIPELINE: usize = 32;
+
+pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
+    let nothing = Process::nothing(Way::Tokio)?;
+    let (mut floor, mut growing, mut grown, mut many) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..options.rounds() {
+        let lately = Process::lately(options)?;
+        floor.push(Measured::load(&nothing, &each_key_once(&nothing)));
+        growing.push(Measured::load(&lately, &each_key_once(&lately)));
+        grown.push(Measured::load(&lately, &each_key_once(&lately)));
+        let plan = Plan { keys: MANY_KEYS, ..round(options, &lately, "HIT {key}", "key:", 64) };
+        many.push(Measured::load(&lately, &plan));
+    }
+    let p999 = |rounds: &[Measured]| rounds.iter().map(|measured| measured.p999_us).collect::<Vec<f64>>();
+    let worst =
+        |rounds: &[Measured]| rounds.iter().map(|measured| measured.worst_us / 1e3).collect::<Vec<f64>>();
+    let list =
+        |figures: &[f64]| figures.iter().map(|figure| number(*figure)).collect::<Vec<String>>().join(" ");
+    let milliseconds = |figures: &[f64]| number(median(figures) / 1e3);
+    // What the machine does comes at random; what growing does comes in every round.
+    let pause = least(&worst(&growing));
+    let pauses = format!(
+        "the least of the rounds' worst batches of {PIPELINE}, {}; grown {}; doing nothing {}",
+        list(&worst(&growing)),
+        list(&worst(&grown)),
+        list(&worst(&floor))
+    );
+    let ratio = median_ratio(&p999(&growing), &p999(&grown));
+    let ratios = format!(
+        "growing {} ms, grown {} ms, doing nothing {} ms",
+        milliseconds(&p999(&growing)),
+        milliseconds(&p999(&grown)),
+        milliseconds(&p999(&floor))
+    );
+    let many = Measured::median(&many);
+    Ok(vec![
+        Row::new(TABLE, "worst pause while growing from 0 to 10 M keys", pause, "ms", Must::AtMost(1.0, 0.3))
+            .beside(pauses),
+        Row::new(TABLE, "p99.9 growing from 0 to 10 M keys ÷ grown", ratio, "×", Must::AtMost(3.0, 3.0))
+            .beside(ratios),
+        Row::new(TABLE, "lately HIT, 10 M keys, pipeline 64", many.per_second / 1e6, "M/s", Must::Nothing)
+            .beside(many.describe()),
+    ])
+}
+
+fn each_key_once(server: &Process) -> Plan {
+    Plan {
+        keys: MANY_KEYS,
+        order: Order::Permuted,
+        clients: CLIENTS,
+        pipeline: PIPELINE,
+        ending: Ending::Requests(MANY_KEYS),
+        ..Plan::new(server.address, Request::parse("HIT {key}", "key:"))
+    }
+}
+
+/// The least; none when one of them is none.
+fn least(figures: &[f64]) -> f64 {
+    figures
+        .iter()
+        .copied()
+        .reduce(|least, figure| if figure >= least { least } else { figure })
+        .unwrap_or(f64::NAN)
+}

@@ -1,0 +1,172 @@
+//! One measurement: a load on a server, by our generator or by redis-benchmark.
+
+use std::process::{Command, Stdio};
+
+use lately_load::{Plan, run};
+
+use crate::rounds::median;
+use crate::say;
+use crate::server::failure::Failure;
+use crate::server::process::Process;
+use crate::table::number;
+
+/// What a load found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub(crate) per_second: f64,
+    /// The server's processor time per operation.
+    pub(crate) cpu_us: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    pub(crate) worst_us: f64,
+}
+
+/// No figure at all: it misses every must.
+const NONE: Measured = Measured {
+    per_second: f64::NAN,
+    cpu_us: f64::NAN,
+    p50_us: f64::NAN,
+    p99_us: f64::NAN,
+    p999_us: f64::NAN,
+    worst_us: f64::NAN,
+};
+
+impl Measured {
+    /// Under our generator.
+    pub(crate) fn load(server: &Process, plan: &Plan) -> Measured {
+        or_none(load(server, plan))
+    }
+
+    /// Under redis-benchmark: a million keys, 50 connections.
+    pub(crate) fn redis_benchmark(
+        server: &Process,
+        words: &[&str],
+        pipeline: usize,
+        requests: u64,
+    ) -> Measured {
+        or_none(redis_benchmark(server, words, pipeline, requests))
+    }
+
+    /// The median of each figure.
+    pub(crate) fn median(rounds: &[Measured]) -> Measured {
+        let of = |figure: fn(&Measured) -> f64| median(&rounds.iter().map(figure).collect::<Vec<f64>>());
+        Measured {
+            per_second: of(|m| m.per_second),
+            cpu_us: of(|m| m.cpu_us),
+            p50_us: of(|m| m.p50_us),
+            p99_us: of(|m| m.p99_us),
+            p999_us: of(|m| m.p999_us),
+            worst_us: of(|m| m.worst_us),
+        }
+    }
+
+    /// `p50 0.1, p99 0.2, p99.9 0.3 ms; server CPU 0.25 µs`.
+    pub(crate) fn describe(&self) -> String {
+        let [p50, p99, p999] = [self.p50_us, self.p99_us, self.p999_us].map(|us| number(us / 1e3));
+        format!("p50 {p50}, p99 {p99}, p99.9 {p999} ms; server CPU {} µs", number(self.cpu_us))
+    }
+}
+
+fn or_none(measured: Result<Measured, Failure>) -> Measured {
+    measured.unwrap_or_else(|failure| {
+        say::message(format_args!("lately-bench: {failure}"));
+        NONE
+    })
+}
+
+fn load(server: &Process, plan: &Plan) -> Result<Measured, Failure> {
+    let before = server.cpu_ns()?;
+    let report = run(plan)?;
+    let spent = server.cpu_ns()? - before;
+    if let Some(first) = &report.first_error {
+        return Err(Failure::new(format!("{} error replies, such as: {first}", report.errors)));
+    }
+    let latency = |share: f64| report.latency(share).as_secs_f64() * 1e6;
+    Ok(Measured {
+        per_second: report.per_second(),
+        cpu_us: microseconds_each(spent, report.requests),
+        p50_us: latency(0.5),
+        p99_us: latency(0.99),
+        p999_us: latency(0.999),
+        worst_us: latency(1.0),
+    })
+}
+
+fn redis_benchmark(
+    server: &Process,
+    words: &[&str],
+    pipeline: usize,
+    requests: u64,
+) -> Result<Measured, Failure> {
+    let mut command = Command::new("redis-benchmark");
+    command.args([
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &server.address.port().to_string(),
+        "--csv",
+        "-c",
+        "50",
+        "-r",
+        "1000000",
+    ]);
+    command.args(["-P", &pipeline.to_string(), "-n", &requests.to_string()]).args(words);
+    let before = server.cpu_ns()?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Failure::new(format!("redis-benchmark did not start: {error}")))?;
+    let spent = server.cpu_ns()? - before;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let figures = parse_csv(&text).ok_or_else(|| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Failure::new(format!(
+            "redis-benchmark {}: no figures: {}{}",
+            words.join(" "),
+            text.trim(),
+            said.trim()
+        ))
+    })?;
+    Ok(Measured { cpu_us: microseconds_each(spent, requests), ..figures })
+}
+
+/// Of `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95…","p99…","max_latency_ms"`.
+fn parse_csv(text: &str) -> Option<Measured> {
+    let line = text.lines().rfind(|line| line.starts_with('"'))?;
+    let fields: Vec<f64> = line
+        .rsplit("\",\"")
+        .take(7)
+        .map(|field| field.trim_matches('"').parse().ok())
+        .collect::<Option<_>>()?;
+    let [max, p99, _p95, p50, _min, _average, per_second] = fields.try_into().ok()?;
+    Some(Measured { per_second, p50_us: p50 * 1e3, p99_us: p99 * 1e3, worst_us: max * 1e3, ..NONE })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a mean is not counted to the last digit")]
+fn microseconds_each(nanoseconds: u64, operations: u64) -> f64 {
+    nanoseconds as f64 / 1e3 / operations as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_redis_benchmark() {
+        let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\"HIT key:__rand_int__\",\"999000.98\",\"1.5\",\"0.2\",\"1.4\",\"2.1\",\"2.5\",\"9.5\"\n";
+        let found = parse_csv(text).expect("figures");
+        assert_eq!(
+            (found.per_second, found.p50_us, found.p99_us, found.worst_us),
+            (999_000.98, 1_400.0, 2_500.0, 9_500.0)
+        );
+        assert!(parse_csv("WARNING: could not connect\n").is_none());
+        assert!(parse_csv("\"test\",\"rps\"\n").is_none());
+    }
+
+    #[test]
+    fn a_figure_that_could_not_be_had_is_none() {
+        assert!(or_none(Err(Failure::new("no such server"))).per_second.is_nan());
+        assert!(Measured::median(&[NONE, NONE]).cpu_us.is_nan());
+    }
+}

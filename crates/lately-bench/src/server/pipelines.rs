@@ -1,0 +1,189 @@
+//! HIT beside INCR, at one depth of pipelining, under two load generators.
+
+use lately_load::{Counted, Counts, run};
+
+use crate::options::Options;
+use crate::rounds::{Contender, interleave, median_ratio};
+use crate::row::{Must, Row};
+use crate::say;
+use crate::server::TABLE;
+use crate::server::failure::Failure;
+use crate::server::measured::Measured;
+use crate::server::nothing::Way;
+use crate::server::plans::{KEYS, fill, round};
+use crate::server::process::Process;
+use crate::server::scripts;
+use crate::table::number;
+
+/// All servers of the section.
+struct Servers {
+    lately: Process,
+    redis: Process,
+    /// With an append-only file, flushed each second.
+    durable: Process,
+    scripts: Process,
+    tokio: Process,
+    queue: Process,
+    throttlecrab: Option<Process>,
+}
+
+/// Names of the contenders that rows are made of.
+const HIT: &str = "lately HIT";
+const INCR: &str = "redis INCR";
+const NOTHING: &str = "doing nothing, tokio";
+const BENCHMARK_HIT: &str = "lately HIT, redis-benchmark";
+const BENCHMARK_INCR: &str = "redis INCR, redis-benchmark";
+const BENCHMARK_NOTHING: &str = "doing nothing, tokio, redis-benchmark";
+
+pub(super) fn rows(options: &Options, pipeline: usize) -> Result<Vec<Row>, Failure> {
+    let servers = Servers::start(options)?;
+    let mut rows = Vec::new();
+    if pipeline == 64 {
+        rows.push(counts_row(options, &servers.lately)?);
+    }
+    let (names, figures) = measure(options, &servers, pipeline)?;
+    let of =
+        |name: &str| names.iter().position(|candidate| *candidate == name).map(|at| figures[at].as_slice());
+    let throughput = |name: &str| -> Vec<f64> {
+        of(name).unwrap_or_default().iter().map(|measured| measured.per_second).collect()
+    };
+    let ratio = |name: &str, ours: &str, theirs: &str, ceiling: &str, must: Must| {
+        let value = median_ratio(&throughput(ours), &throughput(theirs));
+        let millions = |name: &str| {
+            let per_second = Measured::median(of(name).unwrap_or_default()).per_second;
+            format!("{name} {} M/s", number(per_second / 1e6))
+        };
+        let beside = format!("{}; {}; {}", millions(ours), millions(theirs), millions(ceiling));
+        Row::new(TABLE, format!("{name}, pipeline {pipeline}"), value, "×", must).beside(beside)
+    };
+    let (by_benchmark, by_load) = musts(pipeline);
+    rows.push(ratio(
+        "HIT ÷ INCR, redis-benchmark",
+        BENCHMARK_HIT,
+        BENCHMARK_INCR,
+        BENCHMARK_NOTHING,
+        by_benchmark,
+    ));
+    rows.push(ratio("HIT ÷ INCR, lately bench", HIT, INCR, NOTHING, by_load));
+    if pipeline == 1 {
+        rows.push(ratio("HIT ÷ doing nothing, lately bench", HIT, NOTHING, NOTHING, Must::AtLeast(0.9, 0.9)));
+    }
+    if pipeline == 64 {
+        let cpu = |name: &str| Measured::median(of(name).unwrap_or_default()).cpu_us;
+        let beside =
+            format!("INCR {}, doing nothing {}", number(cpu(BENCHMARK_INCR)), number(cpu(BENCHMARK_NOTHING)));
+        let name = "server CPU per HIT, redis-benchmark, pipeline 64";
+        rows.push(Row::new(TABLE, name, cpu(BENCHMARK_HIT), "µs", Must::AtMost(0.36, 0.26)).beside(beside));
+    }
+    for (name, figures) in names.iter().zip(&figures) {
+        let measured = Measured::median(figures);
+        let row = Row::new(
+            TABLE,
+            format!("{name}, pipeline {pipeline}"),
+            measured.per_second / 1e6,
+            "M/s",
+            Must::Nothing,
+        );
+        rows.push(row.beside(measured.describe()));
+    }
+    if servers.throttlecrab.is_none() && pipeline == 1 {
+        say::message("lately-bench: throttlecrab-server is not installed: skipped");
+    }
+    Ok(rows)
+}
+
+/// HIT ÷ INCR by redis-benchmark, and by our generator.
+fn musts(pipeline: usize) -> (Must, Must) {
+    match pipeline {
+        64 => (Must::AtLeast(2.4, 3.0), Must::AtLeast(3.2, 4.2)),
+        16 => (Must::AtLeast(1.3, 1.45), Must::AtLeast(1.9, 2.5)),
+        _ => (Must::AtLeast(0.93, 1.05), Must::AtLeast(1.08, 1.25)),
+    }
+}
+
+impl Servers {
+    /// Starts them and gives each its keys.
+    fn start(options: &Options) -> Result<Servers, Failure> {
+        let servers = Servers {
+            lately: Process::lately(options)?,
+            redis: Process::redis(&[])?,
+            durable: Process::redis(&["--appendonly", "yes", "--appendfsync", "everysec"])?,
+            scripts: Process::redis(&[])?,
+            tokio: Process::nothing(Way::Tokio)?,
+            queue: Process::nothing(Way::Queue)?,
+            throttlecrab: Process::throttlecrab().transpose()?,
+        };
+        run(&fill(&servers.lately, "HIT {key}", "key:", KEYS))?;
+        for redis in [&servers.redis, &servers.durable] {
+            run(&fill(redis, "INCR {key}", "key:", KEYS))?;
+        }
+        Ok(servers)
+    }
+}
+
+type Named = (Vec<&'static str>, Vec<Vec<Measured>>);
+
+fn measure(options: &Options, servers: &Servers, pipeline: usize) -> Result<Named, Failure> {
+    let Servers { lately, redis, durable, scripts, tokio, queue, throttlecrab } = servers;
+    let of = |script: &str| scripts::load(scripts, script);
+    let (incr_expire, sorted_set, hash) =
+        (of(scripts::INCR_EXPIRE)?, of(scripts::SORTED_SET)?, of(scripts::HASH)?);
+    let load = |name: &'static str, server, request: &str, prefix: &str| {
+        let plan = round(options, server, request, prefix, pipeline);
+        Contender::new(name, move || Measured::load(server, &plan))
+    };
+    let requests = requests(options, pipeline);
+    let benchmark = |name: &'static str, server, words: &'static [&'static str], pipeline, requests| {
+        Contender::new(name, move || Measured::redis_benchmark(server, words, pipeline, requests))
+    };
+    let mut contenders = vec![
+        load(HIT, lately, "HIT {key}", "key:"),
+        load(INCR, redis, "INCR {key}", "key:"),
+        load(NOTHING, tokio, "HIT {key}", "key:"),
+        load("doing nothing, event queue", queue, "HIT {key}", "key:"),
+        benchmark(BENCHMARK_HIT, lately, &["HIT", RANDOM_KEY], pipeline, requests),
+        benchmark(BENCHMARK_INCR, redis, &["INCR", RANDOM_KEY], pipeline, requests),
+        benchmark(BENCHMARK_NOTHING, tokio, &["HIT", RANDOM_KEY], pipeline, requests),
+        load("redis INCR, append-only file each second", durable, "INCR {key}", "key:"),
+        load("redis INCR + EXPIRE, script", scripts, &incr_expire, "exp:"),
+        load("redis sorted set, script", scripts, &sorted_set, "set:"),
+        load("redis hash of seconds, script", scripts, &hash, "sec:"),
+    ];
+    if let Some(throttlecrab) = throttlecrab.as_ref().filter(|_| pipeline == 1) {
+        // It decides and does not count; a limit that is never reached. Pipelines stall it.
+        let words = &["THROTTLE", RANDOM_KEY, "1000000", "1000000", "60"];
+        let name = "throttlecrab THROTTLE, redis-benchmark";
+        contenders.push(benchmark(name, throttlecrab, words, 1, requests));
+    }
+    let names = contenders.iter().map(|contender| contender.name).collect();
+    Ok((names, interleave(&mut contenders, options.rounds())))
+}
+
+/// The key in the words of redis-benchmark: twelve digits, as ours.
+const RANDOM_KEY: &str = "key:__rand_int__";
+
+/// How many requests redis-benchmark sends: a round of about the length of the others'.
+fn requests(options: &Options, pipeline: usize) -> u64 {
+    match pipeline {
+        64 => options.pick(4_000_000, 1_000_000),
+        16 => options.pick(2_000_000, 500_000),
+        _ => options.pick(200_000, 40_000),
+    }
+}
+
+/// Whether each key counts what it is sent, under the load of the section.
+fn counts_row(options: &Options, lately: &Process) -> Result<Row, Failure> {
+    let plan = round(options, lately, "HIT {key}", "key:", 64);
+    let before = Counts::read(&plan, Counted::Hits)?;
+    let report = run(&plan)?;
+    let checked = Counts::read(&plan, Counted::Hits)?.check(&before, &plan, report.requests);
+    let beside =
+        format!("{} of {} hits counted", number(to_f64(checked.counted)), number(to_f64(checked.sent)));
+    let name = "keys whose count is not what they were sent, pipeline 64";
+    Ok(Row::new(TABLE, name, to_f64(checked.wrong_keys), "", Must::AtMost(0.0, 0.0)).beside(beside))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn to_f64(count: u64) -> f64 {
+    count as f64
+}

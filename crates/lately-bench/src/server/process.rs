@@ -1,0 +1,179 @@
+//! A server as a process of its own: started on a free port, ended with its handle.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use lately_load::Stopwatch;
+use tempfile::TempDir;
+
+use crate::options::Options;
+use crate::server::failure::Failure;
+use crate::server::nothing::Way;
+
+/// How long a server may take to listen.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running server; killed when dropped.
+pub(crate) struct Process {
+    pub(crate) address: SocketAddr,
+    child: Child,
+    /// Held open: a server that writes to a closed pipe may end.
+    out: Option<BufReader<ChildStdout>>,
+    /// Its files, if it has any.
+    _folder: Option<TempDir>,
+}
+
+impl Process {
+    /// `lately serve` as it is installed, and with as much memory as the run needs.
+    pub(crate) fn lately(options: &Options) -> Result<Process, Failure> {
+        let folder = tempfile::tempdir()?;
+        let config = folder.path().join("lately.toml");
+        fs::write(&config, "[memory]\nceiling = \"8GiB\"\n")?;
+        let mut command = Command::new(lately_binary(options)?);
+        command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config"]).arg(&config);
+        Process::announced(&mut command, Some(folder))
+    }
+
+    /// The server that does nothing.
+    pub(crate) fn nothing(way: Way) -> Result<Process, Failure> {
+        let way = match way {
+            Way::Tokio => "tokio",
+            Way::Queue => "queue",
+        };
+        Process::announced(Command::new(std::env::current_exe()?).args(["--nothing", way]), None)
+    }
+
+    /// `redis-server` without persistence, or with what these arguments say.
+    pub(crate) fn redis(more: &[&str]) -> Result<Process, Failure> {
+        let address = free_address()?;
+        let folder = tempfile::tempdir()?;
+        let port = address.port().to_string();
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--dir"])
+            .arg(folder.path())
+            .args(more);
+        Process::listening(&mut command, address, Some(folder))
+    }
+
+    /// `throttlecrab-server`, if it is installed.
+    pub(crate) fn throttlecrab() -> Option<Result<Process, Failure>> {
+        find("throttlecrab-server")?;
+        Some(free_address().and_then(|address| {
+            let mut command = Command::new("throttlecrab-server");
+            command.args([
+                "--redis",
+                "--redis-host",
+                "127.0.0.1",
+                "--redis-port",
+                &address.port().to_string(),
+            ]);
+            Process::listening(&mut command, address, None)
+        }))
+    }
+
+    /// One whose first line says where it serves.
+    fn announced(command: &mut Command, folder: Option<TempDir>) -> Result<Process, Failure> {
+        let mut process = Process::start(command.stdout(Stdio::piped()), folder)?;
+        let Some(out) = process.child.stdout.take() else { return Err(Failure::new("no pipe")) };
+        let (mut out, mut line) = (BufReader::new(out), String::new());
+        out.read_line(&mut line)?;
+        let address = line.strip_prefix("resp ").and_then(|address| address.trim_end().parse().ok());
+        process.address =
+            address.ok_or_else(|| Failure::new(format!("{} did not say where it serves", words(command))))?;
+        process.out = Some(out);
+        Ok(process)
+    }
+
+    /// One that serves at `address` as soon as it can: it is tried until then.
+    fn listening(
+        command: &mut Command,
+        address: SocketAddr,
+        folder: Option<TempDir>,
+    ) -> Result<Process, Failure> {
+        let mut process = Process::start(command.stdout(Stdio::null()), folder)?;
+        process.address = address;
+        let watch = Stopwatch::start();
+        while TcpStream::connect(address).is_err() {
+            if process.child.try_wait()?.is_some() || watch.elapsed() > START_PATIENCE {
+                return Err(Failure::new(format!("{} does not listen on {address}", words(command))));
+            }
+            std::thread::yield_now();
+        }
+        Ok(process)
+    }
+
+    fn start(command: &mut Command, folder: Option<TempDir>) -> Result<Process, Failure> {
+        let child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| Failure::new(format!("{} did not start: {error}", words(command))))?;
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        Ok(Process { address, child, out: None, _folder: folder })
+    }
+
+    /// The processor time of all its threads, in nanoseconds.
+    pub(crate) fn cpu_ns(&self) -> Result<u64, Failure> {
+        let mut sum = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+            let spent = text.split(' ').next().and_then(|spent| spent.parse::<u64>().ok());
+            sum += spent.ok_or_else(|| Failure::new("schedstat: no number"))?;
+        }
+        Ok(sum)
+    }
+
+    /// What it has of the machine's memory, in bytes.
+    pub(crate) fn resident_bytes(&self) -> Result<f64, Failure> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let kilobytes =
+            status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
+        let kilobytes = kilobytes.and_then(|text| text.parse::<f64>().ok());
+        kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| Failure::new("no VmRSS"))
+    }
+
+    /// A connection for setting up.
+    pub(crate) fn connect(&self) -> Result<redis::Connection, Failure> {
+        Ok(redis::Client::open(format!("redis://{}/", self.address))?.get_connection()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.out = None;
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Where `program` is on the PATH.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())
+}
+
+/// The binary named, or the one beside ours.
+fn lately_binary(options: &Options) -> Result<PathBuf, Failure> {
+    let path = match &options.lately {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.parent().unwrap_or(Path::new(".")).join("lately"),
+    };
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(Failure::new(format!("{} is not there: build it with cargo build --release", path.display())))
+}
+
+fn words(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}
+
+/// A port that was free a moment ago, for servers that cannot pick one themselves.
+fn free_address() -> Result<SocketAddr, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}

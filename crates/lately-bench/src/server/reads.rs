@@ -1,0 +1,127 @@
+//! HITS on keys that are full: a hit each minute for a week, and each second of the last five minutes.
+
+use lately_load::{Ending, Order, Plan, Request, Times, run};
+
+use crate::options::Options;
+use crate::rounds::{Contender, interleave, median_ratio};
+use crate::row::{Must, Row};
+use crate::server::TABLE;
+use crate::server::failure::Failure;
+use crate::server::measured::Measured;
+use crate::server::plans::{KEYS, fill, round};
+use crate::server::process::Process;
+use crate::table::number;
+
+const MINUTES_A_WEEK: u64 = 7 * 24 * 60;
+/// The fullest window of seconds that is asked for.
+const SECONDS: u64 = 300;
+/// The pipeline at which reads and hits are compared: what is beside the work hardly counts.
+const PIPELINE: usize = 64;
+const PREFIX: &str = "wk7:";
+
+pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
+    let lately = Process::lately(options)?;
+    let keys = options.pick(4_000, 600);
+    run(&fill(&lately, "HIT {key}", "key:", KEYS))?;
+    fill_week(&lately, keys)?;
+    let read = |name: &'static str, window: &str| {
+        let request = format!("HITS {{key}} {window}");
+        let plan = Plan { keys, ..round(options, &lately, &request, PREFIX, PIPELINE) };
+        let lately = &lately;
+        Contender::new(name, move || Measured::load(lately, &plan))
+    };
+    let plain = |name: &'static str, request: &str| {
+        let plan = round(options, &lately, request, "key:", PIPELINE);
+        let lately = &lately;
+        Contender::new(name, move || Measured::load(lately, &plan))
+    };
+    let mut contenders = [
+        plain("HIT", "HIT {key}"),
+        read("HITS over 5 min", "5m"),
+        read("HITS over 24 h", "24h"),
+        read("HITS over 7 d", "7d"),
+        plain("HITS over 5 min, 1 M keys of a hit", "HITS {key} 5m"),
+    ];
+    let names: Vec<&str> = contenders.iter().map(|contender| contender.name).collect();
+    let figures = interleave(&mut contenders, options.rounds());
+    let musts =
+        [Must::Nothing, Must::AtLeast(0.9, 0.9), Must::Nothing, Must::AtLeast(0.5, 0.5), Must::Nothing];
+    let throughput = |at: usize| figures[at].iter().map(|measured| measured.per_second).collect::<Vec<f64>>();
+    let mut rows = Vec::new();
+    for at in 1..names.len() {
+        let value = median_ratio(&throughput(at), &throughput(0));
+        let measured = Measured::median(&figures[at]);
+        let beside = format!(
+            "HITS {} M/s, HIT {} M/s; {}",
+            number(measured.per_second / 1e6),
+            number(Measured::median(&figures[0]).per_second / 1e6),
+            measured.describe()
+        );
+        let full = if at < 4 { format!(", {} full keys", number(small(keys))) } else { String::new() };
+        let name = format!("{} ÷ HIT{full}, pipeline {PIPELINE}", names[at]);
+        rows.push(Row::new(TABLE, name, value, "×", musts[at]).beside(beside));
+    }
+    Ok(rows)
+}
+
+/// Hits in the order of time, all keys at each time: a server that is fed by a log gets them so.
+fn fill_week(lately: &Process, keys: u64) -> Result<(), Failure> {
+    let now = seconds_of(lately)?;
+    // The oldest minute is left out: it would be gone before it is read.
+    let minutes = MINUTES_A_WEEK - 10;
+    in_time_order(
+        lately,
+        "HIT {key} 1 AT {time}",
+        PREFIX,
+        keys,
+        Times { start: now - minutes * 60, step: 60 },
+        minutes,
+    )?;
+    in_time_order(
+        lately,
+        "HIT {key} 1 AT {time}",
+        PREFIX,
+        keys,
+        Times { start: now - SECONDS, step: 1 },
+        SECONDS,
+    )
+}
+
+/// Each key gets a hit at each of so many times.
+pub(super) fn in_time_order(
+    server: &Process,
+    request: &str,
+    prefix: &str,
+    keys: u64,
+    times: Times,
+    turns: u64,
+) -> Result<(), Failure> {
+    let plan = Plan {
+        keys,
+        order: Order::Sequential,
+        times,
+        clients: 2,
+        // No key twice in what is under way: the hits of each arrive in order.
+        pipeline: usize::try_from(keys / 2).unwrap_or(usize::MAX).clamp(1, 400),
+        ending: Ending::Requests(keys * turns),
+        ..Plan::new(server.address, Request::parse(request, prefix))
+    };
+    let report = run(&plan)?;
+    match report.first_error {
+        None => Ok(()),
+        Some(first) => {
+            Err(Failure::new(format!("filling: {} error replies, such as: {first}", report.errors)))
+        }
+    }
+}
+
+/// The server's time, in Unix seconds.
+pub(super) fn seconds_of(server: &Process) -> Result<u64, Failure> {
+    let time: Vec<u64> = redis::cmd("TIME").query(&mut server.connect()?)?;
+    time.first().copied().ok_or_else(|| Failure::new("TIME without seconds"))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn small(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,195 @@
+//! `lately bench`: load against a server, and whether it counted what it was sent.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lately::Span;
+use lately_load::{Checked, Counted, Counts, Ending, LoadError, Order, Plan, Report, Request, Word};
+
+use crate::error::{CliError, Outcome};
+use crate::output;
+use crate::server::ServerArgs;
+
+/// Put load on a server: throughput, latency, and whether every key counted what it was sent.
+///
+/// Hits the keys key:000000000000 and up: use a server where nobody else does. Latency is that of a
+/// batch of --pipeline requests, until its last reply. With --rate it runs from when the batch was
+/// due, whether or not it could be sent by then. Exit code 1: a count is not what it should be, or a
+/// reply was an error.
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// What to send: hit, hits (reads, which count nothing) or incr (of Redis).
+    #[arg(long, value_enum, default_value_t = Load::Hit)]
+    command: Load,
+
+    /// The window that hits asks for [default: the default window of the key's class].
+    #[arg(long, value_name = "W")]
+    window: Option<Span>,
+
+    /// Requests a connection sends before it waits for their replies.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pipeline: usize,
+
+    /// Connections.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    clients: usize,
+
+    /// Distinct keys; 1 is one hot key.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    keys: u64,
+
+    /// In which order keys come.
+    #[arg(long, value_enum, default_value_t = KeyOrder::Permuted)]
+    order: KeyOrder,
+
+    /// Draw keys, that of rank r by r^-S as often as the first.
+    #[arg(long, value_name = "S", conflicts_with = "order")]
+    zipf: Option<f64>,
+
+    /// How long to send.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seconds: u64,
+
+    /// Requests a second over all connections, whatever the server makes of them [default: as many as
+    /// it answers].
+    #[arg(long, value_name = "N")]
+    rate: Option<u64>,
+
+    /// Print an object.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Load {
+    Hit,
+    Hits,
+    Incr,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum KeyOrder {
+    /// All in turn, each far from the one before.
+    Permuted,
+    /// One after the other.
+    Sequential,
+    /// Drawn, all alike.
+    Uniform,
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<Outcome, CliError> {
+    if bench.window.is_some() && bench.command != Load::Hits {
+        return Err(CliError::new("--window", "only hits asks for a window", "add --command hits"));
+    }
+    // Bounds first: they need no server.
+    let unconnected = bench.plan(SocketAddr::from(([127, 0, 0, 1], 0)));
+    unconnected.check().map_err(|error| CliError::new("bench", error, "see lately bench --help"))?;
+    let address = bench.server.resolve()?;
+    let plan = Plan { address, ..unconnected };
+    let how = if bench.command == Load::Incr { Counted::Values } else { Counted::Hits };
+    let before = Counts::read(&plan, how).map_err(|error| failure(&plan, &error))?;
+    let report = lately_load::run(&plan).map_err(|error| failure(&plan, &error))?;
+    let after = Counts::read(&plan, how).map_err(|error| failure(&plan, &error))?;
+    let checked = after.check(&before, &plan, if bench.command == Load::Hits { 0 } else { report.requests });
+    output::data(|out| {
+        if bench.json {
+            write_json(out, &report, &checked)
+        } else {
+            write_lines(out, bench, &report, &checked)
+        }
+    })?;
+    Ok(verdict(&report, &checked))
+}
+
+impl Bench {
+    fn plan(&self, address: SocketAddr) -> Plan {
+        let fixed = |text: &str| Word::Fixed(text.as_bytes().to_vec());
+        let name = match self.command {
+            Load::Hit => "HIT",
+            Load::Hits => "HITS",
+            Load::Incr => "INCR",
+        };
+        let mut words = vec![fixed(name), Word::Key(b"key:".to_vec())];
+        words.extend(self.window.map(|window| fixed(&window.to_string())));
+        let order = match (self.zipf, self.order) {
+            (Some(exponent), _) => Order::Zipf(exponent),
+            (None, KeyOrder::Permuted) => Order::Permuted,
+            (None, KeyOrder::Sequential) => Order::Sequential,
+            (None, KeyOrder::Uniform) => Order::Uniform,
+        };
+        Plan {
+            keys: self.keys,
+            order,
+            clients: self.clients,
+            pipeline: self.pipeline,
+            ending: Ending::After(Duration::from_secs(self.seconds)),
+            rate: self.rate,
+            ..Plan::new(address, Request::new(&words))
+        }
+    }
+}
+
+fn failure(plan: &Plan, error: &LoadError) -> CliError {
+    let hint = match error {
+        LoadError::Connect { .. } => "are there as many connections as the server and ulimit -n allow?",
+        LoadError::Counts(_) => "is it a lately server? Redis takes --command incr",
+        _ => "the counts were not checked",
+    };
+    CliError::new(plan.address.to_string(), error, hint)
+}
+
+/// Says on standard error what is wrong, if anything.
+fn verdict(report: &Report, checked: &Checked) -> Outcome {
+    if let Some(first) = &report.first_error {
+        output::message(&format_args!("lately: bench: {} error replies, such as: {first}", report.errors));
+    }
+    if let Some((key, sent, counted)) = &checked.first_wrong {
+        output::message(&format_args!(
+            "lately: bench: {} keys have another count than they were sent: {key} was sent {sent}, and has {counted}",
+            checked.wrong_keys
+        ));
+        output::message(&"hint: does somebody else hit these keys, or does the server evict?");
+    }
+    if report.errors == 0 && checked.holds() { Outcome::Done } else { Outcome::Negative }
+}
+
+/// Shares of the batches, and what they are called.
+const SHARES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("worst", 1.0)];
+
+fn write_lines(out: &mut dyn Write, bench: &Bench, report: &Report, checked: &Checked) -> io::Result<()> {
+    let Bench { clients, pipeline, .. } = bench;
+    let (requests, seconds) = (report.requests, report.elapsed.as_secs_f64());
+    writeln!(out, "requests    {requests} in {seconds:.2} s, {clients} connections, {pipeline} at a time")?;
+    writeln!(out, "throughput  {:.0} a second", report.per_second())?;
+    let latency: Vec<String> =
+        SHARES.iter().map(|(name, share)| format!("{name} {:.3} ms", milliseconds(report, *share))).collect();
+    writeln!(out, "latency     {}", latency.join(", "))?;
+    writeln!(out, "errors      {}", report.errors)?;
+    let verdict = if checked.holds() { "each key as sent" } else { "not as sent" };
+    writeln!(out, "counts      {} of {} hits, {verdict}", checked.counted, checked.sent)
+}
+
+fn write_json(out: &mut dyn Write, report: &Report, checked: &Checked) -> io::Result<()> {
+    let mut object = serde_json::json!({
+        "requests": report.requests,
+        "seconds": report.elapsed.as_secs_f64(),
+        "per_second": report.per_second(),
+        "errors": report.errors,
+        "sent": checked.sent,
+        "counted": checked.counted,
+        "wrong_keys": checked.wrong_keys,
+    });
+    for (name, share) in SHARES {
+        object[format!("{}_ms", name.replace('.', "_"))] = milliseconds(report, share).into();
+    }
+    writeln!(out, "{object}")
+}
+
+fn milliseconds(report: &Report, share: f64) -> f64 {
+    report.latency(share).as_secs_f64() * 1e3
+}

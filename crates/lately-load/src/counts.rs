@@ -1,0 +1,140 @@
+//! What the server has counted, key by key, beside what it was sent.
+
+use std::net::SocketAddr;
+
+use redis::Connection;
+
+use crate::connection::Numbers;
+use crate::error::LoadError;
+use crate::limits::{KEY_DIGITS, KEYS_AT_ONCE, PATIENCE};
+use crate::plan::Plan;
+
+/// How the server is asked for its counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counted {
+    /// `MHITS` over all that is kept.
+    Hits,
+    /// `MGET`, of counters that `INCR` made.
+    Values,
+}
+
+/// The longest window there is: it answers all that is kept.
+const WHOLE_WINDOW: &str = "1000000000";
+
+/// The counts of all keys of a plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counts(Vec<u64>);
+
+/// Whether a server counted what it was sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checked {
+    /// How many hits it should have counted.
+    pub sent: u64,
+    /// How many it did.
+    pub counted: u64,
+    /// How many keys have another count than they should have.
+    pub wrong_keys: u64,
+    /// The first of them: its name, what it was sent, and what was counted.
+    pub first_wrong: Option<(String, u64, u64)>,
+}
+
+impl Checked {
+    /// Whether every key has its count.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.wrong_keys == 0
+    }
+}
+
+impl Counts {
+    /// Asks the server for the counts of all keys of the plan.
+    ///
+    /// # Errors
+    /// A server that cannot be reached, or does not have these commands.
+    pub fn read(plan: &Plan, how: Counted) -> Result<Counts, LoadError> {
+        let mut connection = connect(plan.address)?;
+        let mut counts = Vec::with_capacity(usize::try_from(plan.keys).unwrap_or(0));
+        let mut first = 0;
+        while first < plan.keys {
+            let end = plan.keys.min(first + KEYS_AT_ONCE);
+            let mut command = match how {
+                Counted::Hits => redis::cmd("MHITS"),
+                Counted::Values => redis::cmd("MGET"),
+            };
+            if how == Counted::Hits {
+                command.arg(WHOLE_WINDOW);
+            }
+            for key in first..end {
+                command.arg(name(plan, key));
+            }
+            let answer: Vec<Option<u64>> = command.query(&mut connection)?;
+            counts.extend(answer.into_iter().map(Option::unwrap_or_default));
+            first = end;
+        }
+        Ok(Counts(counts))
+    }
+
+    /// Compares what was counted since `before` with what so many requests of the plan were, each one
+    /// hit; with none when they were no hits.
+    #[must_use]
+    pub fn check(&self, before: &Counts, plan: &Plan, hits: u64) -> Checked {
+        let mut expected = vec![0_u64; self.0.len()];
+        let mut numbers = Numbers::new(plan);
+        for _ in 0..hits {
+            let (key, _) = numbers.next();
+            if let Some(expected) = usize::try_from(key).ok().and_then(|key| expected.get_mut(key)) {
+                *expected += 1;
+            }
+        }
+        let mut checked = Checked { sent: hits, counted: 0, wrong_keys: 0, first_wrong: None };
+        for (key, ((&after, &before), expected)) in (0..).zip(self.0.iter().zip(&before.0).zip(expected)) {
+            let counted = after.saturating_sub(before);
+            checked.counted += counted;
+            if counted != expected {
+                checked.wrong_keys += 1;
+                checked.first_wrong.get_or_insert_with(|| {
+                    (String::from_utf8_lossy(&name(plan, key)).into_owned(), expected, counted)
+                });
+            }
+        }
+        checked
+    }
+}
+
+fn name(plan: &Plan, key: u64) -> Vec<u8> {
+    [&plan.request.prefix, format!("{key:0KEY_DIGITS$}").as_bytes()].concat()
+}
+
+fn connect(address: SocketAddr) -> Result<Connection, LoadError> {
+    let client = redis::Client::open(format!("redis://{address}/"))?;
+    let connection = client.get_connection_with_timeout(PATIENCE)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.set_write_timeout(Some(PATIENCE))?;
+    Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Order;
+    use crate::request::Request;
+
+    #[test]
+    fn a_hit_too_few_or_too_many_is_told_with_its_key() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let plan = Plan {
+            keys: 4,
+            order: Order::Sequential,
+            ..Plan::new(address, Request::parse("HIT {key}", "key:"))
+        };
+        let before = Counts(vec![5, 0, 0, 9]);
+        let check = |after: [u64; 4]| Counts(after.to_vec()).check(&before, &plan, 6);
+        let good = check([7, 2, 1, 10]);
+        assert!(good.holds() && good.sent == 6 && good.counted == 6 && good.first_wrong.is_none());
+        // The sum is right, two keys are not.
+        let swapped = check([7, 1, 2, 10]);
+        assert_eq!((swapped.counted, swapped.wrong_keys), (6, 2));
+        assert_eq!(swapped.first_wrong, Some(("key:000000000001".to_owned(), 2, 1)));
+        assert!(!check([7, 2, 1, 9]).holds());
+    }
+}

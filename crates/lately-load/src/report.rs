@@ -1,0 +1,50 @@
+//! What a load found.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::limits::MAX_LATENCY;
+
+/// What a load found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How many requests were sent; each was answered.
+    pub requests: u64,
+    /// How many of the replies were errors.
+    pub errors: u64,
+    /// The first of them.
+    pub first_error: Option<String>,
+    /// From the first request to the last reply.
+    pub elapsed: Duration,
+    latency: Histogram<u64>,
+}
+
+impl Report {
+    pub(crate) fn new() -> Report {
+        let most = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
+        // Three digits: a latency is told apart from one that is a thousandth longer.
+        let latency = Histogram::new_with_max(most, 3).expect("constants that fit");
+        Report { requests: 0, errors: 0, first_error: None, elapsed: Duration::ZERO, latency }
+    }
+
+    /// Takes note of a batch that took so long.
+    #[inline]
+    pub(crate) fn batch(&mut self, took_ns: u64) {
+        self.latency.saturating_record(took_ns);
+    }
+
+    /// Requests a second.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a rate is not counted to the last digit")]
+    pub fn per_second(&self) -> f64 {
+        self.requests as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// The latency that this share of the batches stayed within: 0.5 is the median, 1.0 the worst. It
+    /// runs to the last reply of the batch.
+    #[must_use]
+    pub fn latency(&self, share: f64) -> Duration {
+        Duration::from_nanos(self.latency.value_at_quantile(share))
+    }
+}
