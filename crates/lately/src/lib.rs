@@ -30,7 +30,9 @@ mod panes;
 mod prefetch;
 mod series;
 mod settings;
+mod shared;
 mod store;
+mod sync;
 mod time;
 mod window;
 
@@ -43,5 +45,6 @@ pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
 pub use series::Point;
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
+pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{Cursor, MemoryStats, Op, Outcome, ScanPage, Store, StoreBuilder};
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};
