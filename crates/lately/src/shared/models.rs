@@ -146,6 +146,40 @@ fn late_hits_race_reads_of_a_sealed_pane() {
 }
 
 #[test]
+fn two_late_hits_race_a_read_of_a_sealed_pane() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(0, 10);
+        counter.hit(0, 11);
+        assert_eq!(counter.read(11), 2);
+        let threads = [(); 2].map(|()| {
+            let other = Arc::clone(&counter);
+            thread::spawn(move || other.hit(0, 10))
+        });
+        counter.read(11);
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert_eq!((counter.read(11), counter.read(11)), (4, 4));
+    });
+}
+
+#[test]
+fn a_read_races_a_filling() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(0, 10);
+        assert_eq!(counter.read(10), 1);
+        counter.hit(0, 11);
+        let other = Arc::clone(&counter);
+        let thread = thread::spawn(move || assert_eq!(other.read(11), 2));
+        assert_eq!(counter.read(11), 2);
+        thread.join().expect("no panic");
+        assert_eq!(counter.read(11), 2);
+    });
+}
+
+#[test]
 fn a_new_pane_races_reads_of_two_clocks() {
     model(|| {
         let counter = Arc::new(Watched::new(1));

@@ -67,7 +67,9 @@ pub(super) struct Rings {
     stripes: usize,
     lines_per_stripe: usize,
     lines: Box<[OwnLine<[AtomicU64; SLOTS_PER_LINE]>]>,
-    /// One past the newest pane that was hit; 0 before any. Written once a pane.
+    /// One past the newest pane that was hit; 0 before any. Written once a pane. It only grows, so who
+    /// learns that a hit was acknowledged sees no less than the thread did that made the hit: Relaxed is
+    /// enough.
     end: OwnLine<AtomicU64>,
     total: OwnLine<RunningTotal>,
 }
@@ -105,8 +107,7 @@ impl Rings {
 
     /// When the newest pane begins, if there was a hit.
     pub(super) fn newest(&self) -> Option<Timestamp> {
-        // Acquire: partner of `advance`.
-        let newest = self.end.0.load(Ordering::Acquire).checked_sub(1)?;
+        let newest = self.end.0.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.panes.start_of(newest))
     }
 
@@ -115,12 +116,11 @@ impl Rings {
     pub(super) fn add(&self, stripe: usize, at: Timestamp, weight: u64) -> Result<(), HitError> {
         let pane = self.panes.pane_of(at);
         let slot = self.slot(stripe, pane);
-        // Acquire: partner of the exchange that opened the slot, before which `end` went past the pane.
-        let word = slot.load(Ordering::Acquire);
+        let word = slot.load(Ordering::Relaxed);
         let end = self.end.0.load(Ordering::Relaxed);
         let is_kept = end.wrapping_sub(1).wrapping_sub(pane) < self.span;
         if is_kept && self.layout.is_open_for(pane, word) && self.layout.has_room(word, weight) {
-            // AcqRel: partner of the loads in `refill` and of whoever seals the slot.
+            // AcqRel: partner of the loads in `count` and `seal`.
             let before = slot.fetch_add(weight, Ordering::AcqRel);
             if self.layout.is_open_for(pane, before) {
                 return Ok(());
@@ -134,8 +134,7 @@ impl Rings {
     #[inline]
     pub(super) fn hits(&self, window: Span, at: Timestamp) -> u64 {
         let at = self.panes.pane_of(at);
-        // Acquire: partner of `advance`. A hit that was acknowledged is not in a newer pane than this.
-        let end = self.end.0.load(Ordering::Acquire);
+        let end = self.end.0.load(Ordering::Relaxed);
         let of = Of { at, end };
         if window != self.window {
             return self.scan(of, self.panes.panes_in(window));
@@ -150,13 +149,11 @@ impl Rings {
     #[cold]
     #[inline(never)]
     fn add_slowly(&self, slot: &AtomicU64, pane: u64, at: Timestamp, weight: u64) -> Result<(), HitError> {
-        // Acquire: partner of `advance`.
-        if pane + self.span < self.end.0.load(Ordering::Acquire) {
+        if pane + self.span < self.end.0.load(Ordering::Relaxed) {
             return Err(self.late(at));
         }
         for attempt in 1_u32.. {
-            // Acquire: as in `add`.
-            let word = slot.load(Ordering::Acquire);
+            let word = slot.load(Ordering::Relaxed);
             let changed = match self.layout.turn(word).cmp(&self.layout.turn_of(pane)) {
                 // A newer pane has the slot since `end` was read.
                 Compare::Greater => return Err(self.late(at)),
@@ -171,9 +168,9 @@ impl Rings {
             if weight == 0 {
                 return Ok(());
             }
-            self.advance(pane);
             // AcqRel: as the addition in `add`.
             if slot.compare_exchange(word, changed, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.advance(pane);
                 if self.layout.is_sealed(changed) {
                     self.total.0.spoil();
                 }
@@ -184,12 +181,11 @@ impl Rings {
         Ok(())
     }
 
-    /// Notes that `pane` is hit, before any hit of it can be seen: when a total is of the newest pane,
-    /// no later one has hits.
+    /// Notes that `pane` is hit, before a hit of it is acknowledged: a total is of a newest pane, and no
+    /// later one has acknowledged hits.
     fn advance(&self, pane: u64) {
-        // AcqRel: partner of the loads of `end`.
-        if self.end.0.load(Ordering::Acquire) <= pane {
-            self.end.0.fetch_max(pane + 1, Ordering::AcqRel);
+        if self.end.0.load(Ordering::Relaxed) <= pane {
+            self.end.0.fetch_max(pane + 1, Ordering::Relaxed);
         }
     }
 
@@ -211,7 +207,7 @@ impl Rings {
         // This thread stood still for a turn of the ring: the pane is late, and the hits are taken out
         // of the pane they fell into; if that one is gone too, they went with it.
         for attempt in 1_u32.. {
-            let word = slot.load(Ordering::Acquire);
+            let word = slot.load(Ordering::Relaxed);
             if self.layout.turn(word) != self.layout.turn(before) {
                 break;
             }
@@ -266,6 +262,8 @@ impl Rings {
         self.scan(of, self.window_panes)
     }
 
+    /// Adds up all but the newest pane, seals them, and keeps the sum. It is an answer even if a hit spoils
+    /// it meanwhile: each pane was added up as it stood during this read.
     fn fill(&self, filling: &Filling, of: Of) -> Option<u64> {
         let (first, end) = self.range(of, self.window_panes);
         // All panes before the newest. It is the last that was hit, so the slots of these hold nothing
@@ -277,7 +275,8 @@ impl Rings {
             self.total.0.give_up(filling);
             return None;
         };
-        self.total.0.publish(filling, of, sealed).then_some(sealed)
+        self.total.0.publish(filling, of, sealed);
+        Some(sealed)
     }
 
     /// Seals the slot of `pane` and gives its hits; `None` when other threads keep changing it.
@@ -314,7 +313,7 @@ impl Rings {
     }
 
     fn late(&self, at: Timestamp) -> HitError {
-        let end = self.end.0.load(Ordering::Acquire);
+        let end = self.end.0.load(Ordering::Relaxed);
         HitError::Late { at, oldest: self.panes.start_of(end.saturating_sub(self.span)) }
     }
 }

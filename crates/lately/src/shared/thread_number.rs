@@ -63,7 +63,7 @@ impl Drop for Lease {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::sync::Barrier;
     use std::thread;
