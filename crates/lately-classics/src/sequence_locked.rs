@@ -59,7 +59,7 @@ impl SequenceLocked {
         for _ in 0..SPIN_TRIES {
             // Acquire: partner of the last store of `change`.
             let before = self.version.load(Ordering::Acquire);
-            if before % 2 == 0 {
+            if before.is_multiple_of(2) {
                 let seen = look();
                 // What `look` loads it acquires from the stores of a hit; having seen one, this load sees
                 // the odd version that the hit stored before, or a later one.

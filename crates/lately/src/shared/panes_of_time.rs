@@ -29,9 +29,8 @@ impl PanesOfTime {
     /// The number of the pane that holds `at`.
     #[inline]
     pub(super) fn pane_of(&self, at: Timestamp) -> u64 {
-        let scaled = at.as_millis().unsigned_abs() << (u64::BITS - TIME_BITS);
+        let scaled = at.as_millis().cast_unsigned() << (u64::BITS - TIME_BITS);
         let product = u128::from(scaled) * u128::from(self.reciprocal);
-        #[expect(clippy::cast_possible_truncation, reason = "the upper half of 128 bits")]
         let high = (product >> u64::BITS) as u64;
         high >> self.shift
     }

@@ -6,8 +6,6 @@
 //! panes are **sealed**: whoever hits a sealed pane sees so in the word it changed, and spoils the
 //! total before the hit is acknowledged.
 
-use std::cmp::Ordering as Compare;
-
 use crate::error::{HitError, SettingsError};
 use crate::limits::{MAX_STRIPES, SPIN_TRIES};
 use crate::settings::Settings;
@@ -16,7 +14,7 @@ use crate::time::{Span, Timestamp};
 
 use super::panes_of_time::PanesOfTime;
 use super::running_total::{Filling, Of, RunningTotal};
-use super::word::Layout;
+use super::word::{Layout, Seen};
 
 /// Slots on one line of the cache, or what is fetched with it. Few under loom, which follows each.
 const SLOTS_PER_LINE: usize = if cfg!(loom) { 2 } else { 16 };
@@ -52,6 +50,14 @@ impl Shape {
         let window = panes.panes_in(window);
         Ok(Shape { resolution, window, span, slots, stripes: stripes.next_power_of_two() })
     }
+}
+
+/// Hits to be counted, and the pane of their time.
+#[derive(Clone, Copy, Debug)]
+struct Hit {
+    pane: u64,
+    at: Timestamp,
+    weight: u64,
 }
 
 /// Rings of slots, one for each stripe; the newest pane; the running total.
@@ -111,23 +117,26 @@ impl Rings {
         Some(self.panes.start_of(newest))
     }
 
-    /// Counts `weight` hits at `at` in the ring of `stripe`.
-    #[inline]
+    /// Counts `weight` hits at `at` in the ring of `stripe`. Always inlined: saving registers would be stores
+    /// that the atomic addition has to wait for.
+    #[inline(always)]
     pub(super) fn add(&self, stripe: usize, at: Timestamp, weight: u64) -> Result<(), HitError> {
+        // A copy: what is read from behind `self` would be read again after each atomic.
+        let layout = self.layout;
         let pane = self.panes.pane_of(at);
         let slot = self.slot(stripe, pane);
-        let word = slot.load(Ordering::Relaxed);
+        let (empty, word) = (layout.empty(pane), slot.load(Ordering::Relaxed));
         let end = self.end.0.load(Ordering::Relaxed);
         let is_kept = end.wrapping_sub(1).wrapping_sub(pane) < self.span;
-        if is_kept && self.layout.is_open_for(pane, word) && self.layout.has_room(word, weight) {
+        if is_kept && layout.takes(empty, word, weight) {
             // AcqRel: partner of the loads in `count` and `seal`.
             let before = slot.fetch_add(weight, Ordering::AcqRel);
-            if self.layout.is_open_for(pane, before) {
+            if layout.is_open(empty, before) {
                 return Ok(());
             }
-            return self.settle(slot, before, pane, at, weight);
+            return self.settle(slot, before, Hit { pane, at, weight });
         }
-        self.add_slowly(slot, pane, at, weight)
+        self.add_slowly(slot, Hit { pane, at, weight })
     }
 
     /// Hits in the window of length `window` that ends with the pane of `at`.
@@ -148,30 +157,31 @@ impl Rings {
     /// A pane that is new, sealed or nearly full, or a hit too heavy to be added unseen.
     #[cold]
     #[inline(never)]
-    fn add_slowly(&self, slot: &AtomicU64, pane: u64, at: Timestamp, weight: u64) -> Result<(), HitError> {
+    fn add_slowly(&self, slot: &AtomicU64, hit: Hit) -> Result<(), HitError> {
+        let Hit { pane, at, weight } = hit;
         if pane + self.span < self.end.0.load(Ordering::Relaxed) {
             return Err(self.late(at));
         }
+        let (empty, most) = (self.layout.empty(pane), self.layout.most());
         for attempt in 1_u32.. {
             let word = slot.load(Ordering::Relaxed);
-            let changed = match self.layout.turn(word).cmp(&self.layout.turn_of(pane)) {
-                // A newer pane has the slot since `end` was read.
-                Compare::Greater => return Err(self.late(at)),
-                Compare::Equal => word.checked_add(weight),
-                Compare::Less => self.layout.open(pane, 0).checked_add(weight),
+            let (kept, hits) = match self.layout.look(empty, word) {
+                Seen::Older => (empty, 0),
+                Seen::Open(hits) | Seen::Sealed(hits) => (word, hits),
+                // A newer pane has got the slot since `end` was read.
+                Seen::Newer => return Err(self.late(at)),
             };
-            let hits = self.layout.count_of(pane, word);
-            let most = self.layout.most();
-            let Some(changed) = changed.filter(|_| weight <= most.saturating_sub(hits)) else {
+            if weight > most.saturating_sub(hits) {
                 return Err(HitError::PaneFull { hits, weight, most });
-            };
+            }
             if weight == 0 {
                 return Ok(());
             }
             // AcqRel: as the addition in `add`.
-            if slot.compare_exchange(word, changed, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            let added = slot.compare_exchange(word, kept + weight, Ordering::AcqRel, Ordering::Relaxed);
+            if added.is_ok() {
                 self.advance(pane);
-                if self.layout.is_sealed(changed) {
+                if !self.layout.is_open(empty, kept) {
                     self.total.0.spoil();
                 }
                 return Ok(());
@@ -189,18 +199,12 @@ impl Rings {
         }
     }
 
-    /// The slot was not as it should have been when `weight` was added: sealed, or of a newer pane.
+    /// The slot was not as it should have been when the hit was added: sealed, or of a newer pane.
     #[cold]
     #[inline(never)]
-    fn settle(
-        &self,
-        slot: &AtomicU64,
-        before: u64,
-        pane: u64,
-        at: Timestamp,
-        weight: u64,
-    ) -> Result<(), HitError> {
-        if self.layout.turn(before) == self.layout.turn_of(pane) {
+    fn settle(&self, slot: &AtomicU64, before: u64, hit: Hit) -> Result<(), HitError> {
+        let empty = self.layout.empty(hit.pane);
+        if matches!(self.layout.look(empty, before), Seen::Sealed(_)) {
             self.total.0.spoil();
             return Ok(());
         }
@@ -208,18 +212,20 @@ impl Rings {
         // of the pane they fell into; if that one is gone too, they went with it.
         for attempt in 1_u32.. {
             let word = slot.load(Ordering::Relaxed);
-            if self.layout.turn(word) != self.layout.turn(before) {
+            if !self.layout.is_same_pane(word, before) {
                 break;
             }
-            if slot.compare_exchange(word, word - weight, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                if self.layout.is_sealed(word) {
+            // AcqRel: as the addition in `add`.
+            let taken = slot.compare_exchange(word, word - hit.weight, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_ok() {
+                if word & self.layout.seal() != 0 {
                     self.total.0.spoil();
                 }
                 break;
             }
             give_way(attempt);
         }
-        Err(self.late(at))
+        Err(self.late(hit.at))
     }
 
     /// Hits of the newest pane, when it is in the default window.
@@ -232,9 +238,10 @@ impl Rings {
     /// Hits of `pane` in all stripes.
     #[inline]
     fn count(&self, pane: u64) -> u64 {
-        // Acquire: partner of the additions; what was acknowledged before this read began is seen.
-        let count = |stripe| self.layout.count_of(pane, self.slot(stripe, pane).load(Ordering::Acquire));
-        (0..self.stripes).map(count).sum()
+        let (layout, empty) = (self.layout, self.layout.empty(pane));
+        // Acquire: partner of the additions; who sees a hit sees that it was sent.
+        let hits = |stripe| layout.hits(empty, self.slot(stripe, pane).load(Ordering::Acquire));
+        (0..self.stripes).map(hits).sum()
     }
 
     /// First and one past the last pane with hits in a window of `window` panes.
@@ -281,20 +288,20 @@ impl Rings {
 
     /// Seals the slot of `pane` and gives its hits; `None` when other threads keep changing it.
     fn seal(&self, stripe: usize, pane: u64) -> Option<u64> {
-        let slot = self.slot(stripe, pane);
+        let (slot, empty) = (self.slot(stripe, pane), self.layout.empty(pane));
         for _ in 0..SPIN_TRIES {
             // Acquire: partner of the additions.
             let word = slot.load(Ordering::Acquire);
-            match self.layout.turn(word).cmp(&self.layout.turn_of(pane)) {
-                Compare::Greater => return Some(0),
-                Compare::Equal if self.layout.is_sealed(word) => return Some(self.layout.count(word)),
-                Compare::Equal => {
+            match self.layout.look(empty, word) {
+                Seen::Newer => return Some(0),
+                Seen::Sealed(hits) => return Some(hits),
+                Seen::Open(_) => {
                     // Should the slot be a newer pane's by now, that one is sealed, which only costs.
                     let word = slot.fetch_or(self.layout.seal(), Ordering::AcqRel);
-                    return Some(self.layout.count_of(pane, word));
+                    return Some(self.layout.hits(empty, word));
                 }
-                Compare::Less => {
-                    let sealed = self.layout.sealed_empty(pane);
+                Seen::Older => {
+                    let sealed = empty | self.layout.seal();
                     let swapped = slot.compare_exchange(word, sealed, Ordering::AcqRel, Ordering::Relaxed);
                     if swapped.is_ok() {
                         return Some(0);

@@ -8,13 +8,28 @@
 
 use crate::limits::{MAX_SHARED_THREADS, MAX_TOTAL};
 
-/// Where the parts of a word lie.
+/// Where the parts of a word lie. What each hit needs is kept as masks, not as numbers of bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    slot_bits: u32,
-    count_bits: u32,
+    slot_mask: u64,
+    /// From the turn's place in a pane's number to its place in a word.
+    lift: u32,
+    seal: u64,
     most: u64,
     light: u64,
+}
+
+/// What a slot holds, as seen by who looks for a pane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Seen {
+    /// An older pane, or nothing yet.
+    Older,
+    /// The pane, and its hits.
+    Open(u64),
+    /// The pane, sealed, and its hits.
+    Sealed(u64),
+    /// A newer pane.
+    Newer,
 }
 
 impl Layout {
@@ -25,7 +40,13 @@ impl Layout {
         let total_bits = u64::BITS - MAX_TOTAL.leading_zeros();
         let count_bits = (u64::BITS - 1 - turn_bits).min(total_bits - slot_bits - stripe_bits);
         let most = 1 << (count_bits - 1);
-        Layout { slot_bits, count_bits, most, light: (most / 2 / MAX_SHARED_THREADS).max(1) }
+        Layout {
+            slot_mask: (1 << slot_bits) - 1,
+            lift: count_bits + 1 - slot_bits,
+            seal: 1 << count_bits,
+            most,
+            light: (most / 2 / MAX_SHARED_THREADS).max(1),
+        }
     }
 
     /// The most hits a slot counts.
@@ -33,63 +54,60 @@ impl Layout {
         self.most
     }
 
-    pub(super) fn slots(&self) -> u64 {
-        1 << self.slot_bits
+    /// The seal's bit.
+    pub(super) fn seal(&self) -> u64 {
+        self.seal
     }
 
     /// Which slot of a ring is the pane's.
     #[inline]
     pub(super) fn slot_of(&self, pane: u64) -> u64 {
-        pane & (self.slots() - 1)
+        pane & self.slot_mask
     }
 
-    pub(super) fn turn_of(&self, pane: u64) -> u64 {
-        pane >> self.slot_bits
-    }
-
-    /// The slot of `pane` with `count` hits, not sealed.
-    pub(super) fn open(&self, pane: u64, count: u64) -> u64 {
-        self.turn_of(pane) << (self.count_bits + 1) | count
-    }
-
-    /// The slot of `pane` without hits, sealed.
-    pub(super) fn sealed_empty(&self, pane: u64) -> u64 {
-        self.open(pane, self.seal())
-    }
-
-    /// The seal's bit.
-    pub(super) fn seal(&self) -> u64 {
-        1 << self.count_bits
-    }
-
-    pub(super) fn turn(&self, word: u64) -> u64 {
-        word >> (self.count_bits + 1)
-    }
-
-    pub(super) fn is_sealed(&self, word: u64) -> bool {
-        word & self.seal() != 0
-    }
-
-    pub(super) fn count(&self, word: u64) -> u64 {
-        word & (self.seal() - 1)
-    }
-
-    /// Hits of `pane` in a word of its slot.
-    pub(super) fn count_of(&self, pane: u64, word: u64) -> u64 {
-        if self.turn(word) == self.turn_of(pane) { self.count(word) } else { 0 }
-    }
-
-    /// Whether the word is that of `pane`, not sealed.
+    /// The slot of `pane` without hits, not sealed.
     #[inline]
-    pub(super) fn is_open_for(&self, pane: u64, word: u64) -> bool {
-        word >> self.count_bits == self.turn_of(pane) << 1
+    pub(super) fn empty(&self, pane: u64) -> u64 {
+        (pane & !self.slot_mask) << self.lift
     }
 
-    /// Whether `weight` may be added without looking at what other threads add meanwhile: the slot is
-    /// not half full, and all threads together could not fill the other half.
+    /// What `word` holds for who looks for the pane whose empty word is `empty`.
     #[inline]
-    pub(super) fn has_room(&self, word: u64, weight: u64) -> bool {
-        weight <= self.light && self.count(word) <= self.most / 2
+    pub(super) fn look(&self, empty: u64, word: u64) -> Seen {
+        if word < empty {
+            return Seen::Older;
+        }
+        match word - empty {
+            hits if hits < self.seal => Seen::Open(hits),
+            hits if hits < 2 * self.seal => Seen::Sealed(hits - self.seal),
+            _ => Seen::Newer,
+        }
+    }
+
+    /// Hits of the pane whose empty word is `empty`.
+    #[inline]
+    pub(super) fn hits(&self, empty: u64, word: u64) -> u64 {
+        let hits = word.wrapping_sub(empty);
+        if hits < 2 * self.seal { hits & (self.seal - 1) } else { 0 }
+    }
+
+    /// Whether the word is that of the pane, not sealed.
+    #[inline]
+    pub(super) fn is_open(&self, empty: u64, word: u64) -> bool {
+        word.wrapping_sub(empty) < self.seal
+    }
+
+    /// Whether the word is that of the pane, not sealed, and `weight` may be added without looking at what
+    /// other threads add meanwhile: the slot is not half full, and all threads together could not fill the
+    /// other half.
+    #[inline]
+    pub(super) fn takes(&self, empty: u64, word: u64, weight: u64) -> bool {
+        word.wrapping_sub(empty) <= self.most / 2 && weight <= self.light
+    }
+
+    /// Whether two words are of the same pane.
+    pub(super) fn is_same_pane(&self, word: u64, other: u64) -> bool {
+        word ^ other < 2 * self.seal
     }
 }
 
@@ -106,17 +124,25 @@ mod tests {
             [(8, 0, LAST_PANES[0]), (9, 1, LAST_PANES[1]), (21, 8, LAST_PANES[0]), (9, 0, 2_932_896)]
         {
             let layout = Layout::new(slot_bits, stripe_bits, last_pane);
-            for pane in [0, 1, 1 << slot_bits, last_pane] {
-                for count in [0, 1, layout.most(), 2 * layout.most() - 1] {
-                    let open = layout.open(pane, count);
-                    let sealed = open | layout.seal();
-                    assert_eq!((layout.count_of(pane, open), layout.count_of(pane, sealed)), (count, count));
-                    assert_eq!(layout.count_of(pane + layout.slots(), open), 0);
-                    assert!(layout.is_open_for(pane, open) && !layout.is_open_for(pane, sealed));
-                    assert!(!layout.is_open_for(pane + layout.slots(), open));
-                    assert!(layout.is_sealed(sealed) && !layout.is_sealed(open));
+            let turn = 1 << slot_bits;
+            for pane in [0, 1, turn, last_pane - turn, last_pane] {
+                let empty = layout.empty(pane);
+                for hits in [0, 1, layout.most(), 2 * layout.most() - 1] {
+                    let (open, sealed) = (empty + hits, (empty + hits) | layout.seal());
+                    assert_eq!(layout.look(empty, open), Seen::Open(hits));
+                    assert_eq!(layout.look(empty, sealed), Seen::Sealed(hits));
+                    assert_eq!((layout.hits(empty, open), layout.hits(empty, sealed)), (hits, hits));
+                    assert!(layout.is_open(empty, open) && !layout.is_open(empty, sealed));
+                    assert!(layout.is_same_pane(open, sealed));
+                    let other = if pane < turn { pane + turn } else { pane - turn };
+                    let seen = if other > pane { Seen::Older } else { Seen::Newer };
+                    let other = layout.empty(other);
+                    for word in [open, sealed] {
+                        assert_eq!((layout.look(other, word), layout.hits(other, word)), (seen, 0));
+                        assert!(!layout.is_open(other, word) && !layout.takes(other, word, 1));
+                        assert!(!layout.is_same_pane(other, word));
+                    }
                 }
-                assert_eq!(layout.sealed_empty(pane), layout.open(pane, 0) | layout.seal());
             }
         }
     }
@@ -126,7 +152,7 @@ mod tests {
         for (slot_bits, stripe_bits) in [(8, 0), (9, 1), (21, 8)] {
             for last_pane in LAST_PANES {
                 let layout = Layout::new(slot_bits, stripe_bits, last_pane);
-                let slots = u128::from(layout.slots()) << stripe_bits;
+                let slots = 1_u128 << (slot_bits + stripe_bits);
                 assert!(slots * u128::from(2 * layout.most() - 1) <= u128::from(MAX_TOTAL));
             }
         }
@@ -136,17 +162,20 @@ mod tests {
     fn a_second_holds_billions_and_a_millisecond_millions() {
         assert_eq!(Layout::new(9, 0, LAST_PANES[1]).most(), 1 << 33);
         assert_eq!(Layout::new(9, 0, LAST_PANES[0]).most(), 1 << 23);
+        assert_eq!(Layout::new(8, 0, LAST_PANES[0]).most(), 1 << 22);
     }
 
     #[test]
     fn what_is_added_unseen_cannot_reach_the_bound() {
         for last_pane in LAST_PANES {
             let layout = Layout::new(8, 0, last_pane);
-            let full = layout.open(7, layout.most() / 2);
-            assert!(layout.has_room(full, 1) && !layout.has_room(full + 1, 1));
-            let light = (1..=layout.most()).take_while(|&weight| layout.has_room(full, weight)).last();
+            let empty = layout.empty(7);
+            let half = empty + layout.most() / 2;
+            assert!(layout.takes(empty, half, 1) && !layout.takes(empty, half + 1, 1));
+            assert!(!layout.takes(empty, empty | layout.seal(), 1), "sealed");
+            let light = (1..=layout.most()).take_while(|&weight| layout.takes(empty, half, weight)).last();
             let light = light.expect("a hit is light");
-            assert!(layout.count(full) + light * MAX_SHARED_THREADS <= layout.most());
+            assert!(half - empty + light * MAX_SHARED_THREADS <= layout.most());
         }
     }
 }

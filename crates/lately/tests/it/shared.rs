@@ -68,7 +68,7 @@ impl Subject for Shared {
         self.now_ms = self.now_ms.max(now_ms);
         let outcome = self.atomic.hit_n(count, time(at_ms));
         // Every other hit comes from another thread, and so into the other stripe.
-        let striped = if count % 2 == 0 {
+        let striped = if count.is_multiple_of(2) {
             self.striped.hit_n(count, time(at_ms))
         } else {
             thread::scope(|scope| {
