@@ -8,6 +8,7 @@ mod doc;
 mod fmt;
 mod fuzz;
 mod limits;
+mod loom;
 mod run;
 mod say;
 mod test;
@@ -31,7 +32,7 @@ struct Arguments {
 enum Verb {
     /// Install what the tests need, then run them all
     Test(test::Options),
-    /// All that must pass before a change lands: fmt, clippy, tidy, doc, test
+    /// All that must pass before a change lands: fmt, clippy, tidy, doc, loom, test
     Ci,
     /// Check the formatting
     Fmt,
@@ -43,6 +44,8 @@ enum Verb {
     Doc,
     /// Check licences, sources and duplicate versions of the dependencies
     Deny,
+    /// Play through the models of what threads share
+    Loom,
     /// Run the fuzz targets
     Fuzz(fuzz::Options),
 }
@@ -68,6 +71,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Tidy => tidy::run(&root),
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
+        Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),
     }
 }
