@@ -246,6 +246,8 @@ impl Connection {
             let before_bytes = std::mem::replace(&mut self.charged_bytes, held_bytes);
             self.engine.charge(before_bytes, held_bytes);
             if held_bytes > before_bytes && !self.engine.may_hold(held_bytes) {
+                // It does not read: the system need not keep for it what was sent, either.
+                self.socket.set_zero_linger()?;
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
         }

@@ -116,11 +116,12 @@ impl<'a> Run<'a> {
             }
             match (shape, outcomes.next()) {
                 (Reply::Hit(weight), Some(Outcome::Hit(Ok(hits)))) => {
-                    target.tally.hits += weight;
+                    // It wraps, as the counter does that it is added to.
+                    target.tally.hits = target.tally.hits.wrapping_add(weight);
                     reply.integer(integer(hits));
                 }
                 (Reply::Hit(weight), Some(Outcome::Hit(Err(error)))) => {
-                    target.tally.refused_hits = target.tally.refused_hits.saturating_add(weight);
+                    target.tally.refused_hits = target.tally.refused_hits.wrapping_add(weight);
                     reply.error(format_args!("{} {error}", code(&error)));
                 }
                 (Reply::Estimate, Some(Outcome::Hits(count))) => reply.integer(integer(count.estimate)),

@@ -13,6 +13,7 @@ use crate::config::Config;
 mod connection;
 mod counting;
 mod keys;
+mod pipeline;
 mod transaction;
 
 /// Where the clock stands: a time that is aligned to a minute.
