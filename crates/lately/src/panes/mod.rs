@@ -213,10 +213,10 @@ impl Panes {
         let start_of = |index: usize| self.segments.get(index).map(|segment| segment.offset as usize);
         let offset = start_of(index).unwrap_or(self.bytes.len());
         let end = start_of(index + 1).unwrap_or(self.bytes.len());
-        let context = self.segments.get(index).map_or(Context::default(), |segment| Context {
-            end_ms: segment.start_ms,
-            rung: segment.rung,
-        });
+        let context = self
+            .segments
+            .get(index)
+            .map_or(Context::default(), |segment| Context { end_ms: segment.start_ms, rung: segment.rung });
         Reader { bytes: &self.bytes[..end], offset, context }
     }
 
@@ -273,7 +273,9 @@ impl Panes {
         for (index, segment) in self.segments.iter().enumerate() {
             let panes: Vec<Pane> = self.read(index).collect();
             assert_eq!((segment.before, usize::from(segment.len)), (before, panes.len()), "a segment");
-            assert!(!panes.is_empty() && panes.len() <= MAX_SEGMENT_LEN && panes[0].start_ms == segment.start_ms);
+            assert!(
+                !panes.is_empty() && panes.len() <= MAX_SEGMENT_LEN && panes[0].start_ms == segment.start_ms
+            );
             before += panes.iter().map(|pane| pane.hits).sum::<u64>();
         }
         assert_eq!(before, self.written, "the hits that are written");

@@ -140,7 +140,8 @@ impl Shard {
     #[inline]
     pub(super) fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
         let name = Name::new(key);
-        self.index.find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(&name, &self.long_keys)))
+        self.index
+            .find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(&name, &self.long_keys)))
     }
 
     /// Has what the slot at `place` points at fetched; false when it points at nothing.
@@ -151,7 +152,8 @@ impl Shard {
 
     /// Tables for looking ahead that are not yet published.
     pub(super) fn new_tables(&self) -> Option<Tables> {
-        let tables = || Tables { buckets: Arc::clone(self.index.buckets()), chunks: Arc::clone(&self.chunks) };
+        let tables =
+            || Tables { buckets: Arc::clone(self.index.buckets()), chunks: Arc::clone(&self.chunks) };
         (!self.published).then(tables)
     }
 
@@ -318,12 +320,7 @@ impl Shard {
     /// Counts hits, whose time was checked, of the key at `place`; gives the hits of the default
     /// window ending there.
     #[inline]
-    fn count_hit(
-        &mut self,
-        place: u32,
-        hit: &Hit<'_>,
-        context: &mut Context<'_>,
-    ) -> Result<u64, HitError> {
+    fn count_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) -> Result<u64, HitError> {
         let now = self.now;
         let slot = self.slots.get_mut(place).expect("the index names only places in use");
         let settings = context.classes.settings(slot.class);
