@@ -1,5 +1,6 @@
 //! One verb per job: `cargo xtask VERB`. CI speaks only verbs, so what CI does anyone can do.
 
+mod bench;
 mod ci;
 mod clients;
 mod clippy;
@@ -43,6 +44,8 @@ enum Verb {
     Doc,
     /// Check licences, sources and duplicate versions of the dependencies
     Deny,
+    /// Measure ours and its rivals side by side
+    Bench(bench::Options),
     /// Run the fuzz targets
     Fuzz(fuzz::Options),
 }
@@ -68,6 +71,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Tidy => tidy::run(&root),
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
+        Verb::Bench(options) => bench::run(&root, options),
         Verb::Fuzz(options) => fuzz::run(&root, options),
     }
 }
