@@ -78,7 +78,14 @@ fn five_minutes(options: &Options) -> Result<Row, Failure> {
     let value = measure(&Process::lately(options)?, "HIT {key} 1 AT {time}")?;
     let sorted_set = measure(&Process::redis(&[])?, "ZADD {key} {time} {time}")?;
     let hash = measure(&Process::redis(&[])?, "HINCRBY {key} {time} 1")?;
-    let beside = format!("Redis: sorted set {}, hash of seconds {}", number(sorted_set), number(hash));
+    let packed = Process::redis(&["--hash-max-listpack-entries", "512"])?;
+    let packed = measure(&packed, "HINCRBY {key} {time} 1")?;
+    let beside = format!(
+        "Redis: sorted set {}, hash of seconds {}, {} where 512 fields are still a list",
+        number(sorted_set),
+        number(hash),
+        number(packed)
+    );
     let name = format!("{} keys, 300 hits in 300 seconds", number(count(keys)));
     Ok(row(&name, value, Must::AtMost(450.0, 260.0), beside))
 }
