@@ -117,7 +117,8 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             };
             let replies = self.replies.count(&buffer[..count], errors)?;
-            self.due = self.due.checked_sub(replies).ok_or(LoadError::Extra { extra: replies - self.due })?;
+            let due = self.due;
+            self.due = due.checked_sub(replies).ok_or_else(|| LoadError::Extra { extra: replies - due })?;
             if self.due == 0 {
                 return Ok(true);
             }
