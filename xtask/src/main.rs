@@ -9,6 +9,7 @@ mod doc;
 mod fmt;
 mod fuzz;
 mod limits;
+mod loom;
 mod run;
 mod say;
 mod test;
@@ -32,7 +33,7 @@ struct Arguments {
 enum Verb {
     /// Install what the tests need, then run them all
     Test(test::Options),
-    /// All that must pass before a change lands: fmt, clippy, tidy, doc, test
+    /// All that must pass before a change lands: fmt, clippy, tidy, doc, loom, test
     Ci,
     /// Check the formatting
     Fmt,
@@ -46,6 +47,8 @@ enum Verb {
     Deny,
     /// Measure ours and its rivals side by side
     Bench(bench::Options),
+    /// Play through the models of what threads share
+    Loom,
     /// Run the fuzz targets
     Fuzz(fuzz::Options),
 }
@@ -72,6 +75,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
         Verb::Bench(options) => bench::run(&root, options),
+        Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),
     }
 }

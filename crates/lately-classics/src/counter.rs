@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 /// The window of [`Counter::hits`]: five minutes.
-const DEFAULT_WINDOW_S: i64 = 300;
+pub(crate) const DEFAULT_WINDOW_S: i64 = 300;
 
 /// A sliding-window counter of hits, in whole seconds.
 ///

@@ -20,3 +20,6 @@ pub const MAX_RING_SLOTS: usize = 1 << 20;
 
 /// The most hits in an [`ExactQueue`](crate::ExactQueue), which keeps 8 bytes for each: 8 MiB.
 pub const MAX_QUEUED_HITS: u64 = 1 << 20;
+
+/// How often a thread tries again at once when another was quicker, before it lets others run or takes a lock.
+pub const SPIN_TRIES: u32 = 64;

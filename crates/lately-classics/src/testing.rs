@@ -1,10 +1,14 @@
-//! What the tests of all classics share: the examples, and random traces against the exact queue.
+//! What the tests of all classics share: the examples, random traces against the exact queue, and threads.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
 
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::{Counter, ExactQueue};
+use crate::{Counter, ExactQueue, SharedCounter};
 
 /// A hit or a read, in whole seconds.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +16,9 @@ pub(crate) enum Step {
     Hit { second: i64, count: u64 },
     Read { window_s: i64, at_s: i64 },
 }
+
+/// Where traces start: around the epoch, now, and at both ends of all seconds.
+const STARTS: [i64; 5] = [0, -1_000, 1_700_000_000, i64::MIN, i64::MAX - 1_000];
 
 /// The examples every classic must give to the number.
 pub(crate) fn check_examples<C: Counter>(make: impl Fn() -> C) {
@@ -40,7 +47,11 @@ pub(crate) fn check_examples<C: Counter>(make: impl Fn() -> C) {
 
 /// Every read of random traces equals that of the exact queue over the `span_s` seconds kept.
 pub(crate) fn check_equality<C: Counter>(span_s: i64, make: impl Fn() -> C) {
-    for_each_step(make, |counter, exact, step| match *step {
+    check_equality_from(&STARTS, span_s, make);
+}
+
+fn check_equality_from<C: Counter>(starts: &[i64], span_s: i64, make: impl Fn() -> C) {
+    for_each_step_from(starts, make, |counter, exact, step| match *step {
         Step::Hit { .. } => assert_eq!(counter.newest(), exact.newest(), "{step:?}"),
         Step::Read { window_s, at_s } => {
             let newest = exact.newest().unwrap_or(at_s);
@@ -57,8 +68,16 @@ pub(crate) fn for_each_step<C: Counter>(
     make: impl Fn() -> C,
     check: impl Fn(&mut C, &mut ExactQueue, &Step),
 ) {
+    for_each_step_from(&STARTS, make, check);
+}
+
+fn for_each_step_from<C: Counter>(
+    starts: &[i64],
+    make: impl Fn() -> C,
+    check: impl Fn(&mut C, &mut ExactQueue, &Step),
+) {
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(200) });
-    let run = runner.run(&steps(), |steps| {
+    let run = runner.run(&steps(starts), |steps| {
         let (mut counter, mut exact) = (make(), ExactQueue::new());
         for step in &steps {
             if let Step::Hit { second, count } = *step {
@@ -75,8 +94,8 @@ pub(crate) fn for_each_step<C: Counter>(
 }
 
 /// A walk forward in time with hits and reads around it, early and late.
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let start = select(vec![0, -1_000, 1_700_000_000, i64::MIN, i64::MAX - 1_000]);
+fn steps(starts: &[i64]) -> impl Strategy<Value = Vec<Step>> {
+    let start = select(starts.to_vec());
     let gap = prop_oneof![6 => 0_i64..4, 3 => 0_i64..400, 1 => 0_i64..100_000];
     let back = prop_oneof![6 => Just(0_i64), 3 => -20_i64..20, 3 => -10_i64..400, 1 => 0_i64..700_000];
     let window = prop_oneof![
@@ -95,4 +114,95 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         });
         walk.collect()
     })
+}
+
+/// A thread-safe counter as one for a single thread.
+struct Alone<S>(S);
+
+impl<S: SharedCounter> Counter for Alone<S> {
+    fn hit(&mut self, second: i64, count: u64) -> bool {
+        self.0.hit(second, count)
+    }
+
+    fn load(&mut self, window_s: i64, at_s: i64) -> u64 {
+        self.0.load(window_s, at_s)
+    }
+
+    fn newest(&self) -> Option<i64> {
+        self.0.newest()
+    }
+}
+
+/// [`check_equality`] for a thread-safe counter, in one thread; and the examples, when it keeps them.
+pub(crate) fn check_shared<S: SharedCounter>(span_s: i64, make: impl Fn() -> S) {
+    check_shared_from(&STARTS, span_s, make);
+}
+
+/// [`check_shared`] with traces that start at `starts`, for counters that do not reach all seconds.
+pub(crate) fn check_shared_from<S: SharedCounter>(starts: &[i64], span_s: i64, make: impl Fn() -> S) {
+    check_equality_from(starts, span_s, || Alone(make()));
+    if span_s >= 300 {
+        check_examples(|| Alone(make()));
+        let counter = make();
+        assert!(counter.hit(1, 2) && counter.hit(300, 1));
+        assert_eq!((counter.hits(300), counter.hits(301)), (3, 1));
+    }
+}
+
+/// No hit is lost or doubled by four threads; `make` takes the number of slots.
+pub(crate) fn check_threads<S: SharedCounter>(make: impl Fn(usize) -> S) {
+    check_bounds(&make(300));
+    check_rolls(&make(7), 7);
+}
+
+/// Every read lies between what was acknowledged before it began and what was sent before it ended.
+fn check_bounds(counter: &impl SharedCounter) {
+    const HITS: u64 = 20_000;
+    let (sent, acknowledged, running) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(4));
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (sent, acknowledged, running) = (&sent, &acknowledged, &running);
+            scope.spawn(move || {
+                for hit in 0..HITS {
+                    let second = i64::try_from(hit * 250 / HITS + thread).expect("small");
+                    sent.fetch_add(1, SeqCst);
+                    assert!(counter.hit(second, 1));
+                    acknowledged.fetch_add(1, SeqCst);
+                    if hit % 64 == 0 {
+                        let before = acknowledged.load(SeqCst);
+                        let load = counter.load(300, 299);
+                        let after = sent.load(SeqCst);
+                        assert!((before..=after).contains(&load), "{before} <= {load} <= {after}");
+                    }
+                }
+                running.fetch_sub(1, SeqCst);
+            });
+        }
+        // One that does nothing but read.
+        while running.load(SeqCst) > 0 {
+            let before = acknowledged.load(SeqCst);
+            assert!(counter.load(300, 299) >= before);
+        }
+    });
+    assert_eq!(counter.load(300, 299), 4 * HITS);
+}
+
+/// Each second that is kept has the hits that were acknowledged, after thousands of turns of the ring.
+fn check_rolls(counter: &impl SharedCounter, slots: i64) {
+    const SECONDS: i64 = 5_000;
+    let threads: Vec<Vec<u64>> = thread::scope(|scope| {
+        let threads = [(); 4].map(|()| {
+            scope.spawn(|| {
+                let counted = |second| (0..8).filter(|_| counter.hit(second, 1)).count() as u64;
+                (0..SECONDS).map(counted).collect::<Vec<u64>>()
+            })
+        });
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    for second in SECONDS - slots..SECONDS {
+        let counted: u64 =
+            threads.iter().map(|seconds| seconds[usize::try_from(second).expect("small")]).sum();
+        assert_eq!(counter.load(1, second), counted, "second {second}");
+    }
+    assert_eq!(counter.newest(), Some(SECONDS - 1));
 }

@@ -103,8 +103,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come; true when it was the last reply of the batch.
-    pub(crate) fn read(&mut self, buffer: &mut [u8], errors: &mut Errors) -> Result<bool, LoadError> {
+    /// Reads what has come; true when it was the last reply of the batch. `ended` is whether the server
+    /// sends nothing more.
+    pub(crate) fn read(
+        &mut self,
+        buffer: &mut [u8],
+        ended: bool,
+        errors: &mut Errors,
+    ) -> Result<bool, LoadError> {
         if self.due == 0 {
             return Ok(false);
         }
@@ -122,8 +128,9 @@ impl Connection {
             if self.due == 0 {
                 return Ok(true);
             }
-            // A short read has emptied the socket: what comes next is announced.
-            if count < buffer.len() {
+            // A short read has emptied the socket: what comes next is announced. An end that came with
+            // what was read is not announced again.
+            if count < buffer.len() && !ended {
                 return Ok(false);
             }
         }

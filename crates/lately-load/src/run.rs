@@ -84,7 +84,8 @@ impl Load<'_> {
                 if event.is_writable() {
                     connection.write()?;
                 }
-                if event.is_readable() && connection.read(&mut buffer, &mut self.errors)? {
+                let ended = event.is_read_closed();
+                if event.is_readable() && connection.read(&mut buffer, ended, &mut self.errors)? {
                     now_ns = self.watch.elapsed_ns();
                     self.report.batch(now_ns.saturating_sub(connection.since_ns));
                     self.active -= 1;

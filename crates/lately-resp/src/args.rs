@@ -1,6 +1,6 @@
 //! The arguments of a request: where they lie in the read buffer, and a view of them as byte strings.
 
-use crate::limits::KEPT_CAPACITY;
+use crate::limits::{IDLE_ARGUMENTS, KEPT_CAPACITY};
 
 /// The arguments of one request, and how far the parser came with a request that is not yet whole.
 ///
@@ -50,6 +50,21 @@ impl Args {
         ArgList { bytes, ranges: &self.ranges }
     }
 
+    /// Bytes of memory it holds.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.ranges.capacity() * size_of::<(usize, usize)>() + self.unquoted.capacity()
+    }
+
+    /// Gives back memory a long request needed, unless such a request is on its way.
+    pub fn release(&mut self) {
+        if self.progress.position == 0 {
+            self.ranges.clear();
+            self.ranges.shrink_to(IDLE_ARGUMENTS);
+            self.unquoted = Vec::new();
+        }
+    }
+
     /// Forgets a request of which only a part has come, so that another buffer can be parsed.
     pub fn reset(&mut self) {
         self.progress = Progress::default();
@@ -68,8 +83,8 @@ impl Args {
 /// A view of arguments, borrowed from the read buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct ArgList<'a> {
-    bytes: &'a [u8],
-    ranges: &'a [(usize, usize)],
+    pub(crate) bytes: &'a [u8],
+    pub(crate) ranges: &'a [(usize, usize)],
 }
 
 impl<'a> ArgList<'a> {

@@ -1,9 +1,9 @@
 //! The Redis protocol, versions 2 and 3, without I/O: bytes in, typed commands out; typed replies in,
 //! bytes out.
 //!
-//! A server calls [`parse_request`] on its read buffer, [`Command::parse`] on the arguments found, and
-//! writes the answer with an [`Encoder`]. Commands borrow from the read buffer and from an [`Args`]
-//! that is used again for the next request.
+//! A server calls [`parse_request`] on its read buffer, or [`Requests::parse`] for all that it holds,
+//! then [`Command::parse`] on the arguments found, and writes the answer with an [`Encoder`]. Commands
+//! borrow from the read buffer and from an [`Args`] or [`Requests`] that is used again for the next read.
 
 mod args;
 pub mod command;
@@ -14,6 +14,7 @@ mod integer;
 pub mod limits;
 mod reply;
 mod request;
+mod requests;
 
 pub use args::{ArgList, Args};
 pub use command::Command;
@@ -22,3 +23,4 @@ pub use frame::{Parsed, parse_request};
 pub use limits::Limits;
 pub use reply::{Encoder, Protocol};
 pub use request::write_request;
+pub use requests::{End, Progress, Requests};

@@ -18,8 +18,18 @@ pub const MAX_CLIENT_NAME_BYTES: usize = 1_024;
 /// How much of a request's text an error repeats, in bytes.
 pub const MAX_ECHOED_BYTES: usize = 128;
 
+/// Arguments of the requests that are taken at once; a request with more is taken alone.
+pub const MAX_BATCH_ARGUMENTS: usize = 4_096;
+
 /// Room for arguments, and for bytes of inline commands, that is kept from one request to the next.
 pub(crate) const KEPT_CAPACITY: usize = 1_024;
+
+/// Room for arguments that is kept while nothing comes.
+pub(crate) const IDLE_ARGUMENTS: usize = 8;
+
+/// Room for requests, their arguments, and bytes of inline commands that is kept from one batch to
+/// the next.
+pub(crate) const KEPT_BATCH: usize = 2 * MAX_BATCH_ARGUMENTS;
 
 /// The bounds [`parse_request`](crate::parse_request) holds a request to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

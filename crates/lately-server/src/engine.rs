@@ -9,7 +9,7 @@ use lately::{Clock, Cursor, SettingsError, Store, Timestamp};
 
 use crate::clients::Clients;
 use crate::config::Config;
-use crate::limits::SWEEP_SLOTS;
+use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
 
 /// The counting part of the server.
 pub struct Engine {
@@ -34,6 +34,10 @@ pub(crate) struct Stats {
     pub(crate) connections: AtomicU64,
     /// Connections refused because there were too many.
     pub(crate) refused_connections: AtomicU64,
+    /// Connections ended because they held too much memory.
+    pub(crate) evicted_connections: AtomicU64,
+    /// Bytes that connections hold.
+    pub(crate) connection_bytes: AtomicU64,
 }
 
 impl Stats {
@@ -73,6 +77,25 @@ impl Engine {
     /// How far somebody set the wall clock away from the clock the server goes by.
     pub(crate) fn clock_step_ms(&self) -> i64 {
         self.clock.step_ms()
+    }
+
+    /// Takes into account that a connection held `before_bytes` and now holds `after_bytes`.
+    pub(crate) fn charge(&self, before_bytes: usize, after_bytes: usize) {
+        // Wrapping: the sum over all changes is what counts, and that is never negative.
+        let change = (after_bytes as u64).wrapping_sub(before_bytes as u64);
+        self.stats.connection_bytes.fetch_add(change, Relaxed);
+        self.store.charge(before_bytes, after_bytes);
+    }
+
+    /// Whether a connection may hold so much: what all hold together is bounded. Those that hold less
+    /// than an equal part never have to go, so the sum is at most twice the connections' share.
+    pub(crate) fn may_hold(&self, bytes: usize) -> bool {
+        let share_bytes = self.config.ceiling_bytes / CONNECTIONS_SHARE;
+        let may = self.stats.connection_bytes.load(Relaxed) <= share_bytes
+            || bytes <= CONNECTION_BYTES + SHORT_BYTES
+            || bytes as u64 <= share_bytes / (self.clients.len() as u64).max(1);
+        Stats::add(&self.stats.evicted_connections, u64::from(!may));
+        may
     }
 
     /// Removes what has expired from the next part of the store.

@@ -9,6 +9,7 @@ mod engine;
 pub mod limits;
 mod listener;
 mod metrics;
+mod process;
 mod server;
 mod session;
 mod stopper;

@@ -8,17 +8,31 @@ pub const DEFAULT_MAX_CLIENTS: usize = 10_000;
 /// A client that sends nothing for so long is disconnected, where the config names no other time.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
+/// How often is looked for silent clients: they are disconnected so much late, and a little more.
+pub const IDLE_LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// A client that does not take its replies for so long is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Replies gathered before they are written: a reply more may be held.
-pub const OUTPUT_BYTES: usize = 1 << 20;
+/// Replies gathered before they are written: the replies of a run, or one reply, more may be held.
+pub const OUTPUT_BYTES: usize = 64 << 10;
+
+/// Operations given to the store at once: as many as it fetches the memory of together.
+pub const RUN_OPERATIONS: usize = 64;
 
 /// Bytes asked of the socket in one read.
 pub const READ_BYTES: usize = 64 << 10;
 
-/// What a connection keeps of a buffer that a long request or reply has made larger.
+/// What has come of a request is moved to a connection's own buffer until more comes, and back; one
+/// longer than this stays there.
+pub const SHORT_BYTES: usize = 4 << 10;
+
+/// What a thread keeps of a buffer that a long request or reply has made larger.
 pub const KEPT_BYTES: usize = 256 << 10;
+
+/// What a connection takes without buffers: its task, its socket as the runtime knows it, its place
+/// among the clients.
+pub const CONNECTION_BYTES: usize = 2 << 10;
 
 /// Commands one `MULTI` queues.
 pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
@@ -51,6 +65,10 @@ pub const CLOCK_STEP_MS: i64 = 10_000;
 
 /// Evictions are told at most this often.
 pub const EVICTIONS_TOLD_EVERY_MS: i64 = 60_000;
+
+/// One in so many bytes of the memory ceiling is for connections: when they hold more in sum, one that
+/// holds more than an equal part of it is disconnected as soon as it needs more.
+pub const CONNECTIONS_SHARE: u64 = 4;
 
 /// The memory ceiling where the config names none: 1 GiB.
 pub const DEFAULT_CEILING_BYTES: u64 = 1 << 30;

@@ -21,11 +21,23 @@ pub(crate) fn text(engine: &Engine) -> String {
     metric(
         "lately_memory_used_bytes",
         gauge,
-        "Bytes of keys and hits, as accounted for.",
+        "Bytes of keys, hits and connections, as accounted for.",
         &memory.used_bytes,
     );
+    let connection_bytes = stats.connection_bytes.load(Relaxed);
+    metric(
+        "lately_memory_connections_bytes",
+        gauge,
+        "Bytes of connections, as accounted for.",
+        &connection_bytes,
+    );
     let ceiling_bytes = memory.ceiling_bytes.unwrap_or(0);
-    metric("lately_memory_ceiling_bytes", gauge, "The most bytes keys and hits may take.", &ceiling_bytes);
+    metric(
+        "lately_memory_ceiling_bytes",
+        gauge,
+        "The most bytes keys, hits and connections may take.",
+        &ceiling_bytes,
+    );
     metric("lately_connected_clients", gauge, "RESP clients connected.", &engine.clients.len());
     metric(
         "lately_connections_total",
@@ -38,6 +50,12 @@ pub(crate) fn text(engine: &Engine) -> String {
         counter,
         "RESP connections refused because there were too many.",
         &stats.refused_connections.load(Relaxed),
+    );
+    metric(
+        "lately_connections_evicted_total",
+        counter,
+        "RESP connections ended because they held too much memory.",
+        &stats.evicted_connections.load(Relaxed),
     );
     metric(
         "lately_commands_total",

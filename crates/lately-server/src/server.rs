@@ -2,15 +2,16 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lately::{Clock, Cursor};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::limits::{LISTEN_BACKLOG, SWEEP_EVERY};
+use crate::limits::{IDLE_LOOK_EVERY, LISTEN_BACKLOG, SWEEP_EVERY};
 use crate::listener;
 use crate::stopper::Stopper;
 use crate::watch::Watch;
@@ -137,13 +138,34 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut cursor = Cursor::START;
     let mut watch = Watch::default();
+    let mut idle = Idle { started: Instant::now(), looked: Duration::ZERO };
     loop {
         tokio::select! {
-            _ = tick.tick() => {
+            moment = tick.tick() => {
+                idle.look(&engine, moment);
                 cursor = engine.sweep(cursor);
                 watch.look(&engine).iter().for_each(|news| tell(news));
             }
             () = stopper.stopped() => return,
+        }
+    }
+}
+
+/// Tells clients to leave that were silent for too long.
+struct Idle {
+    started: Instant,
+    looked: Duration,
+}
+
+impl Idle {
+    fn look(&mut self, engine: &Engine, moment: Instant) {
+        let uptime = moment.saturating_duration_since(self.started);
+        engine.clients.pass(uptime);
+        if let Some(idle) = engine.config.idle_timeout
+            && uptime >= self.looked + IDLE_LOOK_EVERY
+        {
+            self.looked = uptime;
+            engine.clients.call_idle(idle, SWEEP_EVERY);
         }
     }
 }

@@ -69,6 +69,15 @@ pub enum HitError {
         /// The weight of the refused hit.
         weight: u64,
     },
+    /// The hit would lift a pane of a shared counter past what its word holds.
+    PaneFull {
+        /// The hits of the pane.
+        hits: u64,
+        /// The weight of the refused hit.
+        weight: u64,
+        /// The most the pane holds.
+        most: u64,
+    },
     /// The store is at its memory ceiling and every key in it is one that limits.
     OutOfMemory {
         /// The ceiling in bytes.
@@ -90,6 +99,9 @@ impl fmt::Display for HitError {
             }
             HitError::Overflow { total, weight } => {
                 write!(f, "{weight} more hits would overflow: the key has {total} of at most {MAX_TOTAL}")
+            }
+            HitError::PaneFull { hits, weight, most } => {
+                write!(f, "{weight} more hits would overflow: the pane has {hits} of at most {most}")
             }
             HitError::OutOfMemory { ceiling_bytes } => {
                 write!(f, "the memory ceiling of {ceiling_bytes} bytes is reached and every key in it limits")
@@ -178,6 +190,13 @@ pub enum SettingsError {
         /// The most it takes.
         most: usize,
     },
+    /// No stripes, or more than a shared counter takes.
+    Stripes {
+        /// What was given.
+        given: usize,
+        /// The most it takes.
+        most: usize,
+    },
 }
 
 impl fmt::Display for SettingsError {
@@ -206,6 +225,9 @@ impl fmt::Display for SettingsError {
                 write!(f, "retain {retain} is shorter than {what}: give at least {least}")
             }
             SettingsError::Classes { most } => write!(f, "too many classes: at most {most}"),
+            SettingsError::Stripes { given, most } => {
+                write!(f, "{given} stripes are out of range: give 1 to {most}")
+            }
         }
     }
 }

@@ -17,12 +17,14 @@
 //! # }
 //! ```
 
+mod allocation;
 mod class;
 mod clock;
 mod count;
 mod delta;
 mod entry;
 mod error;
+mod frame;
 mod hit_counter;
 mod ladder;
 pub mod limits;
@@ -30,8 +32,11 @@ mod panes;
 mod prefetch;
 mod series;
 mod settings;
+mod shared;
 mod store;
+mod sync;
 mod time;
+mod varint;
 mod window;
 
 pub use class::Pattern;
@@ -43,5 +48,6 @@ pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
 pub use series::Point;
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
+pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{Cursor, MemoryStats, Op, Outcome, ScanPage, Store, StoreBuilder};
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

@@ -28,3 +28,13 @@ pub const MAX_SCAN_SLOTS: usize = 10_000;
 
 /// Points in one series.
 pub const MAX_SERIES_POINTS: i64 = 100_000;
+
+/// Stripes of one shared counter.
+pub const MAX_STRIPES: usize = 256;
+
+/// Threads that hit one shared counter at the same moment: what all of them add unseen fits a slot.
+pub const MAX_SHARED_THREADS: u64 = 1 << 16;
+
+/// How often a shared counter tries again at once when other threads were quicker, before it lets
+/// them run or does without.
+pub(crate) const SPIN_TRIES: u32 = 64;

@@ -28,6 +28,17 @@ pub struct Settings {
     retain_panes: i64,
 }
 
+/// Borders of panes as seen from a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Edges {
+    /// The first millisecond of a window of exactly the retention.
+    pub(crate) oldest_ms: i64,
+    /// The first millisecond of the default window.
+    pub(crate) window_ms: i64,
+    /// One past the last millisecond of both.
+    pub(crate) end_ms: i64,
+}
+
 /// Settings not yet checked. What is not named gets its default.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[must_use]
@@ -123,8 +134,19 @@ impl Settings {
 
     /// The first millisecond of a window of exactly the retention that ends at `now`.
     pub(crate) fn retention_edge_ms(&self, now: Timestamp) -> i64 {
-        let first = self.pane_of(now.as_millis()) - self.retain_panes + 1;
-        first * self.resolution.as_millis()
+        self.edges(now).oldest_ms
+    }
+
+    /// Where the windows that end at `now` begin and end.
+    #[inline]
+    pub(crate) fn edges(&self, now: Timestamp) -> Edges {
+        let resolution_ms = self.resolution.as_millis();
+        let end = self.pane_of(now.as_millis()) + 1;
+        Edges {
+            oldest_ms: (end - self.retain_panes) * resolution_ms,
+            window_ms: (end - self.window_panes) * resolution_ms,
+            end_ms: end * resolution_ms,
+        }
     }
 
     /// What ends at or before this millisecond can no longer show in any answer from `now` on.

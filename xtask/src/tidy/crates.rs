@@ -15,7 +15,7 @@ struct Place {
 
 /// From the inside out. Dependencies for tests are free: an inner crate's tests may use an outer one.
 const PLACES: [Place; 9] = [
-    Place { name: "lately", inner: &[], whole: Some(&["foldhash"]) },
+    Place { name: "lately", inner: &[], whole: Some(&["foldhash", "thin-vec"]) },
     Place { name: "lately-classics", inner: &[], whole: Some(&[]) },
     Place { name: "lately-resp", inner: &["lately"], whole: None },
     Place { name: "lately-logs", inner: &["lately"], whole: None },

@@ -45,7 +45,7 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "data")]
     in_memory: bool,
 
-    /// Threads that serve clients [default: the number of cores].
+    /// Threads that serve clients [default: one less than there are cores, and at least one].
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
 
@@ -63,11 +63,14 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let config = configure(serve)?;
     raise_file_limit(config.max_clients);
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Some(threads) = serve.threads {
-        builder.worker_threads(threads.get());
-    }
+    let threads = serve.threads.unwrap_or_else(usual_threads).get();
+    // One thread alone need not look whether another has work for it.
+    let mut builder = match threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
     let runtime = builder
+        .worker_threads(threads)
         .enable_all()
         .build()
         .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
@@ -83,6 +86,12 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     // Clients had their time to drain: whatever still runs is not waited for.
     runtime.shutdown_background();
     outcome
+}
+
+/// A thread for each core but one: whoever asks, and the kernel that carries it, need the other.
+fn usual_threads() -> NonZeroUsize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    NonZeroUsize::new(cores - 1).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Raises the limit on open files to what the clients need, and says so when that is not to be had.

@@ -1,31 +1,49 @@
 //! One RESP connection. What one read brings is one batch: one look at the clock, one write back.
 
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll};
 
-use bytes::{Buf, BytesMut};
 use lately::Timestamp;
-use lately_resp::{Args, Encoder, Limits, Parsed, Protocol, parse_request};
+use lately_resp::{Args, Encoder, End, Limits, Protocol};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::pause;
+use super::workbench::Workbench;
 use crate::clients::Client;
 use crate::engine::Engine;
-use crate::limits::{DRAIN_NOTICE, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, WRITE_TIMEOUT};
+use crate::limits::{CONNECTION_BYTES, DRAIN_NOTICE, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT};
 use crate::session::{Flow, Session};
 use crate::stopper::Stopper;
 
 pub(super) struct Connection {
     socket: TcpStream,
     engine: Arc<Engine>,
+    client: Arc<Client>,
     session: Session,
     stopper: Stopper,
-    limits: Limits,
-    input: BytesMut,
+    /// What came and was not run: a part of a request; or more, when the replies were too many.
+    input: Vec<u8>,
+    /// How far the parser came with it.
     args: Args,
+    /// There may be whole requests in `input`: they are run before more is read.
+    unread: bool,
+    /// Replies that the socket has not taken.
     output: Vec<u8>,
+    /// Bytes the store has been told of.
+    charged_bytes: usize,
+}
+
+/// What a connection does after a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// As the session says.
+    Flow(Flow),
+    /// End: the client has gone.
+    Leave,
 }
 
 impl Connection {
@@ -37,147 +55,208 @@ impl Connection {
     ) -> Connection {
         Connection {
             socket,
-            session: Session::new(Arc::clone(&engine), client),
+            session: Session::new(Arc::clone(&engine), Arc::clone(&client)),
             engine,
+            client,
             stopper,
-            limits: Limits::default(),
-            input: BytesMut::new(),
+            input: Vec::new(),
             args: Args::new(),
+            unread: false,
             output: Vec::new(),
+            charged_bytes: 0,
         }
     }
 
-    /// Talks until the client leaves, stays silent too long, breaks the protocol, or the server stops.
+    /// Talks until the client leaves, is told to leave, breaks the protocol, or the server stops.
     pub(super) async fn run(mut self) -> io::Result<()> {
-        let idle = self.engine.config.idle_timeout.unwrap_or(Duration::MAX);
+        self.charge()?;
         loop {
-            make_room(&mut self.input);
-            let read = tokio::select! {
-                biased;
-                read = self.socket.read_buf(&mut self.input) => read?,
-                () = self.stopper.stopped() => return self.drain().await,
-                () = pause(idle) => return Ok(()),
-            };
-            if read == 0 || !self.batch().await? {
+            let turn = poll_fn(|cx| match self.turn(cx) {
+                Poll::Pending if self.client.is_called(cx.waker()) => Poll::Ready(None),
+                turn => turn.map(Some),
+            });
+            let Some(next) = turn.await else { break };
+            if !self.finish(next?).await? {
                 return self.socket.shutdown().await;
             }
         }
+        if !self.stopper.is_stopped() {
+            return Ok(());
+        }
+        self.drain().await?;
+        self.socket.shutdown().await
     }
 
-    /// Answers what had arrived before the stop, and closes.
+    /// Answers what had arrived before the stop.
     async fn drain(&mut self) -> io::Result<()> {
         // A timer ends after the runtime has looked at the sockets: without it, a socket of which it
         // has not yet heard would seem to have nothing to read.
         pause(DRAIN_NOTICE).await;
         loop {
-            make_room(&mut self.input);
-            match self.socket.try_read_buf(&mut self.input) {
-                Ok(0) => break,
-                Ok(_) => {
-                    if !self.batch().await? {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
+            let turn = poll_fn(|cx| match self.turn(cx) {
+                Poll::Pending => Poll::Ready(None),
+                turn => turn.map(Some),
+            });
+            let Some(next) = turn.await else { return Ok(()) };
+            if !self.finish(next?).await? {
+                return Ok(());
             }
         }
-        self.socket.shutdown().await
     }
 
-    /// Runs the whole requests of the input and sends the replies; false when the connection ends.
-    async fn batch(&mut self) -> io::Result<bool> {
-        let now = self.engine.now();
-        let flow = self.requests(now).await;
-        self.session.end_batch(now);
-        let flow = flow?;
-        self.send().await?;
+    /// Reads, runs what came, and writes the replies, all without waiting. Pending when nothing came.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Next>> {
+        Workbench::with(|bench| {
+            // What is short is gone on with in the buffer all connections share.
+            let long = self.input.len() > SHORT_BYTES;
+            let mut input = std::mem::take(if long { &mut self.input } else { &mut bench.input });
+            if !long {
+                input.extend_from_slice(&self.input);
+            }
+            let read = if self.unread { Poll::Ready(Ok(1)) } else { self.read(cx, &mut input) };
+            let next = match read {
+                Poll::Ready(Ok(0)) => Poll::Ready(Ok(Next::Leave)),
+                Poll::Ready(Ok(_)) => {
+                    let now = self.engine.now();
+                    let (consumed, flow) = self.run_requests(bench, &input, now);
+                    self.session.end_batch(now);
+                    self.keep(&mut input, consumed, long);
+                    Poll::Ready(self.write(cx, &bench.output).map(|()| Next::Flow(flow)))
+                }
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            };
+            *(if long { &mut self.input } else { &mut bench.input }) = input;
+            next
+        })
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>, input: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        input.reserve(READ_BYTES);
+        pin!(self.socket.read_buf(input)).poll(cx)
+    }
+
+    /// Runs whole requests of the input until there are none, or as many replies as may be held.
+    fn run_requests(&mut self, bench: &mut Workbench, input: &[u8], now: Timestamp) -> (usize, Flow) {
+        let Workbench { requests, run: memory, output, .. } = bench;
+        let mut consumed = 0;
+        loop {
+            let rest = &input[consumed..];
+            let progress = requests.parse(rest, &Limits::default(), &mut self.args);
+            let mut run = std::mem::take(memory).reused();
+            let (done, flow) = self.session.batch(requests.iter(rest), &mut run, now, output);
+            *memory = run.reused();
+            if done < requests.len() {
+                self.args.reset();
+                self.unread = true;
+                return (consumed + requests.bytes_of_first(done), flow);
+            }
+            consumed += progress.consumed;
+            self.unread = progress.end != End::Incomplete;
+            if !self.unread || flow != Flow::Continue || output.len() >= OUTPUT_BYTES {
+                return (consumed, flow);
+            }
+            if let End::Broken(error) = progress.end {
+                // The stream has lost its frame: nothing after this can be understood.
+                Encoder::new(output, Protocol::default()).error(error);
+                return (consumed, Flow::Close);
+            }
+        }
+    }
+
+    /// Keeps what was not consumed until more comes.
+    fn keep(&mut self, input: &mut Vec<u8>, consumed: usize, long: bool) {
+        self.args.release();
+        let left = input.len() - consumed;
+        if !long {
+            self.input.clear();
+            self.input.extend_from_slice(&input[consumed..]);
+        } else if left > SHORT_BYTES {
+            input.drain(..consumed);
+        } else {
+            *input = input[consumed..].to_vec();
+        }
+        if left == 0 {
+            self.input = Vec::new();
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>, replies: &[u8]) -> io::Result<()> {
+        if replies.is_empty() {
+            return Ok(());
+        }
+        let written = match pin!(self.socket.write(replies)).poll(cx) {
+            Poll::Ready(written) => written?,
+            Poll::Pending => 0,
+        };
+        self.output.extend_from_slice(&replies[written..]);
+        Ok(())
+    }
+
+    /// Does what a turn left to do; false when the connection ends.
+    async fn finish(&mut self, next: Next) -> io::Result<bool> {
+        self.charge()?;
+        if !self.output.is_empty() {
+            self.send().await?;
+        }
+        let flow = match next {
+            Next::Leave => return Ok(false),
+            Next::Flow(Flow::More) => self.rest_of_exec().await?,
+            Next::Flow(flow) => flow,
+        };
         if flow == Flow::Shutdown {
             self.stopper.stop();
         }
         Ok(flow == Flow::Continue)
     }
 
-    async fn requests(&mut self, now: Timestamp) -> io::Result<Flow> {
-        loop {
-            match parse_request(&self.input, &self.limits, &mut self.args) {
-                Ok(Parsed::Incomplete) => return Ok(Flow::Continue),
-                Ok(Parsed::Empty { consumed }) => self.input.advance(consumed),
-                Ok(Parsed::Complete { consumed }) => {
-                    let args = self.args.list(&self.input);
-                    let mut flow = self.session.request(args, now, &mut self.output);
-                    self.input.advance(consumed);
-                    if flow == Flow::More {
-                        flow = self.rest_of_exec(now).await?;
-                    }
-                    if flow != Flow::Continue {
-                        return Ok(flow);
-                    }
-                    if self.output.len() >= OUTPUT_BYTES {
-                        self.send().await?;
-                    }
-                }
-                Err(error) => {
-                    // The stream has lost its frame: nothing after this can be understood.
-                    Encoder::new(&mut self.output, Protocol::default()).error(error);
-                    return Ok(Flow::Close);
-                }
-            }
-        }
-    }
-
     /// Goes on with an `EXEC` whose replies are too many to hold. What was queued runs to its end even
     /// when the client has gone: a transaction is not left half done.
-    async fn rest_of_exec(&mut self, now: Timestamp) -> io::Result<Flow> {
+    async fn rest_of_exec(&mut self) -> io::Result<Flow> {
         let mut sent = Ok(());
         loop {
-            sent = if sent.is_ok() { self.send().await } else { sent };
+            let flow = self.session.resume(&mut self.output);
+            sent = match sent.and_then(|()| self.charge()) {
+                Ok(()) => self.send().await,
+                error => error,
+            };
             self.output.clear();
-            match self.session.resume(now, &mut self.output) {
-                Flow::More => {}
-                flow => return sent.map(|()| flow),
+            if flow != Flow::More {
+                self.session.end_batch(self.engine.now());
+                return sent.map(|()| flow);
             }
         }
     }
 
     async fn send(&mut self) -> io::Result<()> {
-        if self.output.is_empty() {
-            return Ok(());
-        }
         let written = tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_all(&self.output)).await;
-        self.output.clear();
-        self.output.shrink_to(KEPT_BYTES);
+        self.output = Vec::new();
+        self.charge()?;
         written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
-}
 
-/// Makes room for a read. Room that a long request needed is given back.
-fn make_room(input: &mut BytesMut) {
-    input.reserve(READ_BYTES);
-    if input.is_empty() && input.capacity() > KEPT_BYTES {
-        *input = BytesMut::with_capacity(READ_BYTES);
+    /// Tells the store how much memory the connection holds. An error when it may not hold so much.
+    fn charge(&mut self) -> io::Result<()> {
+        let held_bytes = CONNECTION_BYTES
+            + self.input.capacity()
+            + self.args.held_bytes()
+            + self.output.capacity()
+            + self.session.held_bytes();
+        if held_bytes != self.charged_bytes {
+            let before_bytes = std::mem::replace(&mut self.charged_bytes, held_bytes);
+            self.engine.charge(before_bytes, held_bytes);
+            if held_bytes > before_bytes && !self.engine.may_hold(held_bytes) {
+                // It does not read: the system need not keep for it what was sent, either.
+                self.socket.set_zero_linger()?;
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+        }
+        Ok(())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn room_is_kept_while_it_is_usual() {
-        let room_after = |bytes: usize, left: usize| {
-            let mut input = BytesMut::new();
-            make_room(&mut input);
-            input.resize(bytes, b'x');
-            input.advance(bytes - left);
-            make_room(&mut input);
-            assert_eq!(input.len(), left);
-            input.capacity()
-        };
-        assert_eq!(room_after(0, 0), READ_BYTES);
-        assert_eq!(room_after(READ_BYTES, 0), READ_BYTES);
-        assert_eq!(room_after(KEPT_BYTES, 0), KEPT_BYTES);
-        assert_eq!(room_after(KEPT_BYTES + 1, 0), READ_BYTES);
-        assert!(room_after(KEPT_BYTES + 1, 1) > KEPT_BYTES);
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.engine.charge(self.charged_bytes, 0);
     }
 }

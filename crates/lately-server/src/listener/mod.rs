@@ -5,6 +5,7 @@ use std::time::Duration;
 mod connection;
 pub(crate) mod http;
 pub(crate) mod resp;
+mod workbench;
 
 /// Ends after `span`.
 async fn pause(span: Duration) {

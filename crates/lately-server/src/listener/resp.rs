@@ -50,6 +50,7 @@ pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: S
         }
     }
     drop(listener);
+    engine.clients.call_all();
     let drained = async { while connections.join_next().await.is_some() {} };
     // What is not drained by then belongs to clients that do not take their replies.
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;

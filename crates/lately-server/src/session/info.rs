@@ -7,6 +7,7 @@ use lately::Timestamp;
 use lately_resp::ArgList;
 
 use crate::engine::Engine;
+use crate::process;
 use crate::{REDIS_VERSION, VERSION};
 
 /// The sections named, or all.
@@ -40,6 +41,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
     let (config, stats, memory) = (&engine.config, &engine.stats, engine.store.memory());
     let uptime_s = (now.as_millis() - engine.started.as_millis()) / 1_000;
     let keys = engine.store.len();
+    let connection_bytes = stats.connection_bytes.load(Relaxed);
     let field = |name, value: &dyn ToString| (name, value.to_string());
     vec![
         (
@@ -63,7 +65,11 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
         (
             "Memory",
             vec![
+                // Keys, hits and connections, as accounted for; what the process takes besides is in `rss`.
                 field("used_memory", &memory.used_bytes),
+                field("used_memory_keys", &memory.used_bytes.saturating_sub(connection_bytes)),
+                field("used_memory_connections", &connection_bytes),
+                field("used_memory_rss", &process::resident_bytes().unwrap_or(0)),
                 field("maxmemory", &memory.ceiling_bytes.unwrap_or(0)),
             ],
         ),
@@ -77,6 +83,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
                 field("total_hits", &stats.hits.load(Relaxed)),
                 field("refused_hits", &stats.refused_hits.load(Relaxed)),
                 field("evicted_keys", &memory.evicted_keys),
+                field("evicted_clients", &stats.evicted_connections.load(Relaxed)),
                 field("expired_keys", &memory.expired_keys),
             ],
         ),

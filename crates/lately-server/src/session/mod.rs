@@ -1,18 +1,22 @@
 //! One client's conversation: commands in, replies out. No I/O: the listener brings the bytes.
 
 mod connection;
-mod counting;
 mod info;
 mod keys;
+mod run;
+mod series;
 mod transaction;
 
 use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_resp::{ArgList, Command, Encoder, Protocol};
+use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol};
 
 use crate::clients::Client;
 use crate::engine::{Engine, Stats};
+use crate::limits::OUTPUT_BYTES;
+pub(crate) use run::Run;
+use run::Target;
 use transaction::{Execution, Transaction};
 
 /// What the listener does after a command.
@@ -38,6 +42,9 @@ pub(crate) struct Session {
     tally: Tally,
 }
 
+/// What the arguments of a request mean.
+type Parse<'a> = Result<Command<'a>, CommandError>;
+
 /// What a batch did, added to the engine's counters when it is over.
 #[derive(Default)]
 struct Tally {
@@ -52,24 +59,82 @@ impl Session {
         Session { engine, client, protocol, transaction: None, execution: None, tally }
     }
 
-    /// Runs one request of a batch and appends its reply. `now` is the batch's.
-    pub(crate) fn request(&mut self, args: ArgList<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
-        self.tally.commands += 1;
-        if self.transaction.is_some() {
-            return self.in_transaction(args, now, out);
-        }
-        self.run(args, now, out)
+    /// Runs requests of a batch and appends their replies, until one changes the [`Flow`] or there are
+    /// as many replies as may be held. `now` is the batch's; gives how many requests were run.
+    pub(crate) fn batch<'a>(
+        &mut self,
+        requests: impl Iterator<Item = ArgList<'a>>,
+        run: &mut Run<'a>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> (usize, Flow) {
+        let (done, flow) = self.requests(requests, run, now, out);
+        self.tally.commands += done as u64;
+        (done, flow)
     }
 
-    fn run(&mut self, args: ArgList<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
-        match Command::parse(args) {
-            Ok(command) => self.command(&command, now, out),
+    fn requests<'a>(
+        &mut self,
+        requests: impl Iterator<Item = ArgList<'a>>,
+        run: &mut Run<'a>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> (usize, Flow) {
+        let (mut done, mut flow) = (0, Flow::Continue);
+        for args in requests {
+            flow = match Command::parse(args) {
+                Ok(command) if self.transaction.is_none() && self.collect(&command, run, now, out) => {
+                    Flow::Continue
+                }
+                parsed => {
+                    self.apply(run, now, out);
+                    self.request(args, &parsed, now, out)
+                }
+            };
+            done += 1;
+            if flow != Flow::Continue || out.len() >= OUTPUT_BYTES {
+                break;
+            }
+        }
+        self.apply(run, now, out);
+        (done, flow)
+    }
+
+    fn collect<'a>(
+        &mut self,
+        command: &Command<'a>,
+        run: &mut Run<'a>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let mut target = Target { engine: &self.engine, tally: &mut self.tally, now };
+        run.add(command, &mut target, &mut Encoder::new(out, self.protocol))
+    }
+
+    fn apply(&mut self, run: &mut Run<'_>, now: Timestamp, out: &mut Vec<u8>) {
+        let mut target = Target { engine: &self.engine, tally: &mut self.tally, now };
+        run.apply(&mut target, &mut Encoder::new(out, self.protocol));
+    }
+
+    /// A request that is not part of a run.
+    fn request(&mut self, args: ArgList<'_>, parsed: &Parse<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        if self.transaction.is_some() {
+            return self.in_transaction(args, parsed, now, out);
+        }
+        match parsed {
+            Ok(command) => self.command(command, now, out),
             Err(_) if speaks_http(args) => Flow::Close,
             Err(error) => {
                 Encoder::new(out, self.protocol).error(error);
                 Flow::Continue
             }
         }
+    }
+
+    /// Bytes of memory the conversation holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.transaction.as_ref().map_or(0, Transaction::held_bytes)
+            + self.execution.as_ref().map_or(0, Execution::held_bytes)
     }
 
     /// Ends a batch: what it did shows in the server's counters from here on.
@@ -79,29 +144,13 @@ impl Session {
         Stats::add(&stats.commands, tally.commands);
         Stats::add(&stats.hits, tally.hits);
         Stats::add(&stats.refused_hits, tally.refused_hits);
-        self.client.seen(now);
+        self.client.seen(now, &self.engine.clients);
     }
 
     fn command(&mut self, command: &Command<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
         // `HELLO` switches the protocol before its own reply: it makes its encoder itself.
         let mut reply = Encoder::new(out, self.protocol);
         match command {
-            Command::Hit { key, count, at } => self.hit(key, *count, *at, now, &mut reply),
-            Command::MultiHit { pairs } => {
-                reply.array(pairs.len());
-                for (key, count) in pairs.iter() {
-                    self.hit(key, count, None, now, &mut reply);
-                }
-            }
-            Command::Hits { key, windows, at } => self.hits(key, *windows, *at, now, &mut reply),
-            Command::HitsBounds { key, window, at } => self.bounds(key, *window, *at, now, &mut reply),
-            Command::MultiHits { window, keys } => {
-                reply.array(keys.len());
-                for key in keys.iter() {
-                    reply.integer(self.estimate(key, Some(*window), None, now));
-                }
-            }
-            Command::Rate { key, window, at } => reply.double(self.rate(key, *window, *at, now)),
             Command::Series { key, window, step, at } => {
                 self.series(key, (*window, *step), *at, now, &mut reply);
             }

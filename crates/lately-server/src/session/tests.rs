@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lately::{ManualClock, Timestamp};
-use lately_resp::{Args, Limits, Parsed, parse_request};
+use lately_resp::{Args, Limits, Requests};
 
-use super::{Flow, Session};
+use super::{Flow, Run, Session};
 use crate::Engine;
 use crate::config::Config;
 
 mod connection;
 mod counting;
 mod keys;
+mod pipeline;
 mod transaction;
 
 /// Where the clock stands: a time that is aligned to a minute.
@@ -50,14 +51,21 @@ impl Talk {
 
     /// The bytes that answer a request as one types it, [`barred`].
     fn ask(&mut self, line: &str) -> String {
-        let (mut args, buffer) = (Args::new(), format!("{line}\n"));
-        let parsed = parse_request(buffer.as_bytes(), &Limits::default(), &mut args);
-        assert!(matches!(parsed, Ok(Parsed::Complete { .. })), "{line}");
-        let mut out = Vec::new();
-        let now = self.engine.now();
-        self.flow = self.session.request(args.list(buffer.as_bytes()), now, &mut out);
-        self.session.end_batch(now);
+        let out = self.send(format!("{line}\n").as_bytes(), 1);
         barred(&out)
+    }
+
+    /// The bytes that answer a batch of so many requests.
+    fn send(&mut self, bytes: &[u8], expected: usize) -> Vec<u8> {
+        let (mut requests, mut args, mut out) = (Requests::new(), Args::new(), Vec::new());
+        let progress = requests.parse(bytes, &Limits::default(), &mut args);
+        assert_eq!(progress.consumed, bytes.len(), "{:.80}", bytes.escape_ascii().to_string());
+        let now = self.engine.now();
+        let (done, flow) = self.session.batch(requests.iter(bytes), &mut Run::default(), now, &mut out);
+        assert_eq!(done, expected);
+        self.session.end_batch(now);
+        self.flow = flow;
+        out
     }
 
     fn check(&mut self, line: &str, expected: &str) {

@@ -1,9 +1,9 @@
 //! `MULTI EXEC DISCARD`: commands queued and run as one batch.
 
 use lately::Timestamp;
-use lately_resp::{ArgList, Args, Command, Encoder, Limits, Parsed, parse_request, texts, write_request};
+use lately_resp::{ArgList, Args, Command, Encoder, Limits, Requests, texts, write_request};
 
-use super::{Flow, Session};
+use super::{Flow, Parse, Run, Session};
 use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, OUTPUT_BYTES};
 
 /// Commands queued since `MULTI`.
@@ -22,15 +22,22 @@ pub(super) struct Execution {
     requests: Vec<u8>,
     /// Where the next one starts.
     position: usize,
+    /// The time of all of them.
+    now: Timestamp,
 }
 
 impl Session {
     /// A request after `MULTI`: queued, unless it ends the transaction or the connection.
-    pub(super) fn in_transaction(&mut self, args: ArgList<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+    pub(super) fn in_transaction(
+        &mut self,
+        args: ArgList<'_>,
+        parsed: &Parse<'_>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Flow {
         let transaction = self.transaction.as_mut().expect("the caller looked");
-        let parsed = Command::parse(args);
         let mut reply = Encoder::new(out, self.protocol);
-        match &parsed {
+        match parsed {
             Ok(Command::Exec) => return self.execute(now, out),
             Ok(Command::Discard) => {
                 self.transaction = None;
@@ -63,31 +70,43 @@ impl Session {
             return Flow::Continue;
         }
         reply.array(commands);
-        self.execution = Some(Execution { requests, position: 0 });
-        self.resume(now, out)
+        self.execution = Some(Execution { requests, position: 0, now });
+        self.resume(out)
     }
 
     /// Runs what `EXEC` has still to run, up to where the replies are to be sent.
-    pub(crate) fn resume(&mut self, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+    pub(crate) fn resume(&mut self, out: &mut Vec<u8>) -> Flow {
         let Some(mut execution) = self.execution.take() else { return Flow::Continue };
-        let mut args = Args::new();
-        loop {
+        let (mut requests, mut args, mut memory) = (Requests::new(), Args::new(), Run::default());
+        while out.len() < OUTPUT_BYTES {
             let left = &execution.requests[execution.position..];
-            let Ok(Parsed::Complete { consumed }) = parse_request(left, &Limits::default(), &mut args) else {
+            requests.parse(left, &Limits::default(), &mut args);
+            if requests.is_empty() {
                 debug_assert!(left.is_empty(), "what was queued parses again");
                 return Flow::Continue;
-            };
-            self.run(args.list(left), now, out);
-            execution.position += consumed;
-            if out.len() >= OUTPUT_BYTES {
-                self.execution = Some(execution);
-                return Flow::More;
             }
+            let mut run = memory.reused();
+            // What would end the connection is not queued: the flow is `Continue`.
+            let (done, _) = self.requests(requests.iter(left), &mut run, execution.now, out);
+            execution.position += requests.bytes_of_first(done);
+            memory = run.reused();
         }
+        self.execution = Some(execution);
+        Flow::More
+    }
+}
+
+impl Execution {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.requests.capacity()
     }
 }
 
 impl Transaction {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.requests.capacity()
+    }
+
     fn queue(&mut self, args: ArgList<'_>) -> Result<(), String> {
         let bytes: usize = args.iter().map(<[u8]>::len).sum();
         if self.commands >= MAX_QUEUED_COMMANDS || self.requests.len() + bytes > MAX_QUEUED_BYTES {

@@ -73,6 +73,11 @@ impl Wire {
         Wire(socket)
     }
 
+    /// The same connection, for another thread.
+    pub(crate) fn other(&self) -> Wire {
+        Wire(self.0.try_clone().expect("a file descriptor"))
+    }
+
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
@@ -110,6 +115,23 @@ impl Wire {
         }
         line.truncate(line.len() - 2);
         String::from_utf8(line).expect("text")
+    }
+
+    /// Takes a whole reply and adds its bytes to `out`.
+    pub(crate) fn reply(&mut self, out: &mut Vec<u8>) {
+        let line = self.line();
+        write!(out, "{line}\r\n").expect("memory");
+        let count = || line[1..].parse::<usize>().unwrap_or(0);
+        match line.as_bytes()[0] {
+            b'$' | b'=' if line != "$-1" => {
+                let start = out.len();
+                out.resize(start + count() + 2, 0);
+                self.0.read_exact(&mut out[start..]).expect("a reply");
+            }
+            b'*' => (0..count()).for_each(|_| self.reply(out)),
+            b'%' => (0..2 * count()).for_each(|_| self.reply(out)),
+            _ => {}
+        }
     }
 
     /// An integer that answers a request.

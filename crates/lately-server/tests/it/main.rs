@@ -1,6 +1,7 @@
 //! The server as its clients see it: real sockets on free ports, and a clock that stands.
 
 mod backpressure;
+mod batches;
 mod bind;
 mod bounds;
 mod clock;

@@ -1,43 +1,48 @@
 //! One key's hits, in the form that suits how many there are.
 //!
-//! A cold key holds a moment in the entry itself; a warmer one a sorted list of moments and panes on
-//! the heap; a hot one a dense ring over the exact span. Every form gives the same answers: what
+//! A cold key holds a few moments in the entry itself; a warmer one a list of moments on the heap; a
+//! hot one a ring over the exact span, and panes before it. Every form gives the same answers: what
 //! differs is size and speed. This file is the only one that knows there are several.
 
-mod dense;
+mod cells;
+mod inline;
+mod large;
 mod list;
 mod moment;
+mod ring;
+
+use thin_vec::ThinVec;
 
 use crate::count::Count;
 use crate::error::HitError;
+use crate::frame::Frame;
 use crate::limits::MAX_TOTAL;
 use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
-use dense::Dense;
-use list::List;
-use moment::{Moment, PackedMoment};
+use inline::Inline;
+use large::Large;
+use list::{Head, List, ListMut};
+use moment::{Moment, PackedTime};
 
 /// The hits of one key, in 16 bytes and what is on the heap.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Entry {
-    /// The only moment, while nothing is on the heap.
-    moment: PackedMoment,
-    heap: Option<Box<Heap>>,
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    /// A few moments.
+    Inline(Inline),
+    /// Up to [`crate::limits::MAX_MOMENTS`] moments.
+    List { head: Head, bytes: ThinVec<u8> },
+    /// More than that. The time of the newest hit stands here, so that whether a key has expired is
+    /// known without a look at the heap.
+    Large { newest: PackedTime, large: Box<Large> },
 }
 
-#[derive(Clone, Debug)]
-struct Heap {
-    newest: Timestamp,
-    form: Form,
-}
-
-#[derive(Clone, Debug)]
-enum Form {
-    List(List),
-    Dense(Dense),
+impl Default for Entry {
+    fn default() -> Entry {
+        Entry::Inline(Inline::default())
+    }
 }
 
 impl Entry {
@@ -48,26 +53,35 @@ impl Entry {
 
     /// The time of the newest hit; the epoch before any.
     pub(crate) fn newest(&self) -> Timestamp {
-        match &self.heap {
-            Some(heap) => heap.newest,
-            None => self
-                .moment
-                .get()
-                .and_then(|moment| Timestamp::from_millis(moment.at_ms))
-                .unwrap_or(Timestamp::MIN),
-        }
+        Timestamp::from_millis(self.newest_ms()).unwrap_or(Timestamp::MIN)
     }
 
     /// All hits held, those past the horizon and not yet dropped included.
     pub(crate) fn total(&self) -> u64 {
-        match &self.heap {
-            Some(heap) => heap.form.total(),
-            None => self.moment.get().map_or(0, |moment| moment.hits),
+        match self {
+            Entry::Inline(inline) => inline.total(),
+            Entry::List { head, bytes } => List { head, bytes }.total(),
+            Entry::Large { large, .. } => large.total(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.total() == 0
+        matches!(self, Entry::Inline(inline) if inline.is_empty())
+    }
+
+    /// Whether there is one hit, as far as can be told without a look at the heap.
+    pub(crate) fn is_single(&self) -> bool {
+        matches!(self, Entry::Inline(inline) if inline.total() == 1)
+    }
+
+    /// The time of the newest hit in milliseconds; 0 before any.
+    #[inline]
+    pub(crate) fn newest_ms(&self) -> i64 {
+        match self {
+            Entry::Inline(inline) => inline.newest_ms(),
+            Entry::List { head, .. } => head.newest_ms(),
+            Entry::Large { newest, .. } => newest.get(),
+        }
     }
 
     /// Whether no window within the retention reaches the newest hit any more.
@@ -96,51 +110,98 @@ impl Entry {
                 return Err(HitError::Overflow { total: self.total(), weight });
             }
         }
-        if !self.add_to_moment(at, weight) {
-            let heap = self.heap();
-            heap.newest = heap.newest.max(at);
-            heap.form.add(at.as_millis(), weight, settings, now);
+        let moment = Moment { at_ms: at.as_millis(), hits: weight };
+        if let Entry::Inline(inline) = self
+            && inline.add(moment)
+        {
+            return Ok(());
         }
+        self.add_to_heap(moment, settings, now);
         Ok(())
     }
 
+    #[inline]
     fn has_room(&self, weight: u64) -> bool {
+        if matches!(self, Entry::Inline(_)) {
+            return weight <= MAX_TOTAL - inline::MAX_TOTAL || self.has_room_for(weight);
+        }
+        self.has_room_for(weight)
+    }
+
+    fn has_room_for(&self, weight: u64) -> bool {
         self.total().checked_add(weight).is_some_and(|total| total <= MAX_TOTAL)
     }
 
-    /// Adds to the moment in the entry, when it is of that time, or none, and has room.
-    fn add_to_moment(&mut self, at: Timestamp, weight: u64) -> bool {
-        let at_ms = at.as_millis();
-        let held = self.moment.get();
-        if self.heap.is_some() || held.is_some_and(|moment| moment.at_ms != at_ms) {
-            return false;
+    /// Adds to the hits on the heap; what the entry held itself goes there first.
+    fn add_to_heap(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
+        if let Entry::Inline(inline) = self {
+            let (mut head, mut bytes) = (Head::default(), ThinVec::new());
+            ListMut { head: &mut head, bytes: &mut bytes }.rebuild(inline.oldest_first());
+            *self = Entry::List { head, bytes };
         }
-        let hits = held.map_or(0, |moment| moment.hits) + weight;
-        match PackedMoment::pack(Moment { at_ms, hits }) {
-            Some(packed) => {
-                self.moment = packed;
-                true
+        if let Entry::List { head, bytes } = self {
+            let mut list = ListMut { head, bytes };
+            if list.has_room(moment.at_ms, moment.hits) {
+                return list.add(moment);
             }
-            None => false,
+            let newest = PackedTime::pack(head.newest_ms());
+            let large = Large::from_list(*head, std::mem::take(bytes));
+            *self = Entry::Large { newest, large: Box::new(large) };
         }
-    }
-
-    /// The hits on the heap; what the entry held itself goes there first.
-    fn heap(&mut self) -> &mut Heap {
-        let newest = self.newest();
-        let held = std::mem::take(&mut self.moment).get();
-        self.heap.get_or_insert_with(|| Box::new(Heap { newest, form: Form::List(List::from_moment(held)) }))
+        if let Entry::Large { newest, large } = self {
+            *newest = PackedTime::pack(newest.get().max(moment.at_ms));
+            large.add(moment.at_ms, moment.hits, settings, now);
+        }
     }
 
     /// Hits in the window of length `span` ending with the pane of `at`, as seen from `now`.
     pub(crate) fn count(&self, at: Timestamp, span: Span, settings: &Settings, now: Timestamp) -> Count {
-        let window = Window::ending_at(at, span, settings, now);
-        if let Some(Heap { form: Form::Dense(dense), .. }) = self.heap.as_deref()
+        self.count_window(&Window::ending_at(at, span, settings, now), settings)
+    }
+
+    /// Hits in a window.
+    pub(crate) fn count_window(&self, window: &Window, settings: &Settings) -> Count {
+        if let Entry::Large { large, .. } = self
             && let Some((from_ms, to_ms)) = window.exact_range_ms()
         {
-            return window.exact_count(dense.exact_sum(from_ms, to_ms, settings));
+            return window.exact_count(large.exact_sum(from_ms, to_ms, settings));
         }
         window.count(|from_ms, to_ms| self.sum(from_ms, to_ms, settings))
+    }
+
+    /// Counts `weight` hits now; gives the hits of the default window that ends now.
+    ///
+    /// # Errors
+    /// As [`Entry::add`].
+    #[inline]
+    pub(crate) fn hit_now(
+        &mut self,
+        weight: u64,
+        frame: &Frame,
+        settings: &Settings,
+    ) -> Result<u64, HitError> {
+        if let Entry::Inline(inline) = self
+            && frame.is_exact
+            && inline.add(Moment { at_ms: frame.now.as_millis(), hits: weight })
+        {
+            return Ok(inline.sum(frame.from_ms, frame.to_ms));
+        }
+        self.add(frame.now, weight, settings, frame.now)?;
+        Ok(self.count_now(frame, settings))
+    }
+
+    /// Hits of the default window that ends now, and moves what is known of it there: so reads until
+    /// the next hit scan nothing.
+    #[inline]
+    pub(crate) fn count_now(&mut self, frame: &Frame, settings: &Settings) -> u64 {
+        self.advance(frame.from_ms, settings, frame.now);
+        if !frame.is_exact {
+            return self.count(frame.now, settings.window(), settings, frame.now).estimate;
+        }
+        match self {
+            Entry::Large { large, .. } => large.exact_sum(frame.from_ms, frame.to_ms, settings),
+            entry => entry.sum(frame.from_ms, frame.to_ms, settings),
+        }
     }
 
     /// Hits between two pane borders.
@@ -148,47 +209,70 @@ impl Entry {
         if from_ms >= to_ms {
             return 0;
         }
-        match self.heap.as_deref() {
-            None => {
-                let held = self.moment.get();
-                held.filter(|moment| (from_ms..to_ms).contains(&moment.at_ms)).map_or(0, |moment| moment.hits)
-            }
-            Some(Heap { form: Form::List(list), .. }) => list.sum(from_ms, to_ms),
-            Some(Heap { form: Form::Dense(dense), .. }) => dense.sum(from_ms, to_ms, settings),
+        match self {
+            Entry::Inline(inline) => inline.sum(from_ms, to_ms),
+            Entry::List { head, bytes } => List { head, bytes }.sum(from_ms, to_ms),
+            Entry::Large { large, .. } => large.sum(from_ms, to_ms, settings),
         }
     }
 
-    /// Moves the running total of a hot key to `now`, so that reads until the next hit scan nothing.
-    pub(crate) fn advance(&mut self, settings: &Settings, now: Timestamp) {
-        if let Some(Heap { form: Form::Dense(dense), .. }) = self.heap.as_deref_mut() {
-            dense.advance(settings.pane_of(now.as_millis()), settings, now);
+    /// Moves what is known of the default window to the one that starts at `from_ms` and ends at
+    /// `now`, so that reads until the next hit scan nothing.
+    pub(crate) fn advance(&mut self, from_ms: i64, settings: &Settings, now: Timestamp) {
+        match self {
+            Entry::Inline(_) => {}
+            Entry::List { head, bytes } => ListMut { head, bytes }.advance(from_ms),
+            Entry::Large { large, .. } => large.advance(from_ms, settings, now),
         }
     }
 
-    /// Drops what has left the retention and joins old panes; a key that is hot no more gives its
-    /// ring back. Changes no answer from `now` on.
+    /// Drops what has left the retention and joins old panes; a key with fewer hits takes a smaller
+    /// form. Changes no answer from `now` on.
     pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) {
-        match self.heap.as_deref_mut() {
-            Some(heap) => heap.form.merge(settings, now),
-            None => {
-                let horizon_ms = settings.horizon_ms(now);
-                if self.moment.get().is_some_and(|moment| moment.at_ms < horizon_ms) {
-                    self.moment = PackedMoment::default();
-                }
+        let horizon_ms = settings.horizon_ms(now);
+        if let Entry::Large { large, .. } = self {
+            large.merge(settings, now);
+            if large.is_list() {
+                let Entry::Large { large, newest } = std::mem::take(self) else { return };
+                *self = match large.into_list() {
+                    Ok((head, bytes)) => Entry::List { head, bytes },
+                    Err(large) => Entry::Large { newest, large: Box::new(large) },
+                };
             }
+        }
+        if let Entry::List { head, bytes } = self {
+            let mut list = ListMut { head, bytes };
+            list.drop_before(horizon_ms);
+            let mut inline = Inline::default();
+            if list.shared().moments().all(|moment| inline.add(moment)) {
+                *self = Entry::Inline(inline);
+            }
+        }
+        if let Entry::Inline(inline) = self {
+            inline.drop_before(horizon_ms);
         }
     }
 
-    /// Has what is on the heap fetched.
-    pub(crate) fn prefetch_heap(&self) {
-        if let Some(heap) = self.heap.as_deref() {
-            prefetch(heap);
+    /// Has what is on the heap fetched; false when there is nothing.
+    pub(crate) fn prefetch_heap(&self) -> bool {
+        match self {
+            Entry::Inline(_) => return false,
+            Entry::List { bytes, .. } => {
+                prefetch(bytes.as_ptr());
+                prefetch(bytes.as_ptr().wrapping_add(bytes.len()));
+            }
+            Entry::Large { large, .. } => prefetch(&raw const **large),
         }
+        true
     }
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.heap.as_ref().map_or(0, |heap| size_of::<Heap>() + heap.form.heap_bytes())
+        match self {
+            Entry::Inline(_) => 0,
+            Entry::List { bytes, .. } => list::heap_bytes(bytes),
+            Entry::Large { large, .. } => large.heap_bytes(),
+        }
     }
 
     /// Verifies the entry against its definition.
@@ -196,65 +280,17 @@ impl Entry {
     /// # Panics
     /// When it does not hold: that is a bug of this crate.
     pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
-        match self.heap.as_deref() {
-            None => {}
-            Some(Heap { form: Form::List(list), .. }) => list.check_consistency(settings, now),
-            Some(Heap { form: Form::Dense(dense), .. }) => dense.check_consistency(settings, now),
+        match self {
+            Entry::Inline(inline) => {
+                let times: Vec<i64> = inline.oldest_first().map(|moment| moment.at_ms).collect();
+                assert!(times.is_sorted_by(|a, b| a < b), "moments are out of order");
+            }
+            Entry::List { head, bytes } => List { head, bytes }.check_consistency(),
+            Entry::Large { large, .. } => large.check_consistency(settings, now),
         }
-        let beside = self.heap.is_some() && self.moment.get().is_some();
-        assert!(!beside, "a moment in the entry and hits on the heap");
         assert!(self.total() <= MAX_TOTAL, "total {}", self.total());
     }
 }
 
-impl Form {
-    fn total(&self) -> u64 {
-        match self {
-            Form::List(list) => list.total(),
-            Form::Dense(dense) => dense.total(),
-        }
-    }
-
-    fn add(&mut self, at_ms: i64, weight: u64, settings: &Settings, now: Timestamp) {
-        match self {
-            Form::List(list) if list.is_crowded(at_ms, settings, now) => {
-                let (older, moments) = list.take_parts();
-                let mut dense = Dense::new(older, settings, now);
-                for moment in moments {
-                    dense.add(moment.at_ms, moment.hits, settings, now);
-                }
-                dense.add(at_ms, weight, settings, now);
-                *self = Form::Dense(dense);
-            }
-            Form::List(list) => list.add(at_ms, weight, settings, now),
-            Form::Dense(dense) => {
-                dense.advance(settings.pane_of(at_ms), settings, now);
-                if dense.is_quiet() {
-                    *self = Form::List(List::from_panes(dense.take_older()));
-                    self.add(at_ms, weight, settings, now);
-                } else {
-                    dense.add(at_ms, weight, settings, now);
-                }
-            }
-        }
-    }
-
-    fn merge(&mut self, settings: &Settings, now: Timestamp) {
-        match self {
-            Form::List(list) => list.merge(settings, now),
-            Form::Dense(dense) => {
-                dense.merge(settings, now);
-                if dense.is_quiet() {
-                    *self = Form::List(List::from_panes(dense.take_older()));
-                }
-            }
-        }
-    }
-
-    fn heap_bytes(&self) -> usize {
-        match self {
-            Form::List(list) => list.heap_bytes(),
-            Form::Dense(dense) => dense.heap_bytes(),
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,7 @@
-//! Hits of one millisecond, and how a cold key keeps one such moment in a word.
+//! Hits of one millisecond, and the numbers a run of them is written in.
+//!
+//! A number takes one to eight bytes: its three lowest bits say how many, less one. So it is read with
+//! one load and no branch (the idea of PrefixVarint; here with three bits, for times and counts).
 
 /// Hits of one millisecond.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -7,45 +10,75 @@ pub(crate) struct Moment {
     pub(crate) hits: u64,
 }
 
-/// A moment in eight bytes: 44 bits of milliseconds, to the year 2527, and 20 bits of hits, to a
-/// million; no hits is no moment.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct PackedMoment(u64);
+/// A number as bytes, the first lowest, and how many they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Number {
+    pub(super) word: u64,
+    pub(super) len: usize,
+}
 
-const HITS_BITS: u32 = 20;
-const MAX_HITS: u64 = (1 << HITS_BITS) - 1;
-const MAX_AT_MS: u64 = (1 << (u64::BITS - HITS_BITS)) - 1;
+impl Number {
+    /// Numbers have 61 bits.
+    pub(super) const MAX: u64 = (1 << 61) - 1;
 
-impl PackedMoment {
-    /// The moment packed, when it fits.
-    pub(super) fn pack(moment: Moment) -> Option<PackedMoment> {
-        let at_ms = u64::try_from(moment.at_ms).ok()?;
-        (at_ms <= MAX_AT_MS && moment.hits <= MAX_HITS)
-            .then_some(PackedMoment(at_ms << HITS_BITS | moment.hits))
+    #[inline]
+    pub(super) fn new(value: u64) -> Number {
+        debug_assert!(value <= Number::MAX, "{value} is no such number");
+        let len = (74 - (value | 1).leading_zeros() as usize) / 8;
+        Number { word: value << 3 | (len as u64 - 1), len }
     }
 
-    pub(super) fn get(self) -> Option<Moment> {
-        let hits = self.0 & MAX_HITS;
-        (hits > 0).then_some(Moment { at_ms: (self.0 >> HITS_BITS).cast_signed(), hits })
+    /// The number that a word starts with.
+    #[inline]
+    pub(super) fn read(word: u64) -> (u64, usize) {
+        let len = (word & 7) as usize + 1;
+        (word << (64 - 8 * len) >> (67 - 8 * len), len)
+    }
+}
+
+/// A time in six bytes: all times to the year 9999 fit.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct PackedTime([u8; 6]);
+
+impl PackedTime {
+    #[inline]
+    pub(super) fn pack(at_ms: i64) -> PackedTime {
+        let [a, b, c, d, e, f, g, h] = at_ms.to_le_bytes();
+        debug_assert!(g == 0 && h == 0, "{at_ms} is no time");
+        PackedTime([a, b, c, d, e, f])
+    }
+
+    #[inline]
+    pub(super) fn get(self) -> i64 {
+        let [a, b, c, d, e, f] = self.0;
+        i64::from_le_bytes([a, b, c, d, e, f, 0, 0])
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Timestamp;
 
     #[test]
-    fn moments_that_fit_come_back() {
-        let check = |at_ms: i64, hits: u64, fits: bool| {
-            let moment = Moment { at_ms, hits };
-            let packed = PackedMoment::pack(moment);
-            assert_eq!(packed.and_then(PackedMoment::get), fits.then_some(moment), "{moment:?}");
-        };
-        check(0, 1, true);
-        check(1_700_000_000_123, MAX_HITS, true);
-        check(1_700_000_000_123, MAX_HITS + 1, false);
-        check((1 << 44) - 1, 1, true);
-        check(1 << 44, 1, false);
-        assert_eq!(PackedMoment::default().get(), None);
+    fn numbers_come_back_in_the_bytes_they_need() {
+        let powers = (0..61).map(|bit| 1_u64 << bit);
+        for value in powers.flat_map(|power| [power - 1, power, power + 1]).chain([Number::MAX]) {
+            let Number { word, len } = Number::new(value);
+            let bits = 64 - value.leading_zeros() as usize;
+            assert_eq!(len, (bits + 3).div_ceil(8), "{value}");
+            assert!(len == 8 || word >> (8 * len) == 0, "{value}");
+            // What follows does not matter.
+            let noise = if len == 8 { 0 } else { u64::MAX << (8 * len) };
+            assert_eq!(Number::read(word | noise), (value, len));
+        }
+        assert_ne!(Number::new(1).word & 0xff, 0, "a first byte of zero is no number but 0");
+    }
+
+    #[test]
+    fn every_time_packs() {
+        for at_ms in [0, 1, 1_700_000_000_123, Timestamp::MAX.as_millis()] {
+            assert_eq!(PackedTime::pack(at_ms).get(), at_ms);
+        }
     }
 }

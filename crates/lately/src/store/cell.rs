@@ -1,66 +1,65 @@
-//! A shard and its lock.
+//! A shard behind its lock.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::memory::Memory;
+use super::peek::Peek;
 use super::shard::Shard;
 use crate::prefetch::prefetch;
 use crate::time::Timestamp;
 
-/// A shard that is changed under a lock, and a hint that is read without it.
+/// A shard that is changed under a lock. Two shards share no cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct ShardCell {
-    /// Where the index's buckets were, and how many, when the lock was last given back. Only ever
-    /// prefetched: a stale hint costs a cache line and nothing else.
-    buckets: AtomicPtr<u32>,
-    bucket_mask: AtomicUsize,
     shard: Mutex<Shard>,
+}
+
+/// What a shard shares with the others.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pub(super) memory: &'a Memory,
+    pub(super) peek: &'a Peek,
 }
 
 impl ShardCell {
     pub(super) fn new(shard: Shard) -> ShardCell {
-        ShardCell {
-            buckets: AtomicPtr::default(),
-            bucket_mask: AtomicUsize::new(0),
-            shard: Mutex::new(shard),
-        }
+        ShardCell { shard: Mutex::new(shard) }
     }
 
-    /// The shard under its lock, its clock brought up to `now`.
-    pub(super) fn lock<'a>(&'a self, now: Timestamp, memory: &'a Memory) -> LockedShard<'a> {
+    /// The shard under its lock, its clock brought up to `now`. `index` is which shard this is.
+    #[inline]
+    pub(super) fn lock<'a>(&'a self, index: usize, now: Timestamp, shared: Shared<'a>) -> LockedShard<'a> {
         // A panic under the lock is a bug that leaves at worst one key's totals half changed; the
         // other keys are served on.
         let mut guard = self.shard.lock().unwrap_or_else(PoisonError::into_inner);
         guard.advance(now);
-        LockedShard { bytes: guard.bytes(), buckets: guard.buckets().len(), guard, cell: self, memory }
+        LockedShard { bytes: guard.bytes(), guard, index, shared }
     }
 
-    /// Looks at the shard, unless somebody has the lock.
-    pub(super) fn try_with(&self, look: impl FnOnce(&Shard)) {
-        if let Ok(shard) = self.shard.try_lock() {
-            look(&shard);
-        }
-    }
-
-    /// Has the bucket fetched where a search for `hash` begins.
-    pub(super) fn prefetch_bucket(&self, hash: u64) {
-        #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
-        let bucket = hash as usize & self.bucket_mask.load(Relaxed);
-        prefetch(self.buckets.load(Relaxed).wrapping_add(bucket));
+    /// Has the lock and what lies beside it fetched.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch(self);
+        prefetch(std::ptr::from_ref(self).cast::<u8>().wrapping_add(64));
     }
 }
 
-/// A shard under its lock; what happened to its bytes is accounted for when the lock is given back.
+/// A shard under its lock; what happened to its bytes and tables is passed on when the lock is given
+/// back.
 pub(super) struct LockedShard<'a> {
     guard: MutexGuard<'a, Shard>,
-    cell: &'a ShardCell,
-    memory: &'a Memory,
+    index: usize,
+    shared: Shared<'a>,
     bytes: usize,
-    buckets: usize,
+}
+
+impl LockedShard<'_> {
+    /// Which shard it is.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
 }
 
 impl Deref for LockedShard<'_> {
@@ -78,12 +77,13 @@ impl DerefMut for LockedShard<'_> {
 }
 
 impl Drop for LockedShard<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.memory.change(self.bytes, self.guard.bytes());
-        let buckets = self.guard.buckets();
-        if buckets.len() != self.buckets {
-            self.cell.buckets.store(buckets.as_ptr().cast_mut(), Relaxed);
-            self.cell.bucket_mask.store(buckets.len().wrapping_sub(1), Relaxed);
+        self.shared.memory.change(self.bytes, self.guard.bytes());
+        if let Some(tables) = self.guard.new_tables()
+            && self.shared.peek.publish(self.index, &tables)
+        {
+            self.guard.tables_are_published();
         }
     }
 }

@@ -5,6 +5,10 @@
 //! Art of Computer Programming 3, 6.4, algorithm L); a removed bucket is marked, and marks go when
 //! the table is built anew.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
 /// The most places a table holds: three bytes, less two values that mean something else.
 pub(super) const MAX_PLACES: u32 = (1 << PLACE_BITS) - 2;
 
@@ -15,14 +19,23 @@ const EMPTY: u32 = 0;
 const REMOVED: u32 = PLACE_MASK;
 const MIN_BUCKETS: usize = 8;
 
+/// Buckets that are changed under a lock and may be looked at without it: what is seen then is a
+/// guess. Empty, or a power of two of them; a bucket holds the place plus one.
+pub(super) type Buckets = Arc<[AtomicU32]>;
+
 /// A table of places. It does not know the keys: who asks compares them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Index {
-    /// Empty, or a power of two of them; a bucket holds the place plus one.
-    buckets: Box<[u32]>,
+    buckets: Buckets,
     len: usize,
     /// Buckets that are not empty: places and marks.
     used: usize,
+}
+
+impl Default for Index {
+    fn default() -> Index {
+        Index { buckets: Arc::new([]), len: 0, used: 0 }
+    }
 }
 
 impl Index {
@@ -36,31 +49,27 @@ impl Index {
     }
 
     /// The place with this hash for which `is_it` holds.
-    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
-        let tag = tag_of(hash);
-        for bucket in self.probe(hash) {
-            let value = self.buckets[bucket];
-            if value == EMPTY {
-                return None;
-            }
-            if value >> PLACE_BITS == tag && value & PLACE_MASK != REMOVED {
-                let place = (value & PLACE_MASK) - 1;
-                if is_it(place) {
-                    return Some(place);
-                }
-            }
-        }
-        None
+    pub(super) fn find(&self, hash: u64, is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        find_in(&self.buckets, hash, is_it)
     }
 
-    /// Where the buckets are, for a prefetch.
-    pub(super) fn buckets(&self) -> &[u32] {
+    /// The buckets, for guesses.
+    pub(super) fn buckets(&self) -> &Buckets {
         &self.buckets
     }
 
-    /// The first place whose tag fits, its key not compared: a good guess for a prefetch.
-    pub(super) fn guess(&self, hash: u64) -> Option<u32> {
-        self.find(hash, |_| true)
+    fn at(&self, bucket: usize) -> u32 {
+        self.buckets[bucket].load(Relaxed)
+    }
+
+    fn set(&self, bucket: usize, value: u32) {
+        // All changes are made under the shard's lock; a look without it may see any of them.
+        self.buckets[bucket].store(value, Relaxed);
+    }
+
+    /// Places the table takes before it is built anew.
+    pub(super) fn capacity(&self) -> usize {
+        capacity(self.buckets.len())
     }
 
     /// Whether there is room for one more; if not, `rebuild` before `insert`.
@@ -71,28 +80,28 @@ impl Index {
     /// Adds a place that is not in the table.
     pub(super) fn insert(&mut self, hash: u64, place: u32) {
         assert!(self.has_room() && place < MAX_PLACES);
-        let free = self.probe(hash).find(|&bucket| {
-            let value = self.buckets[bucket];
+        let free = probe(self.buckets.len(), hash).find(|&bucket| {
+            let value = self.at(bucket);
             value == EMPTY || value & PLACE_MASK == REMOVED
         });
         let bucket = free.expect("there is room");
-        self.used += usize::from(self.buckets[bucket] == EMPTY);
+        self.used += usize::from(self.at(bucket) == EMPTY);
         self.len += 1;
-        self.buckets[bucket] = tag_of(hash) << PLACE_BITS | (place + 1);
+        self.set(bucket, tag_of(hash) << PLACE_BITS | (place + 1));
     }
 
     /// Takes out a place that is in the table.
     pub(super) fn remove(&mut self, hash: u64, place: u32) {
         let value = tag_of(hash) << PLACE_BITS | (place + 1);
-        let found = self.probe(hash).find(|&bucket| self.buckets[bucket] == value);
+        let found = probe(self.buckets.len(), hash).find(|&bucket| self.at(bucket) == value);
         let bucket = found.expect("the place is in the table");
         let next = (bucket + 1) & (self.buckets.len() - 1);
         // Before an empty bucket no probe needs the mark.
-        if self.buckets[next] == EMPTY {
-            self.buckets[bucket] = EMPTY;
+        if self.at(next) == EMPTY {
+            self.set(bucket, EMPTY);
             self.used -= 1;
         } else {
-            self.buckets[bucket] = REMOVED;
+            self.set(bucket, REMOVED);
         }
         self.len -= 1;
     }
@@ -104,18 +113,53 @@ impl Index {
         while capacity(buckets) - capacity(buckets) / 8 <= self.len {
             buckets *= 2;
         }
-        *self = Index { buckets: vec![EMPTY; buckets].into_boxed_slice(), len: 0, used: 0 };
+        *self = Index { buckets: (0..buckets).map(|_| AtomicU32::new(EMPTY)).collect(), len: 0, used: 0 };
         all.for_each(|(hash, place)| self.insert(hash, place));
     }
+}
 
-    /// The buckets where a hash may be, in order.
-    fn probe(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
-        let len = self.buckets.len();
-        let mask = len.wrapping_sub(1);
-        #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
-        let home = hash as usize;
-        (0..len).map(move |step| home.wrapping_add(step) & mask)
+/// The place with this hash for which `is_it` holds.
+#[inline]
+fn find_in(buckets: &[AtomicU32], hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+    let tag = tag_of(hash);
+    let mask = buckets.len().wrapping_sub(1);
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+    let mut bucket = hash as usize & mask;
+    for _ in 0..buckets.len() {
+        let value = buckets[bucket].load(Relaxed);
+        if value == EMPTY {
+            break;
+        }
+        if value >> PLACE_BITS == tag && value & PLACE_MASK != REMOVED {
+            let place = (value & PLACE_MASK) - 1;
+            if is_it(place) {
+                return Some(place);
+            }
+        }
+        bucket = (bucket + 1) & mask;
     }
+    None
+}
+
+/// The first place whose tag fits, its key not compared: a good guess for a prefetch.
+#[inline]
+pub(super) fn guess(buckets: &[AtomicU32], hash: u64) -> Option<u32> {
+    find_in(buckets, hash, |_| true)
+}
+
+/// The bucket where a search for a hash begins.
+#[inline]
+pub(super) fn home(buckets: &[AtomicU32], hash: u64) -> Option<&AtomicU32> {
+    buckets.get(probe(buckets.len(), hash).next()?)
+}
+
+/// The buckets where a hash may be, in order.
+#[inline]
+fn probe(len: usize, hash: u64) -> impl Iterator<Item = usize> {
+    let mask = len.wrapping_sub(1);
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+    let home = hash as usize;
+    (0..len).map(move |step| home.wrapping_add(step) & mask)
 }
 
 /// Used buckets a table takes before it is built anew: 13 of 16.

@@ -75,6 +75,16 @@ impl Store {
         }
     }
 
+    /// Takes memory outside the store into account: something that took `before_bytes` takes
+    /// `after_bytes` now. It counts towards the ceiling, and when that is passed keys are evicted as
+    /// they are for keys.
+    pub fn charge(&self, before_bytes: usize, after_bytes: usize) {
+        self.memory.change(before_bytes, after_bytes);
+        if after_bytes > before_bytes {
+            self.make_room(&[], Timestamp::MIN, None);
+        }
+    }
+
     /// Evicts keys other than `keep` until there is room for one more. False when every key left is
     /// one that limits.
     pub(super) fn make_room(&self, keep: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
@@ -102,7 +112,7 @@ impl Store {
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
                 .map(|(place, slot)| {
                     let live = !shard.has_expired(place, &self.classes);
-                    ((live, slot.entry.total() > 1, slot.entry.newest()), (index, place))
+                    ((live, !slot.entry.is_single(), slot.entry.newest()), (index, place))
                 });
             candidates.extend(found.take(EVICTION_SAMPLE_A_SHARD));
             if candidates.len() >= EVICTION_SAMPLE {

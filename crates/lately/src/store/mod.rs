@@ -5,11 +5,13 @@ mod builder;
 mod cell;
 mod index;
 mod memory;
+mod peek;
 mod replay;
 mod scan;
 mod shard;
 mod slab;
 mod slot;
+mod turn;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -32,7 +34,7 @@ use crate::series::Point;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
-use cell::{LockedShard, ShardCell};
+use cell::{LockedShard, ShardCell, Shared};
 use shard::{Context, Shard};
 
 /// Parts of the store with a lock each.
@@ -57,6 +59,7 @@ pub struct Store {
     now_ms: AtomicI64,
     generation: AtomicU64,
     memory: memory::Memory,
+    peek: peek::Peek,
 }
 
 impl Store {
@@ -75,6 +78,7 @@ impl Store {
             now_ms: AtomicI64::new(0),
             generation: AtomicU64::new(0),
             memory: memory::Memory::new(ceiling_bytes),
+            peek: peek::Peek::new(SHARDS),
         }
     }
 
@@ -106,7 +110,7 @@ impl Store {
         at: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<u64, HitError> {
-        self.apply_one(&Op::Hit { key, weight, at }, now, None).into_hit()
+        self.apply_one(&Op::Hit { key, weight, at }, now).into_hit()
     }
 
     /// Hits of `key` in the window of length `window` that ends now.
@@ -125,7 +129,7 @@ impl Store {
     /// (default: now).
     #[must_use]
     pub fn count(&self, key: &[u8], window: Option<Span>, at: Option<Timestamp>, now: Timestamp) -> Count {
-        self.apply_one(&Op::Hits { key, window, at }, now, None).into_count()
+        self.apply_one(&Op::Hits { key, window, at }, now).into_count()
     }
 
     /// Hits of `key` per step of length `step` over the window that ends with the pane of `at`.
@@ -258,22 +262,18 @@ impl Store {
         now: Timestamp,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> (LockedShard<'a>, Timestamp, Context<'a>) {
-        let shard = self.shard_of(hash).lock(self.advance(now), &self.memory);
+        let shard = self.lock(shard_of(hash), now);
         let now = shard.now();
         (shard, now, self.context(deltas))
     }
 
     fn context<'a>(&'a self, deltas: Option<&'a mut DeltaBatch>) -> Context<'a> {
-        Context { classes: &self.classes, generation: &self.generation, ceiling_bytes: None, deltas }
+        Context::new(&self.classes, &self.generation, deltas)
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
-        self.shards[index].lock(self.advance(now), &self.memory)
-    }
-
-    fn shard_of(&self, hash: u64) -> &ShardCell {
-        // The index inside the shard uses the top and the low bits of the hash; these lie between.
-        &self.shards[(hash >> 32) as usize & (SHARDS - 1)]
+        let shared = Shared { memory: &self.memory, peek: &self.peek };
+        self.shards[index].lock(index, self.advance(now), shared)
     }
 
     /// The store's time: the latest `now` it was given.
@@ -285,6 +285,11 @@ impl Store {
         }
         Timestamp::from_millis(seen_ms).unwrap_or(now)
     }
+}
+
+/// The shard of a hash. The index inside the shard uses the top and the low bits; these lie between.
+fn shard_of(hash: u64) -> usize {
+    (hash >> 32) as usize & (SHARDS - 1)
 }
 
 fn check_key(key: &[u8]) -> Result<(), HitError> {

@@ -1,21 +1,23 @@
 //! One part of the store's keys, behind one lock: a table of indices into a slab of slots.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use std::hash::BuildHasher;
 
 use foldhash::quality::SeedableRandomState;
 
 use super::index::Index;
-use super::slab::Slab;
-use super::slot::{LongKeys, Slot};
+use super::peek::{Chunks, Tables};
+use super::slab::{CHUNK, Slab};
+use super::slot::{LongKeys, Name, Slot};
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::HitError;
-use crate::prefetch::prefetch;
+use crate::frame::Frame;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -29,6 +31,9 @@ pub(super) struct Shard {
     index: Index,
     /// Slots stay where they are while a key lives, so a scan by place sees each once.
     slots: Slab<Slot>,
+    /// Where the chunks of the slots are, for looking ahead; and whether others know of it.
+    chunks: Chunks,
+    published: bool,
     long_keys: LongKeys,
     hasher: SeedableRandomState,
     /// Generations of keys that are not in their first; the others have the first.
@@ -41,6 +46,15 @@ pub(super) struct Shard {
     bytes: usize,
 }
 
+/// Hits to count.
+pub(super) struct Hit<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) hash: u64,
+    pub(super) weight: u64,
+    /// When they happened; `None` is now.
+    pub(super) at: Option<Timestamp>,
+}
+
 /// What a change to a shard needs to know beside the key: set up once for a batch.
 pub(super) struct Context<'a> {
     pub(super) classes: &'a Classes,
@@ -50,6 +64,27 @@ pub(super) struct Context<'a> {
     pub(super) ceiling_bytes: Option<u64>,
     /// Where what happened is written down, if anywhere.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
+    /// The edges of the class that was met last.
+    frame: Option<(ClassId, Frame)>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(
+        classes: &'a Classes,
+        generation: &'a AtomicU64,
+        deltas: Option<&'a mut DeltaBatch>,
+    ) -> Context<'a> {
+        Context { classes, generation, ceiling_bytes: None, deltas, frame: None }
+    }
+
+    /// The edges of a class at `now`.
+    #[inline]
+    pub(super) fn frame(&mut self, class: ClassId, now: Timestamp) -> &Frame {
+        if self.frame.is_none_or(|(of, frame)| of != class || frame.now != now) {
+            self.frame = Some((class, Frame::new(self.classes.settings(class), now)));
+        }
+        &self.frame.as_ref().expect("it is set above").1
+    }
 }
 
 impl Shard {
@@ -57,6 +92,8 @@ impl Shard {
         Shard {
             index: Index::default(),
             slots: Slab::default(),
+            chunks: Arc::new([]),
+            published: false,
             long_keys: LongKeys::default(),
             hasher,
             generations: HashMap::new(),
@@ -100,27 +137,28 @@ impl Shard {
     }
 
     /// Where the key is, when it is there.
+    #[inline]
     pub(super) fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
-        self.index.find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(key, &self.long_keys)))
+        let name = Name::new(key);
+        self.index
+            .find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(&name, &self.long_keys)))
     }
 
-    /// Has the slot fetched where the key with this hash most likely is.
-    pub(super) fn prefetch_slot(&self, hash: u64) {
-        if let Some(slot) = self.index.guess(hash).and_then(|place| self.slots.get(place)) {
-            prefetch(slot);
-        }
+    /// Has what the slot at `place` points at fetched; false when it points at nothing.
+    #[inline]
+    pub(super) fn prefetch_heap(&self, place: u32) -> bool {
+        self.slots.get(place).is_some_and(|slot| slot.entry.prefetch_heap())
     }
 
-    /// Has what the slot points at fetched, when the slot itself has been.
-    pub(super) fn prefetch_heap(&self, hash: u64) {
-        if let Some(slot) = self.index.guess(hash).and_then(|place| self.slots.get(place)) {
-            slot.entry.prefetch_heap();
-        }
+    /// Tables for looking ahead that are not yet published.
+    pub(super) fn new_tables(&self) -> Option<Tables> {
+        let tables =
+            || Tables { buckets: Arc::clone(self.index.buckets()), chunks: Arc::clone(&self.chunks) };
+        (!self.published).then(tables)
     }
 
-    /// The buckets of the index.
-    pub(super) fn buckets(&self) -> &[u32] {
-        self.index.buckets()
+    pub(super) fn tables_are_published(&mut self) {
+        self.published = true;
     }
 
     /// The name of the key at `place`.
@@ -131,7 +169,9 @@ impl Shard {
     /// The key's slot, when the key has hits within its retention or a limit in force.
     pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.live_place(key, hash, context)?;
-        self.change(place, context.classes, Entry::advance);
+        let class = self.slot_at(place)?.class;
+        let from_ms = context.frame(class, self.now).from_ms;
+        self.change(place, context.classes, |entry, settings, now| entry.advance(from_ms, settings, now));
         self.slot_at(place)
     }
 
@@ -153,7 +193,9 @@ impl Shard {
 
     fn live_place(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<u32> {
         let place = self.place_of(key, hash)?;
-        if !self.hits_expired(place, context.classes) {
+        let slot = self.slots.get(place)?;
+        let oldest_ms = context.frame(slot.class, self.now).oldest_ms;
+        if slot.entry.newest_ms() >= oldest_ms && !slot.entry.is_empty() {
             return Some(place);
         }
         if self.is_limited(place) {
@@ -193,8 +235,10 @@ impl Shard {
             let slots = self.slots.iter();
             let all = slots.map(|(place, slot)| (self.hasher.hash_one(slot.key(&self.long_keys)), place));
             self.index.rebuild(all);
+            self.rebuild_chunks();
         }
         let place = self.slots.insert(Slot::new(key, class, &mut self.long_keys));
+        self.point_at_chunk(place as usize / CHUNK);
         self.index.insert(hash, place);
         self.bytes += self.slot_bytes(place);
         let generation = Generation(context.generation.load(Relaxed));
@@ -202,6 +246,18 @@ impl Shard {
             self.generations.insert(place, generation);
         }
         place
+    }
+
+    fn rebuild_chunks(&mut self) {
+        let count = self.index.capacity().max(self.slots.end() as usize) / CHUNK + 1;
+        self.chunks = (0..count).map(|_| AtomicPtr::default()).collect();
+        (0..self.slots.chunks().len()).for_each(|chunk| self.point_at_chunk(chunk));
+        self.published = false;
+    }
+
+    fn point_at_chunk(&self, chunk: usize) {
+        let address = self.slots.chunks()[chunk].as_ptr().cast_mut();
+        self.chunks[chunk].store(address, Relaxed);
     }
 
     /// What the key at `place` accounts for.
@@ -215,43 +271,86 @@ impl Shard {
         self.generations.get(&place).copied().unwrap_or_default()
     }
 
-    /// Counts `weight` hits at `at`; gives the hits of the default window ending there. No hits make
-    /// no key, nor do others when there is no room.
-    pub(super) fn hit(
+    /// Counts hits of the key at `place`; `None`, and nothing changes, when all it had have left the
+    /// retention.
+    #[inline]
+    pub(super) fn hit_at(
         &mut self,
-        (key, hash): (&[u8], u64),
-        at: Option<Timestamp>,
-        weight: u64,
+        place: u32,
+        hit: &Hit<'_>,
         context: &mut Context<'_>,
-    ) -> Result<u64, HitError> {
-        let now = self.now;
-        let at = at.unwrap_or(now);
-        let found = self.live_place(key, hash, context);
-        let class = found.map_or_else(|| context.classes.of(key), |place| self.slot_mut(place).class);
-        let settings = context.classes.settings(class);
-        check_time(at, now, settings)?;
+    ) -> Option<Result<u64, HitError>> {
+        let slot = self.slots.get(place)?;
+        let settings = context.classes.settings(slot.class);
+        let frame = context.frame(slot.class, self.now);
+        if slot.entry.newest_ms() < frame.oldest_ms || slot.entry.is_empty() {
+            return None;
+        }
+        if let Some(at) = hit.at
+            && let Err(error) = frame.check(at, settings)
+        {
+            return Some(Err(error));
+        }
+        Some(self.count_hit(place, hit, context))
+    }
+
+    /// Counts hits of a key that may be new. No hits make no key, nor do others when there is no room.
+    pub(super) fn hit(&mut self, hit: &Hit<'_>, context: &mut Context<'_>) -> Result<u64, HitError> {
+        let found = self.live_place(hit.key, hit.hash, context);
+        let class = found.map_or_else(|| context.classes.of(hit.key), |place| self.slot_mut(place).class);
+        if let Some(at) = hit.at {
+            let settings = context.classes.settings(class);
+            context.frame(class, self.now).check(at, settings)?;
+        }
         let place = match found {
             Some(place) => place,
-            None if weight == 0 => return Ok(0),
+            None if hit.weight == 0 => return Ok(0),
             None => match context.ceiling_bytes {
                 Some(ceiling_bytes) => return Err(HitError::OutOfMemory { ceiling_bytes }),
-                None => self.add_slot(key, hash, class, context),
+                None => self.add_slot(hit.key, hit.hash, class, context),
             },
         };
-        let counted = self.change(place, context.classes, |entry, settings, now| {
-            entry.add(at, weight, settings, now)?;
-            // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
-            Ok(entry.count(at, settings.window(), settings, now).estimate.max(weight))
-        });
-        if counted.is_err() {
-            if found.is_none() {
-                self.remove(place);
-            }
-        } else if weight > 0 {
-            let generation = self.generation_at(place);
-            self.record(context, || Delta::Hits { key: key.into(), generation, at, hits: weight });
+        let counted = self.count_hit(place, hit, context);
+        if counted.is_err() && found.is_none() {
+            self.remove(place);
         }
         counted
+    }
+
+    /// Counts hits, whose time was checked, of the key at `place`; gives the hits of the default
+    /// window ending there.
+    #[inline]
+    fn count_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) -> Result<u64, HitError> {
+        let now = self.now;
+        let slot = self.slots.get_mut(place).expect("the index names only places in use");
+        let settings = context.classes.settings(slot.class);
+        let frame = context.frame(slot.class, now);
+        let entry = &mut slot.entry;
+        let before = entry.heap_bytes();
+        let counted = match hit.at {
+            None if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),
+            None => Ok(entry.count_now(frame, settings)),
+            Some(at) => entry.add(at, hit.weight, settings, now).map(|()| {
+                // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
+                entry.count(at, settings.window(), settings, now).estimate.max(hit.weight)
+            }),
+        };
+        self.bytes = self.bytes + entry.heap_bytes() - before;
+        if counted.is_ok() && hit.weight > 0 {
+            self.record_hit(place, hit, context);
+        }
+        counted
+    }
+
+    #[inline]
+    fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        self.sequence.0 += 1;
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            let generation = self.generation_at(place);
+            let at = hit.at.unwrap_or(self.now);
+            let delta = Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight };
+            batch.deltas.push((self.sequence, delta));
+        }
     }
 
     /// Puts back hits that were checked when they were counted.
@@ -367,16 +466,4 @@ impl Shard {
         let beside = self.limited_until.keys().chain(self.generations.keys());
         assert!(beside.copied().all(|place| self.slot_at(place).is_some()), "a side table outlives a key");
     }
-}
-
-fn check_time(at: Timestamp, now: Timestamp, settings: &Settings) -> Result<(), HitError> {
-    let oldest = settings.oldest(now);
-    if at < oldest {
-        return Err(HitError::Late { at, oldest });
-    }
-    let latest = now.saturating_add(settings.max_skew());
-    if at > latest {
-        return Err(HitError::Future { at, latest });
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Slots in chunks of a fixed size: growing copies nothing, and a place keeps its slot.
 
 /// Slots of a chunk.
-const CHUNK: usize = 32;
+pub(super) const CHUNK: usize = 32;
 
 /// Values by place. A place is free again once its value is taken.
 #[derive(Debug)]
@@ -32,6 +32,11 @@ impl<T> Slab<T> {
     pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
         let place = place as usize;
         self.chunks.get_mut(place / CHUNK)?[place % CHUNK].as_mut()
+    }
+
+    /// Where the chunks are.
+    pub(super) fn chunks(&self) -> &[Box<[Option<T>; CHUNK]>] {
+        &self.chunks
     }
 
     /// Puts a value into a free place.

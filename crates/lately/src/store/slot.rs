@@ -26,18 +26,37 @@ pub(super) struct Slot {
     pub(super) entry: Entry,
 }
 
+/// A key as a slot has it, to be compared with slots.
+pub(super) struct Name<'a> {
+    key: &'a [u8],
+    len: NonZeroU8,
+    /// The key and zeros; of a long one its beginning, after the bytes that say where it is.
+    bytes: [u8; INLINE_BYTES],
+}
+
+impl<'a> Name<'a> {
+    #[inline]
+    pub(super) fn new(key: &'a [u8]) -> Name<'a> {
+        let mut bytes = [0; INLINE_BYTES];
+        if key.len() <= INLINE_BYTES {
+            bytes[..key.len()].copy_from_slice(key);
+        } else {
+            bytes[PLACE_BYTES..].copy_from_slice(&key[..INLINE_BYTES - PLACE_BYTES]);
+        }
+        let short = u8::try_from(key.len()).ok().filter(|&len| usize::from(len) <= INLINE_BYTES);
+        // No key is empty; if one were, it would be that of no slot.
+        let len = short.and_then(NonZeroU8::new).unwrap_or(LONG);
+        Name { key, len, bytes }
+    }
+}
+
 impl Slot {
     /// A slot for a key, which is not empty.
     pub(super) fn new(key: &[u8], class: ClassId, long_keys: &mut LongKeys) -> Slot {
-        let mut bytes = [0; INLINE_BYTES];
-        let len = if key.len() <= INLINE_BYTES {
-            bytes[..key.len()].copy_from_slice(key);
-            u8::try_from(key.len()).ok().and_then(NonZeroU8::new).expect("1 to 22")
-        } else {
+        let Name { len, mut bytes, .. } = Name::new(key);
+        if len == LONG {
             bytes[..PLACE_BYTES].copy_from_slice(&long_keys.insert(key.into()).to_le_bytes());
-            bytes[PLACE_BYTES..].copy_from_slice(&key[..INLINE_BYTES - PLACE_BYTES]);
-            LONG
-        };
+        }
         Slot { len, bytes, class, entry: Entry::new() }
     }
 
@@ -49,13 +68,16 @@ impl Slot {
         }
     }
 
-    /// Whether this is the slot of `key`. Looks elsewhere only when the beginnings agree.
-    pub(super) fn is(&self, key: &[u8], long_keys: &LongKeys) -> bool {
-        if key.len() <= INLINE_BYTES {
-            return usize::from(self.len.get()) == key.len() && self.bytes[..key.len()] == *key;
+    /// Whether this is the slot of a key. Looks elsewhere only when the beginnings agree.
+    #[inline]
+    pub(super) fn is(&self, name: &Name<'_>, long_keys: &LongKeys) -> bool {
+        if self.len != name.len {
+            return false;
         }
-        let begins = key[..INLINE_BYTES - PLACE_BYTES] == self.bytes[PLACE_BYTES..];
-        self.len == LONG && begins && self.key(long_keys) == key
+        if name.len != LONG {
+            return self.bytes == name.bytes;
+        }
+        name.bytes[PLACE_BYTES..] == self.bytes[PLACE_BYTES..] && self.key(long_keys) == name.key
     }
 
     /// Where the key is kept, when it is too long for the slot.
@@ -85,11 +107,12 @@ mod tests {
             let key = vec![b'k'; len];
             let slot = Slot::new(&key, classes.of(&key), &mut long_keys);
             assert_eq!(slot.key(&long_keys), key);
-            assert!(slot.is(&key, &long_keys));
+            assert!(slot.is(&Name::new(&key), &long_keys));
             let mut other = key.clone();
             other[len - 1] = b'x';
-            assert!(!slot.is(&other, &long_keys), "{len}");
-            assert!(!slot.is(&key[1..], &long_keys) && !slot.is(&[&key[..], b"k"].concat(), &long_keys));
+            for other in [&other, &key[1..], &[&key[..], b"k"].concat()] {
+                assert!(!slot.is(&Name::new(other), &long_keys), "{len}");
+            }
         }
     }
 }

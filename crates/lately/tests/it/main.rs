@@ -2,6 +2,7 @@
 
 mod examples;
 mod model;
+mod shared;
 mod subject;
 mod threads;
 mod time_text;

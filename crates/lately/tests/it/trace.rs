@@ -72,7 +72,7 @@ fn warm_up(hits: u8, pace: u8) -> Vec<i64> {
 
 /// What a counter can follow, having one key and no clock but its newest hit: hits are not ahead of the
 /// clock, each step of the clock is hit, and none is so long that the model forgets the key.
-fn for_a_counter(ops: &[Op], settings: &ModelSettings) -> Vec<Op> {
+pub(crate) fn for_a_counter(ops: &[Op], settings: &ModelSettings) -> Vec<Op> {
     let now = Op::Hit { key: 0, offset_ms: 0, count: 1 };
     let longest_ms = settings.retain_ms - settings.resolution_ms;
     let followed = ops.iter().flat_map(|op| match *op {

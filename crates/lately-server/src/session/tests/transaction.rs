@@ -126,13 +126,7 @@ fn a_transaction_is_bounded_in_bytes() {
     talk.check("MULTI", "+OK|");
     let mut request = Vec::new();
     lately_resp::write_request(&mut request, &[b"ECHO", &vec![b'x'; lately_resp::limits::MAX_BULK_BYTES]]);
-    let mut args = Args::new();
-    parse_request(&request, &Limits::default(), &mut args).expect("a request");
-    let mut echo = || {
-        let mut out = Vec::new();
-        talk.session.request(args.list(&request), seconds(NOW_S), &mut out);
-        String::from_utf8(out).expect("text")
-    };
+    let mut echo = || String::from_utf8(talk.send(&request, 1)).expect("text");
     for _ in 0..MAX_QUEUED_BYTES / request.len() {
         assert_eq!(echo(), "+QUEUED\r\n");
     }
@@ -168,7 +162,7 @@ fn the_replies_of_exec_come_in_parts() {
     let (mut replies, mut parts) = (talk.ask("EXEC"), 1);
     while talk.flow == Flow::More {
         let mut out = Vec::new();
-        talk.flow = talk.session.resume(seconds(NOW_S), &mut out);
+        talk.flow = talk.session.resume(&mut out);
         assert!(out.len() < OUTPUT_BYTES + (64 << 10), "{}", out.len());
         replies += &barred(&out);
         parts += 1;

@@ -1,0 +1,194 @@
+//! The requests of one read, found before any of them is run: so that what they ask can be looked at
+//! together while all of it borrows from the read buffer.
+
+use crate::args::{ArgList, Args, Source};
+use crate::error::ProtocolError;
+use crate::frame::{Parsed, parse_request};
+use crate::limits::{KEPT_BATCH, Limits, MAX_BATCH_ARGUMENTS};
+
+/// Whole requests in the order in which they came. Made to be reused.
+#[derive(Default, Debug)]
+pub struct Requests {
+    /// Start and end of each argument of each request, in the read buffer or in `unquoted`.
+    ranges: Vec<(usize, usize)>,
+    /// What inline commands say once their quotes are undone.
+    unquoted: Vec<u8>,
+    places: Vec<Place>,
+}
+
+/// Where a request ends: it begins where the one before it ended.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    source: Source,
+    /// In `ranges`.
+    range: usize,
+    /// In the read buffer.
+    byte: usize,
+}
+
+/// How far [`Requests::parse`] came, and why no further.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Length of what was understood, in bytes.
+    pub consumed: usize,
+    /// Why it ended there.
+    pub end: End,
+}
+
+/// What follows the requests found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Nothing, or a part of a request.
+    Incomplete,
+    /// Perhaps more requests: these are as many as are taken at once.
+    Full,
+    /// The stream has lost its frame there.
+    Broken(ProtocolError),
+}
+
+impl Requests {
+    /// No requests.
+    #[must_use]
+    pub fn new() -> Requests {
+        Requests::default()
+    }
+
+    /// Finds the whole requests at the start of `buffer`, as many as are taken at once.
+    ///
+    /// `args` has what is known of the request that ends it, as after [`parse_request`].
+    pub fn parse(&mut self, buffer: &[u8], limits: &Limits, args: &mut Args) -> Progress {
+        self.clear();
+        let mut consumed = 0;
+        let end = loop {
+            if self.ranges.len() >= MAX_BATCH_ARGUMENTS {
+                break End::Full;
+            }
+            match parse_request(&buffer[consumed..], limits, args) {
+                Ok(Parsed::Incomplete) => break End::Incomplete,
+                Ok(Parsed::Empty { consumed: bytes }) => consumed += bytes,
+                Ok(Parsed::Complete { consumed: bytes }) => {
+                    self.add(args, consumed);
+                    consumed += bytes;
+                    self.places.push(Place { source: args.source, range: self.ranges.len(), byte: consumed });
+                }
+                Err(error) => break End::Broken(error),
+            }
+        };
+        Progress { consumed, end }
+    }
+
+    fn add(&mut self, args: &Args, position: usize) {
+        let shift = match args.source {
+            Source::Buffer => position,
+            Source::Unquoted => self.unquoted.len(),
+        };
+        self.ranges.extend(args.ranges.iter().map(|(start, end)| (start + shift, end + shift)));
+        if args.source == Source::Unquoted {
+            self.unquoted.extend_from_slice(&args.unquoted);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.places.clear();
+        self.places.shrink_to(KEPT_BATCH);
+        self.ranges.clear();
+        self.ranges.shrink_to(KEPT_BATCH);
+        self.unquoted.clear();
+        self.unquoted.shrink_to(KEPT_BATCH);
+    }
+
+    /// How many requests there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// How many bytes the first `count` requests and what lies between them take.
+    #[must_use]
+    pub fn bytes_of_first(&self, count: usize) -> usize {
+        count.checked_sub(1).map_or(0, |last| self.places[last].byte)
+    }
+
+    /// The requests one by one, out of the buffer they were parsed from. Panics when that is shorter.
+    pub fn iter<'a>(&'a self, buffer: &'a [u8]) -> impl Iterator<Item = ArgList<'a>> {
+        self.places.iter().scan(0, move |start, place| {
+            let bytes = match place.source {
+                Source::Buffer => buffer,
+                Source::Unquoted => &self.unquoted,
+            };
+            let ranges = &self.ranges[*start..place.range];
+            *start = place.range;
+            Some(ArgList { bytes, ranges })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Command;
+
+    fn parsed(buffer: &str) -> (Requests, Args, Progress) {
+        let (mut requests, mut args) = (Requests::new(), Args::new());
+        let progress = requests.parse(buffer.as_bytes(), &Limits::default(), &mut args);
+        (requests, args, progress)
+    }
+
+    fn words(requests: &Requests, buffer: &str) -> Vec<Vec<String>> {
+        let word = |arg: &[u8]| String::from_utf8_lossy(arg).into_owned();
+        requests.iter(buffer.as_bytes()).map(|args| args.iter().map(word).collect()).collect()
+    }
+
+    #[test]
+    fn arrays_and_lines_in_one_read() {
+        let buffer = "*2\r\n$3\r\nHIT\r\n$1\r\na\r\n\r\nHIT 'b c'\r\n*0\r\nHIT \"\\x64\" 7\n*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nHI";
+        let (requests, _, progress) = parsed(buffer);
+        let expected: [&[&str]; 4] = [&["HIT", "a"], &["HIT", "b c"], &["HIT", "d", "7"], &["PING"]];
+        assert_eq!(words(&requests, buffer), expected);
+        assert_eq!(progress.end, End::Incomplete);
+        assert_eq!(&buffer[progress.consumed..], "*2\r\n$3\r\nHI");
+        assert_eq!(requests.bytes_of_first(0), 0);
+        assert!(buffer[requests.bytes_of_first(1)..].starts_with("\r\nHIT 'b c'"));
+        assert_eq!(requests.bytes_of_first(4), progress.consumed);
+    }
+
+    #[test]
+    fn what_came_of_the_last_is_not_read_again() {
+        let (whole, more) = ("PING\r\n*3\r\n$4\r\nMHIT\r\n$1\r\na\r\n$1", "\r\n5\r\n");
+        let (mut requests, mut args, progress) = parsed(whole);
+        let rest = format!("{}{more}", &whole[progress.consumed..]);
+        let progress = requests.parse(rest.as_bytes(), &Limits::default(), &mut args);
+        assert_eq!(progress, Progress { consumed: rest.len(), end: End::Incomplete });
+        let args = requests.iter(rest.as_bytes()).next().expect("one");
+        assert!(matches!(Command::parse(args), Ok(Command::MultiHit { .. })));
+    }
+
+    #[test]
+    fn an_error_comes_after_what_was_understood() {
+        let (requests, _, progress) = parsed("PING\r\n*1\r\n!\r\nPING\r\n");
+        assert_eq!(requests.len(), 1);
+        assert_eq!(
+            progress,
+            Progress { consumed: 6, end: End::Broken(ProtocolError::ExpectedBulk { got: b'!' }) }
+        );
+    }
+
+    #[test]
+    fn a_batch_is_bounded() {
+        let most = "PING\n".repeat(MAX_BATCH_ARGUMENTS);
+        let (requests, _, progress) = parsed(&most);
+        assert_eq!((requests.len(), progress.end), (MAX_BATCH_ARGUMENTS, End::Full));
+        let (requests, _, progress) = parsed(&most[5..]);
+        assert_eq!((requests.len(), progress.end), (MAX_BATCH_ARGUMENTS - 1, End::Incomplete));
+        // A request of more arguments is a batch of its own.
+        let many = format!("DEL{}\nPING\n", " k".repeat(MAX_BATCH_ARGUMENTS));
+        let (requests, _, progress) = parsed(&many);
+        assert_eq!((requests.len(), progress.end), (1, End::Full));
+    }
+}

@@ -1,0 +1,153 @@
+//! A run: hits and questions that follow each other in a batch. The store is given them together, so
+//! that it fetches the memory of all of them at once; the replies are those they would have one by one.
+
+use lately::{HitError, Op, Outcome, Span, Timestamp};
+use lately_resp::{Command, Encoder};
+
+use super::{Tally, integer};
+use crate::engine::Engine;
+use crate::limits::RUN_OPERATIONS;
+
+/// What was collected and is still to be applied. Keys borrow from the read buffer.
+#[derive(Default)]
+pub(crate) struct Run<'a> {
+    ops: Vec<Op<'a>>,
+    replies: Vec<Reply>,
+    outcomes: Vec<Outcome>,
+}
+
+/// A part of a reply; each but a head takes the next outcome.
+#[derive(Clone, Copy)]
+enum Reply {
+    /// The head of an array of so many.
+    Array(usize),
+    /// What a hit of this weight gave.
+    Hit(u64),
+    Estimate,
+    Bounds,
+    /// Hits per second of a window of so many.
+    Rate(Span),
+}
+
+/// Where a run goes, and what it counts.
+pub(super) struct Target<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) tally: &'a mut Tally,
+    pub(super) now: Timestamp,
+}
+
+impl<'a> Run<'a> {
+    /// The same run, empty, with its memory, for another batch.
+    pub(crate) fn reused<'b>(mut self) -> Run<'b> {
+        self.ops.clear();
+        // Nothing is made: a vector of no elements is collected into the memory it had.
+        let ops = self.ops.into_iter().map(|_| unreachable!("it was cleared")).collect();
+        Run { ops, replies: self.replies, outcomes: self.outcomes }
+    }
+
+    /// Adds a command, if it is one that runs are made of. A run that is full is applied first.
+    pub(super) fn add(
+        &mut self,
+        command: &Command<'a>,
+        target: &mut Target<'_>,
+        reply: &mut Encoder<'_>,
+    ) -> bool {
+        match *command {
+            Command::Hit { key, count: weight, at } => {
+                self.push(Op::Hit { key, weight, at }, Reply::Hit(weight), target, reply);
+            }
+            Command::MultiHit { pairs } => {
+                self.replies.push(Reply::Array(pairs.len()));
+                for (key, weight) in pairs.iter() {
+                    self.push(Op::Hit { key, weight, at: None }, Reply::Hit(weight), target, reply);
+                }
+            }
+            Command::Hits { key, windows, at } if windows.len() <= 1 => {
+                self.push(Op::Hits { key, window: windows.first(), at }, Reply::Estimate, target, reply);
+            }
+            Command::Hits { key, windows, at } => {
+                self.replies.push(Reply::Array(windows.len()));
+                for window in windows.iter() {
+                    let op = Op::Hits { key, window: Some(window), at };
+                    self.push(op, Reply::Estimate, target, reply);
+                }
+            }
+            Command::HitsBounds { key, window, at } => {
+                self.push(Op::Hits { key, window, at }, Reply::Bounds, target, reply);
+            }
+            Command::MultiHits { window, keys } => {
+                self.replies.push(Reply::Array(keys.len()));
+                for key in keys.iter() {
+                    let op = Op::Hits { key, window: Some(window), at: None };
+                    self.push(op, Reply::Estimate, target, reply);
+                }
+            }
+            Command::Rate { key, window, at } => {
+                let settings = target.engine.store.settings_of(key);
+                // A window is whole panes.
+                let panes = settings.whole_panes(window.unwrap_or(settings.window()));
+                self.push(Op::Hits { key, window, at }, Reply::Rate(panes), target, reply);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn push(&mut self, op: Op<'a>, shape: Reply, target: &mut Target<'_>, reply: &mut Encoder<'_>) {
+        if self.ops.len() >= RUN_OPERATIONS {
+            self.apply(target, reply);
+        }
+        self.ops.push(op);
+        self.replies.push(shape);
+    }
+
+    /// Applies what was collected and appends the replies.
+    pub(super) fn apply(&mut self, target: &mut Target<'_>, reply: &mut Encoder<'_>) {
+        if self.replies.is_empty() {
+            return;
+        }
+        target.engine.store.apply(&self.ops, target.now, &mut self.outcomes);
+        self.ops.clear();
+        let mut outcomes = self.outcomes.drain(..);
+        for shape in self.replies.drain(..) {
+            if let Reply::Array(len) = shape {
+                reply.array(len);
+                continue;
+            }
+            match (shape, outcomes.next()) {
+                (Reply::Hit(weight), Some(Outcome::Hit(Ok(hits)))) => {
+                    // It wraps, as the counter does that it is added to.
+                    target.tally.hits = target.tally.hits.wrapping_add(weight);
+                    reply.integer(integer(hits));
+                }
+                (Reply::Hit(weight), Some(Outcome::Hit(Err(error)))) => {
+                    target.tally.refused_hits = target.tally.refused_hits.wrapping_add(weight);
+                    reply.error(format_args!("{} {error}", code(&error)));
+                }
+                (Reply::Estimate, Some(Outcome::Hits(count))) => reply.integer(integer(count.estimate)),
+                (Reply::Bounds, Some(Outcome::Hits(count))) => {
+                    reply.array(4);
+                    reply.integer(integer(count.estimate));
+                    reply.integer(integer(count.lower));
+                    reply.integer(count.upper.map_or(-1, integer));
+                    reply.integer(count.cell.as_millis());
+                }
+                #[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
+                (Reply::Rate(panes), Some(Outcome::Hits(count))) => {
+                    reply.double(count.estimate as f64 / panes.as_seconds_f64());
+                }
+                _ => unreachable!("the store gives an outcome for each operation, of its kind"),
+            }
+        }
+    }
+}
+
+/// The code of the error reply to a refused hit.
+fn code(error: &HitError) -> &'static str {
+    match error {
+        HitError::Late { .. } => "LATE",
+        HitError::Future { .. } => "FUTURE",
+        HitError::OutOfMemory { .. } => "OOM",
+        _ => "ERR",
+    }
+}

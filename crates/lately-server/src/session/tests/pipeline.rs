@@ -1,0 +1,141 @@
+//! Batches: the replies are those the same requests have one by one.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::limits::RUN_OPERATIONS;
+
+const COMMANDS: [&str; 36] = [
+    "HIT k",
+    "HIT k",
+    "HIT k",
+    "HIT l 3",
+    "HIT l 0",
+    "HIT m 5 AT 1700000000",
+    "HIT k AT 1699999900",
+    "HIT k AT 99999999999",
+    "HIT k AT 1",
+    "HIT k 9223372036854775800",
+    "HIT k x",
+    "HIT",
+    "MHIT k 1 l 2 k 3",
+    "MHIT k 1 l",
+    "HITS k",
+    "HITS l 1m 1h 1d",
+    "HITS m BOUNDS AT 1700000040",
+    "HITS k 0",
+    "MHITS 5m k l m none",
+    "RATE k",
+    "RATE l 1m",
+    "SERIES k 5s 1s",
+    "DEL k",
+    "DEL k l m",
+    "EXISTS k l k",
+    "FLUSHALL",
+    "TTL m",
+    "MULTI",
+    "MULTI",
+    "EXEC",
+    "DISCARD",
+    "HELLO 3",
+    "RESET",
+    "NOSUCH k",
+    "PING hello",
+    "DBSIZE",
+];
+
+/// Requests as they are sent: some as words, some as arrays.
+fn written(commands: &[(usize, bool)]) -> Vec<Vec<u8>> {
+    let written = commands.iter().map(|&(command, as_words)| {
+        let line = COMMANDS[command];
+        let mut bytes = Vec::new();
+        if as_words {
+            bytes.extend_from_slice(format!("{line}\n").as_bytes());
+        } else {
+            lately_resp::write_request(&mut bytes, &line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+        }
+        bytes
+    });
+    written.collect()
+}
+
+proptest! {
+    #[test]
+    fn a_batch_answers_as_its_requests_one_by_one(
+        commands in vec((0..COMMANDS.len(), any::<bool>()), 1..200),
+        cuts in vec(1..150_usize, 1..20),
+    ) {
+        let requests = written(&commands);
+        let (mut single, mut batched) = (Talk::new(), Talk::new());
+        let mut cuts = cuts.iter().cycle();
+        let mut left = &requests[..];
+        while !left.is_empty() {
+            let (batch, rest) = left.split_at(left.len().min(*cuts.next().expect("cycled")));
+            left = rest;
+            let expected: Vec<u8> = batch.iter().flat_map(|request| single.send(request, 1)).collect();
+            let got = batched.send(&batch.concat(), batch.len());
+            prop_assert_eq!(barred(&got), barred(&expected));
+            prop_assert_eq!(batched.flow, single.flow);
+        }
+        // Whatever state they are in, they answer `INFO` from here on.
+        single.send(b"RESET\n", 1);
+        batched.send(b"RESET\n", 1);
+        for field in ["total_hits", "refused_hits", "total_commands_processed", "used_memory_keys"] {
+            prop_assert_eq!(batched.info(field), single.info(field));
+        }
+    }
+
+    #[test]
+    fn a_batch_counts_as_the_definition_does(
+        steps in vec((0..4_u8, 0..600_u64, 1..5_u64, any::<bool>()), 1..3 * RUN_OPERATIONS),
+    ) {
+        let (mut requests, mut expected) = (String::new(), String::new());
+        let mut hits: Vec<(u8, u64, u64)> = Vec::new();
+        for &(key, age, weight, asks) in &steps {
+            let at = NOW_S - age;
+            if asks {
+                requests += &format!("HITS k{key} 1m AT {at}\n");
+            } else {
+                requests += &format!("HIT k{key} {weight} AT {at}\n");
+                hits.push((key, at, weight));
+            }
+            let window = if asks { 60 } else { 300 };
+            let within = |then: u64| then <= at && at - then < window;
+            let of_key = hits.iter().filter(|hit| hit.0 == key && within(hit.1));
+            expected += &format!(":{}|", of_key.map(|hit| hit.2).sum::<u64>());
+        }
+        // Everything is within the exact span, so every answer is exact.
+        let hour = lately::Settings::builder().exact(lately::minutes(60)).build().expect("valid");
+        let classes = vec![(lately::Pattern::new(b"k*"), hour)];
+        let mut talk = Talk::with(Config { classes, ..Config::default() });
+        prop_assert_eq!(barred(&talk.send(requests.as_bytes(), steps.len())), expected);
+    }
+}
+
+#[test]
+fn a_run_of_any_length_is_answered() {
+    for len in [1, RUN_OPERATIONS - 1, RUN_OPERATIONS, RUN_OPERATIONS + 1, 3 * RUN_OPERATIONS] {
+        let mut talk = Talk::new();
+        let requests = "HIT k\n".repeat(len - 1) + &format!("MHITS 1m{}\n", " k".repeat(len));
+        let mut expected: String = (1..len).map(|hits| format!(":{hits}|")).collect();
+        expected += &format!("*{len}|{}", format!(":{}|", len - 1).repeat(len));
+        assert_eq!(barred(&talk.send(requests.as_bytes(), len)), expected);
+    }
+}
+
+#[test]
+fn a_batch_stops_where_the_replies_are_to_be_sent() {
+    let message = "x".repeat(crate::limits::OUTPUT_BYTES / 2);
+    let echo = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{message}\r\n", message.len());
+    let (mut talk, mut requests, mut args) = (Talk::new(), Requests::new(), Args::new());
+    let bytes = echo.repeat(3);
+    requests.parse(bytes.as_bytes(), &Limits::default(), &mut args);
+    let (done, flow) = talk.session.batch(
+        requests.iter(bytes.as_bytes()),
+        &mut Run::default(),
+        seconds(NOW_S),
+        &mut Vec::new(),
+    );
+    assert_eq!((done, flow), (2, Flow::Continue));
+}

@@ -1,0 +1,30 @@
+//! What an allocation costs: the allocator's own bytes count towards a ceiling as ours do.
+
+/// Bytes an allocator takes for `bytes`: a word beside them, in steps of two words, as in glibc's
+/// malloc, and close to it in others. Nothing costs nothing.
+pub(crate) const fn allocated(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        1..=24 => 32,
+        _ => (bytes + 8).next_multiple_of(16),
+    }
+}
+
+/// The most bytes that cost as much as `bytes` do.
+pub(crate) const fn filled(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        _ => allocated(bytes) - 8,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_allocations_cost() {
+        assert_eq!([0, 1, 24, 25, 40, 41].map(allocated), [0, 32, 32, 48, 48, 64]);
+        assert_eq!([0, 1, 24, 25, 40, 41].map(filled), [0, 24, 24, 40, 40, 56]);
+    }
+}

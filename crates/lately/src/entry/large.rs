@@ -1,0 +1,257 @@
+//! The form of a key with more than a list holds: its newest hits as a list or a ring, and panes
+//! before them.
+
+use thin_vec::ThinVec;
+
+use super::list::{self, Head, List, ListMut};
+use super::moment::Moment;
+use super::ring::Ring;
+use crate::allocation::allocated;
+use crate::limits::MAX_MOMENTS;
+use crate::panes::Panes;
+use crate::settings::Settings;
+use crate::time::Timestamp;
+
+/// Many hits.
+#[derive(Clone, Debug)]
+pub(crate) struct Large {
+    recent: Recent,
+    /// Hits before the recent ones.
+    older: Option<Box<Panes>>,
+    /// Bytes of `older`, so that counting bytes does not touch them.
+    older_bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Recent {
+    /// At most [`MAX_MOMENTS`] moments; maybe none.
+    List {
+        head: Head,
+        bytes: ThinVec<u8>,
+    },
+    Ring(Ring),
+}
+
+impl Large {
+    /// The form of a key that had a list until now.
+    pub(super) fn from_list(head: Head, bytes: ThinVec<u8>) -> Large {
+        Large { recent: Recent::List { head, bytes }, older: None, older_bytes: 0 }
+    }
+
+    /// The list, when there is nothing else.
+    pub(super) fn into_list(self) -> Result<(Head, ThinVec<u8>), Large> {
+        match self {
+            Large { recent: Recent::List { head, bytes }, older: None, .. } => Ok((head, bytes)),
+            other => Err(other),
+        }
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self, Large { recent: Recent::List { .. }, older: None, .. })
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        let recent = match &self.recent {
+            Recent::List { head, bytes } => List { head, bytes }.total(),
+            Recent::Ring(ring) => ring.total(),
+        };
+        recent + self.older.as_ref().map_or(0, |older| older.total())
+    }
+
+    pub(super) fn add(&mut self, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
+        match &mut self.recent {
+            Recent::List { head, bytes } => {
+                let list = ListMut { head, bytes };
+                if at_ms < moments_from_ms(list.shared(), self.older.as_deref()) {
+                    self.add_older(Moment { at_ms, hits }, settings, now);
+                } else if is_crowded(&list, at_ms, hits, settings, now) {
+                    self.make_ring(settings, now);
+                    self.advance_ring(at_ms, settings, now);
+                    self.add_to_ring(at_ms, hits, settings, now);
+                } else {
+                    self.add_moment(Moment { at_ms, hits }, settings, now);
+                }
+            }
+            Recent::Ring(ring) => {
+                let ended = ring.ends_before(at_ms, settings);
+                if ended {
+                    self.advance_ring(at_ms, settings, now);
+                }
+                if ended && self.is_quiet() {
+                    self.recent = Recent::List { head: Head::default(), bytes: ThinVec::new() };
+                    self.add(at_ms, hits, settings, now);
+                } else {
+                    self.add_to_ring(at_ms, hits, settings, now);
+                }
+            }
+        }
+    }
+
+    /// Moves the ring on until it reaches a time.
+    fn advance_ring(&mut self, at_ms: i64, settings: &Settings, now: Timestamp) {
+        let Recent::Ring(ring) = &mut self.recent else { return };
+        let older = self.older.get_or_insert_default();
+        ring.advance(settings.pane_of(at_ms), older, settings, now);
+        self.settle_older();
+    }
+
+    /// Whether there is a ring and nothing in it: then the key is hot no more.
+    fn is_quiet(&self) -> bool {
+        matches!(&self.recent, Recent::Ring(ring) if ring.total() == 0)
+    }
+
+    /// Adds hits at a time that the ring does not end before.
+    fn add_to_ring(&mut self, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
+        let Recent::Ring(ring) = &mut self.recent else { return };
+        if !ring.add_recent(at_ms, hits, settings) {
+            self.add_older(Moment { at_ms, hits }, settings, now);
+        }
+    }
+
+    /// Adds a moment to the list; the oldest goes to the panes when there is one too many.
+    fn add_moment(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
+        let Recent::List { head, bytes } = &mut self.recent else { return };
+        let mut list = ListMut { head, bytes };
+        let oldest = if list.has_room(moment.at_ms, moment.hits) {
+            None
+        } else if list.shared().oldest_ms().is_some_and(|oldest_ms| moment.at_ms < oldest_ms) {
+            return self.add_older(moment, settings, now);
+        } else {
+            list.pop_oldest()
+        };
+        list.add(moment);
+        if let Some(oldest) = oldest {
+            self.add_older(oldest, settings, now);
+        }
+    }
+
+    fn add_older(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
+        self.older.get_or_insert_default().add(moment.at_ms, moment.hits, settings, now);
+        self.settle_older();
+    }
+
+    /// To be called when the older hits may have changed.
+    fn settle_older(&mut self) {
+        self.older.take_if(|older| older.is_empty());
+        self.older_bytes = self.older.as_ref().map_or(0, older_bytes);
+    }
+
+    fn make_ring(&mut self, settings: &Settings, now: Timestamp) {
+        let Recent::List { head, bytes } = &self.recent else { return };
+        let older = self.older.get_or_insert_default();
+        let mut ring = Ring::new(older, settings, now);
+        for Moment { at_ms, hits } in (List { head, bytes }).moments() {
+            ring.add(at_ms, hits, older, settings, now);
+        }
+        self.recent = Recent::Ring(ring);
+        self.settle_older();
+    }
+
+    /// Hits between two pane borders.
+    pub(super) fn sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
+        let recent = match &self.recent {
+            Recent::List { head, bytes } => List { head, bytes }.sum(from_ms, to_ms),
+            Recent::Ring(ring) => ring.sum(from_ms, to_ms, settings),
+        };
+        recent + self.older.as_ref().map_or(0, |older| older.sum(from_ms, to_ms))
+    }
+
+    /// As `sum`, by the running total where the range is the default window near the newest hit.
+    pub(super) fn exact_sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
+        if let Recent::Ring(ring) = &self.recent
+            && let Some(hits) = ring.window_sum(from_ms, to_ms, settings)
+        {
+            return hits;
+        }
+        self.sum(from_ms, to_ms, settings)
+    }
+
+    /// Moves what is known of the default window on to one that starts at `from_ms` and ends at `now`.
+    pub(super) fn advance(&mut self, from_ms: i64, settings: &Settings, now: Timestamp) {
+        match &mut self.recent {
+            Recent::List { head, bytes } => ListMut { head, bytes }.advance(from_ms),
+            Recent::Ring(ring) if ring.ends_before(now.as_millis(), settings) => {
+                self.advance_ring(now.as_millis(), settings, now);
+            }
+            Recent::Ring(_) => {}
+        }
+    }
+
+    /// Drops what has left the retention and joins old panes; a key that is hot no more gives its
+    /// ring back.
+    pub(super) fn merge(&mut self, settings: &Settings, now: Timestamp) {
+        match &mut self.recent {
+            Recent::List { head, bytes } => {
+                ListMut { head, bytes }.drop_before(settings.horizon_ms(now));
+            }
+            Recent::Ring(_) => {
+                self.advance_ring(now.as_millis(), settings, now);
+                if self.is_quiet() {
+                    self.recent = Recent::List { head: Head::default(), bytes: ThinVec::new() };
+                } else if let Recent::Ring(ring) = &mut self.recent {
+                    ring.narrow();
+                }
+            }
+        }
+        if let Some(older) = &mut self.older {
+            older.merge(settings, now);
+        }
+        self.settle_older();
+    }
+
+    /// Bytes on the heap, the form's own included.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let recent = match &self.recent {
+            Recent::List { bytes, .. } => list::heap_bytes(bytes),
+            Recent::Ring(ring) => ring.heap_bytes(),
+        };
+        allocated(size_of::<Large>()) + recent + self.older_bytes
+    }
+
+    /// What it is, for tests of the changes of form.
+    #[cfg(test)]
+    pub(super) fn form(&self) -> &'static str {
+        match self.recent {
+            Recent::List { .. } => "list and panes",
+            Recent::Ring(_) => "ring",
+        }
+    }
+
+    /// Panics when a part is not what it should be.
+    pub(super) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
+        let older = self.older.as_deref();
+        match &self.recent {
+            Recent::List { head, bytes } => List { head, bytes }.check_consistency(),
+            Recent::Ring(ring) => ring.check_consistency(older, settings),
+        }
+        assert_eq!(self.older_bytes, self.older.as_ref().map_or(0, older_bytes), "bytes of the panes");
+        if let Some(older) = older {
+            assert!(!older.is_empty(), "panes are kept that are none");
+            older.check_consistency(settings, now);
+        }
+    }
+}
+
+fn older_bytes(older: &Box<Panes>) -> usize {
+    allocated(size_of::<Panes>()) + older.heap_bytes()
+}
+
+/// Hits before this time belong into panes: hits that lie there already are newer.
+fn moments_from_ms(list: List<'_>, older: Option<&Panes>) -> i64 {
+    let panes_end_ms = older.and_then(Panes::end_ms).unwrap_or(i64::MIN);
+    list.oldest_ms().map_or(panes_end_ms, |oldest_ms| oldest_ms.min(panes_end_ms))
+}
+
+/// Whether a hit needs a moment more than there is room for, and even the oldest is still inside the
+/// exact span: then a ring is smaller and faster. A list does not hold the largest totals either.
+fn is_crowded(list: &ListMut<'_>, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) -> bool {
+    if list.has_room(at_ms, hits) {
+        return false;
+    }
+    let exact_from_ms = now.as_millis() - settings.exact().as_millis();
+    let list = list.shared();
+    list.len() < MAX_MOMENTS
+        || list.contains(at_ms)
+        || list.total() + hits > list::MAX_TOTAL
+        || list.oldest_ms().is_some_and(|oldest_ms| oldest_ms >= exact_from_ms)
+}

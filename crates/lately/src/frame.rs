@@ -1,0 +1,73 @@
+//! What a class's settings say at one time: worked out once, used for all hits of a batch.
+
+use crate::error::HitError;
+use crate::settings::Settings;
+use crate::time::Timestamp;
+
+/// The edges of a class at `now`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Frame {
+    pub(crate) now: Timestamp,
+    /// Hits before it are late; a key whose newest hit is before it has expired.
+    pub(crate) oldest_ms: i64,
+    /// The default window that ends now: its first millisecond and one past its last.
+    pub(crate) from_ms: i64,
+    pub(crate) to_ms: i64,
+    /// Whether both lie on the grid: then the sum between them is the answer.
+    pub(crate) is_exact: bool,
+}
+
+impl Frame {
+    #[inline]
+    pub(crate) fn new(settings: &Settings, now: Timestamp) -> Frame {
+        let edges = settings.edges(now);
+        let from_ms = edges.window_ms.max(edges.oldest_ms);
+        let is_exact = now.as_millis() - from_ms <= settings.exact().as_millis();
+        Frame { now, oldest_ms: edges.oldest_ms, from_ms, to_ms: edges.end_ms, is_exact }
+    }
+
+    /// Whether a hit at `at` may be counted.
+    pub(crate) fn check(&self, at: Timestamp, settings: &Settings) -> Result<(), HitError> {
+        if at.as_millis() < self.oldest_ms {
+            return Err(HitError::Late { at, oldest: settings.oldest(self.now) });
+        }
+        let latest = self.now.saturating_add(settings.max_skew());
+        if at > latest {
+            return Err(HitError::Future { at, latest });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{Span, days, milliseconds, minutes, seconds};
+    use crate::window::Window;
+
+    #[test]
+    fn a_frame_agrees_with_the_window_it_stands_for() {
+        let builders = [
+            Settings::builder(),
+            Settings::builder().retain(minutes(5)),
+            Settings::builder().window(days(1)).exact(days(2)),
+            Settings::builder().resolution(milliseconds(100)),
+            Settings::builder().retain(seconds(90)).window(seconds(90)),
+            Settings::builder().resolution(days(1)).retain(Span::MAX),
+        ];
+        for builder in builders {
+            let settings = builder.build().expect("valid");
+            for now_ms in [0, 1, 999, 1_000, 89_999, 300_000, 1_700_000_000_123, 253_402_300_799_999] {
+                let now = Timestamp::from_millis(now_ms).expect("a time");
+                let frame = Frame::new(&settings, now);
+                let window = Window::ending_at(now, settings.window(), &settings, now);
+                let range = frame.is_exact.then_some((frame.from_ms, frame.to_ms));
+                if frame.is_exact {
+                    assert_eq!(range, window.exact_range_ms(), "{settings:?} at {now}");
+                }
+                assert_eq!(frame.from_ms, window.from_ms());
+                assert_eq!(frame.oldest_ms.max(0), settings.oldest(now).as_millis());
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! A sorted list of disjoint panes, the form in which old hits are kept.
+//!
+//! Panes are bytes ([`coded`]) in segments. A segment knows where it starts and the hits before it,
+//! so that a sum over any range reads two segments at most, and a late hit rewrites one.
+
+mod coded;
+
+use crate::allocation::{allocated, filled};
+use crate::ladder::RUNGS_MS;
+use crate::settings::Settings;
+use crate::time::Timestamp;
+use coded::{Context, Reader};
+
+/// A slice of time and the hits in it. Its start is a multiple of its width.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pane {
+    pub(crate) start_ms: i64,
+    pub(crate) width_ms: i64,
+    pub(crate) hits: u64,
+}
+
+impl Pane {
+    pub(crate) fn end_ms(self) -> i64 {
+        self.start_ms + self.width_ms
+    }
+}
+
+/// Panes, oldest first, of any widths of the ladder, none overlapping another.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Panes {
+    /// All but the newest, as bytes.
+    bytes: Vec<u8>,
+    segments: Vec<Segment>,
+    /// What the next pane that is written follows.
+    end: Context,
+    /// Hits of the panes that are written.
+    written: u64,
+    /// The newest: it is the one that grows.
+    newest: Option<Pane>,
+    len: usize,
+    /// Panes after the last merge.
+    merged_len: usize,
+}
+
+/// Panes that are read from their start.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    /// Where the first pane starts.
+    start_ms: i64,
+    /// Hits before it.
+    before: u64,
+    offset: u32,
+    rung: u16,
+    len: u16,
+}
+
+/// Panes of a segment when it is new, and the most it grows to by late hits.
+const SEGMENT_LEN: usize = 128;
+const MAX_SEGMENT_LEN: usize = 2 * SEGMENT_LEN;
+
+/// Below this length merging is not worth a pass.
+const MERGE_FROM: usize = 32;
+
+impl Panes {
+    pub(crate) fn total(&self) -> u64 {
+        self.written + self.newest.map_or(0, |newest| newest.hits)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.newest.is_none()
+    }
+
+    /// Where the newest pane ends.
+    pub(crate) fn end_ms(&self) -> Option<i64> {
+        self.newest.map(Pane::end_ms)
+    }
+
+    /// The panes, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Pane> + '_ {
+        (0..self.segments.len()).flat_map(|index| self.read(index)).chain(self.newest)
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        allocated(self.bytes.capacity()) + allocated(self.segments.capacity() * size_of::<Segment>())
+    }
+
+    /// Adds `hits` at `time_ms`: to the pane that covers it, else to a new one of the resolution.
+    pub(crate) fn add(&mut self, time_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
+        let width_ms = settings.resolution().as_millis();
+        let fresh = Pane { start_ms: settings.pane_of(time_ms) * width_ms, width_ms, hits };
+        match &mut self.newest {
+            Some(newest) if time_ms < newest.start_ms => self.add_late(fresh, time_ms),
+            // Hits that age out of a finer form arrive in order.
+            Some(newest) if time_ms < newest.end_ms() => newest.hits += hits,
+            _ => self.push(fresh),
+        }
+        let most = merge_threshold(settings);
+        if self.len >= (self.merged_len + self.merged_len / 8).clamp(MERGE_FROM, most) {
+            self.merge(settings, now);
+        }
+    }
+
+    /// Appends a pane after the newest.
+    fn push(&mut self, pane: Pane) {
+        self.len += 1;
+        if let Some(last) = self.newest.replace(pane) {
+            self.write(last);
+        }
+    }
+
+    /// Writes a pane after those that are written.
+    fn write(&mut self, pane: Pane) {
+        const MOST_BYTES: usize = 4 * crate::varint::MAX_BYTES;
+        let len = self.bytes.len();
+        if self.bytes.capacity() - len < MOST_BYTES {
+            self.bytes.reserve_exact(filled(len + len / 16 + MOST_BYTES) - len);
+        }
+        if self.segments.last().is_none_or(|segment| usize::from(segment.len) >= SEGMENT_LEN) {
+            self.start_segment(pane);
+        }
+        self.end = coded::write(&mut self.bytes, pane, self.end);
+        self.segments.last_mut().expect("one was started").len += 1;
+        self.written += pane.hits;
+    }
+
+    /// What is written next goes to a new segment.
+    fn start_segment(&mut self, pane: Pane) {
+        self.end = Context::before(pane);
+        let offset = u32::try_from(self.bytes.len()).expect("bounded by the most panes");
+        if self.segments.len() == self.segments.capacity() {
+            self.segments.reserve_exact(1 + self.segments.len() / 8);
+        }
+        let Context { end_ms: start_ms, rung } = self.end;
+        self.segments.push(Segment { start_ms, before: self.written, offset, rung, len: 0 });
+    }
+
+    /// Adds hits before the newest pane: to the pane that covers the time, else as a pane.
+    #[cold]
+    fn add_late(&mut self, fresh: Pane, time_ms: i64) {
+        let after = self.segments.partition_point(|segment| segment.start_ms <= time_ms);
+        let index = after.saturating_sub(1);
+        let mut panes: Vec<Pane> = self.read(index).collect();
+        let next = panes.partition_point(|pane| pane.start_ms <= time_ms);
+        match panes[..next].last_mut().filter(|pane| time_ms < pane.end_ms()) {
+            Some(pane) => pane.hits += fresh.hits,
+            None => {
+                panes.insert(next, fresh);
+                self.len += 1;
+            }
+        }
+        self.rewrite(index, &panes, fresh.hits);
+    }
+
+    /// Writes a segment anew, or in two when it has grown too long; it has `more` hits than before.
+    fn rewrite(&mut self, index: usize, panes: &[Pane], more: u64) {
+        let (end, written) = (self.end, self.written + more);
+        let is_last = index + 1 >= self.segments.len();
+        let old_end = self.read(index + 1).offset;
+        let bytes_after = self.bytes.split_off(old_end);
+        let segments_after = self.segments.split_off((index + 1).min(self.segments.len()));
+        if let Some(segment) = self.segments.pop() {
+            self.bytes.truncate(segment.offset as usize);
+            self.written = segment.before;
+        }
+        let parts = panes.len().div_ceil(MAX_SEGMENT_LEN);
+        for part in panes.chunks(panes.len().div_ceil(parts)) {
+            self.start_segment(part[0]);
+            for &pane in part {
+                self.end = coded::write(&mut self.bytes, pane, self.end);
+                self.written += pane.hits;
+            }
+            let segment = self.segments.last_mut().expect("one was started");
+            segment.len = u16::try_from(part.len()).expect("few");
+        }
+        let new_end = self.bytes.len();
+        self.bytes.extend_from_slice(&bytes_after);
+        self.segments.extend(segments_after.into_iter().map(|segment| Segment {
+            offset: u32::try_from(segment.offset as usize - old_end + new_end).expect("bounded"),
+            before: segment.before + more,
+            ..segment
+        }));
+        self.written = written;
+        if !is_last {
+            self.end = end;
+        }
+    }
+
+    /// Takes out the panes that start at `from_ms` or later.
+    pub(crate) fn split_off(&mut self, from_ms: i64) -> Vec<Pane> {
+        let (kept, split) = self.iter().partition::<Vec<Pane>, _>(|pane| pane.start_ms < from_ms);
+        self.rebuild(kept.into_iter());
+        split
+    }
+
+    /// Hits between two pane borders.
+    pub(crate) fn sum(&self, from_ms: i64, to_ms: i64) -> u64 {
+        self.before(to_ms) - self.before(from_ms)
+    }
+
+    /// Hits of panes that start before `edge_ms`.
+    fn before(&self, edge_ms: i64) -> u64 {
+        if self.newest.is_none_or(|newest| newest.start_ms < edge_ms) {
+            return self.total();
+        }
+        let after = self.segments.partition_point(|segment| segment.start_ms < edge_ms);
+        let Some(index) = after.checked_sub(1) else { return 0 };
+        let earlier = self.read(index).take_while(|pane| pane.start_ms < edge_ms);
+        self.segments[index].before + earlier.map(|pane| pane.hits).sum::<u64>()
+    }
+
+    /// The panes of a segment; none past the last.
+    fn read(&self, index: usize) -> Reader<'_> {
+        let start_of = |index: usize| self.segments.get(index).map(|segment| segment.offset as usize);
+        let offset = start_of(index).unwrap_or(self.bytes.len());
+        let end = start_of(index + 1).unwrap_or(self.bytes.len());
+        let context = self
+            .segments
+            .get(index)
+            .map_or(Context::default(), |segment| Context { end_ms: segment.start_ms, rung: segment.rung });
+        Reader { bytes: &self.bytes[..end], offset, context }
+    }
+
+    /// Drops what no answer can show any more and joins neighbours as far as their age allows.
+    pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) {
+        let horizon_ms = settings.horizon_ms(now);
+        let old = std::mem::take(self);
+        let mut panes = old.iter().skip_while(|pane| pane.end_ms() <= horizon_ms);
+        let Some(first) = panes.next() else { return };
+        self.bytes.reserve_exact(filled(old.bytes.len()));
+        let mut last = widest(first, first, settings, now).unwrap_or(first);
+        for pane in panes {
+            match widest(last, pane, settings, now) {
+                Some(joined) => last = joined,
+                None => {
+                    // As wide as it may be, though alone: neighbours of one width take a byte each.
+                    let pane = widest(pane, pane, settings, now).unwrap_or(pane);
+                    self.push(std::mem::replace(&mut last, pane));
+                }
+            }
+        }
+        self.push(last);
+        self.merged_len = self.len;
+        if self.bytes.capacity() > filled(self.bytes.len() + self.bytes.len() / 16) {
+            self.bytes.shrink_to(filled(self.bytes.len()));
+        }
+    }
+
+    fn rebuild(&mut self, panes: impl Iterator<Item = Pane>) {
+        *self = Panes::default();
+        panes.for_each(|pane| self.push(pane));
+        self.merged_len = self.len;
+    }
+
+    /// Panics unless the panes are sorted, disjoint, aligned, not empty, and as narrow as their age
+    /// demands.
+    pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
+        let panes: Vec<Pane> = self.iter().collect();
+        for pane in &panes {
+            let Pane { start_ms, width_ms, hits } = *pane;
+            assert!(hits > 0, "an empty pane at {start_ms}");
+            assert!(start_ms.rem_euclid(width_ms) == 0, "a pane of {width_ms} ms at {start_ms}");
+            let widest = settings.ladder().pane_width_ms(now.as_millis() - pane.end_ms());
+            assert!(width_ms <= widest, "a pane of {width_ms} ms at {start_ms} may have {widest} at {now}");
+        }
+        for pair in panes.windows(2) {
+            let (end_ms, start_ms) = (pair[0].end_ms(), pair[1].start_ms);
+            assert!(end_ms <= start_ms, "panes overlap: {end_ms} > {start_ms}");
+        }
+        assert_eq!(self.total(), panes.iter().map(|pane| pane.hits).sum::<u64>(), "the total of the panes");
+        assert_eq!(self.len, panes.len(), "the count of panes");
+        assert!(self.len <= merge_threshold(settings), "{} panes", self.len);
+        let mut before = 0;
+        for (index, segment) in self.segments.iter().enumerate() {
+            let panes: Vec<Pane> = self.read(index).collect();
+            assert_eq!((segment.before, usize::from(segment.len)), (before, panes.len()), "a segment");
+            assert!(
+                !panes.is_empty() && panes.len() <= MAX_SEGMENT_LEN && panes[0].start_ms == segment.start_ms
+            );
+            before += panes.iter().map(|pane| pane.hits).sum::<u64>();
+        }
+        assert_eq!(before, self.written, "the hits that are written");
+    }
+}
+
+/// The widest pane that may hold both at `now`, if any. One pane twice: the widest it may become.
+fn widest(older: Pane, newer: Pane, settings: &Settings, now: Timestamp) -> Option<Pane> {
+    let narrowest_ms = older.width_ms.max(newer.width_ms);
+    let allowed_ms = |end_ms: i64| settings.ladder().pane_width_ms(now.as_millis() - end_ms);
+    // A wider pane ends later and so is younger: each width is checked against its own age, and none
+    // can be wider than the newer one's end allows.
+    let most_ms = allowed_ms(newer.end_ms());
+    let widths = RUNGS_MS.into_iter().rev().filter(|&width_ms| width_ms <= most_ms);
+    let panes = widths.take_while(|&width_ms| width_ms >= narrowest_ms).map(|width_ms| {
+        let start_ms = older.start_ms.div_euclid(width_ms) * width_ms;
+        let hits = if older == newer { older.hits } else { older.hits + newer.hits };
+        Pane { start_ms, width_ms, hits }
+    });
+    let mut holding = panes.filter(|pane| newer.start_ms < pane.end_ms());
+    holding.find(|pane| pane.width_ms <= allowed_ms(pane.end_ms()))
+}
+
+/// The most panes a list holds: a quarter more than merging can leave, so that merging is rare.
+pub(crate) fn merge_threshold(settings: &Settings) -> usize {
+    let bound = settings.pane_bound();
+    bound + bound / 4 + MERGE_FROM
+}

@@ -1,0 +1,102 @@
+//! The counter for one thing that many threads hit: lock-free, one word a pane.
+
+use crate::error::{HitError, SettingsError};
+use crate::settings::DEFAULT_WINDOW;
+use crate::time::{Span, Timestamp, seconds};
+
+use super::rings::{Rings, Shape};
+
+/// Counts hits of one thing from any thread, exactly, over windows up to six minutes.
+///
+/// Nothing waits for another thread: a hit is one atomic addition to the word of its pane, which says
+/// which pane it is, and an exchange of that word when the pane is new. A read of the default window
+/// is a few loads; the first after a new pane adds the window up.
+///
+/// A hit counts in a window as everywhere: when 0 ≤ pane(t) − pane(hit) < ceil(w / r). The clock is
+/// the newest hit: one that is older than the span kept before it is refused. Threads whose clocks
+/// disagree get the answers for the times they pass. A read sees all hits that were acknowledged
+/// before it began, and none that were sent after it ended.
+///
+/// ```
+/// use lately::{AtomicCounter, Timestamp, minutes, seconds};
+///
+/// let counter = AtomicCounter::new();
+/// let now = Timestamp::from_seconds(1_700_000_000).expect("before the year 10000");
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| counter.hit(now));
+///     }
+/// });
+/// assert_eq!(counter.hits(minutes(5), now), 4);
+/// assert_eq!(counter.hits(seconds(1), now.saturating_add(seconds(1))), 0);
+/// ```
+#[derive(Debug)]
+pub struct AtomicCounter {
+    rings: Rings,
+}
+
+impl AtomicCounter {
+    /// Panes of 1 s, a default window of 5 min, 6 min kept: 4 KiB.
+    #[must_use]
+    pub fn new() -> AtomicCounter {
+        AtomicCounter::with_window(seconds(1), DEFAULT_WINDOW).expect("the default settings hold")
+    }
+
+    /// Panes of `resolution`; reads of `window` are the quick ones. A minute or 60 panes more are kept,
+    /// and at least six minutes or 360 panes. Memory is 8 bytes a pane kept, their number rounded up to
+    /// a power of two.
+    ///
+    /// # Errors
+    /// [`SettingsError`] when the resolution is no rung of the ladder up to 1 d, or the window has too
+    /// many panes.
+    pub fn with_window(resolution: Span, window: Span) -> Result<AtomicCounter, SettingsError> {
+        let shape = Shape::new(resolution, window, 1)?;
+        Ok(AtomicCounter { rings: Rings::new(shape, window) })
+    }
+
+    /// Counts a hit at `at`.
+    ///
+    /// # Errors
+    /// As [`AtomicCounter::hit_n`].
+    #[inline]
+    pub fn hit(&self, at: Timestamp) -> Result<(), HitError> {
+        self.rings.add(0, at, 1)
+    }
+
+    /// Counts `weight` hits at `at`.
+    ///
+    /// # Errors
+    /// [`HitError::Late`] when `at` is older than what is kept, [`HitError::PaneFull`] when its pane
+    /// cannot count so many: with the default settings it counts 2^33, with panes of 1 ms 2^22. Nothing
+    /// changes then.
+    #[inline]
+    pub fn hit_n(&self, weight: u64, at: Timestamp) -> Result<(), HitError> {
+        self.rings.add(0, at, weight)
+    }
+
+    /// Hits in the window of length `window` that ends with the pane of `at`. A window longer than
+    /// what is kept answers what is kept.
+    #[must_use]
+    #[inline]
+    pub fn hits(&self, window: Span, at: Timestamp) -> u64 {
+        self.rings.hits(window, at)
+    }
+
+    /// The window whose reads are quick.
+    #[must_use]
+    pub fn window(&self) -> Span {
+        self.rings.window()
+    }
+
+    /// When the newest pane with hits begins, if there was a hit.
+    #[must_use]
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.rings.newest()
+    }
+}
+
+impl Default for AtomicCounter {
+    fn default() -> AtomicCounter {
+        AtomicCounter::new()
+    }
+}

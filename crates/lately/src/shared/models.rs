@@ -1,0 +1,230 @@
+//! Models of the protocol: loom plays every interleaving, up to a number of preemptions, and every
+//! value a load may still see. Panes are milliseconds, two are kept, in two slots.
+
+use loom::model::Builder;
+use loom::sync::Arc;
+use loom::thread;
+
+use crate::error::HitError;
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::{Span, Timestamp, milliseconds};
+
+use super::rings::{Rings, Shape};
+
+/// Preemptions of a thread by another that a run may have; more find nothing in programs this short.
+const PREEMPTIONS: usize = 3;
+
+const WINDOW: Span = milliseconds(2);
+
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(run);
+}
+
+fn rings(stripes: usize) -> Rings {
+    Rings::new(Shape { resolution: milliseconds(1), window: 2, span: 2, slots: 2, stripes }, WINDOW)
+}
+
+fn hit(rings: &Rings, stripe: usize, pane: i64) -> Result<(), HitError> {
+    rings.add(stripe, at(pane), 1)
+}
+
+fn at(pane: i64) -> Timestamp {
+    Timestamp::from_millis(pane).expect("a time")
+}
+
+/// A counter and how many hits of it were sent and acknowledged.
+struct Watched {
+    rings: Rings,
+    sent: AtomicU64,
+    acknowledged: AtomicU64,
+}
+
+impl Watched {
+    fn new(stripes: usize) -> Watched {
+        Watched { rings: rings(stripes), sent: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
+    }
+
+    fn hit(&self, stripe: usize, pane: i64) {
+        // AcqRel, partner of the loads in `read`.
+        self.sent.fetch_add(1, Ordering::AcqRel);
+        hit(&self.rings, stripe, pane).expect("counted");
+        self.acknowledged.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn read(&self, pane: i64) -> u64 {
+        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        let hits = self.rings.hits(WINDOW, at(pane));
+        // An exchange of nothing sees the latest value.
+        let sent = self.sent.fetch_add(0, Ordering::AcqRel);
+        assert!((acknowledged..=sent).contains(&hits), "{acknowledged} <= {hits} <= {sent}");
+        hits
+    }
+}
+
+#[test]
+fn two_hits_race_the_roll_of_a_slot() {
+    model(|| {
+        let rings = Arc::new(rings(1));
+        hit(&rings, 0, 10).expect("the first");
+        let other = Arc::clone(&rings);
+        let thread = thread::spawn(move || hit(&other, 0, 12).expect("newer"));
+        hit(&rings, 0, 12).expect("newer");
+        thread.join().expect("no panic");
+        assert_eq!((rings.hits(WINDOW, at(12)), rings.hits(WINDOW, at(12))), (2, 2));
+        assert_eq!(rings.hits(WINDOW, at(11)), 0, "what had the slot before is gone");
+    });
+}
+
+#[test]
+fn a_hit_races_the_roll_of_its_own_slot() {
+    model(|| {
+        let rings = Arc::new(rings(1));
+        hit(&rings, 0, 10).expect("the first");
+        let other = Arc::clone(&rings);
+        let thread = thread::spawn(move || hit(&other, 0, 12).expect("newer"));
+        // Counted before the roll and gone with its pane, or late: in no case in the new pane.
+        let outcome = hit(&rings, 0, 10);
+        assert!(matches!(outcome, Ok(()) | Err(HitError::Late { .. })), "{outcome:?}");
+        thread.join().expect("no panic");
+        assert_eq!((rings.hits(WINDOW, at(12)), rings.hits(milliseconds(1), at(12))), (1, 1));
+    });
+}
+
+#[test]
+fn a_hit_taken_back_leaves_no_trace_in_the_total() {
+    model(|| {
+        let rings = Arc::new(rings(1));
+        hit(&rings, 0, 10).expect("the first");
+        let other = Arc::clone(&rings);
+        let thread = thread::spawn(move || {
+            hit(&other, 0, 12).expect("newer");
+            hit(&other, 0, 13).expect("newer");
+            other.hits(WINDOW, at(13))
+        });
+        let outcome = hit(&rings, 0, 10);
+        assert!(matches!(outcome, Ok(()) | Err(HitError::Late { .. })), "{outcome:?}");
+        let seen = thread.join().expect("no panic");
+        assert!((2..=3).contains(&seen), "{seen}");
+        assert_eq!((rings.hits(WINDOW, at(13)), rings.hits(WINDOW, at(13))), (2, 2));
+    });
+}
+
+#[test]
+fn a_hit_races_a_read_of_the_running_total() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(0, 10);
+        let other = Arc::clone(&counter);
+        let thread = thread::spawn(move || other.hit(0, 10));
+        counter.hit(0, 11);
+        counter.read(11);
+        counter.read(11);
+        thread.join().expect("no panic");
+        assert_eq!((counter.read(11), counter.read(11)), (3, 3));
+    });
+}
+
+#[test]
+fn late_hits_race_reads_of_a_sealed_pane() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(0, 10);
+        counter.hit(0, 11);
+        assert_eq!(counter.read(11), 2);
+        let other = Arc::clone(&counter);
+        let thread = thread::spawn(move || {
+            other.hit(0, 10);
+            assert!(other.read(11) >= 3);
+        });
+        counter.read(11);
+        counter.read(11);
+        thread.join().expect("no panic");
+        assert_eq!((counter.read(11), counter.read(11)), (3, 3));
+    });
+}
+
+#[test]
+fn two_late_hits_race_a_read_of_a_sealed_pane() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(0, 10);
+        counter.hit(0, 11);
+        assert_eq!(counter.read(11), 2);
+        let threads = [(); 2].map(|()| {
+            let other = Arc::clone(&counter);
+            thread::spawn(move || other.hit(0, 10))
+        });
+        counter.read(11);
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert_eq!((counter.read(11), counter.read(11)), (4, 4));
+    });
+}
+
+#[test]
+fn a_read_races_a_filling() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(0, 10);
+        assert_eq!(counter.read(10), 1);
+        counter.hit(0, 11);
+        let other = Arc::clone(&counter);
+        let thread = thread::spawn(move || assert_eq!(other.read(11), 2));
+        assert_eq!(counter.read(11), 2);
+        thread.join().expect("no panic");
+        assert_eq!(counter.read(11), 2);
+    });
+}
+
+#[test]
+fn a_new_pane_races_reads_of_two_clocks() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(0, 10);
+        let other = Arc::clone(&counter);
+        let thread = thread::spawn(move || other.hit(0, 11));
+        // The first reader's clock is ahead of every hit, and behind the second's window not at all.
+        counter.read(11);
+        assert_eq!(counter.rings.hits(WINDOW, at(10)), 1);
+        counter.read(11);
+        thread.join().expect("no panic");
+        assert_eq!((counter.read(11), counter.read(11)), (2, 2));
+        assert_eq!(counter.rings.hits(WINDOW, at(10)), 1);
+    });
+}
+
+#[test]
+fn three_threads_hit_and_read() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(0, 10);
+        let late = Arc::clone(&counter);
+        let late = thread::spawn(move || late.hit(0, 10));
+        let new = Arc::clone(&counter);
+        let new = thread::spawn(move || new.hit(0, 11));
+        counter.read(11);
+        late.join().expect("no panic");
+        new.join().expect("no panic");
+        assert_eq!((counter.read(11), counter.read(11)), (3, 3));
+    });
+}
+
+#[test]
+fn two_stripes_add_up_while_they_roll() {
+    model(|| {
+        let counter = Arc::new(Watched::new(2));
+        counter.hit(0, 10);
+        let other = Arc::clone(&counter);
+        let thread = thread::spawn(move || {
+            other.hit(1, 10);
+            other.hit(1, 11);
+        });
+        counter.hit(0, 11);
+        counter.read(11);
+        thread.join().expect("no panic");
+        assert_eq!((counter.read(11), counter.read(11)), (4, 4));
+    });
+}

@@ -1,0 +1,154 @@
+//! The sum of all sealed panes of the default window, kept so that a read need not add them up again.
+//!
+//! One thread at a time fills it, the others do not wait: they add up for themselves. Whoever counts a
+//! hit in a sealed pane spoils it before the hit is acknowledged. Readers look at it without writing,
+//! and look again whether it was changed meanwhile, as at a sequence lock that nobody waits for.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Someone is filling it.
+const FILLING: u64 = 1;
+/// A sealed pane was hit since it was filled, or it never was.
+const SPOILED: u64 = 2;
+/// One filling more.
+const VERSION: u64 = 4;
+
+/// What a total is of: the window that ends with pane `at`, less the newest pane, which is before `end`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Of {
+    pub(super) at: u64,
+    pub(super) end: u64,
+}
+
+/// The total, and how far it can be trusted.
+#[derive(Debug)]
+pub(super) struct RunningTotal {
+    /// Counted up by [`VERSION`]s; the flags below.
+    state: AtomicU64,
+    at: AtomicU64,
+    end: AtomicU64,
+    total: AtomicU64,
+}
+
+/// The right to fill, until it is given to [`RunningTotal::publish`].
+pub(super) struct Filling {
+    state: u64,
+}
+
+impl RunningTotal {
+    pub(super) fn new() -> RunningTotal {
+        RunningTotal {
+            state: AtomicU64::new(SPOILED),
+            at: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+        }
+    }
+
+    /// The total, when it is of `of` and nobody touches it.
+    #[inline]
+    pub(super) fn read(&self, of: Of) -> Option<u64> {
+        // Acquire: partner of `publish`, whose total this is, and of `spoil`.
+        let state = self.state.load(Ordering::Acquire);
+        // Acquire: partners of the stores in `publish`. Who sees one of a later filling sees, below,
+        // that it began.
+        let kept = Of { at: self.at.load(Ordering::Acquire), end: self.end.load(Ordering::Acquire) };
+        let total = self.total.load(Ordering::Acquire);
+        let whole = state & (FILLING | SPOILED) == 0 && self.state.load(Ordering::Relaxed) == state;
+        (whole && kept == of).then_some(total)
+    }
+
+    /// The right to fill it for the window that ends with pane `at`; none while another thread fills,
+    /// nor for a time before that of a total which still holds, unless that is `window` panes ahead:
+    /// threads whose clocks differ a little do not take it from each other.
+    pub(super) fn begin(&self, at: u64, window: u64) -> Option<Filling> {
+        let state = self.state.load(Ordering::Acquire);
+        let kept_at = self.at.load(Ordering::Relaxed);
+        let is_ahead = kept_at > at && kept_at - at < window;
+        if state & FILLING != 0 || (state & SPOILED == 0 && is_ahead) {
+            return None;
+        }
+        let filling = (state & !SPOILED) + VERSION + FILLING;
+        // AcqRel: acquires from each `spoil` before, so that the hit it tells of is seen in its slot;
+        // released to each after, as all changes of the state are.
+        let begun = self.state.compare_exchange(state, filling, Ordering::AcqRel, Ordering::Relaxed);
+        begun.is_ok().then_some(Filling { state: filling })
+    }
+
+    /// Ends a filling. Nobody will be given `total` when it was spoiled meanwhile.
+    pub(super) fn publish(&self, filling: &Filling, of: Of, total: u64) {
+        // Release: partners of the loads in `read`.
+        self.at.store(of.at, Ordering::Release);
+        self.end.store(of.end, Ordering::Release);
+        self.total.store(total, Ordering::Release);
+        let done = filling.state - FILLING;
+        // AcqRel: partner of `read`; and of the next `begin`, through whatever comes between.
+        let published = self.state.compare_exchange(filling.state, done, Ordering::AcqRel, Ordering::Relaxed);
+        if published.is_err() {
+            self.give_up(filling);
+        }
+    }
+
+    /// Ends a filling without a total.
+    pub(super) fn give_up(&self, _filling: &Filling) {
+        self.state.fetch_or(SPOILED, Ordering::AcqRel);
+        // Not a store: that would cut what a `spoil` before it released from the next `begin`.
+        self.state.fetch_and(!FILLING, Ordering::AcqRel);
+    }
+
+    /// A sealed pane has changed. Always a write: to find it spoiled already and leave would not tell
+    /// the thread that is about to fill it.
+    pub(super) fn spoil(&self) {
+        // AcqRel: partner of `begin` and `publish`.
+        self.state.fetch_or(SPOILED, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF: Of = Of { at: 7, end: 6 };
+
+    fn filled(total: u64) -> RunningTotal {
+        let running = RunningTotal::new();
+        let filling = running.begin(OF.at, 300).expect("nobody else");
+        running.publish(&filling, OF, total);
+        running
+    }
+
+    #[test]
+    fn a_total_is_given_for_what_it_is_of() {
+        assert_eq!(RunningTotal::new().read(Of { at: 0, end: 0 }), None);
+        let running = filled(42);
+        assert_eq!(running.read(OF), Some(42));
+        assert_eq!(running.read(Of { at: 8, ..OF }), None);
+        assert_eq!(running.read(Of { end: 7, ..OF }), None);
+    }
+
+    #[test]
+    fn a_spoiled_total_is_not_given() {
+        let running = filled(42);
+        running.spoil();
+        assert_eq!(running.read(OF), None);
+        let filling = running.begin(OF.at, 300).expect("nobody else");
+        running.spoil();
+        running.publish(&filling, OF, 43);
+        assert_eq!(running.read(OF), None, "spoiled while it was filled");
+        let filling = running.begin(OF.at, 300).expect("the right came back");
+        running.publish(&filling, OF, 44);
+        assert_eq!(running.read(OF), Some(44));
+    }
+
+    #[test]
+    fn one_fills_at_a_time_and_later_times_go_first() {
+        let running = filled(1);
+        assert!(running.begin(OF.at - 1, 300).is_none(), "a clock a little behind");
+        let filling = running.begin(OF.at + 1, 300).expect("a clock ahead");
+        assert!(running.begin(OF.at + 1, 300).is_none(), "another fills");
+        running.give_up(&filling);
+        assert!(running.begin(OF.at, 300).is_some(), "what was given up holds nobody back");
+        let running = filled(1);
+        assert!(running.begin(0, 7).is_some(), "a total far ahead holds nobody back");
+    }
+}

@@ -1,0 +1,175 @@
+//! A turn at the store: operations applied one after the other, with one clock.
+//!
+//! A turn holds one shard's lock at a time, and keeps it while operations stay in the shard: a hot
+//! key is locked once for all its hits of a batch.
+
+use super::batch::{Op, Outcome, STAGED};
+use super::cell::LockedShard;
+use super::shard::{Context, Hit};
+use super::{Store, check_key, shard_of};
+use crate::count::Count;
+use crate::delta::DeltaBatch;
+use crate::error::HitError;
+use crate::time::{Span, Timestamp};
+use crate::window::Window;
+
+/// A turn of one thread.
+pub(super) struct Turn<'a> {
+    store: &'a Store,
+    now: Timestamp,
+    context: Context<'a>,
+    locked: Option<LockedShard<'a>>,
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn new(store: &'a Store, now: Timestamp, deltas: Option<&'a mut DeltaBatch>) -> Turn<'a> {
+        Turn { store, now: store.advance(now), context: store.context(deltas), locked: None }
+    }
+
+    /// Applies up to [`STAGED`] operations. Those on keys with hits on the heap come second, when what
+    /// the first pass had fetched is there; operations on one key keep their order.
+    pub(super) fn apply(&mut self, ops: &[Op<'_>], hashes: &[u64], out: &mut Vec<Outcome>) {
+        let start = out.len();
+        let mut later = Later::default();
+        for (index, (op, &hash)) in ops.iter().zip(hashes).enumerate() {
+            if later.has(hash) {
+                later.push(index, hash);
+                out.push(Outcome::Hit(Ok(0)));
+                continue;
+            }
+            let locked = self.shard(hash);
+            let place = locked.place_of(op.key(), hash);
+            if ops.len() > 1 && place.is_some_and(|place| locked.prefetch_heap(place)) {
+                later.push(index, hash);
+                out.push(Outcome::Hit(Ok(0)));
+            } else {
+                out.push(self.apply_at(op, hash, place));
+            }
+        }
+        for &index in later.indexes() {
+            let index = usize::from(index);
+            out[start + index] = self.apply_one(&ops[index], hashes[index]);
+        }
+    }
+
+    pub(super) fn apply_one(&mut self, op: &Op<'_>, hash: u64) -> Outcome {
+        let place = self.shard(hash).place_of(op.key(), hash);
+        self.apply_at(op, hash, place)
+    }
+
+    /// Applies an operation on a key of the shard that is locked, and is at `place` if it is there.
+    #[inline]
+    fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
+        match *op {
+            Op::Hit { key, weight, at } => {
+                let locked = self.locked.as_mut().expect("the shard of the key is locked");
+                let hit = Hit { key, hash, weight, at };
+                if let Some(place) = place
+                    && let Some(counted) = locked.hit_at(place, &hit, &mut self.context)
+                {
+                    return Outcome::Hit(counted);
+                }
+                Outcome::Hit(self.hit_new(&hit))
+            }
+            Op::Hits { key, window, at } => Outcome::Hits(self.count((key, hash), window, at)),
+        }
+    }
+
+    /// Ends the turn. Keys that were there may have grown: others make up for it, but not `keep`.
+    pub(super) fn end(mut self, keep: &[u8]) {
+        self.locked = None;
+        if self.store.memory.is_full() {
+            self.make_room(keep);
+        }
+    }
+
+    /// The shard of a hash, locked.
+    #[inline]
+    fn shard(&mut self, hash: u64) -> &mut LockedShard<'a> {
+        let index = shard_of(hash);
+        if self.locked.as_ref().is_none_or(|locked| locked.index() != index) {
+            // The lock before is given back first: one thread never holds two.
+            self.locked = None;
+            self.locked = Some(self.store.lock(index, self.now));
+        }
+        self.locked.as_mut().expect("it is set above")
+    }
+
+    /// Counts hits of a key that is not there, or whose hits have left the retention.
+    #[cold]
+    fn hit_new(&mut self, hit: &Hit<'_>) -> Result<u64, HitError> {
+        check_key(hit.key)?;
+        let room = !self.store.memory.is_full();
+        match self.hit_when(room, hit) {
+            Err(HitError::OutOfMemory { .. }) => {
+                // Only now, when the hit is known to be good and to need a new key, may others go.
+                let room = self.make_room(hit.key);
+                self.hit_when(room, hit)
+            }
+            counted => counted,
+        }
+    }
+
+    fn hit_when(&mut self, room: bool, hit: &Hit<'_>) -> Result<u64, HitError> {
+        self.context.ceiling_bytes = (!room).then(|| self.store.memory.ceiling_bytes());
+        self.shard(hit.hash);
+        let locked = self.locked.as_mut().expect("it was locked above");
+        locked.hit(hit, &mut self.context)
+    }
+
+    /// Evicts others until there is room; the lock is given back for it.
+    fn make_room(&mut self, keep: &[u8]) -> bool {
+        self.locked = None;
+        self.store.make_room(keep, self.now, self.context.deltas.as_deref_mut())
+    }
+
+    /// Hits in a window of a key.
+    fn count(&mut self, (key, hash): (&[u8], u64), window: Option<Span>, at: Option<Timestamp>) -> Count {
+        self.shard(hash);
+        let locked = self.locked.as_mut().expect("it was locked above");
+        let now = locked.now();
+        let classes = self.context.classes;
+        let slot = locked.live(key, hash, &mut self.context);
+        let class = slot.map_or_else(|| classes.of(key), |slot| slot.class);
+        let settings = classes.settings(class);
+        let (at, window) = (at.unwrap_or(now), window.unwrap_or(settings.window()));
+        match slot {
+            Some(slot) => slot.entry.count(at, window, settings, now),
+            None => Window::ending_at(at, window, settings, now).count(|_, _| 0),
+        }
+    }
+}
+
+/// Operations that come second.
+struct Later {
+    indexes: [u8; STAGED],
+    len: usize,
+    /// A bit for each sixty-fourth of the hashes that has one: what shares it comes second too.
+    families: u64,
+}
+
+impl Default for Later {
+    fn default() -> Later {
+        Later { indexes: [0; STAGED], len: 0, families: 0 }
+    }
+}
+
+impl Later {
+    fn has(&self, hash: u64) -> bool {
+        self.families & family(hash) != 0
+    }
+
+    fn push(&mut self, index: usize, hash: u64) {
+        self.families |= family(hash);
+        self.indexes[self.len] = u8::try_from(index).expect("fewer than 64");
+        self.len += 1;
+    }
+
+    fn indexes(&self) -> &[u8] {
+        &self.indexes[..self.len]
+    }
+}
+
+fn family(hash: u64) -> u64 {
+    1 << (hash >> 42 & 63)
+}

@@ -1,0 +1,15 @@
+//! Where the counters shared by threads get their atomics from: the standard library, or loom's when a model is run.
+//!
+//! Built with `--cfg loom` an atomic here is one whose every interleaving and every stale value loom can play
+//! through; `cargo xtask loom` does that.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread::yield_now,
+};
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread::yield_now,
+};

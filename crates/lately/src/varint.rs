@@ -1,0 +1,80 @@
+//! Whole numbers in as few bytes as they need: seven bits a byte, the low ones first, the top bit set
+//! where more follow (LEB128, DWARF Debugging Information Format 4, 7.6).
+
+/// The most bytes a number takes.
+pub(crate) const MAX_BYTES: usize = 10;
+
+/// A number, encoded.
+#[derive(Clone, Copy)]
+pub(crate) struct Encoded {
+    bytes: [u8; MAX_BYTES],
+    len: u8,
+}
+
+impl Encoded {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// Encodes a number.
+#[inline]
+pub(crate) fn encode(mut value: u64) -> Encoded {
+    let mut bytes = [0; MAX_BYTES];
+    let mut len = 0;
+    while value >= 0x80 {
+        bytes[len] = low_byte(value) | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    bytes[len] = low_byte(value);
+    #[expect(clippy::cast_possible_truncation, reason = "at most 9")]
+    let len = len as u8 + 1;
+    Encoded { bytes, len }
+}
+
+/// The number at `offset`, and the offset of what follows. What [`encode`] did not write reads as
+/// some number; past the end is a panic.
+#[inline]
+pub(crate) fn decode(bytes: &[u8], offset: usize) -> (u64, usize) {
+    let first = bytes[offset];
+    if first < 0x80 {
+        return (u64::from(first), offset + 1);
+    }
+    let mut value = u64::from(first & 0x7f);
+    let mut shift = 7;
+    let mut at = offset + 1;
+    loop {
+        let byte = bytes[at];
+        value |= u64::from(byte & 0x7f) << (shift & 63);
+        at += 1;
+        shift += 7;
+        if byte < 0x80 {
+            return (value, at);
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+fn low_byte(value: u64) -> u8 {
+    value as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back() {
+        let powers = (0..64).map(|bit| 1_u64 << bit);
+        for value in powers.flat_map(|power| [power - 1, power, power + 1]).chain([u64::MAX]) {
+            let encoded = encode(value);
+            let mut bytes = encoded.as_bytes().to_vec();
+            let len = bytes.len();
+            assert_eq!(len, (64 - value.leading_zeros() as usize).div_ceil(7).max(1), "{value}");
+            bytes.insert(0, 0xff);
+            bytes.push(7);
+            assert_eq!(decode(&bytes, 1), (value, len + 1));
+        }
+    }
+}
