@@ -65,7 +65,10 @@ mod tests {
                 if frame.is_exact {
                     assert_eq!(range, window.exact_range_ms(), "{settings:?} at {now}");
                 }
-                assert_eq!(frame.from_ms, window.from_ms());
+                assert_eq!(
+                    frame.to_ms,
+                    Window::ending_at(now, Span::MIN, &settings, now).exact_range_ms().expect("a pane").1
+                );
                 assert_eq!(frame.oldest_ms.max(0), settings.oldest(now).as_millis());
             }
         }

@@ -64,11 +64,6 @@ impl Window {
         }
     }
 
-    /// Where the window starts, on a border of panes.
-    pub(crate) fn from_ms(&self) -> i64 {
-        self.far.at_ms
-    }
-
     /// First and one past the last millisecond, when both edges lie on pane borders as they are.
     pub(crate) fn exact_range_ms(&self) -> Option<(i64, i64)> {
         let exact = self.far.is_on_grid() && self.near.is_on_grid();

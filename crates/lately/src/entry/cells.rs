@@ -144,8 +144,8 @@ mod tests {
             }
             assert_eq!(cells.width, Width::SixtyFour);
             cells.narrow();
-            for cell in 0..len {
-                assert_eq!(cells.take(cell), expected[cell]);
+            for (cell, &count) in expected.iter().enumerate() {
+                assert_eq!(cells.take(cell), count);
             }
             cells.narrow();
             assert_eq!((cells.width, cells.heap_bytes()), (Width::Four, allocated(len.div_ceil(2))));

@@ -70,10 +70,6 @@ impl Inline {
         self.0[TIME_BITS / 8] == 0
     }
 
-    pub(super) fn newest(&self) -> Option<Moment> {
-        self.moments().next()
-    }
-
     /// The time of the newest moment; 0 when there is none.
     #[inline]
     pub(super) fn newest_ms(&self) -> i64 {
@@ -196,7 +192,7 @@ mod tests {
     #[test]
     fn a_few_moments_fit_in_any_order() {
         let mut inline = Inline::default();
-        assert!(inline.is_empty() && inline.newest().is_none());
+        assert!(inline.is_empty() && inline.moments().next().is_none());
         for (at_ms, hits) in [(1_000, 1), (2_000, 1), (500, 1), (1_000, 2), (2_000, 1)] {
             assert!(inline.add(Moment { at_ms, hits }));
         }

@@ -133,7 +133,7 @@ impl Large {
     /// To be called when the older hits may have changed.
     fn settle_older(&mut self) {
         self.older.take_if(|older| older.is_empty());
-        self.older_bytes = self.older.as_ref().map_or(0, older_bytes);
+        self.older_bytes = self.older.as_deref().map_or(0, older_bytes);
     }
 
     fn make_ring(&mut self, settings: &Settings, now: Timestamp) {
@@ -224,7 +224,7 @@ impl Large {
             Recent::List { head, bytes } => List { head, bytes }.check_consistency(),
             Recent::Ring(ring) => ring.check_consistency(older, settings),
         }
-        assert_eq!(self.older_bytes, self.older.as_ref().map_or(0, older_bytes), "bytes of the panes");
+        assert_eq!(self.older_bytes, self.older.as_deref().map_or(0, older_bytes), "bytes of the panes");
         if let Some(older) = older {
             assert!(!older.is_empty(), "panes are kept that are none");
             older.check_consistency(settings, now);
@@ -232,7 +232,7 @@ impl Large {
     }
 }
 
-fn older_bytes(older: &Box<Panes>) -> usize {
+fn older_bytes(older: &Panes) -> usize {
     allocated(size_of::<Panes>()) + older.heap_bytes()
 }
 
