@@ -1,5 +1,6 @@
 //! One verb per job: `cargo xtask VERB`. CI speaks only verbs, so what CI does anyone can do.
 
+mod bench;
 mod ci;
 mod clients;
 mod clippy;
@@ -44,6 +45,8 @@ enum Verb {
     Doc,
     /// Check licences, sources and duplicate versions of the dependencies
     Deny,
+    /// Measure ours and its rivals side by side
+    Bench(bench::Options),
     /// Play through the models of what threads share
     Loom,
     /// Run the fuzz targets
@@ -71,6 +74,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Tidy => tidy::run(&root),
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
+        Verb::Bench(options) => bench::run(&root, options),
         Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),
     }

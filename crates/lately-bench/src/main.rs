@@ -4,6 +4,7 @@ mod clock;
 mod library;
 mod memory;
 mod options;
+mod report;
 mod rounds;
 mod row;
 mod say;
@@ -38,10 +39,15 @@ fn run(options: &Options) -> std::io::Result<bool> {
         server::nothing::serve(way)?;
         return Ok(true);
     }
+    let setting = report::Setting::now();
     let mut rows = library::rows(options);
     rows.extend(memory::rows(options));
     rows.extend(server::rows(options));
     say::data(&table::render(&rows, Form::Terminal))?;
     say::data(&format!("\n{}\n", table::summary(&rows)))?;
+    if let Some(path) = &options.write {
+        std::fs::write(path, report::document(&rows, &setting, "cargo xtask bench"))?;
+        say::message(format_args!("lately-bench: written to {}", path.display()));
+    }
     Ok(rows.iter().all(Row::holds))
 }

@@ -12,7 +12,7 @@ const QUICK_ROUNDS: usize = 3;
 ///
 /// Prints a row for each figure: what it is, what it must be, what it should be, and what stood beside it in the
 /// same run. Exit code 0: every figure is what it must be. 1: one is not, or could not be had. 2: an error.
-#[derive(Parser)]
+#[derive(Parser, Debug)]
 #[command(name = "lately-bench")]
 pub(crate) struct Options {
     /// Three short rounds instead of five long ones: under four minutes for everything.
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn sections_are_chosen_by_a_part_of_their_name() {
-        let options = |words: &[&str]| Options::try_parse_from(words).ok().expect("good words");
+        let options = |words: &[&str]| Options::try_parse_from(words).expect("good words");
         let all = options(&["bench"]);
         assert!(all.wants("server/hot key") && all.rounds() == FULL_ROUNDS && all.pick(1, 2) == 1);
         let some = options(&["bench", "--quick", "--only", "hot"]);

@@ -103,8 +103,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come; true when it was the last reply of the batch.
-    pub(crate) fn read(&mut self, buffer: &mut [u8], errors: &mut Errors) -> Result<bool, LoadError> {
+    /// Reads what has come; true when it was the last reply of the batch. `ended` is whether the server
+    /// sends nothing more.
+    pub(crate) fn read(
+        &mut self,
+        buffer: &mut [u8],
+        ended: bool,
+        errors: &mut Errors,
+    ) -> Result<bool, LoadError> {
         if self.due == 0 {
             return Ok(false);
         }
@@ -117,12 +123,14 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             };
             let replies = self.replies.count(&buffer[..count], errors)?;
-            self.due = self.due.checked_sub(replies).ok_or(LoadError::Extra { extra: replies - self.due })?;
+            let due = self.due;
+            self.due = due.checked_sub(replies).ok_or_else(|| LoadError::Extra { extra: replies - due })?;
             if self.due == 0 {
                 return Ok(true);
             }
-            // A short read has emptied the socket: what comes next is announced.
-            if count < buffer.len() {
+            // A short read has emptied the socket: what comes next is announced. An end that came with
+            // what was read is not announced again.
+            if count < buffer.len() && !ended {
                 return Ok(false);
             }
         }

@@ -48,3 +48,21 @@ impl Report {
         Duration::from_nanos(self.latency.value_at_quantile(share))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_has_a_longest() {
+        let mut report = Report::new();
+        let longest_ns = u64::try_from(MAX_LATENCY.as_nanos()).expect("100 s");
+        report.batch(1_000);
+        report.batch(longest_ns);
+        let longest = report.latency(1.0);
+        report.batch(longest_ns * 100);
+        assert_eq!(report.latency(1.0), longest);
+        assert!(longest >= MAX_LATENCY && longest < MAX_LATENCY * 2, "{longest:?}");
+        assert_eq!(report.latency(0.1).as_nanos(), 1_000);
+    }
+}

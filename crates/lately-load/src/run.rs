@@ -84,7 +84,8 @@ impl Load<'_> {
                 if event.is_writable() {
                     connection.write()?;
                 }
-                if event.is_readable() && connection.read(&mut buffer, &mut self.errors)? {
+                let ended = event.is_read_closed();
+                if event.is_readable() && connection.read(&mut buffer, ended, &mut self.errors)? {
                     now_ns = self.watch.elapsed_ns();
                     self.report.batch(now_ns.saturating_sub(connection.since_ns));
                     self.active -= 1;
@@ -129,5 +130,61 @@ fn poll_again(poll: &mut Poll, events: &mut Events, wait: Duration) -> Result<()
     match poll.poll(events, Some(wait)) {
         Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::plan::Ending;
+    use crate::request::Request;
+
+    /// Runs ten requests, two at a time, against a server that reads a pair and answers each with the
+    /// next of these texts, and closes after the last.
+    fn against(answers: &[&'static str]) -> Result<Report, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let answers = answers.to_vec();
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("a client");
+            for answer in answers {
+                let mut pair = [0; 72];
+                // The client may have given up: then there is nobody to answer.
+                if socket.read_exact(&mut pair).and_then(|()| socket.write_all(answer.as_bytes())).is_err() {
+                    return;
+                }
+            }
+        });
+        let plan = Plan::new(address, Request::parse("HIT {key}", "key:"));
+        let report = run(&Plan { clients: 1, pipeline: 2, ending: Ending::Requests(10), ..plan });
+        server.join().expect("the server ends");
+        report.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_request_is_answered_or_it_is_an_error() {
+        let good = against(&[":1\r\n:2\r\n"; 5]).expect("five pairs");
+        assert_eq!((good.requests, good.errors, good.first_error), (10, 0, None));
+        let refused = against(&[":1\r\n-LATE old\r\n"; 5]).expect("five pairs");
+        assert_eq!((refused.requests, refused.errors), (10, 5));
+        assert_eq!(refused.first_error.as_deref(), Some("LATE old"));
+        let check = |answers: &[&'static str], expected: &str| {
+            assert_eq!(against(answers).err().as_deref(), Some(expected));
+        };
+        check(&[":1\r\n:2\r\n", ":1\r\n"], "the server closed a connection that still waited for 1 replies");
+        check(&[":1\r\n:2\r\n:3\r\n"], "1 replies more came than were due");
+        check(&["$1\r\na\r\n"], "a reply that starts with '$' has no place here");
+    }
+
+    #[test]
+    fn nobody_there() {
+        // Bound and not listening any more.
+        let address = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("an address");
+        let said =
+            run(&Plan::new(address, Request::parse("HIT {key}", "key:"))).map_err(|error| error.to_string());
+        assert!(said.err().is_some_and(|said| said.starts_with(&format!("{address}: "))));
     }
 }

@@ -22,9 +22,11 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let (mut floor, mut growing, mut grown, mut many) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.rounds() {
         let lately = Process::lately(options)?;
-        floor.push(Measured::load(&nothing, &each_key_once(&nothing)));
         growing.push(Measured::load(&lately, &each_key_once(&lately)));
-        grown.push(Measured::load(&lately, &each_key_once(&lately)));
+        // As many again, or enough to know how it is.
+        let ending = Ending::Requests(options.pick(MANY_KEYS, MANY_KEYS / 5));
+        floor.push(Measured::load(&nothing, &Plan { ending, ..each_key_once(&nothing) }));
+        grown.push(Measured::load(&lately, &Plan { ending, ..each_key_once(&lately) }));
         let plan = Plan { keys: MANY_KEYS, ..round(options, &lately, "HIT {key}", "key:", 64) };
         many.push(Measured::load(&lately, &plan));
     }

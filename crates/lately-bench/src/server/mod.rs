@@ -22,24 +22,20 @@ const TABLE: &str = "server";
 
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
-/// In the order in which they run.
-const SECTIONS: [(&str, Section); 7] = [
-    ("server/pipeline 64", |options| pipelines::rows(options, 64)),
-    ("server/pipeline 16", |options| pipelines::rows(options, 16)),
-    ("server/pipeline 1", |options| pipelines::rows(options, 1)),
-    ("server/reads", reads::rows),
-    ("server/spread", spread::rows),
-    ("server/growth", growth::rows),
-    ("server/memory", memory::rows),
+/// In the order in which they run, each under the names that `--only` knows.
+const SECTIONS: [(&[&str], Section); 5] = [
+    (&pipelines::NAMES, pipelines::rows),
+    (&["server/reads"], reads::rows),
+    (&["server/spread"], spread::rows),
+    (&["server/growth"], growth::rows),
+    (&["server/memory"], memory::rows),
 ];
 
 /// The rows of the servers. A section that cannot be measured is a row that is missed.
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (name, section) in SECTIONS {
-        if !options.wants(name) {
-            continue;
-        }
+    for (names, section) in SECTIONS {
+        let Some(name) = names.iter().find(|name| options.wants(name)) else { continue };
         say::message(format_args!("lately-bench: {name}"));
         rows.extend(section(options).unwrap_or_else(|failure| {
             let row = Row::new(TABLE, format!("{name}, not measured"), f64::NAN, "", Must::AtLeast(0.0, 0.0));

@@ -15,13 +15,16 @@ use crate::server::process::Process;
 use crate::server::scripts;
 use crate::table::number;
 
-/// All servers of the section.
+/// A depth each, deepest first.
+const DEPTHS: [usize; 3] = [64, 16, 1];
+pub(super) const NAMES: [&str; 3] = ["server/pipeline 64", "server/pipeline 16", "server/pipeline 1"];
+
+/// All servers of the section, but Redis with the scripts: what they make expires, which costs time later.
 struct Servers {
     lately: Process,
     redis: Process,
     /// With an append-only file, flushed each second.
     durable: Process,
-    scripts: Process,
     tokio: Process,
     queue: Process,
     throttlecrab: Option<Process>,
@@ -35,38 +38,46 @@ const BENCHMARK_HIT: &str = "lately HIT, redis-benchmark";
 const BENCHMARK_INCR: &str = "redis INCR, redis-benchmark";
 const BENCHMARK_NOTHING: &str = "doing nothing, tokio, redis-benchmark";
 
-pub(super) fn rows(options: &Options, pipeline: usize) -> Result<Vec<Row>, Failure> {
+pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let servers = Servers::start(options)?;
-    let mut rows = Vec::new();
-    if pipeline == 64 {
-        rows.push(counts_row(options, &servers.lately)?);
+    let mut rows = vec![counts_row(options, &servers.lately)?];
+    for (pipeline, _) in DEPTHS.into_iter().zip(NAMES).filter(|(_, name)| options.wants(name)) {
+        rows.extend(rows_at(options, &servers, pipeline)?);
     }
-    let (names, figures) = measure(options, &servers, pipeline)?;
+    if servers.throttlecrab.is_none() {
+        say::message("lately-bench: throttlecrab-server is not installed: skipped");
+    }
+    Ok(rows)
+}
+
+fn rows_at(options: &Options, servers: &Servers, pipeline: usize) -> Result<Vec<Row>, Failure> {
+    let (names, figures) = measure(options, servers, pipeline)?;
+    let mut rows = Vec::new();
     let of =
         |name: &str| names.iter().position(|candidate| *candidate == name).map(|at| figures[at].as_slice());
     let throughput = |name: &str| -> Vec<f64> {
         of(name).unwrap_or_default().iter().map(|measured| measured.per_second).collect()
     };
-    let ratio = |name: &str, ours: &str, theirs: &str, ceiling: &str, must: Must| {
+    let ratio = |name: &str, ours: &str, theirs: &str, ceiling: Option<&str>, must: Must| {
         let value = median_ratio(&throughput(ours), &throughput(theirs));
         let millions = |name: &str| {
             let per_second = Measured::median(of(name).unwrap_or_default()).per_second;
             format!("{name} {} M/s", number(per_second / 1e6))
         };
-        let beside = format!("{}; {}; {}", millions(ours), millions(theirs), millions(ceiling));
-        Row::new(TABLE, format!("{name}, pipeline {pipeline}"), value, "×", must).beside(beside)
+        let beside: Vec<String> = [ours, theirs].into_iter().chain(ceiling).map(millions).collect();
+        Row::new(TABLE, format!("{name}, pipeline {pipeline}"), value, "×", must).beside(beside.join("; "))
     };
     let (by_benchmark, by_load) = musts(pipeline);
     rows.push(ratio(
         "HIT ÷ INCR, redis-benchmark",
         BENCHMARK_HIT,
         BENCHMARK_INCR,
-        BENCHMARK_NOTHING,
+        Some(BENCHMARK_NOTHING),
         by_benchmark,
     ));
-    rows.push(ratio("HIT ÷ INCR, lately bench", HIT, INCR, NOTHING, by_load));
+    rows.push(ratio("HIT ÷ INCR, lately bench", HIT, INCR, Some(NOTHING), by_load));
     if pipeline == 1 {
-        rows.push(ratio("HIT ÷ doing nothing, lately bench", HIT, NOTHING, NOTHING, Must::AtLeast(0.9, 0.9)));
+        rows.push(ratio("HIT ÷ doing nothing, lately bench", HIT, NOTHING, None, Must::AtLeast(0.9, 0.9)));
     }
     if pipeline == 64 {
         let cpu = |name: &str| Measured::median(of(name).unwrap_or_default()).cpu_us;
@@ -86,9 +97,6 @@ pub(super) fn rows(options: &Options, pipeline: usize) -> Result<Vec<Row>, Failu
         );
         rows.push(row.beside(measured.describe()));
     }
-    if servers.throttlecrab.is_none() && pipeline == 1 {
-        say::message("lately-bench: throttlecrab-server is not installed: skipped");
-    }
     Ok(rows)
 }
 
@@ -107,8 +115,7 @@ impl Servers {
         let servers = Servers {
             lately: Process::lately(options)?,
             redis: Process::redis(&[])?,
-            durable: Process::redis(&["--appendonly", "yes", "--appendfsync", "everysec"])?,
-            scripts: Process::redis(&[])?,
+            durable: Process::redis(&APPEND_ONLY)?,
             tokio: Process::nothing(Way::Tokio)?,
             queue: Process::nothing(Way::Queue)?,
             throttlecrab: Process::throttlecrab().transpose()?,
@@ -121,10 +128,15 @@ impl Servers {
     }
 }
 
+/// Flushed each second; never rewritten, which would take a core in the middle of a round.
+const APPEND_ONLY: [&str; 6] =
+    ["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"];
+
 type Named = (Vec<&'static str>, Vec<Vec<Measured>>);
 
 fn measure(options: &Options, servers: &Servers, pipeline: usize) -> Result<Named, Failure> {
-    let Servers { lately, redis, durable, scripts, tokio, queue, throttlecrab } = servers;
+    let Servers { lately, redis, durable, tokio, queue, throttlecrab } = servers;
+    let scripts = &Process::redis(&[])?;
     let of = |script: &str| scripts::load(scripts, script);
     let (incr_expire, sorted_set, hash) =
         (of(scripts::INCR_EXPIRE)?, of(scripts::SORTED_SET)?, of(scripts::HASH)?);
@@ -144,11 +156,16 @@ fn measure(options: &Options, servers: &Servers, pipeline: usize) -> Result<Name
         benchmark(BENCHMARK_HIT, lately, &["HIT", RANDOM_KEY], pipeline, requests),
         benchmark(BENCHMARK_INCR, redis, &["INCR", RANDOM_KEY], pipeline, requests),
         benchmark(BENCHMARK_NOTHING, tokio, &["HIT", RANDOM_KEY], pipeline, requests),
-        load("redis INCR, append-only file each second", durable, "INCR {key}", "key:"),
-        load("redis INCR + EXPIRE, script", scripts, &incr_expire, "exp:"),
-        load("redis sorted set, script", scripts, &sorted_set, "set:"),
-        load("redis hash of seconds, script", scripts, &hash, "sec:"),
     ];
+    // They are far behind at any depth: a quick run looks at two.
+    if pipeline != 16 || !options.quick {
+        contenders.extend([
+            load("redis INCR, append-only file each second", durable, "INCR {key}", "key:"),
+            load("redis INCR + EXPIRE, script", scripts, &incr_expire, "exp:"),
+            load("redis sorted set, script", scripts, &sorted_set, "set:"),
+            load("redis hash of seconds, script", scripts, &hash, "sec:"),
+        ]);
+    }
     if let Some(throttlecrab) = throttlecrab.as_ref().filter(|_| pipeline == 1) {
         // It decides and does not count; a limit that is never reached. Pipelines stall it.
         let words = &["THROTTLE", RANDOM_KEY, "1000000", "1000000", "60"];

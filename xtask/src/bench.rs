@@ -1,0 +1,72 @@
+//! `cargo xtask bench`: ours and its rivals side by side; fails when a figure is not what it must be.
+
+use std::path::Path;
+
+use clap::Args;
+
+use crate::run::{self, Outcome, cargo};
+use crate::say;
+
+/// Where the full run writes its tables.
+const DOCUMENT: &str = "docs/benchmarks.md";
+
+/// How much to measure.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Three short rounds, in under four minutes; writes no document
+    #[arg(long)]
+    quick: bool,
+    /// Only the sections whose name contains this, such as library, memory, server/growth; writes no document
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+}
+
+pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
+    say::step("bench: building");
+    // One after the other: built together, the server would get what the rivals want of its dependencies.
+    for package in ["lately-cli", "lately-bench"] {
+        run::run(
+            cargo(root).args(["build", "--release", "--locked", "--package", package]),
+            "bench: building",
+        )?;
+    }
+    say::step("bench: measuring");
+    let mut command = cargo(root);
+    command
+        .args(["run", "--release", "--locked", "--quiet", "--package", "lately-bench", "--"])
+        .args(words(options));
+    run::run(&mut command, "bench")?;
+    say::passed("bench");
+    Ok(())
+}
+
+/// What lately-bench is told.
+fn words(options: &Options) -> Vec<&str> {
+    let mut words = Vec::new();
+    if options.quick {
+        words.push("--quick");
+    }
+    match &options.only {
+        Some(only) => words.extend(["--only", only]),
+        None if !options.quick => words.extend(["--write", DOCUMENT]),
+        None => {}
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_full_run_of_everything_is_written_down() {
+        let check = |quick: bool, only: Option<&str>, expected: &str| {
+            let options = Options { quick, only: only.map(str::to_owned) };
+            assert_eq!(words(&options).join(" "), expected);
+        };
+        check(false, None, "--write docs/benchmarks.md");
+        check(true, None, "--quick");
+        check(false, Some("memory"), "--only memory");
+        check(true, Some("memory"), "--quick --only memory");
+    }
+}
