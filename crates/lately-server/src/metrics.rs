@@ -32,7 +32,12 @@ pub(crate) fn text(engine: &Engine) -> String {
         &connection_bytes,
     );
     let ceiling_bytes = memory.ceiling_bytes.unwrap_or(0);
-    metric("lately_memory_ceiling_bytes", gauge, "The most bytes keys, hits and connections may take.", &ceiling_bytes);
+    metric(
+        "lately_memory_ceiling_bytes",
+        gauge,
+        "The most bytes keys, hits and connections may take.",
+        &ceiling_bytes,
+    );
     metric("lately_connected_clients", gauge, "RESP clients connected.", &engine.clients.len());
     metric(
         "lately_connections_total",
