@@ -12,7 +12,7 @@ use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
-const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
+pub(super) const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
 /// Totals have six bytes.
 pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
 const SIX_BYTES: u64 = (1 << 48) - 1;
@@ -333,12 +333,12 @@ impl ListMut<'_> {
         put_two(self.bytes, field::CURSOR, cursor.offset);
     }
 
-    /// Makes room for `len` bytes in all, and for a sixteenth more, up to what the allocator gives
+    /// Makes room for `len` bytes in all, and for an eighth more, up to what the allocator gives
     /// anyway.
     #[inline]
     fn reserve(&mut self, len: usize) {
         if len > self.bytes.len() {
-            self.grow(filled(THIN_HEADER_BYTES + len + len / 16) - THIN_HEADER_BYTES);
+            self.grow(filled(THIN_HEADER_BYTES + len + len / 8) - THIN_HEADER_BYTES);
         }
     }
 

@@ -258,8 +258,10 @@ impl Entry {
         match self {
             Entry::Inline(_) => return false,
             Entry::List { bytes, .. } => {
-                prefetch(bytes.as_ptr());
-                prefetch(bytes.as_ptr().wrapping_add(bytes.len()));
+                // Where it ends only the list itself knows: most end within two lines.
+                let start = bytes.as_ptr().wrapping_sub(list::THIN_HEADER_BYTES);
+                prefetch(start);
+                prefetch(start.wrapping_add(64));
             }
             Entry::Large { large, .. } => prefetch(&raw const **large),
         }

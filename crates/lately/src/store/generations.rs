@@ -1,11 +1,13 @@
 //! Generations of keys, by place, where they are not the first.
 //!
 //! Nobody needs them before a key is forgotten. After that every new key has one: eight bytes a key,
-//! in chunks as the slots are.
+//! in chunks, as the slots are.
 
-use super::slab::CHUNK;
 use crate::allocation::allocated;
 use crate::delta::Generation;
+
+/// Generations of a chunk.
+const CHUNK: usize = 32;
 
 /// Generations by place.
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ const REMOVED: u32 = PLACE_MASK;
 const MIN_BUCKETS: usize = 8;
 
 /// Buckets that are changed under a lock and may be looked at without it: what is seen then is a
-/// guess. Empty, or a power of two of them; a bucket holds the place plus one.
+/// guess. Each holds a place plus one.
 pub(super) type Buckets = Arc<[AtomicU32]>;
 
 /// A table of places. It does not know the keys: who asks compares them.
@@ -95,7 +95,7 @@ impl Index {
         let value = tag_of(hash) << PLACE_BITS | (place + 1);
         let found = probe(self.buckets.len(), hash).find(|&bucket| self.at(bucket) == value);
         let bucket = found.expect("the place is in the table");
-        let next = (bucket + 1) & (self.buckets.len() - 1);
+        let next = if bucket + 1 < self.buckets.len() { bucket + 1 } else { 0 };
         // Before an empty bucket no probe needs the mark.
         if self.at(next) == EMPTY {
             self.set(bucket, EMPTY);
@@ -108,10 +108,12 @@ impl Index {
 
     /// Builds the table anew with room for more than there is, from all hashes and places.
     pub(super) fn rebuild(&mut self, all: impl Iterator<Item = (u64, u32)>) {
-        let mut buckets = MIN_BUCKETS;
         // An eighth of the room is left at least, so that building is rare.
-        while capacity(buckets) - capacity(buckets) / 8 <= self.len {
-            buckets *= 2;
+        let fits = |buckets: usize| self.len < capacity(buckets) - capacity(buckets) / 8;
+        let mut buckets = MIN_BUCKETS;
+        while !fits(buckets) {
+            // Four steps to twice as many: a table is never much too large.
+            buckets += (1 << buckets.ilog2()) / 4;
         }
         *self = Index { buckets: (0..buckets).map(|_| AtomicU32::new(EMPTY)).collect(), len: 0, used: 0 };
         all.for_each(|(hash, place)| self.insert(hash, place));
@@ -122,9 +124,7 @@ impl Index {
 #[inline]
 fn find_in(buckets: &[AtomicU32], hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
     let tag = tag_of(hash);
-    let mask = buckets.len().wrapping_sub(1);
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
-    let mut bucket = hash as usize & mask;
+    let mut bucket = home_of(buckets.len(), hash);
     for _ in 0..buckets.len() {
         let value = buckets[bucket].load(Relaxed);
         if value == EMPTY {
@@ -136,7 +136,7 @@ fn find_in(buckets: &[AtomicU32], hash: u64, mut is_it: impl FnMut(u32) -> bool)
                 return Some(place);
             }
         }
-        bucket = (bucket + 1) & mask;
+        bucket = if bucket + 1 < buckets.len() { bucket + 1 } else { 0 };
     }
     None
 }
@@ -150,21 +150,26 @@ pub(super) fn guess(buckets: &[AtomicU32], hash: u64) -> Option<u32> {
 /// The bucket where a search for a hash begins.
 #[inline]
 pub(super) fn home(buckets: &[AtomicU32], hash: u64) -> Option<&AtomicU32> {
-    buckets.get(probe(buckets.len(), hash).next()?)
+    buckets.get(home_of(buckets.len(), hash))
+}
+
+/// The low half of a hash, taken for a fraction of `len` (Lemire, Fast Random Integer Generation in an
+/// Interval, 2019): tables need not be powers of two.
+#[inline]
+fn home_of(len: usize, hash: u64) -> usize {
+    ((hash & 0xffff_ffff) as usize * len) >> 32
 }
 
 /// The buckets where a hash may be, in order.
 #[inline]
 fn probe(len: usize, hash: u64) -> impl Iterator<Item = usize> {
-    let mask = len.wrapping_sub(1);
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
-    let home = hash as usize;
-    (0..len).map(move |step| home.wrapping_add(step) & mask)
+    let home = home_of(len, hash);
+    (home..len).chain(0..home)
 }
 
 /// Used buckets a table takes before it is built anew: 13 of 16.
 fn capacity(buckets: usize) -> usize {
-    buckets / 16 * 13 + buckets % 16 / 2
+    buckets * 13 / 16
 }
 
 /// The top bits of the hash: the low ones say where the bucket is.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use super::index::{self, Buckets};
-use super::slab::CHUNK;
+use super::slab::locate;
 use super::slot::Slot;
 use crate::prefetch::prefetch;
 
@@ -116,7 +116,7 @@ impl Look<'_> {
     pub(super) fn prefetch_slot(&self, shard: usize, hash: u64) {
         let Some(tables) = self.tables(shard) else { return };
         let Some(place) = index::guess(&tables.buckets, hash) else { return };
-        let (chunk, within) = (place as usize / CHUNK, place as usize % CHUNK);
+        let (chunk, within) = locate(place);
         if let Some(chunk) = tables.chunks.get(chunk) {
             let slot = chunk.load(Relaxed).cast_const().wrapping_add(within);
             prefetch(slot);

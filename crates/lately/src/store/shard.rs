@@ -12,7 +12,7 @@ use foldhash::quality::SeedableRandomState;
 use super::generations::Generations;
 use super::index::Index;
 use super::peek::{Chunks, Tables};
-use super::slab::{CHUNK, Slab};
+use super::slab::{self, Slab, locate};
 use super::slot::{LongKeys, Name, Slot};
 use crate::allocation::allocated;
 use crate::class::{ClassId, Classes};
@@ -24,9 +24,9 @@ use crate::settings::Settings;
 use crate::time::Timestamp;
 
 /// What a key costs beside its name, if that is long, and its hits: its part of a chunk of slots, four
-/// bytes of the index at the load it has when it has just grown, and its place among those free again.
+/// bytes of the index at the least load it has, and its place among those free again.
 const SLOT_BYTES: usize =
-    allocated(CHUNK * size_of::<Option<Slot>>()).div_ceil(CHUNK) + size_of::<u32>() * 5 / 2 + size_of::<u32>();
+    allocated(slab::CHUNK * size_of::<Option<Slot>>()).div_ceil(slab::CHUNK) + size_of::<u32>() * 2 + size_of::<u32>();
 
 /// What a long key costs beside its bytes: its place among the others.
 const LONG_KEY_BYTES: usize = size_of::<Option<Box<[u8]>>>() + size_of::<u32>();
@@ -244,7 +244,7 @@ impl Shard {
             self.rebuild_chunks();
         }
         let place = self.slots.insert(Slot::new(key, class, &mut self.long_keys));
-        self.point_at_chunk(place as usize / CHUNK);
+        self.point_at_chunk(locate(place).0);
         self.index.insert(hash, place);
         self.generations.set(place, Generation(context.generation.load(Relaxed)));
         self.bytes += self.slot_bytes(place);
@@ -252,7 +252,8 @@ impl Shard {
     }
 
     fn rebuild_chunks(&mut self) {
-        let count = self.index.capacity().max(self.slots.end() as usize) / CHUNK + 1;
+        let most = self.index.capacity().max(self.slots.end() as usize);
+        let count = locate(u32::try_from(most).expect("bounded by the index")).0 + 1;
         self.chunks = (0..count).map(|_| AtomicPtr::default()).collect();
         (0..self.slots.chunks().len()).for_each(|chunk| self.point_at_chunk(chunk));
         self.published = false;

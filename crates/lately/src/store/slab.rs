@@ -1,12 +1,29 @@
 //! Slots in chunks of a fixed size: growing copies nothing, and a place keeps its slot.
 
-/// Slots of a chunk.
+/// Slots of a chunk, but for the first few, which are shorter: a slab with few values is small.
 pub(super) const CHUNK: usize = 32;
+const SHORT_CHUNKS: usize = CHUNK.ilog2() as usize;
+/// The chunk of a place, and where in it the place is. The first places of a full chunk are in chunks
+/// of 2, 2, 4, 8 and 16.
+#[inline]
+pub(super) fn locate(place: u32) -> (usize, usize) {
+    let place = place as usize;
+    if place >= CHUNK {
+        return (place / CHUNK + SHORT_CHUNKS - 1, place % CHUNK);
+    }
+    let chunk = (place | 1).ilog2() as usize;
+    (chunk, if chunk == 0 { place } else { place - (1 << chunk) })
+}
+
+/// Places of a chunk.
+pub(super) fn chunk_len(chunk: usize) -> usize {
+    if chunk < SHORT_CHUNKS { 1 << chunk.max(1) } else { CHUNK }
+}
 
 /// Values by place. A place is free again once its value is taken.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    chunks: Vec<Box<[Option<T>; CHUNK]>>,
+    chunks: Vec<Box<[Option<T>]>>,
     /// Places used so far, those free again included.
     end: u32,
     free: Vec<u32>,
@@ -25,37 +42,39 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn get(&self, place: u32) -> Option<&T> {
-        let place = place as usize;
-        self.chunks.get(place / CHUNK)?[place % CHUNK].as_ref()
+        let (chunk, within) = locate(place);
+        self.chunks.get(chunk)?[within].as_ref()
     }
 
     pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
-        let place = place as usize;
-        self.chunks.get_mut(place / CHUNK)?[place % CHUNK].as_mut()
+        let (chunk, within) = locate(place);
+        self.chunks.get_mut(chunk)?[within].as_mut()
     }
 
     /// Where the chunks are.
-    pub(super) fn chunks(&self) -> &[Box<[Option<T>; CHUNK]>] {
+    pub(super) fn chunks(&self) -> &[Box<[Option<T>]>] {
         &self.chunks
     }
 
     /// Puts a value into a free place.
     pub(super) fn insert(&mut self, value: T) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
-            if self.end as usize == self.chunks.len() * CHUNK {
-                self.chunks.push(Box::new([const { None }; CHUNK]));
+            let (chunk, _) = locate(self.end);
+            if chunk == self.chunks.len() {
+                self.chunks.push((0..chunk_len(chunk)).map(|_| None).collect());
             }
             self.end += 1;
             self.end - 1
         });
-        self.chunks[place as usize / CHUNK][place as usize % CHUNK] = Some(value);
+        let (chunk, within) = locate(place);
+        self.chunks[chunk][within] = Some(value);
         place
     }
 
     /// Takes the value out of a place and frees it.
     pub(super) fn take(&mut self, place: u32) -> Option<T> {
-        let index = place as usize;
-        let value = self.chunks.get_mut(index / CHUNK)?[index % CHUNK].take()?;
+        let (chunk, within) = locate(place);
+        let value = self.chunks.get_mut(chunk)?[within].take()?;
         self.free.push(place);
         Some(value)
     }
@@ -70,6 +89,17 @@ impl<T> Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_cover_all_places_once() {
+        let mut place = 0;
+        for chunk in 0..10 {
+            for within in 0..chunk_len(chunk) {
+                assert_eq!(locate(place), (chunk, within));
+                place += 1;
+            }
+        }
+    }
 
     #[test]
     fn places_are_used_again() {
