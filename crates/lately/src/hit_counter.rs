@@ -1,10 +1,14 @@
 //! The counter for one thing, without a key or a clock: time is what the hits and the reader say.
 
+use std::ops::Range;
+
 use crate::count::Count;
-use crate::entry::Entry;
+use crate::entry::{Entry, Moment};
 use crate::error::HitError;
+use crate::limits::MAX_TOTAL;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
+use crate::window::Window;
 
 /// Counts hits and tells how many came in the past five minutes, or in any window.
 ///
@@ -26,6 +30,14 @@ use crate::time::{Span, Timestamp};
 pub struct HitCounter {
     entry: Entry,
     settings: Settings,
+    /// Hits of one millisecond that are not in the entry yet: most hits find their time there.
+    pending: Moment,
+    /// The most the pending hits may become.
+    most: u64,
+    /// The pane of the pending hits.
+    pane_ms: Range<i64>,
+    /// Hits in the entry of the default window that ends with that pane, when that is exact.
+    window_hits: Option<u64>,
 }
 
 impl HitCounter {
@@ -39,7 +51,14 @@ impl HitCounter {
     /// A counter with other settings. Their `max_skew` has no meaning without a clock.
     #[must_use]
     pub fn with_settings(settings: Settings) -> HitCounter {
-        HitCounter { entry: Entry::new(), settings }
+        HitCounter {
+            entry: Entry::new(),
+            settings,
+            pending: Moment::default(),
+            most: 0,
+            pane_ms: 0..0,
+            window_hits: None,
+        }
     }
 
     /// Counts a hit at `second`; false when it is older than what is kept or no time at all.
@@ -52,27 +71,80 @@ impl HitCounter {
     /// # Errors
     /// [`HitError::Late`] when the hit is older than what is kept, [`HitError::Overflow`] when the
     /// kept total would pass [`crate::limits::MAX_TOTAL`]. Nothing changes then.
+    #[inline]
     pub fn add(&mut self, at: Timestamp, weight: u64) -> Result<(), HitError> {
+        if at.as_millis() == self.pending.at_ms && weight <= self.most - self.pending.hits {
+            self.pending.hits += weight;
+            return Ok(());
+        }
+        self.add_elsewhere(at, weight)
+    }
+
+    /// Counts hits at another time than those before, which go to the entry first.
+    fn add_elsewhere(&mut self, at: Timestamp, weight: u64) -> Result<(), HitError> {
         let now = self.now_at(at);
         let oldest = self.settings.oldest(now);
         if at < oldest {
             return Err(HitError::Late { at, oldest });
         }
-        self.entry.add(at, weight, &self.settings, now)
+        if weight == 0 {
+            return Ok(());
+        }
+        self.settle(now);
+        let at_ms = at.as_millis();
+        let left = MAX_TOTAL.checked_sub(self.entry.total()).filter(|&left| weight <= left);
+        let Some(most) = left.filter(|_| at >= now) else {
+            // Hits of the past, or more than there is room for before old ones are dropped.
+            self.window_hits = None;
+            return self.entry.add(at, weight, &self.settings, now);
+        };
+        (self.pending, self.most) = (Moment { at_ms, hits: weight }, most);
+        if !self.pane_ms.contains(&at_ms) || self.window_hits.is_none() {
+            let resolution_ms = self.settings.resolution().as_millis();
+            let start_ms = self.settings.pane_of(at_ms) * resolution_ms;
+            self.pane_ms = start_ms..start_ms + resolution_ms;
+            self.count_window(at, now);
+        }
+        Ok(())
+    }
+
+    /// Moves the pending hits to the entry.
+    fn settle(&mut self, now: Timestamp) {
+        let Moment { at_ms, hits } = std::mem::take(&mut self.pending);
+        self.most = 0;
+        if hits > 0 {
+            let at = Timestamp::from_millis(at_ms).unwrap_or(Timestamp::MIN);
+            let added = self.entry.add(at, hits, &self.settings, now);
+            debug_assert!(added.is_ok(), "there was room when they were counted");
+            // They are of the pane that the window ends with.
+            self.window_hits = self.window_hits.map(|window_hits| window_hits + hits);
+        }
+    }
+
+    /// Counts the default window that ends with the pane of `at`, a time no hit is after.
+    fn count_window(&mut self, at: Timestamp, now: Timestamp) {
+        let window = Window::ending_at(at, self.settings.window(), &self.settings, now);
+        self.window_hits = window.exact_range_ms().map(|(from_ms, _)| {
+            self.entry.advance(from_ms, &self.settings, now);
+            self.entry.count_window(&window, &self.settings).estimate
+        });
     }
 
     /// Hits in the default window, five minutes, ending at `second`.
     #[must_use]
     pub fn hits(&self, second: u64) -> u64 {
         let at = Timestamp::from_seconds(second).unwrap_or(Timestamp::MAX);
-        self.count(self.settings.window(), at).estimate
+        match self.window_hits {
+            Some(hits) if self.pane_ms.contains(&at.as_millis()) => hits + self.pending.hits,
+            _ => self.count(self.settings.window(), at).estimate,
+        }
     }
 
     /// Hits in the past `window` seconds, ending at the newest hit; 0 before any hit. A window below
     /// 1 s or above 10^9 s is taken for the nearest that is in range.
     #[must_use]
     pub fn load(&self, window: u64) -> u64 {
-        self.count(window_of(window), self.entry.newest()).estimate
+        self.count(window_of(window), self.newest_hit()).estimate
     }
 
     /// [`HitCounter::load`] divided by `window`: hits per second.
@@ -85,17 +157,29 @@ impl HitCounter {
     /// Hits in the window of length `window` that ends with the pane of `at`.
     #[must_use]
     pub fn count(&self, window: Span, at: Timestamp) -> Count {
-        self.entry.count(at, window, &self.settings, self.now_at(at))
+        let window = Window::ending_at(at, window, &self.settings, self.now_at(at));
+        let Moment { at_ms, hits } = self.pending;
+        if hits == 0 {
+            return self.entry.count_window(&window, &self.settings);
+        }
+        window.count(|from_ms, to_ms| {
+            let pending = if (from_ms..to_ms).contains(&at_ms) { hits } else { 0 };
+            self.entry.sum(from_ms, to_ms, &self.settings) + pending
+        })
     }
 
     /// The time of the newest hit, if there was one.
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
-        (!self.entry.is_empty()).then(|| self.entry.newest())
+        (self.pending.hits > 0 || !self.entry.is_empty()).then(|| self.newest_hit())
+    }
+
+    fn newest_hit(&self) -> Timestamp {
+        self.entry.newest().max(Timestamp::from_millis(self.pending.at_ms).unwrap_or(Timestamp::MIN))
     }
 
     fn now_at(&self, at: Timestamp) -> Timestamp {
-        self.entry.newest().max(at)
+        self.newest_hit().max(at)
     }
 }
 

@@ -230,6 +230,12 @@ impl<'a> List<'a> {
 }
 
 impl Head {
+    /// The bytes of the list when each moment takes two.
+    #[inline]
+    pub(super) fn least_bytes(self) -> usize {
+        ITEMS + 2 * usize::from(self.count_less_one)
+    }
+
     #[inline]
     pub(super) fn newest_ms(self) -> i64 {
         self.newest.get()

@@ -25,7 +25,8 @@ use crate::window::Window;
 use inline::Inline;
 use large::Large;
 use list::{Head, List, ListMut};
-use moment::{Moment, PackedTime};
+pub(crate) use moment::Moment;
+use moment::PackedTime;
 
 /// The hits of one key, in 16 bytes and what is on the heap.
 #[derive(Clone, Debug)]
@@ -257,11 +258,13 @@ impl Entry {
     pub(crate) fn prefetch_heap(&self) -> bool {
         match self {
             Entry::Inline(_) => return false,
-            Entry::List { bytes, .. } => {
-                // Where it ends only the list itself knows: most end within two lines.
-                let start = bytes.as_ptr().wrapping_sub(list::THIN_HEADER_BYTES);
-                prefetch(start);
-                prefetch(start.wrapping_add(64));
+            Entry::List { head, bytes } => {
+                let start = bytes.as_ptr();
+                prefetch(start.wrapping_sub(list::THIN_HEADER_BYTES));
+                // Where it ends only the list itself knows: two bytes or three for a moment.
+                let end = start.wrapping_add(head.least_bytes());
+                prefetch(end);
+                prefetch(end.wrapping_add(64));
             }
             Entry::Large { large, .. } => prefetch(&raw const **large),
         }
