@@ -87,3 +87,13 @@ impl Drop for LockedShard<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_and_its_lock_are_two_lines() {
+        assert_eq!(size_of::<ShardCell>(), 128);
+    }
+}

@@ -27,9 +27,9 @@ pub(super) type Buckets = Arc<[AtomicU32]>;
 #[derive(Debug)]
 pub(super) struct Index {
     buckets: Buckets,
-    len: usize,
+    len: u32,
     /// Buckets that are not empty: places and marks.
-    used: usize,
+    used: u32,
 }
 
 impl Default for Index {
@@ -40,7 +40,7 @@ impl Default for Index {
 
 impl Index {
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     #[cfg(test)]
@@ -74,7 +74,7 @@ impl Index {
 
     /// Whether there is room for one more; if not, `rebuild` before `insert`.
     pub(super) fn has_room(&self) -> bool {
-        self.used < capacity(self.buckets.len())
+        (self.used as usize) < capacity(self.buckets.len())
     }
 
     /// Adds a place that is not in the table.
@@ -85,7 +85,7 @@ impl Index {
             value == EMPTY || value & PLACE_MASK == REMOVED
         });
         let bucket = free.expect("there is room");
-        self.used += usize::from(self.at(bucket) == EMPTY);
+        self.used += u32::from(self.at(bucket) == EMPTY);
         self.len += 1;
         self.set(bucket, tag_of(hash) << PLACE_BITS | (place + 1));
     }
@@ -109,7 +109,7 @@ impl Index {
     /// Builds the table anew with room for more than there is, from all hashes and places.
     pub(super) fn rebuild(&mut self, all: impl Iterator<Item = (u64, u32)>) {
         // An eighth of the room is left at least, so that building is rare.
-        let fits = |buckets: usize| self.len < capacity(buckets) - capacity(buckets) / 8;
+        let fits = |buckets: usize| self.len() < capacity(buckets) - capacity(buckets) / 8;
         let mut buckets = MIN_BUCKETS;
         while !fits(buckets) {
             // Four steps to twice as many: a table is never much too large.

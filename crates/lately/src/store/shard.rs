@@ -25,8 +25,9 @@ use crate::time::Timestamp;
 
 /// What a key costs beside its name, if that is long, and its hits: its part of a chunk of slots, four
 /// bytes of the index at the least load it has, and its place among those free again.
-const SLOT_BYTES: usize =
-    allocated(slab::CHUNK * size_of::<Option<Slot>>()).div_ceil(slab::CHUNK) + size_of::<u32>() * 2 + size_of::<u32>();
+const SLOT_BYTES: usize = allocated(slab::CHUNK * size_of::<Option<Slot>>()).div_ceil(slab::CHUNK)
+    + size_of::<u32>() * 2
+    + size_of::<u32>();
 
 /// What a long key costs beside its bytes: its place among the others.
 const LONG_KEY_BYTES: usize = size_of::<Option<Box<[u8]>>>() + size_of::<u32>();
@@ -37,19 +38,26 @@ pub(super) struct Shard {
     index: Index,
     /// Slots stay where they are while a key lives, so a scan by place sees each once.
     slots: Slab<Slot>,
-    /// Where the chunks of the slots are, for looking ahead; and whether others know of it.
-    chunks: Chunks,
+    /// Whether others know where the buckets and chunks are.
     published: bool,
-    long_keys: LongKeys,
-    hasher: SeedableRandomState,
-    /// Generations of keys that are not in their first; the others have the first.
-    generations: Generations,
-    /// Until when a limit on a key is in force; few keys have one.
-    limited_until: HashMap<u32, Timestamp>,
+    beside: Box<Beside>,
     /// The latest `now` this shard was given: panes may have been merged by it.
     now: Timestamp,
     sequence: Sequence,
     bytes: usize,
+}
+
+/// What few operations need. Without it a shard and its lock are two cache lines.
+#[derive(Debug)]
+struct Beside {
+    hasher: SeedableRandomState,
+    /// Where the chunks of the slots are, for looking ahead.
+    chunks: Chunks,
+    long_keys: LongKeys,
+    /// Generations of keys that are not in their first.
+    generations: Generations,
+    /// Until when a limit on a key is in force; few keys have one.
+    limited_until: HashMap<u32, Timestamp>,
 }
 
 /// Hits to count.
@@ -98,12 +106,14 @@ impl Shard {
         Shard {
             index: Index::default(),
             slots: Slab::default(),
-            chunks: Arc::new([]),
             published: false,
-            long_keys: LongKeys::default(),
-            hasher,
-            generations: Generations::default(),
-            limited_until: HashMap::new(),
+            beside: Box::new(Beside {
+                hasher,
+                chunks: Arc::new([]),
+                long_keys: LongKeys::default(),
+                generations: Generations::default(),
+                limited_until: HashMap::new(),
+            }),
             now: Timestamp::MIN,
             sequence: Sequence::default(),
             bytes: 0,
@@ -146,8 +156,9 @@ impl Shard {
     #[inline]
     pub(super) fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
         let name = Name::new(key);
-        self.index
-            .find(hash, |place| self.slots.get(place).is_some_and(|slot| slot.is(&name, &self.long_keys)))
+        self.index.find(hash, |place| {
+            self.slots.get(place).is_some_and(|slot| slot.is(&name, &self.beside.long_keys))
+        })
     }
 
     /// Has what the slot at `place` points at fetched; false when it points at nothing.
@@ -159,7 +170,7 @@ impl Shard {
     /// Tables for looking ahead that are not yet published.
     pub(super) fn new_tables(&self) -> Option<Tables> {
         let tables =
-            || Tables { buckets: Arc::clone(self.index.buckets()), chunks: Arc::clone(&self.chunks) };
+            || Tables { buckets: Arc::clone(self.index.buckets()), chunks: Arc::clone(&self.beside.chunks) };
         (!self.published).then(tables)
     }
 
@@ -169,7 +180,7 @@ impl Shard {
 
     /// The name of the key at `place`.
     pub(super) fn key_at(&self, place: u32) -> Option<&[u8]> {
-        self.slots.get(place).map(|slot| slot.key(&self.long_keys))
+        self.slots.get(place).map(|slot| slot.key(&self.beside.long_keys))
     }
 
     /// The key's slot, when the key has hits within its retention or a limit in force.
@@ -225,7 +236,7 @@ impl Shard {
 
     /// Whether a limit on the key at `place` is in force.
     pub(super) fn is_limited(&self, place: u32) -> bool {
-        self.limited_until.get(&place).is_some_and(|&until| until > self.now)
+        self.beside.limited_until.get(&place).is_some_and(|&until| until > self.now)
     }
 
     /// The key's slot, a new one when there is none.
@@ -239,14 +250,15 @@ impl Shard {
     fn add_slot(&mut self, key: &[u8], hash: u64, class: ClassId, context: &Context<'_>) -> u32 {
         if !self.index.has_room() {
             let slots = self.slots.iter();
-            let all = slots.map(|(place, slot)| (self.hasher.hash_one(slot.key(&self.long_keys)), place));
+            let all = slots
+                .map(|(place, slot)| (self.beside.hasher.hash_one(slot.key(&self.beside.long_keys)), place));
             self.index.rebuild(all);
             self.rebuild_chunks();
         }
-        let place = self.slots.insert(Slot::new(key, class, &mut self.long_keys));
+        let place = self.slots.insert(Slot::new(key, class, &mut self.beside.long_keys));
         self.point_at_chunk(locate(place).0);
         self.index.insert(hash, place);
-        self.generations.set(place, Generation(context.generation.load(Relaxed)));
+        self.beside.generations.set(place, Generation(context.generation.load(Relaxed)));
         self.bytes += self.slot_bytes(place);
         place
     }
@@ -254,26 +266,26 @@ impl Shard {
     fn rebuild_chunks(&mut self) {
         let most = self.index.capacity().max(self.slots.end() as usize);
         let count = locate(u32::try_from(most).expect("bounded by the index")).0 + 1;
-        self.chunks = (0..count).map(|_| AtomicPtr::default()).collect();
+        self.beside.chunks = (0..count).map(|_| AtomicPtr::default()).collect();
         (0..self.slots.chunks().len()).for_each(|chunk| self.point_at_chunk(chunk));
         self.published = false;
     }
 
     fn point_at_chunk(&self, chunk: usize) {
         let address = self.slots.chunks()[chunk].as_ptr().cast_mut();
-        self.chunks[chunk].store(address, Relaxed);
+        self.beside.chunks[chunk].store(address, Relaxed);
     }
 
     /// What the key at `place` accounts for.
     fn slot_bytes(&self, place: u32) -> usize {
         let Some(slot) = self.slots.get(place) else { return 0 };
-        let long_key = slot.long_place().and_then(|place| self.long_keys.get(place));
-        let beside = SLOT_BYTES + self.generations.bytes_at(place);
+        let long_key = slot.long_place().and_then(|place| self.beside.long_keys.get(place));
+        let beside = SLOT_BYTES + self.beside.generations.bytes_at(place);
         beside + long_key.map_or(0, |key| LONG_KEY_BYTES + allocated(key.len())) + slot.entry.heap_bytes()
     }
 
     pub(super) fn generation_at(&self, place: u32) -> Generation {
-        self.generations.get(place)
+        self.beside.generations.get(place)
     }
 
     /// Counts hits of the key at `place`; `None`, and nothing changes, when all it had have left the
@@ -373,7 +385,7 @@ impl Shard {
     /// Keeps the key from being evicted until `until`, or as long as was asked for before.
     pub(super) fn limit_until(&mut self, key: &[u8], hash: u64, until: Timestamp, context: &mut Context<'_>) {
         let place = self.slot_for(key, hash, context);
-        let limited = self.limited_until.entry(place).or_insert(until);
+        let limited = self.beside.limited_until.entry(place).or_insert(until);
         *limited = until.max(*limited);
         let generation = self.generation_at(place);
         self.record(context, || Delta::Limited { key: key.into(), generation, until });
@@ -381,7 +393,7 @@ impl Shard {
 
     pub(super) fn limited_until(&self, key: &[u8], hash: u64) -> Option<Timestamp> {
         let place = self.place_of(key, hash)?;
-        self.limited_until.get(&place).copied().filter(|&until| until > self.now)
+        self.beside.limited_until.get(&place).copied().filter(|&until| until > self.now)
     }
 
     /// Ends a life of the key older than `generation`; false when the key is in a newer one.
@@ -419,19 +431,19 @@ impl Shard {
     pub(super) fn remove(&mut self, place: u32) -> Box<[u8]> {
         self.bytes -= self.slot_bytes(place);
         let slot = self.slots.take(place).expect("a key lives here");
-        self.index.remove(self.hasher.hash_one(slot.key(&self.long_keys)), place);
-        self.limited_until.remove(&place);
-        self.generations.set(place, Generation::default());
+        self.index.remove(self.beside.hasher.hash_one(slot.key(&self.beside.long_keys)), place);
+        self.beside.limited_until.remove(&place);
+        self.beside.generations.set(place, Generation::default());
         match slot.long_place() {
-            Some(place) => self.long_keys.take(place).expect("a long key is kept as long as its slot"),
-            None => slot.key(&self.long_keys).into(),
+            Some(place) => self.beside.long_keys.take(place).expect("a long key is kept as long as its slot"),
+            None => slot.key(&self.beside.long_keys).into(),
         }
     }
 
     /// Forgets all keys, and gives their memory back.
     pub(super) fn clear(&mut self) {
         let (now, sequence) = (self.now, self.sequence);
-        *self = Shard { now, sequence, ..Shard::new(self.hasher.clone()) };
+        *self = Shard { now, sequence, ..Shard::new(self.beside.hasher.clone()) };
     }
 
     /// Tidies the hits of the key at `place`.
@@ -459,8 +471,8 @@ impl Shard {
         let mut bytes = 0;
         let mut used = 0;
         for (place, slot) in self.slots.iter() {
-            let key = slot.key(&self.long_keys);
-            let found = self.place_of(key, self.hasher.hash_one(key));
+            let key = slot.key(&self.beside.long_keys);
+            let found = self.place_of(key, self.beside.hasher.hash_one(key));
             assert_eq!(found, Some(place), "the index knows each slot");
             slot.entry.check_consistency(classes.settings(slot.class), self.now);
             bytes += self.slot_bytes(place);
@@ -468,7 +480,7 @@ impl Shard {
         }
         assert_eq!(used, self.index.len(), "the index has the slots in use and no others");
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots");
-        let mut limited = self.limited_until.keys().copied();
+        let mut limited = self.beside.limited_until.keys().copied();
         assert!(limited.all(|place| self.slot_at(place).is_some()), "a limit outlives its key");
     }
 }

@@ -385,3 +385,20 @@ fn a_page_of_a_scan_is_bounded() {
     }
     assert_eq!(seen, 2 * MAX_SCAN_SLOTS);
 }
+
+/// Keys chosen so that a hash without a seed would put them all into one shard.
+#[test]
+fn keys_that_collide_without_a_seed_are_spread() {
+    let unseeded = foldhash::quality::FixedState::with_seed(0);
+    let keys =
+        (0_u32..).map(|n| format!("k:{n}")).filter(|key| shard_of(unseeded.hash_one(key.as_bytes())) == 0);
+    let store = store();
+    for key in keys.take(500) {
+        store.hit(key.as_bytes(), START).expect("counted");
+    }
+    let lens: Vec<usize> = (0..SHARDS).map(|index| store.lock(index, START).len()).collect();
+    let (used, most) = (lens.iter().filter(|&&len| len > 0).count(), lens.iter().max());
+    assert!(used > 250 && most < Some(&10), "{used} shards used, the fullest has {most:?} keys");
+    let of = |store: &Store, key: &str| store.hash(key.as_bytes());
+    assert_ne!(of(&store, "k"), of(&Store::builder().build().expect("valid"), "k"), "each store has a seed");
+}
