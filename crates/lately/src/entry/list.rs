@@ -59,6 +59,9 @@ mod field {
 /// than one hit, then its hits if it has. A zero ends them, as the end of the bytes does.
 const ITEMS: usize = 28;
 
+/// Bytes of moments a list has room for when it begins: it has outgrown the entry, and will grow.
+const FIRST_ITEMS: usize = 36;
+
 /// Where the cursor is, and what is before it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Cursor {
@@ -271,7 +274,7 @@ impl ListMut<'_> {
     }
 
     fn start(&mut self, moment: Moment) {
-        self.reserve(ITEMS);
+        self.reserve(ITEMS + FIRST_ITEMS);
         let origin_ms = moment.at_ms - 1;
         // A millisecond later: the time of the moment itself.
         put_six(self.bytes, field::ORIGIN_MS, moment.at_ms.cast_unsigned());
