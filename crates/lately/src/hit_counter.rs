@@ -40,6 +40,9 @@ pub struct HitCounter {
     window_hits: Option<u64>,
 }
 
+/// No pending hits: of no time, so that no hit finds its own there.
+const NOTHING: Moment = Moment { at_ms: -1, hits: 0 };
+
 impl HitCounter {
     /// A counter with panes of 1 s, a default window of 5 min and everything kept for 10^9 s.
     #[must_use]
@@ -54,7 +57,7 @@ impl HitCounter {
         HitCounter {
             entry: Entry::new(),
             settings,
-            pending: Moment::default(),
+            pending: NOTHING,
             most: 0,
             pane_ms: 0..0,
             window_hits: None,
@@ -110,7 +113,7 @@ impl HitCounter {
 
     /// Moves the pending hits to the entry.
     fn settle(&mut self, now: Timestamp) {
-        let Moment { at_ms, hits } = std::mem::take(&mut self.pending);
+        let Moment { at_ms, hits } = std::mem::replace(&mut self.pending, NOTHING);
         self.most = 0;
         if hits > 0 {
             let at = Timestamp::from_millis(at_ms).unwrap_or(Timestamp::MIN);
@@ -237,5 +240,8 @@ mod tests {
         let seconds_ago = Timestamp::from_seconds(2_999_999_990).expect("a time");
         assert!(counter.add(seconds_ago, u64::MAX).is_err());
         assert_eq!(counter.hits(3_000_000_000), 1);
+        let mut counter = HitCounter::new();
+        assert!(counter.hit(3_000_000_000) && counter.hit(2_999_999_999));
+        assert!(counter.add(Timestamp::MIN, 0).is_err(), "no hits at the start of time are late too");
     }
 }
