@@ -1,4 +1,4 @@
-//! `cargo xtask loom`: the models of what threads share, every interleaving of them.
+//! `cargo xtask loom`: the models of what threads share, played through by loom.
 
 use std::path::Path;
 

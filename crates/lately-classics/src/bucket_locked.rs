@@ -1,7 +1,7 @@
 //! A ring with a lock for each slot: threads that hit different seconds do not meet. But threads mostly
 //! hit the same second.
 //!
-//! Cost: 24 bytes a slot instead of 16; a read takes and releases as many locks as the window has
+//! Cost: a lock beside each slot; a read takes and releases as many locks as the window has
 //! seconds. The newest second is beside the locks, in a word of its own; the count and its second are
 //! under one lock, so that a roll loses nothing.
 

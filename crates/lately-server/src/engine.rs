@@ -103,3 +103,44 @@ impl Engine {
         self.store.sweep(from, SWEEP_SLOTS, self.now())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lately::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn what_connections_hold_is_bounded() {
+        let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
+        let share: usize = (1 << 20) / 4;
+        let engine = Engine::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+        engine.charge(0, share);
+        assert!(engine.may_hold(share) && engine.may_hold(2 * share));
+        engine.charge(0, 1);
+        // Nobody is connected: an equal part is the whole share.
+        assert!(engine.may_hold(share) && !engine.may_hold(share + 1));
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let clients = [0; 256].map(|_| engine.clients.connect(address, address, engine.now()));
+        let small = CONNECTION_BYTES + SHORT_BYTES;
+        assert!(small > share / clients.len());
+        assert!(engine.may_hold(small) && !engine.may_hold(small + 1));
+        assert_eq!(engine.stats.evicted_connections.load(Relaxed), 2);
+        engine.charge(share + 1, 0);
+        assert_eq!(engine.store.memory().used_bytes, 0);
+        assert!(engine.may_hold(share + 1));
+    }
+
+    #[test]
+    fn connections_push_keys_out() {
+        let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
+        let engine = Engine::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+        for key in 0..1_000_u32 {
+            engine.store.hit(&key.to_le_bytes(), engine.now()).expect("room");
+        }
+        assert_eq!(engine.store.memory().evicted_keys, 0);
+        engine.charge(0, (1 << 20) - 10_000);
+        let memory = engine.store.memory();
+        assert!(memory.evicted_keys > 0 && memory.used_bytes < 1 << 20);
+    }
+}

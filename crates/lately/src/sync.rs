@@ -1,7 +1,7 @@
 //! Where the counters shared by threads get their atomics from: the standard library, or loom's when a model is run.
 //!
-//! Built with `--cfg loom` an atomic here is one whose every interleaving and every stale value loom can play
-//! through; `cargo xtask loom` does that.
+//! Built with `--cfg loom` an atomic here is one whose interleavings and stale values loom plays through;
+//! `cargo xtask loom` does that.
 
 #[cfg(loom)]
 pub(crate) use loom::{

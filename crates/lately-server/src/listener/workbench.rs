@@ -37,3 +37,21 @@ impl Workbench {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_what_is_usual() {
+        let kept_after = |bytes: usize| {
+            Workbench::with(|bench| bench.output.resize(bytes, b'x'));
+            Workbench::with(|bench| {
+                assert!(bench.output.is_empty());
+                bench.output.capacity()
+            })
+        };
+        assert_eq!(kept_after(KEPT_BYTES), KEPT_BYTES);
+        assert_eq!(kept_after(KEPT_BYTES + 1), KEPT_BYTES);
+    }
+}

@@ -1,5 +1,5 @@
-//! Models of the protocol: loom plays every interleaving, up to a number of preemptions, and every
-//! value a load may still see. Panes are milliseconds, two are kept, in two slots.
+//! Models of the protocol: loom plays through the interleavings, up to a number of preemptions, and the
+//! values a load may still see. Panes are milliseconds, two are kept, in two slots.
 
 use loom::model::Builder;
 use loom::sync::Arc;
@@ -11,7 +11,7 @@ use crate::time::{Span, Timestamp, milliseconds};
 
 use super::rings::{Rings, Shape};
 
-/// Preemptions of a thread by another that a run may have; more find nothing in programs this short.
+/// Preemptions of a thread by another that a run may have.
 const PREEMPTIONS: usize = 3;
 
 const WINDOW: Span = milliseconds(2);
@@ -176,6 +176,23 @@ fn a_read_races_a_filling() {
         assert_eq!(counter.read(11), 2);
         thread.join().expect("no panic");
         assert_eq!(counter.read(11), 2);
+    });
+}
+
+#[test]
+fn a_read_races_a_filling_for_another_time() {
+    model(|| {
+        let rings = Arc::new(rings(1));
+        hit(&rings, 0, 10).expect("the first");
+        hit(&rings, 0, 11).expect("newer");
+        assert_eq!(rings.hits(WINDOW, at(11)), 2);
+        let other = Arc::clone(&rings);
+        // The reader is the thread that runs second: of a load, loom goes back to the store before; of a
+        // store, only to the last load, which here may be the filler's own.
+        let thread = thread::spawn(move || assert_eq!(other.hits(WINDOW, at(11)), 2));
+        assert_eq!(rings.hits(WINDOW, at(12)), 1);
+        thread.join().expect("no panic");
+        assert_eq!((rings.hits(WINDOW, at(12)), rings.hits(WINDOW, at(11))), (1, 2));
     });
 }
 

@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 mod cell;
+mod generations;
 mod index;
 mod memory;
 mod peek;

@@ -9,10 +9,12 @@ use std::hash::BuildHasher;
 
 use foldhash::quality::SeedableRandomState;
 
+use super::generations::Generations;
 use super::index::Index;
 use super::peek::{Chunks, Tables};
 use super::slab::{CHUNK, Slab};
 use super::slot::{LongKeys, Name, Slot};
+use crate::allocation::allocated;
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
@@ -21,9 +23,13 @@ use crate::frame::Frame;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// What a key costs beside its name, if that is long, and its hits: the slot, and four bytes of the
-/// index at the load it has when it has just grown.
-const SLOT_BYTES: usize = size_of::<Option<Slot>>() + size_of::<u32>() * 5 / 2;
+/// What a key costs beside its name, if that is long, and its hits: its part of a chunk of slots, four
+/// bytes of the index at the load it has when it has just grown, and its place among those free again.
+const SLOT_BYTES: usize =
+    allocated(CHUNK * size_of::<Option<Slot>>()).div_ceil(CHUNK) + size_of::<u32>() * 5 / 2 + size_of::<u32>();
+
+/// What a long key costs beside its bytes: its place among the others.
+const LONG_KEY_BYTES: usize = size_of::<Option<Box<[u8]>>>() + size_of::<u32>();
 
 /// A part of the keys.
 #[derive(Debug)]
@@ -37,7 +43,7 @@ pub(super) struct Shard {
     long_keys: LongKeys,
     hasher: SeedableRandomState,
     /// Generations of keys that are not in their first; the others have the first.
-    generations: HashMap<u32, Generation>,
+    generations: Generations,
     /// Until when a limit on a key is in force; few keys have one.
     limited_until: HashMap<u32, Timestamp>,
     /// The latest `now` this shard was given: panes may have been merged by it.
@@ -96,7 +102,7 @@ impl Shard {
             published: false,
             long_keys: LongKeys::default(),
             hasher,
-            generations: HashMap::new(),
+            generations: Generations::default(),
             limited_until: HashMap::new(),
             now: Timestamp::MIN,
             sequence: Sequence::default(),
@@ -240,11 +246,8 @@ impl Shard {
         let place = self.slots.insert(Slot::new(key, class, &mut self.long_keys));
         self.point_at_chunk(place as usize / CHUNK);
         self.index.insert(hash, place);
+        self.generations.set(place, Generation(context.generation.load(Relaxed)));
         self.bytes += self.slot_bytes(place);
-        let generation = Generation(context.generation.load(Relaxed));
-        if generation > Generation::default() {
-            self.generations.insert(place, generation);
-        }
         place
     }
 
@@ -264,11 +267,12 @@ impl Shard {
     fn slot_bytes(&self, place: u32) -> usize {
         let Some(slot) = self.slots.get(place) else { return 0 };
         let long_key = slot.long_place().and_then(|place| self.long_keys.get(place));
-        SLOT_BYTES + long_key.map_or(0, |key| key.len()) + slot.entry.heap_bytes()
+        let beside = SLOT_BYTES + self.generations.bytes_at(place);
+        beside + long_key.map_or(0, |key| LONG_KEY_BYTES + allocated(key.len())) + slot.entry.heap_bytes()
     }
 
     pub(super) fn generation_at(&self, place: u32) -> Generation {
-        self.generations.get(&place).copied().unwrap_or_default()
+        self.generations.get(place)
     }
 
     /// Counts hits of the key at `place`; `None`, and nothing changes, when all it had have left the
@@ -416,7 +420,7 @@ impl Shard {
         let slot = self.slots.take(place).expect("a key lives here");
         self.index.remove(self.hasher.hash_one(slot.key(&self.long_keys)), place);
         self.limited_until.remove(&place);
-        self.generations.remove(&place);
+        self.generations.set(place, Generation::default());
         match slot.long_place() {
             Some(place) => self.long_keys.take(place).expect("a long key is kept as long as its slot"),
             None => slot.key(&self.long_keys).into(),
@@ -463,7 +467,7 @@ impl Shard {
         }
         assert_eq!(used, self.index.len(), "the index has the slots in use and no others");
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots");
-        let beside = self.limited_until.keys().chain(self.generations.keys());
-        assert!(beside.copied().all(|place| self.slot_at(place).is_some()), "a side table outlives a key");
+        let mut limited = self.limited_until.keys().copied();
+        assert!(limited.all(|place| self.slot_at(place).is_some()), "a limit outlives its key");
     }
 }
