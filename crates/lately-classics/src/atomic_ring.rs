@@ -11,7 +11,7 @@
 
 use std::cmp::Ordering as Compare;
 
-use crate::counter::{first_kept, saturating_sum, window_seconds};
+use crate::counter::{first_kept, sum_kept, window_seconds};
 use crate::limits::{MAX_RING_SLOTS, SPIN_TRIES};
 use crate::shared_counter::SharedCounter;
 use crate::sync::{AtomicI64, AtomicU64, Ordering, yield_now};
@@ -116,9 +116,7 @@ impl SharedCounter for AtomicRing {
 
     fn load(&self, window_s: i64, at_s: i64) -> u64 {
         let (Some(window), Some(newest)) = (window_seconds(window_s, at_s), self.newest()) else { return 0 };
-        let first = first_kept(newest, self.slot_count);
-        let kept = first.max(*window.start())..=newest.min(*window.end());
-        saturating_sum(kept.map(|second| self.count_at(second)))
+        sum_kept(&window, newest, self.slot_count, |second| self.count_at(second))
     }
 
     fn newest(&self) -> Option<i64> {

@@ -5,7 +5,7 @@
 //! seconds. The newest second is beside the locks, in a word of its own; the count and its second are
 //! under one lock, so that a roll loses nothing.
 
-use crate::counter::{first_kept, saturating_sum, window_seconds};
+use crate::counter::{first_kept, sum_kept, window_seconds};
 use crate::limits::MAX_RING_SLOTS;
 use crate::shared_counter::SharedCounter;
 use crate::sync::{AtomicI64, Mutex, Ordering, lock};
@@ -81,9 +81,7 @@ impl SharedCounter for BucketLocked {
 
     fn load(&self, window_s: i64, at_s: i64) -> u64 {
         let (Some(window), Some(newest)) = (window_seconds(window_s, at_s), self.newest()) else { return 0 };
-        let first = first_kept(newest, self.bucket_count);
-        let kept = first.max(*window.start())..=newest.min(*window.end());
-        saturating_sum(kept.map(|second| self.count_at(second)))
+        sum_kept(&window, newest, self.bucket_count, |second| self.count_at(second))
     }
 
     fn newest(&self) -> Option<i64> {

@@ -59,6 +59,17 @@ pub(crate) fn saturating_sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
+/// Adds up the counts of the seconds of a window that are among the `span_s` kept ones.
+pub(crate) fn sum_kept(
+    window: &RangeInclusive<i64>,
+    newest: i64,
+    span_s: i64,
+    count_at: impl Fn(i64) -> u64,
+) -> u64 {
+    let first = first_kept(newest, span_s).max(*window.start());
+    saturating_sum((first..=newest.min(*window.end())).map(count_at))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::counter::{Counter, first_kept, saturating_sum, window_seconds};
+use crate::counter::{Counter, first_kept, sum_kept, window_seconds};
 use crate::limits::MAX_RING_SLOTS;
 
 /// Keeps a count for each of the newest seconds, as many as it has slots.
@@ -57,9 +57,8 @@ impl Ring {
 
     /// Hits at those of `seconds` that are kept.
     pub(crate) fn sum(&self, seconds: &RangeInclusive<i64>) -> u64 {
-        let (Some(first), Some(newest)) = (self.first_kept(), self.newest) else { return 0 };
-        let kept = first.max(*seconds.start())..=newest.min(*seconds.end());
-        saturating_sum(kept.map(|second| self.count_at(second)))
+        let Some(newest) = self.newest else { return 0 };
+        sum_kept(seconds, newest, self.slot_count, |second| self.count_at(second))
     }
 
     fn index(&self, second: i64) -> usize {

@@ -10,7 +10,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::counter::{first_kept, saturating_sum, window_seconds};
+use crate::counter::{first_kept, sum_kept, window_seconds};
 use crate::limits::{MAX_RING_SLOTS, SPIN_TRIES};
 use crate::shared_counter::SharedCounter;
 use crate::sync::{AtomicI64, AtomicU64, Mutex, Ordering, lock};
@@ -95,9 +95,7 @@ impl SequenceLocked {
 
     fn sum(&self, window: &RangeInclusive<i64>) -> u64 {
         let Some(newest) = self.newest_now() else { return 0 };
-        let first = first_kept(newest, self.slot_count);
-        let kept = first.max(*window.start())..=newest.min(*window.end());
-        saturating_sum(kept.map(|second| self.count_at(second)))
+        sum_kept(window, newest, self.slot_count, |second| self.count_at(second))
     }
 
     fn slot(&self, second: i64) -> &Slot {

@@ -61,8 +61,8 @@ mod tests {
                 let now = Timestamp::from_millis(now_ms).expect("a time");
                 let frame = Frame::new(&settings, now);
                 let window = Window::ending_at(now, settings.window(), &settings, now);
-                let range = frame.is_exact.then_some((frame.from_ms, frame.to_ms));
                 if frame.is_exact {
+                    let range = Some((frame.from_ms, frame.to_ms));
                     assert_eq!(range, window.exact_range_ms(), "{settings:?} at {now}");
                 }
                 assert_eq!(

@@ -1,10 +1,9 @@
 //! A flood of keys nobody knows: memory stays below the ceiling, and a key that is used stays known.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-use crate::running::{Running, serve_with};
+use crate::running::{Running, serve_with_ceiling};
 
 const CEILING_BYTES: u64 = 16 << 20;
 /// Keys of the flood: several times what fits.
@@ -12,13 +11,6 @@ const KEYS: u64 = 1_000_000;
 const BATCH: u64 = 1_000;
 /// What the process takes beside what it accounts for.
 const BASE_BYTES: u64 = 24 << 20;
-
-fn server_with_ceiling() -> (Running, tempfile::TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("lately.toml");
-    fs::write(&config, format!("[memory]\nceiling = {CEILING_BYTES}\n")).expect("a file");
-    (serve_with(&["--config", config.to_str().expect("text")]), folder)
-}
 
 /// The hits of `BATCH` keys from `first` on. A multiplication spreads them: no two are alike.
 fn batch(first: u64) -> String {
@@ -53,7 +45,7 @@ fn flood(server: &Running, beside: impl Fn(u64)) -> (u64, u64) {
 
 #[test]
 fn a_flood_of_keys_stays_below_the_ceiling_and_evicts_itself() {
-    let (server, _folder) = server_with_ceiling();
+    let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
     let (real, most_bytes) = flood(&server, |_| ());
     assert_eq!(server.ask::<u64>("HITS real 1h"), real);
     assert!(most_bytes <= CEILING_BYTES + CEILING_BYTES / 10 + BASE_BYTES, "{most_bytes} bytes resident");
@@ -65,7 +57,7 @@ fn a_flood_of_keys_stays_below_the_ceiling_and_evicts_itself() {
 
 #[test]
 fn a_flood_beside_clients_that_do_not_read_stays_below_the_ceiling() {
-    let (server, _folder) = server_with_ceiling();
+    let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
     let deaf: Vec<TcpStream> = (0..50)
         .map(|_| {
             let socket = TcpStream::connect(&server.resp).expect("the server listens");

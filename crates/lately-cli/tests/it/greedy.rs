@@ -1,10 +1,9 @@
 //! A thousand clients that have the server hold much for them: what the server holds for them is bounded.
 
-use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
 
-use crate::running::serve_with;
+use crate::running::serve_with_ceiling;
 
 const CLIENTS: usize = 1_000;
 const CEILING_BYTES: u64 = 32 << 20;
@@ -16,10 +15,7 @@ const BASE_BYTES: u64 = 24 << 20;
 #[test]
 fn a_thousand_greedy_clients_stay_below_the_ceiling() {
     rlimit::increase_nofile_limit(4 * CLIENTS as u64).expect("a limit on open files");
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("lately.toml");
-    fs::write(&config, format!("[memory]\nceiling = {CEILING_BYTES}\n")).expect("a file");
-    let server = serve_with(&["--config", config.to_str().expect("text")]);
+    let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
     for number in 0..2_000 {
         server.ask::<u64>(&format!("HIT key:{number}"));
     }

@@ -32,6 +32,14 @@ pub(crate) fn serve_with(more: &[&str]) -> Running {
     start(&[&free, more].concat())
 }
 
+/// The same, with a memory ceiling. The folder has the config file and goes when it is dropped.
+pub(crate) fn serve_with_ceiling(ceiling_bytes: u64) -> (Running, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("lately.toml");
+    std::fs::write(&config, format!("[memory]\nceiling = {ceiling_bytes}\n")).expect("a file");
+    (serve_with(&["--config", config.to_str().expect("text")]), folder)
+}
+
 /// Runs `lately` with `args`, which must serve on ports of their own, until it says where.
 pub(crate) fn start(args: &[&str]) -> Running {
     start_command(&mut command(args))

@@ -38,16 +38,14 @@ impl Large {
         Large { recent: Recent::List { head, bytes }, older: None, older_bytes: 0 }
     }
 
-    /// The list, when there is nothing else.
-    pub(super) fn into_list(self) -> Result<(Head, ThinVec<u8>), Large> {
+    /// Takes the list out, when there is nothing else.
+    pub(super) fn take_list(&mut self) -> Option<(Head, ThinVec<u8>)> {
         match self {
-            Large { recent: Recent::List { head, bytes }, older: None, .. } => Ok((head, bytes)),
-            other => Err(other),
+            Large { recent: Recent::List { head, bytes }, older: None, .. } => {
+                Some((*head, std::mem::take(bytes)))
+            }
+            _ => None,
         }
-    }
-
-    pub(super) fn is_list(&self) -> bool {
-        matches!(self, Large { recent: Recent::List { .. }, older: None, .. })
     }
 
     pub(super) fn total(&self) -> u64 {

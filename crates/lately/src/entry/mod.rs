@@ -85,9 +85,10 @@ impl Entry {
         }
     }
 
-    /// Whether no window within the retention reaches the newest hit any more.
-    pub(crate) fn expired(&self, settings: &Settings, now: Timestamp) -> bool {
-        self.is_empty() || self.newest().as_millis() < settings.retention_edge_ms(now)
+    /// Whether no window reaches the newest hit any more, `oldest_ms` being the edge of the retention.
+    #[inline]
+    pub(crate) fn expired(&self, oldest_ms: i64) -> bool {
+        self.newest_ms() < oldest_ms || self.is_empty()
     }
 
     /// Counts `weight` hits at `at`, a time the caller has checked against the retention and the
@@ -162,10 +163,8 @@ impl Entry {
 
     /// Hits in a window.
     pub(crate) fn count_window(&self, window: &Window, settings: &Settings) -> Count {
-        if let Entry::Large { large, .. } = self
-            && let Some((from_ms, to_ms)) = window.exact_range_ms()
-        {
-            return window.exact_count(large.exact_sum(from_ms, to_ms, settings));
+        if let Some((from_ms, to_ms)) = window.exact_range_ms() {
+            return window.exact_count(self.exact_sum(from_ms, to_ms, settings));
         }
         window.count(|from_ms, to_ms| self.sum(from_ms, to_ms, settings))
     }
@@ -199,9 +198,15 @@ impl Entry {
         if !frame.is_exact {
             return self.count(frame.now, settings.window(), settings, frame.now).estimate;
         }
+        self.exact_sum(frame.from_ms, frame.to_ms, settings)
+    }
+
+    /// As `sum`, by what is known of the default window where that is what was asked for.
+    #[inline]
+    fn exact_sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         match self {
-            Entry::Large { large, .. } => large.exact_sum(frame.from_ms, frame.to_ms, settings),
-            entry => entry.sum(frame.from_ms, frame.to_ms, settings),
+            Entry::Large { large, .. } => large.exact_sum(from_ms, to_ms, settings),
+            entry => entry.sum(from_ms, to_ms, settings),
         }
     }
 
@@ -233,12 +238,8 @@ impl Entry {
         let horizon_ms = settings.horizon_ms(now);
         if let Entry::Large { large, .. } = self {
             large.merge(settings, now);
-            if large.is_list() {
-                let Entry::Large { large, newest } = std::mem::take(self) else { return };
-                *self = match large.into_list() {
-                    Ok((head, bytes)) => Entry::List { head, bytes },
-                    Err(large) => Entry::Large { newest, large: Box::new(large) },
-                };
+            if let Some((head, bytes)) = large.take_list() {
+                *self = Entry::List { head, bytes };
             }
         }
         if let Entry::List { head, bytes } = self {

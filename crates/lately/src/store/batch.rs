@@ -97,7 +97,6 @@ impl Store {
             turn.apply(ops, hashes, out);
         }
         turn.end(ops.last().map_or(b"", Op::key));
-        self.peek.tidy();
     }
 
     /// Has the memory fetched that holds the slots of these hashes, a stage at a time for all of

@@ -81,7 +81,7 @@ impl Drop for LockedShard<'_> {
     fn drop(&mut self) {
         self.shared.memory.change(self.bytes, self.guard.bytes());
         if let Some(tables) = self.guard.new_tables()
-            && self.shared.peek.publish(self.index, &tables)
+            && self.shared.peek.publish(self.index, tables)
         {
             self.guard.tables_are_published();
         }

@@ -54,7 +54,7 @@ impl Peek {
     }
 
     /// Takes a shard's new tables; false when there is no room until old ones are let go.
-    pub(super) fn publish(&self, shard: usize, tables: &Tables) -> bool {
+    pub(super) fn publish(&self, shard: usize, tables: Tables) -> bool {
         let Ok(hints) = self.hints.try_read() else { return false };
         let hint = &hints[shard];
         // Only the holder of the shard's lock comes here: nobody else moves `current`.
@@ -63,7 +63,7 @@ impl Peek {
             None => (current, false),
             Some(_) => (1 - current, true),
         };
-        if hint.tables[next].set(tables.clone()).is_err() {
+        if hint.tables[next].set(tables).is_err() {
             return false;
         }
         // Pairs with the load in `tables`: who sees the number sees the tables.
@@ -148,18 +148,18 @@ mod tests {
         };
         let (first, second, third) = (tables(8), tables(16), tables(32));
         assert_eq!(lens(&peek), [None, None]);
-        assert!(peek.publish(1, &first));
+        assert!(peek.publish(1, first.clone()));
         assert_eq!(lens(&peek), [None, Some(8)]);
         let look = peek.look().expect("nobody writes");
-        assert!(peek.publish(1, &second));
+        assert!(peek.publish(1, second));
         assert_eq!(lens(&peek), [None, Some(16)]);
         peek.tidy();
-        assert!(!peek.publish(1, &third), "the first tables are still looked at");
+        assert!(!peek.publish(1, third.clone()), "the first tables are still looked at");
         assert_eq!(Arc::strong_count(&first.buckets), 2);
         drop(look);
         peek.tidy();
         assert_eq!(Arc::strong_count(&first.buckets), 1);
-        assert!(peek.publish(1, &third));
+        assert!(peek.publish(1, third));
         assert_eq!(lens(&peek), [None, Some(32)]);
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let tables = tables(8);
         // Tag 1, place 0, in every bucket: the chunk is not there.
         tables.buckets.iter().for_each(|bucket| bucket.store(1 << 24 | 1, Relaxed));
-        assert!(peek.publish(0, &tables));
+        assert!(peek.publish(0, tables));
         look(1 << 56);
         look(2 << 56);
     }

@@ -212,7 +212,7 @@ impl Shard {
         let place = self.place_of(key, hash)?;
         let slot = self.slots.get(place)?;
         let oldest_ms = context.frame(slot.class, self.now).oldest_ms;
-        if slot.entry.newest_ms() >= oldest_ms && !slot.entry.is_empty() {
+        if !slot.entry.expired(oldest_ms) {
             return Some(place);
         }
         if self.is_limited(place) {
@@ -230,8 +230,8 @@ impl Shard {
     }
 
     fn hits_expired(&self, place: u32, classes: &Classes) -> bool {
-        let slot = self.slot_at(place);
-        slot.is_some_and(|slot| slot.entry.expired(classes.settings(slot.class), self.now))
+        self.slot_at(place)
+            .is_some_and(|slot| slot.entry.expired(classes.settings(slot.class).retention_edge_ms(self.now)))
     }
 
     /// Whether a limit on the key at `place` is in force.
@@ -300,7 +300,7 @@ impl Shard {
         let slot = self.slots.get(place)?;
         let settings = context.classes.settings(slot.class);
         let frame = context.frame(slot.class, self.now);
-        if slot.entry.newest_ms() < frame.oldest_ms || slot.entry.is_empty() {
+        if slot.entry.expired(frame.oldest_ms) {
             return None;
         }
         if let Some(at) = hit.at

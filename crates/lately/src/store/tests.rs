@@ -402,3 +402,14 @@ fn keys_that_collide_without_a_seed_are_spread() {
     let of = |store: &Store, key: &str| store.hash(key.as_bytes());
     assert_ne!(of(&store, "k"), of(&Store::builder().build().expect("valid"), "k"), "each store has a seed");
 }
+
+/// Hits one by one were slow in a store that had grown twice: shards could not publish their third
+/// tables, because only batches let the first ones go, and tried again at every hit.
+#[test]
+fn hits_one_by_one_let_old_tables_go() {
+    let store = store();
+    for n in 0..100_000 {
+        store.hit(format!("k:{n}").as_bytes(), START).expect("counted");
+    }
+    assert!((0..SHARDS).all(|index| store.lock(index, START).new_tables().is_none()));
+}

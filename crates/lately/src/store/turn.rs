@@ -32,19 +32,16 @@ impl<'a> Turn<'a> {
         let start = out.len();
         let mut later = Later::default();
         for (index, (op, &hash)) in ops.iter().zip(hashes).enumerate() {
-            if later.has(hash) {
-                later.push(index, hash);
-                out.push(Outcome::Hit(Ok(0)));
-                continue;
+            if !later.has(hash) {
+                let locked = self.shard(hash);
+                let place = locked.place_of(op.key(), hash);
+                if ops.len() == 1 || !place.is_some_and(|place| locked.prefetch_heap(place)) {
+                    out.push(self.apply_at(op, hash, place));
+                    continue;
+                }
             }
-            let locked = self.shard(hash);
-            let place = locked.place_of(op.key(), hash);
-            if ops.len() > 1 && place.is_some_and(|place| locked.prefetch_heap(place)) {
-                later.push(index, hash);
-                out.push(Outcome::Hit(Ok(0)));
-            } else {
-                out.push(self.apply_at(op, hash, place));
-            }
+            later.push(index, hash);
+            out.push(Outcome::Hit(Ok(0)));
         }
         for &index in later.indexes() {
             let index = usize::from(index);
@@ -81,6 +78,7 @@ impl<'a> Turn<'a> {
         if self.store.memory.is_full() {
             self.make_room(keep);
         }
+        self.store.peek.tidy();
     }
 
     /// The shard of a hash, locked.
