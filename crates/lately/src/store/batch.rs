@@ -93,7 +93,7 @@ impl Store {
                 *hash = self.hash(op.key());
             }
             let hashes = &hashes[..ops.len()];
-            let mut places = [0; STAGED];
+            let mut places = [None; STAGED];
             let places = &mut places[..ops.len()];
             self.fetch_slots(hashes, places);
             turn.apply(ops, hashes, places, out);
@@ -104,7 +104,7 @@ impl Store {
     /// Has the memory fetched that holds the slots of these hashes, a stage at a time for all of
     /// them: so that they wait for it together, not one after the other. Writes down the places where
     /// the slots most likely are.
-    fn fetch_slots(&self, hashes: &[u64], places: &mut [u32]) {
+    fn fetch_slots(&self, hashes: &[u64], places: &mut [Option<u32>]) {
         if hashes.len() < 2 {
             return;
         }
@@ -114,7 +114,7 @@ impl Store {
             look.prefetch_bucket(shard_of(hash), hash);
         }
         for (&hash, place) in hashes.iter().zip(places) {
-            *place = look.prefetch_slot(shard_of(hash), hash).unwrap_or_default();
+            *place = look.prefetch_slot(shard_of(hash), hash);
             self.shards[shard_of(hash)].prefetch();
         }
     }

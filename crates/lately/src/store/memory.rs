@@ -150,6 +150,7 @@ impl Store {
                 return super::Cursor::START;
             }
             let mut shard = self.lock(index, now);
+            shard.move_places();
             if place >= shard.places() {
                 cursor = super::Cursor::at(index + 1, 0);
                 continue;

@@ -3,6 +3,7 @@
 mod batch;
 mod builder;
 mod cell;
+mod context;
 mod generations;
 mod index;
 mod memory;
@@ -36,7 +37,8 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
 use cell::{LockedShard, ShardCell, Shared};
-use shard::{Context, Shard};
+use context::Context;
+use shard::Shard;
 
 /// Parts of the store with a lock each.
 const SHARDS: usize = 1 << SHARD_BITS;

@@ -2,24 +2,24 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use std::hash::BuildHasher;
 
 use foldhash::quality::SeedableRandomState;
 
+use super::context::{Context, Hit};
 use super::generations::Generations;
-use super::index::{self, Index};
+use super::index::Index;
 use super::peek::{Chunks, Tables};
 use super::slab::{self, Slab, locate};
 use super::slot::{LongKeys, Slot};
 use crate::allocation::allocated;
 use crate::class::{ClassId, Classes};
-use crate::delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
+use crate::delta::{Delta, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::HitError;
-use crate::frame::Frame;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -58,49 +58,6 @@ struct Beside {
     generations: Generations,
     /// Until when a limit on a key is in force; few keys have one.
     limited_until: HashMap<u32, Timestamp>,
-}
-
-/// Hits to count.
-pub(super) struct Hit<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) hash: u64,
-    pub(super) weight: u64,
-    /// When they happened; `None` is now.
-    pub(super) at: Option<Timestamp>,
-}
-
-/// What a change to a shard needs to know beside the key: set up once for a batch.
-pub(super) struct Context<'a> {
-    pub(super) classes: &'a Classes,
-    /// The generation of the next new key; forgetting a key raises it.
-    pub(super) generation: &'a AtomicU64,
-    /// Set when there is no room for a new key.
-    pub(super) ceiling_bytes: Option<u64>,
-    /// Where what happened is written down, if anywhere.
-    pub(super) deltas: Option<&'a mut DeltaBatch>,
-    /// The edges of the class that was met last.
-    met: Option<(ClassId, Frame, &'a Settings)>,
-}
-
-impl<'a> Context<'a> {
-    pub(super) fn new(
-        classes: &'a Classes,
-        generation: &'a AtomicU64,
-        deltas: Option<&'a mut DeltaBatch>,
-    ) -> Context<'a> {
-        Context { classes, generation, ceiling_bytes: None, deltas, met: None }
-    }
-
-    /// The edges of a class at `now`, and its settings.
-    #[inline]
-    pub(super) fn frame(&mut self, class: ClassId, now: Timestamp) -> (&Frame, &'a Settings) {
-        if self.met.is_none_or(|(met, frame, _)| met != class || frame.now != now) {
-            let settings = self.classes.settings(class);
-            self.met = Some((class, Frame::new(settings, now), settings));
-        }
-        let (_, frame, settings) = self.met.as_ref().expect("it is set above");
-        (frame, settings)
-    }
 }
 
 impl Shard {
@@ -162,14 +119,15 @@ impl Shard {
 
     /// Where the key with this hash most likely is.
     #[inline]
-    pub(super) fn guess(&self, hash: u64) -> u32 {
-        index::guess(self.index.buckets(), hash).unwrap_or_default()
+    pub(super) fn guess(&self, hash: u64) -> Option<u32> {
+        self.index.guess(hash)
     }
 
     /// As `place_of`, by a guess that may be wrong.
-    #[inline]
-    pub(super) fn place_near(&self, guess: u32, key: &[u8], hash: u64) -> Option<u32> {
-        if self.is_at(guess, key) { Some(guess) } else { self.place_of(key, hash) }
+    pub(super) fn place_near(&mut self, guess: Option<u32>, key: &[u8], hash: u64) -> Option<u32> {
+        // The guess may be wrong because the key has yet to move.
+        self.move_places();
+        guess.filter(|&guess| self.is_at(guess, key)).or_else(|| self.place_of(key, hash))
     }
 
     #[inline]
@@ -205,7 +163,13 @@ impl Shard {
 
     /// The key's slot, when the key has hits within its retention or a limit in force.
     pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
-        let place = self.live_place(key, hash, context)?;
+        let place = self.place_of(key, hash)?;
+        self.live_at(place, context)
+    }
+
+    /// As `live`, of the key at `place`.
+    pub(super) fn live_at(&mut self, place: u32, context: &mut Context<'_>) -> Option<&Slot> {
+        let place = self.alive(place, context)?;
         let class = self.slot_at(place)?.class;
         let from_ms = context.frame(class, self.now).0.from_ms;
         self.change(place, context.classes, |entry, settings, now| entry.advance(from_ms, settings, now));
@@ -230,6 +194,11 @@ impl Shard {
 
     fn live_place(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<u32> {
         let place = self.place_of(key, hash)?;
+        self.alive(place, context)
+    }
+
+    /// The place, when the key there lives. A key that does not is removed.
+    fn alive(&mut self, place: u32, context: &mut Context<'_>) -> Option<u32> {
         let slot = self.slots.get(place)?;
         let oldest_ms = context.frame(slot.class, self.now).0.oldest_ms;
         if !slot.entry.expired(oldest_ms) {
@@ -269,18 +238,40 @@ impl Shard {
 
     fn add_slot(&mut self, key: &[u8], hash: u64, class: ClassId, context: &Context<'_>) -> u32 {
         if !self.index.has_room() {
-            let slots = self.slots.iter();
-            let all = slots
-                .map(|(place, slot)| (self.beside.hasher.hash_one(slot.key(&self.beside.long_keys)), place));
-            self.index.rebuild(all);
+            while self.index.is_moving() {
+                self.move_places();
+            }
+            self.index.grow();
             self.rebuild_chunks();
         }
+        self.move_places();
         let place = self.slots.insert(Slot::new(key, class, &mut self.beside.long_keys));
         self.point_at_chunk(locate(place).0);
         self.index.insert(hash, place);
         self.beside.generations.set(place, Generation(context.generation.load(Relaxed)));
         self.bytes += self.slot_bytes(place);
         place
+    }
+
+    /// Moves some places to the index's new table, if it has one.
+    #[inline]
+    pub(super) fn move_places(&mut self) {
+        if self.index.is_moving() {
+            self.move_some_places();
+        }
+    }
+
+    #[cold]
+    fn move_some_places(&mut self) {
+        let places = self.index.next_to_move(self.slots.end());
+        let moved = places.end;
+        for place in places {
+            if let Some(slot) = self.slots.get(place) {
+                let hash = self.beside.hasher.hash_one(slot.key(&self.beside.long_keys));
+                self.index.move_in(hash, place);
+            }
+        }
+        self.index.have_moved(moved, self.slots.end());
     }
 
     fn rebuild_chunks(&mut self) {
@@ -339,9 +330,15 @@ impl Shard {
         Some(self.counted(counted, place, hit, context))
     }
 
-    /// Counts hits of a key that may be new. No hits make no key, nor do others when there is no room.
-    pub(super) fn hit(&mut self, hit: &Hit<'_>, context: &mut Context<'_>) -> Result<u64, HitError> {
-        let found = self.live_place(hit.key, hit.hash, context);
+    /// Counts hits of a key that is at `found` or nowhere. No hits make no key, nor do others when there
+    /// is no room.
+    pub(super) fn hit(
+        &mut self,
+        hit: &Hit<'_>,
+        found: Option<u32>,
+        context: &mut Context<'_>,
+    ) -> Result<u64, HitError> {
+        let found = found.and_then(|place| self.alive(place, context));
         let class = found.map_or_else(|| context.classes.of(hit.key), |place| self.slot_mut(place).class);
         if let Some(at) = hit.at {
             let (frame, settings) = context.frame(class, self.now);

@@ -19,21 +19,21 @@ pub(super) fn locate(place: u32) -> (usize, usize) {
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     chunks: Vec<Vec<Option<T>>>,
-    /// Places used so far, those free again included.
-    end: u32,
+    /// Places that are free again.
     free: Vec<u32>,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab { chunks: Vec::new(), end: 0, free: Vec::new() }
+        Slab { chunks: Vec::new(), free: Vec::new() }
     }
 }
 
 impl<T> Slab<T> {
     /// One past the last place ever used.
     pub(super) fn end(&self) -> u32 {
-        self.end
+        let last = self.chunks.last().map_or(CHUNK, Vec::len);
+        u32::try_from(self.chunks.len() * CHUNK + last - CHUNK).expect("the index has room for fewer")
     }
 
     #[inline]
@@ -60,7 +60,7 @@ impl<T> Slab<T> {
             self.chunks[chunk][within] = Some(value);
             return place;
         }
-        let place = self.end;
+        let place = self.end();
         let (chunk, within) = locate(place);
         if within == 0 {
             self.chunks.push(Vec::new());
@@ -71,7 +71,6 @@ impl<T> Slab<T> {
             chunk.reserve_exact(step);
         }
         chunk.push(Some(value));
-        self.end += 1;
         place
     }
 

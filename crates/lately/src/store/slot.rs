@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 
-use super::shard::Hit;
+use super::context::Hit;
 use super::slab::Slab;
 use crate::class::ClassId;
 use crate::entry::Entry;

@@ -413,3 +413,22 @@ fn hits_one_by_one_let_old_tables_go() {
     }
     assert!((0..SHARDS).all(|index| store.lock(index, START).has_published()));
 }
+
+/// Keys are hit, forgotten and added while the tables they are found by grow, some places at a time.
+#[test]
+fn keys_are_found_while_places_move() {
+    let store = store();
+    let key = |n: u32| format!("k:{n}").into_bytes();
+    // Enough that a table of each shard moves in several steps.
+    for n in 0..300_000 {
+        assert_eq!(store.hit(&key(n), START), Ok(1));
+        let earlier = key(n / 2);
+        if n % 4 == 0 {
+            assert!(store.forget(&earlier, START));
+            assert_eq!(store.hit(&earlier, START), Ok(1));
+        }
+        assert_eq!(store.hits(&earlier, minutes(5), START).estimate, 1);
+    }
+    store.check_consistency();
+    assert_eq!(store.len(), 300_000);
+}

@@ -5,7 +5,7 @@
 
 use super::batch::{Op, Outcome, STAGED};
 use super::cell::LockedShard;
-use super::shard::{Context, Hit};
+use super::context::{Context, Hit};
 use super::{Store, check_key, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
@@ -33,7 +33,7 @@ impl<'a> Turn<'a> {
         &mut self,
         ops: &[Op<'_>],
         hashes: &[u64],
-        places: &mut [u32],
+        places: &mut [Option<u32>],
         out: &mut Vec<Outcome>,
     ) {
         let start = out.len();
@@ -47,7 +47,11 @@ impl<'a> Turn<'a> {
             self.shard(hash);
             if let Some(hits) = self.quick_hit(op, hash, *place) {
                 out.push(Outcome::Hit(Ok(hits)));
-            } else if ops.len() > 1 && self.fetch_heap(op, hash, place) {
+                continue;
+            }
+            let locked = self.shard(hash);
+            *place = locked.place_near(*place, op.key(), hash);
+            if ops.len() > 1 && place.is_some_and(|place| locked.prefetch_heap(place)) {
                 later.push(index, hash);
                 out.push(Outcome::Hit(Ok(0)));
             } else {
@@ -56,52 +60,45 @@ impl<'a> Turn<'a> {
         }
         for &index in later.indexes() {
             let index = usize::from(index);
-            out[start + index] = self.apply_at(&ops[index], hashes[index], places[index]);
+            let (op, hash) = (&ops[index], hashes[index]);
+            let place = self.shard(hash).place_near(places[index], op.key(), hash);
+            out[start + index] = self.apply_at(op, hash, place);
         }
     }
 
     #[inline]
     pub(super) fn apply_one(&mut self, op: &Op<'_>, hash: u64) -> Outcome {
         let guess = self.shard(hash).guess(hash);
-        // The shard is locked now.
-        match self.quick_hit(op, hash, guess) {
-            Some(hits) => Outcome::Hit(Ok(hits)),
-            None => self.apply_at(op, hash, guess),
+        if let Some(hits) = self.quick_hit(op, hash, guess) {
+            return Outcome::Hit(Ok(hits));
         }
+        let place = self.shard(hash).place_near(guess, op.key(), hash);
+        self.apply_at(op, hash, place)
     }
 
     /// Counts hits now of a key that is at `place` and has all its hits there; `None`, and nothing
     /// changes, when that is not so. The shard of the hash is locked.
     #[inline]
-    fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: u32) -> Option<u64> {
+    fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Option<u64> {
         let Op::Hit { key, weight, at: None } = *op else { return None };
         let locked = self.locked.as_mut()?;
-        locked.quick_hit(place, &Hit { key, hash, weight, at: None }, &mut self.context)
+        locked.quick_hit(place?, &Hit { key, hash, weight, at: None }, &mut self.context)
     }
 
-    /// Finds the key, near `place`, and has its hits on the heap fetched; false when there are none.
-    fn fetch_heap(&mut self, op: &Op<'_>, hash: u64, place: &mut u32) -> bool {
-        let locked = self.shard(hash);
-        let Some(found) = locked.place_near(*place, op.key(), hash) else { return false };
-        *place = found;
-        locked.prefetch_heap(found)
-    }
-
-    /// Applies an operation on a key that most likely is at `guess`.
-    fn apply_at(&mut self, op: &Op<'_>, hash: u64, guess: u32) -> Outcome {
+    /// Applies an operation on a key of the shard that is locked, and is at `place` or nowhere.
+    fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
         match *op {
             Op::Hit { key, weight, at } => {
-                self.shard(hash);
                 let locked = self.locked.as_mut().expect("the shard of the key is locked");
                 let hit = Hit { key, hash, weight, at };
-                if let Some(place) = locked.place_near(guess, key, hash)
+                if let Some(place) = place
                     && let Some(counted) = locked.hit_at(place, &hit, &mut self.context)
                 {
                     return Outcome::Hit(counted);
                 }
-                Outcome::Hit(self.hit_new(&hit))
+                Outcome::Hit(self.hit_new(&hit, place))
             }
-            Op::Hits { key, window, at } => Outcome::Hits(self.count((key, hash), window, at)),
+            Op::Hits { key, window, at } => Outcome::Hits(self.count((key, place), window, at)),
         }
     }
 
@@ -127,26 +124,26 @@ impl<'a> Turn<'a> {
         self.locked.as_mut().expect("it is set above")
     }
 
-    /// Counts hits of a key that is not there, or whose hits have left the retention.
+    /// Counts hits of a key that is not there, or is at `place` and all its hits have left the retention.
     #[cold]
-    fn hit_new(&mut self, hit: &Hit<'_>) -> Result<u64, HitError> {
+    fn hit_new(&mut self, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {
         check_key(hit.key)?;
         let room = !self.store.memory.is_full();
-        match self.hit_when(room, hit) {
+        match self.hit_when(room, hit, place) {
             Err(HitError::OutOfMemory { .. }) => {
                 // Only now, when the hit is known to be good and to need a new key, may others go.
                 let room = self.make_room(hit.key);
-                self.hit_when(room, hit)
+                let place = self.shard(hit.hash).place_near(None, hit.key, hit.hash);
+                self.hit_when(room, hit, place)
             }
             counted => counted,
         }
     }
 
-    fn hit_when(&mut self, room: bool, hit: &Hit<'_>) -> Result<u64, HitError> {
+    fn hit_when(&mut self, room: bool, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {
         self.context.ceiling_bytes = (!room).then(|| self.store.memory.ceiling_bytes());
-        self.shard(hit.hash);
-        let locked = self.locked.as_mut().expect("it was locked above");
-        locked.hit(hit, &mut self.context)
+        let locked = self.locked.as_mut().expect("the shard of the key is locked");
+        locked.hit(hit, place, &mut self.context)
     }
 
     /// Evicts others until there is room; the lock is given back for it.
@@ -155,13 +152,17 @@ impl<'a> Turn<'a> {
         self.store.make_room(keep, self.now, self.context.deltas.as_deref_mut())
     }
 
-    /// Hits in a window of a key.
-    fn count(&mut self, (key, hash): (&[u8], u64), window: Option<Span>, at: Option<Timestamp>) -> Count {
-        self.shard(hash);
-        let locked = self.locked.as_mut().expect("it was locked above");
+    /// Hits in a window of a key, which is at `place` or nowhere.
+    fn count(
+        &mut self,
+        (key, place): (&[u8], Option<u32>),
+        window: Option<Span>,
+        at: Option<Timestamp>,
+    ) -> Count {
+        let locked = self.locked.as_mut().expect("the shard of the key is locked");
         let now = locked.now();
         let classes = self.context.classes;
-        let slot = locked.live(key, hash, &mut self.context);
+        let slot = place.and_then(|place| locked.live_at(place, &mut self.context));
         let class = slot.map_or_else(|| classes.of(key), |slot| slot.class);
         let settings = classes.settings(class);
         let (at, window) = (at.unwrap_or(now), window.unwrap_or(settings.window()));

@@ -1,0 +1,52 @@
+//! What a change to a shard is given: the hits to count, and what it needs to know beside the key.
+
+use std::sync::atomic::AtomicU64;
+
+use crate::class::{ClassId, Classes};
+use crate::delta::DeltaBatch;
+use crate::frame::Frame;
+use crate::settings::Settings;
+use crate::time::Timestamp;
+
+/// Hits to count.
+pub(super) struct Hit<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) hash: u64,
+    pub(super) weight: u64,
+    /// When they happened; `None` is now.
+    pub(super) at: Option<Timestamp>,
+}
+
+/// What a change to a shard needs to know beside the key: set up once for a batch.
+pub(super) struct Context<'a> {
+    pub(super) classes: &'a Classes,
+    /// The generation of the next new key; forgetting a key raises it.
+    pub(super) generation: &'a AtomicU64,
+    /// Set when there is no room for a new key.
+    pub(super) ceiling_bytes: Option<u64>,
+    /// Where what happened is written down, if anywhere.
+    pub(super) deltas: Option<&'a mut DeltaBatch>,
+    /// The edges of the class that was met last.
+    met: Option<(ClassId, Frame, &'a Settings)>,
+}
+
+impl<'a> Context<'a> {
+    pub(super) fn new(
+        classes: &'a Classes,
+        generation: &'a AtomicU64,
+        deltas: Option<&'a mut DeltaBatch>,
+    ) -> Context<'a> {
+        Context { classes, generation, ceiling_bytes: None, deltas, met: None }
+    }
+
+    /// The edges of a class at `now`, and its settings.
+    #[inline]
+    pub(super) fn frame(&mut self, class: ClassId, now: Timestamp) -> (&Frame, &'a Settings) {
+        if self.met.is_none_or(|(met, frame, _)| met != class || frame.now != now) {
+            let settings = self.classes.settings(class);
+            self.met = Some((class, Frame::new(settings, now), settings));
+        }
+        let (_, frame, settings) = self.met.as_ref().expect("it is set above");
+        (frame, settings)
+    }
+}
