@@ -60,6 +60,16 @@ struct Beside {
     limited_until: HashMap<u32, Timestamp>,
 }
 
+/// What came of the short way for hits.
+pub(super) enum Quick {
+    /// The hits of the default window.
+    Counted(u64),
+    /// The key is at this place and has hits on the heap. They are being fetched.
+    OnHeap(u32),
+    /// The key is somewhere else, or nowhere, or its slot is full.
+    Elsewhere,
+}
+
 impl Shard {
     pub(super) fn new(hasher: SeedableRandomState) -> Shard {
         Shard {
@@ -299,13 +309,17 @@ impl Shard {
         self.beside.generations.get(place)
     }
 
-    /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; `None`,
-    /// and nothing changes, if not.
+    /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; changes
+    /// nothing if not.
     #[inline]
-    pub(super) fn quick_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) -> Option<u64> {
-        let slot = self.slots.get_mut(place).filter(|slot| slot.is(hit.key, &self.beside.long_keys))?;
-        let hits = slot.entry.quick_hit(hit.weight, context.frame(slot.class, self.now).0)?;
-        self.counted(Ok(hits), place, hit, context).ok()
+    pub(super) fn quick_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) -> Quick {
+        let slot = self.slots.get_mut(place).filter(|slot| slot.is(hit.key, &self.beside.long_keys));
+        let Some(slot) = slot else { return Quick::Elsewhere };
+        let Some(hits) = slot.entry.quick_hit(hit.weight, context.frame(slot.class, self.now).0) else {
+            return if slot.entry.prefetch_heap() { Quick::OnHeap(place) } else { Quick::Elsewhere };
+        };
+        self.record_hit(place, hit, context);
+        Quick::Counted(hits)
     }
 
     /// Counts hits of the key at `place`; `None`, and nothing changes, when all it had have left the
@@ -327,7 +341,10 @@ impl Shard {
             return Some(Err(error));
         }
         let counted = slot.count(hit, frame, settings, &mut self.bytes);
-        Some(self.counted(counted, place, hit, context))
+        if counted.is_ok() && hit.weight > 0 {
+            self.record_hit(place, hit, context);
+        }
+        Some(counted)
     }
 
     /// Counts hits of a key that is at `found` or nowhere. No hits make no key, nor do others when there
@@ -355,32 +372,24 @@ impl Shard {
         let slot = self.slots.get_mut(place).expect("the key is there by now");
         let (frame, settings) = context.frame(class, self.now);
         let counted = slot.count(hit, frame, settings, &mut self.bytes);
-        let counted = self.counted(counted, place, hit, context);
-        if counted.is_err() && found.is_none() {
-            self.remove(place);
+        match &counted {
+            Ok(_) if hit.weight > 0 => self.record_hit(place, hit, context),
+            Err(_) if found.is_none() => drop(self.remove(place)),
+            _ => {}
         }
         counted
     }
 
-    /// Writes down that the hits were counted, if they were.
+    /// Writes down that hits were counted.
     #[inline]
-    fn counted(
-        &mut self,
-        counted: Result<u64, HitError>,
-        place: u32,
-        hit: &Hit<'_>,
-        context: &mut Context<'_>,
-    ) -> Result<u64, HitError> {
-        if counted.is_ok() && hit.weight > 0 {
-            self.sequence.0 += 1;
-            if let Some(batch) = context.deltas.as_deref_mut() {
-                let generation = self.generation_at(place);
-                let at = hit.at.unwrap_or(self.now);
-                let delta = Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight };
-                batch.deltas.push((self.sequence, delta));
-            }
+    fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        self.sequence.0 += 1;
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            let generation = self.generation_at(place);
+            let at = hit.at.unwrap_or(self.now);
+            let delta = Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight };
+            batch.deltas.push((self.sequence, delta));
         }
-        counted
     }
 
     /// Puts back hits that were checked when they were counted.

@@ -6,6 +6,7 @@
 use super::batch::{Op, Outcome, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit};
+use super::shard::Quick;
 use super::{Store, check_key, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
@@ -45,13 +46,19 @@ impl<'a> Turn<'a> {
                 continue;
             }
             self.shard(hash);
-            if let Some(hits) = self.quick_hit(op, hash, *place) {
-                out.push(Outcome::Hit(Ok(hits)));
-                continue;
-            }
-            let locked = self.shard(hash);
-            *place = locked.place_near(*place, op.key(), hash);
-            if ops.len() > 1 && place.is_some_and(|place| locked.prefetch_heap(place)) {
+            let on_heap = match self.quick_hit(op, hash, *place) {
+                Quick::Counted(hits) => {
+                    out.push(Outcome::Hit(Ok(hits)));
+                    continue;
+                }
+                Quick::OnHeap(_) => true,
+                Quick::Elsewhere => {
+                    let locked = self.shard(hash);
+                    *place = locked.place_near(*place, op.key(), hash);
+                    place.is_some_and(|place| locked.prefetch_heap(place))
+                }
+            };
+            if on_heap && ops.len() > 1 {
                 later.push(index, hash);
                 out.push(Outcome::Hit(Ok(0)));
             } else {
@@ -69,20 +76,21 @@ impl<'a> Turn<'a> {
     #[inline]
     pub(super) fn apply_one(&mut self, op: &Op<'_>, hash: u64) -> Outcome {
         let guess = self.shard(hash).guess(hash);
-        if let Some(hits) = self.quick_hit(op, hash, guess) {
-            return Outcome::Hit(Ok(hits));
-        }
-        let place = self.shard(hash).place_near(guess, op.key(), hash);
+        let place = match self.quick_hit(op, hash, guess) {
+            Quick::Counted(hits) => return Outcome::Hit(Ok(hits)),
+            Quick::OnHeap(place) => Some(place),
+            Quick::Elsewhere => self.shard(hash).place_near(guess, op.key(), hash),
+        };
         self.apply_at(op, hash, place)
     }
 
-    /// Counts hits now of a key that is at `place` and has all its hits there; `None`, and nothing
-    /// changes, when that is not so. The shard of the hash is locked.
+    /// Counts hits now of a key that is at `place` and has all its hits there; changes nothing when that
+    /// is not so. The shard of the hash is locked.
     #[inline]
-    fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Option<u64> {
-        let Op::Hit { key, weight, at: None } = *op else { return None };
-        let locked = self.locked.as_mut()?;
-        locked.quick_hit(place?, &Hit { key, hash, weight, at: None }, &mut self.context)
+    fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Quick {
+        let (Op::Hit { key, weight, at: None }, Some(place)) = (*op, place) else { return Quick::Elsewhere };
+        let Some(locked) = &mut self.locked else { return Quick::Elsewhere };
+        locked.quick_hit(place, &Hit { key, hash, weight, at: None }, &mut self.context)
     }
 
     /// Applies an operation on a key of the shard that is locked, and is at `place` or nowhere.
