@@ -19,6 +19,7 @@ use scale::Scale;
 
 use crate::options::Options;
 use crate::row::{Must, Row};
+use crate::say::section;
 
 /// The rows of the sections that are wanted.
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
@@ -26,24 +27,26 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
     let wants = |section: &str| options.wants(&format!("library/{section}"));
     if wants("un-keyed") {
-        rows.extend(unkeyed::rows(&scale));
-        rows.extend(shared::rows(&scale));
+        rows.extend(section("library/un-keyed", || unkeyed::rows(&scale)));
+    }
+    if wants("shared") {
+        rows.extend(section("library/shared", || shared::rows(&scale)));
     }
     if ["bare", "keyed", "full", "many"].into_iter().any(wants) {
-        let (bare, machine) = bare::measure(&scale);
+        let (bare, machine) = section("library/bare", || bare::measure(&scale));
         rows.extend(machine);
         if wants("keyed") {
-            rows.extend(million().rows(&scale, bare));
+            rows.extend(section("library/keyed", || million().rows(&scale, bare)));
         }
         if wants("full") {
-            rows.extend(full::rows(&scale, bare));
+            rows.extend(section("library/full", || full::rows(&scale, bare)));
         }
         if wants("many") {
-            rows.extend(ten_million(&scale).rows(&scale, bare));
+            rows.extend(section("library/many", || ten_million(&scale).rows(&scale, bare)));
         }
     }
     if wants("week") {
-        rows.extend(full::week_rows(&scale));
+        rows.extend(section("library/week", || full::week_rows(&scale)));
     }
     rows
 }

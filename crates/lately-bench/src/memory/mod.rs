@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use crate::options::Options;
 use crate::row::{Must, Row};
+use crate::say::section;
 
 use layout::{Keeper, LAYOUTS, Layout};
 
@@ -28,7 +29,11 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let middle = wanted.len().saturating_sub(1);
     let (most, last) = wanted.split_at(middle);
     let of = |layouts: &[&Layout]| -> Vec<Row> {
-        layouts.iter().map(|layout| row(layout, options.pick(layout.keys, layout.quick_keys))).collect()
+        let row = |layout: &&Layout| {
+            let keys = options.pick(layout.keys, layout.quick_keys);
+            section(&format!("memory/{}", layout.name), || row(layout, keys))
+        };
+        layouts.iter().map(row).collect()
     };
     std::thread::scope(|scope| {
         let last = scope.spawn(|| of(last));

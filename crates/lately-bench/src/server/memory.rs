@@ -4,6 +4,7 @@ use lately_load::{Times, run};
 
 use crate::options::Options;
 use crate::row::{Must, Row};
+use crate::say::section;
 use crate::server::failure::Failure;
 use crate::server::plans::{KEYS, fill};
 use crate::server::process::Process;
@@ -19,8 +20,11 @@ const WEEK: u64 = 7 * 24 * HOUR;
 const MARGIN: u64 = 10 * MINUTE;
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
-    let mut rows = vec![one_hit(options)?, five_minutes(options)?];
-    rows.extend(weeks(options)?);
+    let mut rows = vec![
+        section("server/memory, one hit", || one_hit(options))?,
+        section("server/memory, five minutes", || five_minutes(options))?,
+    ];
+    rows.extend(section("server/memory, weeks", || weeks(options))?);
     Ok(rows)
 }
 

@@ -39,10 +39,10 @@ const BENCHMARK_INCR: &str = "redis INCR, redis-benchmark";
 const BENCHMARK_NOTHING: &str = "doing nothing, tokio, redis-benchmark";
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
-    let servers = Servers::start(options)?;
+    let servers = say::section("server/pipeline, filling", || Servers::start(options))?;
     let mut rows = vec![counts_row(options, &servers.lately)?];
-    for (pipeline, _) in DEPTHS.into_iter().zip(NAMES).filter(|(_, name)| options.wants(name)) {
-        rows.extend(rows_at(options, &servers, pipeline)?);
+    for (pipeline, name) in DEPTHS.into_iter().zip(NAMES).filter(|(_, name)| options.wants(name)) {
+        rows.extend(say::section(name, || rows_at(options, &servers, pipeline))?);
     }
     if servers.throttlecrab.is_none() {
         say::message("lately-bench: throttlecrab-server is not installed: skipped");
