@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use lately::{Span, days, hours, minutes};
 
 use super::bare::Bare;
-use super::keys::{Keys, Walk};
+use super::keys::{Key, Keys, Walk};
 use super::rivals::{self, Governor};
 use super::scale::Scale;
 use super::subject::{Subject, build_batches, share};
@@ -73,13 +73,6 @@ impl Many {
     }
 
     fn two_threads(&self, subject: &Subject<'_>, keys: &Keys, scale: &Scale) -> Row {
-        let governor = Governor::of_bytes();
-        keys.fill_order().for_each(|place| governor.check(&keys.bytes()[place]));
-        let walk = Walk::new(keys.len());
-        let governor_on = |threads: usize| {
-            let keys = &keys.bytes()[walk.stride(scale.ops)];
-            share(keys, threads, |keys| keys.iter().for_each(|key| governor.check(key)))
-        };
         // One by what a core spends, beside the wall time that is the figure.
         let busy: [RefCell<Vec<f64>>; 2] = Default::default();
         let ours = |threads: usize| {
@@ -87,19 +80,31 @@ impl Many {
             busy[threads - 1].borrow_mut().push(both.busy);
             both.wall
         };
-        let mut contenders = [
-            Contender::new("one", || ours(1)),
-            Contender::new("two", || ours(2)),
-            Contender::new("governor, one", || governor_on(1).wall),
-            Contender::new("governor, two", || governor_on(2).wall),
-        ];
+        let governor = self.all_rivals.then(|| {
+            let governor = Governor::of_bytes();
+            keys.fill_order().for_each(|place| governor.check(&keys.bytes()[place]));
+            governor
+        });
+        let walk = Walk::new(keys.len());
+        let governor_on = |governor: &Governor<Key>, threads: usize| {
+            let keys = &keys.bytes()[walk.stride(scale.ops)];
+            share(keys, threads, |keys| keys.iter().for_each(|key| governor.check(key))).wall
+        };
+        let mut contenders = vec![Contender::new("one", || ours(1)), Contender::new("two", || ours(2))];
+        if let Some(governor) = &governor {
+            contenders.push(Contender::new("governor, one", || governor_on(governor, 1)));
+            contenders.push(Contender::new("governor, two", || governor_on(governor, 2)));
+        }
         let figures = interleave(&mut contenders, scale.rounds);
         let must = if self.keys == MILLION { Must::AtLeast(1.75, 1.9) } else { Must::Nothing };
         let ratio = median_ratio(&figures[0], &figures[1]);
-        let governors = median_ratio(&figures[2], &figures[3]);
+        let governors =
+            figures.get(2..).filter(|theirs| !theirs.is_empty()).map_or_else(String::new, |theirs| {
+                format!("; governor {:.2} ×", median_ratio(&theirs[0], &theirs[1]))
+            });
         let name = format!("two threads ÷ one, hits in batches of 64, {} keys", self.name);
         Row::new("library", name, ratio, "×", must).beside(format!(
-            "one thread {:.1} ns, two {:.1}; by the time on a core {:.2} ×; governor {governors:.2} ×",
+            "one thread {:.1} ns, two {:.1}; by the time on a core {:.2} ×{governors}",
             median(&figures[0]),
             median(&figures[1]),
             median_ratio(&busy[0].borrow(), &busy[1].borrow())

@@ -22,7 +22,7 @@ const PREFIX: &str = "wk7:";
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let lately = Process::lately(options)?;
-    let keys = options.pick(4_000, 400);
+    let keys = options.pick(1_000, 200);
     run(&fill(&lately, "HIT {key}", "key:", KEYS))?;
     section("server/reads, filling weeks", || fill_week(&lately, keys))?;
     let read = |name: &'static str, window: &str| {
