@@ -6,6 +6,7 @@
 //! row of their own and count as nobody's. All keys get their hits at the same pace, so that their
 //! entries grow at the same moment and what one gives back no other needs: the dearest case.
 
+mod counters;
 mod fill;
 mod layout;
 mod process;
@@ -21,6 +22,8 @@ use crate::table::number;
 use fill::BASE_KEYS;
 use layout::{Keeper, LAYOUTS, Layout};
 use process::Filled;
+
+pub(crate) use process::bytes_of_a_counter;
 
 /// Fills a layout and prints its bytes per key, if this process was started to do that.
 pub(crate) fn run_as_child() -> Option<ExitCode> {

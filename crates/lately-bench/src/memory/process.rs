@@ -2,12 +2,15 @@
 
 use std::process::{Command, ExitCode, Stdio};
 
+use super::counters::{COUNT, COUNTERS};
 use super::fill::{BASE_KEYS, Kept, fill, give_base, render};
 use super::layout::{Keeper, LAYOUTS, Layout};
 use crate::say;
 
 /// The hidden first argument: a layout, by its place in its table, the number of keys and a keeper follow.
 const CHILD: &str = "--fill-layout";
+/// The other: a counter without a key, by its place in its table, follows.
+const COUNTERS_CHILD: &str = "--make-counters";
 /// Where Linux says what a process takes.
 const STATUS: &str = "/proc/self/status";
 
@@ -41,31 +44,43 @@ pub(crate) fn measure(layout: &Layout, keys: u32, keeper: Keeper) -> Result<Fill
     let place = |name: &str| LAYOUTS.iter().position(|layout| layout.name == name);
     let layout = place(layout.name).ok_or("a layout that is not in the table")?;
     let keeper = Keeper::ALL.iter().position(|&other| other == keeper).ok_or("a keeper not in the table")?;
+    let text = again(&[CHILD, &layout.to_string(), &keys.to_string(), &keeper.to_string()])?;
+    Filled::parse(&text).ok_or_else(|| format!("the process that measures said {text}"))
+}
+
+/// Bytes of one counter without a key, as a process of its own measures them; NaN when it cannot.
+pub(crate) fn bytes_of_a_counter(name: &str) -> f64 {
+    let place = COUNTERS.iter().position(|(other, _)| *other == name);
+    let said = place.and_then(|place| again(&[COUNTERS_CHILD, &place.to_string()]).ok());
+    said.and_then(|text| text.trim().parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// What this program says when it is started with these words.
+fn again(words: &[&str]) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|error| format!("no program to start again: {error}"))?;
     let child = Command::new(program)
-        .args([CHILD, &layout.to_string(), &keys.to_string(), &keeper.to_string()])
+        .args(words)
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("a process to measure in: {error}"))?;
-    let text = String::from_utf8_lossy(&child.stdout);
-    Filled::parse(&text).ok_or_else(|| format!("the process that measures ended with {}", child.status))
+    match child.status.success() {
+        true => Ok(String::from_utf8_lossy(&child.stdout).into_owned()),
+        false => Err(format!("the process that measures ended with {}", child.status)),
+    }
 }
 
-/// Fills and prints, if the first argument says so.
+/// Fills or makes, and prints, if the first argument says so.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
-    if words.next()? != CHILD {
-        return None;
-    }
-    let mut number = || words.next().and_then(|word| word.parse::<u32>().ok());
-    let layout = number().and_then(|place| LAYOUTS.get(place as usize));
-    let keys = number();
-    let keeper = number().and_then(|place| Keeper::ALL.get(place as usize));
-    let filled = match (layout, keys, keeper) {
-        (Some(layout), Some(keys), Some(&keeper)) => filled(layout, keys, keeper),
-        _ => Err(format!("{CHILD} takes a layout, a number of keys and a keeper")),
+    let first = words.next()?;
+    let numbers: Vec<Option<u32>> = words.map(|word| word.parse().ok()).collect();
+    let found = match (first.as_str(), numbers.as_slice()) {
+        (CHILD, &[Some(layout), Some(keys), Some(keeper)]) => fill_numbered(layout, keys, keeper),
+        (COUNTERS_CHILD, &[Some(counter)]) => counter_bytes(counter).map(|bytes| format!("{bytes}\n")),
+        (CHILD | COUNTERS_CHILD, _) => Err(format!("{first} takes the numbers its parent gives it")),
+        _ => return None,
     };
-    let said = filled.and_then(|filled| say::data(&filled.render()).map_err(|error| error.to_string()));
+    let said = found.and_then(|text| say::data(&text).map_err(|error| error.to_string()));
     Some(match said {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -73,6 +88,22 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
             ExitCode::from(2)
         }
     })
+}
+
+fn fill_numbered(layout: u32, keys: u32, keeper: u32) -> Result<String, String> {
+    let layout = LAYOUTS.get(layout as usize).ok_or("a layout that is not in the table")?;
+    let keeper = Keeper::ALL.get(keeper as usize).ok_or("a keeper that is not in the table")?;
+    Ok(filled(layout, keys, *keeper)?.render())
+}
+
+fn counter_bytes(counter: u32) -> Result<f64, String> {
+    let (_, make) = COUNTERS.get(counter as usize).ok_or("a counter that is not in the table")?;
+    let mut made = Vec::with_capacity(COUNT as usize);
+    // The first makes what any needs.
+    made.push(make());
+    let before = resident_bytes()?;
+    made.extend((1..COUNT).map(|_| make()));
+    Ok((resident_bytes()? - before) / f64::from(COUNT - 1))
 }
 
 fn filled(layout: &Layout, keys: u32, keeper: Keeper) -> Result<Filled, String> {
@@ -126,6 +157,18 @@ mod tests {
         assert_eq!(Filled::parse(&filled.render()), Some(filled));
         assert_eq!(Filled::parse("1 2 3\n"), None);
         assert_eq!(Filled::parse(""), None);
+    }
+
+    #[test]
+    fn a_counter_costs_what_it_holds() {
+        let bytes = |name: &str| {
+            let place = COUNTERS.iter().position(|(other, _)| *other == name).expect("in the table");
+            counter_bytes(u32::try_from(place).expect("small")).expect("a process can look at itself")
+        };
+        // 300 seconds and counts of eight bytes each; no more than a page or two of others is in between.
+        let ring = bytes("ring");
+        assert!((4_800.0..8_000.0).contains(&ring), "{ring}");
+        assert!(counter_bytes(99).is_err());
     }
 
     #[test]
