@@ -10,6 +10,7 @@ mod rounds;
 mod row;
 mod say;
 mod server;
+mod short;
 mod table;
 
 use std::process::ExitCode;

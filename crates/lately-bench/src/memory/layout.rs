@@ -101,8 +101,8 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
     },
     Layout {
         name: "a hit a minute for 7 d",
-        keys: 4_000,
-        quick_keys: 500,
+        keys: 3_000,
+        quick_keys: 600,
         hits: Hits::InTurn(&[Stretch { ms: MINUTE_MS, times: WEEK_MS / MINUTE_MS, weight: 1 }]),
         must: (2_500.0, 2_000.0),
         beside: &[Keeper::Queues],
@@ -111,7 +111,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
     Layout {
         name: "a hit a second for 7 d",
         keys: 2_000,
-        quick_keys: 500,
+        quick_keys: 600,
         hits: Hits::InTurn(&EACH_SECOND),
         must: (5_000.0, 4_000.0),
         // Every second a pair of its own: gigabytes that are known without filling them.

@@ -1,9 +1,10 @@
-//! Bytes per key: how much the resident set of a process grows when keys are filled in.
+//! Bytes per key: how much the resident set of a process grows when keys are filled in, its program left out.
 //!
 //! Each layout is filled in a process of its own, this program started again, so that none begins
 //! with what another left behind. The allocator is the default one. A store has a few thousand keys
 //! before others are measured in it: its 1,024 shards, and what each takes with its first keys, are a
-//! row of their own and count as nobody's. All keys get their hits at the same pace, so that their
+//! row of their own and count as nobody's. Nor does what any filling leaves behind, however short: a
+//! key costs what those added that came after the first quarter, which has a process of its own. All keys get their hits at the same pace, so that their
 //! entries grow at the same moment and what one gives back no other needs: the dearest case.
 
 mod counters;
@@ -23,7 +24,7 @@ use fill::BASE_KEYS;
 use layout::{Keeper, LAYOUTS, Layout};
 use process::Filled;
 
-pub(crate) use process::bytes_of_a_counter;
+pub(crate) use process::{bytes_of_a_counter, resident_of};
 
 /// Fills a layout and prints its bytes per key, if this process was started to do that.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
@@ -55,7 +56,19 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     rows
 }
 
-type Found = Result<Filled, String>;
+type Found = Result<Cost, String>;
+
+/// What a keeper was found to take.
+#[derive(Clone, Copy)]
+struct Cost {
+    bytes_per_key: f64,
+    /// What the keeper accounts for itself, each.
+    accounted: f64,
+    filled: Filled,
+}
+
+/// The first keys bring what is there once: they are this share of all, and do not count.
+const FIRST: u32 = 4;
 
 /// A layout that one keeper is filled with.
 struct Filling {
@@ -73,7 +86,13 @@ impl Filling {
     }
 
     fn measure(&self) -> Found {
-        process::measure(self.layout, self.keys, self.keeper)
+        let of = |keys| process::measure(self.layout, keys, self.keeper);
+        let (first, all) = (of(self.keys / FIRST)?, of(self.keys)?);
+        Ok(Cost {
+            bytes_per_key: (all.grown - first.grown) / f64::from(self.keys - self.keys / FIRST),
+            accounted: all.accounted / f64::from(self.keys),
+            filled: all,
+        })
     }
 }
 
@@ -81,9 +100,9 @@ fn row(filling: &Filling, found: &Found, others: &[String]) -> Row {
     let Filling { layout, keys, .. } = filling;
     let (most, aim) = layout.must;
     let name = format!("bytes per key, {keys} keys, {}", layout.name);
-    let value = found.as_ref().map_or(f64::NAN, |filled| filled.bytes_per_key);
+    let value = found.as_ref().map_or(f64::NAN, |cost| cost.bytes_per_key);
     let ours = match found {
-        Ok(filled) => format!("accounted for {}", number(filled.accounted)),
+        Ok(cost) => format!("accounted for {}", number(cost.accounted)),
         Err(error) => error.clone(),
     };
     let beside = [&[ours], others, &[layout.note.to_owned()]].concat();
@@ -95,7 +114,7 @@ fn row(filling: &Filling, found: &Found, others: &[String]) -> Row {
 fn empty(found: &Found) -> Row {
     let row = |value: f64| Row::new("memory", "an empty store", value, "KiB", Must::Nothing);
     match found {
-        Ok(filled) => row(filled.empty / 1_024.0).beside(format!(
+        Ok(Cost { filled, .. }) => row(filled.empty / 1_024.0).beside(format!(
             "with {BASE_KEYS} keys of a hit, which are in each store before the keys that are measured: {}",
             number(filled.base / 1_024.0)
         )),
@@ -104,5 +123,5 @@ fn empty(found: &Found) -> Row {
 }
 
 fn told(found: &Found) -> String {
-    found.as_ref().map_or_else(String::clone, |filled| number(filled.bytes_per_key))
+    found.as_ref().map_or_else(String::clone, |cost| number(cost.bytes_per_key))
 }

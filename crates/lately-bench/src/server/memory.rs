@@ -1,4 +1,4 @@
-//! Bytes per key: how much the process grew with the keys it was given, over their number. Redis's layouts beside.
+//! Bytes per key: how much a process grew with the keys it was given, over their number. Redis's layouts beside.
 
 use lately_load::{Times, run};
 
@@ -36,11 +36,11 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
             weeks(options, sizes.each_second, &stretches)
         }),
         Box::new(|| weeks(options, sizes.ten_a_day, &[(WEEK - MARGIN, 0, 24 * HOUR / 10, 1)])),
-        Box::new(|| five_minutes(lately(options)?, "HIT {key} 1 AT {time}", sizes.five_minutes)),
-        Box::new(|| five_minutes(redis()?, "ZADD {key} {time} {time}", sizes.five_minutes_redis)),
-        Box::new(|| five_minutes(redis()?, "HINCRBY {key} {time} 1", sizes.five_minutes_redis)),
-        Box::new(|| once(lately(options)?, "HIT {key}", sizes.once)),
-        Box::new(|| once(redis()?, "INCR {key}", sizes.once_redis)),
+        Box::new(|| five_minutes(|| lately(options), "HIT {key} 1 AT {time}", sizes.five_minutes)),
+        Box::new(|| five_minutes(redis, "ZADD {key} {time} {time}", sizes.five_minutes_redis)),
+        Box::new(|| five_minutes(redis, "HINCRBY {key} {time} 1", sizes.five_minutes_redis)),
+        Box::new(|| once(|| lately(options), "HIT {key}", sizes.once)),
+        Box::new(|| once(redis, "INCR {key}", sizes.once_redis)),
         Box::new(|| once_by_script(scripts::INCR_EXPIRE, sizes.once_redis)),
         Box::new(|| once_by_script(scripts::SORTED_SET, sizes.once_redis)),
         Box::new(|| once_by_script(scripts::HASH, sizes.once_redis)),
@@ -76,7 +76,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
 /// How many keys.
 struct Sizes {
     once: u64,
-    /// A quarter fills the tables, which double, just as far.
+    /// A quarter of them fills the tables, which double, just as far.
     once_redis: u64,
     five_minutes: u64,
     /// Theirs takes long, and is the same for fewer.
@@ -94,7 +94,7 @@ impl Sizes {
             five_minutes: 10_000,
             five_minutes_redis: options.pick(10_000, 2_000),
             ten_a_day: options.pick(20_000, 10_000),
-            each_minute: options.pick(2_000, 300),
+            each_minute: options.pick(2_000, 240),
             each_second: options.pick(1_000, 200),
         }
     }
@@ -120,57 +120,78 @@ fn redis() -> Result<(Process, u64), Failure> {
     Ok((Process::redis(&[])?, 0))
 }
 
-/// How many bytes a key is, after a server was given so many by `give`.
+/// The first keys bring what is there once: they are this share of all, and do not count.
+const FIRST: u64 = 4;
+
+/// How many bytes a key is: what those added that came after the first, of servers to which `give` gave so many.
 fn grown(
-    (server, base_keys): (Process, u64),
+    start: impl Fn() -> Result<(Process, u64), Failure>,
     keys: u64,
-    give: impl FnOnce(&Process) -> Result<(), Failure>,
+    give: impl Fn(&Process, u64) -> Result<(), Failure>,
 ) -> Result<Grown, Failure> {
-    // The first request makes what any request needs.
-    run(&fill(&server, "PING", "key:", 10_000))?;
-    let empty = server.resident_bytes()?;
-    if base_keys > 0 {
-        run(&fill(&server, "HIT {key}", "base:", base_keys))?;
-    }
-    let base = server.resident_bytes()?;
-    give(&server)?;
-    // Redis can give back what growing has left behind. Others do not know the word, and that is fine.
-    _ = redis::cmd("MEMORY").arg("PURGE").query::<redis::Value>(&mut server.connect()?);
-    Ok(Grown { bytes_per_key: (server.resident_bytes()? - base) / count(keys), empty, base })
+    let of = |keys: u64| {
+        let (server, base_keys) = start()?;
+        // The first request makes what any request needs.
+        run(&fill(&server, "PING", "key:", 10_000))?;
+        let empty = server.resident_bytes()?;
+        if base_keys > 0 {
+            run(&fill(&server, "HIT {key}", "base:", base_keys))?;
+        }
+        let base = server.resident_bytes()?;
+        give(&server, keys)?;
+        // Redis can give back what growing has left behind. Others do not know the word, and that is fine.
+        _ = redis::cmd("MEMORY").arg("PURGE").query::<redis::Value>(&mut server.connect()?);
+        Ok::<_, Failure>((server.resident_bytes()? - base, empty, base))
+    };
+    let (first, ..) = of(keys / FIRST)?;
+    let (all, empty, base) = of(keys)?;
+    Ok(Grown { bytes_per_key: (all - first) / count(keys - keys / FIRST), empty, base })
 }
 
-fn once(server: (Process, u64), request: &str, keys: u64) -> Result<Grown, Failure> {
-    grown(server, keys, |server| {
-        let report = run(&fill(server, request, "key:", keys))?;
-        report.first_error.map_or(Ok(()), |first| Err(Failure::new(first)))
-    })
+fn once(
+    start: impl Fn() -> Result<(Process, u64), Failure>,
+    request: &str,
+    keys: u64,
+) -> Result<Grown, Failure> {
+    grown(start, keys, |server, keys| give_once(server, request, keys))
+}
+
+fn give_once(server: &Process, request: &str, keys: u64) -> Result<(), Failure> {
+    let report = run(&fill(server, request, "key:", keys))?;
+    report.first_error.map_or(Ok(()), |first| Err(Failure::new(first)))
 }
 
 fn once_by_script(script: &str, keys: u64) -> Result<Grown, Failure> {
-    let server = redis()?;
-    let request = scripts::load(&server.0, script)?;
-    once(server, &request, keys)
+    grown(redis, keys, |server, keys| give_once(server, &scripts::load(server, script)?, keys))
 }
 
-fn five_minutes(server: (Process, u64), request: &str, keys: u64) -> Result<Grown, Failure> {
-    let start = seconds_of(&server.0)? - FIVE_MINUTES;
-    let times = Times { start, step: 1 };
-    grown(server, keys, |server| in_time_order(server, request, "key:", keys, times, FIVE_MINUTES))
+fn five_minutes(
+    start: impl Fn() -> Result<(Process, u64), Failure>,
+    request: &str,
+    keys: u64,
+) -> Result<Grown, Failure> {
+    grown(start, keys, |server, keys| {
+        let times = Times { start: seconds_of(server)? - FIVE_MINUTES, step: 1 };
+        in_time_order(server, request, "key:", keys, times, FIVE_MINUTES)
+    })
 }
 
 /// From so many seconds ago, up to so many seconds ago, a hit each so many seconds, of this weight.
 type Stretch = (u64, u64, u64, u64);
 
 fn weeks(options: &Options, keys: u64, stretches: &[Stretch]) -> Result<Grown, Failure> {
-    let lately = lately(options)?;
-    let now = seconds_of(&lately.0)?;
-    grown(lately, keys, |server| {
-        stretches.iter().try_for_each(|&(from, to, step, weight)| {
-            let request = format!("HIT {{key}} {weight} AT {{time}}");
-            let times = Times { start: now - from, step };
-            in_time_order(server, &request, "key:", keys, times, (from - to) / step)
-        })
-    })
+    grown(
+        || lately(options),
+        keys,
+        |server, keys| {
+            let now = seconds_of(server)?;
+            stretches.iter().try_for_each(|&(from, to, step, weight)| {
+                let request = format!("HIT {{key}} {weight} AT {{time}}");
+                let times = Times { start: now - from, step };
+                in_time_order(server, &request, "key:", keys, times, (from - to) / step)
+            })
+        },
+    )
 }
 
 fn row(what: &str, grown: Grown, must: Must) -> Row {
