@@ -15,7 +15,7 @@ use super::keyed::list;
 use super::rivals::quota;
 use super::scale::Scale;
 use super::subject::{START_MS, hit_in_batches, ms_of, timestamp};
-use crate::clock::{nanos_of, nanos_of_both};
+use crate::clock::{Both, nanos_of, nanos_of_both};
 use crate::memory::bytes_of_a_counter;
 use crate::rounds::{Contender, interleave, median};
 use crate::row::{Must, Row};
@@ -60,17 +60,17 @@ struct Entrant {
 
 /// The rounds of a subject, each with the loop made for it.
 trait Rounds {
-    fn hits(&self, threads: usize, ops: usize, start_s: i64) -> f64;
-    fn reads(&self, threads: usize, ops: usize, second: i64) -> f64;
+    fn hits(&self, threads: usize, ops: usize, start_s: i64) -> Both;
+    fn reads(&self, threads: usize, ops: usize, second: i64) -> Both;
 }
 
 impl<S: Subject> Rounds for S {
-    fn hits(&self, threads: usize, ops: usize, start_s: i64) -> f64 {
+    fn hits(&self, threads: usize, ops: usize, start_s: i64) -> Both {
         on_threads(threads, ops, start_s, |now| self.hit(now))
     }
 
     /// On two threads the other one hits as long as this one reads.
-    fn reads(&self, threads: usize, ops: usize, second: i64) -> f64 {
+    fn reads(&self, threads: usize, ops: usize, second: i64) -> Both {
         let now = Moment::new(second);
         self.hit(now);
         let over = AtomicBool::new(false);
@@ -83,8 +83,8 @@ impl<S: Subject> Rounds for S {
                 self.hit(black_box(now));
             }
         };
-        let nanos = if threads == 1 { nanos_of(read) } else { nanos_of_both(read, hit).wall };
-        nanos / ops as f64
+        let both = if threads == 1 { alone(read) } else { nanos_of_both(read, hit) };
+        each(both, ops)
     }
 }
 
@@ -102,7 +102,7 @@ impl Entrant {
         Entrant { name, second: START_S, subject: Box::new(subject) }
     }
 
-    fn run(&mut self, work: Work, threads: usize, steps: usize) -> f64 {
+    fn run(&mut self, work: Work, threads: usize, steps: usize) -> Both {
         let start_s = self.second;
         let seconds = match work {
             Work::Hits => steps.div_ceil(PER_SECOND),
@@ -147,7 +147,7 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     let reads = run(&mut entrants[NOT_READ..], Work::Reads, 1, scale);
     let reads_beside_hits = run(&mut entrants[NOT_READ..], Work::Reads, 2, scale);
     let mut rows = vec![striped(&two)];
-    for (index, &(name, hit)) in one.iter().enumerate() {
+    for (index, &(name, hit, _)) in one.iter().enumerate() {
         let mut beside = format!("on either of two threads {:.1}", two[index].1);
         if let Some(read) = index.checked_sub(NOT_READ) {
             beside.push_str(&format!(
@@ -161,28 +161,34 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
             Row::new("library", format!("shared hit: {name}"), hit, "ns", Must::Nothing).beside(beside),
         );
     }
-    let plain = two.iter().take(NOT_READ + 1).copied().chain(stores(scale));
+    let plain = two.iter().take(NOT_READ + 1).map(|&(name, hit, _)| (name, hit)).chain(stores(scale));
     rows.extend(plain.map(|(name, hit)| {
         Row::new("library", format!("two threads on one counter: {name}"), hit, "ns", Must::Nothing)
     }));
     rows
 }
 
-/// The one with a must.
-fn striped(two: &[(&'static str, f64)]) -> Row {
-    let of = |name: &str| two.iter().find(|(other, _)| *other == name).map_or(f64::NAN, |(_, hit)| *hit);
-    let (hit, governor) = (of(STRIPED), of("governor"));
-    let others: Vec<_> = two.iter().copied().filter(|(name, _)| *name != STRIPED).take(4).collect();
+/// The one with a must. What others on the machine do to two threads is in the figure; it is not in the
+/// time a thread had a core.
+fn striped(two: &[Figure]) -> Row {
+    let of = |name: &str| two.iter().find(|(other, ..)| *other == name).copied();
+    let of = |name: &str| of(name).map_or((f64::NAN, f64::NAN), |(_, hit, busy)| (hit, busy));
+    let ((hit, busy), (governor, _)) = (of(STRIPED), of("governor"));
+    let others = two.iter().filter(|(name, ..)| *name != STRIPED).map(|&(name, hit, _)| (name, hit));
+    let others: Vec<_> = others.take(4).collect();
     let name = "two threads on one un-keyed counter, striped";
     Row::new("library", name, hit, "ns", Must::AtMost(6.0, 3.0)).beside(format!(
-        "from a hit of a thread to its next, by the hits of both {:.1}; {}; {}",
+        "from a hit of a thread to its next, by the time on a core {busy:.1}, by the hits of both {:.1}; {}; {}",
         hit / 2.0,
         list(&others),
         super::yardstick(hit, governor, "governor", 6.0 / 87.0)
     ))
 }
 
-fn run(entrants: &mut [Entrant], work: Work, threads: usize, scale: &Scale) -> Vec<(&'static str, f64)> {
+/// Name, figure by the clock, and by the time a thread had a core.
+type Figure = (&'static str, f64, f64);
+
+fn run(entrants: &mut [Entrant], work: Work, threads: usize, scale: &Scale) -> Vec<Figure> {
     let names: Vec<_> = entrants.iter().map(|entrant| entrant.name).collect();
     let contender = |entrant| {
         let entrant: &mut Entrant = entrant;
@@ -190,7 +196,11 @@ fn run(entrants: &mut [Entrant], work: Work, threads: usize, scale: &Scale) -> V
     };
     let mut contenders: Vec<_> = entrants.iter_mut().map(contender).collect();
     let figures = interleave(&mut contenders, scale.rounds);
-    names.into_iter().zip(figures.iter().map(|figures| median(figures))).collect()
+    let of = |figures: &[Both], of: fn(&Both) -> f64| median(&figures.iter().map(of).collect::<Vec<f64>>());
+    let figure = |(name, figures): (&'static str, &Vec<Both>)| {
+        (name, of(figures, |both| both.wall), of(figures, |both| both.busy))
+    };
+    names.into_iter().zip(&figures).map(figure).collect()
 }
 
 /// A store whose one key both threads hit.
@@ -205,7 +215,7 @@ fn stores(scale: &Scale) -> Vec<(&'static str, f64)> {
         Contender::new("Store, one key, one at a time", || {
             let start_s = second;
             second += i64::try_from(ops.div_ceil(PER_SECOND)).expect("a benchmark is short");
-            on_threads(2, ops, start_s, |now| _ = black_box(store.hit(&HOT, now.at).is_ok()))
+            on_threads(2, ops, start_s, |now| _ = black_box(store.hit(&HOT, now.at).is_ok())).wall
         }),
         Contender::new("Store, one key, batches of 64", || {
             let start_ms = batch_ms;
@@ -220,15 +230,26 @@ fn stores(scale: &Scale) -> Vec<(&'static str, f64)> {
 }
 
 /// `ops` hits on each thread; nanoseconds from one hit of a thread to its next.
-fn on_threads(threads: usize, ops: usize, start_s: i64, hit: impl Fn(Moment) + Sync) -> f64 {
+fn on_threads(threads: usize, ops: usize, start_s: i64, hit: impl Fn(Moment) + Sync) -> Both {
     let work = || {
         for (second, first) in (start_s..).zip((0..ops).step_by(PER_SECOND)) {
             let now = black_box(Moment::new(second));
             (first..ops.min(first + PER_SECOND)).for_each(|_| hit(now));
         }
     };
-    let nanos = if threads == 1 { nanos_of(work) } else { nanos_of_both(work, work).wall };
-    nanos / ops as f64
+    let both = if threads == 1 { alone(work) } else { nanos_of_both(work, work) };
+    each(both, ops)
+}
+
+/// One thread: nothing it waits for is in its time.
+fn alone(work: impl FnOnce()) -> Both {
+    let busy = nanos_of(work);
+    Both { wall: busy, busy }
+}
+
+fn each(both: Both, ops: usize) -> Both {
+    let ops = ops as f64;
+    Both { wall: both.wall / ops, busy: both.busy / ops }
 }
 
 impl Subject for AtomicU64 {
@@ -319,7 +340,7 @@ mod tests {
         let mut entrant = Entrant::new(STRIPED, counter);
         for work in [Work::Hits, Work::Reads, Work::Hits] {
             for threads in [1, 2] {
-                assert!(entrant.run(work, threads, 2_500) > 0.0);
+                assert!(entrant.run(work, threads, 2_500).wall > 0.0);
             }
         }
         assert_eq!(entrant.second, START_S + 4 * 3 + 2);

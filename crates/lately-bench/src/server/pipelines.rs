@@ -182,9 +182,9 @@ const RANDOM_KEY: &str = "key:__rand_int__";
 /// How many requests redis-benchmark sends: a round of about the length of the others'.
 fn requests(options: &Options, pipeline: usize) -> u64 {
     match pipeline {
-        64 => options.pick(4_000_000, 1_000_000),
-        16 => options.pick(2_000_000, 500_000),
-        _ => options.pick(200_000, 40_000),
+        64 => options.pick(3_000_000, 1_000_000),
+        16 => options.pick(1_500_000, 500_000),
+        _ => options.pick(150_000, 40_000),
     }
 }
 
