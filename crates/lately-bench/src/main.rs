@@ -1,6 +1,7 @@
 //! Lately and its rivals side by side. `cargo xtask bench` runs it; rivals are built nowhere else.
 
 mod clock;
+mod jobs;
 mod library;
 mod memory;
 mod options;
@@ -9,6 +10,7 @@ mod rounds;
 mod row;
 mod say;
 mod server;
+mod short;
 mod table;
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The document of a full run: the machine, the versions, the command, and all tables.
+//! The document of a full run: the rows to begin with, the machine, the versions, the command, and all tables.
 
 use std::fs;
 use std::process::Command;
@@ -6,7 +6,12 @@ use std::process::Command;
 use lately::{Clock, SystemClock};
 
 use crate::row::Row;
+use crate::short;
 use crate::table::{Form, render, summary};
+
+/// What this program was built from.
+const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
+const RIVALS: [&str; 4] = ["governor", "throttlecrab", "trypema", "dashmap"];
 
 /// What is known of the run before it starts: afterwards the machine would seem busier than it was.
 pub(crate) struct Setting {
@@ -26,8 +31,15 @@ impl Setting {
 
 /// The whole document, as Markdown.
 pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> String {
-    let mut text = String::from(
-        "# Benchmarks\n\nWritten by `cargo xtask bench`, which starts everything itself: do not edit. What the figures mean and where the\n\
+    let mut text = format!(
+        "# Benchmarks\n\n## Short\n\nWritten by `cargo xtask bench` on {}, {}. `≥` and `≤` say what a figure must be. The same as in the\n\
+         tables below, where there are more.\n\n{}\n## The run\n\n",
+        processor(),
+        setting.date,
+        short::table(rows)
+    );
+    text.push_str(
+        "Written by `cargo xtask bench`, which starts everything itself: do not edit. What the figures mean and where the\n\
          musts come from is in the design. Contenders take turns; each figure is the median over the rounds, each ratio the\n\
          median of the rounds' ratios. Server and load share the machine. `lately bench` names the load generator of this\n\
          repository, which costs little; beside it stands redis-benchmark, which costs more than most servers here. Latency\n\
@@ -43,6 +55,7 @@ pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> String
         ("load average before the run", setting.load.clone()),
         ("lately", version_of("git", &["rev-parse", "--short", "HEAD"], env!("CARGO_PKG_VERSION"))),
         ("compiler", version_of("rustc", &["--version"], "")),
+        ("rivals in the process", rivals(LOCK_FILE)),
         ("redis", version_of("redis-server", &["--version"], "")),
         ("redis-benchmark", version_of("redis-benchmark", &["--version"], "")),
     ];
@@ -56,6 +69,16 @@ pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> String
     }
     text.push_str(&render(rows, Form::Markdown));
     text
+}
+
+/// The rivals that are built in, and their versions.
+fn rivals(lock_file: &str) -> String {
+    let version = |name: &str| {
+        let after = lock_file.split_once(&format!("\nname = \"{name}\"\nversion = \""))?.1;
+        Some(after.split_once('"')?.0.to_owned())
+    };
+    let told = RIVALS.map(|name| format!("{name} {}", version(name).as_deref().unwrap_or("unknown")));
+    told.join(", ")
 }
 
 fn file(path: &str) -> String {
@@ -93,6 +116,7 @@ mod tests {
         let rows = [
             Row::new("server", "HIT ÷ INCR", 2.0, "×", Must::AtLeast(2.4, 3.0)),
             Row::new("server", "CPU", 0.3, "µs", Must::AtMost(0.36, 0.26)),
+            Row::new("server", "HIT ÷ INCR, lately bench, pipeline 64", 4.0, "×", Must::AtLeast(3.2, 4.2)),
         ];
         let setting = Setting { date: "2026-11-21T08:00:00Z".to_owned(), load: "0.10".to_owned() };
         let text = document(&rows, &setting, "cargo xtask bench");
@@ -100,12 +124,21 @@ mod tests {
             "| date | 2026-11-21T08:00:00Z |\n",
             "| command | `cargo xtask bench` |\n",
             "| load average before the run | 0.10 |\n",
-            "**1 of 2 musts hold, 1 missed; 0 rows for comparison.**\n- missed: HIT ÷ INCR\n",
+            "**2 of 3 musts hold, 1 missed; 0 rows for comparison.**\n- missed: HIT ÷ INCR\n",
+            "# Benchmarks\n\n## Short\n\n",
+            "| HIT ÷ INCR, lately bench, pipeline 64 | 4 × | ≥ 3.2 | holds |  |\n\n## The run\n",
             "\n## server\n",
             "| HIT ÷ INCR | 2 × | ≥ 2.4 | ≥ 3 | MISSED |  |\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn the_rivals_have_versions() {
+        let lock_file = "[[package]]\nname = \"governor\"\nversion = \"1.2.3\"\nsource = \"x\"\n";
+        assert!(rivals(lock_file).starts_with("governor 1.2.3, throttlecrab unknown, "));
+        assert!(!rivals(LOCK_FILE).contains("unknown"), "{}", rivals(LOCK_FILE));
     }
 
     #[test]

@@ -3,10 +3,20 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use crate::clock;
+
 /// A message to whoever waits.
 pub(crate) fn message(message: impl fmt::Display) {
     // When nobody can be told, there is nobody to tell that either.
     _ = writeln!(io::stderr().lock(), "{message}");
+}
+
+/// Does the work of a section, and tells how long it took.
+pub(crate) fn section<T>(name: &str, work: impl FnOnce() -> T) -> T {
+    let start = clock::now();
+    let done = work();
+    message(format_args!("lately-bench: {:6.1} s  {name}", start.elapsed().as_secs_f64()));
+    done
 }
 
 /// Data.

@@ -31,6 +31,17 @@ pub(crate) fn render(rows: &[Row], form: Form) -> String {
     text
 }
 
+/// Some rows as one table without the aims, as Markdown.
+pub(crate) fn brief<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
+    let mut text =
+        String::from("| figure | value | must | | beside it in the same run |\n|---|---:|---:|---|---|\n");
+    for row in rows {
+        let [name, value, must, _aim, verdict, beside] = cells(row);
+        markdown_line(&mut text, &[name, value, must, verdict, beside]);
+    }
+    text
+}
+
 /// What became of the musts, in a line.
 pub(crate) fn summary(rows: &[Row]) -> String {
     let bound = rows.iter().filter(|row| row.must != Must::Nothing).count();
@@ -95,8 +106,9 @@ fn table(text: &mut String, rows: &[[String; 6]], form: Form) {
     }
 }
 
-fn markdown_line(text: &mut String, row: &[String; 6]) {
-    _ = writeln!(text, "| {} |", row.each_ref().map(|cell| cell.replace('|', "\\|")).join(" | "));
+fn markdown_line(text: &mut String, row: &[String]) {
+    let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+    _ = writeln!(text, "| {} |", cells.join(" | "));
 }
 
 /// Three digits that matter, and commas between thousands.

@@ -7,8 +7,10 @@ use lately::{Op, minutes};
 use super::bare::Bare;
 use super::keyed::{MILLION, WINDOWS, reads};
 use super::keys::{Key, Keys};
+use super::rivals::GOVERNOR;
 use super::scale::Scale;
 use super::subject::{START_MS, Subject, hit_in_batches, share, timestamp};
+use super::{GOVERNOR_THEN, yardstick};
 use crate::rounds::{Contender, interleave, median, median_ratio};
 use crate::row::{Must, Row};
 
@@ -21,8 +23,9 @@ const TURNS: u32 = 16;
 /// A hit a minute for as long as the default retention.
 const MINUTES: i64 = 7 * 24 * 60;
 
-/// A million keys, each hit in each of the past sixty seconds.
-pub(crate) fn rows(scale: &Scale, bare: Bare) -> Vec<Row> {
+/// A million keys, each hit in each of the past sixty seconds. Governor has but one number a key: what it
+/// took for as many keys in the same run stands beside, if it is known.
+pub(crate) fn rows(scale: &Scale, bare: Bare, governor: Option<f64>) -> Vec<Row> {
     let keys = Keys::shuffled(MILLION);
     let subject = Subject::new(&keys);
     fill(&subject, &keys);
@@ -49,11 +52,16 @@ pub(crate) fn rows(scale: &Scale, bare: Bare) -> Vec<Row> {
     ];
     let figures = interleave(&mut contenders, scale.rounds);
     drop(contenders);
+    const MOST: f64 = 110.0;
     let row = |what: &str, figures: &[f64], must: Must| {
         let name = format!("hit, {what}, 1 M keys with {PANES} live panes");
-        Row::new("library", name, median(figures), "ns", must).beside(bare.beside())
+        let value = median(figures);
+        let ratio = governor.filter(|_| must != Must::Nothing).map_or_else(String::new, |governor| {
+            format!("{}; ", yardstick(value, governor, GOVERNOR, MOST / GOVERNOR_THEN))
+        });
+        Row::new("library", name, value, "ns", must).beside(ratio + &bare.beside())
     };
-    let must = Must::AtMost(110.0, 75.0);
+    let must = Must::AtMost(MOST, 75.0);
     let mut rows = vec![
         row("batches of 64, a new second", &figures[1], must),
         row("batches of 64, the same second", &same_second.borrow(), must),

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use lately::{Span, days, hours, minutes};
 
 use super::bare::Bare;
-use super::keys::{Keys, Walk};
-use super::rivals::{self, Governor};
+use super::keys::{Key, Keys, Walk};
+use super::rivals::{self, GOVERNOR, Governor};
 use super::scale::Scale;
 use super::subject::{Subject, build_batches, share};
+use super::yardstick;
 use crate::rounds::{Contender, interleave, median, median_ratio};
 use crate::row::{Must, Row};
 
@@ -19,14 +20,18 @@ pub(crate) const WINDOWS: [(&str, Span); 3] = [("5m", minutes(5)), ("24h", hours
 pub(crate) struct Many {
     pub(crate) keys: u32,
     pub(crate) name: &'static str,
-    pub(crate) single: Must,
-    pub(crate) batch: Must,
-    /// Whether all rivals take part, or only the floor.
+    /// The most nanoseconds of a hit, and what they should be.
+    pub(crate) single: (f64, f64),
+    pub(crate) batch: (f64, f64),
+    /// What governor took with so many numbers as keys on the machine on which the musts were set.
+    pub(crate) governor: f64,
+    /// Whether all rivals take part, or only governor and the floor.
     pub(crate) all_rivals: bool,
 }
 
 impl Many {
-    pub(crate) fn rows(&self, scale: &Scale, bare: Bare) -> Vec<Row> {
+    /// The rows, and what governor took for a hit.
+    pub(crate) fn rows(&self, scale: &Scale, bare: Bare) -> (Vec<Row>, f64) {
         let keys = Keys::shuffled(self.keys);
         let subject = Subject::with_a_hit_each(&keys);
         let ops = scale.ops;
@@ -39,33 +44,31 @@ impl Many {
         let ours = contenders.len();
         match self.all_rivals {
             true => contenders.extend(rivals::contenders(&keys, ops)),
-            false => contenders.push(rivals::array(&keys, ops)),
+            false => contenders.extend(rivals::few(&keys, ops)),
         }
         let figures = interleave(&mut contenders, scale.rounds);
         let medians: Vec<f64> = figures.iter().map(|figures| median(figures)).collect();
         let named = contenders.iter().map(|contender| contender.name).zip(medians.iter().copied());
         let others: Vec<_> = named.skip(ours).collect();
         drop(contenders);
-        let row = |what: &str, value: f64, must: Must| {
-            Row::new("library", format!("{what}, {} keys", self.name), value, "ns", must)
+        let governor =
+            others.iter().find(|(name, _)| *name == GOVERNOR).map_or(f64::NAN, |(_, nanos)| *nanos);
+        let row = |what: &str, value: f64, (most, aim): (f64, f64), beside: String| {
+            let must = Must::AtMost(most, aim);
+            let by_ratio = yardstick(value, governor, GOVERNOR, most / self.governor);
+            let beside = format!("{beside}; {by_ratio}; {}", bare.beside());
+            Row::new("library", format!("{what}, {} keys", self.name), value, "ns", must).beside(beside)
         };
+        let floor = list(&others[others.len() - 1..]);
+        let building = format!("building the batch {:.1}; {floor}", medians[2]);
         let mut rows = vec![
-            row("hit, one at a time", medians[0], self.single).beside(format!(
-                "{}; {}",
-                list(&others),
-                bare.beside()
-            )),
-            row("hit, batches of 64", medians[1], self.batch).beside(format!(
-                "building the batch {:.1}; {}; {}",
-                medians[2],
-                list(&others[others.len() - 1..]),
-                bare.beside()
-            )),
+            row("hit, one at a time", medians[0], self.single, list(&others)),
+            row("hit, batches of 64", medians[1], self.batch, building),
         ];
         rows.extend(self.reads(&subject, scale, bare));
         rows.push(self.two_threads(&subject, &keys, scale));
         check(&subject, keys.len(), scale);
-        rows
+        (rows, governor)
     }
 
     fn reads(&self, subject: &Subject<'_>, scale: &Scale, bare: Bare) -> Vec<Row> {
@@ -73,13 +76,6 @@ impl Many {
     }
 
     fn two_threads(&self, subject: &Subject<'_>, keys: &Keys, scale: &Scale) -> Row {
-        let governor = Governor::of_bytes();
-        keys.fill_order().for_each(|place| governor.check(&keys.bytes()[place]));
-        let walk = Walk::new(keys.len());
-        let governor_on = |threads: usize| {
-            let keys = &keys.bytes()[walk.stride(scale.ops)];
-            share(keys, threads, |keys| keys.iter().for_each(|key| governor.check(key)))
-        };
         // One by what a core spends, beside the wall time that is the figure.
         let busy: [RefCell<Vec<f64>>; 2] = Default::default();
         let ours = |threads: usize| {
@@ -87,19 +83,31 @@ impl Many {
             busy[threads - 1].borrow_mut().push(both.busy);
             both.wall
         };
-        let mut contenders = [
-            Contender::new("one", || ours(1)),
-            Contender::new("two", || ours(2)),
-            Contender::new("governor, one", || governor_on(1).wall),
-            Contender::new("governor, two", || governor_on(2).wall),
-        ];
+        let governor = self.all_rivals.then(|| {
+            let governor = Governor::of_bytes();
+            keys.fill_order().for_each(|place| governor.check(&keys.bytes()[place]));
+            governor
+        });
+        let walk = Walk::new(keys.len());
+        let governor_on = |governor: &Governor<Key>, threads: usize| {
+            let keys = &keys.bytes()[walk.stride(scale.ops)];
+            share(keys, threads, |keys| keys.iter().for_each(|key| governor.check(key))).wall
+        };
+        let mut contenders = vec![Contender::new("one", || ours(1)), Contender::new("two", || ours(2))];
+        if let Some(governor) = &governor {
+            contenders.push(Contender::new("governor, one", || governor_on(governor, 1)));
+            contenders.push(Contender::new("governor, two", || governor_on(governor, 2)));
+        }
         let figures = interleave(&mut contenders, scale.rounds);
         let must = if self.keys == MILLION { Must::AtLeast(1.75, 1.9) } else { Must::Nothing };
         let ratio = median_ratio(&figures[0], &figures[1]);
-        let governors = median_ratio(&figures[2], &figures[3]);
+        let governors =
+            figures.get(2..).filter(|theirs| !theirs.is_empty()).map_or_else(String::new, |theirs| {
+                format!("; governor {:.2} ×", median_ratio(&theirs[0], &theirs[1]))
+            });
         let name = format!("two threads ÷ one, hits in batches of 64, {} keys", self.name);
         Row::new("library", name, ratio, "×", must).beside(format!(
-            "one thread {:.1} ns, two {:.1}; by the time on a core {:.2} ×; governor {governors:.2} ×",
+            "one thread {:.1} ns, two {:.1}; by the time on a core {:.2} ×{governors}",
             median(&figures[0]),
             median(&figures[1]),
             median_ratio(&busy[0].borrow(), &busy[1].borrow())

@@ -10,6 +10,7 @@ use dashmap::DashMap;
 use governor::clock::{Clock, FakeRelativeClock};
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
+use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use throttlecrab::PeriodicStore;
 use trypema::local::LocalRateLimiterProvider;
@@ -55,7 +56,7 @@ pub(crate) fn contender<'a>(
 pub(crate) fn contenders(keys: &Keys, ops: usize) -> Vec<Contender<'_>> {
     vec![
         contender("governor", keys, ops, Governor::of_bytes()),
-        contender("governor, u64 keys", keys, ops, Governor::of_numbers()),
+        contender(GOVERNOR, keys, ops, Governor::of_numbers()),
         contender("throttlecrab", keys, ops, Throttlecrab::new(keys)),
         contender("trypema", keys, ops, Trypema::new()),
         contender("dashmap, u64 add", keys, ops, Dashmap(DashMap::new())),
@@ -63,8 +64,16 @@ pub(crate) fn contenders(keys: &Keys, ops: usize) -> Vec<Contender<'_>> {
     ]
 }
 
+/// The rival that others' figures are told by, and the floor.
+pub(crate) fn few(keys: &Keys, ops: usize) -> Vec<Contender<'_>> {
+    vec![contender(GOVERNOR, keys, ops, Governor::of_numbers()), array(keys, ops)]
+}
+
+/// The rival that figures are told by where the machine is another one.
+pub(crate) const GOVERNOR: &str = "governor, u64 keys";
+
 /// The floor: no key, no window, no lock.
-pub(crate) fn array(keys: &Keys, ops: usize) -> Contender<'_> {
+fn array(keys: &Keys, ops: usize) -> Contender<'_> {
     contender("bare array", keys, ops, Array(vec![0; keys.len()]))
 }
 
@@ -75,6 +84,9 @@ pub(crate) fn quota() -> Quota {
 
 /// It only says yes or no.
 pub(crate) type Admit = NoOpMiddleware<<FakeRelativeClock as Clock>::Instant>;
+
+/// The one for a single thing.
+pub(crate) type Direct = RateLimiter<NotKeyed, InMemoryState, FakeRelativeClock, Admit>;
 
 /// Its map is a dashmap. The clock is its mock, one atomic: its own would cost it a look at the time for
 /// every hit.

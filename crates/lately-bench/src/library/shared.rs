@@ -1,93 +1,363 @@
-//! One counter hit from two threads at once.
+//! One counter for several threads: a hit and a read on one, and what becomes of them on two.
 
 use std::hint::black_box;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use governor::RateLimiter;
 use governor::clock::FakeRelativeClock;
-use lately::{HitCounter, Store};
+use lately::{AtomicCounter, HitCounter, Store, StripedCounter, Timestamp, minutes};
+use lately_classics::{
+    AtomicRing, BucketLocked, Locked, ReadWriteLocked, RunningTotal, SequenceLocked, SharedCounter,
+};
 
+use super::keyed::list;
 use super::rivals::quota;
 use super::scale::Scale;
-use super::subject::{START_MS, hit_in_batches, timestamp};
-use crate::clock::nanos_of_both;
+use super::subject::{START_MS, hit_in_batches, ms_of, timestamp};
+use crate::clock::{Both, nanos_of, nanos_of_both};
+use crate::memory::bytes_of_a_counter;
 use crate::rounds::{Contender, interleave, median};
 use crate::row::{Must, Row};
+use crate::table::number;
 
 /// Hits between looks at the time.
 const PER_SECOND: usize = 1_000;
-const START_S: u64 = 1_700_000_000;
+const START_S: i64 = START_MS / 1_000;
+/// The default window.
+const WINDOW_S: i64 = 300;
+/// For so many hits there is one read: some look at three hundred places for each.
+const HITS_PER_READ: usize = 8;
 /// The key both threads hit.
 const HOT: [u8; 16] = *b"key:000000000000";
 
-/// A row for each: nanoseconds of a hit on either thread.
+/// What any thread may hit and read.
+trait Subject: Sync {
+    fn hit(&self, now: Moment);
+    /// Hits in the five minutes that end now.
+    fn read(&self, now: Moment) -> u64;
+}
+
+/// The time as each wants it.
+#[derive(Clone, Copy)]
+struct Moment {
+    second: i64,
+    at: Timestamp,
+}
+
+impl Moment {
+    fn new(second: i64) -> Moment {
+        Moment { second, at: timestamp(second * 1_000) }
+    }
+}
+
+/// A subject, what it is called, and the time it is for it.
+struct Entrant {
+    name: &'static str,
+    second: i64,
+    subject: Box<dyn Rounds>,
+}
+
+/// The rounds of a subject, each with the loop made for it.
+trait Rounds {
+    fn hits(&self, threads: usize, ops: usize, start_s: i64) -> Both;
+    fn reads(&self, threads: usize, ops: usize, second: i64) -> Both;
+}
+
+impl<S: Subject> Rounds for S {
+    fn hits(&self, threads: usize, ops: usize, start_s: i64) -> Both {
+        on_threads(threads, ops, start_s, |now| self.hit(now))
+    }
+
+    /// On two threads the other one hits as long as this one reads.
+    fn reads(&self, threads: usize, ops: usize, second: i64) -> Both {
+        let now = Moment::new(second);
+        self.hit(now);
+        let over = AtomicBool::new(false);
+        let read = || {
+            (0..ops).for_each(|_| _ = black_box(self.read(black_box(now))));
+            over.store(true, Relaxed);
+        };
+        let hit = || {
+            while !over.load(Relaxed) {
+                self.hit(black_box(now));
+            }
+        };
+        let both = if threads == 1 { alone(read) } else { nanos_of_both(read, hit) };
+        each(both, ops)
+    }
+}
+
+/// What to time a round of.
+#[derive(Clone, Copy)]
+enum Work {
+    Hits,
+    Reads,
+}
+
+impl Entrant {
+    /// Warmed up with a window of hits.
+    fn new(name: &'static str, subject: impl Subject + 'static) -> Entrant {
+        (START_S - WINDOW_S..START_S).for_each(|second| subject.hit(Moment::new(second)));
+        Entrant { name, second: START_S, subject: Box::new(subject) }
+    }
+
+    fn run(&mut self, work: Work, threads: usize, steps: usize) -> Both {
+        let start_s = self.second;
+        let seconds = match work {
+            Work::Hits => steps.div_ceil(PER_SECOND),
+            Work::Reads => 1,
+        };
+        self.second += i64::try_from(seconds).expect("a benchmark is short");
+        match work {
+            Work::Hits => self.subject.hits(threads, steps, start_s),
+            Work::Reads => self.subject.reads(threads, (steps / HITS_PER_READ).max(1), start_s),
+        }
+    }
+}
+
+/// Rivals come first, then ours, then the classics.
+fn entrants() -> Vec<Entrant> {
+    vec![
+        Entrant::new("fetch_add, no window", AtomicU64::new(0)),
+        Entrant::new(
+            "governor",
+            Limiter(RateLimiter::direct_with_clock(quota(), FakeRelativeClock::default())),
+        ),
+        Entrant::new("HitCounter in a mutex", Mutex::new(HitCounter::new())),
+        Entrant::new("AtomicCounter", AtomicCounter::new()),
+        Entrant::new(STRIPED, StripedCounter::new()),
+        Entrant::new("global mutex, classic", Classic(Locked::new(RunningTotal::new(300)))),
+        Entrant::new("reader-writer lock, classic", Classic(ReadWriteLocked::new(300))),
+        Entrant::new("sequence lock, classic", Classic(SequenceLocked::new(300))),
+        Entrant::new("lock per bucket, classic", Classic(BucketLocked::new(300))),
+        Entrant::new("atomic ring, classic", Classic(AtomicRing::new(300))),
+    ]
+}
+
+const STRIPED: &str = "StripedCounter";
+/// Entrants at the head that are not counters of a window: they are not read.
+const NOT_READ: usize = 2;
+
+/// A row for each: nanoseconds of a hit on one thread, of a hit on either of two, and of reads.
 pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
+    let mut entrants = entrants();
+    let one = run(&mut entrants, Work::Hits, 1, scale);
+    let two = run(&mut entrants, Work::Hits, 2, scale);
+    let reads = run(&mut entrants[NOT_READ..], Work::Reads, 1, scale);
+    let reads_beside_hits = run(&mut entrants[NOT_READ..], Work::Reads, 2, scale);
+    let mut rows = vec![striped(&two)];
+    for (index, &(name, hit, _)) in one.iter().enumerate() {
+        let mut beside = format!("on either of two threads {:.1}", two[index].1);
+        if let Some(read) = index.checked_sub(NOT_READ) {
+            beside.push_str(&format!(
+                "; read of the default window {:.1}, while another thread hits {:.1}; {} bytes",
+                reads[read].1,
+                reads_beside_hits[read].1,
+                number(bytes_of_a_counter(name))
+            ));
+        }
+        rows.push(
+            Row::new("library", format!("shared hit: {name}"), hit, "ns", Must::Nothing).beside(beside),
+        );
+    }
+    let plain = two.iter().take(NOT_READ + 1).map(|&(name, hit, _)| (name, hit)).chain(stores(scale));
+    rows.extend(plain.map(|(name, hit)| {
+        Row::new("library", format!("two threads on one counter: {name}"), hit, "ns", Must::Nothing)
+    }));
+    rows
+}
+
+/// The one with a must. What others on the machine do to two threads is in the figure; it is not in the
+/// time a thread had a core.
+fn striped(two: &[Figure]) -> Row {
+    let of = |name: &str| two.iter().find(|(other, ..)| *other == name).copied();
+    let of = |name: &str| of(name).map_or((f64::NAN, f64::NAN), |(_, hit, busy)| (hit, busy));
+    let ((hit, busy), (governor, _)) = (of(STRIPED), of("governor"));
+    let others = two.iter().filter(|(name, ..)| *name != STRIPED).map(|&(name, hit, _)| (name, hit));
+    let others: Vec<_> = others.take(4).collect();
+    let name = "two threads on one un-keyed counter, striped";
+    Row::new("library", name, hit, "ns", Must::AtMost(6.0, 3.0)).beside(format!(
+        "from a hit of a thread to its next, by the time on a core {busy:.1}, by the hits of both {:.1}; {}; {}",
+        hit / 2.0,
+        list(&others),
+        super::yardstick(hit, governor, "governor", 6.0 / 87.0)
+    ))
+}
+
+/// Name, figure by the clock, and by the time a thread had a core.
+type Figure = (&'static str, f64, f64);
+
+fn run(entrants: &mut [Entrant], work: Work, threads: usize, scale: &Scale) -> Vec<Figure> {
+    let names: Vec<_> = entrants.iter().map(|entrant| entrant.name).collect();
+    let contender = |entrant| {
+        let entrant: &mut Entrant = entrant;
+        Contender::new(entrant.name, || entrant.run(work, threads, scale.steps))
+    };
+    let mut contenders: Vec<_> = entrants.iter_mut().map(contender).collect();
+    let figures = interleave(&mut contenders, scale.rounds);
+    let of = |figures: &[Both], of: fn(&Both) -> f64| median(&figures.iter().map(of).collect::<Vec<f64>>());
+    let figure = |(name, figures): (&'static str, &Vec<Both>)| {
+        (name, of(figures, |both| both.wall), of(figures, |both| both.busy))
+    };
+    names.into_iter().zip(&figures).map(figure).collect()
+}
+
+/// A store whose one key both threads hit.
+fn stores(scale: &Scale) -> Vec<(&'static str, f64)> {
     let ops = scale.steps;
-    let number = AtomicU64::new(0);
-    let limiter = RateLimiter::direct_with_clock(quota(), FakeRelativeClock::default());
-    let locked = Mutex::new(HitCounter::new());
     let store = Store::builder().build().expect("the defaults are valid");
     let hot = vec![HOT; ops];
+    let mut second = START_S;
+    let mut batch_ms = START_MS;
+    let batches = Store::builder().build().expect("the defaults are valid");
     let mut contenders = [
-        Contender::new("fetch_add, no window", || {
-            on_both(ops, |_| {
-                number.fetch_add(1, Relaxed);
-            })
-        }),
-        Contender::new("governor", || {
-            on_both(ops, |_| {
-                black_box(limiter.check().is_ok());
-            })
-        }),
-        Contender::new("HitCounter in a mutex", || {
-            on_both(ops, |second| {
-                locked.lock().expect("nobody panics with the lock").hit(second);
-            })
-        }),
         Contender::new("Store, one key, one at a time", || {
-            on_both(ops, |second| {
-                let now = timestamp(START_MS + second.cast_signed() - START_S.cast_signed());
-                black_box(store.hit(&HOT, now).is_ok());
-            })
+            let start_s = second;
+            second += i64::try_from(ops.div_ceil(PER_SECOND)).expect("a benchmark is short");
+            on_threads(2, ops, start_s, |now| _ = black_box(store.hit(&HOT, now.at).is_ok())).wall
         }),
         Contender::new("Store, one key, batches of 64", || {
-            let hit = || {
-                hit_in_batches(&store, &hot, START_MS);
-            };
+            let start_ms = batch_ms;
+            batch_ms += ms_of(ops);
+            let hit = || _ = hit_in_batches(&batches, &hot, start_ms);
             nanos_of_both(hit, hit).wall / ops as f64
         }),
     ];
+    let names = contenders.each_ref().map(|contender| contender.name);
     let figures = interleave(&mut contenders, scale.rounds);
-    let row = |(contender, figures): (&Contender<'_>, &Vec<f64>)| {
-        let name = format!("two threads on one counter: {}", contender.name);
-        Row::new("library", name, median(figures), "ns", Must::Nothing)
-    };
-    contenders.iter().zip(&figures).map(row).collect()
+    names.into_iter().zip(figures.iter().map(|figures| median(figures))).collect()
 }
 
 /// `ops` hits on each thread; nanoseconds from one hit of a thread to its next.
-fn on_both(ops: usize, hit: impl Fn(u64) + Sync) -> f64 {
+fn on_threads(threads: usize, ops: usize, start_s: i64, hit: impl Fn(Moment) + Sync) -> Both {
     let work = || {
-        for (second, first) in (START_S..).zip((0..ops).step_by(PER_SECOND)) {
-            (first..ops.min(first + PER_SECOND)).for_each(|_| hit(black_box(second)));
+        for (second, first) in (start_s..).zip((0..ops).step_by(PER_SECOND)) {
+            let now = black_box(Moment::new(second));
+            (first..ops.min(first + PER_SECOND)).for_each(|_| hit(now));
         }
     };
-    nanos_of_both(work, work).wall / ops as f64
+    let both = if threads == 1 { alone(work) } else { nanos_of_both(work, work) };
+    each(both, ops)
+}
+
+/// One thread: nothing it waits for is in its time.
+fn alone(work: impl FnOnce()) -> Both {
+    let busy = nanos_of(work);
+    Both { wall: busy, busy }
+}
+
+fn each(both: Both, ops: usize) -> Both {
+    let ops = ops as f64;
+    Both { wall: both.wall / ops, busy: both.busy / ops }
+}
+
+impl Subject for AtomicU64 {
+    fn hit(&self, _: Moment) {
+        self.fetch_add(1, Relaxed);
+    }
+
+    fn read(&self, _: Moment) -> u64 {
+        self.load(Relaxed)
+    }
+}
+
+/// The limiter for one thing; its clock stands still. It tells no count.
+struct Limiter(super::rivals::Direct);
+
+impl Subject for Limiter {
+    fn hit(&self, _: Moment) {
+        black_box(self.0.check().is_ok());
+    }
+
+    fn read(&self, _: Moment) -> u64 {
+        0
+    }
+}
+
+impl Subject for Mutex<HitCounter> {
+    fn hit(&self, now: Moment) {
+        let mut counter = self.lock().expect("nobody panics with the lock");
+        black_box(counter.hit(now.second.cast_unsigned()));
+    }
+
+    fn read(&self, now: Moment) -> u64 {
+        self.lock().expect("nobody panics with the lock").hits(now.second.cast_unsigned())
+    }
+}
+
+impl Subject for AtomicCounter {
+    fn hit(&self, now: Moment) {
+        black_box(AtomicCounter::hit(self, now.at).is_ok());
+    }
+
+    fn read(&self, now: Moment) -> u64 {
+        self.hits(minutes(5), now.at)
+    }
+}
+
+impl Subject for StripedCounter {
+    fn hit(&self, now: Moment) {
+        black_box(StripedCounter::hit(self, now.at).is_ok());
+    }
+
+    fn read(&self, now: Moment) -> u64 {
+        self.hits(minutes(5), now.at)
+    }
+}
+
+struct Classic<C>(C);
+
+impl<C: SharedCounter> Subject for Classic<C> {
+    fn hit(&self, now: Moment) {
+        black_box(self.0.hit(now.second, 1));
+    }
+
+    fn read(&self, now: Moment) -> u64 {
+        self.0.hits(now.second)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicI64;
 
     #[test]
     fn both_threads_hit() {
         let hits = AtomicU64::new(0);
-        let last = AtomicU64::new(0);
-        on_both(2_500, |second| {
+        let last = AtomicI64::new(0);
+        on_threads(2, 2_500, START_S, |now| {
             hits.fetch_add(1, Relaxed);
-            last.fetch_max(second, Relaxed);
+            last.fetch_max(now.second, Relaxed);
         });
         assert_eq!((hits.into_inner(), last.into_inner()), (5_000, START_S + 2));
+    }
+
+    #[test]
+    fn every_round_is_later_than_the_one_before() {
+        let counter = StripedCounter::new();
+        let mut entrant = Entrant::new(STRIPED, counter);
+        for work in [Work::Hits, Work::Reads, Work::Hits] {
+            for threads in [1, 2] {
+                assert!(entrant.run(work, threads, 2_500).wall > 0.0);
+            }
+        }
+        assert_eq!(entrant.second, START_S + 4 * 3 + 2);
+    }
+
+    #[test]
+    fn those_with_a_window_slide() {
+        fn check(subject: &impl Subject) {
+            for second in START_S..START_S + 700 {
+                subject.hit(Moment::new(second));
+                subject.hit(Moment::new(second));
+            }
+            assert_eq!(subject.read(Moment::new(START_S + 699)), 600);
+        }
+        check(&AtomicCounter::new());
+        check(&StripedCounter::new());
+        check(&Mutex::new(HitCounter::new()));
+        check(&Classic(SequenceLocked::new(300)));
     }
 }

@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use governor::RateLimiter;
 use governor::clock::FakeRelativeClock;
-use governor::state::{InMemoryState, NotKeyed};
 use lately::HitCounter;
 use lately_classics::{Cached, CountedQueue, Counter, ExactQueue, MultiLevel, Ring, RunningTotal, Sparse};
 
 use super::keyed::list;
-use super::rivals::{Admit, quota};
+use super::rivals::{Direct, quota};
 use super::scale::Scale;
+use super::yardstick;
 use crate::clock::nanos_of;
+use crate::memory::bytes_of_a_counter;
 use crate::rounds::{Contender, interleave, median};
 use crate::row::{Must, Row};
+use crate::table::number;
 
 /// Hits, or reads, to a second.
 const PER_SECOND: usize = 1_000;
@@ -106,14 +108,22 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     let row = |what: &str, name: &str, value: f64, must: Must| {
         Row::new("library", format!("un-keyed {what}: {name}"), value, "ns", must)
     };
-    let floor = |figures: &[(&'static str, f64)]| list(&figures[1..OURS_AND_RIVALS]);
     let mut rows = vec![
-        row("hit", hits[0].0, hits[0].1, Must::AtMost(5.0, 3.0)).beside(floor(&hits)),
-        row("read of the default window", reads[0].0, reads[0].1, Must::AtMost(10.0, 3.0))
-            .beside(list(&reads[3..OURS_AND_RIVALS])),
+        row("hit", hits[0].0, hits[0].1, Must::AtMost(5.0, 3.0)).beside(format!(
+            "{}; {} bytes; {}",
+            list(&hits[1..OURS_AND_RIVALS]),
+            number(bytes_of_a_counter(hits[0].0)),
+            yardstick(hits[0].1, hits[2].1, "governor", 5.0 / 11.3)
+        )),
+        row("read of the default window", reads[0].0, reads[0].1, Must::AtMost(10.0, 3.0)).beside(format!(
+            "{}; {}",
+            list(&reads[3..OURS_AND_RIVALS]),
+            yardstick(reads[0].1, reads[4].1, "300 atomics", 10.0 / 147.0)
+        )),
     ];
     for (hit, read) in hits.iter().zip(&reads).skip(OURS_AND_RIVALS) {
-        let beside = format!("read of the default window {:.1}", read.1);
+        let bytes = number(bytes_of_a_counter(hit.0));
+        let beside = format!("read of the default window {:.1}; {bytes} bytes", read.1);
         rows.push(row("hit and read, classic", hit.0, hit.1, Must::Nothing).beside(beside));
     }
     rows
@@ -185,7 +195,7 @@ impl Subject for Alone {
 
 /// The limiter for one thing. Its clock is the mock: a look at a real one would come on top.
 struct Governor {
-    limiter: RateLimiter<NotKeyed, InMemoryState, FakeRelativeClock, Admit>,
+    limiter: Direct,
     clock: FakeRelativeClock,
     second: u64,
 }

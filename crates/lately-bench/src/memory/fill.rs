@@ -2,16 +2,20 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
+use std::ops::Range;
 
 use lately::{Op, Outcome, Store, Timestamp};
 
-use super::layout::{Hits, Keeper};
+use super::layout::{Hits, Keeper, ONE_HIT, Stretch};
 use crate::library::keys::{KEY_BYTES, Key, Random};
 
 /// Where time starts, in milliseconds: late in 2023.
 const START_MS: u64 = 1_700_000_000_000;
 /// Hits that come at one time.
 const BATCH: usize = 64;
+/// Keys of a hit that a store has before others are measured in it: four for each of its 1,024 shards, so
+/// that what a shard takes with its first keys does not count as theirs.
+pub(crate) const BASE_KEYS: u32 = 4_096;
 
 /// What is filled in, and holds on to it.
 pub(crate) enum Kept {
@@ -30,24 +34,31 @@ impl Kept {
         }
     }
 
-    /// Hits to keys by their numbers, all at one time.
-    fn hit(&mut self, keys: &[u32], now_ms: u64) {
-        let rendered: Vec<Key> = keys.iter().map(|&key| render(key)).collect();
+    /// A hit of this weight to each of the keys, all at one time.
+    fn hit(&mut self, keys: &[Key], weight: u32, now_ms: u64, outcomes: &mut Vec<Outcome>) {
         let second = u32::try_from(now_ms / 1_000).expect("before 2106");
         match self {
-            Kept::Store(store) => hit_store(store, &rendered, now_ms),
-            Kept::Queues(queues) => rendered.iter().for_each(|key| hit_queue(queues, key, second)),
-            Kept::Floor { index, entries, keys } => {
+            Kept::Store(store) => hit_store(store, keys, weight, now_ms, outcomes),
+            Kept::Queues(queues) => keys.iter().for_each(|key| hit_queue(queues, key, second, weight)),
+            Kept::Floor { index, entries, keys: count } => {
                 if entries.is_empty() {
-                    entries.reserve_exact(*keys);
+                    entries.reserve_exact(*count);
                     // As a table of seven eighths at most is sized; each place is written once, in any order.
-                    index.resize((*keys * 8 / 7).next_power_of_two(), u32::MAX);
+                    index.resize((*count * 8 / 7).next_power_of_two(), u32::MAX);
                 }
-                for key in rendered {
+                for &key in keys {
                     index[entries.len()] = u32::try_from(entries.len()).expect("fewer than 2^32 keys");
-                    entries.push((key, second, 1));
+                    entries.push((key, second, weight));
                 }
             }
+        }
+    }
+
+    /// Bytes it says it takes; 0 when it does not say.
+    pub(crate) fn accounted_bytes(&self) -> f64 {
+        match self {
+            Kept::Store(store) => store.memory().used_bytes as f64,
+            Kept::Queues(_) | Kept::Floor { .. } => 0.0,
         }
     }
 
@@ -61,74 +72,108 @@ impl Kept {
     }
 }
 
-fn hit_store(store: &Store, keys: &[Key], now_ms: u64) {
-    let now = Timestamp::from_millis(now_ms.cast_signed()).expect("a time of this century");
-    let ops: Vec<Op<'_>> = keys.iter().map(|key| Op::Hit { key, weight: 1, at: None }).collect();
-    let mut outcomes = Vec::with_capacity(ops.len());
-    store.apply(&ops, now, &mut outcomes);
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Hit(Ok(_)))), "a hit now is in time");
+/// Gives a store the keys it has before others are measured in it; the others need none.
+pub(crate) fn give_base(kept: &mut Kept) {
+    if let Kept::Store(_) = kept {
+        fill(kept, &render(u32::MAX - BASE_KEYS..u32::MAX), ONE_HIT);
+    }
 }
 
-fn hit_queue(queues: &mut HashMap<Box<[u8]>, VecDeque<(u32, u32)>>, key: &Key, second: u32) {
+fn hit_store(store: &Store, keys: &[Key], weight: u32, now_ms: u64, outcomes: &mut Vec<Outcome>) {
+    let now = Timestamp::from_millis(now_ms.cast_signed()).expect("a time of this century");
+    for keys in keys.chunks(BATCH) {
+        let hit =
+            |at: usize| Op::Hit { key: &keys[at.min(keys.len() - 1)], weight: u64::from(weight), at: None };
+        let ops: [Op<'_>; BATCH] = std::array::from_fn(hit);
+        outcomes.clear();
+        store.apply(&ops[..keys.len()], now, outcomes);
+        assert!(
+            outcomes.iter().all(|outcome| matches!(outcome, Outcome::Hit(Ok(_)))),
+            "a hit now is in time"
+        );
+    }
+}
+
+fn hit_queue(queues: &mut HashMap<Box<[u8]>, VecDeque<(u32, u32)>>, key: &Key, second: u32, weight: u32) {
     if !queues.contains_key(key.as_slice()) {
         queues.insert(key.as_slice().into(), VecDeque::new());
     }
     let queue = queues.get_mut(key.as_slice()).expect("it was put there");
     match queue.back_mut() {
-        Some((newest, count)) if *newest == second => *count += 1,
-        _ => queue.push_back((second, 1)),
+        Some((newest, count)) if *newest == second => *count += weight,
+        _ => queue.push_back((second, weight)),
     }
 }
 
-/// All hits to so many keys. The keys of a batch are hit in the same millisecond.
-pub(crate) fn fill(kept: &mut Kept, keys: u32, hits: Hits) {
-    let all: Vec<u32> = (0..keys).collect();
+/// All hits to the keys. Those of a batch are hit in the same millisecond.
+pub(crate) fn fill(kept: &mut Kept, keys: &[Key], hits: Hits) {
+    let mut outcomes = Vec::with_capacity(BATCH);
     match hits {
-        Hits::Every { ms, times } => {
-            for turn in 0..u64::from(times) {
-                // The keys are spread over the time between two hits of one.
-                for (index, batch) in all.chunks(BATCH).enumerate() {
-                    let within_ms = index as u64 * BATCH as u64 * u64::from(ms) / u64::from(keys);
-                    kept.hit(batch, START_MS + turn * u64::from(ms) + within_ms);
+        Hits::InTurn(stretches) => {
+            let mut start_ms = START_MS;
+            for &Stretch { ms, times, weight } in stretches {
+                for _ in 0..times {
+                    // The keys are spread over the time between two hits of one.
+                    for (index, batch) in keys.chunks(BATCH).enumerate() {
+                        let within_ms = (index * BATCH) as u64 * u64::from(ms) / keys.len() as u64;
+                        kept.hit(batch, weight, start_ms + within_ms, &mut outcomes);
+                    }
+                    start_ms += u64::from(ms);
                 }
             }
         }
         Hits::Randomly { within_ms, times } => {
             let mut random = Random::new();
-            let count = u64::from(keys) * u64::from(times);
+            let count = keys.len() as u64 * u64::from(times);
             for hit in 0..count {
-                let key = all[random.below(all.len())];
-                kept.hit(&[key], START_MS + hit * u64::from(within_ms) / count);
+                let key = random.below(keys.len());
+                let now_ms = START_MS + hit * u64::from(within_ms) / count;
+                kept.hit(&keys[key..=key], 1, now_ms, &mut outcomes);
             }
         }
     }
 }
 
-fn render(key: u32) -> Key {
-    let mut rendered = [0; KEY_BYTES];
-    write!(rendered.as_mut_slice(), "key:{key:012}").expect("sixteen bytes");
-    rendered
+/// The keys of these numbers, as they are sent.
+pub(crate) fn render(numbers: Range<u32>) -> Vec<Key> {
+    let render = |number: u32| {
+        let mut key = [0; KEY_BYTES];
+        write!(key.as_mut_slice(), "key:{number:012}").expect("sixteen bytes");
+        key
+    };
+    numbers.map(render).collect()
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use lately::{days, minutes};
 
+    /// Five in turn, a second apart but for the last two.
+    const FIVE: Hits =
+        Hits::InTurn(&[Stretch { ms: 1_000, times: 3, weight: 1 }, Stretch { ms: 500, times: 1, weight: 2 }]);
+
     fn filled(keeper: Keeper, hits: Hits) -> Kept {
         let mut kept = Kept::new(keeper, 100);
-        fill(&mut kept, 100, hits);
+        fill(&mut kept, &render(0..100), hits);
         assert_eq!(kept.keys(), 100);
         kept
     }
 
     #[test]
     fn every_key_gets_its_hits() {
-        let Kept::Store(store) = filled(Keeper::Store, Hits::Every { ms: 1_000, times: 5 }) else {
-            unreachable!("a store was asked for")
-        };
+        let Kept::Store(store) = filled(Keeper::Store, FIVE) else { unreachable!("a store was asked for") };
         let end = Timestamp::from_millis(START_MS.cast_signed() + 5_000).expect("a time");
-        assert!((0..100).all(|key| store.hits(&render(key), minutes(5), end).estimate == 5));
+        assert!((0..100).all(|key| store.hits(&render(key..key + 1)[0], minutes(5), end).estimate == 5));
+    }
+
+    #[test]
+    fn a_base_opens_the_shards() {
+        let mut kept = Kept::new(Keeper::Store, 1);
+        give_base(&mut kept);
+        assert_eq!(kept.keys(), 4_096);
+        assert!(kept.accounted_bytes() > 0.0);
+        fill(&mut kept, &render(0..1), ONE_HIT);
+        assert_eq!(kept.keys(), 4_097);
     }
 
     #[test]
@@ -138,14 +183,13 @@ mod tests {
             unreachable!("a store was asked for")
         };
         let end = Timestamp::from_millis(START_MS.cast_signed() + 3_600_000).expect("a time");
-        let hits: u64 = (0..100).map(|key| store.hits(&render(key), days(7), end).estimate).sum();
+        let hits: u64 = (0..100).map(|key| store.hits(&render(key..key + 1)[0], days(7), end).estimate).sum();
         assert_eq!(hits, 3_000);
     }
 
     #[test]
     fn the_others_keep_the_same_keys() {
-        for (keeper, times) in [(Keeper::Queues, 3), (Keeper::Floor, 1)] {
-            filled(keeper, Hits::Every { ms: 1_000, times });
-        }
+        filled(Keeper::Queues, FIVE);
+        filled(Keeper::Floor, ONE_HIT);
     }
 }

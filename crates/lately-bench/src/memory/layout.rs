@@ -11,15 +11,25 @@ pub(crate) struct Layout {
     pub(crate) must: (f64, f64),
     /// What else keeps the same.
     pub(crate) beside: &'static [Keeper],
+    /// What a reader has to know, if anything.
+    pub(crate) note: &'static str,
 }
 
 /// When the keys are hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hits {
-    /// Each this many times, one after the other, so many milliseconds apart.
-    Every { ms: u32, times: u32 },
+    /// Each in each stretch of time, the oldest first.
+    InTurn(&'static [Stretch]),
     /// Each this many times on average, whenever it happens in so many milliseconds.
     Randomly { within_ms: u32, times: u32 },
+}
+
+/// So many hits of this weight, so many milliseconds apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) ms: u32,
+    pub(crate) times: u32,
+    pub(crate) weight: u32,
 }
 
 /// What keeps the hits.
@@ -46,25 +56,39 @@ impl Keeper {
 }
 
 const SECOND_MS: u32 = 1_000;
-const WEEK_MS: u32 = 7 * 24 * 3_600 * SECOND_MS;
+const MINUTE_MS: u32 = 60 * SECOND_MS;
+const HOUR_MS: u32 = 60 * MINUTE_MS;
+const WEEK_MS: u32 = 7 * 24 * HOUR_MS;
 
-/// The last takes about as long as all others.
+/// A hit a second. What is older than two hours is kept by the minute or coarser, so that sixty at once each
+/// minute leave there as many panes, and a few bytes more, in a sixtieth of the time.
+const EACH_SECOND: [Stretch; 2] = [
+    Stretch { ms: MINUTE_MS, times: (WEEK_MS - 2 * HOUR_MS) / MINUTE_MS, weight: 60 },
+    Stretch { ms: SECOND_MS, times: 2 * HOUR_MS / SECOND_MS, weight: 1 },
+];
+
+/// A hit, and nothing else.
+pub(crate) const ONE_HIT: Hits = Hits::InTurn(&[Stretch { ms: SECOND_MS, times: 1, weight: 1 }]);
+
+/// The last two take about as long as each other, and longer than all others.
 pub(crate) const LAYOUTS: [Layout; 5] = [
     Layout {
         name: "one hit",
         keys: 1_000_000,
         quick_keys: 1_000_000,
-        hits: Hits::Every { ms: SECOND_MS, times: 1 },
+        hits: ONE_HIT,
         must: (52.0, 42.0),
         beside: &[Keeper::Floor, Keeper::Queues],
+        note: "",
     },
     Layout {
         name: "300 hits in 300 s",
         keys: 10_000,
         quick_keys: 10_000,
-        hits: Hits::Every { ms: SECOND_MS, times: 300 },
+        hits: Hits::InTurn(&[Stretch { ms: SECOND_MS, times: 300, weight: 1 }]),
         must: (450.0, 260.0),
         beside: &[Keeper::Queues],
+        note: "",
     },
     Layout {
         name: "10 hits a day for 7 d",
@@ -73,23 +97,26 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
         hits: Hits::Randomly { within_ms: WEEK_MS, times: 70 },
         must: (400.0, 300.0),
         beside: &[Keeper::Queues],
+        note: "",
     },
     Layout {
         name: "a hit a minute for 7 d",
-        keys: 2_000,
-        quick_keys: 500,
-        hits: Hits::Every { ms: 60 * SECOND_MS, times: WEEK_MS / (60 * SECOND_MS) },
+        keys: 3_000,
+        quick_keys: 600,
+        hits: Hits::InTurn(&[Stretch { ms: MINUTE_MS, times: WEEK_MS / MINUTE_MS, weight: 1 }]),
         must: (2_500.0, 2_000.0),
         beside: &[Keeper::Queues],
+        note: "",
     },
     Layout {
         name: "a hit a second for 7 d",
-        keys: 500,
-        quick_keys: 100,
-        hits: Hits::Every { ms: SECOND_MS, times: WEEK_MS / SECOND_MS },
+        keys: 2_000,
+        quick_keys: 600,
+        hits: Hits::InTurn(&EACH_SECOND),
         must: (5_000.0, 4_000.0),
         // Every second a pair of its own: gigabytes that are known without filling them.
         beside: &[],
+        note: "beyond the last two hours: 60 hits at once each minute",
     },
 ];
 
@@ -103,7 +130,10 @@ mod tests {
             assert!(LAYOUTS[index + 1..].iter().all(|other| other.name != layout.name));
             assert!(layout.must.0 >= layout.must.1, "{}: the aim is beyond the must", layout.name);
         }
-        assert_eq!(LAYOUTS[3].hits, Hits::Every { ms: 60_000, times: 10_080 });
-        assert_eq!(LAYOUTS[4].hits, Hits::Every { ms: 1_000, times: 604_800 });
+        let hits = |layout: &Layout| match layout.hits {
+            Hits::InTurn(stretches) => stretches.iter().map(|stretch| stretch.times * stretch.weight).sum(),
+            Hits::Randomly { times, .. } => times,
+        };
+        assert_eq!(LAYOUTS.each_ref().map(hits), [1, 300, 70, 7 * 24 * 60, 7 * 24 * 3_600]);
     }
 }

@@ -1,46 +1,84 @@
 //! This program once more, to fill one layout and say what that took.
 
+use std::fmt;
 use std::process::{Command, ExitCode, Stdio};
 
-use super::fill::{Kept, fill};
+use super::counters::{COUNT, COUNTERS};
+use super::fill::{BASE_KEYS, Kept, fill, give_base, render};
 use super::layout::{Keeper, LAYOUTS, Layout};
 use crate::say;
 
 /// The hidden first argument: a layout, by its place in its table, the number of keys and a keeper follow.
 const CHILD: &str = "--fill-layout";
-/// Where Linux says what a process takes.
-const STATUS: &str = "/proc/self/status";
+/// The other: a counter without a key, by its place in its table, follows.
+const COUNTERS_CHILD: &str = "--make-counters";
+/// What a process of its own found, in bytes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Filled {
+    /// What all keys added to the resident set.
+    pub(crate) grown: f64,
+    /// What the keeper accounts for of that; 0 where it does not.
+    pub(crate) accounted: f64,
+    /// What the keeper took before, with nothing in it.
+    pub(crate) empty: f64,
+    /// The same with the keys in it that are there beside those that are measured.
+    pub(crate) base: f64,
+}
 
-/// Bytes per key as a process of its own measures them.
-pub(crate) fn measure(layout: &Layout, keys: u32, keeper: Keeper) -> Result<f64, String> {
+impl Filled {
+    fn parse(text: &str) -> Option<Filled> {
+        let numbers = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>()?;
+        let [grown, accounted, empty, base] = numbers.try_into().ok()?;
+        Some(Filled { grown, accounted, empty, base })
+    }
+
+    fn render(&self) -> String {
+        format!("{} {} {} {}\n", self.grown, self.accounted, self.empty, self.base)
+    }
+}
+
+/// What so many keys take as a process of its own measures it.
+pub(crate) fn measure(layout: &Layout, keys: u32, keeper: Keeper) -> Result<Filled, String> {
     let place = |name: &str| LAYOUTS.iter().position(|layout| layout.name == name);
     let layout = place(layout.name).ok_or("a layout that is not in the table")?;
     let keeper = Keeper::ALL.iter().position(|&other| other == keeper).ok_or("a keeper not in the table")?;
+    let text = again(&[CHILD, &layout.to_string(), &keys.to_string(), &keeper.to_string()])?;
+    Filled::parse(&text).ok_or_else(|| format!("the process that measures said {text}"))
+}
+
+/// Bytes of one counter without a key, as a process of its own measures them; NaN when it cannot.
+pub(crate) fn bytes_of_a_counter(name: &str) -> f64 {
+    let place = COUNTERS.iter().position(|(other, _)| *other == name);
+    let said = place.and_then(|place| again(&[COUNTERS_CHILD, &place.to_string()]).ok());
+    said.and_then(|text| text.trim().parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// What this program says when it is started with these words.
+fn again(words: &[&str]) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|error| format!("no program to start again: {error}"))?;
     let child = Command::new(program)
-        .args([CHILD, &layout.to_string(), &keys.to_string(), &keeper.to_string()])
+        .args(words)
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("a process to measure in: {error}"))?;
-    let text = String::from_utf8_lossy(&child.stdout);
-    text.trim().parse().map_err(|_| format!("the process that measures ended with {}", child.status))
+    match child.status.success() {
+        true => Ok(String::from_utf8_lossy(&child.stdout).into_owned()),
+        false => Err(format!("the process that measures ended with {}", child.status)),
+    }
 }
 
-/// Fills and prints, if the first argument says so.
+/// Fills or makes, and prints, if the first argument says so.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
-    if words.next()? != CHILD {
-        return None;
-    }
-    let mut number = || words.next().and_then(|word| word.parse::<u32>().ok());
-    let layout = number().and_then(|place| LAYOUTS.get(place as usize));
-    let keys = number();
-    let keeper = number().and_then(|place| Keeper::ALL.get(place as usize));
-    let filled = match (layout, keys, keeper) {
-        (Some(layout), Some(keys), Some(&keeper)) => bytes_per_key(layout, keys, keeper),
-        _ => Err(format!("{CHILD} takes a layout, a number of keys and a keeper")),
+    let first = words.next()?;
+    let numbers: Vec<Option<u32>> = words.map(|word| word.parse().ok()).collect();
+    let found = match (first.as_str(), numbers.as_slice()) {
+        (CHILD, &[Some(layout), Some(keys), Some(keeper)]) => fill_numbered(layout, keys, keeper),
+        (COUNTERS_CHILD, &[Some(counter)]) => counter_bytes(counter).map(|bytes| format!("{bytes}\n")),
+        (CHILD | COUNTERS_CHILD, _) => Err(format!("{first} takes the numbers its parent gives it")),
+        _ => return None,
     };
-    let said = filled.and_then(|bytes| say::data(&format!("{bytes}\n")).map_err(|error| error.to_string()));
+    let said = found.and_then(|text| say::data(&text).map_err(|error| error.to_string()));
     Some(match said {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -50,25 +88,59 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
     })
 }
 
-fn bytes_per_key(layout: &Layout, keys: u32, keeper: Keeper) -> Result<f64, String> {
+fn fill_numbered(layout: u32, keys: u32, keeper: u32) -> Result<String, String> {
+    let layout = LAYOUTS.get(layout as usize).ok_or("a layout that is not in the table")?;
+    let keeper = Keeper::ALL.get(keeper as usize).ok_or("a keeper that is not in the table")?;
+    Ok(filled(layout, keys, *keeper)?.render())
+}
+
+fn counter_bytes(counter: u32) -> Result<f64, String> {
+    let (_, make) = COUNTERS.get(counter as usize).ok_or("a counter that is not in the table")?;
+    let mut made = Vec::with_capacity(COUNT as usize);
+    // The first makes what any needs.
+    made.push(make());
+    let before = resident_bytes()?;
+    made.extend((1..COUNT).map(|_| make()));
+    Ok((resident_bytes()? - before) / f64::from(COUNT - 1))
+}
+
+fn filled(layout: &Layout, keys: u32, keeper: Keeper) -> Result<Filled, String> {
+    let rendered = render(0..keys);
+    let nothing = resident_bytes()?;
     let mut kept = Kept::new(keeper, keys);
-    let before = resident_kib()?;
-    fill(&mut kept, keys, layout.hits);
-    let grown_kib = resident_kib()?.saturating_sub(before);
+    let empty = resident_bytes()?;
+    give_base(&mut kept);
+    let (base, base_keys, base_accounted) = (resident_bytes()?, kept.keys(), kept.accounted_bytes());
+    fill(&mut kept, &rendered, layout.hits);
+    let full = resident_bytes()?;
     // After the measure, and so that what was filled is still there.
-    if kept.keys() != keys as usize {
-        return Err(format!("{keys} keys were filled in, {} are there", kept.keys()));
+    if kept.keys() != base_keys + rendered.len() {
+        return Err(format!("{keys} keys and {BASE_KEYS} were filled in, {} are there", kept.keys()));
     }
-    Ok(grown_kib as f64 * 1_024.0 / f64::from(keys))
+    Ok(Filled {
+        grown: full - base,
+        accounted: kept.accounted_bytes() - base_accounted,
+        empty: empty - nothing,
+        base: base - nothing,
+    })
 }
 
-fn resident_kib() -> Result<u64, String> {
-    let status = std::fs::read_to_string(STATUS).map_err(|error| format!("{STATUS}: {error}"))?;
-    resident_of(&status).ok_or_else(|| format!("{STATUS}: no line such as `VmRSS: 123 kB`"))
+/// What this process has of the machine's memory: see [`resident_of`].
+fn resident_bytes() -> Result<f64, String> {
+    resident_of("self")
 }
 
-fn resident_of(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+/// Bytes that a process has of the machine's memory, its program left out: which of the program's pages it has
+/// been through says nothing about keys. `process` is its number, or `self`.
+pub(crate) fn resident_of(process: impl fmt::Display) -> Result<f64, String> {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let kib = anonymous_kib(&text).ok_or_else(|| format!("{path}: no line such as `Anonymous: 123 kB`"))?;
+    Ok(f64::from(kib) * 1_024.0)
+}
+
+fn anonymous_kib(text: &str) -> Option<u32> {
+    let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
@@ -78,8 +150,36 @@ mod tests {
 
     #[test]
     fn the_resident_set_is_read() {
-        assert_eq!(resident_of("Name:\tx\nVmRSS:\t   1234 kB\nThreads:\t1\n"), Some(1_234));
-        assert_eq!(resident_of("Name:\tx\n"), None);
-        assert_eq!(resident_of("VmRSS:\t12 MB\n"), None);
+        assert_eq!(
+            anonymous_kib("Rss:    9999 kB\nAnonymous:        1234 kB\nLazyFree: 0 kB\n"),
+            Some(1_234)
+        );
+        assert_eq!(anonymous_kib("Rss:    9999 kB\n"), None);
+        assert_eq!(anonymous_kib("Anonymous: 12 MB\n"), None);
+        assert!(resident_of("no such process").is_err());
+    }
+
+    #[test]
+    fn what_was_found_is_read_back() {
+        let filled = Filled { grown: 50.25, accounted: 49.0, empty: 4_096.0, base: 8_192.0 };
+        assert_eq!(Filled::parse(&filled.render()), Some(filled));
+        assert_eq!(Filled::parse("1 2 3\n"), None);
+        assert_eq!(Filled::parse(""), None);
+    }
+
+    // The resident set of this process is also that of the tests beside: it is not looked at here.
+    #[test]
+    fn keys_are_accounted_for() {
+        let filled = filled(&LAYOUTS[0], 50_000, Keeper::Store).expect("a process can look at itself");
+        assert!((30.0..100.0).contains(&(filled.accounted / 50_000.0)), "{filled:?}");
+        let said = fill_numbered(0, 1_000, 0).expect("the first layout in the store");
+        assert!(Filled::parse(&said).is_some(), "{said}");
+    }
+
+    #[test]
+    fn what_is_not_in_a_table() {
+        assert!(fill_numbered(99, 1, 0).is_err() && fill_numbered(0, 1, 99).is_err());
+        assert!(counter_bytes(99).is_err());
+        assert!(bytes_of_a_counter("no such counter").is_nan());
     }
 }

@@ -1,7 +1,8 @@
-//! Bytes per key: how much the process grew, over the keys it was given. Redis's four layouts beside.
+//! Bytes per key: how much a process grew with the keys it was given, over their number. Redis's layouts beside.
 
 use lately_load::{Times, run};
 
+use crate::jobs::{Job, side_by_side};
 use crate::options::Options;
 use crate::row::{Must, Row};
 use crate::server::failure::Failure;
@@ -15,119 +16,186 @@ const TABLE: &str = "memory of the server";
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const WEEK: u64 = 7 * 24 * HOUR;
+const FIVE_MINUTES: u64 = 5 * MINUTE;
 /// Left out at the far end of the week, so that no hit is too old when it arrives.
 const MARGIN: u64 = 10 * MINUTE;
 
+/// Keys of a hit that our server has before others are measured in it, so that what its store takes with
+/// the first keys of each shard does not count as theirs.
+const BASE_KEYS: u64 = 4_096;
+
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
-    let mut rows = vec![one_hit(options)?, five_minutes(options)?];
-    rows.extend(weeks(options)?);
-    Ok(rows)
+    let sizes = Sizes::of(options);
+    // Memory can be measured on both cores at once, unlike time. The longest first.
+    let jobs: Vec<Job<'_, Result<Grown, Failure>>> = vec![
+        Box::new(|| weeks(options, sizes.each_minute, &[(WEEK - MARGIN, 0, MINUTE, 1)])),
+        // What is older than two hours is kept by the minute or coarser: a weight of 60 a minute leaves there
+        // as many panes as a hit a second does, in a sixtieth of the time.
+        Box::new(|| {
+            let stretches = [(WEEK - MARGIN, 2 * HOUR, MINUTE, 60), (2 * HOUR, 0, 1, 1)];
+            weeks(options, sizes.each_second, &stretches)
+        }),
+        Box::new(|| weeks(options, sizes.ten_a_day, &[(WEEK - MARGIN, 0, 24 * HOUR / 10, 1)])),
+        Box::new(|| five_minutes(|| lately(options), "HIT {key} 1 AT {time}", sizes.five_minutes)),
+        Box::new(|| five_minutes(redis, "ZADD {key} {time} {time}", sizes.five_minutes_redis)),
+        Box::new(|| five_minutes(redis, "HINCRBY {key} {time} 1", sizes.five_minutes_redis)),
+        Box::new(|| once(|| lately(options), "HIT {key}", sizes.once)),
+        Box::new(|| once(redis, "INCR {key}", sizes.once_redis)),
+        Box::new(|| once_by_script(scripts::INCR_EXPIRE, sizes.once_redis)),
+        Box::new(|| once_by_script(scripts::SORTED_SET, sizes.once_redis)),
+        Box::new(|| once_by_script(scripts::HASH, sizes.once_redis)),
+    ];
+    let grown = side_by_side(jobs).into_iter().collect::<Result<Vec<Grown>, Failure>>()?;
+    let [minute, second, days, five, five_set, five_hash, one, incr, expire, set, hash] =
+        grown.try_into().map_err(|_| Failure::new("a figure for each job"))?;
+    let told = |grown: Grown| number(grown.bytes_per_key);
+    let name = |keys: u64, what: &str| format!("{} keys, {what}", number(count(keys)));
+    Ok(vec![
+        Row::new(TABLE, "an empty server", one.empty / 1_024.0, "KiB", Must::Nothing).beside(format!(
+            "with {} keys of a hit, which are there before the keys that are measured: {}; Redis {}",
+            number(count(BASE_KEYS)),
+            number(one.base / 1_024.0),
+            number(incr.empty / 1_024.0)
+        )),
+        row("1 M keys, one hit", one, Must::AtMost(52.0, 42.0)).beside(format!(
+            "Redis: INCR {}, INCR + EXPIRE {}, sorted set {}, hash of seconds {}",
+            told(incr),
+            told(expire),
+            told(set),
+            told(hash)
+        )),
+        row(&name(sizes.five_minutes, "300 hits in 300 seconds"), five, Must::AtMost(450.0, 260.0))
+            .beside(format!("Redis: sorted set {}, hash of seconds {}", told(five_set), told(five_hash))),
+        row(&name(sizes.ten_a_day, "10 hits a day for 7 d"), days, Must::AtMost(400.0, 300.0)),
+        row(&name(sizes.each_minute, "a hit a minute for 7 d"), minute, Must::AtMost(2_500.0, 2_000.0)),
+        row(&name(sizes.each_second, "a hit a second for 7 d"), second, Must::AtMost(5_000.0, 4_000.0))
+            .beside("beyond the last two hours: 60 hits at once each minute"),
+    ])
 }
 
-/// How many bytes a key is, after a server was given so many by `give`.
-fn bytes_per_key(
-    server: &Process,
+/// How many keys.
+struct Sizes {
+    once: u64,
+    /// A quarter of them fills the tables, which double, just as far.
+    once_redis: u64,
+    five_minutes: u64,
+    /// Theirs takes long, and is the same for fewer.
+    five_minutes_redis: u64,
+    ten_a_day: u64,
+    each_minute: u64,
+    each_second: u64,
+}
+
+impl Sizes {
+    fn of(options: &Options) -> Sizes {
+        Sizes {
+            once: KEYS,
+            once_redis: options.pick(KEYS, KEYS / 4),
+            five_minutes: 10_000,
+            five_minutes_redis: options.pick(10_000, 2_000),
+            ten_a_day: options.pick(20_000, 10_000),
+            each_minute: options.pick(2_000, 240),
+            each_second: options.pick(1_000, 200),
+        }
+    }
+}
+
+/// What keys did to the memory of a server.
+#[derive(Clone, Copy)]
+struct Grown {
+    /// What they added, each.
+    bytes_per_key: f64,
+    /// What the server had before it had any.
+    empty: f64,
+    /// What it had when they came.
+    base: f64,
+}
+
+/// Ours, with its base in it when it is filled.
+fn lately(options: &Options) -> Result<(Process, u64), Failure> {
+    Ok((Process::lately(options)?, BASE_KEYS))
+}
+
+fn redis() -> Result<(Process, u64), Failure> {
+    Ok((Process::redis(&[])?, 0))
+}
+
+/// The first keys bring what is there once: they are this share of all, and do not count.
+const FIRST: u64 = 4;
+
+/// How many bytes a key is: what those added that came after the first, of servers to which `give` gave so many.
+fn grown(
+    start: impl Fn() -> Result<(Process, u64), Failure>,
     keys: u64,
-    give: impl FnOnce(&Process) -> Result<(), Failure>,
-) -> Result<f64, Failure> {
-    // The first request makes what any request needs.
-    run(&fill(server, "PING", "key:", 10_000))?;
-    let before = server.resident_bytes()?;
-    give(server)?;
-    // Redis can give back what growing has left behind. Others do not know the word, and that is fine.
-    _ = redis::cmd("MEMORY").arg("PURGE").query::<redis::Value>(&mut server.connect()?);
-    Ok((server.resident_bytes()? - before) / count(keys))
+    give: impl Fn(&Process, u64) -> Result<(), Failure>,
+) -> Result<Grown, Failure> {
+    let of = |keys: u64| {
+        let (server, base_keys) = start()?;
+        // The first request makes what any request needs.
+        run(&fill(&server, "PING", "key:", 10_000))?;
+        let empty = server.resident_bytes()?;
+        if base_keys > 0 {
+            run(&fill(&server, "HIT {key}", "base:", base_keys))?;
+        }
+        let base = server.resident_bytes()?;
+        give(&server, keys)?;
+        // Redis can give back what growing has left behind. Others do not know the word, and that is fine.
+        _ = redis::cmd("MEMORY").arg("PURGE").query::<redis::Value>(&mut server.connect()?);
+        Ok::<_, Failure>((server.resident_bytes()? - base, empty, base))
+    };
+    let (first, ..) = of(keys / FIRST)?;
+    let (all, empty, base) = of(keys)?;
+    Ok(Grown { bytes_per_key: (all - first) / count(keys - keys / FIRST), empty, base })
 }
 
-fn one_hit(options: &Options) -> Result<Row, Failure> {
-    let ours = Process::lately(options)?;
-    let value = bytes_per_key(&ours, KEYS, |server| once(server, "HIT {key}", KEYS))?;
-    // A quarter fills the tables, which double, just as far.
-    let keys = options.pick(KEYS, KEYS / 4);
-    let theirs = |request: &str| {
-        let redis = Process::redis(&[])?;
-        bytes_per_key(&redis, keys, |server| once(server, request, keys))
-    };
-    let script = |script: &str| {
-        let redis = Process::redis(&[])?;
-        let request = scripts::load(&redis, script)?;
-        bytes_per_key(&redis, keys, |server| once(server, &request, keys))
-    };
-    let beside = format!(
-        "Redis: INCR {}, INCR + EXPIRE {}, sorted set {}, hash of seconds {}",
-        number(theirs("INCR {key}")?),
-        number(script(scripts::INCR_EXPIRE)?),
-        number(script(scripts::SORTED_SET)?),
-        number(script(scripts::HASH)?)
-    );
-    Ok(row("1 M keys, one hit", value, Must::AtMost(52.0, 42.0), beside))
+fn once(
+    start: impl Fn() -> Result<(Process, u64), Failure>,
+    request: &str,
+    keys: u64,
+) -> Result<Grown, Failure> {
+    grown(start, keys, |server, keys| give_once(server, request, keys))
 }
 
-fn once(server: &Process, request: &str, keys: u64) -> Result<(), Failure> {
+fn give_once(server: &Process, request: &str, keys: u64) -> Result<(), Failure> {
     let report = run(&fill(server, request, "key:", keys))?;
     report.first_error.map_or(Ok(()), |first| Err(Failure::new(first)))
 }
 
-fn five_minutes(options: &Options) -> Result<Row, Failure> {
-    let seconds = 300;
-    let keys = 10_000;
-    // Theirs takes long, and is the same for fewer.
-    let theirs = options.pick(keys, 3_000);
-    let measure = |server: &Process, request: &str, keys: u64| {
-        let start = seconds_of(server)? - seconds;
-        bytes_per_key(server, keys, |server| {
-            in_time_order(server, request, "key:", keys, Times { start, step: 1 }, seconds)
-        })
-    };
-    let value = measure(&Process::lately(options)?, "HIT {key} 1 AT {time}", keys)?;
-    let sorted_set = measure(&Process::redis(&[])?, "ZADD {key} {time} {time}", theirs)?;
-    let hash = measure(&Process::redis(&[])?, "HINCRBY {key} {time} 1", theirs)?;
-    let beside = format!("Redis: sorted set {}, hash of seconds {}", number(sorted_set), number(hash));
-    let name = format!("{} keys, 300 hits in 300 seconds", number(count(keys)));
-    Ok(row(&name, value, Must::AtMost(450.0, 260.0), beside))
+fn once_by_script(script: &str, keys: u64) -> Result<Grown, Failure> {
+    grown(redis, keys, |server, keys| give_once(server, &scripts::load(server, script)?, keys))
 }
 
-fn weeks(options: &Options) -> Result<Vec<Row>, Failure> {
-    let few = 20_000;
-    let many = options.pick(4_000, 500);
-    let most = options.pick(2_000, 200);
-    let ten_a_day = week(options, few, &[(WEEK - MARGIN, 0, 24 * HOUR / 10, 1)])?;
-    let each_minute = week(options, many, &[(WEEK - MARGIN, 0, MINUTE, 1)])?;
-    // What is older than two hours is kept by the minute or coarser: a weight of 60 a minute leaves there
-    // what a hit a second does, in a sixtieth of the time.
-    let each_second = week(options, most, &[(WEEK - MARGIN, 2 * HOUR, MINUTE, 60), (2 * HOUR, 0, 1, 1)])?;
-    let name = |keys: u64, what: &str| format!("{} keys, {what} for 7 d", number(count(keys)));
-    let sixty = "beyond the last two hours: 60 hits at once each minute".to_owned();
-    Ok(vec![
-        row(&name(few, "10 hits a day"), ten_a_day, Must::AtMost(400.0, 300.0), String::new()),
-        row(&name(many, "a hit a minute"), each_minute, Must::AtMost(2_500.0, 2_000.0), String::new()),
-        row(&name(most, "a hit a second"), each_second, Must::AtMost(5_000.0, 4_000.0), sixty),
-    ])
+fn five_minutes(
+    start: impl Fn() -> Result<(Process, u64), Failure>,
+    request: &str,
+    keys: u64,
+) -> Result<Grown, Failure> {
+    grown(start, keys, |server, keys| {
+        let times = Times { start: seconds_of(server)? - FIVE_MINUTES, step: 1 };
+        in_time_order(server, request, "key:", keys, times, FIVE_MINUTES)
+    })
 }
 
 /// From so many seconds ago, up to so many seconds ago, a hit each so many seconds, of this weight.
 type Stretch = (u64, u64, u64, u64);
 
-fn week(options: &Options, keys: u64, stretches: &[Stretch]) -> Result<f64, Failure> {
-    let lately = Process::lately(options)?;
-    let now = seconds_of(&lately)?;
-    bytes_per_key(&lately, keys, |server| {
-        stretches.iter().try_for_each(|&(from, to, step, weight)| {
-            let request = format!("HIT {{key}} {weight} AT {{time}}");
-            in_time_order(
-                server,
-                &request,
-                "key:",
-                keys,
-                Times { start: now - from, step },
-                (from - to) / step,
-            )
-        })
-    })
+fn weeks(options: &Options, keys: u64, stretches: &[Stretch]) -> Result<Grown, Failure> {
+    grown(
+        || lately(options),
+        keys,
+        |server, keys| {
+            let now = seconds_of(server)?;
+            stretches.iter().try_for_each(|&(from, to, step, weight)| {
+                let request = format!("HIT {{key}} {weight} AT {{time}}");
+                let times = Times { start: now - from, step };
+                in_time_order(server, &request, "key:", keys, times, (from - to) / step)
+            })
+        },
+    )
 }
 
-fn row(what: &str, value: f64, must: Must, beside: String) -> Row {
-    Row::new(TABLE, format!("bytes per key: {what}"), value, "bytes", must).beside(beside)
+fn row(what: &str, grown: Grown, must: Must) -> Row {
+    Row::new(TABLE, format!("bytes per key: {what}"), grown.bytes_per_key, "bytes", must)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]

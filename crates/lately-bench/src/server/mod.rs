@@ -36,8 +36,7 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
     for (names, section) in SECTIONS {
         let Some(name) = names.iter().find(|name| options.wants(name)) else { continue };
-        say::message(format_args!("lately-bench: {name}"));
-        rows.extend(section(options).unwrap_or_else(|failure| {
+        rows.extend(say::section(name, || section(options)).unwrap_or_else(|failure| {
             let row = Row::new(TABLE, format!("{name}, not measured"), f64::NAN, "", Must::AtLeast(0.0, 0.0));
             vec![row.beside(failure.to_string())]
         }));

@@ -39,10 +39,10 @@ const BENCHMARK_INCR: &str = "redis INCR, redis-benchmark";
 const BENCHMARK_NOTHING: &str = "doing nothing, tokio, redis-benchmark";
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
-    let servers = Servers::start(options)?;
+    let servers = say::section("server/pipeline, filling", || Servers::start(options))?;
     let mut rows = vec![counts_row(options, &servers.lately)?];
-    for (pipeline, _) in DEPTHS.into_iter().zip(NAMES).filter(|(_, name)| options.wants(name)) {
-        rows.extend(rows_at(options, &servers, pipeline)?);
+    for (pipeline, name) in DEPTHS.into_iter().zip(NAMES).filter(|(_, name)| options.wants(name)) {
+        rows.extend(say::section(name, || rows_at(options, &servers, pipeline))?);
     }
     if servers.throttlecrab.is_none() {
         say::message("lately-bench: throttlecrab-server is not installed: skipped");
@@ -152,14 +152,14 @@ fn measure(options: &Options, servers: &Servers, pipeline: usize) -> Result<Name
         load(HIT, lately, "HIT {key}", "key:"),
         load(INCR, redis, "INCR {key}", "key:"),
         load(NOTHING, tokio, "HIT {key}", "key:"),
-        load("doing nothing, event queue", queue, "HIT {key}", "key:"),
         benchmark(BENCHMARK_HIT, lately, &["HIT", RANDOM_KEY], pipeline, requests),
         benchmark(BENCHMARK_INCR, redis, &["INCR", RANDOM_KEY], pipeline, requests),
         benchmark(BENCHMARK_NOTHING, tokio, &["HIT", RANDOM_KEY], pipeline, requests),
     ];
-    // They are far behind at any depth: a quick run looks at two.
-    if pipeline != 16 || !options.quick {
+    // No must depends on these, and they are far behind at any depth: a quick run looks at one.
+    if pipeline == 64 || !options.quick {
         contenders.extend([
+            load("doing nothing, event queue", queue, "HIT {key}", "key:"),
             load("redis INCR, append-only file each second", durable, "INCR {key}", "key:"),
             load("redis INCR + EXPIRE, script", scripts, &incr_expire, "exp:"),
             load("redis sorted set, script", scripts, &sorted_set, "set:"),
@@ -182,9 +182,9 @@ const RANDOM_KEY: &str = "key:__rand_int__";
 /// How many requests redis-benchmark sends: a round of about the length of the others'.
 fn requests(options: &Options, pipeline: usize) -> u64 {
     match pipeline {
-        64 => options.pick(4_000_000, 1_000_000),
-        16 => options.pick(2_000_000, 500_000),
-        _ => options.pick(200_000, 40_000),
+        64 => options.pick(3_000_000, 1_000_000),
+        16 => options.pick(1_500_000, 500_000),
+        _ => options.pick(150_000, 40_000),
     }
 }
 

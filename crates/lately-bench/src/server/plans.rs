@@ -22,7 +22,7 @@ pub(crate) fn round(
     prefix: &str,
     pipeline: usize,
 ) -> Plan {
-    let time = options.pick(Duration::from_secs(2), Duration::from_millis(400));
+    let time = options.pick(Duration::from_millis(1_500), Duration::from_millis(400));
     Plan {
         keys: KEYS,
         order: Order::Uniform,

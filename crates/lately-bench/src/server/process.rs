@@ -10,6 +10,7 @@ use std::time::Duration;
 use lately_load::Stopwatch;
 use tempfile::TempDir;
 
+use crate::memory::resident_of;
 use crate::options::Options;
 use crate::server::failure::Failure;
 use crate::server::nothing::Way;
@@ -128,13 +129,9 @@ impl Process {
         Ok(sum)
     }
 
-    /// What it has of the machine's memory, in bytes.
+    /// What it has of the machine's memory, its program left out, in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<f64, Failure> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let kilobytes =
-            status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
-        let kilobytes = kilobytes.and_then(|text| text.parse::<f64>().ok());
-        kilobytes.map(|kilobytes| kilobytes * 1024.0).ok_or_else(|| Failure::new("no VmRSS"))
+        resident_of(self.child.id()).map_err(Failure::new)
     }
 
     /// A connection for setting up.

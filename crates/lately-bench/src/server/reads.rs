@@ -5,6 +5,7 @@ use lately_load::{Ending, Order, Plan, Request, Times, run};
 use crate::options::Options;
 use crate::rounds::{Contender, interleave, median_ratio};
 use crate::row::{Must, Row};
+use crate::say::section;
 use crate::server::TABLE;
 use crate::server::failure::Failure;
 use crate::server::measured::Measured;
@@ -21,9 +22,9 @@ const PREFIX: &str = "wk7:";
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let lately = Process::lately(options)?;
-    let keys = options.pick(4_000, 400);
+    let keys = options.pick(1_000, 200);
     run(&fill(&lately, "HIT {key}", "key:", KEYS))?;
-    fill_week(&lately, keys)?;
+    section("server/reads, filling weeks", || fill_week(&lately, keys))?;
     let read = |name: &'static str, window: &str| {
         let request = format!("HITS {{key}} {window}");
         let plan = Plan { keys, ..round(options, &lately, &request, PREFIX, PIPELINE) };

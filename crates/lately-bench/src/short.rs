@@ -1,0 +1,74 @@
+//! The few rows a newcomer should see, lost ones included: a table that can be put into another document.
+
+use crate::row::Row;
+use crate::table::brief;
+
+/// A row is shown when its name begins with one of these; in this order.
+const SHOWN: [&str; 16] = [
+    "HIT ÷ INCR, redis-benchmark, pipeline 64",
+    "HIT ÷ INCR, redis-benchmark, pipeline 16",
+    "HIT ÷ INCR, redis-benchmark, pipeline 1",
+    "HIT ÷ INCR, lately bench, pipeline 64",
+    "HIT ÷ INCR, lately bench, pipeline 16",
+    "HIT ÷ INCR, lately bench, pipeline 1",
+    "server CPU per HIT",
+    "HIT ÷ doing nothing",
+    "HIT on one hot key ÷",
+    "HITS over 5 min ÷ HIT, ",
+    "HITS over 7 d ÷ HIT, ",
+    "worst pause",
+    "hit, one at a time, 1 M keys",
+    "hit, batches of 64, 1 M keys",
+    "two threads ÷ one, hits in batches of 64, 1 M keys",
+    "bytes per key: ",
+];
+
+/// What each of them says, as Markdown. A run that left a section out has no such rows.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let of = |start: &&str| rows.iter().filter(|row| starts(&row.name, start)).collect::<Vec<&Row>>();
+    brief(SHOWN.iter().flat_map(of))
+}
+
+/// Whether a name begins so. A start that ends in a word is not the beginning of a longer one.
+fn starts(name: &str, start: &str) -> bool {
+    let rest = name.strip_prefix(start);
+    rest.is_some_and(|rest| start.ends_with(' ') || !rest.starts_with(|next: char| next.is_alphanumeric()))
+        && !name.contains("live panes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Must;
+
+    #[test]
+    fn rows_come_in_their_order_and_lost_ones_too() {
+        let row = |name: &str, value: f64, must: Must| Row::new("any", name, value, "×", must);
+        let rows = [
+            row("hit, one at a time, 1 M keys", 120.0, Must::AtMost(110.0, 80.0)).beside("governor 175|0"),
+            row("bytes per key: 1 M keys, one hit", 50.0, Must::AtMost(52.0, 42.0)),
+            row("hit, one at a time, 1 M keys with 60 live panes", 1.0, Must::Nothing),
+            row("HIT ÷ INCR, redis-benchmark, pipeline 16", 1.4, Must::AtLeast(1.3, 1.45)),
+            row("HIT ÷ INCR, redis-benchmark, pipeline 1", 1.0, Must::AtLeast(0.93, 1.05)),
+            row("redis hash of seconds, script, pipeline 1", 1.0, Must::Nothing),
+        ];
+        assert_eq!(
+            table(&rows),
+            "| figure | value | must | | beside it in the same run |\n\
+             |---|---:|---:|---|---|\n\
+             | HIT ÷ INCR, redis-benchmark, pipeline 16 | 1.4 × | ≥ 1.3 | holds |  |\n\
+             | HIT ÷ INCR, redis-benchmark, pipeline 1 | 1 × | ≥ 0.93 | holds |  |\n\
+             | hit, one at a time, 1 M keys | 120 × | ≤ 110 | MISSED | governor 175\\|0 |\n\
+             | bytes per key: 1 M keys, one hit | 50 × | ≤ 52 | holds |  |\n"
+        );
+    }
+
+    #[test]
+    fn a_start_is_whole_words() {
+        assert!(starts("HIT ÷ INCR, lately bench, pipeline 1", SHOWN[5]));
+        assert!(!starts("HIT ÷ INCR, lately bench, pipeline 16", SHOWN[5]));
+        assert!(starts("HITS over 7 d ÷ HIT, 200 full keys, pipeline 64", SHOWN[10]));
+        assert!(!starts("HITS over 5 min, 1 M keys of a hit ÷ HIT, pipeline 64", SHOWN[9]));
+        assert!(!starts("redis INCR, pipeline 1", SHOWN[5]));
+    }
+}
