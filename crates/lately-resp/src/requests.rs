@@ -7,6 +7,7 @@ use crate::args::{ArgList, Args, Source};
 use crate::error::ProtocolError;
 use crate::frame::{Parsed, parse_request};
 use crate::limits::{KEPT_BATCH, Limits, MAX_BATCH_ARGUMENTS};
+use crate::usual;
 
 /// Whole requests in the order in which they came. Made to be reused.
 #[derive(Default, Debug)]
@@ -65,17 +66,19 @@ impl Requests {
 
     /// Adds the whole requests that `buffer` has from `start` on, which may be of another client:
     /// what came before them stays. Positions are those in all of `buffer`.
-    pub fn parse_more(
-        &mut self,
-        buffer: &[u8],
-        start: usize,
-        limits: &Limits,
-        args: &mut Args,
-    ) -> Progress {
-        let mut consumed = start;
+    pub fn parse_more(&mut self, buffer: &[u8], start: usize, limits: &Limits, args: &mut Args) -> Progress {
+        let (mut consumed, short) = (start, usual::are_within(limits));
         let end = loop {
             if self.ranges.len() >= MAX_BATCH_ARGUMENTS {
                 break End::Full;
+            }
+            if short
+                && args.progress.position == 0
+                && let Some(end) = usual::read_array(buffer, consumed, &mut self.ranges)
+            {
+                consumed = end;
+                self.places.push(Place { source: Source::Buffer, range: self.ranges.len(), byte: end });
+                continue;
             }
             match parse_request(&buffer[consumed..], limits, args) {
                 Ok(Parsed::Incomplete) => break End::Incomplete,
@@ -136,11 +139,7 @@ impl Requests {
     }
 
     /// Those of these numbers, as [`Requests::iter`] gives them.
-    pub fn range<'a>(
-        &'a self,
-        numbers: Range<usize>,
-        buffer: &'a [u8],
-    ) -> impl Iterator<Item = ArgList<'a>> {
+    pub fn range<'a>(&'a self, numbers: Range<usize>, buffer: &'a [u8]) -> impl Iterator<Item = ArgList<'a>> {
         let start = numbers.start.checked_sub(1).map_or(0, |before| self.places[before].range);
         self.places[numbers].iter().scan(start, move |start, place| {
             let bytes = match place.source {

@@ -117,11 +117,8 @@ impl Batch {
             if done < mine.len() {
                 connection.args.reset();
                 part.unread = true;
-                part.consumed = if done == 0 {
-                    part.bytes.start
-                } else {
-                    requests.bytes_of_first(mine.start + done)
-                };
+                part.consumed =
+                    if done == 0 { part.bytes.start } else { requests.bytes_of_first(mine.start + done) };
             } else if let End::Broken(error) = &part.end
                 && flow == Flow::Continue
                 && output.len() < OUTPUT_BYTES
@@ -158,8 +155,7 @@ impl Batch {
 impl Part {
     fn find(&mut self, input: &[u8], requests: &mut Requests, connection: &mut Connection) {
         let input = &input[..self.bytes.end];
-        let progress =
-            requests.parse_more(input, self.bytes.start, &Limits::default(), &mut connection.args);
+        let progress = requests.parse_more(input, self.bytes.start, &Limits::default(), &mut connection.args);
         self.requests = requests.len();
         self.consumed = progress.consumed;
         self.unread = progress.end != End::Incomplete;

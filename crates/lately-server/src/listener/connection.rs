@@ -139,7 +139,9 @@ impl Connection {
     /// that are there to be run. When it is long, they are in the connection's own buffer.
     pub(super) fn bring(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
         let held = if self.is_long() { 0 } else { self.input.len() };
-        room[..held].copy_from_slice(&self.input[..held]);
+        if held > 0 {
+            room[..held].copy_from_slice(&self.input);
+        }
         let mut bytes = held;
         if !self.unread {
             match self.socket.read(&mut room[held..held + READ_BYTES]) {
@@ -175,11 +177,12 @@ impl Connection {
 
     /// Keeps what was not consumed until more comes.
     pub(super) fn keep(&mut self, left: &[u8]) {
-        self.input.clear();
         if left.is_empty() {
             self.input = Vec::new();
+        } else {
+            self.input.clear();
+            self.input.extend_from_slice(left);
         }
-        self.input.extend_from_slice(left);
     }
 
     /// Has its own buffer back, of which so much was consumed.
@@ -210,7 +213,9 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
-        self.output.extend_from_slice(replies);
+        if !replies.is_empty() {
+            self.output.extend_from_slice(replies);
+        }
         Ok(())
     }
 
