@@ -203,7 +203,7 @@ mod tests {
         assert_eq!((first.consumed, more.consumed), (start - 2, buffer.len() - 4));
         let expected: [&[&str]; 4] = [&["HIT", "a b"], &["PING"], &["HIT", "k"], &["PING"]];
         assert_eq!(words(&requests, buffer), expected);
-        let second: Vec<_> = requests.range(2..4, buffer.as_bytes()).map(|args| args.len()).collect();
+        let second: Vec<_> = requests.range(2..4, buffer.as_bytes()).map(ArgList::len).collect();
         assert_eq!((second, requests.bytes_of_first(4)), (vec![2, 1], more.consumed));
     }
 

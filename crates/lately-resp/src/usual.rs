@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(ranges.remove(0), (7, 7));
         match end {
             Some(end) => {
-                assert_eq!((parsed, &args.ranges), (Ok(Parsed::Complete { consumed: end }), &ranges))
+                assert_eq!((parsed, &args.ranges), (Ok(Parsed::Complete { consumed: end }), &ranges));
             }
             None => assert!(ranges.is_empty()),
         }

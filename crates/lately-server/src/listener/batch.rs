@@ -56,9 +56,13 @@ impl Batch {
         self.parts.last().map_or(0, |part| part.bytes.end)
     }
 
+    fn is_full(&self) -> bool {
+        self.filled() >= BATCH_BYTES
+    }
+
     /// Whether it is to be run before it takes in this connection.
     pub(super) fn is_full_for(&self, connection: &Connection) -> bool {
-        !self.parts.is_empty() && (self.filled() >= BATCH_BYTES || connection.is_long())
+        self.is_full() || (connection.is_long() && !self.parts.is_empty())
     }
 
     /// Takes in what a connection has to be run; false when that is nothing.
@@ -67,16 +71,7 @@ impl Batch {
         let Some(count) = connection.bring(&mut self.input[start..])? else { return Ok(false) };
         self.long = connection.take_long();
         let bytes = if self.long.is_empty() { start..start + count } else { 0..self.long.len() };
-        self.parts.push(Part {
-            token,
-            consumed: bytes.start,
-            bytes,
-            requests: 0,
-            end: End::Incomplete,
-            unread: false,
-            replies: 0,
-            flow: Flow::Continue,
-        });
+        self.parts.push(Part::new(token, bytes));
         Ok(true)
     }
 
@@ -153,6 +148,20 @@ impl Batch {
 }
 
 impl Part {
+    fn new(token: usize, bytes: Range<usize>) -> Part {
+        Part {
+            token,
+            consumed: bytes.start,
+            bytes,
+            requests: 0,
+            end: End::Incomplete,
+            unread: false,
+            replies: 0,
+            flow: Flow::Continue,
+        }
+    }
+
+    /// Finds its requests, which follow those of the parts before it.
     fn find(&mut self, input: &[u8], requests: &mut Requests, connection: &mut Connection) {
         let input = &input[..self.bytes.end];
         let progress = requests.parse_more(input, self.bytes.start, &Limits::default(), &mut connection.args);
@@ -166,6 +175,18 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_fill_a_batch() {
+        let mut batch = Batch::new();
+        assert!(!batch.is_full());
+        batch.parts.push(Part::new(0, 0..BATCH_BYTES - 1));
+        assert!(!batch.is_full());
+        batch.parts.push(Part::new(1, BATCH_BYTES - 1..BATCH_BYTES));
+        assert!(batch.is_full());
+        // What comes last has room for what was held of it and a whole read.
+        assert_eq!(batch.input.len() - (BATCH_BYTES - 1), SHORT_BYTES + READ_BYTES + 1);
+    }
 
     #[test]
     fn a_thread_keeps_what_is_usual() {

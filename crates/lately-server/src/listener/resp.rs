@@ -24,31 +24,40 @@ pub(crate) struct Resp {
     listener: TcpListener,
     engine: Arc<Engine>,
     stopper: Stopper,
-    doors: Vec<mpsc::UnboundedSender<Arrival>>,
+    doors: Vec<Door>,
     queues: Vec<Queue>,
 }
 
+/// Where clients go into an event loop.
+type Door = mpsc::UnboundedSender<Arrival>;
+
 impl Resp {
     pub(crate) fn new(listener: TcpListener, engine: Arc<Engine>, stopper: Stopper) -> io::Result<Resp> {
-        let (mut doors, mut queues) = (Vec::new(), Vec::new());
-        for _ in 0..Handle::current().metrics().num_workers() {
-            let (door, arrivals) = mpsc::unbounded_channel();
-            queues.push(Queue::new(arrivals, Arc::clone(&engine), stopper.clone())?);
-            doors.push(door);
-        }
+        let threads = Handle::current().metrics().num_workers();
+        let opened: io::Result<Vec<_>> = (0..threads).map(|_| open(&engine, &stopper)).collect();
+        let (doors, queues) = opened?.into_iter().unzip();
         Ok(Resp { listener, engine, stopper, doors, queues })
     }
 
     /// Serves until the stop, then waits for what had been sent to be answered.
     pub(crate) async fn serve(self) {
-        let Resp { listener, engine, stopper, doors, queues } = self;
+        let Resp { listener, engine, stopper, mut doors, queues } = self;
         let mut queues: JoinSet<()> = queues.into_iter().map(Queue::run).collect();
         let room = Arc::new(Semaphore::new(engine.config.max_clients.min(Semaphore::MAX_PERMITS)));
-        let mut turn = doors.iter().cycle();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted.and_then(|(socket, _)| socket.into_std()),
                 () = stopper.stopped() => break,
+                // A bug that has been reported: the clients of that loop have gone, others come.
+                Some(_) = queues.join_next() => {
+                    for door in doors.iter_mut().filter(|door| door.is_closed()) {
+                        if let Ok((new, queue)) = open(&engine, &stopper) {
+                            *door = new;
+                            queues.spawn(queue.run());
+                        }
+                    }
+                    continue;
+                }
             };
             // The client has gone already, or there are no file descriptors: then an end frees one.
             let Ok(mut socket) = accepted else {
@@ -56,18 +65,24 @@ impl Resp {
                 continue;
             };
             Stats::add(&engine.stats.connections, 1);
-            let (Ok(place), Some(door)) = (Arc::clone(&room).try_acquire_owned(), turn.next()) else {
+            let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
                 Stats::add(&engine.stats.refused_connections, 1);
                 // It fits what a new socket takes at once.
                 let _ = socket.write_all(TOO_MANY_CLIENTS).and_then(|()| socket.shutdown(Shutdown::Write));
                 continue;
             };
-            // It fails when the thread's loop has panicked: then the client sees an end.
-            let _ = door.send((mio::net::TcpStream::from_std(socket), place));
+            // A door is closed for a moment, when its loop has ended: then the client sees an end.
+            let _ = doors[0].send((mio::net::TcpStream::from_std(socket), place));
+            doors.rotate_left(1);
         }
         drop((listener, doors));
         let drained = async { while queues.join_next().await.is_some() {} };
         // What is not drained by then belongs to clients that do not take their replies.
         let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
     }
+}
+
+fn open(engine: &Arc<Engine>, stopper: &Stopper) -> io::Result<(Door, Queue)> {
+    let (door, arrivals) = mpsc::unbounded_channel();
+    Ok((door, Queue::new(arrivals, Arc::clone(engine), stopper.clone())?))
 }

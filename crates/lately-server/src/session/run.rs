@@ -61,6 +61,7 @@ impl<'a> Run<'a> {
     }
 
     /// Adds a command, if it is one that runs are made of. A run that is full is applied first.
+    #[inline]
     pub(super) fn add(
         &mut self,
         command: &Command<'a>,
