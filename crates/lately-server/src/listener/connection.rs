@@ -32,6 +32,8 @@ pub(super) struct Connection {
     unread: bool,
     /// Replies that the socket has not taken. While there are any, nothing is read or run.
     output: Vec<u8>,
+    /// How much of them it did take.
+    sent: usize,
     /// What is to be done once they are sent.
     flow: Flow,
     /// The socket may have more to read, and may take more: as long as it did not say otherwise.
@@ -70,6 +72,7 @@ impl Connection {
             args: Args::new(),
             unread: false,
             output: Vec::new(),
+            sent: 0,
             flow: Flow::Continue,
             readable: false,
             writable: true,
@@ -131,8 +134,14 @@ impl Connection {
             self.output = Vec::new();
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let replies = std::mem::take(&mut self.output);
-        self.send(&replies)
+        let output = std::mem::take(&mut self.output);
+        self.sent += self.write(&output[self.sent..])?;
+        if self.sent < output.len() {
+            self.output = output;
+        } else {
+            self.sent = 0;
+        }
+        Ok(())
     }
 
     /// Moves what came before to `room` and reads more behind it, when it is short; gives the bytes
@@ -204,19 +213,26 @@ impl Connection {
     }
 
     /// Sends replies, and keeps what the socket does not take.
-    pub(super) fn send(&mut self, mut replies: &[u8]) -> io::Result<()> {
-        while self.writable && !replies.is_empty() {
-            match self.socket.write(replies) {
-                Ok(written) => replies = &replies[written..],
+    pub(super) fn send(&mut self, replies: &[u8]) -> io::Result<()> {
+        let sent = self.write(replies)?;
+        if sent < replies.len() {
+            self.output.extend_from_slice(&replies[sent..]);
+        }
+        Ok(())
+    }
+
+    /// Gives how much the socket takes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while self.writable && written < bytes.len() {
+            match self.socket.write(&bytes[written..]) {
+                Ok(count) => written += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        if !replies.is_empty() {
-            self.output.extend_from_slice(replies);
-        }
-        Ok(())
+        Ok(written)
     }
 
     /// Does what is to be done after each step; false when the connection ends.
