@@ -15,6 +15,7 @@ pub mod limits;
 mod reply;
 mod request;
 mod requests;
+mod usual;
 
 pub use args::{ArgList, Args};
 pub use command::Command;

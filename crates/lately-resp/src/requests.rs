@@ -1,10 +1,13 @@
 //! The requests of one read, found before any of them is run: so that what they ask can be looked at
 //! together while all of it borrows from the read buffer.
 
+use std::ops::Range;
+
 use crate::args::{ArgList, Args, Source};
 use crate::error::ProtocolError;
 use crate::frame::{Parsed, parse_request};
 use crate::limits::{KEPT_BATCH, Limits, MAX_BATCH_ARGUMENTS};
+use crate::usual;
 
 /// Whole requests in the order in which they came. Made to be reused.
 #[derive(Default, Debug)]
@@ -29,7 +32,7 @@ struct Place {
 /// How far [`Requests::parse`] came, and why no further.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Length of what was understood, in bytes.
+    /// Where in the buffer what was understood ends.
     pub consumed: usize,
     /// Why it ended there.
     pub end: End,
@@ -58,10 +61,24 @@ impl Requests {
     /// `args` has what is known of the request that ends it, as after [`parse_request`].
     pub fn parse(&mut self, buffer: &[u8], limits: &Limits, args: &mut Args) -> Progress {
         self.clear();
-        let mut consumed = 0;
+        self.parse_more(buffer, 0, limits, args)
+    }
+
+    /// Adds the whole requests that `buffer` has from `start` on, which may be of another client:
+    /// what came before them stays. Positions are those in all of `buffer`.
+    pub fn parse_more(&mut self, buffer: &[u8], start: usize, limits: &Limits, args: &mut Args) -> Progress {
+        let (mut consumed, short) = (start, usual::are_within(limits));
         let end = loop {
             if self.ranges.len() >= MAX_BATCH_ARGUMENTS {
                 break End::Full;
+            }
+            if short
+                && args.progress.position == 0
+                && let Some(end) = usual::read_array(buffer, consumed, &mut self.ranges)
+            {
+                consumed = end;
+                self.places.push(Place { source: Source::Buffer, range: self.ranges.len(), byte: end });
+                continue;
             }
             match parse_request(&buffer[consumed..], limits, args) {
                 Ok(Parsed::Incomplete) => break End::Incomplete,
@@ -88,7 +105,8 @@ impl Requests {
         }
     }
 
-    fn clear(&mut self) {
+    /// Forgets them.
+    pub fn clear(&mut self) {
         self.places.clear();
         self.places.shrink_to(KEPT_BATCH);
         self.ranges.clear();
@@ -109,7 +127,7 @@ impl Requests {
         self.places.is_empty()
     }
 
-    /// How many bytes the first `count` requests and what lies between them take.
+    /// Where in the buffer the first `count` requests end.
     #[must_use]
     pub fn bytes_of_first(&self, count: usize) -> usize {
         count.checked_sub(1).map_or(0, |last| self.places[last].byte)
@@ -117,7 +135,13 @@ impl Requests {
 
     /// The requests one by one, out of the buffer they were parsed from. Panics when that is shorter.
     pub fn iter<'a>(&'a self, buffer: &'a [u8]) -> impl Iterator<Item = ArgList<'a>> {
-        self.places.iter().scan(0, move |start, place| {
+        self.range(0..self.len(), buffer)
+    }
+
+    /// Those of these numbers, as [`Requests::iter`] gives them.
+    pub fn range<'a>(&'a self, numbers: Range<usize>, buffer: &'a [u8]) -> impl Iterator<Item = ArgList<'a>> {
+        let start = numbers.start.checked_sub(1).map_or(0, |before| self.places[before].range);
+        self.places[numbers].iter().scan(start, move |start, place| {
             let bytes = match place.source {
                 Source::Buffer => buffer,
                 Source::Unquoted => &self.unquoted,
@@ -167,6 +191,20 @@ mod tests {
         assert_eq!(progress, Progress { consumed: rest.len(), end: End::Incomplete });
         let args = requests.iter(rest.as_bytes()).next().expect("one");
         assert!(matches!(Command::parse(args), Ok(Command::MultiHit { .. })));
+    }
+
+    #[test]
+    fn requests_of_several_clients_in_one_buffer() {
+        let (mut requests, mut args, first) = parsed("HIT 'a b'\r\nPING\r\nHI");
+        let buffer = "HIT 'a b'\r\nPING\r\nHI*2\r\n$3\r\nHIT\r\n$1\r\nk\r\nPING\r\n*1\r\n";
+        let start = buffer.find("HI*2").map_or(0, |partial| partial + 2);
+        args.reset();
+        let more = requests.parse_more(buffer.as_bytes(), start, &Limits::default(), &mut args);
+        assert_eq!((first.consumed, more.consumed), (start - 2, buffer.len() - 4));
+        let expected: [&[&str]; 4] = [&["HIT", "a b"], &["PING"], &["HIT", "k"], &["PING"]];
+        assert_eq!(words(&requests, buffer), expected);
+        let second: Vec<_> = requests.range(2..4, buffer.as_bytes()).map(ArgList::len).collect();
+        assert_eq!((second, requests.bytes_of_first(4)), (vec![2, 1], more.consumed));
     }
 
     #[test]

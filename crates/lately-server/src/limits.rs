@@ -8,14 +8,22 @@ pub const DEFAULT_MAX_CLIENTS: usize = 10_000;
 /// A client that sends nothing for so long is disconnected, where the config names no other time.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// How often is looked for silent clients: they are disconnected so much late, and a little more.
-pub const IDLE_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often is looked for clients that are silent or take no replies: they are disconnected so much
+/// late, and a little more.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A client that does not take its replies for so long is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Replies gathered before they are written: the replies of a run, or one reply, more may be held.
 pub const OUTPUT_BYTES: usize = 64 << 10;
+
+/// When so much has come, from one connection or several, it is run before more is read: a run's worth
+/// of requests, of which more at once gain nothing and make the first wait.
+pub const BATCH_BYTES: usize = 2 << 10;
+
+/// News of sockets taken from the system at once.
+pub const EVENTS: usize = 1_024;
 
 /// Operations given to the store at once: as many as it fetches the memory of together.
 pub const RUN_OPERATIONS: usize = 64;
@@ -30,7 +38,7 @@ pub const SHORT_BYTES: usize = 4 << 10;
 /// What a thread keeps of a buffer that a long request or reply has made larger.
 pub const KEPT_BYTES: usize = 256 << 10;
 
-/// What a connection takes without buffers: its task, its socket as the runtime knows it, its place
+/// What a connection takes without buffers: its socket as the system knows it, its state, its place
 /// among the clients.
 pub const CONNECTION_BYTES: usize = 2 << 10;
 
@@ -39,9 +47,6 @@ pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
 
 /// Bytes of commands one `MULTI` queues.
 pub const MAX_QUEUED_BYTES: usize = 64 << 20;
-
-/// How long a connection that is to stop waits to hear of requests that came before the stop.
-pub const DRAIN_NOTICE: Duration = Duration::from_millis(1);
 
 /// How long a stop waits for clients to take their last replies.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);

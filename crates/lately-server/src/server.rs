@@ -2,17 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lately::{Clock, Cursor};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::limits::{IDLE_LOOK_EVERY, LISTEN_BACKLOG, SWEEP_EVERY};
+use crate::limits::{LISTEN_BACKLOG, SWEEP_EVERY};
 use crate::listener;
+use crate::listener::resp::Resp;
 use crate::stopper::Stopper;
 use crate::watch::Watch;
 
@@ -48,7 +48,7 @@ pub enum ServerError {
 /// A server whose listeners are bound.
 pub struct Server {
     engine: Arc<Engine>,
-    resp: TcpListener,
+    resp: Resp,
     http: TcpListener,
     stopper: Stopper,
     tell: Tell,
@@ -68,8 +68,12 @@ impl Server {
         // From here on the config says what is, not what was asked for.
         config.resp = address_of(&resp, config.resp);
         config.http = address_of(&http, config.http);
+        let address = config.resp;
         let engine = Arc::new(Engine::new(config, clock)?);
-        Ok(Server { engine, resp, http, stopper: Stopper::new(), tell: Box::new(|_| ()) })
+        let stopper = Stopper::new();
+        let resp = Resp::new(resp, Arc::clone(&engine), stopper.clone())
+            .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
+        Ok(Server { engine, resp, http, stopper, tell: Box::new(|_| ()) })
     }
 
     /// Where RESP clients connect.
@@ -107,7 +111,7 @@ impl Server {
     pub async fn run(self) {
         let Server { engine, resp, http, stopper, tell } = self;
         let tend = tend(Arc::clone(&engine), stopper.clone(), tell);
-        let resp = tokio::spawn(listener::resp::serve(resp, Arc::clone(&engine), stopper.clone()));
+        let resp = tokio::spawn(resp.serve());
         let http = tokio::spawn(listener::http::serve(http, engine, stopper));
         // A listener that panicked is a bug that has been reported; the others are still waited for.
         let _ = tokio::join!(resp, http, tokio::spawn(tend));
@@ -138,34 +142,13 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut cursor = Cursor::START;
     let mut watch = Watch::default();
-    let mut idle = Idle { started: Instant::now(), looked: Duration::ZERO };
     loop {
         tokio::select! {
-            moment = tick.tick() => {
-                idle.look(&engine, moment);
+            _ = tick.tick() => {
                 cursor = engine.sweep(cursor);
                 watch.look(&engine).iter().for_each(|news| tell(news));
             }
             () = stopper.stopped() => return,
-        }
-    }
-}
-
-/// Tells clients to leave that were silent for too long.
-struct Idle {
-    started: Instant,
-    looked: Duration,
-}
-
-impl Idle {
-    fn look(&mut self, engine: &Engine, moment: Instant) {
-        let uptime = moment.saturating_duration_since(self.started);
-        engine.clients.pass(uptime);
-        if let Some(idle) = engine.config.idle_timeout
-            && uptime >= self.looked + IDLE_LOOK_EVERY
-        {
-            self.looked = uptime;
-            engine.clients.call_idle(idle, SWEEP_EVERY);
         }
     }
 }

@@ -18,11 +18,6 @@ impl Stopper {
         self.0.send_replace(true);
     }
 
-    /// Whether the server is to stop.
-    pub(crate) fn is_stopped(&self) -> bool {
-        *self.0.borrow()
-    }
-
     /// Ends when the server is to stop.
     pub(crate) async fn stopped(&self) {
         // The sender is in `self`: the wait cannot fail.

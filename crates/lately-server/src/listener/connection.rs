@@ -1,238 +1,272 @@
-//! One RESP connection. What one read brings is one batch: one look at the clock, one write back.
+//! One RESP connection: its socket, what it holds between batches, and what there is to do for it.
+//! Nothing here waits.
 
-use std::future::{Future, poll_fn};
-use std::io;
-use std::pin::pin;
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::time::Duration;
 
 use lately::Timestamp;
-use lately_resp::{Args, Encoder, End, Limits, Protocol};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use lately_resp::Args;
+use mio::event::Event;
+use mio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
-use super::pause;
-use super::workbench::Workbench;
 use crate::clients::Client;
 use crate::engine::Engine;
-use crate::limits::{CONNECTION_BYTES, DRAIN_NOTICE, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT};
+use crate::limits::{CONNECTION_BYTES, LOOK_EVERY, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT};
 use crate::session::{Flow, Session};
-use crate::stopper::Stopper;
 
 pub(super) struct Connection {
     socket: TcpStream,
     engine: Arc<Engine>,
     client: Arc<Client>,
-    session: Session,
-    stopper: Stopper,
+    pub(super) session: Session,
+    /// Its place among the clients there is room for.
+    _place: OwnedSemaphorePermit,
     /// What came and was not run: a part of a request; or more, when the replies were too many.
     input: Vec<u8>,
     /// How far the parser came with it.
-    args: Args,
+    pub(super) args: Args,
     /// There may be whole requests in `input`: they are run before more is read.
     unread: bool,
-    /// Replies that the socket has not taken.
+    /// Replies that the socket has not taken. While there are any, nothing is read or run.
     output: Vec<u8>,
+    /// How much of them it did take.
+    sent: usize,
+    /// What is to be done once they are sent.
+    flow: Flow,
+    /// The socket may have more to read, and may take more: as long as it did not say otherwise.
+    readable: bool,
+    writable: bool,
+    /// What the client sends has come to its end, or what comes from here on does not count.
+    ending: bool,
+    /// The client cannot be answered any more, and its transaction is run to the end.
+    gone: bool,
+    /// On the list of those there is something to do for.
+    listed: bool,
+    /// When the client last sent something, and since when it takes no replies. As of the last look.
+    heard: Instant,
+    stuck: Option<Instant>,
     /// Bytes the store has been told of.
     charged_bytes: usize,
-}
-
-/// What a connection does after a turn.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
-    /// As the session says.
-    Flow(Flow),
-    /// End: the client has gone.
-    Leave,
 }
 
 impl Connection {
     pub(super) fn new(
         socket: TcpStream,
-        engine: Arc<Engine>,
-        client: Arc<Client>,
-        stopper: Stopper,
-    ) -> Connection {
-        Connection {
+        place: OwnedSemaphorePermit,
+        engine: &Arc<Engine>,
+        moment: Instant,
+    ) -> io::Result<Connection> {
+        // Replies are written whole: there is nothing to wait for.
+        socket.set_nodelay(true)?;
+        let client = engine.clients.connect(socket.peer_addr()?, socket.local_addr()?, engine.now());
+        let mut connection = Connection {
             socket,
-            session: Session::new(Arc::clone(&engine), Arc::clone(&client)),
-            engine,
+            engine: Arc::clone(engine),
+            session: Session::new(Arc::clone(engine), Arc::clone(&client)),
             client,
-            stopper,
+            _place: place,
             input: Vec::new(),
             args: Args::new(),
             unread: false,
             output: Vec::new(),
+            sent: 0,
+            flow: Flow::Continue,
+            readable: false,
+            writable: true,
+            ending: false,
+            gone: false,
+            listed: false,
+            heard: moment,
+            stuck: None,
             charged_bytes: 0,
-        }
-    }
-
-    /// Talks until the client leaves, is told to leave, breaks the protocol, or the server stops.
-    pub(super) async fn run(mut self) -> io::Result<()> {
-        self.charge()?;
-        loop {
-            let turn = poll_fn(|cx| match self.turn(cx) {
-                Poll::Pending if self.client.is_called(cx.waker()) => Poll::Ready(None),
-                turn => turn.map(Some),
-            });
-            let Some(next) = turn.await else { break };
-            if !self.finish(next?).await? {
-                return self.socket.shutdown().await;
-            }
-        }
-        if !self.stopper.is_stopped() {
-            return Ok(());
-        }
-        self.drain().await?;
-        self.socket.shutdown().await
-    }
-
-    /// Answers what had arrived before the stop.
-    async fn drain(&mut self) -> io::Result<()> {
-        // A timer ends after the runtime has looked at the sockets: without it, a socket of which it
-        // has not yet heard would seem to have nothing to read.
-        pause(DRAIN_NOTICE).await;
-        loop {
-            let turn = poll_fn(|cx| match self.turn(cx) {
-                Poll::Pending => Poll::Ready(None),
-                turn => turn.map(Some),
-            });
-            let Some(next) = turn.await else { return Ok(()) };
-            if !self.finish(next?).await? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Reads, runs what came, and writes the replies, all without waiting. Pending when nothing came.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Next>> {
-        Workbench::with(|bench| {
-            // What is short is gone on with in the buffer all connections share.
-            let long = self.input.len() > SHORT_BYTES;
-            let mut input = std::mem::take(if long { &mut self.input } else { &mut bench.input });
-            if !long {
-                input.extend_from_slice(&self.input);
-            }
-            let read = if self.unread { Poll::Ready(Ok(1)) } else { self.read(cx, &mut input) };
-            let next = match read {
-                Poll::Ready(Ok(0)) => Poll::Ready(Ok(Next::Leave)),
-                Poll::Ready(Ok(_)) => {
-                    let now = self.engine.now();
-                    let (consumed, flow) = self.run_requests(bench, &input, now);
-                    self.session.end_batch(now);
-                    self.keep(&mut input, consumed, long);
-                    Poll::Ready(self.write(cx, &bench.output).map(|()| Next::Flow(flow)))
-                }
-                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                Poll::Pending => Poll::Pending,
-            };
-            *(if long { &mut self.input } else { &mut bench.input }) = input;
-            next
-        })
-    }
-
-    fn read(&mut self, cx: &mut Context<'_>, input: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        input.reserve(READ_BYTES);
-        pin!(self.socket.read_buf(input)).poll(cx)
-    }
-
-    /// Runs whole requests of the input until there are none, or as many replies as may be held.
-    fn run_requests(&mut self, bench: &mut Workbench, input: &[u8], now: Timestamp) -> (usize, Flow) {
-        let Workbench { requests, run: memory, output, .. } = bench;
-        let mut consumed = 0;
-        loop {
-            let rest = &input[consumed..];
-            let progress = requests.parse(rest, &Limits::default(), &mut self.args);
-            let mut run = std::mem::take(memory).reused();
-            let (done, flow) = self.session.batch(requests.iter(rest), &mut run, now, output);
-            *memory = run.reused();
-            if done < requests.len() {
-                self.args.reset();
-                self.unread = true;
-                return (consumed + requests.bytes_of_first(done), flow);
-            }
-            consumed += progress.consumed;
-            self.unread = progress.end != End::Incomplete;
-            if !self.unread || flow != Flow::Continue || output.len() >= OUTPUT_BYTES {
-                return (consumed, flow);
-            }
-            if let End::Broken(error) = progress.end {
-                // The stream has lost its frame: nothing after this can be understood.
-                Encoder::new(output, Protocol::default()).error(error);
-                return (consumed, Flow::Close);
-            }
-        }
-    }
-
-    /// Keeps what was not consumed until more comes.
-    fn keep(&mut self, input: &mut Vec<u8>, consumed: usize, long: bool) {
-        self.args.release();
-        let left = input.len() - consumed;
-        if !long {
-            self.input.clear();
-            self.input.extend_from_slice(&input[consumed..]);
-        } else if left > SHORT_BYTES {
-            input.drain(..consumed);
-        } else {
-            *input = input[consumed..].to_vec();
-        }
-        if left == 0 {
-            self.input = Vec::new();
-        }
-    }
-
-    fn write(&mut self, cx: &mut Context<'_>, replies: &[u8]) -> io::Result<()> {
-        if replies.is_empty() {
-            return Ok(());
-        }
-        let written = match pin!(self.socket.write(replies)).poll(cx) {
-            Poll::Ready(written) => written?,
-            Poll::Pending => 0,
         };
-        self.output.extend_from_slice(&replies[written..]);
+        connection.charge()?;
+        Ok(connection)
+    }
+
+    /// Takes note of what the event queue says.
+    pub(super) fn notice(&mut self, event: &Event) {
+        self.ending |= event.is_read_closed() || event.is_error();
+        self.readable |= event.is_readable() || self.ending;
+        self.writable |= event.is_writable();
+    }
+
+    /// Takes note that what has come by now is all that is read.
+    pub(super) fn drain(&mut self) {
+        (self.readable, self.ending) = (true, true);
+    }
+
+    /// Whether there is something to do, and it is not on the list yet: then it is from here on.
+    pub(super) fn list(&mut self) -> bool {
+        let busy = if self.output.is_empty() {
+            self.readable || self.unread || self.flow == Flow::More
+        } else {
+            self.writable
+        };
+        let newly = busy && !self.listed;
+        self.listed |= newly;
+        newly
+    }
+
+    pub(super) fn unlist(&mut self) {
+        self.listed = false;
+    }
+
+    /// Whether what is left of its input is too long to be moved.
+    pub(super) fn is_long(&self) -> bool {
+        self.input.len() > SHORT_BYTES
+    }
+
+    /// Whether something is to be done before more requests are run.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.output.is_empty() || self.flow == Flow::More
+    }
+
+    /// Sends what is left to send, or goes on with an `EXEC` whose replies are too many to hold.
+    pub(super) fn catch_up(&mut self) -> io::Result<()> {
+        if self.output.is_empty() {
+            self.flow = self.session.resume(&mut self.output);
+        }
+        if self.gone {
+            self.output = Vec::new();
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let output = std::mem::take(&mut self.output);
+        self.sent += self.write(&output[self.sent..])?;
+        if self.sent < output.len() {
+            self.output = output;
+        } else {
+            self.sent = 0;
+        }
         Ok(())
     }
 
-    /// Does what a turn left to do; false when the connection ends.
-    async fn finish(&mut self, next: Next) -> io::Result<bool> {
-        self.charge()?;
-        if !self.output.is_empty() {
-            self.send().await?;
+    /// Moves what came before to `room` and reads more behind it, when it is short; gives the bytes
+    /// that are there to be run. When it is long, they are in the connection's own buffer.
+    pub(super) fn bring(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
+        let held = if self.is_long() { 0 } else { self.input.len() };
+        if held > 0 {
+            room[..held].copy_from_slice(&self.input);
         }
-        let flow = match next {
-            Next::Leave => return Ok(false),
-            Next::Flow(Flow::More) => self.rest_of_exec().await?,
-            Next::Flow(flow) => flow,
-        };
-        if flow == Flow::Shutdown {
-            self.stopper.stop();
-        }
-        Ok(flow == Flow::Continue)
-    }
-
-    /// Goes on with an `EXEC` whose replies are too many to hold. What was queued runs to its end even
-    /// when the client has gone: a transaction is not left half done.
-    async fn rest_of_exec(&mut self) -> io::Result<Flow> {
-        let mut sent = Ok(());
-        loop {
-            let flow = self.session.resume(&mut self.output);
-            sent = match sent.and_then(|()| self.charge()) {
-                Ok(()) => self.send().await,
-                error => error,
-            };
-            self.output.clear();
-            if flow != Flow::More {
-                self.session.end_batch(self.engine.now());
-                return sent.map(|()| flow);
+        let mut bytes = held;
+        if !self.unread {
+            match self.socket.read(&mut room[held..held + READ_BYTES]) {
+                Ok(0) => self.flow = Flow::Close,
+                Ok(count) => {
+                    // A read that was not filled took all there was; but the end is read, too.
+                    self.readable = count == READ_BYTES || self.ending;
+                    bytes += count;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    if self.ending {
+                        self.flow = Flow::Close;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if bytes == held {
+                return Ok(None);
             }
         }
+        if self.is_long() {
+            self.input.extend_from_slice(&room[..bytes]);
+        }
+        Ok(Some(bytes))
     }
 
-    async fn send(&mut self) -> io::Result<()> {
-        let written = tokio::time::timeout(WRITE_TIMEOUT, self.socket.write_all(&self.output)).await;
-        self.output = Vec::new();
-        self.charge()?;
-        written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    /// The connection's own buffer, when that is where the bytes to be run are.
+    pub(super) fn take_long(&mut self) -> Vec<u8> {
+        if self.is_long() { std::mem::take(&mut self.input) } else { Vec::new() }
+    }
+
+    /// Keeps what was not consumed until more comes.
+    pub(super) fn keep(&mut self, left: &[u8]) {
+        if left.is_empty() {
+            self.input = Vec::new();
+        } else {
+            self.input.clear();
+            self.input.extend_from_slice(left);
+        }
+    }
+
+    /// Has its own buffer back, of which so much was consumed.
+    pub(super) fn keep_long(&mut self, mut long: Vec<u8>, consumed: usize) {
+        if long.len() - consumed > SHORT_BYTES {
+            long.drain(..consumed);
+            self.input = long;
+        } else {
+            self.input = long[consumed..].to_vec();
+        }
+    }
+
+    /// Takes note of a batch: whether there may be whole requests in what is left of the input, and
+    /// what is to be done now.
+    pub(super) fn ran(&mut self, unread: bool, flow: Flow, now: Timestamp, moment: Instant) {
+        self.args.release();
+        (self.unread, self.flow, self.heard) = (unread, flow, moment);
+        self.client.seen(now);
+    }
+
+    /// Sends replies, and keeps what the socket does not take.
+    pub(super) fn send(&mut self, replies: &[u8]) -> io::Result<()> {
+        let sent = self.write(replies)?;
+        if sent < replies.len() {
+            self.output.extend_from_slice(&replies[sent..]);
+        }
+        Ok(())
+    }
+
+    /// Gives how much the socket takes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while self.writable && written < bytes.len() {
+            match self.socket.write(&bytes[written..]) {
+                Ok(count) => written += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
+    }
+
+    /// Does what is to be done after each step; false when the connection ends.
+    pub(super) fn settle(&mut self, result: io::Result<()>) -> bool {
+        if result.and_then(|()| self.charge()).is_err() {
+            // What was queued is run to its end: a transaction is not left half done.
+            self.gone = true;
+            self.output = Vec::new();
+            return self.flow == Flow::More;
+        }
+        if self.output.is_empty() {
+            self.stuck = None;
+            if !matches!(self.flow, Flow::Continue | Flow::More) {
+                // An error here means that the client has gone already.
+                let _ = self.socket.shutdown(std::net::Shutdown::Write);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether its client told the server to stop.
+    pub(super) fn stops_the_server(&self) -> bool {
+        self.flow == Flow::Shutdown
+    }
+
+    /// Looks at the time; false when the client was silent for too long, or takes no replies.
+    pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> bool {
+        if !self.output.is_empty() {
+            let since = *self.stuck.get_or_insert(moment);
+            return moment < since + WRITE_TIMEOUT;
+        }
+        // What was heard after a look was noted as of that look.
+        idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle + LOOK_EVERY)
     }
 
     /// Tells the store how much memory the connection holds. An error when it may not hold so much.
@@ -247,8 +281,8 @@ impl Connection {
             self.engine.charge(before_bytes, held_bytes);
             if held_bytes > before_bytes && !self.engine.may_hold(held_bytes) {
                 // It does not read: the system need not keep for it what was sent, either.
-                self.socket.set_zero_linger()?;
-                return Err(io::ErrorKind::OutOfMemory.into());
+                socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))?;
+                return Err(ErrorKind::OutOfMemory.into());
             }
         }
         Ok(())
@@ -258,5 +292,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.engine.charge(self.charged_bytes, 0);
+        self.engine.clients.disconnect(&self.client);
     }
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+mod batch;
 mod connection;
 pub(crate) mod http;
+mod queue;
 pub(crate) mod resp;
-mod workbench;
+mod roster;
 
 /// Ends after `span`.
 async fn pause(span: Duration) {

@@ -13,7 +13,7 @@ use lately::Timestamp;
 use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol};
 
 use crate::clients::Client;
-use crate::engine::{Engine, Stats};
+use crate::engine::Engine;
 use crate::limits::OUTPUT_BYTES;
 pub(crate) use run::Run;
 use run::Target;
@@ -39,28 +39,19 @@ pub(crate) struct Session {
     protocol: Protocol,
     transaction: Option<Transaction>,
     execution: Option<Execution>,
-    tally: Tally,
 }
 
 /// What the arguments of a request mean.
 type Parse<'a> = Result<Command<'a>, CommandError>;
 
-/// What a batch did, added to the engine's counters when it is over.
-#[derive(Default)]
-struct Tally {
-    commands: u64,
-    hits: u64,
-    refused_hits: u64,
-}
-
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, client: Arc<Client>) -> Session {
-        let (protocol, tally) = (Protocol::default(), Tally::default());
-        Session { engine, client, protocol, transaction: None, execution: None, tally }
+        Session { engine, client, protocol: Protocol::default(), transaction: None, execution: None }
     }
 
-    /// Runs requests of a batch and appends their replies, until one changes the [`Flow`] or there are
-    /// as many replies as may be held. `now` is the batch's; gives how many requests were run.
+    /// Runs requests of a batch, until one changes the [`Flow`] or there are as many replies as may be
+    /// held. The replies are in `out` once the `run` is finished, into which all is collected that can
+    /// be. `now` is the batch's; gives how many requests were run.
     pub(crate) fn batch<'a>(
         &mut self,
         requests: impl Iterator<Item = ArgList<'a>>,
@@ -69,7 +60,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> (usize, Flow) {
         let (done, flow) = self.requests(requests, run, now, out);
-        self.tally.commands += done as u64;
+        run.ran(done);
         (done, flow)
     }
 
@@ -82,38 +73,24 @@ impl Session {
     ) -> (usize, Flow) {
         let (mut done, mut flow) = (0, Flow::Continue);
         for args in requests {
+            if flow != Flow::Continue || out.len() >= OUTPUT_BYTES {
+                break;
+            }
+            let target = Target { engine: &self.engine, now };
             flow = match Command::parse(args) {
-                Ok(command) if self.transaction.is_none() && self.collect(&command, run, now, out) => {
+                Ok(command)
+                    if self.transaction.is_none() && run.add(&command, self.protocol, target, out) =>
+                {
                     Flow::Continue
                 }
                 parsed => {
-                    self.apply(run, now, out);
+                    run.apply(target, out);
                     self.request(args, &parsed, now, out)
                 }
             };
             done += 1;
-            if flow != Flow::Continue || out.len() >= OUTPUT_BYTES {
-                break;
-            }
         }
-        self.apply(run, now, out);
         (done, flow)
-    }
-
-    fn collect<'a>(
-        &mut self,
-        command: &Command<'a>,
-        run: &mut Run<'a>,
-        now: Timestamp,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        let mut target = Target { engine: &self.engine, tally: &mut self.tally, now };
-        run.add(command, &mut target, &mut Encoder::new(out, self.protocol))
-    }
-
-    fn apply(&mut self, run: &mut Run<'_>, now: Timestamp, out: &mut Vec<u8>) {
-        let mut target = Target { engine: &self.engine, tally: &mut self.tally, now };
-        run.apply(&mut target, &mut Encoder::new(out, self.protocol));
     }
 
     /// A request that is not part of a run.
@@ -135,16 +112,6 @@ impl Session {
     pub(crate) fn held_bytes(&self) -> usize {
         self.transaction.as_ref().map_or(0, Transaction::held_bytes)
             + self.execution.as_ref().map_or(0, Execution::held_bytes)
-    }
-
-    /// Ends a batch: what it did shows in the server's counters from here on.
-    pub(crate) fn end_batch(&mut self, now: Timestamp) {
-        let tally = std::mem::take(&mut self.tally);
-        let stats = &self.engine.stats;
-        Stats::add(&stats.commands, tally.commands);
-        Stats::add(&stats.hits, tally.hits);
-        Stats::add(&stats.refused_hits, tally.refused_hits);
-        self.client.seen(now, &self.engine.clients);
     }
 
     fn command(&mut self, command: &Command<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {

@@ -1,11 +1,12 @@
 //! A run: hits and questions that follow each other in a batch. The store is given them together, so
 //! that it fetches the memory of all of them at once; the replies are those they would have one by one.
+//! They may be of several connections, one after the other.
 
 use lately::{HitError, Op, Outcome, Span, Timestamp};
-use lately_resp::{Command, Encoder};
+use lately_resp::{Command, Encoder, Protocol};
 
-use super::{Tally, integer};
-use crate::engine::Engine;
+use super::integer;
+use crate::engine::{Engine, Stats};
 use crate::limits::RUN_OPERATIONS;
 
 /// What was collected and is still to be applied. Keys borrow from the read buffer.
@@ -14,25 +15,38 @@ pub(crate) struct Run<'a> {
     ops: Vec<Op<'a>>,
     replies: Vec<Reply>,
     outcomes: Vec<Outcome>,
+    /// Where in the output the replies of each connection end.
+    ends: Vec<usize>,
+    tally: Tally,
 }
 
-/// A part of a reply; each but a head takes the next outcome.
+/// A part of a reply; each but the first two takes the next outcome.
 #[derive(Clone, Copy)]
 enum Reply {
     /// The head of an array of so many.
     Array(usize),
+    /// The replies of a connection are over.
+    End,
     /// What a hit of this weight gave.
     Hit(u64),
     Estimate,
     Bounds,
     /// Hits per second of a window of so many.
-    Rate(Span),
+    Rate(Span, Protocol),
 }
 
-/// Where a run goes, and what it counts.
+/// What was done, and is not yet in the engine's counters.
+#[derive(Default)]
+struct Tally {
+    commands: u64,
+    hits: u64,
+    refused_hits: u64,
+}
+
+/// Where a run goes.
+#[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) engine: &'a Engine,
-    pub(super) tally: &'a mut Tally,
     pub(super) now: Timestamp,
 }
 
@@ -40,69 +54,100 @@ impl<'a> Run<'a> {
     /// The same run, empty, with its memory, for another batch.
     pub(crate) fn reused<'b>(mut self) -> Run<'b> {
         self.ops.clear();
+        self.ends.clear();
         // Nothing is made: a vector of no elements is collected into the memory it had.
         let ops = self.ops.into_iter().map(|_| unreachable!("it was cleared")).collect();
-        Run { ops, replies: self.replies, outcomes: self.outcomes }
+        Run { ops, replies: self.replies, outcomes: self.outcomes, ends: self.ends, tally: self.tally }
     }
 
     /// Adds a command, if it is one that runs are made of. A run that is full is applied first.
+    #[inline]
     pub(super) fn add(
         &mut self,
         command: &Command<'a>,
-        target: &mut Target<'_>,
-        reply: &mut Encoder<'_>,
+        protocol: Protocol,
+        target: Target<'_>,
+        out: &mut Vec<u8>,
     ) -> bool {
         match *command {
             Command::Hit { key, count: weight, at } => {
-                self.push(Op::Hit { key, weight, at }, Reply::Hit(weight), target, reply);
+                self.push(Op::Hit { key, weight, at }, Reply::Hit(weight), target, out);
             }
             Command::MultiHit { pairs } => {
                 self.replies.push(Reply::Array(pairs.len()));
                 for (key, weight) in pairs.iter() {
-                    self.push(Op::Hit { key, weight, at: None }, Reply::Hit(weight), target, reply);
+                    self.push(Op::Hit { key, weight, at: None }, Reply::Hit(weight), target, out);
                 }
             }
             Command::Hits { key, windows, at } if windows.len() <= 1 => {
-                self.push(Op::Hits { key, window: windows.first(), at }, Reply::Estimate, target, reply);
+                self.push(Op::Hits { key, window: windows.first(), at }, Reply::Estimate, target, out);
             }
             Command::Hits { key, windows, at } => {
                 self.replies.push(Reply::Array(windows.len()));
                 for window in windows.iter() {
                     let op = Op::Hits { key, window: Some(window), at };
-                    self.push(op, Reply::Estimate, target, reply);
+                    self.push(op, Reply::Estimate, target, out);
                 }
             }
             Command::HitsBounds { key, window, at } => {
-                self.push(Op::Hits { key, window, at }, Reply::Bounds, target, reply);
+                self.push(Op::Hits { key, window, at }, Reply::Bounds, target, out);
             }
             Command::MultiHits { window, keys } => {
                 self.replies.push(Reply::Array(keys.len()));
                 for key in keys.iter() {
                     let op = Op::Hits { key, window: Some(window), at: None };
-                    self.push(op, Reply::Estimate, target, reply);
+                    self.push(op, Reply::Estimate, target, out);
                 }
             }
             Command::Rate { key, window, at } => {
                 let settings = target.engine.store.settings_of(key);
                 // A window is whole panes.
                 let panes = settings.whole_panes(window.unwrap_or(settings.window()));
-                self.push(Op::Hits { key, window, at }, Reply::Rate(panes), target, reply);
+                self.push(Op::Hits { key, window, at }, Reply::Rate(panes, protocol), target, out);
             }
             _ => return false,
         }
         true
     }
 
-    fn push(&mut self, op: Op<'a>, shape: Reply, target: &mut Target<'_>, reply: &mut Encoder<'_>) {
+    fn push(&mut self, op: Op<'a>, shape: Reply, target: Target<'_>, out: &mut Vec<u8>) {
         if self.ops.len() >= RUN_OPERATIONS {
-            self.apply(target, reply);
+            self.apply(target, out);
         }
         self.ops.push(op);
         self.replies.push(shape);
     }
 
+    /// Takes note that so many commands were run.
+    pub(super) fn ran(&mut self, commands: usize) {
+        self.tally.commands += commands as u64;
+    }
+
+    /// What is added from here on is of another connection.
+    pub(crate) fn end_connection(&mut self, out: &[u8]) {
+        if self.replies.is_empty() {
+            self.ends.push(out.len());
+        } else {
+            self.replies.push(Reply::End);
+        }
+    }
+
+    /// Where in the output the replies of each connection end, those still to come left out.
+    pub(crate) fn ends(&self) -> &[usize] {
+        &self.ends
+    }
+
+    /// Ends the run: all is applied, and shows in the server's counters from here on.
+    pub(crate) fn finish(&mut self, engine: &Engine, now: Timestamp, out: &mut Vec<u8>) {
+        self.apply(Target { engine, now }, out);
+        let tally = std::mem::take(&mut self.tally);
+        Stats::add(&engine.stats.commands, tally.commands);
+        Stats::add(&engine.stats.hits, tally.hits);
+        Stats::add(&engine.stats.refused_hits, tally.refused_hits);
+    }
+
     /// Applies what was collected and appends the replies.
-    pub(super) fn apply(&mut self, target: &mut Target<'_>, reply: &mut Encoder<'_>) {
+    pub(super) fn apply(&mut self, target: Target<'_>, out: &mut Vec<u8>) {
         if self.replies.is_empty() {
             return;
         }
@@ -110,18 +155,27 @@ impl<'a> Run<'a> {
         self.ops.clear();
         let mut outcomes = self.outcomes.drain(..);
         for shape in self.replies.drain(..) {
-            if let Reply::Array(len) = shape {
-                reply.array(len);
-                continue;
+            // Of these replies a rate alone differs between the versions.
+            let mut reply = Encoder::new(out, Protocol::default());
+            match shape {
+                Reply::Array(len) => {
+                    reply.array(len);
+                    continue;
+                }
+                Reply::End => {
+                    self.ends.push(out.len());
+                    continue;
+                }
+                _ => {}
             }
             match (shape, outcomes.next()) {
                 (Reply::Hit(weight), Some(Outcome::Hit(Ok(hits)))) => {
                     // It wraps, as the counter does that it is added to.
-                    target.tally.hits = target.tally.hits.wrapping_add(weight);
+                    self.tally.hits = self.tally.hits.wrapping_add(weight);
                     reply.integer(integer(hits));
                 }
                 (Reply::Hit(weight), Some(Outcome::Hit(Err(error)))) => {
-                    target.tally.refused_hits = target.tally.refused_hits.wrapping_add(weight);
+                    self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
                     reply.error(format_args!("{} {error}", code(&error)));
                 }
                 (Reply::Estimate, Some(Outcome::Hits(count))) => reply.integer(integer(count.estimate)),
@@ -133,8 +187,8 @@ impl<'a> Run<'a> {
                     reply.integer(count.cell.as_millis());
                 }
                 #[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
-                (Reply::Rate(panes), Some(Outcome::Hits(count))) => {
-                    reply.double(count.estimate as f64 / panes.as_seconds_f64());
+                (Reply::Rate(panes, protocol), Some(Outcome::Hits(count))) => {
+                    Encoder::new(out, protocol).double(count.estimate as f64 / panes.as_seconds_f64());
                 }
                 _ => unreachable!("the store gives an outcome for each operation, of its kind"),
             }

@@ -61,9 +61,11 @@ impl Talk {
         let progress = requests.parse(bytes, &Limits::default(), &mut args);
         assert_eq!(progress.consumed, bytes.len(), "{:.80}", bytes.escape_ascii().to_string());
         let now = self.engine.now();
-        let (done, flow) = self.session.batch(requests.iter(bytes), &mut Run::default(), now, &mut out);
+        let mut run = Run::default();
+        let (done, flow) = self.session.batch(requests.iter(bytes), &mut run, now, &mut out);
+        run.finish(&self.engine, now, &mut out);
         assert_eq!(done, expected);
-        self.session.end_batch(now);
+        self.session.client.seen(now);
         self.flow = flow;
         out
     }

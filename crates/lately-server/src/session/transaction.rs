@@ -88,6 +88,7 @@ impl Session {
             let mut run = memory.reused();
             // What would end the connection is not queued: the flow is `Continue`.
             let (done, _) = self.requests(requests.iter(left), &mut run, execution.now, out);
+            run.finish(&self.engine, execution.now, out);
             execution.position += requests.bytes_of_first(done);
             memory = run.reused();
         }

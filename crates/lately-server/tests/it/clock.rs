@@ -1,8 +1,10 @@
 //! The clock is read once for a batch: the requests that one read brought.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use lately::{Clock, Timestamp};
 
@@ -40,4 +42,40 @@ fn a_pipeline_costs_one_look_at_the_clock() {
         time(&mut client) == first + 1 && same
     });
     assert!(one_look, "no pipeline of a thousand came with one look at the clock");
+}
+
+/// A clock with a bug, now and then.
+#[derive(Default)]
+struct Broken(AtomicBool);
+
+impl Clock for Broken {
+    fn now(&self) -> Timestamp {
+        assert!(!self.0.load(Relaxed), "the clock is broken");
+        Timestamp::from_seconds(NOW_S).expect("in range")
+    }
+}
+
+/// Whether a new client is answered.
+fn is_served(server: &Running) -> bool {
+    let mut reply = Vec::new();
+    let mut socket = TcpStream::connect(server.resp).expect("the server listens");
+    let end = socket.write_all(b"QUIT\r\n").and_then(|()| socket.read_to_end(&mut reply));
+    end.is_ok() && reply == b"+OK\r\n"
+}
+
+#[test]
+fn a_bug_ends_connections_and_not_the_server() {
+    let clock = Arc::new(Broken::default());
+    let server = Running::with(config(), Arc::clone(&clock) as _);
+    let mut client = server.connect();
+    client.ask("HIT k\r\n", ":1\r\n");
+    clock.0.store(true, Relaxed);
+    client.send("HIT k\r\n");
+    client.expect_rest("");
+    clock.0.store(false, Relaxed);
+    // Each of its threads serves again.
+    while !(0..4).all(|_| is_served(&server)) {}
+    server.connect().ask("HITS k\r\n", ":1\r\n");
+    server.stopper.stop();
+    server.ended();
 }

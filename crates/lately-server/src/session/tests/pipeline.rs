@@ -1,5 +1,7 @@
 //! Batches: the replies are those the same requests have one by one.
 
+use std::ops::Range;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -138,4 +140,29 @@ fn a_batch_stops_where_the_replies_are_to_be_sent() {
         &mut Vec::new(),
     );
     assert_eq!((done, flow), (2, Flow::Continue));
+}
+
+#[test]
+fn a_run_goes_on_with_the_next_connection() {
+    let mut talk = Talk::v3();
+    let mut other = connect(&talk.engine);
+    let bytes = b"HIT k 3\nRATE k 1m\nHIT k 2\nRATE k 1m\nPING\nHIT k\n";
+    let (mut requests, mut args, mut run, mut out) =
+        (Requests::new(), Args::new(), Run::default(), Vec::new());
+    requests.parse(bytes, &Limits::default(), &mut args);
+    let now = seconds(NOW_S);
+    let mut part = |session: &mut Session, numbers: Range<usize>| {
+        assert_eq!(session.batch(requests.range(numbers, bytes), &mut run, now, &mut out).1, Flow::Continue);
+        run.end_connection(&out);
+    };
+    part(&mut talk.session, 0..2);
+    part(&mut other, 2..2);
+    part(&mut other, 2..5);
+    part(&mut talk.session, 5..6);
+    run.finish(&talk.engine, now, &mut out);
+    let mut start = 0;
+    let replies: Vec<_> =
+        run.ends().iter().map(|&end| barred(&out[std::mem::replace(&mut start, end)..end])).collect();
+    assert_eq!(replies, [":3|,0.05|", "", ":5|$19|0.08333333333333333|+PONG|", ":6|"]);
+    assert_eq!((talk.info("total_hits").as_str(), start), ("6", out.len()));
 }

@@ -1,0 +1,115 @@
+//! The short way for requests as clients send most of them: all there, an array of few short arguments.
+//! It says the same of them as [`parse_request`](crate::parse_request), and nothing of any others.
+
+use crate::limits::{Limits, USUAL_ARGUMENTS, USUAL_BYTES};
+
+/// Whether these bounds are such that all usual requests are within them.
+pub(crate) fn are_within(limits: &Limits) -> bool {
+    // The digits of a length, two at most, count as a line.
+    limits.bulk_bytes >= USUAL_BYTES
+        && limits.arguments >= USUAL_ARGUMENTS
+        && limits.line_bytes >= 3
+        && limits.request_bytes >= (USUAL_ARGUMENTS + 1) * (USUAL_BYTES + 7)
+}
+
+/// Reads the usual array that starts at `start`: adds where its arguments lie and gives where it ends.
+/// Adds nothing when what is there is none.
+pub(crate) fn read_array(buffer: &[u8], start: usize, ranges: &mut Vec<(usize, usize)>) -> Option<usize> {
+    let [b'*', count @ b'1'..=b'9', b'\r', b'\n', ..] = *buffer.get(start..)? else { return None };
+    let before = ranges.len();
+    let mut position = start + 4;
+    for _ in b'0'..count {
+        let Some((first, end)) = read_bulk(buffer, position) else {
+            ranges.truncate(before);
+            return None;
+        };
+        ranges.push((first, end));
+        position = end + 2;
+    }
+    Some(position)
+}
+
+fn read_bulk(buffer: &[u8], position: usize) -> Option<(usize, usize)> {
+    let (bytes, start) = match *buffer.get(position..)? {
+        [b'$', ones @ b'0'..=b'9', b'\r', b'\n', ..] => (ones - b'0', position + 4),
+        [b'$', tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            ((tens - b'0') * 10 + (ones - b'0'), position + 5)
+        }
+        _ => return None,
+    };
+    let end = start + usize::from(bytes);
+    (buffer.get(end..end + 2)? == b"\r\n").then_some((start, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::args::Args;
+    use crate::frame::{Parsed, parse_request};
+    use crate::request::write_request;
+
+    /// Where a usual request ends and its arguments lie, which is what the long way says, too.
+    fn check(stream: &[u8]) -> Option<usize> {
+        let mut ranges = vec![(7, 7)];
+        let end = read_array(stream, 0, &mut ranges);
+        let mut args = Args::new();
+        let parsed = parse_request(stream, &Limits::default(), &mut args);
+        assert_eq!(ranges.remove(0), (7, 7));
+        match end {
+            Some(end) => {
+                assert_eq!((parsed, &args.ranges), (Ok(Parsed::Complete { consumed: end }), &ranges));
+            }
+            None => assert!(ranges.is_empty()),
+        }
+        end
+    }
+
+    #[test]
+    fn usual_requests_and_others() {
+        let request = |words: usize, bytes: usize| {
+            let mut request = Vec::new();
+            write_request(&mut request, &vec!["x".repeat(bytes).as_bytes(); words]);
+            request
+        };
+        for (words, bytes) in [(1, 0), (2, 9), (3, 10), (USUAL_ARGUMENTS, USUAL_BYTES)] {
+            let whole = request(words, bytes);
+            assert_eq!(check(&whole), Some(whole.len()));
+            (0..whole.len()).for_each(|cut| assert_eq!(check(&whole[..cut]), None));
+        }
+        assert_eq!(check(&request(USUAL_ARGUMENTS + 1, 1)), None);
+        assert_eq!(check(&request(1, USUAL_BYTES + 1)), None);
+        for other in
+            ["PING\r\n", "*0\r\n", "*-1\r\n", "*1\r\n$04\r\nPING\r\n", "*1\r\n$4\r\nPINGXX", "*1\r\n:4\r\n"]
+        {
+            assert_eq!(check(other.as_bytes()), None);
+        }
+    }
+
+    #[test]
+    fn bounds_that_a_usual_request_may_pass() {
+        let usual = Limits { bulk_bytes: 99, arguments: 9, line_bytes: 3, request_bytes: 1_060 };
+        assert!(are_within(&usual) && are_within(&Limits::default()));
+        for smaller in [
+            Limits { bulk_bytes: 98, ..usual },
+            Limits { arguments: 8, ..usual },
+            Limits { line_bytes: 2, ..usual },
+            Limits { request_bytes: 1_059, ..usual },
+        ] {
+            assert!(!are_within(&smaller));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_usual_is_what_the_long_way_says(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec!["*", "$", "1", "2", "0", "3", "\r\n", "\r", "a", "ab", "$1\r\na\r\n", "*2\r\n"]),
+                0..12,
+            )
+        ) {
+            check(pieces.concat().as_bytes());
+        }
+    }
+}

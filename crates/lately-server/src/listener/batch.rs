@@ -1,0 +1,201 @@
+//! A batch: what several connections sent, run together. One look at the clock; the store is given
+//! their hits at once; and when all replies are made, they go out one after the other.
+
+use std::io;
+use std::ops::Range;
+
+use lately::Timestamp;
+use lately_resp::{Encoder, End, Limits, Protocol, Requests};
+
+use super::connection::Connection;
+use super::roster::Roster;
+use crate::limits::{BATCH_BYTES, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
+use crate::session::{Flow, Run};
+
+/// The buffers of a batch, used again for the next.
+pub(super) struct Batch {
+    /// What came, one connection after the other.
+    input: Vec<u8>,
+    /// The own buffer of a connection, in place of `input`: then the batch has no other part.
+    long: Vec<u8>,
+    parts: Vec<Part>,
+    requests: Requests,
+    run: Run<'static>,
+    output: Vec<u8>,
+}
+
+/// What one connection brought, and what became of it.
+struct Part {
+    token: usize,
+    /// Where in the input it is.
+    bytes: Range<usize>,
+    /// How many requests there are up to its last, and why there are no more.
+    requests: usize,
+    end: End,
+    /// Where in the input what was run ends, and whether there may be whole requests behind it.
+    consumed: usize,
+    unread: bool,
+    /// Where in the output its replies end, and what comes after them.
+    replies: usize,
+    flow: Flow,
+}
+
+impl Batch {
+    pub(super) fn new() -> Batch {
+        Batch {
+            input: vec![0; BATCH_BYTES + SHORT_BYTES + READ_BYTES],
+            long: Vec::new(),
+            parts: Vec::new(),
+            requests: Requests::new(),
+            run: Run::default(),
+            output: Vec::new(),
+        }
+    }
+
+    fn filled(&self) -> usize {
+        self.parts.last().map_or(0, |part| part.bytes.end)
+    }
+
+    fn is_full(&self) -> bool {
+        self.filled() >= BATCH_BYTES
+    }
+
+    /// Whether it is to be run before it takes in this connection.
+    pub(super) fn is_full_for(&self, connection: &Connection) -> bool {
+        self.is_full() || (connection.is_long() && !self.parts.is_empty())
+    }
+
+    /// Takes in what a connection has to be run; false when that is nothing.
+    pub(super) fn take_in(&mut self, token: usize, connection: &mut Connection) -> io::Result<bool> {
+        let start = self.filled();
+        let Some(count) = connection.bring(&mut self.input[start..])? else { return Ok(false) };
+        self.long = connection.take_long();
+        let bytes = if self.long.is_empty() { start..start + count } else { 0..self.long.len() };
+        self.parts.push(Part::new(token, bytes));
+        Ok(true)
+    }
+
+    /// Runs it and sends the replies.
+    pub(super) fn run(&mut self, roster: &mut Roster) {
+        if self.parts.is_empty() {
+            return;
+        }
+        let now = roster.engine.now();
+        self.answer(roster, now);
+        self.send(roster, now);
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.parts.clear();
+        self.output.clear();
+        self.output.shrink_to(KEPT_BYTES);
+    }
+
+    fn answer(&mut self, roster: &mut Roster, now: Timestamp) {
+        let Roster { connections, engine, .. } = roster;
+        let Batch { input, long, parts, requests, run: memory, output } = self;
+        let input = if long.is_empty() { &input[..] } else { &long[..] };
+        requests.clear();
+        for part in parts.iter_mut() {
+            part.find(input, requests, &mut connections[part.token]);
+        }
+        let mut run = std::mem::take(memory).reused();
+        let mut first = 0;
+        for part in parts.iter_mut() {
+            let mine = first..part.requests;
+            first = mine.end;
+            let connection = &mut connections[part.token];
+            let args = requests.range(mine.clone(), input);
+            let (done, flow) = connection.session.batch(args, &mut run, now, output);
+            part.flow = flow;
+            if done < mine.len() {
+                connection.args.reset();
+                part.unread = true;
+                part.consumed =
+                    if done == 0 { part.bytes.start } else { requests.bytes_of_first(mine.start + done) };
+            } else if let End::Broken(error) = &part.end
+                && flow == Flow::Continue
+                && output.len() < OUTPUT_BYTES
+            {
+                // The stream has lost its frame: nothing after this can be understood.
+                run.finish(engine, now, output);
+                Encoder::new(output, Protocol::default()).error(error);
+                part.flow = Flow::Close;
+            }
+            run.end_connection(output);
+        }
+        run.finish(engine, now, output);
+        parts.iter_mut().zip(run.ends()).for_each(|(part, &end)| part.replies = end);
+        *memory = run.reused();
+    }
+
+    fn send(&mut self, roster: &mut Roster, now: Timestamp) {
+        let mut start = 0;
+        for part in &self.parts {
+            let connection = &mut roster.connections[part.token];
+            if self.long.is_empty() {
+                connection.keep(&self.input[part.consumed..part.bytes.end]);
+            } else {
+                connection.keep_long(std::mem::take(&mut self.long), part.consumed);
+            }
+            connection.ran(part.unread, part.flow, now, roster.moment);
+            let sent = connection.send(&self.output[start..part.replies]);
+            start = part.replies;
+            roster.settle(part.token, sent);
+        }
+    }
+}
+
+impl Part {
+    fn new(token: usize, bytes: Range<usize>) -> Part {
+        Part {
+            token,
+            consumed: bytes.start,
+            bytes,
+            requests: 0,
+            end: End::Incomplete,
+            unread: false,
+            replies: 0,
+            flow: Flow::Continue,
+        }
+    }
+
+    /// Finds its requests, which follow those of the parts before it.
+    fn find(&mut self, input: &[u8], requests: &mut Requests, connection: &mut Connection) {
+        let input = &input[..self.bytes.end];
+        let progress = requests.parse_more(input, self.bytes.start, &Limits::default(), &mut connection.args);
+        self.requests = requests.len();
+        self.consumed = progress.consumed;
+        self.unread = progress.end != End::Incomplete;
+        self.end = progress.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_fill_a_batch() {
+        let mut batch = Batch::new();
+        assert!(!batch.is_full());
+        batch.parts.push(Part::new(0, 0..BATCH_BYTES - 1));
+        assert!(!batch.is_full());
+        batch.parts.push(Part::new(1, BATCH_BYTES - 1..BATCH_BYTES));
+        assert!(batch.is_full());
+        // What comes last has room for what was held of it and a whole read.
+        assert_eq!(batch.input.len() - (BATCH_BYTES - 1), SHORT_BYTES + READ_BYTES + 1);
+    }
+
+    #[test]
+    fn a_thread_keeps_what_is_usual() {
+        let mut batch = Batch::new();
+        for bytes in [KEPT_BYTES, KEPT_BYTES + 1] {
+            batch.output.resize(bytes, b'x');
+            batch.clear();
+            assert!(batch.output.is_empty());
+            assert_eq!(batch.output.capacity(), KEPT_BYTES);
+        }
+    }
+}

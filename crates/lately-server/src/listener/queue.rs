@@ -1,0 +1,119 @@
+//! The event loop of a thread: what all its clients sent is read, run as a batch, and answered, again
+//! and again. Between rounds the runtime has the thread, and wakes it when the system has news.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use mio::Events;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use super::batch::Batch;
+use super::roster::{Arrival, Roster};
+use crate::engine::Engine;
+use crate::limits::{EVENTS, LOOK_EVERY};
+use crate::stopper::Stopper;
+
+pub(super) struct Queue {
+    /// The sockets of the thread, which to the runtime are one thing that may have news.
+    sockets: AsyncFd<mio::Poll>,
+    events: Events,
+    /// Who comes; at its end the server stops.
+    arrivals: UnboundedReceiver<Arrival>,
+    draining: bool,
+    roster: Roster,
+    batch: Batch,
+    look: Interval,
+}
+
+impl Queue {
+    pub(super) fn new(
+        arrivals: UnboundedReceiver<Arrival>,
+        engine: Arc<Engine>,
+        stopper: Stopper,
+    ) -> io::Result<Queue> {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        #[expect(deprecated, reason = "its other form is unsafe; a poll keeps its descriptor while it lives")]
+        let sockets = AsyncFd::with_interest(mio::Poll::new()?, Interest::READABLE)?;
+        Ok(Queue {
+            sockets,
+            events: Events::with_capacity(EVENTS),
+            arrivals,
+            draining: false,
+            roster: Roster::new(engine, stopper, Instant::now()),
+            batch: Batch::new(),
+            look,
+        })
+    }
+
+    /// Serves until no more clients come and those there were are answered.
+    pub(super) async fn run(mut self) {
+        while !self.draining || !self.roster.connections.is_empty() {
+            poll_fn(|cx| self.news(cx)).await;
+            self.round();
+            if self.roster.listed() > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Takes note of what is new, and ends when there is something to do.
+    fn news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut any = self.roster.listed() > 0;
+        if !self.draining
+            && let Poll::Ready(arrival) = self.arrivals.poll_recv(cx)
+        {
+            any = true;
+            match arrival {
+                Some(arrival) => self.roster.admit(arrival, self.sockets.get_ref().registry()),
+                None => {
+                    self.draining = true;
+                    self.roster.drain();
+                }
+            }
+        }
+        if let Poll::Ready(moment) = self.look.poll_tick(cx) {
+            any = true;
+            self.roster.look(moment);
+        }
+        if let Poll::Ready(Ok(mut ready)) = self.sockets.poll_read_ready_mut(cx) {
+            any = true;
+            // Nothing is waited for: only a signal can come in between, and then it is tried again.
+            if ready.get_inner_mut().poll(&mut self.events, Some(Duration::ZERO)).is_ok() {
+                self.events.iter().for_each(|event| self.roster.notice(event));
+                if self.events.iter().count() < EVENTS {
+                    ready.clear_ready();
+                }
+            }
+        }
+        if any { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Does what there is to do for those on the list.
+    fn round(&mut self) {
+        for _ in 0..self.roster.listed() {
+            let Some(token) = self.roster.next() else { break };
+            if self.batch.is_full_for(&self.roster.connections[token]) {
+                self.batch.run(&mut self.roster);
+            }
+            let connection = &mut self.roster.connections[token];
+            let taken_in = if connection.is_behind() {
+                connection.catch_up().map(|()| false)
+            } else {
+                self.batch.take_in(token, connection)
+            };
+            match taken_in {
+                Ok(true) => {}
+                Ok(false) => self.roster.settle(token, Ok(())),
+                Err(error) => self.roster.settle(token, Err(error)),
+            }
+        }
+        self.batch.run(&mut self.roster);
+    }
+}

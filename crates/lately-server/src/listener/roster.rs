@@ -1,0 +1,104 @@
+//! The connections of a thread, and the list of those there is something to do for.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use slab::Slab;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::connection::Connection;
+use crate::engine::Engine;
+use crate::stopper::Stopper;
+
+/// A client that has come, and its place among those there is room for.
+pub(super) type Arrival = (TcpStream, OwnedSemaphorePermit);
+
+pub(super) struct Roster {
+    pub(super) engine: Arc<Engine>,
+    pub(super) connections: Slab<Connection>,
+    list: VecDeque<usize>,
+    /// The time of the last look at it.
+    pub(super) moment: Instant,
+    stopper: Stopper,
+}
+
+impl Roster {
+    pub(super) fn new(engine: Arc<Engine>, stopper: Stopper, moment: Instant) -> Roster {
+        Roster { engine, connections: Slab::new(), list: VecDeque::new(), moment, stopper }
+    }
+
+    /// Takes a client. A socket that cannot be set up is closed: the client sees it.
+    pub(super) fn admit(&mut self, (mut socket, place): Arrival, registry: &Registry) {
+        let entry = self.connections.vacant_entry();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let admitted = registry
+            .register(&mut socket, Token(entry.key()), interest)
+            .and_then(|()| Connection::new(socket, place, &self.engine, self.moment));
+        if let Ok(connection) = admitted {
+            entry.insert(connection);
+        }
+    }
+
+    /// Takes note of what the event queue says of a socket.
+    pub(super) fn notice(&mut self, event: &Event) {
+        let token = event.token().0;
+        if let Some(connection) = self.connections.get_mut(token) {
+            connection.notice(event);
+            self.enlist(token);
+        }
+    }
+
+    fn enlist(&mut self, token: usize) {
+        if self.connections[token].list() {
+            self.list.push_back(token);
+        }
+    }
+
+    /// How many are on the list.
+    pub(super) fn listed(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Takes the first off the list.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        let token = self.list.pop_front()?;
+        self.connections[token].unlist();
+        Some(token)
+    }
+
+    /// Does what is to be done after each step of a connection, of which `result` is how it went.
+    pub(super) fn settle(&mut self, token: usize, result: io::Result<()>) {
+        if self.connections[token].settle(result) {
+            return self.enlist(token);
+        }
+        let connection = self.connections.remove(token);
+        self.list.retain(|listed| *listed != token);
+        if connection.stops_the_server() {
+            self.stopper.stop();
+        }
+    }
+
+    /// Looks at the time: who was silent for too long, or takes no replies, has to go.
+    pub(super) fn look(&mut self, moment: Instant) {
+        self.moment = moment;
+        let idle = self.engine.config.idle_timeout;
+        let late: Vec<usize> = self
+            .connections
+            .iter_mut()
+            .filter_map(|(token, connection)| (!connection.look(moment, idle)).then_some(token))
+            .collect();
+        late.into_iter().for_each(|token| self.settle(token, Err(io::ErrorKind::TimedOut.into())));
+    }
+
+    /// Ends all connections once what came by now is answered.
+    pub(super) fn drain(&mut self) {
+        self.connections.iter_mut().for_each(|(_, connection)| connection.drain());
+        let tokens: Vec<usize> = self.connections.iter().map(|(token, _)| token).collect();
+        tokens.into_iter().for_each(|token| self.enlist(token));
+    }
+}
