@@ -60,10 +60,14 @@ pub const LISTEN_BACKLOG: u32 = 1_024;
 /// The smallest memory ceiling a config may name: less would evict what was just counted.
 pub const MIN_CEILING_BYTES: u64 = 1 << 20;
 
-/// Slots looked at in one step of the background sweep, and the time between steps.
-pub const SWEEP_SLOTS: usize = 10_000;
+/// Slots looked at in one step of the background sweep, and the time between steps. Clients wait for a
+/// step: some tenths of a millisecond.
+pub const SWEEP_SLOTS: usize = 500;
 /// See [`SWEEP_SLOTS`].
-pub const SWEEP_EVERY: Duration = Duration::from_millis(100);
+pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
+
+/// Time between looks at what should be told.
+pub const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// A wall clock set by more than this is told: hits stamped by it would be refused as too far ahead.
 pub const CLOCK_STEP_MS: i64 = 10_000;

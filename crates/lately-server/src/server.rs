@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::limits::{LISTEN_BACKLOG, SWEEP_EVERY};
+use crate::limits::{LISTEN_BACKLOG, SWEEP_EVERY, WATCH_EVERY};
 use crate::listener;
 use crate::listener::resp::Resp;
 use crate::stopper::Stopper;
@@ -138,16 +138,17 @@ fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
 
 /// Removes expired keys, a part of the store at a time, and tells what should be known.
 async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
-    let mut tick = tokio::time::interval(SWEEP_EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let [mut sweep, mut look] = [SWEEP_EVERY, WATCH_EVERY].map(|period| {
+        let mut ticks = tokio::time::interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    });
     let mut cursor = Cursor::START;
     let mut watch = Watch::default();
     loop {
         tokio::select! {
-            _ = tick.tick() => {
-                cursor = engine.sweep(cursor);
-                watch.look(&engine).iter().for_each(|news| tell(news));
-            }
+            _ = sweep.tick() => cursor = engine.sweep(cursor),
+            _ = look.tick() => watch.look(&engine).iter().for_each(|news| tell(news)),
             () = stopper.stopped() => return,
         }
     }

@@ -38,7 +38,7 @@ fn a_pipeline_costs_one_look_at_the_clock() {
         // Loopback carries the whole pipeline at once, unless it happens to be cut.
         let same = (1..1_000).filter(|_| time(&mut client) == first).count() == 999;
         client.send("TIME\r\n");
-        // The sweep looks at the clock too, ten times a second.
+        // The sweep looks at the clock too, a hundred times a second.
         time(&mut client) == first + 1 && same
     });
     assert!(one_look, "no pipeline of a thousand came with one look at the clock");

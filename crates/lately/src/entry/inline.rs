@@ -128,6 +128,9 @@ impl Inline {
 
     /// Drops moments before `from_ms`.
     pub(super) fn drop_before(&mut self, from_ms: i64) {
+        if self.moments().all(|moment| moment.at_ms >= from_ms) {
+            return;
+        }
         let mut kept = Inline::default();
         for moment in self.oldest_first().filter(|moment| moment.at_ms >= from_ms) {
             assert!(kept.add(moment), "fewer moments take fewer bytes");
