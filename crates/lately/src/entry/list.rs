@@ -51,9 +51,15 @@ mod field {
     pub(super) const ORIGIN_MS: usize = 18;
     /// Where the cursor is.
     pub(super) const CURSOR: usize = 24;
-    /// Where the newest moment starts.
+    /// Where the newest moment starts, and whether gaps count seconds.
     pub(super) const LAST: usize = 26;
 }
+
+/// The bit beside [`field::LAST`] that says that gaps count seconds. A list begins so; its first gap
+/// that is no multiple of a second has it written anew. Hits from logs and of senders that keep time
+/// stay at a byte or two each.
+const IN_SECONDS: usize = 1 << 15;
+const SECOND_MS: i64 = 1_000;
 
 /// Where the moments start: each the gap to the one before and a bit that says whether it has more
 /// than one hit, then its hits if it has. A zero ends them, as the end of the bytes does.
@@ -112,6 +118,8 @@ pub(super) struct Reader<'a> {
     offset: usize,
     /// Time of the moment before it.
     before_ms: i64,
+    /// What gaps count.
+    unit_ms: i64,
 }
 
 impl Iterator for Reader<'_> {
@@ -124,7 +132,7 @@ impl Iterator for Reader<'_> {
             return None;
         }
         self.offset += len;
-        self.before_ms += (gap >> 1).cast_signed();
+        self.before_ms += (gap >> 1).cast_signed() * self.unit_ms;
         let mut hits = 1;
         if gap & 1 == 1 {
             let (several, len) = Number::read(word(self.bytes, self.offset));
@@ -163,13 +171,39 @@ impl<'a> List<'a> {
         }
     }
 
+    /// Where the newest moment starts.
+    #[inline]
+    fn last(self) -> usize {
+        two(self.bytes, field::LAST) & !IN_SECONDS
+    }
+
+    #[inline]
+    fn in_seconds(self) -> bool {
+        two(self.bytes, field::LAST) & IN_SECONDS != 0
+    }
+
+    #[inline]
+    fn unit_ms(self) -> i64 {
+        if self.in_seconds() { SECOND_MS } else { 1 }
+    }
+
+    /// Whether a moment after the newest finds its gap in the unit of this list.
+    #[inline]
+    fn fits_unit(self, at_ms: i64) -> bool {
+        !self.in_seconds() || (at_ms - self.newest_ms()) % SECOND_MS == 0
+    }
+
+    #[inline]
     fn read(self, offset: usize, before_ms: i64) -> Reader<'a> {
-        Reader { bytes: self.bytes, offset, before_ms }
+        Reader { bytes: self.bytes, offset, before_ms, unit_ms: self.unit_ms() }
     }
 
     /// The moments, oldest first.
     pub(super) fn moments(self) -> Reader<'a> {
-        if self.is_empty() { self.read(0, 0) } else { self.read(ITEMS, self.origin_ms()) }
+        if self.is_empty() {
+            return Reader { bytes: self.bytes, offset: 0, before_ms: 0, unit_ms: 1 };
+        }
+        self.read(ITEMS, self.origin_ms())
     }
 
     pub(super) fn oldest_ms(self) -> Option<i64> {
@@ -211,7 +245,7 @@ impl<'a> List<'a> {
     /// Where the moments end.
     #[inline]
     fn end(self) -> usize {
-        let mut newest = self.read(two(self.bytes, field::LAST), 0);
+        let mut newest = self.read(self.last(), 0);
         newest.next();
         newest.offset
     }
@@ -263,8 +297,11 @@ impl ListMut<'_> {
     pub(super) fn add(&mut self, moment: Moment) {
         let newest_ms = self.head.newest_ms();
         if self.bytes.is_empty() {
-            self.start(moment);
+            self.start(moment, SECOND_MS);
         } else if moment.at_ms > newest_ms {
+            if !self.shared().fits_unit(moment.at_ms) {
+                self.count_milliseconds();
+            }
             self.append(moment, newest_ms, self.shared().end());
         } else if moment.at_ms == newest_ms {
             self.raise_newest(moment.hits);
@@ -273,15 +310,33 @@ impl ListMut<'_> {
         }
     }
 
-    fn start(&mut self, moment: Moment) {
+    fn start(&mut self, moment: Moment, unit_ms: i64) {
         self.reserve(ITEMS + FIRST_ITEMS);
-        let origin_ms = moment.at_ms - 1;
-        // A millisecond later: the time of the moment itself.
-        put_six(self.bytes, field::ORIGIN_MS, moment.at_ms.cast_unsigned());
+        // The first gap is one unit, and no time is before time 0.
+        let unit_ms = if moment.at_ms < unit_ms { 1 } else { unit_ms };
+        let origin_ms = moment.at_ms - unit_ms;
+        put_six(self.bytes, field::ORIGIN_MS, (origin_ms + 1).cast_unsigned());
+        put_two(self.bytes, field::LAST, if unit_ms == SECOND_MS { IN_SECONDS } else { 0 });
         self.set_cursor(Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms });
         // Wraps to 0 as the moment is appended: one.
         self.head.count_less_one = u8::MAX;
         self.append(moment, origin_ms, ITEMS);
+    }
+
+    /// Writes the list anew with gaps that count milliseconds.
+    #[cold]
+    fn count_milliseconds(&mut self) {
+        let moments: Vec<Moment> = self.shared().moments().collect();
+        let passed_ms = self.shared().cursor().passed_ms;
+        self.bytes.fill(0);
+        for (index, &moment) in moments.iter().enumerate() {
+            if index == 0 {
+                self.start(moment, 1);
+            } else {
+                self.append(moment, self.head.newest_ms(), self.shared().end());
+            }
+        }
+        self.advance(passed_ms + 1);
     }
 
     #[inline]
@@ -289,13 +344,19 @@ impl ListMut<'_> {
         self.write(end, moment, before_ms);
         let total = six(self.bytes, field::TOTAL) + moment.hits;
         put_six(self.bytes, field::TOTAL, total);
-        put_two(self.bytes, field::LAST, end);
+        self.set_last(end);
         self.head.newest = PackedTime::pack(moment.at_ms);
         self.head.count_less_one = self.head.count_less_one.wrapping_add(1);
     }
 
+    #[inline]
+    fn set_last(&mut self, offset: usize) {
+        let in_seconds = two(self.bytes, field::LAST) & IN_SECONDS;
+        put_two(self.bytes, field::LAST, offset | in_seconds);
+    }
+
     fn raise_newest(&mut self, hits: u64) {
-        let last = two(self.bytes, field::LAST);
+        let last = self.shared().last();
         let newest_ms = self.head.newest_ms();
         // The gap stays: read from time 0 it is the time that is read.
         let newest = self.shared().read(last, 0).next().expect("the newest moment is there");
@@ -314,8 +375,9 @@ impl ListMut<'_> {
     #[inline]
     fn write(&mut self, offset: usize, moment: Moment, before_ms: i64) {
         let gap_ms = (moment.at_ms - before_ms).cast_unsigned();
+        let units = if self.shared().in_seconds() { gap_ms / SECOND_MS.cast_unsigned() } else { gap_ms };
         let several = moment.hits > 1;
-        let gap = Number::new(gap_ms << 1 | u64::from(several));
+        let gap = Number::new(units << 1 | u64::from(several));
         self.reserve(offset + gap.len);
         self.put(offset, gap);
         if several {
@@ -342,17 +404,22 @@ impl ListMut<'_> {
         put_two(self.bytes, field::CURSOR, cursor.offset);
     }
 
-    /// Makes room for `len` bytes in all, and for an eighth more, up to what the allocator gives
-    /// anyway.
+    /// Makes room for `len` bytes in all.
     #[inline]
     fn reserve(&mut self, len: usize) {
         if len > self.bytes.len() {
-            self.grow(filled(THIN_HEADER_BYTES + len + len / 8) - THIN_HEADER_BYTES);
+            self.grow(len);
         }
     }
 
+    /// Makes room for `len` bytes and an eighth more, or for as many moments as may yet come, up to
+    /// what the allocator gives anyway.
     #[cold]
     fn grow(&mut self, len: usize) {
+        let count = self.shared().len();
+        let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
+        let more = (len / 8).min((MAX_MOMENTS - count) * each);
+        let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
         self.bytes.reserve_exact(len - self.bytes.len());
         self.bytes.resize(len, 0);
     }
@@ -388,12 +455,12 @@ impl ListMut<'_> {
         }
         let len = first_end - ITEMS;
         let (end, cursor) = (self.shared().end(), self.shared().cursor());
-        let (last, total) = (two(self.bytes, field::LAST), six(self.bytes, field::TOTAL));
+        let (last, total) = (self.shared().last(), six(self.bytes, field::TOTAL));
         self.bytes.copy_within(first_end..end, ITEMS);
         self.bytes[end - len..end].fill(0);
         put_six(self.bytes, field::ORIGIN_MS, (oldest.at_ms + 1).cast_unsigned());
         put_six(self.bytes, field::TOTAL, total - oldest.hits);
-        put_two(self.bytes, field::LAST, last - len);
+        self.set_last(last - len);
         self.set_cursor(if cursor.offset > ITEMS {
             Cursor { offset: cursor.offset - len, passed: cursor.passed - oldest.hits, ..cursor }
         } else {

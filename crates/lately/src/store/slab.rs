@@ -2,22 +2,41 @@
 
 /// Slots of a chunk, but for the first few, which are shorter: a slab with few values is small.
 pub(super) const CHUNK: usize = 32;
-const SHORT_CHUNKS: usize = CHUNK.ilog2() as usize;
-/// The chunk of a place, and where in it the place is. The first places of a full chunk are in chunks
-/// of 2, 2, 4, 8 and 16.
+/// Slots of the short chunks, and how many slots there are before chunks of the next length begin.
+const FIRST: usize = 2;
+const FIRST_END: usize = 4;
+const SECOND: usize = 4;
+const SECOND_END: usize = 16;
+const THIRD: usize = 8;
+const THIRD_END: usize = 64;
+/// Chunks before those of the second length, the third, and the full one.
+const SECOND_FROM: usize = FIRST_END / FIRST;
+const THIRD_FROM: usize = SECOND_FROM + (SECOND_END - FIRST_END) / SECOND;
+const FULL_FROM: usize = THIRD_FROM + (THIRD_END - SECOND_END) / THIRD;
+
+/// The chunk of a place, and where in it the place is.
 #[inline]
 pub(super) fn locate(place: u32) -> (usize, usize) {
     let place = place as usize;
-    if place >= CHUNK {
-        return (place / CHUNK + SHORT_CHUNKS - 1, place % CHUNK);
+    if place >= THIRD_END {
+        ((place - THIRD_END) / CHUNK + FULL_FROM, place % CHUNK)
+    } else if place >= SECOND_END {
+        ((place - SECOND_END) / THIRD + THIRD_FROM, place % THIRD)
+    } else if place >= FIRST_END {
+        ((place - FIRST_END) / SECOND + SECOND_FROM, place % SECOND)
+    } else {
+        (place / FIRST, place % FIRST)
     }
-    let chunk = (place | 1).ilog2() as usize;
-    (chunk, if chunk == 0 { place } else { place - (1 << chunk) })
 }
 
-/// Places of a chunk.
-pub(super) fn chunk_len(chunk: usize) -> usize {
-    if chunk < SHORT_CHUNKS { 1 << chunk.max(1) } else { CHUNK }
+/// Places of a chunk that starts at a place.
+fn chunk_len(start: u32) -> usize {
+    match start as usize {
+        ..FIRST_END => FIRST,
+        ..SECOND_END => SECOND,
+        ..THIRD_END => THIRD,
+        _ => CHUNK,
+    }
 }
 
 /// Values by place. A place is free again once its value is taken.
@@ -61,7 +80,7 @@ impl<T> Slab<T> {
         let place = self.free.pop().unwrap_or_else(|| {
             let (chunk, _) = locate(self.end);
             if chunk == self.chunks.len() {
-                self.chunks.push((0..chunk_len(chunk)).map(|_| None).collect());
+                self.chunks.push((0..chunk_len(self.end)).map(|_| None).collect());
             }
             self.end += 1;
             self.end - 1
@@ -93,12 +112,13 @@ mod tests {
     #[test]
     fn chunks_cover_all_places_once() {
         let mut place = 0;
-        for chunk in 0..10 {
-            for within in 0..chunk_len(chunk) {
-                assert_eq!(locate(place), (chunk, within));
-                place += 1;
+        for chunk in 0..20 {
+            for within in 0..chunk_len(place) {
+                assert_eq!(locate(place + u32::try_from(within).expect("few")), (chunk, within));
             }
+            place += u32::try_from(chunk_len(place)).expect("few");
         }
+        assert_eq!(place, 64 + 9 * 32);
     }
 
     #[test]
