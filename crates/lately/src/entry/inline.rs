@@ -9,7 +9,7 @@ use super::moment::{Moment, Number};
 
 const BYTES: usize = 15;
 const TIME_BITS: usize = 48;
-const TIME_MASK: u128 = (1 << TIME_BITS) - 1;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 /// Bytes of the numbers.
 const NUMBERS: usize = BYTES - TIME_BITS / 8;
 /// More hits than this in a moment are kept elsewhere, so that totals need no look.
@@ -21,37 +21,31 @@ pub(super) const MAX_TOTAL: u64 = MAX_HITS * NUMBERS as u64;
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Inline([u8; BYTES]);
 
-/// The moments, newest first.
-#[derive(Clone, Copy)]
+/// The moments, newest first: the next one, and the numbers of those after it.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Moments {
-    numbers: u128,
     at_ms: i64,
-    /// Of the next moment; 0 when there is none.
+    /// 0 when there is none.
     hits: u64,
+    rest: u64,
 }
 
 impl Inline {
+    /// The first eight bytes and the last: they share one.
     #[inline]
-    fn word(self) -> u128 {
-        let mut bytes = [0; 16];
-        bytes[..BYTES].copy_from_slice(&self.0);
-        u128::from_le_bytes(bytes)
-    }
-
-    #[inline]
-    fn set(&mut self, newest_ms: i64, numbers: u128) {
-        let word = numbers << TIME_BITS | u128::from(newest_ms.cast_unsigned());
-        self.0.copy_from_slice(&word.to_le_bytes()[..BYTES]);
+    fn halves(&self) -> (u64, u64) {
+        let half = |bytes: Option<&[u8; 8]>| u64::from_le_bytes(*bytes.expect("there are fifteen bytes"));
+        (half(self.0.first_chunk()), half(self.0.last_chunk()))
     }
 
     /// The moments, newest first.
     #[inline]
     pub(super) fn moments(&self) -> Moments {
-        let word = self.word();
-        let numbers = word >> TIME_BITS;
-        let (hits, len) = Number::read(low(numbers));
-        let at_ms = low(word & TIME_MASK).cast_signed();
-        Moments { numbers: numbers >> (8 * len), at_ms, hits }
+        let (first, last) = self.halves();
+        // The first number takes a byte at least, so what follows it fits a word.
+        let (hits, len) = Number::read(first >> TIME_BITS & 0xff | last << 8);
+        let rest = last >> (8 * (len - 1));
+        Moments { at_ms: (first & TIME_MASK).cast_signed(), hits, rest }
     }
 
     /// The moments, oldest first.
@@ -66,14 +60,15 @@ impl Inline {
         list.into_iter().take(len)
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.0[TIME_BITS / 8] == 0
+        self.0[BYTES - NUMBERS] == 0
     }
 
     /// The time of the newest moment; 0 when there is none.
     #[inline]
     pub(super) fn newest_ms(&self) -> i64 {
-        low(self.word() & TIME_MASK).cast_signed()
+        (self.halves().0 & TIME_MASK).cast_signed()
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -83,44 +78,39 @@ impl Inline {
     /// Hits from `from_ms` on and before `to_ms`.
     #[inline]
     pub(super) fn sum(&self, from_ms: i64, to_ms: i64) -> u64 {
-        let until = self.moments().take_while(|moment| moment.at_ms >= from_ms);
-        until.filter(|moment| moment.at_ms < to_ms).map(|moment| moment.hits).sum()
+        self.moments().sum_between(from_ms, to_ms)
     }
 
     /// Adds hits; false, and nothing changes, when they do not fit.
     #[inline]
     pub(super) fn add(&mut self, moment: Moment) -> bool {
-        let held = self.moments();
-        let Moment { at_ms, hits } = moment;
-        if hits > MAX_HITS {
-            return false;
-        }
-        if at_ms == held.at_ms || held.hits == 0 {
-            let all = held.hits + hits;
-            return all <= MAX_HITS && self.put(at_ms, all, held.numbers);
-        }
-        if at_ms < held.at_ms {
-            return self.insert(moment);
-        }
-        let gap_ms = (at_ms - held.at_ms).cast_unsigned();
-        let mut numbers = held.numbers;
-        if held.hits > 1 {
-            numbers = before(numbers, Number::new(held.hits));
-        }
-        let gap = Number::new(gap_ms << 1 | u64::from(held.hits > 1));
-        // The newest hits take a byte at least: what does not leave it would be shifted out.
-        numbers >> (8 * (NUMBERS - 1 - gap.len)) == 0 && self.put(at_ms, hits, before(numbers, gap))
+        self.add_and_sum(moment, 0, 0).is_some()
     }
 
-    /// Writes the newest moment before other numbers, when they fit.
-    #[inline]
-    fn put(&mut self, newest_ms: i64, hits: u64, numbers: u128) -> bool {
-        let hits = Number::new(hits);
-        let fits = numbers >> (8 * (NUMBERS - hits.len)) == 0;
-        if fits {
-            self.set(newest_ms, before(numbers, hits));
+    /// Adds hits and gives those from `from_ms` on and before `to_ms`; `None`, and nothing changes,
+    /// when they do not fit.
+    #[inline(always)]
+    pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64, to_ms: i64) -> Option<u64> {
+        let held = self.moments();
+        if moment.at_ms < held.at_ms && held.hits > 0 {
+            return self.insert(moment).then(|| self.sum(from_ms, to_ms));
         }
-        fits
+        let moments = held.with(moment)?;
+        self.set(moments).then(|| moments.sum_between(from_ms, to_ms))
+    }
+
+    /// Holds these moments; false, and nothing changes, when they do not fit.
+    #[inline]
+    fn set(&mut self, Moments { at_ms, hits, rest }: Moments) -> bool {
+        let hits = Number::new(hits);
+        let (first, last) = (hits.word & 0xff, rest << (8 * (hits.len - 1)) | hits.word >> 8);
+        if (rest.leading_zeros() as usize) < 8 * (hits.len - 1) {
+            return false;
+        }
+        let first = at_ms.cast_unsigned() | first << TIME_BITS | last << (TIME_BITS + 8);
+        self.0[BYTES - 8..].copy_from_slice(&last.to_le_bytes());
+        self.0[..8].copy_from_slice(&first.to_le_bytes());
+        true
     }
 
     /// Adds hits earlier than the newest.
@@ -146,39 +136,67 @@ impl Inline {
     }
 }
 
+impl Moments {
+    /// These with one more that is not before the newest; `None` when they do not fit.
+    #[inline]
+    fn with(self, Moment { at_ms, hits }: Moment) -> Option<Moments> {
+        if at_ms == self.at_ms || self.hits == 0 {
+            let hits = self.hits.checked_add(hits).filter(|&hits| hits <= MAX_HITS)?;
+            return Some(Moments { at_ms, hits, rest: self.rest });
+        }
+        let has_hits = self.hits > 1;
+        let rest = if has_hits { before(self.rest, Number::new(self.hits))? } else { self.rest };
+        let gap_ms = (at_ms - self.at_ms).cast_unsigned();
+        let rest = before(rest, Number::new(gap_ms << 1 | u64::from(has_hits)))?;
+        (hits <= MAX_HITS).then_some(Moments { at_ms, hits, rest })
+    }
+
+    #[inline]
+    fn sum_between(self, from_ms: i64, to_ms: i64) -> u64 {
+        let mut sum = 0;
+        for Moment { at_ms, hits } in self {
+            if at_ms < from_ms {
+                break;
+            }
+            sum += if at_ms < to_ms { hits } else { 0 };
+        }
+        sum
+    }
+
+    /// Takes the first of the rest.
+    #[inline]
+    fn take_number(&mut self) -> u64 {
+        let (number, len) = Number::read(self.rest);
+        // In two steps: a number of eight bytes takes all there is.
+        self.rest = self.rest >> (8 * (len - 1)) >> 8;
+        number
+    }
+}
+
 impl Iterator for Moments {
     type Item = Moment;
 
     #[inline]
     fn next(&mut self) -> Option<Moment> {
-        if self.hits == 0 {
+        let Moments { at_ms, hits, .. } = *self;
+        if hits == 0 {
             return None;
         }
-        let moment = Moment { at_ms: self.at_ms, hits: self.hits };
-        let (gap, len) = Number::read(low(self.numbers));
-        self.numbers >>= 8 * len;
+        let gap = self.take_number();
         self.at_ms -= (gap >> 1).cast_signed();
         self.hits = u64::from(gap > 0);
         if gap & 1 == 1 {
-            let (hits, len) = Number::read(low(self.numbers));
-            self.numbers >>= 8 * len;
-            self.hits = hits;
+            self.hits = self.take_number();
         }
-        Some(moment)
+        Some(Moment { at_ms, hits })
     }
 }
 
-/// Numbers with one more before them.
+/// Numbers with one more before them, if they fit a word.
 #[inline]
-fn before(numbers: u128, number: Number) -> u128 {
-    numbers << (8 * number.len) | u128::from(number.word)
-}
-
-#[inline]
-fn low(word: u128) -> u64 {
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
-    let low = word as u64;
-    low
+fn before(numbers: u64, number: Number) -> Option<u64> {
+    let bits = 8 * number.len;
+    (numbers.leading_zeros() as usize >= bits).then(|| numbers << (bits - 8) << 8 | number.word)
 }
 
 #[cfg(test)]

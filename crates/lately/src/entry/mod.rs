@@ -169,22 +169,30 @@ impl Entry {
         window.count(|from_ms, to_ms| self.sum(from_ms, to_ms, settings))
     }
 
+    /// As [`Entry::hit_now`], when the key has not expired and all its hits are in the entry, and these
+    /// fit too; else `None`, and nothing changes.
+    #[inline]
+    pub(crate) fn quick_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
+        let Entry::Inline(inline) = self else { return None };
+        if weight == 0 || !frame.is_exact || inline.newest_ms() < frame.oldest_ms {
+            return None;
+        }
+        let moment = Moment { at_ms: frame.now.as_millis(), hits: weight };
+        inline.add_and_sum(moment, frame.from_ms, frame.to_ms)
+    }
+
     /// Counts `weight` hits now; gives the hits of the default window that ends now.
     ///
     /// # Errors
     /// As [`Entry::add`].
-    #[inline]
     pub(crate) fn hit_now(
         &mut self,
         weight: u64,
         frame: &Frame,
         settings: &Settings,
     ) -> Result<u64, HitError> {
-        if let Entry::Inline(inline) = self
-            && frame.is_exact
-            && inline.add(Moment { at_ms: frame.now.as_millis(), hits: weight })
-        {
-            return Ok(inline.sum(frame.from_ms, frame.to_ms));
+        if let Some(hits) = self.quick_hit(weight, frame) {
+            return Ok(hits);
         }
         self.add(frame.now, weight, settings, frame.now)?;
         Ok(self.count_now(frame, settings))

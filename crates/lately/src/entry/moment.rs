@@ -31,8 +31,10 @@ impl Number {
     /// The number that a word starts with.
     #[inline]
     pub(super) fn read(word: u64) -> (u64, usize) {
-        let len = (word & 7) as usize + 1;
-        (word << (64 - 8 * len) >> (67 - 8 * len), len)
+        const MASKS: [u64; 8] =
+            [0xff, 0xffff, 0xff_ffff, u32::MAX as u64, (1 << 40) - 1, (1 << 48) - 1, (1 << 56) - 1, u64::MAX];
+        let len = (word & 7) as usize;
+        ((word & MASKS[len]) >> 3, len + 1)
     }
 }
 

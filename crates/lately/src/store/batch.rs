@@ -93,15 +93,18 @@ impl Store {
                 *hash = self.hash(op.key());
             }
             let hashes = &hashes[..ops.len()];
-            self.fetch_slots(hashes);
-            turn.apply(ops, hashes, out);
+            let mut places = [0; STAGED];
+            let places = &mut places[..ops.len()];
+            self.fetch_slots(hashes, places);
+            turn.apply(ops, hashes, places, out);
         }
         turn.end(ops.last().map_or(b"", Op::key));
     }
 
     /// Has the memory fetched that holds the slots of these hashes, a stage at a time for all of
-    /// them: so that they wait for it together, not one after the other.
-    fn fetch_slots(&self, hashes: &[u64]) {
+    /// them: so that they wait for it together, not one after the other. Writes down the places where
+    /// the slots most likely are.
+    fn fetch_slots(&self, hashes: &[u64], places: &mut [u32]) {
         if hashes.len() < 2 {
             return;
         }
@@ -110,8 +113,8 @@ impl Store {
         for &hash in hashes {
             look.prefetch_bucket(shard_of(hash), hash);
         }
-        for &hash in hashes {
-            look.prefetch_slot(shard_of(hash), hash);
+        for (&hash, place) in hashes.iter().zip(places) {
+            *place = look.prefetch_slot(shard_of(hash), hash).unwrap_or_default();
             self.shards[shard_of(hash)].prefetch();
         }
     }

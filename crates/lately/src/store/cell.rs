@@ -57,8 +57,16 @@ pub(super) struct LockedShard<'a> {
 
 impl LockedShard<'_> {
     /// Which shard it is.
+    #[inline]
     pub(super) fn index(&self) -> usize {
         self.index
+    }
+
+    #[cold]
+    fn publish(&mut self) {
+        if self.shared.peek.publish(self.index, self.guard.tables()) {
+            self.guard.tables_are_published();
+        }
     }
 }
 
@@ -80,10 +88,8 @@ impl Drop for LockedShard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.shared.memory.change(self.bytes, self.guard.bytes());
-        if let Some(tables) = self.guard.new_tables()
-            && self.shared.peek.publish(self.index, tables)
-        {
-            self.guard.tables_are_published();
+        if !self.guard.has_published() {
+            self.publish();
         }
     }
 }

@@ -124,19 +124,19 @@ impl Index {
 #[inline]
 fn find_in(buckets: &[AtomicU32], hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
     let tag = tag_of(hash);
-    let mut bucket = home_of(buckets.len(), hash);
-    for _ in 0..buckets.len() {
-        let value = buckets[bucket].load(Relaxed);
-        if value == EMPTY {
-            break;
-        }
-        if value >> PLACE_BITS == tag && value & PLACE_MASK != REMOVED {
-            let place = (value & PLACE_MASK) - 1;
-            if is_it(place) {
+    let (before, from) = buckets.split_at_checked(home_of(buckets.len(), hash))?;
+    for part in [from, before] {
+        for bucket in part {
+            let value = bucket.load(Relaxed);
+            // That of an empty bucket wraps, that of a removed one is past the last.
+            let place = (value & PLACE_MASK).wrapping_sub(1);
+            if value >> PLACE_BITS == tag && place < MAX_PLACES && is_it(place) {
                 return Some(place);
             }
+            if value == EMPTY {
+                return None;
+            }
         }
-        bucket = if bucket + 1 < buckets.len() { bucket + 1 } else { 0 };
     }
     None
 }

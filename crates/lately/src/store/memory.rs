@@ -51,6 +51,7 @@ impl Memory {
     }
 
     /// Takes over what a shard's change did to its bytes.
+    #[inline]
     pub(super) fn change(&self, before: usize, after: usize) {
         if before != after {
             // Wrapping: the sum over all changes is what counts, and that is never negative.
@@ -58,6 +59,7 @@ impl Memory {
         }
     }
 
+    #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.used_bytes.load(Relaxed) >= self.ceiling_bytes()
     }

@@ -111,11 +111,11 @@ impl Look<'_> {
         }
     }
 
-    /// Has the slot fetched where the key with this hash most likely is.
+    /// Has the slot fetched where the key with this hash most likely is; gives that place.
     #[inline]
-    pub(super) fn prefetch_slot(&self, shard: usize, hash: u64) {
-        let Some(tables) = self.tables(shard) else { return };
-        let Some(place) = index::guess(&tables.buckets, hash) else { return };
+    pub(super) fn prefetch_slot(&self, shard: usize, hash: u64) -> Option<u32> {
+        let tables = self.tables(shard)?;
+        let place = index::guess(&tables.buckets, hash)?;
         let (chunk, within) = locate(place);
         if let Some(chunk) = tables.chunks.get(chunk) {
             let slot = chunk.load(Relaxed).cast_const().wrapping_add(within);
@@ -123,6 +123,7 @@ impl Look<'_> {
             // A slot may lie on two lines; its hits are at its end.
             prefetch(slot.wrapping_add(1).cast::<u8>().wrapping_sub(1));
         }
+        Some(place)
     }
 }
 
@@ -169,14 +170,13 @@ mod tests {
         let look = |hash: u64| {
             let look = peek.look().expect("nobody writes");
             look.prefetch_bucket(0, hash);
-            look.prefetch_slot(0, hash);
+            look.prefetch_slot(0, hash)
         };
-        look(7);
+        assert_eq!(look(7), None);
         let tables = tables(8);
         // Tag 1, place 0, in every bucket: the chunk is not there.
         tables.buckets.iter().for_each(|bucket| bucket.store(1 << 24 | 1, Relaxed));
         assert!(peek.publish(0, tables));
-        look(1 << 56);
-        look(2 << 56);
+        assert_eq!((look(1 << 56), look(2 << 56)), (Some(0), None));
     }
 }

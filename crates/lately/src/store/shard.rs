@@ -10,10 +10,10 @@ use std::hash::BuildHasher;
 use foldhash::quality::SeedableRandomState;
 
 use super::generations::Generations;
-use super::index::Index;
+use super::index::{self, Index};
 use super::peek::{Chunks, Tables};
 use super::slab::{self, Slab, locate};
-use super::slot::{LongKeys, Name, Slot};
+use super::slot::{LongKeys, Slot};
 use crate::allocation::allocated;
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, DeltaBatch, Forgotten, Generation, Sequence};
@@ -79,7 +79,7 @@ pub(super) struct Context<'a> {
     /// Where what happened is written down, if anywhere.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
     /// The edges of the class that was met last.
-    frame: Option<(ClassId, Frame)>,
+    met: Option<(ClassId, Frame, &'a Settings)>,
 }
 
 impl<'a> Context<'a> {
@@ -88,16 +88,18 @@ impl<'a> Context<'a> {
         generation: &'a AtomicU64,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> Context<'a> {
-        Context { classes, generation, ceiling_bytes: None, deltas, frame: None }
+        Context { classes, generation, ceiling_bytes: None, deltas, met: None }
     }
 
-    /// The edges of a class at `now`.
+    /// The edges of a class at `now`, and its settings.
     #[inline]
-    pub(super) fn frame(&mut self, class: ClassId, now: Timestamp) -> &Frame {
-        if self.frame.is_none_or(|(of, frame)| of != class || frame.now != now) {
-            self.frame = Some((class, Frame::new(self.classes.settings(class), now)));
+    pub(super) fn frame(&mut self, class: ClassId, now: Timestamp) -> (&Frame, &'a Settings) {
+        if self.met.is_none_or(|(met, frame, _)| met != class || frame.now != now) {
+            let settings = self.classes.settings(class);
+            self.met = Some((class, Frame::new(settings, now), settings));
         }
-        &self.frame.as_ref().expect("it is set above").1
+        let (_, frame, settings) = self.met.as_ref().expect("it is set above");
+        (frame, settings)
     }
 }
 
@@ -155,10 +157,24 @@ impl Shard {
     /// Where the key is, when it is there.
     #[inline]
     pub(super) fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
-        let name = Name::new(key);
-        self.index.find(hash, |place| {
-            self.slots.get(place).is_some_and(|slot| slot.is(&name, &self.beside.long_keys))
-        })
+        self.index.find(hash, |place| self.is_at(place, key))
+    }
+
+    /// Where the key with this hash most likely is.
+    #[inline]
+    pub(super) fn guess(&self, hash: u64) -> u32 {
+        index::guess(self.index.buckets(), hash).unwrap_or_default()
+    }
+
+    /// As `place_of`, by a guess that may be wrong.
+    #[inline]
+    pub(super) fn place_near(&self, guess: u32, key: &[u8], hash: u64) -> Option<u32> {
+        if self.is_at(guess, key) { Some(guess) } else { self.place_of(key, hash) }
+    }
+
+    #[inline]
+    fn is_at(&self, place: u32, key: &[u8]) -> bool {
+        self.slots.get(place).is_some_and(|slot| slot.is(key, &self.beside.long_keys))
     }
 
     /// Has what the slot at `place` points at fetched; false when it points at nothing.
@@ -167,11 +183,15 @@ impl Shard {
         self.slots.get(place).is_some_and(|slot| slot.entry.prefetch_heap())
     }
 
-    /// Tables for looking ahead that are not yet published.
-    pub(super) fn new_tables(&self) -> Option<Tables> {
-        let tables =
-            || Tables { buckets: Arc::clone(self.index.buckets()), chunks: Arc::clone(&self.beside.chunks) };
-        (!self.published).then(tables)
+    /// Whether the tables for looking ahead are published.
+    #[inline]
+    pub(super) fn has_published(&self) -> bool {
+        self.published
+    }
+
+    /// Tables for looking ahead.
+    pub(super) fn tables(&self) -> Tables {
+        Tables { buckets: Arc::clone(self.index.buckets()), chunks: Arc::clone(&self.beside.chunks) }
     }
 
     pub(super) fn tables_are_published(&mut self) {
@@ -187,7 +207,7 @@ impl Shard {
     pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.live_place(key, hash, context)?;
         let class = self.slot_at(place)?.class;
-        let from_ms = context.frame(class, self.now).from_ms;
+        let from_ms = context.frame(class, self.now).0.from_ms;
         self.change(place, context.classes, |entry, settings, now| entry.advance(from_ms, settings, now));
         self.slot_at(place)
     }
@@ -211,7 +231,7 @@ impl Shard {
     fn live_place(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<u32> {
         let place = self.place_of(key, hash)?;
         let slot = self.slots.get(place)?;
-        let oldest_ms = context.frame(slot.class, self.now).oldest_ms;
+        let oldest_ms = context.frame(slot.class, self.now).0.oldest_ms;
         if !slot.entry.expired(oldest_ms) {
             return Some(place);
         }
@@ -288,18 +308,25 @@ impl Shard {
         self.beside.generations.get(place)
     }
 
+    /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; `None`,
+    /// and nothing changes, if not.
+    #[inline]
+    pub(super) fn quick_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) -> Option<u64> {
+        let slot = self.slots.get_mut(place).filter(|slot| slot.is(hit.key, &self.beside.long_keys))?;
+        let hits = slot.entry.quick_hit(hit.weight, context.frame(slot.class, self.now).0)?;
+        self.counted(Ok(hits), place, hit, context).ok()
+    }
+
     /// Counts hits of the key at `place`; `None`, and nothing changes, when all it had have left the
     /// retention.
-    #[inline]
     pub(super) fn hit_at(
         &mut self,
         place: u32,
         hit: &Hit<'_>,
         context: &mut Context<'_>,
     ) -> Option<Result<u64, HitError>> {
-        let slot = self.slots.get(place)?;
-        let settings = context.classes.settings(slot.class);
-        let frame = context.frame(slot.class, self.now);
+        let slot = self.slots.get_mut(place)?;
+        let (frame, settings) = context.frame(slot.class, self.now);
         if slot.entry.expired(frame.oldest_ms) {
             return None;
         }
@@ -308,7 +335,8 @@ impl Shard {
         {
             return Some(Err(error));
         }
-        Some(self.count_hit(place, hit, context))
+        let counted = slot.count(hit, frame, settings, &mut self.bytes);
+        Some(self.counted(counted, place, hit, context))
     }
 
     /// Counts hits of a key that may be new. No hits make no key, nor do others when there is no room.
@@ -316,8 +344,8 @@ impl Shard {
         let found = self.live_place(hit.key, hit.hash, context);
         let class = found.map_or_else(|| context.classes.of(hit.key), |place| self.slot_mut(place).class);
         if let Some(at) = hit.at {
-            let settings = context.classes.settings(class);
-            context.frame(class, self.now).check(at, settings)?;
+            let (frame, settings) = context.frame(class, self.now);
+            frame.check(at, settings)?;
         }
         let place = match found {
             Some(place) => place,
@@ -327,47 +355,35 @@ impl Shard {
                 None => self.add_slot(hit.key, hit.hash, class, context),
             },
         };
-        let counted = self.count_hit(place, hit, context);
+        let slot = self.slots.get_mut(place).expect("the key is there by now");
+        let (frame, settings) = context.frame(class, self.now);
+        let counted = slot.count(hit, frame, settings, &mut self.bytes);
+        let counted = self.counted(counted, place, hit, context);
         if counted.is_err() && found.is_none() {
             self.remove(place);
         }
         counted
     }
 
-    /// Counts hits, whose time was checked, of the key at `place`; gives the hits of the default
-    /// window ending there.
+    /// Writes down that the hits were counted, if they were.
     #[inline]
-    fn count_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) -> Result<u64, HitError> {
-        let now = self.now;
-        let slot = self.slots.get_mut(place).expect("the index names only places in use");
-        let settings = context.classes.settings(slot.class);
-        let frame = context.frame(slot.class, now);
-        let entry = &mut slot.entry;
-        let before = entry.heap_bytes();
-        let counted = match hit.at {
-            None if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),
-            None => Ok(entry.count_now(frame, settings)),
-            Some(at) => entry.add(at, hit.weight, settings, now).map(|()| {
-                // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
-                entry.count(at, settings.window(), settings, now).estimate.max(hit.weight)
-            }),
-        };
-        self.bytes = self.bytes + entry.heap_bytes() - before;
+    fn counted(
+        &mut self,
+        counted: Result<u64, HitError>,
+        place: u32,
+        hit: &Hit<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<u64, HitError> {
         if counted.is_ok() && hit.weight > 0 {
-            self.record_hit(place, hit, context);
+            self.sequence.0 += 1;
+            if let Some(batch) = context.deltas.as_deref_mut() {
+                let generation = self.generation_at(place);
+                let at = hit.at.unwrap_or(self.now);
+                let delta = Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight };
+                batch.deltas.push((self.sequence, delta));
+            }
         }
         counted
-    }
-
-    #[inline]
-    fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        self.sequence.0 += 1;
-        if let Some(batch) = context.deltas.as_deref_mut() {
-            let generation = self.generation_at(place);
-            let at = hit.at.unwrap_or(self.now);
-            let delta = Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight };
-            batch.deltas.push((self.sequence, delta));
-        }
     }
 
     /// Puts back hits that were checked when they were counted.

@@ -1,48 +1,24 @@
-//! Slots in chunks of a fixed size: growing copies nothing, and a place keeps its slot.
+//! Slots in chunks: growing copies at most one chunk, and a place keeps its slot.
+//!
+//! Full chunks are large, so that the table of them is small and stays in the cache; the last one
+//! grows by steps, so that little of it is unused.
 
-/// Slots of a chunk, but for the first few, which are shorter: a slab with few values is small.
-pub(super) const CHUNK: usize = 32;
-/// Slots of the short chunks, and how many slots there are before chunks of the next length begin.
-const FIRST: usize = 2;
-const FIRST_END: usize = 4;
-const SECOND: usize = 4;
-const SECOND_END: usize = 16;
-const THIRD: usize = 8;
-const THIRD_END: usize = 64;
-/// Chunks before those of the second length, the third, and the full one.
-const SECOND_FROM: usize = FIRST_END / FIRST;
-const THIRD_FROM: usize = SECOND_FROM + (SECOND_END - FIRST_END) / SECOND;
-const FULL_FROM: usize = THIRD_FROM + (THIRD_END - SECOND_END) / THIRD;
+/// Slots of a full chunk.
+pub(super) const CHUNK: usize = 128;
+/// Slots the last chunk grows by, once it has that many; before, it doubles.
+const STEP: usize = 32;
 
 /// The chunk of a place, and where in it the place is.
 #[inline]
 pub(super) fn locate(place: u32) -> (usize, usize) {
     let place = place as usize;
-    if place >= THIRD_END {
-        ((place - THIRD_END) / CHUNK + FULL_FROM, place % CHUNK)
-    } else if place >= SECOND_END {
-        ((place - SECOND_END) / THIRD + THIRD_FROM, place % THIRD)
-    } else if place >= FIRST_END {
-        ((place - FIRST_END) / SECOND + SECOND_FROM, place % SECOND)
-    } else {
-        (place / FIRST, place % FIRST)
-    }
-}
-
-/// Places of a chunk that starts at a place.
-fn chunk_len(start: u32) -> usize {
-    match start as usize {
-        ..FIRST_END => FIRST,
-        ..SECOND_END => SECOND,
-        ..THIRD_END => THIRD,
-        _ => CHUNK,
-    }
+    (place / CHUNK, place % CHUNK)
 }
 
 /// Values by place. A place is free again once its value is taken.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    chunks: Vec<Box<[Option<T>]>>,
+    chunks: Vec<Vec<Option<T>>>,
     /// Places used so far, those free again included.
     end: u32,
     free: Vec<u32>,
@@ -60,47 +36,56 @@ impl<T> Slab<T> {
         self.end
     }
 
+    #[inline]
     pub(super) fn get(&self, place: u32) -> Option<&T> {
         let (chunk, within) = locate(place);
-        self.chunks.get(chunk)?[within].as_ref()
+        self.chunks.get(chunk)?.get(within)?.as_ref()
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
         let (chunk, within) = locate(place);
-        self.chunks.get_mut(chunk)?[within].as_mut()
+        self.chunks.get_mut(chunk)?.get_mut(within)?.as_mut()
     }
 
-    /// Where the chunks are.
-    pub(super) fn chunks(&self) -> &[Box<[Option<T>]>] {
+    /// Where the chunks are. The last one moves when it grows.
+    pub(super) fn chunks(&self) -> &[Vec<Option<T>>] {
         &self.chunks
     }
 
     /// Puts a value into a free place.
     pub(super) fn insert(&mut self, value: T) -> u32 {
-        let place = self.free.pop().unwrap_or_else(|| {
-            let (chunk, _) = locate(self.end);
-            if chunk == self.chunks.len() {
-                self.chunks.push((0..chunk_len(self.end)).map(|_| None).collect());
-            }
-            self.end += 1;
-            self.end - 1
-        });
+        if let Some(place) = self.free.pop() {
+            let (chunk, within) = locate(place);
+            self.chunks[chunk][within] = Some(value);
+            return place;
+        }
+        let place = self.end;
         let (chunk, within) = locate(place);
-        self.chunks[chunk][within] = Some(value);
+        if within == 0 {
+            self.chunks.push(Vec::new());
+        }
+        let step = if chunk == 0 { within.clamp(2, STEP) } else { STEP };
+        let chunk = &mut self.chunks[chunk];
+        if chunk.len() == chunk.capacity() {
+            chunk.reserve_exact(step);
+        }
+        chunk.push(Some(value));
+        self.end += 1;
         place
     }
 
     /// Takes the value out of a place and frees it.
     pub(super) fn take(&mut self, place: u32) -> Option<T> {
         let (chunk, within) = locate(place);
-        let value = self.chunks.get_mut(chunk)?[within].take()?;
+        let value = self.chunks.get_mut(chunk)?.get_mut(within)?.take()?;
         self.free.push(place);
         Some(value)
     }
 
     /// Values and their places, in the order of the memory.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let slots = self.chunks.iter().flat_map(|chunk| chunk.iter());
+        let slots = self.chunks.iter().flatten();
         (0..).zip(slots).filter_map(|(place, slot)| slot.as_ref().map(|value| (place, value)))
     }
 }
@@ -110,15 +95,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_cover_all_places_once() {
-        let mut place = 0;
-        for chunk in 0..20 {
-            for within in 0..chunk_len(place) {
-                assert_eq!(locate(place + u32::try_from(within).expect("few")), (chunk, within));
-            }
-            place += u32::try_from(chunk_len(place)).expect("few");
+    fn a_chunk_grows_by_steps_and_never_past_its_end() {
+        let mut slab = Slab::default();
+        let mut capacities = Vec::new();
+        for n in 0..2 * CHUNK {
+            slab.insert(n);
+            let (chunk, _) = locate(u32::try_from(n).expect("few"));
+            capacities.push(slab.chunks()[chunk].capacity());
         }
-        assert_eq!(place, 64 + 9 * 32);
+        let steps = [2, 4, 8, 16, 32, 64, 96, 128, 32, 64, 96, 128];
+        capacities.dedup();
+        assert_eq!(capacities, steps);
+        assert_eq!(slab.chunks().len(), 2);
     }
 
     #[test]

@@ -2,15 +2,19 @@
 
 use std::num::NonZeroU8;
 
+use super::shard::Hit;
 use super::slab::Slab;
 use crate::class::ClassId;
 use crate::entry::Entry;
+use crate::error::HitError;
+use crate::frame::Frame;
+use crate::settings::Settings;
 
 /// The longest key a slot holds itself.
 const INLINE_BYTES: usize = 22;
 /// The length of a key that is kept elsewhere.
 const LONG: NonZeroU8 = NonZeroU8::MAX;
-/// Bytes of a long key's slot that say where the rest is; what follows is how the key begins.
+/// Bytes of a long key's slot that say where the key is.
 const PLACE_BYTES: usize = size_of::<u32>();
 
 /// Keys too long for a slot.
@@ -26,36 +30,16 @@ pub(super) struct Slot {
     pub(super) entry: Entry,
 }
 
-/// A key as a slot has it, to be compared with slots.
-pub(super) struct Name<'a> {
-    key: &'a [u8],
-    len: NonZeroU8,
-    /// The key and zeros; of a long one its beginning, after the bytes that say where it is.
-    bytes: [u8; INLINE_BYTES],
-}
-
-impl<'a> Name<'a> {
-    #[inline]
-    pub(super) fn new(key: &'a [u8]) -> Name<'a> {
-        let mut bytes = [0; INLINE_BYTES];
-        if key.len() <= INLINE_BYTES {
-            bytes[..key.len()].copy_from_slice(key);
-        } else {
-            bytes[PLACE_BYTES..].copy_from_slice(&key[..INLINE_BYTES - PLACE_BYTES]);
-        }
-        let short = u8::try_from(key.len()).ok().filter(|&len| usize::from(len) <= INLINE_BYTES);
-        // No key is empty; if one were, it would be that of no slot.
-        let len = short.and_then(NonZeroU8::new).unwrap_or(LONG);
-        Name { key, len, bytes }
-    }
-}
-
 impl Slot {
     /// A slot for a key, which is not empty.
     pub(super) fn new(key: &[u8], class: ClassId, long_keys: &mut LongKeys) -> Slot {
-        let Name { len, mut bytes, .. } = Name::new(key);
+        let mut bytes = [0; INLINE_BYTES];
+        let short = u8::try_from(key.len()).ok().filter(|&len| usize::from(len) <= INLINE_BYTES);
+        let len = short.and_then(NonZeroU8::new).unwrap_or(LONG);
         if len == LONG {
             bytes[..PLACE_BYTES].copy_from_slice(&long_keys.insert(key.into()).to_le_bytes());
+        } else {
+            bytes[..key.len()].copy_from_slice(key);
         }
         Slot { len, bytes, class, entry: Entry::new() }
     }
@@ -68,16 +52,37 @@ impl Slot {
         }
     }
 
-    /// Whether this is the slot of a key. Looks elsewhere only when the beginnings agree.
+    /// Whether this is the slot of a key.
     #[inline]
-    pub(super) fn is(&self, name: &Name<'_>, long_keys: &LongKeys) -> bool {
-        if self.len != name.len {
-            return false;
+    pub(super) fn is(&self, key: &[u8], long_keys: &LongKeys) -> bool {
+        if self.len == LONG {
+            return self.key(long_keys) == key;
         }
-        if name.len != LONG {
-            return self.bytes == name.bytes;
-        }
-        name.bytes[PLACE_BYTES..] == self.bytes[PLACE_BYTES..] && self.key(long_keys) == name.key
+        usize::from(self.len.get()) == key.len() && begins_with(&self.bytes, key)
+    }
+
+    /// Counts hits whose time was checked; gives those of the default window that ends with them.
+    /// What that takes on the heap is added to `bytes`.
+    #[inline]
+    pub(super) fn count(
+        &mut self,
+        hit: &Hit<'_>,
+        frame: &Frame,
+        settings: &Settings,
+        bytes: &mut usize,
+    ) -> Result<u64, HitError> {
+        let entry = &mut self.entry;
+        let before = entry.heap_bytes();
+        let counted = match hit.at {
+            None if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),
+            None => Ok(entry.count_now(frame, settings)),
+            Some(at) => entry.add(at, hit.weight, settings, frame.now).map(|()| {
+                // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
+                entry.count(at, settings.window(), settings, frame.now).estimate.max(hit.weight)
+            }),
+        };
+        *bytes = *bytes + entry.heap_bytes() - before;
+        counted
     }
 
     /// Where the key is kept, when it is too long for the slot.
@@ -85,6 +90,18 @@ impl Slot {
         let [a, b, c, d, ..] = self.bytes;
         (self.len == LONG).then(|| u32::from_le_bytes([a, b, c, d]))
     }
+}
+
+/// Whether `bytes` begin with `key`. A comparison of slices is a call; this is two loads or three.
+#[inline]
+fn begins_with(bytes: &[u8; INLINE_BYTES], key: &[u8]) -> bool {
+    let Some(start) = bytes.get(..key.len()) else { return false };
+    if key.len() >= 8 {
+        return start.first_chunk::<8>() == key.first_chunk()
+            && start.last_chunk::<8>() == key.last_chunk()
+            && (key.len() <= 16 || start[8..].first_chunk::<8>() == key[8..].first_chunk());
+    }
+    start.iter().eq(key)
 }
 
 #[cfg(test)]
@@ -107,11 +124,11 @@ mod tests {
             let key = vec![b'k'; len];
             let slot = Slot::new(&key, classes.of(&key), &mut long_keys);
             assert_eq!(slot.key(&long_keys), key);
-            assert!(slot.is(&Name::new(&key), &long_keys));
+            assert!(slot.is(&key, &long_keys));
             let mut other = key.clone();
             other[len - 1] = b'x';
             for other in [&other, &key[1..], &[&key[..], b"k"].concat()] {
-                assert!(!slot.is(&Name::new(other), &long_keys), "{len}");
+                assert!(!slot.is(other, &long_keys), "{len}");
             }
         }
     }

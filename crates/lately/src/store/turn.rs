@@ -26,42 +26,75 @@ impl<'a> Turn<'a> {
         Turn { store, now: store.advance(now), context: store.context(deltas), locked: None }
     }
 
-    /// Applies up to [`STAGED`] operations. Those on keys with hits on the heap come second, when what
-    /// the first pass had fetched is there; operations on one key keep their order.
-    pub(super) fn apply(&mut self, ops: &[Op<'_>], hashes: &[u64], out: &mut Vec<Outcome>) {
+    /// Applies up to [`STAGED`] operations on keys that most likely are at `places`. Those on keys with
+    /// hits on the heap come second, when what the first pass had fetched is there; operations on one
+    /// key keep their order.
+    pub(super) fn apply(
+        &mut self,
+        ops: &[Op<'_>],
+        hashes: &[u64],
+        places: &mut [u32],
+        out: &mut Vec<Outcome>,
+    ) {
         let start = out.len();
         let mut later = Later::default();
-        for (index, (op, &hash)) in ops.iter().zip(hashes).enumerate() {
-            if !later.has(hash) {
-                let locked = self.shard(hash);
-                let place = locked.place_of(op.key(), hash);
-                if ops.len() == 1 || !place.is_some_and(|place| locked.prefetch_heap(place)) {
-                    out.push(self.apply_at(op, hash, place));
-                    continue;
-                }
+        for (index, ((op, &hash), place)) in ops.iter().zip(hashes).zip(&mut *places).enumerate() {
+            if later.has(hash) {
+                later.push(index, hash);
+                out.push(Outcome::Hit(Ok(0)));
+                continue;
             }
-            later.push(index, hash);
-            out.push(Outcome::Hit(Ok(0)));
+            self.shard(hash);
+            if let Some(hits) = self.quick_hit(op, hash, *place) {
+                out.push(Outcome::Hit(Ok(hits)));
+            } else if ops.len() > 1 && self.fetch_heap(op, hash, place) {
+                later.push(index, hash);
+                out.push(Outcome::Hit(Ok(0)));
+            } else {
+                out.push(self.apply_at(op, hash, *place));
+            }
         }
         for &index in later.indexes() {
             let index = usize::from(index);
-            out[start + index] = self.apply_one(&ops[index], hashes[index]);
+            out[start + index] = self.apply_at(&ops[index], hashes[index], places[index]);
         }
     }
 
+    #[inline]
     pub(super) fn apply_one(&mut self, op: &Op<'_>, hash: u64) -> Outcome {
-        let place = self.shard(hash).place_of(op.key(), hash);
-        self.apply_at(op, hash, place)
+        let guess = self.shard(hash).guess(hash);
+        // The shard is locked now.
+        match self.quick_hit(op, hash, guess) {
+            Some(hits) => Outcome::Hit(Ok(hits)),
+            None => self.apply_at(op, hash, guess),
+        }
     }
 
-    /// Applies an operation on a key of the shard that is locked, and is at `place` if it is there.
+    /// Counts hits now of a key that is at `place` and has all its hits there; `None`, and nothing
+    /// changes, when that is not so. The shard of the hash is locked.
     #[inline]
-    fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
+    fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: u32) -> Option<u64> {
+        let Op::Hit { key, weight, at: None } = *op else { return None };
+        let locked = self.locked.as_mut()?;
+        locked.quick_hit(place, &Hit { key, hash, weight, at: None }, &mut self.context)
+    }
+
+    /// Finds the key, near `place`, and has its hits on the heap fetched; false when there are none.
+    fn fetch_heap(&mut self, op: &Op<'_>, hash: u64, place: &mut u32) -> bool {
+        let locked = self.shard(hash);
+        let Some(found) = locked.place_near(*place, op.key(), hash) else { return false };
+        *place = found;
+        locked.prefetch_heap(found)
+    }
+
+    /// Applies an operation on a key that most likely is at `guess`.
+    fn apply_at(&mut self, op: &Op<'_>, hash: u64, guess: u32) -> Outcome {
         match *op {
             Op::Hit { key, weight, at } => {
+                self.shard(hash);
                 let locked = self.locked.as_mut().expect("the shard of the key is locked");
                 let hit = Hit { key, hash, weight, at };
-                if let Some(place) = place
+                if let Some(place) = locked.place_near(guess, key, hash)
                     && let Some(counted) = locked.hit_at(place, &hit, &mut self.context)
                 {
                     return Outcome::Hit(counted);
@@ -73,7 +106,8 @@ impl<'a> Turn<'a> {
     }
 
     /// Ends the turn. Keys that were there may have grown: others make up for it, but not `keep`.
-    pub(super) fn end(mut self, keep: &[u8]) {
+    #[inline]
+    pub(super) fn end(&mut self, keep: &[u8]) {
         self.locked = None;
         if self.store.memory.is_full() {
             self.make_room(keep);
