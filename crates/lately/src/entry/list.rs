@@ -51,19 +51,41 @@ mod field {
     pub(super) const ORIGIN_MS: usize = 18;
     /// Where the cursor is.
     pub(super) const CURSOR: usize = 24;
-    /// Where the newest moment starts, and whether gaps count seconds.
+    /// Where the newest moment starts.
     pub(super) const LAST: usize = 26;
 }
 
-/// The bit beside [`field::LAST`] that says that gaps count seconds. A list begins so; its first gap
-/// that is no multiple of a second has it written anew. Hits from logs and of senders that keep time
-/// stay at a byte or two each.
-const IN_SECONDS: usize = 1 << 15;
-const SECOND_MS: i64 = 1_000;
-
-/// Where the moments start: each the gap to the one before and a bit that says whether it has more
-/// than one hit, then its hits if it has. A zero ends them, as the end of the bytes does.
+/// Where the moments start: each a gap, then its hits if they are more than one. A zero ends them, as
+/// the end of the bytes does.
 const ITEMS: usize = 28;
+
+/// The time from one moment to the next, and in the two lowest bits whether hits follow and whether it
+/// counts seconds. Hits from logs and of senders that keep time are whole seconds apart, and so take a
+/// byte or two.
+#[derive(Clone, Copy)]
+struct Gap(u64);
+
+const SECOND_MS: u64 = 1_000;
+
+impl Gap {
+    #[inline]
+    fn new(ms: i64, has_hits: bool) -> Gap {
+        let ms = ms.cast_unsigned();
+        let number = if ms.is_multiple_of(SECOND_MS) { ms / SECOND_MS << 2 | 2 } else { ms << 2 };
+        Gap(number | u64::from(has_hits))
+    }
+
+    #[inline]
+    fn ms(self) -> i64 {
+        let unit_ms = if self.0 & 2 == 0 { 1 } else { SECOND_MS };
+        ((self.0 >> 2) * unit_ms).cast_signed()
+    }
+
+    #[inline]
+    fn has_hits(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
 
 /// Bytes of moments a list has room for when it begins: it has outgrown the entry, and will grow.
 const FIRST_ITEMS: usize = 36;
@@ -118,8 +140,6 @@ pub(super) struct Reader<'a> {
     offset: usize,
     /// Time of the moment before it.
     before_ms: i64,
-    /// What gaps count.
-    unit_ms: i64,
 }
 
 impl Iterator for Reader<'_> {
@@ -132,9 +152,10 @@ impl Iterator for Reader<'_> {
             return None;
         }
         self.offset += len;
-        self.before_ms += (gap >> 1).cast_signed() * self.unit_ms;
+        let gap = Gap(gap);
+        self.before_ms += gap.ms();
         let mut hits = 1;
-        if gap & 1 == 1 {
+        if gap.has_hits() {
             let (several, len) = Number::read(word(self.bytes, self.offset));
             (hits, self.offset) = (several, self.offset + len);
         }
@@ -171,39 +192,13 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Where the newest moment starts.
-    #[inline]
-    fn last(self) -> usize {
-        two(self.bytes, field::LAST) & !IN_SECONDS
-    }
-
-    #[inline]
-    fn in_seconds(self) -> bool {
-        two(self.bytes, field::LAST) & IN_SECONDS != 0
-    }
-
-    #[inline]
-    fn unit_ms(self) -> i64 {
-        if self.in_seconds() { SECOND_MS } else { 1 }
-    }
-
-    /// Whether a moment after the newest finds its gap in the unit of this list.
-    #[inline]
-    fn fits_unit(self, at_ms: i64) -> bool {
-        !self.in_seconds() || (at_ms - self.newest_ms()) % SECOND_MS == 0
-    }
-
-    #[inline]
     fn read(self, offset: usize, before_ms: i64) -> Reader<'a> {
-        Reader { bytes: self.bytes, offset, before_ms, unit_ms: self.unit_ms() }
+        Reader { bytes: self.bytes, offset, before_ms }
     }
 
     /// The moments, oldest first.
     pub(super) fn moments(self) -> Reader<'a> {
-        if self.is_empty() {
-            return Reader { bytes: self.bytes, offset: 0, before_ms: 0, unit_ms: 1 };
-        }
-        self.read(ITEMS, self.origin_ms())
+        if self.is_empty() { self.read(0, 0) } else { self.read(ITEMS, self.origin_ms()) }
     }
 
     pub(super) fn oldest_ms(self) -> Option<i64> {
@@ -245,7 +240,7 @@ impl<'a> List<'a> {
     /// Where the moments end.
     #[inline]
     fn end(self) -> usize {
-        let mut newest = self.read(self.last(), 0);
+        let mut newest = self.read(two(self.bytes, field::LAST), 0);
         newest.next();
         newest.offset
     }
@@ -297,11 +292,8 @@ impl ListMut<'_> {
     pub(super) fn add(&mut self, moment: Moment) {
         let newest_ms = self.head.newest_ms();
         if self.bytes.is_empty() {
-            self.start(moment, SECOND_MS);
+            self.start(moment);
         } else if moment.at_ms > newest_ms {
-            if !self.shared().fits_unit(moment.at_ms) {
-                self.count_milliseconds();
-            }
             self.append(moment, newest_ms, self.shared().end());
         } else if moment.at_ms == newest_ms {
             self.raise_newest(moment.hits);
@@ -310,33 +302,15 @@ impl ListMut<'_> {
         }
     }
 
-    fn start(&mut self, moment: Moment, unit_ms: i64) {
+    fn start(&mut self, moment: Moment) {
         self.reserve(ITEMS + FIRST_ITEMS);
-        // The first gap is one unit, and no time is before time 0.
-        let unit_ms = if moment.at_ms < unit_ms { 1 } else { unit_ms };
-        let origin_ms = moment.at_ms - unit_ms;
-        put_six(self.bytes, field::ORIGIN_MS, (origin_ms + 1).cast_unsigned());
-        put_two(self.bytes, field::LAST, if unit_ms == SECOND_MS { IN_SECONDS } else { 0 });
+        let origin_ms = moment.at_ms - 1;
+        // A millisecond later: the time of the moment itself.
+        put_six(self.bytes, field::ORIGIN_MS, moment.at_ms.cast_unsigned());
         self.set_cursor(Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms });
         // Wraps to 0 as the moment is appended: one.
         self.head.count_less_one = u8::MAX;
         self.append(moment, origin_ms, ITEMS);
-    }
-
-    /// Writes the list anew with gaps that count milliseconds.
-    #[cold]
-    fn count_milliseconds(&mut self) {
-        let moments: Vec<Moment> = self.shared().moments().collect();
-        let passed_ms = self.shared().cursor().passed_ms;
-        self.bytes.fill(0);
-        for (index, &moment) in moments.iter().enumerate() {
-            if index == 0 {
-                self.start(moment, 1);
-            } else {
-                self.append(moment, self.head.newest_ms(), self.shared().end());
-            }
-        }
-        self.advance(passed_ms + 1);
     }
 
     #[inline]
@@ -344,19 +318,13 @@ impl ListMut<'_> {
         self.write(end, moment, before_ms);
         let total = six(self.bytes, field::TOTAL) + moment.hits;
         put_six(self.bytes, field::TOTAL, total);
-        self.set_last(end);
+        put_two(self.bytes, field::LAST, end);
         self.head.newest = PackedTime::pack(moment.at_ms);
         self.head.count_less_one = self.head.count_less_one.wrapping_add(1);
     }
 
-    #[inline]
-    fn set_last(&mut self, offset: usize) {
-        let in_seconds = two(self.bytes, field::LAST) & IN_SECONDS;
-        put_two(self.bytes, field::LAST, offset | in_seconds);
-    }
-
     fn raise_newest(&mut self, hits: u64) {
-        let last = self.shared().last();
+        let last = two(self.bytes, field::LAST);
         let newest_ms = self.head.newest_ms();
         // The gap stays: read from time 0 it is the time that is read.
         let newest = self.shared().read(last, 0).next().expect("the newest moment is there");
@@ -374,10 +342,8 @@ impl ListMut<'_> {
     /// Writes a moment at `offset`: at the end, or over the newest.
     #[inline]
     fn write(&mut self, offset: usize, moment: Moment, before_ms: i64) {
-        let gap_ms = (moment.at_ms - before_ms).cast_unsigned();
-        let units = if self.shared().in_seconds() { gap_ms / SECOND_MS.cast_unsigned() } else { gap_ms };
         let several = moment.hits > 1;
-        let gap = Number::new(units << 1 | u64::from(several));
+        let gap = Number::new(Gap::new(moment.at_ms - before_ms, several).0);
         self.reserve(offset + gap.len);
         self.put(offset, gap);
         if several {
@@ -412,7 +378,7 @@ impl ListMut<'_> {
         }
     }
 
-    /// Makes room for `len` bytes and an eighth more, or for as many moments as may yet come, up to
+    /// Makes room for `len` bytes and an eighth more, or for as many moments as there may yet be, up to
     /// what the allocator gives anyway.
     #[cold]
     fn grow(&mut self, len: usize) {
@@ -455,12 +421,12 @@ impl ListMut<'_> {
         }
         let len = first_end - ITEMS;
         let (end, cursor) = (self.shared().end(), self.shared().cursor());
-        let (last, total) = (self.shared().last(), six(self.bytes, field::TOTAL));
+        let (last, total) = (two(self.bytes, field::LAST), six(self.bytes, field::TOTAL));
         self.bytes.copy_within(first_end..end, ITEMS);
         self.bytes[end - len..end].fill(0);
         put_six(self.bytes, field::ORIGIN_MS, (oldest.at_ms + 1).cast_unsigned());
         put_six(self.bytes, field::TOTAL, total - oldest.hits);
-        self.set_last(last - len);
+        put_two(self.bytes, field::LAST, last - len);
         self.set_cursor(if cursor.offset > ITEMS {
             Cursor { offset: cursor.offset - len, passed: cursor.passed - oldest.hits, ..cursor }
         } else {
@@ -500,5 +466,55 @@ pub(super) fn heap_bytes(bytes: &ThinVec<u8>) -> usize {
     match bytes.capacity() {
         0 => 0,
         capacity => allocated(THIN_HEADER_BYTES + capacity),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list of hits this long apart.
+    fn list(gaps_ms: &[i64]) -> (Head, ThinVec<u8>, Vec<Moment>) {
+        let (mut head, mut bytes) = (Head::default(), ThinVec::new());
+        let mut at_ms = 1_700_000_000_123;
+        let mut moments = Vec::new();
+        for (index, gap_ms) in (1..).zip(gaps_ms) {
+            at_ms += gap_ms;
+            moments.push(Moment { at_ms, hits: index });
+            ListMut { head: &mut head, bytes: &mut bytes }.add(Moment { at_ms, hits: index });
+        }
+        (head, bytes, moments)
+    }
+
+    #[test]
+    fn whole_seconds_take_a_byte_or_two() {
+        for (gap_ms, len) in [
+            (1, 1),
+            (7, 1),
+            (8, 2),
+            (999, 2),
+            (1_000, 1),
+            (1_001, 2),
+            (7_000, 1),
+            (8_000, 2),
+            (2_047_000, 2),
+            (86_400_000, 3),
+            (86_400_001, 4),
+        ] {
+            let (head, bytes, moments) = list(&[1, gap_ms, 1]);
+            let list = List { head: &head, bytes: &bytes };
+            list.check_consistency();
+            assert_eq!(list.moments().collect::<Vec<_>>(), moments);
+            // Beside the middle gap: two gaps and two counts of a byte each.
+            assert_eq!(list.end() - ITEMS, len + 4, "{gap_ms}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_nearly_full_makes_room_for_no_more_than_may_come() {
+        let (head, bytes, _) = list(&[60_000; MAX_MOMENTS]);
+        let list = List { head: &head, bytes: &bytes };
+        assert_eq!(list.len(), MAX_MOMENTS);
+        assert!(bytes.len() < list.end() + 32, "{} of {} bytes", list.end(), bytes.len());
     }
 }
