@@ -71,7 +71,7 @@ impl Gap {
     #[inline]
     fn new(ms: i64, has_hits: bool) -> Gap {
         let ms = ms.cast_unsigned();
-        let number = if ms.is_multiple_of(SECOND_MS) { ms / SECOND_MS << 2 | 2 } else { ms << 2 };
+        let number = if ms.is_multiple_of(SECOND_MS) { (ms / SECOND_MS) << 2 | 2 } else { ms << 2 };
         Gap(number | u64::from(has_hits))
     }
 

@@ -61,6 +61,9 @@ const MAX_SEGMENT_LEN: usize = 2 * SEGMENT_LEN;
 /// The most bytes a pane takes.
 const MOST_BYTES: usize = 4 * crate::varint::MAX_BYTES;
 
+/// Bytes grow by so many: in few sizes, so that the holes they leave suit others.
+const STEP_BYTES: usize = 256;
+
 /// Below this length merging is not worth a pass.
 const MERGE_FROM: usize = 32;
 
@@ -115,7 +118,7 @@ impl Panes {
     fn write(&mut self, pane: Pane) {
         let len = self.bytes.len();
         if self.bytes.capacity() - len < MOST_BYTES {
-            self.bytes.reserve_exact(filled(len + len / 16 + MOST_BYTES) - len);
+            self.bytes.reserve_exact(filled((len + MOST_BYTES).next_multiple_of(STEP_BYTES)) - len);
         }
         if self.segments.last().is_none_or(|segment| usize::from(segment.len) >= SEGMENT_LEN) {
             self.start_segment(pane);
@@ -288,7 +291,7 @@ impl Panes {
 
 /// `items` in the memory of `room`, unless that is much too large.
 fn moved<T: Copy>(items: &[T], mut room: Vec<T>) -> Vec<T> {
-    if room.capacity() > items.len() + items.len() / 4 + MOST_BYTES {
+    if room.capacity() > items.len() + items.len() / 4 + STEP_BYTES {
         return items.to_vec();
     }
     room.clear();
