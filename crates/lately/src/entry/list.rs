@@ -55,9 +55,37 @@ mod field {
     pub(super) const LAST: usize = 26;
 }
 
-/// Where the moments start: each the gap to the one before and a bit that says whether it has more
-/// than one hit, then its hits if it has. A zero ends them, as the end of the bytes does.
+/// Where the moments start: each a gap, then its hits if they are more than one. A zero ends them, as
+/// the end of the bytes does.
 const ITEMS: usize = 28;
+
+/// The time from one moment to the next, and in the two lowest bits whether hits follow and whether it
+/// counts seconds. Hits from logs and of senders that keep time are whole seconds apart, and so take a
+/// byte or two.
+#[derive(Clone, Copy)]
+struct Gap(u64);
+
+const SECOND_MS: u64 = 1_000;
+
+impl Gap {
+    #[inline]
+    fn new(ms: i64, has_hits: bool) -> Gap {
+        let ms = ms.cast_unsigned();
+        let number = if ms.is_multiple_of(SECOND_MS) { (ms / SECOND_MS) << 2 | 2 } else { ms << 2 };
+        Gap(number | u64::from(has_hits))
+    }
+
+    #[inline]
+    fn ms(self) -> i64 {
+        let unit_ms = if self.0 & 2 == 0 { 1 } else { SECOND_MS };
+        ((self.0 >> 2) * unit_ms).cast_signed()
+    }
+
+    #[inline]
+    fn has_hits(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
 
 /// Bytes of moments a list has room for when it begins: it has outgrown the entry, and will grow.
 const FIRST_ITEMS: usize = 36;
@@ -124,9 +152,10 @@ impl Iterator for Reader<'_> {
             return None;
         }
         self.offset += len;
-        self.before_ms += (gap >> 1).cast_signed();
+        let gap = Gap(gap);
+        self.before_ms += gap.ms();
         let mut hits = 1;
-        if gap & 1 == 1 {
+        if gap.has_hits() {
             let (several, len) = Number::read(word(self.bytes, self.offset));
             (hits, self.offset) = (several, self.offset + len);
         }
@@ -313,9 +342,8 @@ impl ListMut<'_> {
     /// Writes a moment at `offset`: at the end, or over the newest.
     #[inline]
     fn write(&mut self, offset: usize, moment: Moment, before_ms: i64) {
-        let gap_ms = (moment.at_ms - before_ms).cast_unsigned();
         let several = moment.hits > 1;
-        let gap = Number::new(gap_ms << 1 | u64::from(several));
+        let gap = Number::new(Gap::new(moment.at_ms - before_ms, several).0);
         self.reserve(offset + gap.len);
         self.put(offset, gap);
         if several {
@@ -342,17 +370,22 @@ impl ListMut<'_> {
         put_two(self.bytes, field::CURSOR, cursor.offset);
     }
 
-    /// Makes room for `len` bytes in all, and for an eighth more, up to what the allocator gives
-    /// anyway.
+    /// Makes room for `len` bytes in all.
     #[inline]
     fn reserve(&mut self, len: usize) {
         if len > self.bytes.len() {
-            self.grow(filled(THIN_HEADER_BYTES + len + len / 8) - THIN_HEADER_BYTES);
+            self.grow(len);
         }
     }
 
+    /// Makes room for `len` bytes and an eighth more, or for as many moments as there may yet be, up to
+    /// what the allocator gives anyway.
     #[cold]
     fn grow(&mut self, len: usize) {
+        let count = self.shared().len();
+        let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
+        let more = (len / 8).min((MAX_MOMENTS - count) * each);
+        let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
         self.bytes.reserve_exact(len - self.bytes.len());
         self.bytes.resize(len, 0);
     }
@@ -433,5 +466,55 @@ pub(super) fn heap_bytes(bytes: &ThinVec<u8>) -> usize {
     match bytes.capacity() {
         0 => 0,
         capacity => allocated(THIN_HEADER_BYTES + capacity),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list of hits this long apart.
+    fn list(gaps_ms: &[i64]) -> (Head, ThinVec<u8>, Vec<Moment>) {
+        let (mut head, mut bytes) = (Head::default(), ThinVec::new());
+        let mut at_ms = 1_700_000_000_123;
+        let mut moments = Vec::new();
+        for (index, gap_ms) in (1..).zip(gaps_ms) {
+            at_ms += gap_ms;
+            moments.push(Moment { at_ms, hits: index });
+            ListMut { head: &mut head, bytes: &mut bytes }.add(Moment { at_ms, hits: index });
+        }
+        (head, bytes, moments)
+    }
+
+    #[test]
+    fn whole_seconds_take_a_byte_or_two() {
+        for (gap_ms, len) in [
+            (1, 1),
+            (7, 1),
+            (8, 2),
+            (999, 2),
+            (1_000, 1),
+            (1_001, 2),
+            (7_000, 1),
+            (8_000, 2),
+            (2_047_000, 2),
+            (86_400_000, 3),
+            (86_400_001, 4),
+        ] {
+            let (head, bytes, moments) = list(&[1, gap_ms, 1]);
+            let list = List { head: &head, bytes: &bytes };
+            list.check_consistency();
+            assert_eq!(list.moments().collect::<Vec<_>>(), moments);
+            // Beside the middle gap: two gaps and two counts of a byte each.
+            assert_eq!(list.end() - ITEMS, len + 4, "{gap_ms}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_nearly_full_makes_room_for_no_more_than_may_come() {
+        let (head, bytes, _) = list(&[60_000; MAX_MOMENTS]);
+        let list = List { head: &head, bytes: &bytes };
+        assert_eq!(list.len(), MAX_MOMENTS);
+        assert!(bytes.len() < list.end() + 32, "{} of {} bytes", list.end(), bytes.len());
     }
 }

@@ -58,6 +58,12 @@ struct Segment {
 const SEGMENT_LEN: usize = 128;
 const MAX_SEGMENT_LEN: usize = 2 * SEGMENT_LEN;
 
+/// The most bytes a pane takes.
+const MOST_BYTES: usize = 4 * crate::varint::MAX_BYTES;
+
+/// Bytes grow by so many: in few sizes, so that the holes they leave suit others.
+const STEP_BYTES: usize = 256;
+
 /// Below this length merging is not worth a pass.
 const MERGE_FROM: usize = 32;
 
@@ -110,10 +116,9 @@ impl Panes {
 
     /// Writes a pane after those that are written.
     fn write(&mut self, pane: Pane) {
-        const MOST_BYTES: usize = 4 * crate::varint::MAX_BYTES;
         let len = self.bytes.len();
         if self.bytes.capacity() - len < MOST_BYTES {
-            self.bytes.reserve_exact(filled(len + len / 16 + MOST_BYTES) - len);
+            self.bytes.reserve_exact(filled((len + MOST_BYTES).next_multiple_of(STEP_BYTES)) - len);
         }
         if self.segments.last().is_none_or(|segment| usize::from(segment.len) >= SEGMENT_LEN) {
             self.start_segment(pane);
@@ -226,7 +231,8 @@ impl Panes {
         let old = std::mem::take(self);
         let mut panes = old.iter().skip_while(|pane| pane.end_ms() <= horizon_ms);
         let Some(first) = panes.next() else { return };
-        self.bytes.reserve_exact(filled(old.bytes.len()));
+        self.bytes.reserve_exact(old.bytes.len() + MOST_BYTES);
+        self.segments.reserve_exact(old.segments.len());
         let mut last = widest(first, first, settings, now).unwrap_or(first);
         for pane in panes {
             match widest(last, pane, settings, now) {
@@ -240,9 +246,10 @@ impl Panes {
         }
         self.push(last);
         self.merged_len = self.len;
-        if self.bytes.capacity() > filled(self.bytes.len() + self.bytes.len() / 16) {
-            self.bytes.shrink_to(filled(self.bytes.len()));
-        }
+        let Panes { bytes, segments, .. } = old;
+        // Where the old bytes were the new ones have room to grow, and no hole is left behind.
+        self.bytes = moved(&self.bytes, bytes);
+        self.segments = moved(&self.segments, segments);
     }
 
     fn rebuild(&mut self, panes: impl Iterator<Item = Pane>) {
@@ -282,13 +289,26 @@ impl Panes {
     }
 }
 
+/// `items` in the memory of `room`, unless that is much too large.
+fn moved<T: Copy>(items: &[T], mut room: Vec<T>) -> Vec<T> {
+    if room.capacity() > items.len() + items.len() / 4 + STEP_BYTES {
+        return items.to_vec();
+    }
+    room.clear();
+    room.extend_from_slice(items);
+    room
+}
+
 /// The widest pane that may hold both at `now`, if any. One pane twice: the widest it may become.
 fn widest(older: Pane, newer: Pane, settings: &Settings, now: Timestamp) -> Option<Pane> {
-    let narrowest_ms = older.width_ms.max(newer.width_ms);
+    let narrowest_ms = newer.end_ms() - older.start_ms;
     let allowed_ms = |end_ms: i64| settings.ladder().pane_width_ms(now.as_millis() - end_ms);
     // A wider pane ends later and so is younger: each width is checked against its own age, and none
     // can be wider than the newer one's end allows.
     let most_ms = allowed_ms(newer.end_ms());
+    if most_ms < narrowest_ms {
+        return None;
+    }
     let widths = RUNGS_MS.into_iter().rev().filter(|&width_ms| width_ms <= most_ms);
     let panes = widths.take_while(|&width_ms| width_ms >= narrowest_ms).map(|width_ms| {
         let start_ms = older.start_ms.div_euclid(width_ms) * width_ms;

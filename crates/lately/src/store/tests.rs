@@ -354,7 +354,7 @@ fn a_refused_hit_evicts_nobody() {
 
 #[test]
 fn keys_that_grow_evict_others() {
-    let ceiling = 200_000;
+    let ceiling = 150_000;
     let store = Store::builder().memory_ceiling(ceiling).build().expect("valid");
     for round in 0..300 {
         for n in 0..500 {
