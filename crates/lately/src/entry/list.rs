@@ -302,6 +302,24 @@ impl ListMut<'_> {
         }
     }
 
+    /// Adds hits that are not before the newest, and gives those from `from_ms` on, of a window that ends
+    /// behind them; `None`, and nothing changes, when it is not as simple as that.
+    #[inline]
+    pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
+        let list = self.shared();
+        let newest_ms = list.newest_ms();
+        let has_room = moment.at_ms == newest_ms || (moment.at_ms > newest_ms && list.len() < MAX_MOMENTS);
+        if list.is_empty() || !has_room || moment.hits > MAX_TOTAL - list.total() {
+            return None;
+        }
+        self.add(moment);
+        self.advance(from_ms);
+        let list = self.shared();
+        let cursor = list.cursor();
+        let passed = if cursor.passed_ms < from_ms { cursor.passed } else { list.seek(from_ms).passed };
+        Some(list.total() - passed)
+    }
+
     fn start(&mut self, moment: Moment) {
         self.reserve(ITEMS + FIRST_ITEMS);
         let origin_ms = moment.at_ms - 1;

@@ -194,6 +194,15 @@ impl Entry {
         if let Some(hits) = self.quick_hit(weight, frame) {
             return Ok(hits);
         }
+        // Of what this list has room for, all has room in an entry.
+        if let Entry::List { head, bytes } = self
+            && frame.is_exact
+            && weight > 0
+            && let moment = (Moment { at_ms: frame.now.as_millis(), hits: weight })
+            && let Some(hits) = (ListMut { head, bytes }).add_and_sum(moment, frame.from_ms)
+        {
+            return Ok(hits);
+        }
         self.add(frame.now, weight, settings, frame.now)?;
         Ok(self.count_now(frame, settings))
     }
