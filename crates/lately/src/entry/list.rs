@@ -87,8 +87,10 @@ impl Gap {
     }
 }
 
-/// Bytes of moments a list has room for when it begins: it has outgrown the entry, and will grow.
-const FIRST_ITEMS: usize = 36;
+/// Bytes of moments a list has room for when it begins, beside [`LEAST_MORE`].
+const FIRST_ITEMS: usize = 12;
+/// Bytes more a list makes room for at least when it grows: a short one will go on growing.
+const LEAST_MORE: usize = 24;
 
 /// Where the cursor is, and what is before it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -262,10 +264,10 @@ impl<'a> List<'a> {
 }
 
 impl Head {
-    /// The bytes of the list when each moment takes two.
+    /// The bytes of the list when each moment takes one.
     #[inline]
     pub(super) fn least_bytes(self) -> usize {
-        ITEMS + 2 * usize::from(self.count_less_one)
+        ITEMS + usize::from(self.count_less_one)
     }
 
     #[inline]
@@ -396,13 +398,13 @@ impl ListMut<'_> {
         }
     }
 
-    /// Makes room for `len` bytes and an eighth more, or for as many moments as there may yet be, up to
+    /// Makes room for `len` bytes and an eighth more, at least [`LEAST_MORE`], or for as many moments as there may yet be, up to
     /// what the allocator gives anyway.
     #[cold]
     fn grow(&mut self, len: usize) {
         let count = self.shared().len();
         let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
-        let more = (len / 8).min((MAX_MOMENTS - count) * each);
+        let more = (len / 8).max(LEAST_MORE).min((MAX_MOMENTS - count) * each);
         let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
         self.bytes.reserve_exact(len - self.bytes.len());
         self.bytes.resize(len, 0);

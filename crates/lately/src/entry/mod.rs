@@ -279,10 +279,11 @@ impl Entry {
             Entry::List { head, bytes } => {
                 let start = bytes.as_ptr();
                 prefetch(start.wrapping_sub(list::THIN_HEADER_BYTES));
-                // Where it ends only the list itself knows: two bytes or three for a moment.
-                let end = start.wrapping_add(head.least_bytes());
-                prefetch(end);
-                prefetch(end.wrapping_add(64));
+                // Where it ends only the list itself knows: it has a byte or two for a moment, seldom more.
+                let least = head.least_bytes();
+                for end in [least, least + 64, 2 * least] {
+                    prefetch(start.wrapping_add(end));
+                }
             }
             Entry::Large { large, .. } => prefetch(&raw const **large),
         }
