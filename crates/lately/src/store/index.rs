@@ -23,8 +23,8 @@ const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 const EMPTY: u32 = 0;
 const REMOVED: u32 = PLACE_MASK;
 const MIN_BUCKETS: usize = 8;
-/// Places that move in one operation: a chunk of slots, some microseconds.
-const MOVED_AT_ONCE: u32 = 128;
+/// Places that move in one operation: some microseconds.
+const MOVED_AT_ONCE: u32 = 64;
 
 /// Buckets that are changed under a lock and may be looked at without it: what is seen then is a
 /// guess. Each holds a place plus one.
@@ -146,16 +146,13 @@ impl Index {
         }
     }
 
-    /// Begins a table with room for more than there is. All places are to move there.
-    pub(super) fn grow(&mut self) {
+    /// Begins a table with room for more than there is: an eighth to three eighths more, as `hash`, that
+    /// of any key, decides. So tables that fill alike do not grow all at once. All places are to move there.
+    pub(super) fn grow(&mut self, hash: u64) {
         assert!(!self.is_moving(), "one table after the other");
-        // An eighth of the room is left at least, so that building is rare.
-        let fits = |buckets: usize| self.len() < capacity(buckets) - capacity(buckets) / 8;
-        let mut buckets = MIN_BUCKETS;
-        while !fits(buckets) {
-            // Four steps to twice as many: a table is never much too large.
-            buckets += (1 << buckets.ilog2()) / 4;
-        }
+        let eighth = self.len() / 8;
+        let places = self.len() + eighth + fraction(2 * eighth, hash) + 1;
+        let buckets = (places * 16).div_ceil(13).max(MIN_BUCKETS);
         let buckets = (0..buckets).map(|_| AtomicU32::new(EMPTY)).collect();
         let buckets = std::mem::replace(&mut self.buckets, buckets);
         self.old = Some(Box::new(Old { buckets, moved: 0, left: self.len }));
@@ -237,7 +234,12 @@ pub(super) fn home(buckets: &[AtomicU32], hash: u64) -> Option<&AtomicU32> {
 /// Interval, 2019): tables need not be powers of two.
 #[inline]
 fn home_of(len: usize, hash: u64) -> usize {
-    ((hash & 0xffff_ffff) as usize * len) >> 32
+    fraction(len, hash)
+}
+
+#[inline]
+fn fraction(of: usize, hash: u64) -> usize {
+    ((hash & 0xffff_ffff) as usize * of) >> 32
 }
 
 /// The buckets where a hash may be, in order.
@@ -272,7 +274,7 @@ mod tests {
             while index.is_moving() {
                 move_some(index, known);
             }
-            index.grow();
+            index.grow(hash);
         }
         index.insert(hash, place);
         known.insert(place, hash);
@@ -329,7 +331,7 @@ mod tests {
         for place in 0..100_000_u32 {
             let hash = u64::from(place).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             if !index.has_room() {
-                index.grow();
+                index.grow(hash);
                 index.have_moved(100, 100);
             }
             index.insert(hash, place % 100);

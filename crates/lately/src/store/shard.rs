@@ -251,7 +251,7 @@ impl Shard {
             while self.index.is_moving() {
                 self.move_places();
             }
-            self.index.grow();
+            self.index.grow(hash);
             self.rebuild_chunks();
         }
         self.move_places();
