@@ -55,6 +55,9 @@ mod field {
     pub(super) const LAST: usize = 26;
 }
 
+/// Bytes of the fields.
+pub(super) const HEADER_BYTES: usize = ITEMS;
+
 /// Where the moments start: each a gap, then its hits if they are more than one. A zero ends them, as
 /// the end of the bytes does.
 const ITEMS: usize = 28;

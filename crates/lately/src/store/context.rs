@@ -1,4 +1,5 @@
-//! What a change to a shard is given: the hits to count, and what it needs to know beside the key.
+//! What a change to a shard is given: the hits to count, and what it needs to know beside the key; and
+//! what came of the short way.
 
 use std::sync::atomic::AtomicU64;
 
@@ -15,6 +16,16 @@ pub(super) struct Hit<'a> {
     pub(super) weight: u64,
     /// When they happened; `None` is now.
     pub(super) at: Option<Timestamp>,
+}
+
+/// What came of the short way for hits.
+pub(super) enum Quick {
+    /// The hits of the default window.
+    Counted(u64),
+    /// The key is at this place and has hits on the heap. They are being fetched.
+    OnHeap(u32),
+    /// The key is somewhere else, or nowhere, or its slot is full.
+    Elsewhere,
 }
 
 /// What a change to a shard needs to know beside the key: set up once for a batch.

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 
 use foldhash::quality::SeedableRandomState;
 
-use super::context::{Context, Hit};
+use super::context::{Context, Hit, Quick};
 use super::generations::Generations;
 use super::index::Index;
 use super::peek::{Chunks, Tables};
@@ -58,16 +58,6 @@ struct Beside {
     generations: Generations,
     /// Until when a limit on a key is in force; few keys have one.
     limited_until: HashMap<u32, Timestamp>,
-}
-
-/// What came of the short way for hits.
-pub(super) enum Quick {
-    /// The hits of the default window.
-    Counted(u64),
-    /// The key is at this place and has hits on the heap. They are being fetched.
-    OnHeap(u32),
-    /// The key is somewhere else, or nowhere, or its slot is full.
-    Elsewhere,
 }
 
 impl Shard {

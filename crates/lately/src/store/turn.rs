@@ -5,8 +5,7 @@
 
 use super::batch::{Op, Outcome, STAGED};
 use super::cell::LockedShard;
-use super::context::{Context, Hit};
-use super::shard::Quick;
+use super::context::{Context, Hit, Quick};
 use super::{Store, check_key, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
