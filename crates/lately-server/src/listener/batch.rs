@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use lately::Timestamp;
 use lately_resp::{Encoder, End, Limits, Protocol, Requests};
+use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::roster::Roster;
@@ -82,7 +83,7 @@ impl Batch {
         }
         let now = roster.engine.now();
         self.answer(roster, now);
-        self.send(roster, now);
+        self.send(roster, now, Instant::now());
         self.clear();
     }
 
@@ -130,7 +131,7 @@ impl Batch {
         *memory = run.reused();
     }
 
-    fn send(&mut self, roster: &mut Roster, now: Timestamp) {
+    fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant) {
         let mut start = 0;
         for part in &self.parts {
             let connection = &mut roster.connections[part.token];
@@ -139,7 +140,7 @@ impl Batch {
             } else {
                 connection.keep_long(std::mem::take(&mut self.long), part.consumed);
             }
-            connection.ran(part.unread, part.flow, now, roster.moment);
+            connection.ran(part.unread, part.flow, now, moment);
             let sent = connection.send(&self.output[start..part.replies]);
             start = part.replies;
             roster.settle(part.token, sent);

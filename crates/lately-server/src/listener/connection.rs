@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::clients::Client;
 use crate::engine::Engine;
-use crate::limits::{CONNECTION_BYTES, LOOK_EVERY, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT};
+use crate::limits::{CONNECTION_BYTES, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT};
 use crate::session::{Flow, Session};
 
 pub(super) struct Connection {
@@ -45,7 +45,7 @@ pub(super) struct Connection {
     gone: bool,
     /// On the list of those there is something to do for.
     listed: bool,
-    /// When the client last sent something, and since when it takes no replies. As of the last look.
+    /// When the client last sent something, and since when, as of a look, it takes no replies.
     heard: Instant,
     stuck: Option<Instant>,
     /// Bytes the store has been told of.
@@ -135,7 +135,12 @@ impl Connection {
             return Err(ErrorKind::BrokenPipe.into());
         }
         let output = std::mem::take(&mut self.output);
-        self.sent += self.write(&output[self.sent..])?;
+        let sent = self.write(&output[self.sent..])?;
+        self.sent += sent;
+        if sent > 0 {
+            // It is slow, but it takes them.
+            self.stuck = None;
+        }
         if self.sent < output.len() {
             self.output = output;
         } else {
@@ -265,8 +270,8 @@ impl Connection {
             let since = *self.stuck.get_or_insert(moment);
             return moment < since + WRITE_TIMEOUT;
         }
-        // What was heard after a look was noted as of that look.
-        idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle + LOOK_EVERY)
+        // What it has sent and was not run yet has been heard, too.
+        self.listed || idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle)
     }
 
     /// Tells the store how much memory the connection holds. An error when it may not hold so much.
@@ -295,3 +300,6 @@ impl Drop for Connection {
         self.engine.clients.disconnect(&self.client);
     }
 }
+
+#[cfg(test)]
+mod tests;

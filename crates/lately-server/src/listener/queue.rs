@@ -29,6 +29,8 @@ pub(super) struct Queue {
     roster: Roster,
     batch: Batch,
     look: Interval,
+    /// The next look is due.
+    look_is_due: bool,
 }
 
 impl Queue {
@@ -46,9 +48,10 @@ impl Queue {
             events: Events::with_capacity(EVENTS),
             arrivals,
             draining: false,
-            roster: Roster::new(engine, stopper, Instant::now()),
+            roster: Roster::new(engine, stopper),
             batch: Batch::new(),
             look,
+            look_is_due: false,
         })
     }
 
@@ -78,19 +81,23 @@ impl Queue {
                 }
             }
         }
-        if let Poll::Ready(moment) = self.look.poll_tick(cx) {
-            any = true;
-            self.roster.look(moment);
-        }
+        self.look_is_due |= self.look.poll_tick(cx).is_ready();
+        let mut all_noticed = true;
         if let Poll::Ready(Ok(mut ready)) = self.sockets.poll_read_ready_mut(cx) {
             any = true;
             // Nothing is waited for: only a signal can come in between, and then it is tried again.
             if ready.get_inner_mut().poll(&mut self.events, Some(Duration::ZERO)).is_ok() {
                 self.events.iter().for_each(|event| self.roster.notice(event));
-                if self.events.iter().count() < EVENTS {
+                all_noticed = self.events.iter().count() < EVENTS;
+                if all_noticed {
                     ready.clear_ready();
                 }
             }
+        }
+        // Only now: after a stall, what clients sent meanwhile has been noticed.
+        if all_noticed && std::mem::take(&mut self.look_is_due) {
+            any = true;
+            self.roster.look(Instant::now());
         }
         if any { Poll::Ready(()) } else { Poll::Pending }
     }

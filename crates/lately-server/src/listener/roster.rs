@@ -22,14 +22,12 @@ pub(super) struct Roster {
     pub(super) engine: Arc<Engine>,
     pub(super) connections: Slab<Connection>,
     list: VecDeque<usize>,
-    /// The time of the last look at it.
-    pub(super) moment: Instant,
     stopper: Stopper,
 }
 
 impl Roster {
-    pub(super) fn new(engine: Arc<Engine>, stopper: Stopper, moment: Instant) -> Roster {
-        Roster { engine, connections: Slab::new(), list: VecDeque::new(), moment, stopper }
+    pub(super) fn new(engine: Arc<Engine>, stopper: Stopper) -> Roster {
+        Roster { engine, connections: Slab::new(), list: VecDeque::new(), stopper }
     }
 
     /// Takes a client. A socket that cannot be set up is closed: the client sees it.
@@ -38,7 +36,7 @@ impl Roster {
         let interest = Interest::READABLE | Interest::WRITABLE;
         let admitted = registry
             .register(&mut socket, Token(entry.key()), interest)
-            .and_then(|()| Connection::new(socket, place, &self.engine, self.moment));
+            .and_then(|()| Connection::new(socket, place, &self.engine, Instant::now()));
         if let Ok(connection) = admitted {
             entry.insert(connection);
         }
@@ -85,7 +83,6 @@ impl Roster {
 
     /// Looks at the time: who was silent for too long, or takes no replies, has to go.
     pub(super) fn look(&mut self, moment: Instant) {
-        self.moment = moment;
         let idle = self.engine.config.idle_timeout;
         let late: Vec<usize> = self
             .connections

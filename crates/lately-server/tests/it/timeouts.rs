@@ -71,6 +71,21 @@ fn the_silent_are_disconnected_after_an_hour() {
     });
 }
 
+/// The timer that looks for the silent is late then, and says when it should have come.
+#[test]
+fn who_comes_after_a_stall_is_not_taken_for_silent() {
+    on_paused_time(|server| async move {
+        tokio::time::advance(2 * DEFAULT_IDLE_TIMEOUT).await;
+        let mut client = connect(&server).await;
+        for _ in 0..5 {
+            pass(MOMENT).await;
+            assert!(!is_closed(&client));
+        }
+        client.write_all(b"PING\r\n").await.expect("the server reads");
+        assert_eq!(client.read(&mut [0; 7]).await.expect("a reply"), 7);
+    });
+}
+
 #[test]
 fn who_takes_no_replies_is_disconnected() {
     on_paused_time(|server| async move {
