@@ -141,7 +141,9 @@ impl Settings {
     #[inline]
     pub(crate) fn edges(&self, now: Timestamp) -> Edges {
         let resolution_ms = self.resolution.as_millis();
-        let end = self.pane_of(now.as_millis()) + 1;
+        // Neither is negative: an unsigned division is less work.
+        let pane = now.as_millis().cast_unsigned() / resolution_ms.cast_unsigned();
+        let end = pane.cast_signed() + 1;
         Edges {
             oldest_ms: (end - self.retain_panes) * resolution_ms,
             window_ms: (end - self.window_panes) * resolution_ms,

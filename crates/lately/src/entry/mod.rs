@@ -181,6 +181,18 @@ impl Entry {
         inline.add_and_sum(moment, frame.from_ms, frame.to_ms)
     }
 
+    /// As `quick_hit`, when all its hits are in a list.
+    #[inline]
+    pub(crate) fn list_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
+        let Entry::List { head, bytes } = self else { return None };
+        if weight == 0 || !frame.is_exact || head.newest_ms() < frame.oldest_ms {
+            return None;
+        }
+        let moment = Moment { at_ms: frame.now.as_millis(), hits: weight };
+        // Of what a list has room for, all has room in an entry.
+        ListMut { head, bytes }.add_and_sum(moment, frame.from_ms)
+    }
+
     /// Counts `weight` hits now; gives the hits of the default window that ends now.
     ///
     /// # Errors
@@ -191,16 +203,7 @@ impl Entry {
         frame: &Frame,
         settings: &Settings,
     ) -> Result<u64, HitError> {
-        if let Some(hits) = self.quick_hit(weight, frame) {
-            return Ok(hits);
-        }
-        // Of what this list has room for, all has room in an entry.
-        if let Entry::List { head, bytes } = self
-            && frame.is_exact
-            && weight > 0
-            && let moment = (Moment { at_ms: frame.now.as_millis(), hits: weight })
-            && let Some(hits) = (ListMut { head, bytes }).add_and_sum(moment, frame.from_ms)
-        {
+        if let Some(hits) = self.quick_hit(weight, frame).or_else(|| self.list_hit(weight, frame)) {
             return Ok(hits);
         }
         self.add(frame.now, weight, settings, frame.now)?;

@@ -120,6 +120,8 @@ impl Store {
         }
     }
 
+    /// Applies one operation.
+    #[inline(never)]
     pub(super) fn apply_one(&self, op: &Op<'_>, now: Timestamp) -> Outcome {
         let mut turn = Turn::new(self, now, None);
         let outcome = turn.apply_one(op, self.hash(op.key()));

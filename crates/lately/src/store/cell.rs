@@ -31,11 +31,18 @@ impl ShardCell {
     /// The shard under its lock, its clock brought up to `now`. `index` is which shard this is.
     #[inline]
     pub(super) fn lock<'a>(&'a self, index: usize, now: Timestamp, shared: Shared<'a>) -> LockedShard<'a> {
+        let guard = self.guard(now);
+        LockedShard { bytes: guard.bytes(), guard, index, shared }
+    }
+
+    /// As `lock`, for who changes no tables and passes on what happened to the bytes.
+    #[inline]
+    pub(super) fn guard(&self, now: Timestamp) -> MutexGuard<'_, Shard> {
         // A panic under the lock is a bug that leaves at worst one key's totals half changed; the
         // other keys are served on.
         let mut guard = self.shard.lock().unwrap_or_else(PoisonError::into_inner);
         guard.advance(now);
-        LockedShard { bytes: guard.bytes(), guard, index, shared }
+        guard
     }
 
     /// Has the lock and what lies beside it fetched.

@@ -22,9 +22,9 @@ pub(super) struct Hit<'a> {
 pub(super) enum Quick {
     /// The hits of the default window.
     Counted(u64),
-    /// The key is at this place and has hits on the heap. They are being fetched.
-    OnHeap(u32),
-    /// The key is somewhere else, or nowhere, or its slot is full.
+    /// The key is at this place, and it takes longer: what it has on the heap is being fetched.
+    At(u32),
+    /// The key may be somewhere else, or nowhere.
     Elsewhere,
 }
 

@@ -76,7 +76,7 @@ impl Index {
     /// The first place whose tag fits, its key not compared: a good guess. `None` is certain.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> Option<u32> {
-        self.find(hash, |_| true)
+        guess(&self.buckets, hash).or_else(|| self.old.as_ref().and_then(|old| guess(&old.buckets, hash)))
     }
 
     /// The buckets, for guesses.
@@ -205,10 +205,12 @@ fn find_in(buckets: &[AtomicU32], hash: u64, mut is_it: impl FnMut(u32) -> bool)
     for part in [from, before] {
         for bucket in part {
             let value = bucket.load(Relaxed);
-            // That of an empty bucket wraps, that of a removed one is past the last.
-            let place = (value & PLACE_MASK).wrapping_sub(1);
-            if value >> PLACE_BITS == tag && place < MAX_PLACES && is_it(place) {
-                return Some(place);
+            if value >> PLACE_BITS == tag {
+                // That of an empty bucket wraps, that of a removed one is past the last.
+                let place = (value & PLACE_MASK).wrapping_sub(1);
+                if place < MAX_PLACES && is_it(place) {
+                    return Some(place);
+                }
             }
             if value == EMPTY {
                 return None;

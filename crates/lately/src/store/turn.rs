@@ -45,12 +45,12 @@ impl<'a> Turn<'a> {
                 continue;
             }
             self.shard(hash);
-            let on_heap = match self.quick_hit(op, hash, *place) {
+            let on_heap = match self.quick_hit(op, hash, *place, ops.len() == 1) {
                 Quick::Counted(hits) => {
                     out.push(Outcome::Hit(Ok(hits)));
                     continue;
                 }
-                Quick::OnHeap(_) => true,
+                Quick::At(_) => true,
                 Quick::Elsewhere => {
                     let locked = self.shard(hash);
                     *place = locked.place_near(*place, op.key(), hash);
@@ -67,29 +67,39 @@ impl<'a> Turn<'a> {
         for &index in later.indexes() {
             let index = usize::from(index);
             let (op, hash) = (&ops[index], hashes[index]);
-            let place = self.shard(hash).place_near(places[index], op.key(), hash);
-            out[start + index] = self.apply_at(op, hash, place);
+            out[start + index] = self.apply_near(op, hash, places[index]);
         }
     }
 
-    #[inline]
     pub(super) fn apply_one(&mut self, op: &Op<'_>, hash: u64) -> Outcome {
         let guess = self.shard(hash).guess(hash);
-        let place = match self.quick_hit(op, hash, guess) {
+        self.apply_near(op, hash, guess)
+    }
+
+    /// Applies an operation on a key that most likely is at `guess`.
+    fn apply_near(&mut self, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
+        self.shard(hash);
+        let place = match self.quick_hit(op, hash, guess, true) {
             Quick::Counted(hits) => return Outcome::Hit(Ok(hits)),
-            Quick::OnHeap(place) => Some(place),
+            Quick::At(place) => Some(place),
             Quick::Elsewhere => self.shard(hash).place_near(guess, op.key(), hash),
         };
         self.apply_at(op, hash, place)
     }
 
-    /// Counts hits now of a key that is at `place` and has all its hits there; changes nothing when that
-    /// is not so. The shard of the hash is locked.
+    /// Counts hits now of a key that is at `place` and has all its hits there, or, if `may_wait`, in a
+    /// list; changes nothing when that is not so. The shard of the hash is locked.
     #[inline]
-    fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Quick {
+    fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>, may_wait: bool) -> Quick {
         let (Op::Hit { key, weight, at: None }, Some(place)) = (*op, place) else { return Quick::Elsewhere };
         let Some(locked) = &mut self.locked else { return Quick::Elsewhere };
-        locked.quick_hit(place, &Hit { key, hash, weight, at: None }, &mut self.context)
+        let context = &mut self.context;
+        let frame = |class, now| *context.frame(class, now).0;
+        let quick = locked.quick_hit(place, (key, weight), may_wait, frame);
+        if matches!(quick, Quick::Counted(_)) {
+            locked.write_down(place, &Hit { key, hash, weight, at: None }, context);
+        }
+        quick
     }
 
     /// Applies an operation on a key of the shard that is locked, and is at `place` or nowhere.
@@ -111,12 +121,9 @@ impl<'a> Turn<'a> {
 
     /// Ends the turn. Keys that were there may have grown: others make up for it, but not `keep`.
     #[inline]
-    pub(super) fn end(&mut self, keep: &[u8]) {
+    pub(super) fn end(mut self, keep: &[u8]) {
         self.locked = None;
-        if self.store.memory.is_full() {
-            self.make_room(keep);
-        }
-        self.store.peek.tidy();
+        self.store.settle(keep, self.now, self.context.deltas);
     }
 
     /// The shard of a hash, locked.

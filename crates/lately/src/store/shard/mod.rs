@@ -1,5 +1,7 @@
 //! One part of the store's keys, behind one lock: a table of indices into a slab of slots.
 
+mod hits;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
@@ -9,7 +11,7 @@ use std::hash::BuildHasher;
 
 use foldhash::quality::SeedableRandomState;
 
-use super::context::{Context, Hit, Quick};
+use super::context::Context;
 use super::generations::Generations;
 use super::index::Index;
 use super::peek::{Chunks, Tables};
@@ -19,7 +21,6 @@ use crate::allocation::allocated;
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
-use crate::error::HitError;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -297,101 +298,6 @@ impl Shard {
 
     pub(super) fn generation_at(&self, place: u32) -> Generation {
         self.beside.generations.get(place)
-    }
-
-    /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; changes
-    /// nothing if not.
-    #[inline]
-    pub(super) fn quick_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) -> Quick {
-        let slot = self.slots.get_mut(place).filter(|slot| slot.is(hit.key, &self.beside.long_keys));
-        let Some(slot) = slot else { return Quick::Elsewhere };
-        let Some(hits) = slot.entry.quick_hit(hit.weight, context.frame(slot.class, self.now).0) else {
-            return if slot.entry.prefetch_heap() { Quick::OnHeap(place) } else { Quick::Elsewhere };
-        };
-        self.record_hit(place, hit, context);
-        Quick::Counted(hits)
-    }
-
-    /// Counts hits of the key at `place`; `None`, and nothing changes, when all it had have left the
-    /// retention.
-    pub(super) fn hit_at(
-        &mut self,
-        place: u32,
-        hit: &Hit<'_>,
-        context: &mut Context<'_>,
-    ) -> Option<Result<u64, HitError>> {
-        let slot = self.slots.get_mut(place)?;
-        let (frame, settings) = context.frame(slot.class, self.now);
-        if slot.entry.expired(frame.oldest_ms) {
-            return None;
-        }
-        if let Some(at) = hit.at
-            && let Err(error) = frame.check(at, settings)
-        {
-            return Some(Err(error));
-        }
-        let counted = slot.count(hit, frame, settings, &mut self.bytes);
-        if counted.is_ok() && hit.weight > 0 {
-            self.record_hit(place, hit, context);
-        }
-        Some(counted)
-    }
-
-    /// Counts hits of a key that is at `found` or nowhere. No hits make no key, nor do others when there
-    /// is no room.
-    pub(super) fn hit(
-        &mut self,
-        hit: &Hit<'_>,
-        found: Option<u32>,
-        context: &mut Context<'_>,
-    ) -> Result<u64, HitError> {
-        let found = found.and_then(|place| self.alive(place, context));
-        let class = found.map_or_else(|| context.classes.of(hit.key), |place| self.slot_mut(place).class);
-        if let Some(at) = hit.at {
-            let (frame, settings) = context.frame(class, self.now);
-            frame.check(at, settings)?;
-        }
-        let place = match found {
-            Some(place) => place,
-            None if hit.weight == 0 => return Ok(0),
-            None => match context.ceiling_bytes {
-                Some(ceiling_bytes) => return Err(HitError::OutOfMemory { ceiling_bytes }),
-                None => self.add_slot(hit.key, hit.hash, class, context),
-            },
-        };
-        let slot = self.slots.get_mut(place).expect("the key is there by now");
-        let (frame, settings) = context.frame(class, self.now);
-        let counted = slot.count(hit, frame, settings, &mut self.bytes);
-        match &counted {
-            Ok(_) if hit.weight > 0 => self.record_hit(place, hit, context),
-            Err(_) if found.is_none() => drop(self.remove(place)),
-            _ => {}
-        }
-        counted
-    }
-
-    /// Writes down that hits were counted.
-    #[inline]
-    fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        self.sequence.0 += 1;
-        if let Some(batch) = context.deltas.as_deref_mut() {
-            let generation = self.generation_at(place);
-            let at = hit.at.unwrap_or(self.now);
-            let delta = Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight };
-            batch.deltas.push((self.sequence, delta));
-        }
-    }
-
-    /// Puts back hits that were checked when they were counted.
-    pub(super) fn put_back(
-        &mut self,
-        (key, hash): (&[u8], u64),
-        at: Timestamp,
-        hits: u64,
-        context: &mut Context<'_>,
-    ) -> Result<(), HitError> {
-        let place = self.slot_for(key, hash, context);
-        self.change(place, context.classes, |entry, settings, now| entry.add(at, hits, settings, now))
     }
 
     /// Keeps the key from being evicted until `until`, or as long as was asked for before.

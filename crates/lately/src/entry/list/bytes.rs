@@ -1,0 +1,170 @@
+//! The bytes of a list: a header, the origin of its times, and the moments.
+
+use super::super::moment::{Moment, Number};
+
+pub(super) const SIX_BYTES: u64 = (1 << 48) - 1;
+
+/// What is known of the moments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Header {
+    /// All hits.
+    pub(super) total: u64,
+    /// Where the moments end.
+    pub(super) end: usize,
+    /// Bytes of the newest moment.
+    pub(super) newest_len: usize,
+    pub(super) cursor: Cursor,
+}
+
+/// Where the cursor is, and what is before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cursor {
+    pub(super) offset: usize,
+    /// Hits of the moments before it.
+    pub(super) passed: u64,
+    /// Time of the moment before it, the origin if there is none.
+    pub(super) passed_ms: i64,
+    /// From there to the moment at the cursor; as far as can be if that is further, or there is none.
+    pub(super) gap_ms: u32,
+}
+
+/// Where the first moment counts from: a time before it, a millisecond later; in six bytes.
+pub(super) const ORIGIN: usize = 28;
+
+/// Where the moments start: each a gap, then its hits if they are more than one.
+pub(super) const ITEMS: usize = HEADER_BYTES;
+
+/// Bytes of the header and the origin.
+pub(in crate::entry) const HEADER_BYTES: usize = ORIGIN + 6;
+
+impl Header {
+    #[inline]
+    pub(super) fn read(bytes: &[u8]) -> Header {
+        let bytes: &[u8; ORIGIN] = bytes.first_chunk().expect("a list begins with its header");
+        let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside the header"));
+        let (total, passed, passed_ms) = (word(0), word(8), word(16));
+        Header {
+            total: total & SIX_BYTES,
+            end: (total >> 48) as usize,
+            newest_len: (passed_ms >> 48) as usize,
+            cursor: Cursor {
+                offset: (passed >> 48) as usize,
+                passed: passed & SIX_BYTES,
+                passed_ms: time_of(passed_ms & SIX_BYTES),
+                gap_ms: (word(20) >> 32) as u32,
+            },
+        }
+    }
+
+    #[inline]
+    pub(super) fn write(self, bytes: &mut [u8]) {
+        let bytes: &mut [u8; ORIGIN] = bytes.first_chunk_mut().expect("a list begins with its header");
+        let Cursor { offset, passed, passed_ms, gap_ms } = self.cursor;
+        // Six bytes and two each.
+        let pairs = [(self.total, self.end), (passed, offset), (word_of(passed_ms), self.newest_len)];
+        for ((six, two), room) in pairs.into_iter().zip(bytes.chunks_exact_mut(8)) {
+            room.copy_from_slice(&(six | (two as u64) << 48).to_le_bytes());
+        }
+        bytes[24..].copy_from_slice(&gap_ms.to_le_bytes());
+    }
+}
+
+/// A time as six bytes: a millisecond later, as that before the first may be one before time starts.
+#[inline]
+pub(super) fn word_of(ms: i64) -> u64 {
+    (ms + 1).cast_unsigned()
+}
+
+#[inline]
+pub(super) fn time_of(word: u64) -> i64 {
+    word.cast_signed() - 1
+}
+
+impl Cursor {
+    /// Whether the first moment from `from_ms` on is the one at the cursor, as far as is known here.
+    #[inline]
+    pub(super) fn is_at(self, from_ms: i64) -> bool {
+        let from_ms = from_ms - self.passed_ms;
+        from_ms <= i64::from(self.gap_ms) && (from_ms > 0 || self.passed == 0)
+    }
+
+    /// With the next moment at a time.
+    #[inline]
+    pub(super) fn before(self, at_ms: i64) -> Cursor {
+        let gap_ms = u32::try_from(at_ms - self.passed_ms).unwrap_or(u32::MAX);
+        Cursor { gap_ms, ..self }
+    }
+}
+
+/// The time from one moment to the next, and in the two lowest bits whether hits follow and whether it
+/// counts seconds. Hits from logs and of senders that keep time are whole seconds apart, and so take a
+/// byte or two.
+#[derive(Clone, Copy)]
+pub(super) struct Gap(pub(super) u64);
+
+const SECOND_MS: u64 = 1_000;
+
+impl Gap {
+    #[inline]
+    pub(super) fn new(ms: i64, has_hits: bool) -> Gap {
+        let ms = ms.cast_unsigned();
+        let number = if ms.is_multiple_of(SECOND_MS) { (ms / SECOND_MS) << 2 | 2 } else { ms << 2 };
+        Gap(number | u64::from(has_hits))
+    }
+
+    #[inline]
+    pub(super) fn ms(self) -> i64 {
+        let unit_ms = if self.0 & 2 == 0 { 1 } else { SECOND_MS };
+        ((self.0 >> 2) * unit_ms).cast_signed()
+    }
+
+    #[inline]
+    pub(super) fn has_hits(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
+/// Eight bytes at `at`, zeros past the end.
+#[inline]
+pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
+    if let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        return u64::from_le_bytes(*word);
+    }
+    let missing = at + 8 - bytes.len();
+    match bytes.last_chunk() {
+        Some(word) if missing < 8 => u64::from_le_bytes(*word) >> (8 * missing),
+        _ => 0,
+    }
+}
+
+/// Reads moments, oldest first.
+#[derive(Clone, Copy)]
+pub(in crate::entry) struct Reader<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Where the next moment starts, and where they end.
+    pub(super) offset: usize,
+    pub(super) end: usize,
+    /// Time of the moment before it.
+    pub(super) before_ms: i64,
+}
+
+impl Iterator for Reader<'_> {
+    type Item = Moment;
+
+    #[inline]
+    fn next(&mut self) -> Option<Moment> {
+        if self.offset >= self.end {
+            return None;
+        }
+        let (gap, len) = Number::read(word(self.bytes, self.offset));
+        self.offset += len;
+        let gap = Gap(gap);
+        self.before_ms += gap.ms();
+        let mut hits = 1;
+        if gap.has_hits() {
+            let (several, len) = Number::read(word(self.bytes, self.offset));
+            (hits, self.offset) = (several, self.offset + len);
+        }
+        Some(Moment { at_ms: self.before_ms, hits })
+    }
+}

@@ -1,0 +1,428 @@
+//! A sorted list of moments on the heap: the form of a key with more hits than fit beside it and at
+//! most [`MAX_MOMENTS`] distinct milliseconds.
+//!
+//! One allocation holds a header and the moments as bytes. A cursor in the header stands at the first
+//! moment of the window that was asked for last, with the hits before it and its time: so hits and
+//! reads of the default window look at the header and at no more than what has left the window since.
+
+mod bytes;
+
+use thin_vec::ThinVec;
+
+use super::moment::{Moment, Number, PackedTime};
+use crate::allocation::{allocated, filled};
+use crate::limits::MAX_MOMENTS;
+
+use bytes::{Cursor, Gap, Header, ITEMS, ORIGIN, SIX_BYTES, time_of, word, word_of};
+pub(super) use bytes::{HEADER_BYTES, Reader};
+
+/// What `ThinVec` keeps before the bytes: its length and capacity.
+pub(super) const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
+/// Totals have six bytes.
+pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
+
+/// What is known of a list without a look at the heap.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Head {
+    newest: PackedTime,
+    /// Moments less one: 256 fit. Wrapped where there is none.
+    count_less_one: u8,
+}
+
+/// A list.
+#[derive(Clone, Copy)]
+pub(super) struct List<'a> {
+    pub(super) head: &'a Head,
+    pub(super) bytes: &'a [u8],
+}
+
+/// A list that changes. Its bytes are as many as there is room for.
+pub(super) struct ListMut<'a> {
+    pub(super) head: &'a mut Head,
+    pub(super) bytes: &'a mut ThinVec<u8>,
+}
+
+/// Bytes of moments a list has room for when it begins, beside [`LEAST_MORE`].
+const FIRST_ITEMS: usize = 12;
+/// Bytes more a list makes room for at least when it grows: a short one will go on growing.
+const LEAST_MORE: usize = 24;
+
+impl<'a> List<'a> {
+    pub(super) fn is_empty(self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(super) fn len(self) -> usize {
+        if self.is_empty() { 0 } else { usize::from(self.head.count_less_one) + 1 }
+    }
+
+    pub(super) fn newest_ms(self) -> i64 {
+        self.head.newest_ms()
+    }
+
+    pub(super) fn total(self) -> u64 {
+        if self.is_empty() { 0 } else { Header::read(self.bytes).total }
+    }
+
+    /// A cursor at the first moment, which was not looked at.
+    fn start(self) -> Cursor {
+        let passed_ms = time_of(word(self.bytes, ORIGIN) & SIX_BYTES);
+        Cursor { offset: ITEMS, passed: 0, passed_ms, gap_ms: 0 }
+    }
+
+    /// The moments, oldest first.
+    pub(super) fn moments(self) -> Reader<'a> {
+        if self.is_empty() {
+            return Reader { bytes: self.bytes, offset: 0, end: 0, before_ms: 0 };
+        }
+        self.read(self.start(), Header::read(self.bytes).end)
+    }
+
+    fn read(self, from: Cursor, end: usize) -> Reader<'a> {
+        Reader { bytes: self.bytes, offset: from.offset, end, before_ms: from.passed_ms }
+    }
+
+    pub(super) fn oldest_ms(self) -> Option<i64> {
+        self.moments().next().map(|moment| moment.at_ms)
+    }
+
+    pub(super) fn contains(self, at_ms: i64) -> bool {
+        at_ms == self.newest_ms() && !self.is_empty()
+            || at_ms < self.newest_ms() && self.moments().any(|moment| moment.at_ms == at_ms)
+    }
+
+    /// Hits from `from_ms` on and before `to_ms`.
+    #[inline]
+    pub(super) fn sum(self, from_ms: i64, to_ms: i64) -> u64 {
+        if from_ms >= to_ms || self.is_empty() {
+            return 0;
+        }
+        let header = Header::read(self.bytes);
+        let until = if to_ms > self.newest_ms() { header.total } else { self.seek(to_ms, &header).passed };
+        until - self.seek(from_ms, &header).passed
+    }
+
+    /// The first moment from `from_ms` on, found from the cursor if that is not past it.
+    #[inline]
+    fn seek(self, from_ms: i64, header: &Header) -> Cursor {
+        if header.cursor.is_at(from_ms) { header.cursor } else { self.search(from_ms, header) }
+    }
+
+    #[inline(never)]
+    fn search(self, from_ms: i64, header: &Header) -> Cursor {
+        let is_ahead = from_ms > header.cursor.passed_ms;
+        let mut cursor = if is_ahead { header.cursor } else { self.start() };
+        let mut reader = self.read(cursor, header.end);
+        loop {
+            match reader.next() {
+                Some(Moment { at_ms, hits }) if at_ms < from_ms => {
+                    let passed = cursor.passed + hits;
+                    cursor = Cursor { offset: reader.offset, passed, passed_ms: at_ms, gap_ms: u32::MAX };
+                }
+                Some(Moment { at_ms, .. }) => return cursor.before(at_ms),
+                None => return Cursor { gap_ms: u32::MAX, ..cursor },
+            }
+        }
+    }
+
+    /// Panics when the moments are out of order or a total is wrong.
+    pub(super) fn check_consistency(self) {
+        let moments: Vec<Moment> = self.moments().collect();
+        assert!(moments.is_sorted_by(|a, b| a.at_ms < b.at_ms), "moments are out of order");
+        assert_eq!(moments.len(), self.len(), "the count of moments");
+        assert!(moments.len() <= MAX_MOMENTS && moments.iter().all(|moment| moment.hits > 0));
+        assert_eq!(self.total(), moments.iter().map(|moment| moment.hits).sum(), "the total");
+        let Some(newest) = moments.last() else { return };
+        assert_eq!(newest.at_ms, self.newest_ms(), "the newest moment");
+        let header = Header::read(self.bytes);
+        let mut newest =
+            Reader { offset: header.end - header.newest_len, ..self.read(self.start(), header.end) };
+        assert!(newest.next().is_some() && newest.offset == header.end, "the bytes of the newest");
+        assert_eq!(header.cursor, self.search(header.cursor.passed_ms + 1, &header), "the cursor");
+        let passed = moments.iter().filter(|moment| moment.at_ms <= header.cursor.passed_ms);
+        assert_eq!(header.cursor.passed, passed.map(|moment| moment.hits).sum(), "the hits before it");
+    }
+}
+
+impl Head {
+    /// The bytes of the list when each moment takes one.
+    #[inline]
+    pub(super) fn least_bytes(self) -> usize {
+        ITEMS + usize::from(self.count_less_one)
+    }
+
+    #[inline]
+    pub(super) fn newest_ms(self) -> i64 {
+        self.newest.get()
+    }
+}
+
+impl ListMut<'_> {
+    #[inline]
+    pub(super) fn shared(&self) -> List<'_> {
+        List { head: self.head, bytes: self.bytes }
+    }
+
+    /// Whether hits at `at_ms` find a place: a moment more, or one that is there.
+    #[inline]
+    pub(super) fn has_room(&self, at_ms: i64, hits: u64) -> bool {
+        let list = self.shared();
+        list.total() + hits <= MAX_TOTAL && (list.len() < MAX_MOMENTS || list.contains(at_ms))
+    }
+
+    /// Adds hits; there is room for them.
+    #[inline]
+    pub(super) fn add(&mut self, moment: Moment) {
+        let newest_ms = self.head.newest_ms();
+        if self.bytes.is_empty() {
+            self.start(moment);
+        } else if moment.at_ms >= newest_ms {
+            let header = self.add_late(moment, Header::read(self.bytes));
+            header.write(self.bytes);
+        } else {
+            self.insert(moment);
+        }
+    }
+
+    /// Adds hits that are not before the newest, and gives those from `from_ms` on, of a window that ends
+    /// behind them; `None`, and nothing changes, when it is not as simple as that.
+    #[inline]
+    pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
+        let newest_ms = self.head.newest_ms();
+        let is_full = usize::from(self.head.count_less_one) + 1 >= MAX_MOMENTS;
+        if self.bytes.is_empty() || moment.at_ms < newest_ms || (is_full && moment.at_ms > newest_ms) {
+            return None;
+        }
+        let header = Header::read(self.bytes);
+        if moment.hits > MAX_TOTAL - header.total {
+            return None;
+        }
+        let mut header = self.add_late(moment, header);
+        let first = self.shared().seek(from_ms, &header);
+        if from_ms > header.cursor.passed_ms {
+            header.cursor = first;
+        }
+        header.write(self.bytes);
+        Some(header.total - first.passed)
+    }
+
+    fn start(&mut self, moment: Moment) {
+        self.reserve(ITEMS + FIRST_ITEMS);
+        // A millisecond later than the origin: the time of the moment itself.
+        self.bytes[ORIGIN..ITEMS].copy_from_slice(&moment.at_ms.to_le_bytes()[..ITEMS - ORIGIN]);
+        let passed_ms = moment.at_ms - 1;
+        // Wraps to 0 as the moment is appended: one.
+        *self.head = Head { newest: PackedTime::pack(moment.at_ms), count_less_one: u8::MAX };
+        let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms, gap_ms: 1 };
+        let header = self.append(moment, passed_ms, Header { total: 0, end: ITEMS, newest_len: 0, cursor });
+        header.write(self.bytes);
+    }
+
+    /// Adds hits that are not before the newest. The header is that of before; gives that of now.
+    #[inline]
+    fn add_late(&mut self, moment: Moment, header: Header) -> Header {
+        let newest_ms = self.head.newest_ms();
+        if moment.at_ms > newest_ms {
+            self.append(moment, newest_ms, header)
+        } else {
+            self.raise_newest(moment.hits, header)
+        }
+    }
+
+    #[inline]
+    fn append(&mut self, moment: Moment, before_ms: i64, header: Header) -> Header {
+        let Header { total, end, mut cursor, .. } = header;
+        let newest_len = self.write(end, moment, before_ms);
+        if cursor.offset == end {
+            cursor = cursor.before(moment.at_ms);
+        }
+        self.head.newest = PackedTime::pack(moment.at_ms);
+        self.head.count_less_one = self.head.count_less_one.wrapping_add(1);
+        Header { total: total + moment.hits, end: end + newest_len, newest_len, cursor }
+    }
+
+    #[inline(never)]
+    fn raise_newest(&mut self, hits: u64, header: Header) -> Header {
+        let Header { total, end, newest_len, mut cursor } = header;
+        let last = end - newest_len;
+        let newest_ms = self.head.newest_ms();
+        // Read from time 0, its time is the gap: that stays.
+        let newest = Reader { bytes: self.bytes, offset: last, end, before_ms: 0 }.next();
+        let newest = newest.expect("the newest moment is there");
+        let raised = Moment { at_ms: newest_ms, hits: newest.hits + hits };
+        let newest_len = self.write(last, raised, newest_ms - newest.at_ms);
+        if cursor.offset == end {
+            // It has passed the newest: its hits are before the cursor too.
+            cursor = Cursor { offset: last + newest_len, passed: cursor.passed + hits, ..cursor };
+        }
+        Header { total: total + hits, end: last + newest_len, newest_len, cursor }
+    }
+
+    /// Writes a moment at `offset`: at the end, or over the newest. Gives its bytes.
+    #[inline]
+    fn write(&mut self, offset: usize, moment: Moment, before_ms: i64) -> usize {
+        let several = moment.hits > 1;
+        let gap = Number::new(Gap::new(moment.at_ms - before_ms, several).0);
+        self.reserve(offset + gap.len);
+        self.put(offset, gap);
+        if !several {
+            return gap.len;
+        }
+        let hits = Number::new(moment.hits);
+        self.reserve(offset + gap.len + hits.len);
+        self.put(offset + gap.len, hits);
+        gap.len + hits.len
+    }
+
+    #[inline]
+    fn put(&mut self, offset: usize, number: Number) {
+        let past = (offset + 8).saturating_sub(self.bytes.len());
+        let at = offset - past;
+        let room = &mut self.bytes[at..at + 8];
+        let held = u64::from_le_bytes(*room.first_chunk().expect("eight bytes"));
+        // What is before the number stays; what is behind it does not matter.
+        let kept = held & !(u64::MAX << (8 * past));
+        room.copy_from_slice(&(kept | number.word << (8 * past)).to_le_bytes());
+    }
+
+    fn reserve(&mut self, len: usize) {
+        if len > self.bytes.len() {
+            self.grow(len);
+        }
+    }
+
+    /// Makes room for `len` bytes and an eighth more, at least [`LEAST_MORE`], or for as many moments as there may yet be, up to
+    /// what the allocator gives anyway.
+    #[cold]
+    fn grow(&mut self, len: usize) {
+        let count = self.shared().len();
+        let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
+        let more = (len / 8).max(LEAST_MORE).min((MAX_MOMENTS - count) * each);
+        let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
+        self.bytes.reserve_exact(len - self.bytes.len());
+        self.bytes.resize(len, 0);
+    }
+
+    /// Adds hits earlier than the newest.
+    #[cold]
+    fn insert(&mut self, moment: Moment) {
+        let mut moments: Vec<Moment> = self.shared().moments().collect();
+        match moments.binary_search_by_key(&moment.at_ms, |held| held.at_ms) {
+            Ok(place) => moments[place].hits += moment.hits,
+            Err(place) => moments.insert(place, moment),
+        }
+        self.rebuild(moments.into_iter());
+    }
+
+    /// Builds the list anew, in the memory it needs.
+    pub(super) fn rebuild(&mut self, moments: impl Iterator<Item = Moment>) {
+        *self.bytes = ThinVec::new();
+        *self.head = Head::default();
+        for moment in moments {
+            self.add(moment);
+        }
+    }
+
+    /// Takes out the oldest moment.
+    pub(super) fn pop_oldest(&mut self) -> Option<Moment> {
+        let mut reader = self.shared().moments();
+        let oldest = reader.next()?;
+        let first_end = reader.offset;
+        let Some(second) = reader.next() else {
+            *self.bytes = ThinVec::new();
+            return Some(oldest);
+        };
+        let len = first_end - ITEMS;
+        let Header { total, end, newest_len, cursor } = Header::read(self.bytes);
+        self.bytes.copy_within(first_end..end, ITEMS);
+        self.bytes[ORIGIN..ITEMS].copy_from_slice(&word_of(oldest.at_ms).to_le_bytes()[..ITEMS - ORIGIN]);
+        let cursor = if cursor.offset > ITEMS {
+            Cursor { offset: cursor.offset - len, passed: cursor.passed - oldest.hits, ..cursor }
+        } else {
+            Cursor { passed_ms: oldest.at_ms, ..cursor }.before(second.at_ms)
+        };
+        Header { total: total - oldest.hits, end: end - len, newest_len, cursor }.write(self.bytes);
+        self.head.count_less_one -= 1;
+        Some(oldest)
+    }
+
+    /// Moves the cursor to the first moment from `from_ms` on, unless it is past it.
+    #[inline]
+    pub(super) fn advance(&mut self, from_ms: i64) {
+        if self.bytes.is_empty() {
+            return;
+        }
+        let header = Header::read(self.bytes);
+        if from_ms > header.cursor.passed_ms && !header.cursor.is_at(from_ms) {
+            let cursor = self.shared().search(from_ms, &header);
+            Header { cursor, ..header }.write(self.bytes);
+        }
+    }
+
+    /// Drops moments before `from_ms`.
+    pub(super) fn drop_before(&mut self, from_ms: i64) {
+        if self.shared().oldest_ms().is_some_and(|oldest_ms| oldest_ms < from_ms) {
+            let kept: Vec<Moment> = self.shared().moments().filter(|held| held.at_ms >= from_ms).collect();
+            self.rebuild(kept.into_iter());
+        }
+    }
+}
+
+/// Bytes a list takes.
+pub(super) fn heap_bytes(bytes: &ThinVec<u8>) -> usize {
+    match bytes.capacity() {
+        0 => 0,
+        capacity => allocated(THIN_HEADER_BYTES + capacity),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list of hits this long apart.
+    fn list(gaps_ms: &[i64]) -> (Head, ThinVec<u8>, Vec<Moment>) {
+        let (mut head, mut bytes) = (Head::default(), ThinVec::new());
+        let mut at_ms = 1_700_000_000_123;
+        let mut moments = Vec::new();
+        for (index, gap_ms) in (1..).zip(gaps_ms) {
+            at_ms += gap_ms;
+            moments.push(Moment { at_ms, hits: index });
+            ListMut { head: &mut head, bytes: &mut bytes }.add(Moment { at_ms, hits: index });
+        }
+        (head, bytes, moments)
+    }
+
+    #[test]
+    fn whole_seconds_take_a_byte_or_two() {
+        for (gap_ms, len) in [
+            (1, 1),
+            (7, 1),
+            (8, 2),
+            (999, 2),
+            (1_000, 1),
+            (1_001, 2),
+            (7_000, 1),
+            (8_000, 2),
+            (2_047_000, 2),
+            (86_400_000, 3),
+            (86_400_001, 4),
+        ] {
+            let (head, bytes, moments) = list(&[1, gap_ms, 1]);
+            let list = List { head: &head, bytes: &bytes };
+            list.check_consistency();
+            assert_eq!(list.moments().collect::<Vec<_>>(), moments);
+            // Beside the middle gap: two gaps and two counts of a byte each.
+            assert_eq!(Header::read(&bytes).end - ITEMS, len + 4, "{gap_ms}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_nearly_full_makes_room_for_no_more_than_may_come() {
+        let (head, bytes, _) = list(&[60_000; MAX_MOMENTS]);
+        let list = List { head: &head, bytes: &bytes };
+        assert_eq!(list.len(), MAX_MOMENTS);
+        let end = Header::read(&bytes).end;
+        assert!(bytes.len() < end + 32, "{end} of {} bytes", bytes.len());
+    }
+}

@@ -1,0 +1,127 @@
+//! Hits that come to a shard: by a short way, most of them; else by one that can do all.
+
+use super::super::context::{Context, Hit, Quick};
+use super::super::slot::Slot;
+use super::Shard;
+use crate::class::ClassId;
+use crate::delta::Delta;
+use crate::error::HitError;
+use crate::frame::Frame;
+use crate::time::Timestamp;
+
+impl Shard {
+    /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; or, if
+    /// `may_wait`, in a list. Changes nothing if not. What happened is to be written down.
+    #[inline(always)]
+    pub(in crate::store) fn quick_hit(
+        &mut self,
+        place: u32,
+        (key, weight): (&[u8], u64),
+        may_wait: bool,
+        frame: impl FnOnce(ClassId, Timestamp) -> Frame,
+    ) -> Quick {
+        let slot = self.slots.get_mut(place).filter(|slot| slot.is(key, &self.beside.long_keys));
+        let Some(Slot { class, entry, .. }) = slot else { return Quick::Elsewhere };
+        let frame = frame(*class, self.now);
+        let hits = match entry.quick_hit(weight, &frame) {
+            Some(hits) => hits,
+            None if !may_wait => {
+                return if entry.prefetch_heap() { Quick::At(place) } else { Quick::Elsewhere };
+            }
+            None => {
+                let before = entry.heap_bytes();
+                let Some(hits) = entry.list_hit(weight, &frame) else { return Quick::At(place) };
+                self.bytes = self.bytes + entry.heap_bytes() - before;
+                hits
+            }
+        };
+        self.sequence.0 += 1;
+        Quick::Counted(hits)
+    }
+
+    /// Counts hits of the key at `place`; `None`, and nothing changes, when all it had have left the
+    /// retention.
+    pub(in crate::store) fn hit_at(
+        &mut self,
+        place: u32,
+        hit: &Hit<'_>,
+        context: &mut Context<'_>,
+    ) -> Option<Result<u64, HitError>> {
+        let slot = self.slots.get_mut(place)?;
+        let (frame, settings) = context.frame(slot.class, self.now);
+        if slot.entry.expired(frame.oldest_ms) {
+            return None;
+        }
+        if let Some(at) = hit.at
+            && let Err(error) = frame.check(at, settings)
+        {
+            return Some(Err(error));
+        }
+        let counted = slot.count(hit, frame, settings, &mut self.bytes);
+        if counted.is_ok() && hit.weight > 0 {
+            self.record_hit(place, hit, context);
+        }
+        Some(counted)
+    }
+
+    /// Counts hits of a key that is at `found` or nowhere. No hits make no key, nor do others when there
+    /// is no room.
+    pub(in crate::store) fn hit(
+        &mut self,
+        hit: &Hit<'_>,
+        found: Option<u32>,
+        context: &mut Context<'_>,
+    ) -> Result<u64, HitError> {
+        let found = found.and_then(|place| self.alive(place, context));
+        let class = found.map_or_else(|| context.classes.of(hit.key), |place| self.slot_mut(place).class);
+        if let Some(at) = hit.at {
+            let (frame, settings) = context.frame(class, self.now);
+            frame.check(at, settings)?;
+        }
+        let place = match found {
+            Some(place) => place,
+            None if hit.weight == 0 => return Ok(0),
+            None => match context.ceiling_bytes {
+                Some(ceiling_bytes) => return Err(HitError::OutOfMemory { ceiling_bytes }),
+                None => self.add_slot(hit.key, hit.hash, class, context),
+            },
+        };
+        let slot = self.slots.get_mut(place).expect("the key is there by now");
+        let (frame, settings) = context.frame(class, self.now);
+        let counted = slot.count(hit, frame, settings, &mut self.bytes);
+        match &counted {
+            Ok(_) if hit.weight > 0 => self.record_hit(place, hit, context),
+            Err(_) if found.is_none() => drop(self.remove(place)),
+            _ => {}
+        }
+        counted
+    }
+
+    fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        self.sequence.0 += 1;
+        self.write_down(place, hit, context);
+    }
+
+    /// Writes down that hits were counted, just now.
+    #[inline]
+    pub(in crate::store) fn write_down(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            let generation = self.generation_at(place);
+            let at = hit.at.unwrap_or(self.now);
+            let delta = Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight };
+            batch.deltas.push((self.sequence, delta));
+        }
+    }
+
+    /// Puts back hits that were checked when they were counted.
+    pub(in crate::store) fn put_back(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        at: Timestamp,
+        hits: u64,
+        context: &mut Context<'_>,
+    ) -> Result<(), HitError> {
+        let place = self.slot_for(key, hash, context);
+        self.change(place, context.classes, |entry, settings, now| entry.add(at, hits, settings, now))
+    }
+}
