@@ -4,14 +4,23 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::run::{self, Outcome, cargo};
+use crate::run::{self, Failure, Outcome, cargo};
 use crate::say;
+
+/// What lately-bench exits with when a figure is not what it must be.
+const MISSED: i32 = 1;
 
 /// Where the full run writes its tables.
 const DOCUMENT: &str = "docs/benchmarks.md";
 
+const HELP: &str = "\
+Needs redis-server and redis-benchmark. A full run takes a quarter of an hour and writes
+docs/benchmarks.md; let nothing else run meanwhile.
+Exit code 0: every figure is what it must be. 1: one is not, or an error, which is told.";
+
 /// How much to measure.
 #[derive(Args)]
+#[command(after_help = HELP)]
 pub(crate) struct Options {
     /// Three short rounds, in under four minutes; writes no document
     #[arg(long)]
@@ -35,7 +44,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     command
         .args(["run", "--release", "--locked", "--quiet", "--package", "lately-bench", "--"])
         .args(words(options));
-    run::run(&mut command, "bench")?;
+    let status = run::status(&mut command, "bench")?;
+    if !status.success() {
+        return Err(Failure::new(match status.code() {
+            Some(MISSED) => "bench: not every figure is what it must be; those that are not are listed above",
+            _ => "bench: no figures; why is told above",
+        }));
+    }
     say::passed("bench");
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// What a verb returns.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
@@ -40,12 +40,17 @@ pub(crate) fn cargo(root: &Path) -> Command {
 
 /// Runs to the end with our own output. `step` is what failed if it fails.
 pub(crate) fn run(command: &mut Command, step: &str) -> Outcome {
-    let status = command.stdin(Stdio::null()).status().map_err(|error| not_started(command, step, &error))?;
+    let status = status(command, step)?;
     if status.success() {
         Ok(())
     } else {
         Err(Failure::new(format!("{step}: {} ended with {status}", words(command))))
     }
+}
+
+/// Runs to the end with our own output, and returns how it ended.
+pub(crate) fn status(command: &mut Command, step: &str) -> Outcome<ExitStatus> {
+    command.stdin(Stdio::null()).status().map_err(|error| not_started(command, step, &error))
 }
 
 /// Runs to the end and returns its standard output.

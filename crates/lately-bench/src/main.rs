@@ -13,6 +13,7 @@ mod server;
 mod short;
 mod table;
 
+use std::io::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 /// Whether every figure is what it must be.
-fn run(options: &Options) -> std::io::Result<bool> {
+fn run(options: &Options) -> Result<bool, Error> {
     if let Some(way) = options.nothing {
         server::nothing::serve(way)?;
         return Ok(true);
@@ -45,8 +46,12 @@ fn run(options: &Options) -> std::io::Result<bool> {
     let mut rows = library::rows(options);
     rows.extend(memory::rows(options));
     rows.extend(server::rows(options));
+    if rows.is_empty() {
+        let (only, sections) = (options.only.as_deref().unwrap_or_default(), options.sections());
+        return Err(Error::other(format!("no section has `{only}` in its name; there are {sections}")));
+    }
     say::data(&table::render(&rows, Form::Terminal))?;
-    say::data(&format!("\n{}\n", table::summary(&rows)))?;
+    say::data(&format!("\n{}\n{}", table::summary(&rows), table::missed(&rows)))?;
     if let Some(path) = &options.write {
         std::fs::write(path, report::document(&rows, &setting, "cargo xtask bench"))?;
         say::message(format_args!("lately-bench: written to {}", path.display()));

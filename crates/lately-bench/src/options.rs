@@ -1,6 +1,7 @@
 //! What to measure, and for how long.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
 
@@ -35,6 +36,10 @@ pub(crate) struct Options {
     /// Write all tables to this file, as Markdown.
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
+
+    /// The sections that were asked for by `wants`.
+    #[arg(skip)]
+    sections: Mutex<Vec<String>>,
 }
 
 impl Options {
@@ -50,7 +55,17 @@ impl Options {
 
     /// Whether a section, such as `server/hot key`, is to be run.
     pub(crate) fn wants(&self, section: &str) -> bool {
+        self.lock().push(section.to_owned());
         self.only.as_deref().is_none_or(|only| section.contains(only))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+        self.sections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names of all sections, once the run has asked for them.
+    pub(crate) fn sections(&self) -> String {
+        self.lock().join(", ")
     }
 }
 
@@ -66,5 +81,6 @@ mod tests {
         let some = options(&["bench", "--quick", "--only", "hot"]);
         assert!(some.wants("server/hot key") && !some.wants("memory"));
         assert!(some.rounds() == QUICK_ROUNDS && some.pick(1, 2) == 2);
+        assert_eq!(some.sections(), "server/hot key, memory");
     }
 }

@@ -53,6 +53,17 @@ pub(crate) fn summary(rows: &[Row]) -> String {
     )
 }
 
+/// The rows that are not what they must be, a line each.
+pub(crate) fn missed(rows: &[Row]) -> String {
+    let missed = rows.iter().filter(|row| !row.holds());
+    missed
+        .map(|row| {
+            let [name, value, must, ..] = cells(row);
+            format!("- missed: {name}: {value}, must be {must}\n")
+        })
+        .collect()
+}
+
 fn cells(row: &Row) -> [String; 6] {
     let (sign, must, aim) = match row.must {
         Must::AtLeast(must, aim) => ("≥", Some(must), Some(aim).filter(|&aim| aim > must)),
@@ -179,5 +190,6 @@ mod tests {
             "{markdown}"
         );
         assert_eq!(summary(&rows()), "1 of 2 musts hold, 1 missed; 1 rows for comparison");
+        assert_eq!(missed(&rows()), "- missed: worst pause: 1.5 ms, must be ≤ 1\n");
     }
 }

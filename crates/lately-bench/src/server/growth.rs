@@ -23,10 +23,9 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     for _ in 0..options.rounds() {
         let lately = Process::lately(options)?;
         growing.push(Measured::load(&lately, &each_key_once(&lately)));
-        // As many again, or enough to know how it is.
-        let ending = Ending::Requests(options.pick(MANY_KEYS, MANY_KEYS / 5));
-        floor.push(Measured::load(&nothing, &Plan { ending, ..each_key_once(&nothing) }));
-        grown.push(Measured::load(&lately, &Plan { ending, ..each_key_once(&lately) }));
+        // As many again: the longer the load, the longer the longest pause.
+        floor.push(Measured::load(&nothing, &each_key_once(&nothing)));
+        grown.push(Measured::load(&lately, &each_key_once(&lately)));
         let plan = Plan { keys: MANY_KEYS, ..round(options, &lately, "HIT {key}", "key:", 64) };
         many.push(Measured::load(&lately, &plan));
     }

@@ -25,9 +25,8 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let keys = options.pick(1_000, 200);
     run(&fill(&lately, "HIT {key}", "key:", KEYS))?;
     section("server/reads, filling weeks", || fill_week(&lately, keys))?;
-    let read = |name: &'static str, window: &str| {
-        let request = format!("HITS {{key}} {window}");
-        let plan = Plan { keys, ..round(options, &lately, &request, PREFIX, PIPELINE) };
+    let full = |name: &'static str, request: &str| {
+        let plan = Plan { keys, ..round(options, &lately, request, PREFIX, PIPELINE) };
         let lately = &lately;
         Contender::new(name, move || Measured::load(lately, &plan))
     };
@@ -38,29 +37,40 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     };
     let mut contenders = [
         plain("HIT", "HIT {key}"),
-        read("HITS over 5 min", "5m"),
-        read("HITS over 24 h", "24h"),
-        read("HITS over 7 d", "7d"),
-        plain("HITS over 5 min, 1 M keys of a hit", "HITS {key} 5m"),
+        full("HIT on the same keys", "HIT {key}"),
+        full("HITS over 5 min", "HITS {key} 5m"),
+        full("HITS over 24 h", "HITS {key} 24h"),
+        full("HITS over 7 d", "HITS {key} 7d"),
+        plain("HITS over 5 min", "HITS {key} 5m"),
     ];
-    let names: Vec<&str> = contenders.iter().map(|contender| contender.name).collect();
+    let names = contenders.each_ref().map(|contender| contender.name);
     let figures = interleave(&mut contenders, options.rounds());
-    let musts =
-        [Must::Nothing, Must::AtLeast(0.9, 0.9), Must::Nothing, Must::AtLeast(0.5, 0.5), Must::Nothing];
     let throughput = |at: usize| figures[at].iter().map(|measured| measured.per_second).collect::<Vec<f64>>();
     let mut rows = Vec::new();
-    for at in 1..names.len() {
+    // The last reads the keys of the first.
+    for (at, must) in [
+        (2, Must::AtLeast(0.9, 0.9)),
+        (3, Must::Nothing),
+        (4, Must::AtLeast(0.5, 0.5)),
+        (names.len() - 1, Must::Nothing),
+    ] {
+        let is_full = at < names.len() - 1;
         let value = median_ratio(&throughput(at), &throughput(0));
         let measured = Measured::median(&figures[at]);
+        let same = if is_full {
+            format!("; ÷ HIT on the same keys {}", number(median_ratio(&throughput(at), &throughput(1))))
+        } else {
+            String::new()
+        };
         let beside = format!(
-            "HITS {} M/s, HIT {} M/s; {}",
+            "HITS {} M/s, HIT {} M/s{same}; {}",
             number(measured.per_second / 1e6),
             number(Measured::median(&figures[0]).per_second / 1e6),
             measured.describe()
         );
-        let full = if at < 4 { format!(", {} full keys", number(small(keys))) } else { String::new() };
-        let name = format!("{} ÷ HIT{full}, pipeline {PIPELINE}", names[at]);
-        rows.push(Row::new(TABLE, name, value, "×", musts[at]).beside(beside));
+        let on = if is_full { format!("{} full keys", number(small(keys))) } else { "the same".to_owned() };
+        let name = format!("{} on {on} ÷ HIT on 1 M keys, pipeline {PIPELINE}", names[at]);
+        rows.push(Row::new(TABLE, name, value, "×", must).beside(beside));
     }
     Ok(rows)
 }
