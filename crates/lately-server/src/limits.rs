@@ -51,6 +51,14 @@ pub const MAX_QUEUED_BYTES: usize = 64 << 20;
 /// How long a stop waits for clients to take their last replies.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What a client has sent and its own system still holds, at most: the default of Linux. So much is read
+/// and answered after a stop beside what has been received, and no more.
+pub const DRAIN_BYTES: usize = 4 << 20;
+
+/// A connection that the server ends is closed once its client has sent nothing for so long, or has ended
+/// it too; what comes meanwhile is thrown away. It takes a look more, and at most [`DRAIN_TIMEOUT`].
+pub const LINGER: Duration = Duration::from_millis(200);
+
 /// How long the listener waits after a connection could not be taken.
 pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 

@@ -76,6 +76,12 @@ impl Batch {
         Ok(true)
     }
 
+    /// Throws away what a connection brought that is closing.
+    pub(super) fn discard(&mut self, connection: &mut Connection) -> io::Result<()> {
+        let start = self.filled();
+        connection.discard(&mut self.input[start..])
+    }
+
     /// Runs it and sends the replies.
     pub(super) fn run(&mut self, roster: &mut Roster) {
         if self.parts.is_empty() {

@@ -14,7 +14,9 @@ use tokio::time::Instant;
 
 use crate::clients::Client;
 use crate::engine::Engine;
-use crate::limits::{CONNECTION_BYTES, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT};
+use crate::limits::{
+    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
+};
 use crate::session::{Flow, Session};
 
 pub(super) struct Connection {
@@ -41,6 +43,12 @@ pub(super) struct Connection {
     writable: bool,
     /// What the client sends has come to its end, or what comes from here on does not count.
     ending: bool,
+    /// Bytes that may yet be read: what came after a stop is not.
+    left_bytes: usize,
+    /// Its end has been read.
+    ended: bool,
+    /// Set once all has been sent that will be.
+    closing: Option<Closing>,
     /// The client cannot be answered any more, and its transaction is run to the end.
     gone: bool,
     /// On the list of those there is something to do for.
@@ -50,6 +58,20 @@ pub(super) struct Connection {
     stuck: Option<Instant>,
     /// Bytes the store has been told of.
     charged_bytes: usize,
+}
+
+/// The time between our end and the client's. A socket that is closed while something comes is reset,
+/// and what the client has not taken yet is lost: so what comes is thrown away until nothing does.
+struct Closing {
+    since: Instant,
+    /// When something came last.
+    heard: Instant,
+}
+
+impl Closing {
+    fn is_over(&self, moment: Instant) -> bool {
+        moment >= self.heard + LINGER || moment >= self.since + DRAIN_TIMEOUT
+    }
 }
 
 impl Connection {
@@ -77,6 +99,9 @@ impl Connection {
             readable: false,
             writable: true,
             ending: false,
+            left_bytes: usize::MAX,
+            ended: false,
+            closing: None,
             gone: false,
             listed: false,
             heard: moment,
@@ -97,6 +122,9 @@ impl Connection {
     /// Takes note that what has come by now is all that is read.
     pub(super) fn drain(&mut self) {
         (self.readable, self.ending) = (true, true);
+        // Nothing that was sent by now is behind these.
+        let received_bytes = socket2::SockRef::from(&self.socket).recv_buffer_size().unwrap_or(0);
+        self.left_bytes = received_bytes + DRAIN_BYTES;
     }
 
     /// Whether there is something to do, and it is not on the list yet: then it is from here on.
@@ -158,11 +186,16 @@ impl Connection {
         }
         let mut bytes = held;
         if !self.unread {
-            match self.socket.read(&mut room[held..held + READ_BYTES]) {
-                Ok(0) => self.flow = Flow::Close,
+            let most = READ_BYTES.min(self.left_bytes);
+            match self.socket.read(&mut room[held..held + most]) {
+                Ok(0) => {
+                    self.ended = most > 0;
+                    self.flow = Flow::Close;
+                }
                 Ok(count) => {
                     // A read that was not filled took all there was; but the end is read, too.
                     self.readable = count == READ_BYTES || self.ending;
+                    self.left_bytes -= count;
                     bytes += count;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -251,21 +284,56 @@ impl Connection {
         if self.output.is_empty() {
             self.stuck = None;
             if !matches!(self.flow, Flow::Continue | Flow::More) {
-                // An error here means that the client has gone already.
-                let _ = self.socket.shutdown(std::net::Shutdown::Write);
-                return false;
+                return self.close(Instant::now());
             }
         }
         true
     }
 
-    /// Whether its client told the server to stop.
+    /// Ends what is sent; false when nothing can come any more that would reset the connection.
+    fn close(&mut self, moment: Instant) -> bool {
+        let (socket, heard) = (&self.socket, self.heard);
+        let closing = self.closing.get_or_insert_with(|| {
+            // An error here means that the client has gone already.
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+            Closing { since: moment, heard }
+        });
+        (self.input, self.unread) = (Vec::new(), false);
+        !self.ended && !closing.is_over(moment)
+    }
+
+    /// Whether all has been sent that will be.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// Throws away what came after the end. An error when that is at its end, too.
+    pub(super) fn discard(&mut self, room: &mut [u8]) -> io::Result<()> {
+        match self.socket.read(room) {
+            Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
+            Ok(_) => {
+                self.closing.iter_mut().for_each(|closing| closing.heard = Instant::now());
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether its client told the server to stop, and has its reply.
     pub(super) fn stops_the_server(&self) -> bool {
-        self.flow == Flow::Shutdown
+        self.flow == Flow::Shutdown && (self.is_closing() || self.gone)
     }
 
     /// Looks at the time; false when the client was silent for too long, or takes no replies.
     pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> bool {
+        if let Some(closing) = &self.closing {
+            return !closing.is_over(moment);
+        }
         if !self.output.is_empty() {
             let since = *self.stuck.get_or_insert(moment);
             return moment < since + WRITE_TIMEOUT;

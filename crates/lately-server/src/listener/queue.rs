@@ -69,7 +69,8 @@ impl Queue {
     /// Takes note of what is new, and ends when there is something to do.
     fn news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut any = self.roster.listed() > 0;
-        if !self.draining
+        // All who came: to wait for a round each is long when there are many.
+        while !self.draining
             && let Poll::Ready(arrival) = self.arrivals.poll_recv(cx)
         {
             any = true;
@@ -110,7 +111,9 @@ impl Queue {
                 self.batch.run(&mut self.roster);
             }
             let connection = &mut self.roster.connections[token];
-            let taken_in = if connection.is_behind() {
+            let taken_in = if connection.is_closing() {
+                self.batch.discard(connection).map(|()| false)
+            } else if connection.is_behind() {
                 connection.catch_up().map(|()| false)
             } else {
                 self.batch.take_in(token, connection)
@@ -122,5 +125,44 @@ impl Queue {
             }
         }
         self.batch.run(&mut self.roster);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use lately::{ManualClock, Timestamp};
+    use tokio::sync::{Semaphore, mpsc};
+
+    use super::*;
+    use crate::config::Config;
+
+    /// A round takes long when clients send much: who comes must not wait for one each.
+    #[test]
+    fn all_who_come_are_taken_at_once() {
+        const CLIENTS: usize = 50;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let engine = Engine::new(Config::default(), Arc::new(ManualClock::new(Timestamp::MIN)));
+            let (door, arrivals) = mpsc::unbounded_channel();
+            let engine = Arc::new(engine.expect("valid"));
+            let mut queue = Queue::new(arrivals, engine, Stopper::new()).expect("a queue");
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let room = Arc::new(Semaphore::new(CLIENTS));
+            let clients: Vec<TcpStream> = (0..CLIENTS)
+                .map(|_| {
+                    let client =
+                        TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+                    let (socket, _) = listener.accept().expect("a client");
+                    socket.set_nonblocking(true).expect("a socket");
+                    let place = Arc::clone(&room).try_acquire_owned().expect("a place");
+                    door.send((mio::net::TcpStream::from_std(socket), place)).expect("a queue");
+                    client
+                })
+                .collect();
+            poll_fn(|cx| queue.news(cx)).await;
+            assert_eq!(queue.roster.connections.len(), clients.len());
+        });
     }
 }

@@ -71,14 +71,16 @@ impl Roster {
 
     /// Does what is to be done after each step of a connection, of which `result` is how it went.
     pub(super) fn settle(&mut self, token: usize, result: io::Result<()>) {
-        if self.connections[token].settle(result) {
-            return self.enlist(token);
-        }
-        let connection = self.connections.remove(token);
-        self.list.retain(|listed| *listed != token);
+        let connection = &mut self.connections[token];
+        let stays = connection.settle(result);
         if connection.stops_the_server() {
             self.stopper.stop();
         }
+        if stays {
+            return self.enlist(token);
+        }
+        self.connections.remove(token);
+        self.list.retain(|listed| *listed != token);
     }
 
     /// Looks at the time: who was silent for too long, or takes no replies, has to go.

@@ -82,6 +82,11 @@ impl Wire {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
 
+    /// As `send`, if somebody still takes it.
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.0.write_all(bytes.as_ref()).is_ok()
+    }
+
     /// Says that nothing more will be sent.
     pub(crate) fn finish(&self) {
         self.0.shutdown(Shutdown::Write).expect("open until now");
@@ -146,6 +151,24 @@ impl Wire {
         let mut rest = Vec::new();
         self.0.read_to_end(&mut rest).expect("the server closes the connection");
         rest
+    }
+
+    /// As `rest`, a little at a time: much is under way, as long as there is much.
+    pub(crate) fn take_rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let mut part = [0; 256];
+        loop {
+            match self.0.read(&mut part).expect("the server closes the connection") {
+                0 => return rest,
+                count => rest.extend_from_slice(&part[..count]),
+            }
+        }
+    }
+
+    /// Ends both ways, for all who share the connection.
+    pub(crate) fn close(self) {
+        // An error means that it has ended.
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 
     /// Takes what is left, which must be this, and the end of the connection.

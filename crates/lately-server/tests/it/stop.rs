@@ -1,6 +1,9 @@
 //! The end of a server: what had been sent is answered, then everything closes.
 
 use std::net::TcpStream;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
 
 use crate::common::{Running, Wire};
 
@@ -33,6 +36,65 @@ fn what_was_sent_before_the_stop_is_answered() {
         assert_eq!(replies, (1..=4 * requests).collect::<Vec<_>>());
         server.ended();
     }
+}
+
+/// Symptom: a reset instead of replies. Cause: a socket that is closed while something comes is reset,
+/// and what its other end has not got yet is lost.
+#[test]
+fn who_goes_on_sending_gets_what_it_sent_before_the_stop_answered() {
+    let server = Running::start();
+    let all_began = std::sync::Barrier::new(5);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let sent = AtomicUsize::new(0);
+                let (mut client, all_began, server) = (taken(&server), &all_began, &server);
+                scope.spawn(move || {
+                    let mut sender = client.other();
+                    thread::scope(|scope| {
+                        let sending = scope.spawn(|| {
+                            // Until nobody reads: the server throws away what comes too late.
+                            while sender.try_send("HIT k\r\n".repeat(500)) {
+                                sent.fetch_add(500, SeqCst);
+                            }
+                        });
+                        assert!(client.line().starts_with(':'));
+                        all_began.wait();
+                        let before = sent.load(SeqCst);
+                        server.stopper.stop();
+                        let replies = client.take_rest().iter().filter(|&&byte| byte == b'\n').count();
+                        assert!(replies + 1 >= before, "{replies} of {before}");
+                        client.close();
+                        sending.join().expect("no panic");
+                    });
+                })
+            })
+            .collect();
+        all_began.wait();
+        clients.into_iter().for_each(|client| client.join().expect("no panic"));
+    });
+    server.ended();
+}
+
+#[test]
+fn who_sends_on_after_quit_gets_its_replies() {
+    // More than the client's side holds before it reads, and less than both sides do.
+    const REPLIES: usize = 20_000;
+    let server = Running::start();
+    let mut other = taken(&server);
+    for (marker, end, told) in [("a", "QUIT\r\n", "+OK\r\n"), ("b", "*1\r\n!\r\n", "-ERR Protocol error")] {
+        let mut client = taken(&server);
+        let echo = format!("ECHO {}\r\n", "x".repeat(30)).repeat(REPLIES);
+        client.send(format!("{echo}HIT {marker}\r\n{end}{}", "x".repeat(1 << 20)));
+        while other.number(&format!("HITS {marker} 5m\r\n")) == 0 {}
+        // The end was in the same batch, or in the next one.
+        (0..10).for_each(|_| other.ask("PING\r\n", "+PONG\r\n"));
+        let replies = String::from_utf8(client.take_rest()).expect("text");
+        assert_eq!(replies.matches("$30\r\n").count(), REPLIES);
+        assert!(replies.contains(told), "{told}");
+    }
+    server.stopper.stop();
+    server.ended();
 }
 
 #[test]
