@@ -8,7 +8,7 @@ use crate::clock::Stopwatch;
 use crate::connection::{Connection, Numbers};
 use crate::error::LoadError;
 use crate::limits::{PATIENCE, READ_BYTES};
-use crate::plan::Plan;
+use crate::plan::{Ending, Plan};
 use crate::replies::Errors;
 use crate::report::Report;
 use crate::schedule::{Next, Schedule};
@@ -39,6 +39,10 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
     };
     load.go(&mut poll)?;
     load.report.elapsed = load.watch.elapsed();
+    if let (Some(_), Ending::After(planned)) = (plan.rate, plan.ending) {
+        // The last request may have been due long before the end.
+        load.report.elapsed = load.report.elapsed.max(planned);
+    }
     load.report.requests = load.schedule.sent();
     load.report.errors = load.errors.count;
     load.report.first_error = load.errors.first;

@@ -24,3 +24,4 @@ pub use parser::{LineParser, Record};
 pub use scan::{Options, Scanned, scan};
 pub use tally::{Row, Tally};
 pub use template::Template;
+pub use time::time;

@@ -65,6 +65,12 @@ impl TimeReader {
     }
 }
 
+/// A time as it stands in logs: an access-log date, RFC 3339 with its zone, or Unix seconds.
+#[must_use]
+pub fn time(text: &str) -> Option<Timestamp> {
+    TimeReader::new().text(text.as_bytes())
+}
+
 fn day_start_ms(date: &[u8; LOG_DATE_LEN]) -> Option<i64> {
     if date[2] != b'/' || date[6] != b'/' {
         return None;

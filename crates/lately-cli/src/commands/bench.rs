@@ -20,7 +20,7 @@ use crate::server::ServerArgs;
 /// reply was an error.
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// What to send: hit, hits (reads, which count nothing) or incr (of Redis).
+    /// What to send: hit, hits (reads, which count nothing) or incr (to a Redis server).
     #[arg(long, value_enum, default_value_t = Load::Hit)]
     command: Load,
 
@@ -28,33 +28,34 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "W")]
     window: Option<Span>,
 
-    /// Requests a connection sends before it waits for their replies.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Requests a connection sends before it waits for their replies: 1 to 10,000.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1)]
     pipeline: usize,
 
-    /// Connections.
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    /// Connections: 1 to 10,000.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 50)]
     clients: usize,
 
-    /// Distinct keys; 1 is one hot key.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    /// Distinct keys: 1, which is one hot key, to 100,000,000. The counts of all are read before and after.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1_000_000)]
     keys: u64,
 
     /// In which order keys come.
     #[arg(long, value_enum, default_value_t = KeyOrder::Permuted)]
     order: KeyOrder,
 
-    /// Draw keys, that of rank r by r^-S as often as the first.
-    #[arg(long, value_name = "S", conflicts_with = "order")]
+    /// Draw keys by Zipf's law, in place of an order: the key of rank r comes r^S times less often than the
+    /// first. From 0 to 10.
+    #[arg(long, value_name = "S", allow_negative_numbers = true, conflicts_with = "order")]
     zipf: Option<f64>,
 
-    /// How long to send.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    /// How long to send: 1 to 86,400.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5)]
     seconds: u64,
 
     /// Requests a second over all connections, whatever the server makes of them [default: as many as
     /// it answers].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     rate: Option<u64>,
 
     /// Print an object.
@@ -74,11 +75,11 @@ enum Load {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum KeyOrder {
-    /// All in turn, each far from the one before.
+    /// One after the other in a mixed order: each comes once before any comes again.
     Permuted,
-    /// One after the other.
+    /// One after the other, by number.
     Sequential,
-    /// Drawn, all alike.
+    /// Drawn, each as likely as any.
     Uniform,
 }
 
@@ -91,10 +92,11 @@ pub(crate) fn run(bench: &Bench) -> Result<Outcome, CliError> {
     unconnected.check().map_err(|error| CliError::new("bench", error, "see lately bench --help"))?;
     let address = bench.server.resolve()?;
     let plan = Plan { address, ..unconnected };
-    let how = if bench.command == Load::Incr { Counted::Values } else { Counted::Hits };
-    let before = Counts::read(&plan, how).map_err(|error| failure(&plan, &error))?;
-    let report = lately_load::run(&plan).map_err(|error| failure(&plan, &error))?;
-    let after = Counts::read(&plan, how).map_err(|error| failure(&plan, &error))?;
+    let incr = bench.command == Load::Incr;
+    let how = if incr { Counted::Values } else { Counted::Hits };
+    let before = Counts::read(&plan, how).map_err(|error| failure(&plan, incr, &error))?;
+    let report = lately_load::run(&plan).map_err(|error| failure(&plan, incr, &error))?;
+    let after = Counts::read(&plan, how).map_err(|error| failure(&plan, incr, &error))?;
     let checked = after.check(&before, &plan, if bench.command == Load::Hits { 0 } else { report.requests });
     output::data(|out| {
         if bench.json {
@@ -134,9 +136,10 @@ impl Bench {
     }
 }
 
-fn failure(plan: &Plan, error: &LoadError) -> CliError {
+fn failure(plan: &Plan, incr: bool, error: &LoadError) -> CliError {
     let hint = match error {
         LoadError::Connect { .. } => "are there as many connections as the server and ulimit -n allow?",
+        LoadError::Counts(_) if incr => "is it a Redis server? lately takes --command hit",
         LoadError::Counts(_) => "is it a lately server? Redis takes --command incr",
         _ => "the counts were not checked",
     };
@@ -170,7 +173,11 @@ fn write_lines(out: &mut dyn Write, bench: &Bench, report: &Report, checked: &Ch
         SHARES.iter().map(|(name, share)| format!("{name} {:.3} ms", milliseconds(report, *share))).collect();
     writeln!(out, "latency     {}", latency.join(", "))?;
     writeln!(out, "errors      {}", report.errors)?;
-    let verdict = if checked.holds() { "each key as sent" } else { "not as sent" };
+    let verdict = match (checked.holds(), bench.command) {
+        (false, _) => "not as sent",
+        (true, Load::Hits) => "as before",
+        (true, _) => "each key as sent",
+    };
     writeln!(out, "counts      {} of {} hits, {verdict}", checked.counted, checked.sent)
 }
 
@@ -190,6 +197,7 @@ fn write_json(out: &mut dyn Write, report: &Report, checked: &Checked) -> io::Re
     writeln!(out, "{object}")
 }
 
+/// To the microsecond.
 fn milliseconds(report: &Report, share: f64) -> f64 {
-    report.latency(share).as_secs_f64() * 1e3
+    (report.latency(share).as_secs_f64() * 1e6).round() / 1e3
 }

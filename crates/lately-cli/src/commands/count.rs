@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lately::{DEFAULT_WINDOW, Span, Timestamp};
+use lately::{DEFAULT_WINDOW, Span, TimeError, Timestamp};
 use lately_logs::{Format, Malformed, Options, Row, ScanError, Scanned, Tally, Template};
 
 use crate::error::{CliError, Outcome};
@@ -67,8 +67,9 @@ pub(crate) struct Count {
     #[arg(long, value_name = "W", allow_negative_numbers = true, default_value_t = DEFAULT_WINDOW)]
     window: Span,
 
-    /// Where the window ends, in Unix seconds [default: the newest time in the logs].
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    /// Where the window ends: Unix seconds, RFC 3339 with a zone, or 17/May/2015:10:05:03 +0000
+    /// [default: the newest time in the logs].
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
     at: Option<Timestamp>,
 
     /// How many rows to print; 0 is all.
@@ -125,6 +126,11 @@ fn scan_error(path: &Path, error: &ScanError) -> CliError {
         ScanError::Read(error) => log_file::unreadable(path, error),
         other => CliError::new(log_file::name(path), other, SETUP_HINT),
     }
+}
+
+/// A time as the table shows it, or as logs have it.
+fn time(text: &str) -> Result<Timestamp, TimeError> {
+    text.parse().or_else(|error| lately_logs::time(text).ok_or(error))
 }
 
 /// The lines of all logs that do not parse.

@@ -60,6 +60,15 @@ fn lines_for_people() {
     assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{}", run.out);
     assert!(lines[0].ends_with(" s, 2 connections, 4 at a time"), "{}", run.out);
     assert!(lines[4].ends_with(" hits, each key as sent"), "{}", run.out);
+    let reads = bench(&server, "--keys 10 --command hits");
+    assert!(reads.out.ends_with(" hits, as before\n"), "{}", reads.out);
+}
+
+#[test]
+fn a_low_rate_is_that_of_the_time_it_was_planned_for() {
+    let told = object(&bench(&serve(), "--json --keys 10 --rate 2"));
+    let (requests, rate) = (told["requests"].as_f64(), told["per_second"].as_f64());
+    assert!(rate.expect("a rate") <= requests.expect("a count"), "{told}");
 }
 
 #[test]
@@ -69,7 +78,7 @@ fn error_replies_and_lost_counts_are_a_negative_answer() {
     let run = bench(&server, "--command incr --keys 10");
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "{}", run.err);
     assert!(
-        run.err.contains("reading the counts: ") && run.err.contains("hint: is it a lately server?"),
+        run.err.contains("reading the counts: ") && run.err.contains("hint: is it a Redis server?"),
         "{}",
         run.err
     );
