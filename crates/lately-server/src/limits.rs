@@ -48,6 +48,15 @@ pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
 /// Bytes of commands one `MULTI` queues.
 pub const MAX_QUEUED_BYTES: usize = 64 << 20;
 
+/// HTTP connections at once; others wait to be taken until one ends. Who watches a server needs a few.
+pub const MAX_HTTP_CONNECTIONS: usize = 64;
+
+/// Bytes of an HTTP request up to its body, which none has.
+pub const MAX_HTTP_HEAD_BYTES: usize = 8 << 10;
+
+/// How long an HTTP connection lasts at most, from its start to the end of its one answer.
+pub const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long a stop waits for clients to take their last replies.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use lately::SystemClock;
+use lately_server::limits::MAX_HTTP_CONNECTIONS;
 use lately_server::{Config, Server, ServerError, Stopper};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -94,12 +95,13 @@ fn usual_threads() -> NonZeroUsize {
     NonZeroUsize::new(cores - 1).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Raises the limit on open files to what the clients need, and says so when that is not to be had.
+/// Raises the limit on open files to what the clients need, those of HTTP included, and says so when that is not to be had.
 fn raise_file_limit(max_clients: usize) {
-    let needed = OWN_FILES + max_clients as u64;
+    let others = OWN_FILES + MAX_HTTP_CONNECTIONS as u64;
+    let needed = others + max_clients as u64;
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
     if limit < needed {
-        let clients = limit.saturating_sub(OWN_FILES);
+        let clients = limit.saturating_sub(others);
         output::message(&format_args!(
             "lately: the limit of {limit} open files leaves room for {clients} of max_clients = {max_clients}: raise it with ulimit -n {needed}"
         ));

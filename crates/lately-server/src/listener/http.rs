@@ -1,5 +1,7 @@
-//! The HTTP listener: health and metrics.
+//! The HTTP listener: health and metrics. It has a bound on connections of its own, and gives each one
+//! answer and a short time, so that whoever holds connections holds little, and not for long.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::Router;
@@ -7,13 +9,21 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use tokio::net::TcpListener;
+use hyper::server::conn::http1::Builder;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::pause;
 use crate::engine::Engine;
-use crate::limits::DRAIN_TIMEOUT;
+use crate::limits::{ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_TIMEOUT, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES};
 use crate::metrics;
 use crate::stopper::Stopper;
+
+/// What answers requests.
+type Service = TowerToHyperService<Router>;
 
 /// Serves until the stop, then lets requests under way finish.
 pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: Stopper) {
@@ -23,19 +33,39 @@ pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: S
         .route("/readyz", get(async || "ready\n"))
         .route("/metrics", get(metrics))
         .with_state(engine);
-    let stop = stopper.clone();
-    let server = axum::serve(listener, router)
-        .with_graceful_shutdown(async move { stop.stopped().await })
-        .into_future();
-    let late = async {
-        stopper.stopped().await;
-        pause(DRAIN_TIMEOUT).await;
-    };
-    tokio::select! {
-        // It only ends by the stop: accept errors are retried inside.
-        _ = server => {}
-        () = late => {}
+    let service = TowerToHyperService::new(router);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            // Those there is no room for wait with the system.
+            accepted = listener.accept(), if connections.len() < MAX_HTTP_CONNECTIONS => accepted,
+            Some(_) = connections.join_next() => continue,
+            () = stopper.stopped() => break,
+        };
+        // The client has gone already, or there are no file descriptors: then an end frees one.
+        let Ok((socket, _)) = accepted else {
+            pause(ACCEPT_RETRY).await;
+            continue;
+        };
+        let answered = answer(socket, service.clone(), stopper.clone());
+        connections.spawn(timeout(HTTP_TIMEOUT, answered));
     }
+    drop(listener);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    let _ = timeout(DRAIN_TIMEOUT, drained).await;
+}
+
+/// Answers a request and closes the connection; at a stop, one that has sent nothing is not waited for.
+async fn answer(socket: TcpStream, service: Service, stopper: Stopper) {
+    let mut builder = Builder::new();
+    builder.keep_alive(false).max_header_size(MAX_HTTP_HEAD_BYTES).max_buf_size(MAX_HTTP_HEAD_BYTES);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    // Errors are the client's: it has gone, or has been told.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
 }
 
 async fn metrics(State(engine): State<Arc<Engine>>) -> impl IntoResponse {

@@ -7,6 +7,7 @@ mod bounds;
 mod clock;
 mod common;
 mod http;
+mod http_bounds;
 mod stop;
 mod talk;
 mod timeouts;
