@@ -186,3 +186,16 @@ fn a_series_of_part_seconds_has_doubles() {
     assert!(talk.ask("HELLO 3").starts_with('%'));
     talk.check("SERIES fine:k 1s 500ms", &format!("*2|*2|,{before}|:0|*2|,{now}|:1|"));
 }
+
+/// Starts are longest in version 2, as bulk strings of part seconds; the hits of all points together
+/// are at most the largest total, fourteen digits each.
+#[test]
+fn the_longest_series_is_bounded() {
+    let settings = Settings::builder().resolution("500ms".parse().expect("a span")).build().expect("valid");
+    let config = Config { classes: vec![(Pattern::new(b"fine:*"), settings)], ..Config::default() };
+    let most = usize::try_from(lately::limits::MAX_SERIES_POINTS).expect("small");
+    let reply = Talk::with(config).ask(&format!("SERIES fine:k {}s 500ms", most / 2));
+    assert!(reply.starts_with(&format!("*{most}|*2|$12|")), "{reply:.40}");
+    // Two digits more of a millisecond and two more of a late year.
+    assert!(reply.len() + most * (13 + 4) < 5_000_000, "{}", reply.len());
+}
