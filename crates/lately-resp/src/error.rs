@@ -117,6 +117,16 @@ pub enum CommandError {
         /// The command.
         command: &'static str,
     },
+    /// More of something than one command takes.
+    #[error("ERR {command} takes at most {most} {what}")]
+    TooMany {
+        /// The command.
+        command: &'static str,
+        /// What there is too much of: `windows`, `keys` or `names`.
+        what: &'static str,
+        /// How many it takes.
+        most: usize,
+    },
     /// `BOUNDS` with several windows.
     #[error("ERR BOUNDS takes at most one window")]
     BoundsWindows,

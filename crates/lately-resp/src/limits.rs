@@ -13,7 +13,17 @@ pub const MAX_LINE_BYTES: usize = 64 << 10;
 pub const MAX_REQUEST_BYTES: usize = 64 << 20;
 
 /// The longest name a client may give itself, and the longest value of `CLIENT SETINFO`, in bytes.
-pub const MAX_CLIENT_NAME_BYTES: usize = 1_024;
+pub const MAX_CLIENT_NAME_BYTES: usize = 128;
+
+/// Windows of one `HITS`: each may be a walk over a million panes.
+pub const MAX_WINDOWS: usize = 128;
+
+/// Keys of one `MHIT` or `MHITS`: each has a reply of its own, which may be an error of a hundred bytes.
+pub const MAX_COUNTED_KEYS: usize = 16_384;
+
+/// Names of one `COMMAND DOCS` or `COMMAND INFO`: more than there are, because a name may be of seven
+/// bytes and its description of kilobytes.
+pub const MAX_COMMAND_NAMES: usize = 128;
 
 /// How much of a request's text an error repeats, in bytes.
 pub const MAX_ECHOED_BYTES: usize = 128;

@@ -38,8 +38,15 @@ pub const SHORT_BYTES: usize = 4 << 10;
 /// What a thread keeps of a buffer that a long request or reply has made larger.
 pub const KEPT_BYTES: usize = 256 << 10;
 
-/// What a connection takes without buffers: its socket as the system knows it, its state, its place
-/// among the clients.
+/// Bytes of keys after which a page of `SCAN` ends, however many places it was to look at; looked for
+/// after each [`SCAN_STEP`].
+pub const SCAN_BYTES: usize = 1 << 20;
+
+/// Places of the store looked at in one step of a `SCAN`.
+pub const SCAN_STEP: usize = 256;
+
+/// What a connection takes without buffers: its socket as the system knows it, its state, the names its
+/// client gave it, its place among the clients.
 pub const CONNECTION_BYTES: usize = 2 << 10;
 
 /// Commands one `MULTI` queues.

@@ -5,10 +5,11 @@ use lately::{Span, Timestamp};
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{
-    count, first_key, is_word, key, keys_from, only_at, required, set_once, span, time,
+    at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span, time,
 };
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
 use crate::error::CommandError;
+use crate::limits::{MAX_COUNTED_KEYS, MAX_WINDOWS};
 
 const GROUP: &str = "hits";
 const KEY: ArgumentSpec = ArgumentSpec::of("key", "key");
@@ -153,6 +154,7 @@ fn parse_multi_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     if !list.len().is_multiple_of(2) {
         return Err(CommandError::Arity { name: "mhit" });
     }
+    at_most(MAX_COUNTED_KEYS, "keys", list.len() / 2, "MHIT")?;
     for (index, arg) in list.iter().enumerate() {
         if index % 2 == 0 {
             key(arg)?;
@@ -168,6 +170,7 @@ fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let is_option = |arg: &[u8]| ["AT", "BOUNDS", "DENIED"].iter().any(|word| is_word(arg, word));
     let named = args.from(2);
     let window_count = named.iter().position(is_option).unwrap_or(named.len());
+    at_most(MAX_WINDOWS, "windows", window_count, "HITS")?;
     let windows = parse_windows(named.first(window_count))?;
 
     let (mut at, mut bounds): (Option<Timestamp>, Option<()>) = (None, None);
@@ -200,6 +203,7 @@ fn parse_windows(named: ArgList<'_>) -> Result<Windows<'_>, CommandError> {
 }
 
 fn parse_multi_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    at_most(MAX_COUNTED_KEYS, "keys", args.from(2).len(), "MHITS")?;
     Ok(Command::MultiHits { window: span(required(args, 1)?)?, keys: keys_from(args, 2)? })
 }
 

@@ -35,6 +35,16 @@ pub(super) fn keys_from(args: ArgList<'_>, index: usize) -> Result<ArgList<'_>, 
     Ok(keys)
 }
 
+/// An error when there are more of something than `command` takes.
+pub(super) fn at_most(
+    most: usize,
+    what: &'static str,
+    count: usize,
+    command: &'static str,
+) -> Result<(), CommandError> {
+    if count > most { Err(CommandError::TooMany { command, what, most }) } else { Ok(()) }
+}
+
 /// The weight of a hit: 0 to `i64::MAX`.
 #[inline]
 pub(super) fn count(arg: &[u8]) -> Result<u64, CommandError> {

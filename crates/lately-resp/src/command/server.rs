@@ -2,9 +2,10 @@
 
 use crate::args::ArgList;
 use crate::command::Command;
-use crate::command::options::is_word;
+use crate::command::options::{at_most, is_word};
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName};
 use crate::error::CommandError;
+use crate::limits::MAX_COMMAND_NAMES;
 
 const GROUP: &str = "server";
 const ADMIN: &[CommandFlag] = &[CommandFlag::Admin];
@@ -45,14 +46,18 @@ pub(super) static COMMAND: CommandSpec =
 static COMMAND_SUBCOMMANDS: [CommandSpec; 5] = [
     CommandSpec::new("command|count", 2, |_| Ok(Command::Command(CommandQuery::Count)))
         .doc(GROUP, "Returns the number of commands"),
-    CommandSpec::new("command|docs", -2, |args| Ok(Command::Command(CommandQuery::Docs(args.from(2)))))
-        .doc(GROUP, "Documents all commands, or those named")
-        .complexity("O(N) with N the number of commands")
-        .arguments(NAMES),
-    CommandSpec::new("command|info", -2, |args| Ok(Command::Command(CommandQuery::Info(args.from(2)))))
-        .doc(GROUP, "Describes all commands, or those named")
-        .complexity("O(N) with N the number of commands")
-        .arguments(NAMES),
+    CommandSpec::new("command|docs", -2, |args| {
+        names(args, "COMMAND DOCS").map(CommandQuery::Docs).map(Command::Command)
+    })
+    .doc(GROUP, "Documents all commands, or those named")
+    .complexity("O(N) with N the number of commands")
+    .arguments(NAMES),
+    CommandSpec::new("command|info", -2, |args| {
+        names(args, "COMMAND INFO").map(CommandQuery::Info).map(Command::Command)
+    })
+    .doc(GROUP, "Describes all commands, or those named")
+    .complexity("O(N) with N the number of commands")
+    .arguments(NAMES),
     CommandSpec::new("command|list", -2, parse_list)
         .doc(GROUP, "Returns the names of all commands")
         .complexity("O(N) with N the number of commands"),
@@ -103,6 +108,13 @@ pub enum CommandQuery<'a> {
 
 fn read_only<'a>(subcommand: &'static str) -> Result<Command<'a>, CommandError> {
     Err(CommandError::ConfigReadOnly { subcommand })
+}
+
+/// The commands asked about.
+fn names<'a>(args: ArgList<'a>, command: &'static str) -> Result<ArgList<'a>, CommandError> {
+    let names = args.from(2);
+    at_most(MAX_COMMAND_NAMES, "names", names.len(), command)?;
+    Ok(names)
 }
 
 fn parse_list(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {

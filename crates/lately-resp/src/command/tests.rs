@@ -18,6 +18,17 @@ fn with_args<T>(line: &str, check: impl FnOnce(ArgList<'_>) -> T) -> T {
     check(args.list(buffer.as_bytes()))
 }
 
+/// What becomes of `start`, a request as one types it, with so many more words behind it.
+fn check_many(start: &str, count: usize, word: &str, error: Option<&str>) {
+    let words = start.split(' ').chain(std::iter::repeat_n(word, count)).map(str::as_bytes);
+    let (mut args, mut buffer) = (Args::new(), Vec::new());
+    crate::write_request(&mut buffer, &words.collect::<Vec<_>>());
+    let parsed = parse_request(&buffer, &Limits::default(), &mut args);
+    assert!(matches!(parsed, Ok(Parsed::Complete { .. })), "{start}");
+    let result = Command::parse(args.list(&buffer)).map(|_| ()).map_err(|error| error.to_string());
+    assert_eq!(result.err().as_deref(), error, "{start} and {count} times {word}");
+}
+
 fn check(line: &str, expected: Command<'_>) {
     with_args(line, |args| assert_eq!(Command::parse(args), Ok(expected), "{line}"));
 }
@@ -102,6 +113,22 @@ fn mhit() {
     });
     check_errors(&["MHIT", "MHIT a", "MHIT a 1 b"], &arity("mhit"));
     check_errors(&["MHIT a x", "MHIT a 1 b -1"], NOT_INTEGER);
+}
+
+/// Symptom: one request had a reply of tens of megabytes, or kept its thread busy for minutes. Cause:
+/// nothing bounded how much one command asks. Fix: as many windows and keys as anybody names at once.
+#[test]
+fn windows_and_keys_of_one_command_have_bounds() {
+    let windows = Some("ERR HITS takes at most 128 windows");
+    check_many("HITS k", 128, "5m", None);
+    check_many("HITS k", 129, "5m", windows);
+    check_many("HITS k", 1_000_000, "5m", windows);
+    check_error(&format!("HITS k {}BOUNDS", "5m ".repeat(128)), "ERR BOUNDS takes at most one window");
+    check_error(&format!("HITS k {}BOUNDS", "5m ".repeat(129)), "ERR HITS takes at most 128 windows");
+    check_many("MHITS 5m", 16_384, "k", None);
+    check_many("MHITS 5m", 16_385, "k", Some("ERR MHITS takes at most 16384 keys"));
+    check_many("MHIT", 2 * 16_384, "1", None);
+    check_many("MHIT", 2 * 16_385, "1", Some("ERR MHIT takes at most 16384 keys"));
 }
 
 #[test]
@@ -317,13 +344,15 @@ fn client() {
 
 #[test]
 fn client_names_have_bounds() {
-    let most = "n".repeat(1_024);
+    let most = "n".repeat(128);
     check(&format!("CLIENT SETNAME {most}"), Command::Client(ClientCommand::SetName(most.as_bytes())));
     let past = format!("{most}n");
-    check_error(&format!("CLIENT SETNAME {past}"), "ERR Client name is too long: it has at most 1024 bytes");
+    for line in ["CLIENT SETNAME", "HELLO 3 SETNAME"] {
+        check_error(&format!("{line} {past}"), "ERR Client name is too long: it has at most 128 bytes");
+    }
     check_error(
         &format!("CLIENT SETINFO LIB-VER {past}"),
-        "ERR lib-ver is too long: it has at most 1024 bytes",
+        "ERR lib-ver is too long: it has at most 128 bytes",
     );
 }
 

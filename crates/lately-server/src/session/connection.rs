@@ -129,11 +129,15 @@ impl Session {
             ("save", String::new()),
             ("timeout", timeout.to_string()),
         ];
-        let patterns: Vec<_> =
-            patterns.iter().map(|pattern| Pattern::new(&pattern.to_ascii_lowercase())).collect();
-        let matching = |name: &str| patterns.iter().any(|pattern| pattern.matches(name.as_bytes()));
-        let found: Vec<_> = settings.iter().filter(|(name, _)| matching(name)).collect();
-        reply.map(found.len());
+        let mut wanted = settings.each_ref().map(|_| false);
+        // One pattern at a time: a request may have a million.
+        for pattern in patterns.iter().map(|pattern| Pattern::new(&pattern.to_ascii_lowercase())) {
+            for (wanted, (name, _)) in wanted.iter_mut().zip(&settings) {
+                *wanted |= pattern.matches(name.as_bytes());
+            }
+        }
+        let found = settings.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(setting, _)| setting);
+        reply.map(found.clone().count());
         for (name, value) in found {
             reply.bulk(name);
             reply.bulk(value);

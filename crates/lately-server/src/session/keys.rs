@@ -1,10 +1,12 @@
 //! Keys as such: `DEL EXISTS SCAN TTL`.
 
+use lately::limits::{MAX_KEY_BYTES, MAX_SCAN_SLOTS};
 use lately::{Cursor, Pattern, Timestamp};
 use lately_resp::command::Scan;
 use lately_resp::{ArgList, Encoder};
 
 use super::{Session, integer};
+use crate::limits::{SCAN_BYTES, SCAN_STEP};
 
 /// The reply of `TTL` where there is no key, as in Redis.
 const NO_KEY: i64 = -2;
@@ -29,22 +31,29 @@ impl Session {
     }
 
     pub(super) fn scan(&self, scan: &Scan<'_>, now: Timestamp, reply: &mut Encoder<'_>) {
-        let longest = lately::limits::MAX_KEY_BYTES;
+        let longest = MAX_KEY_BYTES;
         if scan.pattern.is_some_and(|pattern| pattern.len() > longest) {
             // Longer than any key: nobody means it, and matching takes the product of both lengths.
             return reply.error(format_args!("ERR invalid pattern: a pattern has at most {longest} bytes"));
         }
         let pattern = scan.pattern.map(Pattern::new);
         let wanted = scan.kind.is_none_or(|name| name.eq_ignore_ascii_case(b"hits"));
-        let page = self.engine.store.scan(
-            Cursor::from_number(scan.cursor),
-            pattern.as_ref(),
-            usize::try_from(scan.count).unwrap_or(usize::MAX),
-            now,
-        );
-        let keys = if wanted { page.keys } else { Vec::new() };
+        let mut places = usize::try_from(scan.count).unwrap_or(usize::MAX).min(MAX_SCAN_SLOTS);
+        let (mut cursor, mut keys, mut bytes) = (Cursor::from_number(scan.cursor), Vec::new(), 0);
+        while places > 0 && bytes < SCAN_BYTES {
+            let step = places.min(SCAN_STEP);
+            let page = self.engine.store.scan(cursor, pattern.as_ref(), step, now);
+            if wanted {
+                bytes += page.keys.iter().map(|key| key.len()).sum::<usize>();
+                keys.extend(page.keys);
+            }
+            (cursor, places) = (page.next, places - step);
+            if cursor == Cursor::START {
+                break;
+            }
+        }
         reply.array(2);
-        reply.bulk(page.next.number().to_string());
+        reply.bulk(cursor.number().to_string());
         reply.array(keys.len());
         for key in &keys {
             reply.bulk(key);

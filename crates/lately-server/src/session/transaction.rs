@@ -4,7 +4,7 @@ use lately::Timestamp;
 use lately_resp::{ArgList, Args, Command, Encoder, Limits, Requests, texts, write_request};
 
 use super::{Flow, Parse, Run, Session};
-use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, OUTPUT_BYTES};
+use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
 
 /// Commands queued since `MULTI`.
 #[derive(Default)]
@@ -74,23 +74,23 @@ impl Session {
         self.resume(out)
     }
 
-    /// Runs what `EXEC` has still to run, up to where the replies are to be sent.
+    /// Runs the next part of what `EXEC` has still to run: as many requests as are taken at once, or up
+    /// to where the replies are to be sent. Others come in between.
     pub(crate) fn resume(&mut self, out: &mut Vec<u8>) -> Flow {
         let Some(mut execution) = self.execution.take() else { return Flow::Continue };
-        let (mut requests, mut args, mut memory) = (Requests::new(), Args::new(), Run::default());
-        while out.len() < OUTPUT_BYTES {
-            let left = &execution.requests[execution.position..];
-            requests.parse(left, &Limits::default(), &mut args);
-            if requests.is_empty() {
-                debug_assert!(left.is_empty(), "what was queued parses again");
-                return Flow::Continue;
-            }
-            let mut run = memory.reused();
-            // What would end the connection is not queued: the flow is `Continue`.
-            let (done, _) = self.requests(requests.iter(left), &mut run, execution.now, out);
-            run.finish(&self.engine, execution.now, out);
-            execution.position += requests.bytes_of_first(done);
-            memory = run.reused();
+        let (mut requests, mut args, mut run) = (Requests::new(), Args::new(), Run::default());
+        let left = &execution.requests[execution.position..];
+        requests.parse(left, &Limits::default(), &mut args);
+        if requests.is_empty() {
+            debug_assert!(left.is_empty(), "what was queued parses again");
+            return Flow::Continue;
+        }
+        // What would end the connection is not queued: the flow is `Continue`.
+        let (done, _) = self.requests(requests.iter(left), &mut run, execution.now, out);
+        run.finish(&self.engine, execution.now, out);
+        execution.position += requests.bytes_of_first(done);
+        if execution.position == execution.requests.len() {
+            return Flow::Continue;
         }
         self.execution = Some(execution);
         Flow::More

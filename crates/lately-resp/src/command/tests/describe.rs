@@ -61,6 +61,20 @@ fn commands_describe_themselves() {
     assert!(answer("COMMAND DOCS", Protocol::V2).starts_with("*64 $3 hit "));
 }
 
+/// Symptom: a request of 7 MB had a reply of 1.7 GB. Cause: a name was described as often as it was
+/// named. Fix: no more names than any client has use for.
+#[test]
+fn names_to_describe_have_a_bound() {
+    assert!(commands().flat_map(|spec| spec.subcommands.iter().chain([spec])).count() <= 128);
+    for query in ["DOCS", "INFO"] {
+        let start = format!("COMMAND {query}");
+        check_many(&start, 128, "client", None);
+        check_many(&start, 129, "client", Some(&format!("ERR {start} takes at most 128 names")));
+        let most = commands().map(|spec| answer(&format!("{start} {}", spec.name), Protocol::V2).len()).max();
+        assert!(most.expect("commands") * 128 < 1 << 20, "{most:?}");
+    }
+}
+
 #[test]
 fn containers_have_help() {
     let help = answer("CLIENT HELP", Protocol::V2);

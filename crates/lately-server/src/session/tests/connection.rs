@@ -115,6 +115,24 @@ fn client_tells_what_it_was_told() {
     assert_eq!(talk.info("connected_clients"), "1");
 }
 
+/// Symptom: names that clients give themselves were memory that counted nowhere, and made a
+/// `CLIENT LIST` of tens of megabytes. Cause: a name could have a kilobyte. Fix: it has 128 bytes.
+#[test]
+fn what_a_client_says_of_itself_is_little() {
+    let mut talk = Talk::new();
+    let most = "n".repeat(lately_resp::limits::MAX_CLIENT_NAME_BYTES);
+    for what in ["SETNAME", "SETINFO LIB-NAME", "SETINFO LIB-VER"] {
+        talk.check(&format!("CLIENT {what} {most}"), "+OK|");
+        let refused = talk.ask(&format!("CLIENT {what} {most}n"));
+        assert!(refused.ends_with(" is too long: it has at most 128 bytes|"), "{refused}");
+    }
+    assert!(3 * most.len() < crate::limits::CONNECTION_BYTES / 4);
+    // With addresses and times as long as they get it is below three quarters of a kilobyte.
+    let longest = 2 * ("[]:65535".len() + 39) + 3 * 20;
+    let list = talk.ask("CLIENT LIST");
+    assert!(list.len() + longest < 768, "{}", list.len());
+}
+
 #[test]
 fn reset_and_quit() {
     let mut talk = Talk::v3();

@@ -85,6 +85,26 @@ fn mhit_answers_each_key_for_itself() {
     ]);
 }
 
+/// What a command over several keys answers at most: an error for each.
+#[test]
+fn the_longest_reply_of_mhit_is_bounded() {
+    let mut talk = Talk::new();
+    talk.check("HIT full 9223372036854775807", ":9223372036854775807|");
+    let mut words: Vec<&[u8]> = vec![b"MHIT"];
+    for _ in 0..lately_resp::limits::MAX_COUNTED_KEYS {
+        words.extend([b"full".as_slice(), b"9223372036854775807"]);
+    }
+    let mut request = Vec::new();
+    lately_resp::write_request(&mut request, &words);
+    let reply = talk.send(&request, 1);
+    assert!(reply.starts_with(b"*16384\r\n-ERR 9223372036854775807 more hits would overflow"));
+    assert!(reply.len() < 2 << 20, "{}", reply.len());
+    words.extend([b"full".as_slice(), b"1"]);
+    request.clear();
+    lately_resp::write_request(&mut request, &words);
+    assert_eq!(talk.send(&request, 1), b"-ERR MHIT takes at most 16384 keys\r\n");
+}
+
 #[test]
 fn hits_takes_windows_bounds_and_a_time() {
     let mut talk = hits_of_five_minutes();
@@ -165,4 +185,17 @@ fn a_series_of_part_seconds_has_doubles() {
     talk.check("SERIES fine:k 1s 500ms", &v2);
     assert!(talk.ask("HELLO 3").starts_with('%'));
     talk.check("SERIES fine:k 1s 500ms", &format!("*2|*2|,{before}|:0|*2|,{now}|:1|"));
+}
+
+/// Starts are longest in version 2, as bulk strings of part seconds; the hits of all points together
+/// are at most the largest total, fourteen digits each.
+#[test]
+fn the_longest_series_is_bounded() {
+    let settings = Settings::builder().resolution("500ms".parse().expect("a span")).build().expect("valid");
+    let config = Config { classes: vec![(Pattern::new(b"fine:*"), settings)], ..Config::default() };
+    let most = usize::try_from(lately::limits::MAX_SERIES_POINTS).expect("small");
+    let reply = Talk::with(config).ask(&format!("SERIES fine:k {}s 500ms", most / 2));
+    assert!(reply.starts_with(&format!("*{most}|*2|$12|")), "{reply:.40}");
+    // Two digits more of a millisecond and two more of a late year.
+    assert!(reply.len() + most * (13 + 4) < 5_000_000, "{}", reply.len());
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::limits::{SCAN_BYTES, SCAN_STEP};
 
 #[test]
 fn keys_exist_from_their_first_hit_until_they_are_deleted() {
@@ -84,6 +85,31 @@ fn a_scan_is_bounded() {
         &format!("SCAN 0 MATCH {}", "*".repeat(1_025)),
         "-ERR invalid pattern: a pattern has at most 1024 bytes|",
     );
+}
+
+/// Symptom: a request of thirty bytes had a reply of ten megabytes. Cause: a page was bounded in
+/// places, not in bytes, and a key may be long. Fix: it ends at so many bytes of keys, too.
+#[test]
+fn a_page_of_long_keys_is_bounded_in_bytes() {
+    let mut talk = Talk::new();
+    let fill = "k".repeat(lately::limits::MAX_KEY_BYTES - 5);
+    for number in 0..2_000 {
+        talk.check(&format!("HIT {fill}{number:05}"), ":1|");
+    }
+    let reply = talk.ask("SCAN 0 COUNT 10000");
+    let step_bytes = SCAN_STEP * (lately::limits::MAX_KEY_BYTES + "$1024||".len());
+    assert!(reply.len() >= SCAN_BYTES, "{}", reply.len());
+    assert!(reply.len() < SCAN_BYTES + SCAN_BYTES / 64 + step_bytes, "{}", reply.len());
+    assert!(!reply.starts_with("*2|$1|0|"));
+    assert_eq!(scan(&mut talk, "COUNT 10000").len(), 2_000);
+    // As many places as were asked for, where keys are short.
+    talk.check("FLUSHALL", "+OK|");
+    for number in 0..2_000 {
+        talk.check(&format!("HIT {number:05}"), ":1|");
+    }
+    assert_eq!(page(&talk.ask("SCAN 0 COUNT 10000")).1.len(), 2_000);
+    let (next, keys) = page(&talk.ask("SCAN 0 COUNT 1000"));
+    assert!(next != "0" && (900..=1_000).contains(&keys.len()), "{next} {}", keys.len());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `MULTI EXEC DISCARD`.
 
+use lately_resp::limits::MAX_BATCH_ARGUMENTS;
+
 use super::*;
 use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, OUTPUT_BYTES};
 
@@ -172,4 +174,26 @@ fn the_replies_of_exec_come_in_parts() {
     assert!(replies.starts_with(&format!("*{}|*64|$3|hit|", queued + 1)) && replies.ends_with("|:1|"));
     assert_eq!(replies.matches("*64|$3|hit|").count(), queued);
     talk.check("HITS k", ":1|");
+}
+
+/// Symptom: a transaction of many slow commands with short replies kept its thread for seconds. Cause:
+/// `EXEC` let others come in between only where replies were to be sent. Fix: it does after as many
+/// commands as are taken at once.
+#[test]
+fn others_come_between_the_commands_of_exec() {
+    let mut talk = Talk::new();
+    for queued in [MAX_BATCH_ARGUMENTS / 2, MAX_BATCH_ARGUMENTS / 2 + 1] {
+        talk.check("FLUSHALL", "+OK|");
+        talk.check("MULTI", "+OK|");
+        (0..queued).for_each(|_| talk.check("HIT k", "+QUEUED|"));
+        assert!(talk.ask("EXEC").starts_with(&format!("*{queued}|:1|:2|")));
+        assert_eq!(talk.engine.store.len(), 1);
+        if queued > MAX_BATCH_ARGUMENTS / 2 {
+            assert_eq!(talk.flow, Flow::More);
+            let mut out = Vec::new();
+            talk.flow = talk.session.resume(&mut out);
+            assert_eq!(barred(&out), format!(":{queued}|"));
+        }
+        assert_eq!(talk.flow, Flow::Continue);
+    }
 }
