@@ -1,5 +1,7 @@
 //! Hits step by step over a window, for plotting.
 
+use std::cell::Cell;
+
 use crate::entry::Entry;
 use crate::error::QueryError;
 use crate::limits::MAX_SERIES_POINTS;
@@ -49,10 +51,23 @@ impl Query {
         if points > MAX_SERIES_POINTS {
             return Err(QueryError::Points { points });
         }
+        // Each point asks for the hits up to the end of the series: those of the point before, less a step.
+        let known: Cell<Option<(i64, u64)>> = Cell::new(None);
         let hits_from = |from_ms: i64| {
             let Some(entry) = entry else { return 0 };
             let window = Window::between(from_ms, end_ms, settings, now);
-            window.count(|from, to| entry.sum(from, to, settings)).estimate
+            let sum = |from, to| {
+                let known_hits = known.get().filter(|(known_from, _)| to == end_ms && *known_from <= from);
+                let hits = match known_hits {
+                    Some((known_from, hits)) => hits - entry.sum(known_from, from, settings),
+                    None => entry.sum(from, to, settings),
+                };
+                if to == end_ms {
+                    known.set(Some((from, hits)));
+                }
+                hits
+            };
+            window.count(sum).estimate
         };
         let mut left = hits_from(start_ms);
         let series = (first..first + points).map(|step| {
@@ -63,5 +78,60 @@ impl Query {
             Point { start: Timestamp::from_millis(step * step_ms).unwrap_or(Timestamp::MAX), hits }
         });
         Ok(series.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::time::{days, hours, minutes, seconds};
+
+    const START_MS: i64 = 1_700_000_000_000;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(START_MS + ms).expect("a time")
+    }
+
+    proptest! {
+        /// Whatever form the entry has, and wherever the series lies.
+        #[test]
+        fn a_point_is_the_hits_from_its_start_less_those_from_its_end(
+            gaps_ms in prop::collection::vec(prop_oneof![0..50_i64, 0..5_000_i64, 0..4_000_000_i64], 1..600),
+            (window, step) in prop_oneof![
+                Just((minutes(5), seconds(1))),
+                Just((minutes(7), seconds(10))),
+                Just((hours(3), minutes(5))),
+                Just((days(1), hours(1))),
+                Just((days(7), hours(6))),
+            ],
+            ago_ms in prop_oneof![Just(0_i64), 0..400_000_i64, 0..100_000_000_i64],
+        ) {
+            let settings = Settings::default();
+            let mut entry = Entry::new();
+            let mut now_ms = 0;
+            for gap_ms in gaps_ms {
+                now_ms += gap_ms;
+                entry.add(at(now_ms), 1, &settings, at(now_ms)).expect("counted");
+            }
+            let now = at(now_ms);
+            let query = Query { window, step, at: at(now_ms - ago_ms) };
+            let points = query.points(Some(&entry), &settings, now).expect("few points");
+            let end_ms = (settings.pane_of(query.at.as_millis()) + 1) * 1_000;
+            let start_ms = end_ms - window.as_millis();
+            let hits_from = |from_ms: i64| {
+                let window = Window::between(from_ms.max(start_ms), end_ms, &settings, now);
+                window.count(|from, to| entry.sum(from, to, &settings)).estimate
+            };
+            let mut left = hits_from(start_ms);
+            for Point { start, hits } in points {
+                let next_ms = start.as_millis() + step.as_millis();
+                let after = if next_ms < end_ms { hits_from(next_ms).min(left) } else { 0 };
+                prop_assert_eq!(hits, left - after);
+                left = after;
+            }
+            prop_assert_eq!(left, 0);
+        }
     }
 }
