@@ -77,6 +77,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Applies an operation on a key that most likely is at `guess`.
+    #[inline]
     fn apply_near(&mut self, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
         self.shard(hash);
         let place = match self.quick_hit(op, hash, guess, true) {
@@ -89,7 +90,7 @@ impl<'a> Turn<'a> {
 
     /// Counts hits now of a key that is at `place` and has all its hits there, or, if `may_wait`, in a
     /// list; changes nothing when that is not so. The shard of the hash is locked.
-    #[inline]
+    #[inline(always)]
     fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>, may_wait: bool) -> Quick {
         let (Op::Hit { key, weight, at: None }, Some(place)) = (*op, place) else { return Quick::Elsewhere };
         let Some(locked) = &mut self.locked else { return Quick::Elsewhere };

@@ -176,11 +176,16 @@ impl ListMut<'_> {
         let newest_ms = self.head.newest_ms();
         if self.bytes.is_empty() {
             self.start(moment);
-        } else if moment.at_ms >= newest_ms {
-            let header = self.add_late(moment, Header::read(self.bytes));
-            header.write(self.bytes);
-        } else {
+        } else if moment.at_ms < newest_ms {
             self.insert(moment);
+        } else {
+            let header = Header::read(self.bytes);
+            let header = if moment.at_ms > newest_ms {
+                self.append(moment, newest_ms, header)
+            } else {
+                self.raise_newest(moment.hits, header)
+            };
+            header.write(self.bytes);
         }
     }
 
@@ -197,13 +202,30 @@ impl ListMut<'_> {
         if moment.hits > MAX_TOTAL - header.total {
             return None;
         }
-        let mut header = self.add_late(moment, header);
+        if moment.at_ms > newest_ms {
+            let header = self.append(moment, newest_ms, header);
+            Some(self.settle(header, from_ms))
+        } else {
+            Some(self.raise_and_sum(moment.hits, header, from_ms))
+        }
+    }
+
+    #[inline(never)]
+    fn raise_and_sum(&mut self, hits: u64, header: Header, from_ms: i64) -> u64 {
+        let header = self.raise_newest(hits, header);
+        self.settle(header, from_ms)
+    }
+
+    /// Writes the header, its cursor moved to the first moment from `from_ms` on, unless it is past it;
+    /// gives the hits from there on.
+    #[inline]
+    fn settle(&mut self, mut header: Header, from_ms: i64) -> u64 {
         let first = self.shared().seek(from_ms, &header);
         if from_ms > header.cursor.passed_ms {
             header.cursor = first;
         }
         header.write(self.bytes);
-        Some(header.total - first.passed)
+        header.total - first.passed
     }
 
     fn start(&mut self, moment: Moment) {
@@ -218,18 +240,8 @@ impl ListMut<'_> {
         header.write(self.bytes);
     }
 
-    /// Adds hits that are not before the newest. The header is that of before; gives that of now.
-    #[inline]
-    fn add_late(&mut self, moment: Moment, header: Header) -> Header {
-        let newest_ms = self.head.newest_ms();
-        if moment.at_ms > newest_ms {
-            self.append(moment, newest_ms, header)
-        } else {
-            self.raise_newest(moment.hits, header)
-        }
-    }
-
-    #[inline]
+    /// The header that is given to this and the next is that of before; they give that of now.
+    #[inline(always)]
     fn append(&mut self, moment: Moment, before_ms: i64, header: Header) -> Header {
         let Header { total, end, mut cursor, .. } = header;
         let newest_len = self.write(end, moment, before_ms);
@@ -241,7 +253,6 @@ impl ListMut<'_> {
         Header { total: total + moment.hits, end: end + newest_len, newest_len, cursor }
     }
 
-    #[inline(never)]
     fn raise_newest(&mut self, hits: u64, header: Header) -> Header {
         let Header { total, end, newest_len, mut cursor } = header;
         let last = end - newest_len;
