@@ -16,3 +16,4 @@ mod word;
 
 pub use atomic_counter::AtomicCounter;
 pub use striped_counter::StripedCounter;
+pub(crate) use thread_number::thread_number;

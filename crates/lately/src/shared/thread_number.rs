@@ -27,7 +27,7 @@ thread_local! {
 
 /// The number of this thread.
 #[inline]
-pub(super) fn thread_number() -> usize {
+pub(crate) fn thread_number() -> usize {
     let number = NUMBER.get();
     if number == UNNUMBERED { take_number() } else { number }
 }

@@ -71,7 +71,7 @@ impl LockedShard<'_> {
 
     #[cold]
     fn publish(&mut self) {
-        if self.shared.peek.publish(self.index, self.guard.tables()) {
+        if self.shared.peek.publish(self.index, &self.guard.tables()) {
             self.guard.tables_are_published();
         }
     }

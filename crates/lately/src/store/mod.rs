@@ -17,6 +17,7 @@ mod turn;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::thread::available_parallelism;
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
@@ -82,7 +83,7 @@ impl Store {
             now_ms: AtomicI64::new(0),
             generation: AtomicU64::new(0),
             memory: memory::Memory::new(ceiling_bytes),
-            peek: peek::Peek::new(SHARDS),
+            peek: peek::Peek::new(SHARDS, available_parallelism().map_or(1, usize::from)),
         }
     }
 
