@@ -33,19 +33,21 @@ const SLOT_BYTES: usize = allocated(slab::CHUNK * size_of::<Option<Slot>>()).div
 /// What a long key costs beside its bytes: its place among the others.
 const LONG_KEY_BYTES: usize = size_of::<Option<Box<[u8]>>>() + size_of::<u32>();
 
-/// A part of the keys.
+/// A part of the keys. In this order what a hit changes shares a cache line with the lock before it, and
+/// the line after that is only read: it is in the caches of all cores.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Shard {
-    index: Index,
-    /// Slots stay where they are while a key lives, so a scan by place sees each once.
-    slots: Slab<Slot>,
-    /// Whether others know where the buckets and chunks are.
-    published: bool,
-    beside: Box<Beside>,
     /// The latest `now` this shard was given: panes may have been merged by it.
     now: Timestamp,
     sequence: Sequence,
     bytes: usize,
+    index: Index,
+    /// Slots stay where they are while a key lives, so a scan by place sees each once.
+    slots: Slab<Slot>,
+    beside: Box<Beside>,
+    /// Whether others know where the buckets and chunks are.
+    published: bool,
 }
 
 /// What few operations need. Without it a shard and its lock are two cache lines.
@@ -400,5 +402,17 @@ impl Shard {
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots");
         let mut limited = self.beside.limited_until.keys().copied();
         assert!(limited.all(|place| self.slot_at(place).is_some()), "a limit outlives its key");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A word of the lock comes first.
+    #[test]
+    fn what_a_hit_changes_is_on_the_line_of_the_lock() {
+        assert!(size_of::<u64>() + std::mem::offset_of!(Shard, index) <= 64);
+        assert_eq!(size_of::<u64>() + std::mem::offset_of!(Shard, slots), 64);
     }
 }
