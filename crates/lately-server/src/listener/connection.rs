@@ -281,11 +281,8 @@ impl Connection {
             self.output = Vec::new();
             return self.flow == Flow::More;
         }
-        if self.output.is_empty() {
-            self.stuck = None;
-            if !matches!(self.flow, Flow::Continue | Flow::More) {
-                return self.close(Instant::now());
-            }
+        if self.output.is_empty() && !matches!(self.flow, Flow::Continue | Flow::More) {
+            return self.close(Instant::now());
         }
         true
     }

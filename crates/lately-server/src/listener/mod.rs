@@ -4,6 +4,8 @@ use std::time::Duration;
 
 mod batch;
 mod connection;
+#[cfg(test)]
+mod fixture;
 pub(crate) mod http;
 mod queue;
 pub(crate) mod resp;

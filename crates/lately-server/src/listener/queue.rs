@@ -130,13 +130,10 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
 
-    use lately::{ManualClock, Timestamp};
-    use tokio::sync::{Semaphore, mpsc};
-
+    use super::super::fixture::{arrival, engine};
     use super::*;
-    use crate::config::Config;
 
     /// A round takes long when clients send much: who comes must not wait for one each.
     #[test]
@@ -144,23 +141,14 @@ mod tests {
         const CLIENTS: usize = 50;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let engine = Engine::new(Config::default(), Arc::new(ManualClock::new(Timestamp::MIN)));
             let (door, arrivals) = mpsc::unbounded_channel();
-            let engine = Arc::new(engine.expect("valid"));
-            let mut queue = Queue::new(arrivals, engine, Stopper::new()).expect("a queue");
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            let room = Arc::new(Semaphore::new(CLIENTS));
-            let clients: Vec<TcpStream> = (0..CLIENTS)
-                .map(|_| {
-                    let client =
-                        TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-                    let (socket, _) = listener.accept().expect("a client");
-                    socket.set_nonblocking(true).expect("a socket");
-                    let place = Arc::clone(&room).try_acquire_owned().expect("a place");
-                    door.send((mio::net::TcpStream::from_std(socket), place)).expect("a queue");
-                    client
-                })
-                .collect();
+            let mut queue = Queue::new(arrivals, engine(), Stopper::new()).expect("a queue");
+            let come = |_| {
+                let (arrival, client) = arrival();
+                door.send(arrival).expect("a queue");
+                client
+            };
+            let clients: Vec<_> = (0..CLIENTS).map(come).collect();
             poll_fn(|cx| queue.news(cx)).await;
             assert_eq!(queue.roster.connections.len(), clients.len());
         });

@@ -284,7 +284,7 @@ impl Entry {
                 prefetch(start.wrapping_sub(list::THIN_HEADER_BYTES));
                 // Where it ends only the list itself knows: it has a byte or two for a moment, seldom more.
                 let least = head.least_bytes();
-                for offset in [list::HEADER_BYTES - 1, least, least + 64] {
+                for offset in [list::ITEMS - 1, least, least + 64] {
                     prefetch(start.wrapping_add(offset));
                 }
             }

@@ -11,9 +11,7 @@ mod panes_of_time;
 mod rings;
 mod running_total;
 mod striped_counter;
-mod thread_number;
 mod word;
 
 pub use atomic_counter::AtomicCounter;
 pub use striped_counter::StripedCounter;
-pub(crate) use thread_number::thread_number;

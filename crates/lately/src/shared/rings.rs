@@ -8,6 +8,7 @@
 
 use crate::error::{HitError, SettingsError};
 use crate::limits::{MAX_STRIPES, SPIN_TRIES};
+use crate::own_line::OwnLine;
 use crate::settings::Settings;
 use crate::sync::{AtomicU64, Ordering, yield_now};
 use crate::time::{Span, Timestamp};
@@ -20,12 +21,6 @@ use super::word::{Layout, Seen};
 const SLOTS_PER_LINE: usize = if cfg!(loom) { 2 } else { 16 };
 /// Rings are no shorter, so that counts have bits enough.
 const LEAST_SLOTS: u64 = 256;
-
-/// What is written by one thread at a time starts on a line of its own: 128 bytes, because
-/// processors fetch lines in pairs.
-#[repr(align(128))]
-#[derive(Debug)]
-struct OwnLine<T>(T);
 
 /// How many panes the parts of a counter have.
 #[derive(Clone, Copy, Debug)]

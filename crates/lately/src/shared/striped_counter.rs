@@ -5,10 +5,10 @@ use std::thread::available_parallelism;
 use crate::error::{HitError, SettingsError};
 use crate::limits::MAX_STRIPES;
 use crate::settings::DEFAULT_WINDOW;
+use crate::thread_number::thread_number;
 use crate::time::{Span, Timestamp, seconds};
 
 use super::rings::{Rings, Shape};
-use super::thread_number::thread_number;
 
 /// An [`AtomicCounter`](crate::AtomicCounter) with a ring for each core.
 ///

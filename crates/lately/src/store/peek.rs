@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use super::index::{self, Buckets};
 use super::slab::locate;
 use super::slot::Slot;
+use crate::own_line::OwnLine;
 use crate::prefetch::prefetch;
-use crate::shared::thread_number;
+use crate::thread_number::thread_number;
 
 /// Where the chunks of a shard's slots are; null where there is none yet.
 pub(super) type Chunks = Arc<[AtomicPtr<Option<Slot>>]>;
@@ -28,7 +29,7 @@ pub(super) struct Tables {
 /// threads on different cores should not write to one.
 #[derive(Debug)]
 pub(super) struct Peek {
-    views: Box<[View]>,
+    views: Box<[OwnLine<View>]>,
     /// Shards that have old tables to let go, and whether there are any.
     outdated: Mutex<Vec<usize>>,
     is_outdated: AtomicBool,
@@ -38,11 +39,7 @@ pub(super) struct Peek {
 const MAX_VIEWS: usize = 8;
 
 /// The tables of all shards, as a group of threads sees them.
-#[derive(Debug)]
-#[repr(align(128))]
-struct View {
-    hints: RwLock<Box<[Hint]>>,
-}
+type View = RwLock<Box<[Hint]>>;
 
 /// The tables of one shard: those in use, and those before or after them.
 #[derive(Debug, Default)]
@@ -60,7 +57,7 @@ impl Peek {
         let hints = || (0..shards).map(|_| Hint::default()).collect();
         let views = cores.clamp(1, MAX_VIEWS).next_power_of_two();
         Peek {
-            views: (0..views).map(|_| View { hints: RwLock::new(hints()) }).collect(),
+            views: (0..views).map(|_| OwnLine(RwLock::new(hints()))).collect(),
             outdated: Mutex::default(),
             is_outdated: AtomicBool::new(false),
         }
@@ -69,7 +66,7 @@ impl Peek {
     /// Begins a look; `None` while old tables are let go.
     pub(super) fn look(&self) -> Option<Look<'_>> {
         let view = &self.views[thread_number() & (self.views.len() - 1)];
-        view.hints.try_read().ok().map(Look)
+        view.0.try_read().ok().map(Look)
     }
 
     /// Takes a shard's new tables; false when there is no room until old ones are let go. Call it again
@@ -77,7 +74,7 @@ impl Peek {
     pub(super) fn publish(&self, shard: usize, tables: &Tables) -> bool {
         let mut replaces = false;
         let published = self.views.iter().map(|view| {
-            let Ok(hints) = view.hints.try_read() else { return false };
+            let Ok(hints) = view.0.try_read() else { return false };
             let hint = &hints[shard];
             // Only the holder of the shard's lock comes here: nobody else moves `current`.
             let current = hint.current.load(Relaxed);
@@ -118,7 +115,7 @@ impl Peek {
         let Ok(mut outdated) = self.outdated.try_lock() else { return };
         let mut all = true;
         for view in &self.views {
-            let Ok(mut hints) = view.hints.try_write() else {
+            let Ok(mut hints) = view.0.try_write() else {
                 all = false;
                 continue;
             };

@@ -98,7 +98,7 @@ impl<'a> Turn<'a> {
         let frame = |class, now| *context.frame(class, now).0;
         let quick = locked.quick_hit(place, (key, weight), may_wait, frame);
         if matches!(quick, Quick::Counted(_)) {
-            locked.write_down(place, &Hit { key, hash, weight, at: None }, context);
+            locked.write_down_hit(place, &Hit { key, hash, weight, at: None }, context);
         }
         quick
     }

@@ -28,14 +28,11 @@ pub(super) struct Cursor {
     pub(super) gap_ms: u32,
 }
 
-/// Where the first moment counts from: a time before it, a millisecond later; in six bytes.
-pub(super) const ORIGIN: usize = 28;
+/// Where the first moment counts from: a time before it, in six bytes.
+const ORIGIN: usize = 28;
 
 /// Where the moments start: each a gap, then its hits if they are more than one.
-pub(super) const ITEMS: usize = HEADER_BYTES;
-
-/// Bytes of the header and the origin.
-pub(in crate::entry) const HEADER_BYTES: usize = ORIGIN + 6;
+pub(in crate::entry) const ITEMS: usize = ORIGIN + 6;
 
 impl Header {
     #[inline]
@@ -69,14 +66,23 @@ impl Header {
     }
 }
 
+/// What the first moment counts from.
+pub(super) fn origin_ms(bytes: &[u8]) -> i64 {
+    time_of(word(bytes, ORIGIN) & SIX_BYTES)
+}
+
+pub(super) fn set_origin(bytes: &mut [u8], ms: i64) {
+    bytes[ORIGIN..ITEMS].copy_from_slice(&word_of(ms).to_le_bytes()[..ITEMS - ORIGIN]);
+}
+
 /// A time as six bytes: a millisecond later, as that before the first may be one before time starts.
 #[inline]
-pub(super) fn word_of(ms: i64) -> u64 {
+fn word_of(ms: i64) -> u64 {
     (ms + 1).cast_unsigned()
 }
 
 #[inline]
-pub(super) fn time_of(word: u64) -> i64 {
+fn time_of(word: u64) -> i64 {
     word.cast_signed() - 1
 }
 
@@ -126,7 +132,7 @@ impl Gap {
 
 /// Eight bytes at `at`, zeros past the end.
 #[inline]
-pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
+fn word(bytes: &[u8], at: usize) -> u64 {
     if let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
         return u64::from_le_bytes(*word);
     }

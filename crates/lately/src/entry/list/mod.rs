@@ -13,8 +13,8 @@ use super::moment::{Moment, Number, PackedTime};
 use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
 
-use bytes::{Cursor, Gap, Header, ITEMS, ORIGIN, SIX_BYTES, time_of, word, word_of};
-pub(super) use bytes::{HEADER_BYTES, Reader};
+use bytes::{Cursor, Gap, Header, SIX_BYTES, origin_ms, set_origin};
+pub(super) use bytes::{ITEMS, Reader};
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
 pub(super) const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
@@ -66,8 +66,7 @@ impl<'a> List<'a> {
 
     /// A cursor at the first moment, which was not looked at.
     fn start(self) -> Cursor {
-        let passed_ms = time_of(word(self.bytes, ORIGIN) & SIX_BYTES);
-        Cursor { offset: ITEMS, passed: 0, passed_ms, gap_ms: 0 }
+        Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms(self.bytes), gap_ms: 0 }
     }
 
     /// The moments, oldest first.
@@ -230,9 +229,8 @@ impl ListMut<'_> {
 
     fn start(&mut self, moment: Moment) {
         self.reserve(ITEMS + FIRST_ITEMS);
-        // A millisecond later than the origin: the time of the moment itself.
-        self.bytes[ORIGIN..ITEMS].copy_from_slice(&moment.at_ms.to_le_bytes()[..ITEMS - ORIGIN]);
         let passed_ms = moment.at_ms - 1;
+        set_origin(self.bytes, passed_ms);
         // Wraps to 0 as the moment is appended: one.
         *self.head = Head { newest: PackedTime::pack(moment.at_ms), count_less_one: u8::MAX };
         let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms, gap_ms: 1 };
@@ -346,7 +344,7 @@ impl ListMut<'_> {
         let len = first_end - ITEMS;
         let Header { total, end, newest_len, cursor } = Header::read(self.bytes);
         self.bytes.copy_within(first_end..end, ITEMS);
-        self.bytes[ORIGIN..ITEMS].copy_from_slice(&word_of(oldest.at_ms).to_le_bytes()[..ITEMS - ORIGIN]);
+        set_origin(self.bytes, oldest.at_ms);
         let cursor = if cursor.offset > ITEMS {
             Cursor { offset: cursor.offset - len, passed: cursor.passed - oldest.hits, ..cursor }
         } else {

@@ -99,18 +99,17 @@ impl Shard {
 
     fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
         self.sequence.0 += 1;
-        self.write_down(place, hit, context);
+        self.write_down_hit(place, hit, context);
     }
 
     /// Writes down that hits were counted, just now.
     #[inline]
-    pub(in crate::store) fn write_down(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        if let Some(batch) = context.deltas.as_deref_mut() {
+    pub(in crate::store) fn write_down_hit(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        self.write_down(context, || {
             let generation = self.generation_at(place);
             let at = hit.at.unwrap_or(self.now);
-            let delta = Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight };
-            batch.deltas.push((self.sequence, delta));
-        }
+            Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight }
+        });
     }
 
     /// Puts back hits that were checked when they were counted.

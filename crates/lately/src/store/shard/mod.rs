@@ -382,6 +382,11 @@ impl Shard {
 
     fn record(&mut self, context: &mut Context<'_>, delta: impl FnOnce() -> Delta) {
         self.sequence.0 += 1;
+        self.write_down(context, delta);
+    }
+
+    /// Writes down what happened, just now.
+    fn write_down(&self, context: &mut Context<'_>, delta: impl FnOnce() -> Delta) {
         if let Some(batch) = context.deltas.as_deref_mut() {
             batch.deltas.push((self.sequence, delta()));
         }

@@ -1,0 +1,26 @@
+//! A client and what the listener has of it, for tests.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+use lately::{ManualClock, Timestamp};
+use tokio::sync::Semaphore;
+
+use super::roster::Arrival;
+use crate::config::Config;
+use crate::engine::Engine;
+
+pub(super) fn engine() -> Arc<Engine> {
+    let clock = Arc::new(ManualClock::new(Timestamp::MIN));
+    Arc::new(Engine::new(Config::default(), clock).expect("valid"))
+}
+
+/// A client that has come.
+pub(super) fn arrival() -> (Arrival, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+    let (socket, _) = listener.accept().expect("a client");
+    socket.set_nonblocking(true).expect("a socket");
+    let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a place");
+    ((mio::net::TcpStream::from_std(socket), place), client)
+}
