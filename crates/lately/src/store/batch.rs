@@ -112,7 +112,7 @@ impl Store {
         // While old tables are let go there is nothing to look at: it is a matter of speed only.
         let Some(look) = self.peek.look() else { return };
         for &hash in hashes {
-            look.prefetch_bucket(shard_of(hash), hash);
+            look.prefetch_tags(shard_of(hash), hash);
         }
         for (&hash, place) in hashes.iter().zip(places) {
             *place = look.prefetch_slot(shard_of(hash), hash);

@@ -25,6 +25,14 @@ pub struct MemoryStats {
     pub expired_keys: u64,
 }
 
+/// A key that may go. Another may be at its place when its shard is locked again.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Victim {
+    newest: Timestamp,
+    index: usize,
+    place: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Memory {
     ceiling_bytes: Option<u64>,
@@ -92,20 +100,21 @@ impl Store {
     pub(super) fn make_room(&self, keep: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
         while self.memory.is_full() {
             let Some(victim) = self.victim(keep, now) else { return false };
-            self.evict(victim, now, deltas.as_deref_mut());
+            self.evict(&victim, keep, now, deltas.as_deref_mut());
         }
         true
     }
 
     /// Of a few keys that may go, from as many shards as it takes to find them, the one that is
     /// missed least.
-    fn victim(&self, keep: &[u8], now: Timestamp) -> Option<(usize, u32)> {
+    fn victim(&self, keep: &[u8], now: Timestamp) -> Option<Victim> {
         let hand = self.memory.hand.fetch_add(1, Relaxed);
         let count = self.shards.len();
         let first = usize::try_from(hand).unwrap_or(0) % count;
         let mut candidates = Vec::with_capacity(EVICTION_SAMPLE);
         for index in (first..first + count).map(|index| index % count) {
-            let shard = self.lock(index, now);
+            let mut shard = self.lock(index, now);
+            shard.move_all();
             let places = shard.places();
             let start = u32::try_from(hand % u64::from(places.max(1))).unwrap_or(0);
             let found = (0..places)
@@ -114,20 +123,23 @@ impl Store {
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
                 .map(|(place, slot)| {
                     let live = !shard.has_expired(place, &self.classes);
-                    ((live, !slot.entry.is_single(), slot.entry.newest()), (index, place))
+                    let newest = slot.entry.newest();
+                    (live, !slot.entry.is_single(), Victim { newest, index, place })
                 });
             candidates.extend(found.take(EVICTION_SAMPLE_A_SHARD));
             if candidates.len() >= EVICTION_SAMPLE {
                 break;
             }
         }
-        candidates.into_iter().min().map(|(_, victim)| victim)
+        candidates.into_iter().min().map(|(_, _, victim)| victim)
     }
 
-    /// Evicts the key at a place, unless it went or a limit came since somebody looked.
-    fn evict(&self, (index, place): (usize, u32), now: Timestamp, deltas: Option<&mut DeltaBatch>) {
+    /// Evicts a key, unless it went, was hit, or a limit came since somebody looked; but not `keep`.
+    fn evict(&self, victim: &Victim, keep: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) {
+        let &Victim { newest, index, place } = victim;
         let mut shard = self.lock(index, now);
-        if shard.slot_at(place).is_none() || shard.is_limited(place) {
+        let is_same = shard.slot_at(place).is_some_and(|slot| slot.entry.newest() == newest);
+        if !is_same || shard.is_limited(place) || shard.key_at(place) == Some(keep) {
             return;
         }
         if shard.has_expired(place, &self.classes) {
@@ -150,8 +162,9 @@ impl Store {
                 return super::Cursor::START;
             }
             let mut shard = self.lock(index, now);
-            shard.move_places();
+            shard.move_some();
             if place >= shard.places() {
+                shard.shrink();
                 cursor = super::Cursor::at(index + 1, 0);
                 continue;
             }

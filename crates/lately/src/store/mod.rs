@@ -4,15 +4,16 @@ mod batch;
 mod builder;
 mod cell;
 mod context;
-mod generations;
-mod index;
 mod memory;
 mod peek;
 mod replay;
 mod scan;
 mod shard;
+mod side;
 mod slab;
 mod slot;
+mod table;
+mod tags;
 mod turn;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -227,7 +228,7 @@ impl Store {
     #[must_use]
     pub fn limited_until(&self, key: &[u8], now: Timestamp) -> Option<Timestamp> {
         let hash = self.hash(key);
-        let (shard, _, _) = self.lock_for(hash, now, None);
+        let (mut shard, _, _) = self.lock_for(hash, now, None);
         shard.limited_until(key, hash)
     }
 
@@ -325,7 +326,7 @@ impl Store {
     }
 }
 
-/// The shard of a hash. The index inside the shard uses the top and the low bits; these lie between.
+/// The shard of a hash. The table inside the shard uses the top and the low bits; these lie between.
 fn shard_of(hash: u64) -> usize {
     (hash >> 32) as usize & (SHARDS - 1)
 }

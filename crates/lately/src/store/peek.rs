@@ -4,25 +4,23 @@
 //! The tables a look goes through are shared, so that they stay where they are while somebody looks; a
 //! shard that has outgrown its tables hands in new ones, and the old ones go when nobody looks.
 
+use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use super::index::{self, Buckets};
-use super::slab::locate;
 use super::slot::Slot;
+use super::table::{Addresses, Table, locate, place_of};
+use super::tags::Tags;
 use crate::own_line::OwnLine;
 use crate::prefetch::prefetch;
 use crate::thread_number::thread_number;
 
-/// Where the chunks of a shard's slots are; null where there is none yet.
-pub(super) type Chunks = Arc<[AtomicPtr<Option<Slot>>]>;
-
-/// Buckets of a shard's index, and where its slots are.
+/// The tags of a shard's slots, and where its pages are.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
-    pub(super) buckets: Buckets,
-    pub(super) chunks: Chunks,
+    tags: Tags,
+    pages: Addresses,
 }
 
 /// The tables of all shards, once for each of a few groups of threads: a look writes to its lock, and
@@ -80,7 +78,7 @@ impl Peek {
             let current = hint.current.load(Relaxed);
             let next = match hint.tables[current].get() {
                 None => current,
-                Some(known) if known.are(tables) => return true,
+                Some(known) if known.tags.is_same(&tables.tags) => return true,
                 Some(_) => {
                     replaces = true;
                     1 - current
@@ -133,8 +131,8 @@ impl Peek {
 }
 
 impl Tables {
-    fn are(&self, other: &Tables) -> bool {
-        Arc::ptr_eq(&self.buckets, &other.buckets) && Arc::ptr_eq(&self.chunks, &other.chunks)
+    pub(super) fn new(table: &Table<Slot>) -> Tables {
+        Tables { tags: table.tags().clone(), pages: table.addresses().clone() }
     }
 }
 
@@ -145,11 +143,11 @@ impl Look<'_> {
         hint.tables[hint.current.load(Acquire)].get()
     }
 
-    /// Has the bucket fetched where a search for `hash` begins.
+    /// Has the tags fetched where a search for `hash` begins.
     #[inline]
-    pub(super) fn prefetch_bucket(&self, shard: usize, hash: u64) {
-        if let Some(bucket) = self.tables(shard).and_then(|tables| index::home(&tables.buckets, hash)) {
-            prefetch(bucket);
+    pub(super) fn prefetch_tags(&self, shard: usize, hash: u64) {
+        if let Some(address) = self.tables(shard).and_then(|tables| tables.tags.address(hash)) {
+            prefetch(address);
         }
     }
 
@@ -157,10 +155,11 @@ impl Look<'_> {
     #[inline]
     pub(super) fn prefetch_slot(&self, shard: usize, hash: u64) -> Option<u32> {
         let tables = self.tables(shard)?;
-        let place = index::guess(&tables.buckets, hash)?;
-        let (chunk, within) = locate(place);
-        if let Some(chunk) = tables.chunks.get(chunk) {
-            let slot = chunk.load(Relaxed).cast_const().wrapping_add(within);
+        let place = place_of(tables.tags.find(hash, |_| true)?);
+        let (page, within) = locate(place);
+        if let Some(page) = tables.pages.get(page) {
+            let page = ptr::without_provenance::<Option<Slot>>(page.load(Relaxed));
+            let slot = page.wrapping_add(within);
             prefetch(slot);
             // A slot may lie on two lines; its hits are at its end.
             prefetch(slot.wrapping_add(1).cast::<u8>().wrapping_sub(1));
@@ -171,39 +170,34 @@ impl Look<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU32;
-
     use super::*;
 
-    fn tables(buckets: usize) -> Tables {
-        Tables {
-            buckets: (0..buckets).map(|_| AtomicU32::new(0)).collect(),
-            chunks: Arc::new([AtomicPtr::default()]),
-        }
+    fn tables(slots: usize) -> Tables {
+        Tables { tags: Tags::new(slots), pages: Addresses::default() }
     }
 
     #[test]
     fn old_tables_stay_while_somebody_looks() {
         let peek = Peek::new(2, 4);
-        let lens = |peek: &Peek| {
+        let groups = |peek: &Peek| {
             let look = peek.look().expect("nobody writes");
-            [0, 1].map(|shard| look.tables(shard).map(|tables| tables.buckets.len()))
+            [0, 1].map(|shard| look.tables(shard).map(|tables| tables.tags.groups()))
         };
         let (first, second, third) = (tables(8), tables(16), tables(32));
-        assert_eq!(lens(&peek), [None, None]);
+        assert_eq!(groups(&peek), [None, None]);
         assert!(peek.publish(1, &first));
-        assert_eq!(lens(&peek), [None, Some(8)]);
+        assert_eq!(groups(&peek), [None, Some(1)]);
         let look = peek.look().expect("nobody writes");
         assert!(peek.publish(1, &second));
-        assert_eq!(lens(&peek), [None, Some(16)]);
+        assert_eq!(groups(&peek), [None, Some(2)]);
         peek.tidy();
         assert!(!peek.publish(1, &third), "the first tables are still looked at");
-        assert_eq!(Arc::strong_count(&first.buckets), 2, "one is looked at, the others went");
+        assert_eq!(first.tags.holders(), 2, "one is looked at, the others went");
         drop(look);
         peek.tidy();
-        assert_eq!(Arc::strong_count(&first.buckets), 1);
+        assert_eq!(first.tags.holders(), 1);
         assert!(peek.publish(1, &third));
-        assert_eq!(lens(&peek), [None, Some(32)]);
+        assert_eq!(groups(&peek), [None, Some(4)]);
     }
 
     #[test]
@@ -211,14 +205,14 @@ mod tests {
         let peek = Peek::new(1, 1);
         let look = |hash: u64| {
             let look = peek.look().expect("nobody writes");
-            look.prefetch_bucket(0, hash);
+            look.prefetch_tags(0, hash);
             look.prefetch_slot(0, hash)
         };
         assert_eq!(look(7), None);
         let tables = tables(8);
-        // Tag 1, place 0, in every bucket: the chunk is not there.
-        tables.buckets.iter().for_each(|bucket| bucket.store(1 << 24 | 1, Relaxed));
+        // The page is not there.
+        let (slot, _) = tables.tags.take(9 << 56, 8);
         assert!(peek.publish(0, &tables));
-        assert_eq!((look(1 << 56), look(2 << 56)), (Some(0), None));
+        assert_eq!((look(9 << 56), look(8 << 56)), (Some(place_of(slot)), None));
     }
 }

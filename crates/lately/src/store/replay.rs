@@ -56,6 +56,7 @@ impl Store {
         self.generation.fetch_max(below.0, Relaxed);
         for index in 0..self.shards.len() {
             let mut shard = self.lock(index, Timestamp::MIN);
+            shard.move_all();
             for place in 0..shard.places() {
                 if shard.slot_at(place).is_some() && shard.generation_at(place) < below {
                     shard.remove(place);

@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor(u64);
 
-/// Bits of a cursor that name a place in a shard.
+/// Bits of a cursor that name a place in a shard: half a hash for a walk, a slot for a sweep.
 const PLACE_BITS: u32 = 32;
 
 impl Cursor {
@@ -60,23 +60,20 @@ impl Store {
     #[must_use]
     pub fn scan(&self, cursor: Cursor, pattern: Option<&Pattern>, count: usize, now: Timestamp) -> ScanPage {
         let mut keys = Vec::new();
-        let (mut index, mut place) = cursor.split();
+        let (mut index, mut from) = cursor.split();
         let mut left = count.clamp(1, MAX_SCAN_SLOTS);
         while index < self.shards.len() {
-            let shard = self.lock(index, now);
-            let end = shard.places().min(place.saturating_add(u32::try_from(left).unwrap_or(u32::MAX)));
-            for place in place..end {
-                let Some(key) = shard.key_at(place) else { continue };
-                let wanted = pattern.is_none_or(|pattern| pattern.matches(key));
-                if wanted && !shard.has_expired(place, &self.classes) {
+            let mut shard = self.lock(index, now);
+            let next = shard.walk(from, left, &self.classes, |key| {
+                if pattern.is_none_or(|pattern| pattern.matches(key)) {
                     keys.push(key.into());
                 }
+            });
+            if let Some(from) = next {
+                return ScanPage { keys, next: Cursor::at(index, from) };
             }
-            left = left.saturating_sub(end.saturating_sub(place) as usize);
-            if end < shard.places() {
-                return ScanPage { keys, next: Cursor::at(index, end) };
-            }
-            (index, place) = (index + 1, 0);
+            left = left.saturating_sub(shard.places() as usize);
+            (index, from) = (index + 1, 0);
             if left == 0 && index < self.shards.len() {
                 return ScanPage { keys, next: Cursor::at(index, 0) };
             }

@@ -1,19 +1,9 @@
-//! Slots in chunks: growing copies at most one chunk, and a place keeps its slot.
-//!
-//! Full chunks are large, so that the table of them is small and stays in the cache; the last one
-//! grows by steps, so that little of it is unused.
+//! Values by place, in chunks: growing copies at most one chunk, and a value keeps its place.
 
-/// Slots of a full chunk.
-pub(super) const CHUNK: usize = 128;
-/// Slots the last chunk grows by, once it has that many; before, it doubles.
+/// Values of a full chunk.
+const CHUNK: usize = 128;
+/// Values the last chunk grows by, once it has that many; before, it doubles.
 const STEP: usize = 32;
-
-/// The chunk of a place, and where in it the place is.
-#[inline]
-pub(super) fn locate(place: u32) -> (usize, usize) {
-    let place = place as usize;
-    (place / CHUNK, place % CHUNK)
-}
 
 /// Values by place. A place is free again once its value is taken.
 #[derive(Debug)]
@@ -31,26 +21,15 @@ impl<T> Default for Slab<T> {
 
 impl<T> Slab<T> {
     /// One past the last place ever used.
-    pub(super) fn end(&self) -> u32 {
+    fn end(&self) -> u32 {
         let last = self.chunks.last().map_or(CHUNK, Vec::len);
-        u32::try_from(self.chunks.len() * CHUNK + last - CHUNK).expect("the index has room for fewer")
+        u32::try_from(self.chunks.len() * CHUNK + last - CHUNK).expect("a shard has fewer")
     }
 
     #[inline]
     pub(super) fn get(&self, place: u32) -> Option<&T> {
         let (chunk, within) = locate(place);
         self.chunks.get(chunk)?.get(within)?.as_ref()
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
-        let (chunk, within) = locate(place);
-        self.chunks.get_mut(chunk)?.get_mut(within)?.as_mut()
-    }
-
-    /// Where the chunks are. The last one moves when it grows.
-    pub(super) fn chunks(&self) -> &[Vec<Option<T>>] {
-        &self.chunks
     }
 
     /// Puts a value into a free place.
@@ -81,12 +60,12 @@ impl<T> Slab<T> {
         self.free.push(place);
         Some(value)
     }
+}
 
-    /// Values and their places, in the order of the memory.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let slots = self.chunks.iter().flatten();
-        (0..).zip(slots).filter_map(|(place, slot)| slot.as_ref().map(|value| (place, value)))
-    }
+/// The chunk of a place, and where in it the place is.
+fn locate(place: u32) -> (usize, usize) {
+    let place = place as usize;
+    (place / CHUNK, place % CHUNK)
 }
 
 #[cfg(test)]
@@ -99,13 +78,12 @@ mod tests {
         let mut capacities = Vec::new();
         for n in 0..2 * CHUNK {
             slab.insert(n);
-            let (chunk, _) = locate(u32::try_from(n).expect("few"));
-            capacities.push(slab.chunks()[chunk].capacity());
+            capacities.push(slab.chunks[n / CHUNK].capacity());
         }
         let steps = [2, 4, 8, 16, 32, 64, 96, 128, 32, 64, 96, 128];
         capacities.dedup();
         assert_eq!(capacities, steps);
-        assert_eq!(slab.chunks().len(), 2);
+        assert_eq!(slab.chunks.len(), 2);
     }
 
     #[test]
@@ -116,7 +94,6 @@ mod tests {
         assert_eq!((slab.take(7), slab.take(7), slab.get(7)), (Some(7), None, None));
         assert_eq!(slab.insert(100), 7);
         assert_eq!((slab.get(7), slab.end()), (Some(&100), 40));
-        assert_eq!(slab.iter().count(), 40);
         assert!(slab.get(1_000).is_none() && slab.take(1_000).is_none());
     }
 }

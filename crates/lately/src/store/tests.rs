@@ -19,6 +19,13 @@ fn after(span: Span) -> Timestamp {
     START.saturating_add(span)
 }
 
+fn sweep(store: &Store, now: Timestamp) {
+    let mut cursor = store.sweep(Cursor::START, 100, now);
+    while cursor != Cursor::START {
+        cursor = store.sweep(cursor, 100, now);
+    }
+}
+
 #[test]
 fn keys_have_one_to_1024_bytes() {
     let store = store();
@@ -76,13 +83,7 @@ fn a_sweep_removes_what_has_expired() {
         store.hit(&key.to_le_bytes(), START).expect("counted");
     }
     store.hit(b"young", after(days(6))).expect("counted");
-    let mut cursor = Cursor::START;
-    loop {
-        cursor = store.sweep(cursor, 100, after(days(8)));
-        if cursor == Cursor::START {
-            break;
-        }
-    }
+    sweep(&store, after(days(8)));
     assert_eq!(store.len(), 1);
     assert_eq!(store.memory().expired_keys, 1_000);
     store.check_consistency();
@@ -428,7 +429,35 @@ fn keys_are_found_while_places_move() {
             assert_eq!(store.hit(&earlier, START), Ok(1));
         }
         assert_eq!(store.hits(&earlier, minutes(5), START).estimate, 1);
+        if n % 1_000 == 0 {
+            store.limit_until(&key(n), after(days(1)), START, None);
+        }
     }
     store.check_consistency();
     assert_eq!(store.len(), 300_000);
+    // What a key has beside its slot moves with it. Keys before these were forgotten since.
+    for n in (150_000..300_000).filter(|n| n % 500 == 0) {
+        assert_eq!(store.limited_until(&key(n), START).is_some(), n % 1_000 == 0, "{n}");
+    }
+}
+
+#[test]
+fn a_sweep_gives_back_the_room_of_keys_that_went() {
+    let store = store();
+    let places =
+        |store: &Store| -> u32 { (0..SHARDS).map(|index| store.lock(index, Timestamp::MIN).places()).sum() };
+    for n in 0..100_000_u32 {
+        store.hit(&n.to_le_bytes(), START).expect("counted");
+    }
+    let before = places(&store);
+    assert!(before < 150_000, "{before}");
+    for n in 0..90_000_u32 {
+        assert!(store.forget(&n.to_le_bytes(), START));
+    }
+    sweep(&store, START);
+    assert!(places(&store) < before / 4, "{}", places(&store));
+    store.check_consistency();
+    for n in 90_000..100_000_u32 {
+        assert_eq!(store.hits(&n.to_le_bytes(), minutes(5), START).estimate, 1);
+    }
 }

@@ -1,22 +1,18 @@
-//! One part of the store's keys, behind one lock: a table of indices into a slab of slots.
+//! One part of the store's keys, behind one lock.
 
 mod hits;
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::Relaxed;
-
 use std::hash::BuildHasher;
+use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
 
 use foldhash::quality::SeedableRandomState;
 
 use super::context::Context;
-use super::generations::Generations;
-use super::index::Index;
-use super::peek::{Chunks, Tables};
-use super::slab::{self, Slab, locate};
+use super::peek::Tables;
+use super::side::Side;
 use super::slot::{LongKeys, Slot};
+use super::table::{PAGE, Table};
 use crate::allocation::allocated;
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, Forgotten, Generation, Sequence};
@@ -24,11 +20,9 @@ use crate::entry::Entry;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// What a key costs beside its name, if that is long, and its hits: its part of a chunk of slots, four
-/// bytes of the index at the least load it has, and its place among those free again.
-const SLOT_BYTES: usize = allocated(slab::CHUNK * size_of::<Option<Slot>>()).div_ceil(slab::CHUNK)
-    + size_of::<u32>() * 2
-    + size_of::<u32>();
+/// What a key costs beside its name, if that is long, and its hits: its part of a page, with a byte of
+/// tags, at the least load a page has.
+const SLOT_BYTES: usize = (allocated(PAGE * size_of::<Option<Slot>>()) + PAGE).div_ceil(PAGE) * 5 / 4;
 
 /// What a long key costs beside its bytes: its place among the others.
 const LONG_KEY_BYTES: usize = size_of::<Option<Box<[u8]>>>() + size_of::<u32>();
@@ -42,11 +36,9 @@ pub(super) struct Shard {
     now: Timestamp,
     sequence: Sequence,
     bytes: usize,
-    index: Index,
-    /// Slots stay where they are while a key lives, so a scan by place sees each once.
-    slots: Slab<Slot>,
+    slots: Table<Slot>,
     beside: Box<Beside>,
-    /// Whether others know where the buckets and chunks are.
+    /// Whether others know where the tags and pages are.
     published: bool,
 }
 
@@ -54,27 +46,22 @@ pub(super) struct Shard {
 #[derive(Debug)]
 struct Beside {
     hasher: SeedableRandomState,
-    /// Where the chunks of the slots are, for looking ahead.
-    chunks: Chunks,
     long_keys: LongKeys,
-    /// Generations of keys that are not in their first.
-    generations: Generations,
-    /// Until when a limit on a key is in force; few keys have one.
-    limited_until: HashMap<u32, Timestamp>,
+    side: Side,
+    /// Of slots that have yet to move.
+    side_before: Side,
 }
 
 impl Shard {
     pub(super) fn new(hasher: SeedableRandomState) -> Shard {
         Shard {
-            index: Index::default(),
-            slots: Slab::default(),
+            slots: Table::default(),
             published: false,
             beside: Box::new(Beside {
                 hasher,
-                chunks: Arc::new([]),
                 long_keys: LongKeys::default(),
-                generations: Generations::default(),
-                limited_until: HashMap::new(),
+                side: Side::default(),
+                side_before: Side::default(),
             }),
             now: Timestamp::MIN,
             sequence: Sequence::default(),
@@ -92,7 +79,7 @@ impl Shard {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.index.len()
+        self.slots.len()
     }
 
     /// Bytes the keys of this shard account for.
@@ -100,9 +87,9 @@ impl Shard {
         self.bytes
     }
 
-    /// Places of the slab, used and free.
+    /// Places of slots, used and free.
     pub(super) fn places(&self) -> u32 {
-        self.slots.end()
+        self.slots.places()
     }
 
     /// The slot at `place`, when a key lives there.
@@ -111,25 +98,25 @@ impl Shard {
     }
 
     fn slot_mut(&mut self, place: u32) -> &mut Slot {
-        self.slots.get_mut(place).expect("the index names only places in use")
+        self.slots.get_mut(place).expect("a key lives here")
     }
 
     /// Where the key is, when it is there.
     #[inline]
-    pub(super) fn place_of(&self, key: &[u8], hash: u64) -> Option<u32> {
-        self.index.find(hash, |place| self.is_at(place, key))
+    pub(super) fn place_of(&mut self, key: &[u8], hash: u64) -> Option<u32> {
+        let Beside { long_keys, side, side_before, .. } = &mut *self.beside;
+        let moved = |from, to| side.take_over(to, side_before, from);
+        self.slots.find(hash, |slot| slot.is(key, long_keys), moved)
     }
 
     /// Where the key with this hash most likely is.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> Option<u32> {
-        self.index.guess(hash)
+        self.slots.guess(hash)
     }
 
     /// As `place_of`, by a guess that may be wrong.
     pub(super) fn place_near(&mut self, guess: Option<u32>, key: &[u8], hash: u64) -> Option<u32> {
-        // The guess may be wrong because the key has yet to move.
-        self.move_places();
         guess.filter(|&guess| self.is_at(guess, key)).or_else(|| self.place_of(key, hash))
     }
 
@@ -152,7 +139,7 @@ impl Shard {
 
     /// Tables for looking ahead.
     pub(super) fn tables(&self) -> Tables {
-        Tables { buckets: Arc::clone(self.index.buckets()), chunks: Arc::clone(&self.beside.chunks) }
+        Tables::new(&self.slots)
     }
 
     pub(super) fn tables_are_published(&mut self) {
@@ -228,7 +215,7 @@ impl Shard {
 
     /// Whether a limit on the key at `place` is in force.
     pub(super) fn is_limited(&self, place: u32) -> bool {
-        self.beside.limited_until.get(&place).is_some_and(|&until| until > self.now)
+        self.beside.side.limited_until(place).is_some_and(|until| until > self.now)
     }
 
     /// The key's slot, a new one when there is none.
@@ -240,80 +227,90 @@ impl Shard {
     }
 
     fn add_slot(&mut self, key: &[u8], hash: u64, class: ClassId, context: &Context<'_>) -> u32 {
-        if !self.index.has_room() {
-            while self.index.is_moving() {
-                self.move_places();
-            }
-            self.index.grow(hash);
-            self.rebuild_chunks();
+        if !self.slots.has_room() {
+            self.move_all();
+            self.resize(hash);
         }
-        self.move_places();
-        let place = self.slots.insert(Slot::new(key, class, &mut self.beside.long_keys));
-        self.point_at_chunk(locate(place).0);
-        self.index.insert(hash, place);
-        self.beside.generations.set(place, Generation(context.generation.load(Relaxed)));
+        self.move_some();
+        let slot = Slot::new(key, class, &mut self.beside.long_keys);
+        let place = self.slots.insert(hash, slot);
+        self.beside.side.set_generation(place, Generation(context.generation.load(Relaxed)));
         self.bytes += self.slot_bytes(place);
         place
     }
 
-    /// Moves some places to the index's new table, if it has one.
-    #[inline]
-    pub(super) fn move_places(&mut self) {
-        if self.index.is_moving() {
-            self.move_some_places();
-        }
-    }
-
-    #[cold]
-    fn move_some_places(&mut self) {
-        let places = self.index.next_to_move(self.slots.end());
-        let moved = places.end;
-        for place in places {
-            if let Some(slot) = self.slots.get(place) {
-                let hash = self.beside.hasher.hash_one(slot.key(&self.beside.long_keys));
-                self.index.move_in(hash, place);
-            }
-        }
-        self.index.have_moved(moved, self.slots.end());
-    }
-
-    fn rebuild_chunks(&mut self) {
-        let most = self.index.capacity().max(self.slots.end() as usize);
-        let count = locate(u32::try_from(most).expect("bounded by the index")).0 + 1;
-        self.beside.chunks = (0..count).map(|_| AtomicPtr::default()).collect();
-        (0..self.slots.chunks().len()).for_each(|chunk| self.point_at_chunk(chunk));
+    /// Begins to give the slots as much room as their number asks for, and a little more; `hash` is that
+    /// of any key.
+    fn resize(&mut self, hash: u64) {
+        self.slots.resize(hash);
+        self.beside.side_before = mem::take(&mut self.beside.side);
         self.published = false;
     }
 
-    fn point_at_chunk(&self, chunk: usize) {
-        let address = self.slots.chunks()[chunk].as_ptr().cast_mut();
-        self.beside.chunks[chunk].store(address, Relaxed);
+    /// Moves some slots to their new places, if they are to move.
+    pub(super) fn move_some(&mut self) {
+        if self.slots.is_moving() {
+            let Beside { hasher, long_keys, side, side_before } = &mut *self.beside;
+            let hash_of = |slot: &Slot| hasher.hash_one(slot.key(long_keys));
+            self.slots.move_some(hash_of, |from, to| side.take_over(to, side_before, from));
+        }
+    }
+
+    /// As `move_some`, all of them: for who goes by place.
+    pub(super) fn move_all(&mut self) {
+        while self.slots.is_moving() {
+            self.move_some();
+        }
+    }
+
+    /// Gives back the room of keys that went, if they were many.
+    pub(super) fn shrink(&mut self) {
+        if self.slots.is_sparse() && !self.slots.is_moving() {
+            self.resize(0);
+        }
+    }
+
+    /// Visits the keys that live with hashes whose low half is at least `from`, those of about `count`
+    /// slots; gives where to go on, if there are more.
+    pub(super) fn walk(
+        &mut self,
+        from: u32,
+        count: usize,
+        classes: &Classes,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Option<u32> {
+        self.move_all();
+        let hash_of = |slot: &Slot| self.beside.hasher.hash_one(slot.key(&self.beside.long_keys));
+        self.slots.walk(from, count, hash_of, |place, slot| {
+            if !self.has_expired(place, classes) {
+                visit(slot.key(&self.beside.long_keys));
+            }
+        })
     }
 
     /// What the key at `place` accounts for.
     fn slot_bytes(&self, place: u32) -> usize {
         let Some(slot) = self.slots.get(place) else { return 0 };
         let long_key = slot.long_place().and_then(|place| self.beside.long_keys.get(place));
-        let beside = SLOT_BYTES + self.beside.generations.bytes_at(place);
+        let beside = SLOT_BYTES + self.beside.side.bytes_at(place);
         beside + long_key.map_or(0, |key| LONG_KEY_BYTES + allocated(key.len())) + slot.entry.heap_bytes()
     }
 
     pub(super) fn generation_at(&self, place: u32) -> Generation {
-        self.beside.generations.get(place)
+        self.beside.side.generation(place)
     }
 
     /// Keeps the key from being evicted until `until`, or as long as was asked for before.
     pub(super) fn limit_until(&mut self, key: &[u8], hash: u64, until: Timestamp, context: &mut Context<'_>) {
         let place = self.slot_for(key, hash, context);
-        let limited = self.beside.limited_until.entry(place).or_insert(until);
-        *limited = until.max(*limited);
+        self.beside.side.limit_until(place, until);
         let generation = self.generation_at(place);
         self.record(context, || Delta::Limited { key: key.into(), generation, until });
     }
 
-    pub(super) fn limited_until(&self, key: &[u8], hash: u64) -> Option<Timestamp> {
+    pub(super) fn limited_until(&mut self, key: &[u8], hash: u64) -> Option<Timestamp> {
         let place = self.place_of(key, hash)?;
-        self.beside.limited_until.get(&place).copied().filter(|&until| until > self.now)
+        self.beside.side.limited_until(place).filter(|&until| until > self.now)
     }
 
     /// Ends a life of the key older than `generation`; false when the key is in a newer one.
@@ -351,9 +348,7 @@ impl Shard {
     pub(super) fn remove(&mut self, place: u32) -> Box<[u8]> {
         self.bytes -= self.slot_bytes(place);
         let slot = self.slots.take(place).expect("a key lives here");
-        self.index.remove(self.beside.hasher.hash_one(slot.key(&self.beside.long_keys)), place);
-        self.beside.limited_until.remove(&place);
-        self.beside.generations.set(place, Generation::default());
+        self.beside.side.remove(place);
         match slot.long_place() {
             Some(place) => self.beside.long_keys.take(place).expect("a long key is kept as long as its slot"),
             None => slot.key(&self.beside.long_keys).into(),
@@ -392,20 +387,22 @@ impl Shard {
         }
     }
 
-    pub(super) fn check_consistency(&self, classes: &Classes) {
+    pub(super) fn check_consistency(&mut self, classes: &Classes) {
+        self.move_all();
         let mut bytes = 0;
         let mut used = 0;
         for (place, slot) in self.slots.iter() {
             let key = slot.key(&self.beside.long_keys);
-            let found = self.place_of(key, self.beside.hasher.hash_one(key));
-            assert_eq!(found, Some(place), "the index knows each slot");
+            let is_it = |other: &Slot| other.is(key, &self.beside.long_keys);
+            let found = self.slots.find_moved(self.beside.hasher.hash_one(key), is_it);
+            assert_eq!(found, Some(place), "the table finds each slot");
             slot.entry.check_consistency(classes.settings(slot.class), self.now);
             bytes += self.slot_bytes(place);
             used += 1;
         }
-        assert_eq!(used, self.index.len(), "the index has the slots in use and no others");
+        assert_eq!(used, self.slots.len(), "the table counts the slots in use");
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots");
-        let mut limited = self.beside.limited_until.keys().copied();
+        let mut limited = self.beside.side.limited();
         assert!(limited.all(|place| self.slot_at(place).is_some()), "a limit outlives its key");
     }
 }
@@ -417,7 +414,6 @@ mod tests {
     /// A word of the lock comes first.
     #[test]
     fn what_a_hit_changes_is_on_the_line_of_the_lock() {
-        assert!(size_of::<u64>() + std::mem::offset_of!(Shard, index) <= 64);
-        assert_eq!(size_of::<u64>() + std::mem::offset_of!(Shard, slots), 64);
+        assert!(size_of::<u64>() + mem::offset_of!(Shard, slots) + Table::<Slot>::SEARCHED_BYTES <= 64);
     }
 }

@@ -1,0 +1,473 @@
+//! Slots by hash: an open-addressing table, its slots in pages, its [`Tags`] beside them.
+//!
+//! A look-up touches a cache line of tags and, with a wrong guess in 256, one slot that is not the
+//! key's. Linear probing by words of tags (Knuth, The Art of Computer Programming 3, 6.4, algorithm L,
+//! with buckets of eight).
+//!
+//! A table that is full gives way to a larger one. Its values move there a few at a time, so that no
+//! operation waits for all of them; those that are asked for move first. Slots are in the order of their
+//! hashes: the move goes from page to page, in step in both. Pages are small and of equal size: those the
+//! old table gives back fit the next one that grows.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::tags::{GROUP, Tags, fraction, low_half};
+
+/// Slots of a full page.
+pub(super) const PAGE: usize = 128;
+/// Up to so many slots all may be used: a search sees all of their tags soon.
+const SMALL: usize = 4 * GROUP;
+/// Of more slots, those that may be used before the table gives way.
+const MOST_USED: (usize, usize) = (15, 16);
+
+/// Slots whose values move in one operation: a microsecond. More than 16 for each slot in use, so that the
+/// old table is gone before the new one is full.
+const MOVED_AT_ONCE: usize = 32;
+
+/// Slots of a page; none before the first of them is used. The last page may have fewer than the others.
+type Page<T> = Box<[Option<T>]>;
+
+/// Addresses of pages, for looking ahead; 0 for one that is not there yet.
+pub(super) type Addresses = Arc<[AtomicUsize]>;
+
+/// A table of values. It does not know their keys: who asks compares them.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Table<T> {
+    // What a search reads comes first.
+    tags: Tags,
+    pages: Box<[Page<T>]>,
+    slots: u32,
+    len: u32,
+    /// Slots that are not empty: those in use, and those that only look so to a search.
+    used: u32,
+    addresses: Addresses,
+    /// The table before, while values move.
+    old: Option<Box<Old<T>>>,
+}
+
+/// A table that gives way to another.
+#[derive(Debug)]
+struct Old<T> {
+    tags: Tags,
+    pages: Box<[Page<T>]>,
+    /// Values that have yet to move.
+    left: u32,
+    /// The slots before this one have none.
+    moved: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Table<T> {
+        Table::with_slots(0)
+    }
+}
+
+impl<T> Table<T> {
+    /// Bytes that a search reads.
+    #[cfg(test)]
+    pub(super) const SEARCHED_BYTES: usize = mem::offset_of!(Table<T>, slots);
+
+    fn with_slots(slots: usize) -> Table<T> {
+        let pages = slots.div_ceil(PAGE);
+        Table {
+            tags: Tags::new(slots),
+            pages: (0..pages).map(|_| Page::default()).collect(),
+            slots: place_of(slots),
+            len: 0,
+            used: 0,
+            addresses: (0..pages).map(|_| AtomicUsize::new(0)).collect(),
+            old: None,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Slots, used and free, those of an old table aside.
+    pub(super) fn places(&self) -> u32 {
+        self.slots
+    }
+
+    pub(super) fn tags(&self) -> &Tags {
+        &self.tags
+    }
+
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    #[inline]
+    pub(super) fn get(&self, place: u32) -> Option<&T> {
+        let (page, within) = locate(place);
+        self.pages.get(page)?.get(within)?.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
+        let (page, within) = locate(place);
+        self.pages.get_mut(page)?.get_mut(within)?.as_mut()
+    }
+
+    /// The place of the value with this hash for which `is_it` holds. One that has yet to move does it
+    /// now; `moved` is told from where to where.
+    #[inline]
+    pub(super) fn find(
+        &mut self,
+        hash: u64,
+        mut is_it: impl FnMut(&T) -> bool,
+        moved: impl FnOnce(u32, u32),
+    ) -> Option<u32> {
+        match self.find_moved(hash, &mut is_it) {
+            None if self.old.is_some() => self.find_old(hash, is_it, moved),
+            place => place,
+        }
+    }
+
+    /// As `find`, not of those that have yet to move.
+    #[inline]
+    pub(super) fn find_moved(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<u32> {
+        search(&self.tags, &self.pages, hash, is_it).map(place_of)
+    }
+
+    #[cold]
+    fn find_old(
+        &mut self,
+        hash: u64,
+        is_it: impl FnMut(&T) -> bool,
+        moved: impl FnOnce(u32, u32),
+    ) -> Option<u32> {
+        let old = self.old.as_mut()?;
+        let slot = search(&old.tags, &old.pages, hash, is_it)?;
+        let value = old.take(slot);
+        let place = self.put(hash, value);
+        moved(place_of(slot), place);
+        Some(place)
+    }
+
+    /// The first place whose tag fits: a good guess.
+    #[inline]
+    pub(super) fn guess(&self, hash: u64) -> Option<u32> {
+        self.tags.find(hash, |_| true).map(place_of)
+    }
+
+    /// Whether there is room for one more; if not, `resize` before `insert`.
+    pub(super) fn has_room(&self) -> bool {
+        let left = self.old.as_ref().map_or(0, |old| old.left);
+        ((self.used + left) as usize) < capacity(self.slots as usize)
+    }
+
+    /// Adds a value that is not in the table; gives its place.
+    pub(super) fn insert(&mut self, hash: u64, value: T) -> u32 {
+        assert!(self.has_room());
+        self.len += 1;
+        self.put(hash, Some(value))
+    }
+
+    fn put(&mut self, hash: u64, value: Option<T>) -> u32 {
+        let (slot, was_empty) = self.tags.take(hash, self.slots as usize);
+        self.used += u32::from(was_empty);
+        let (page, within) = locate(place_of(slot));
+        if self.pages[page].is_empty() {
+            self.pages[page] =
+                (page * PAGE..(self.slots as usize).min((page + 1) * PAGE)).map(|_| None).collect();
+            self.addresses[page].store(self.pages[page].as_ptr().addr(), Relaxed);
+        }
+        // The slot is free: to look what it holds before it is written would be to wait for it.
+        mem::forget(mem::replace(&mut self.pages[page][within], value));
+        place_of(slot)
+    }
+
+    /// Takes a value out.
+    pub(super) fn take(&mut self, place: u32) -> Option<T> {
+        let (page, within) = locate(place);
+        let value = self.pages.get_mut(page)?.get_mut(within)?.take()?;
+        self.len -= 1;
+        self.used -= u32::from(self.tags.free(place as usize));
+        Some(value)
+    }
+
+    /// Whether far fewer slots would do.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.len() * 2 < self.places() as usize
+    }
+
+    /// Begins a table with room for more than there are: an eighth to a quarter more, as `hash`,
+    /// that of any key, decides. So tables that fill alike do not grow all at once. All values are to move
+    /// there; none of an older table may be left.
+    pub(super) fn resize(&mut self, hash: u64) {
+        assert!(!self.is_moving(), "one table after the other");
+        let Table { tags, pages, len, .. } =
+            mem::replace(self, Table::with_slots(slots_for(self.len(), hash)));
+        self.len = len;
+        self.old = (len > 0).then(|| Box::new(Old { tags, pages, left: len, moved: 0 }));
+    }
+
+    /// Whether values have yet to move.
+    #[inline]
+    pub(super) fn is_moving(&self) -> bool {
+        self.old.is_some()
+    }
+
+    /// Moves the values of some slots; `moved` is told from where to where.
+    pub(super) fn move_some(&mut self, hash_of: impl Fn(&T) -> u64, mut moved: impl FnMut(u32, u32)) {
+        let Some(mut old) = self.old.take() else { return };
+        for slot in old.moved..old.moved + MOVED_AT_ONCE {
+            let Some(hash) = old.get(slot).map(&hash_of) else { continue };
+            let place = self.put(hash, old.take(slot));
+            moved(place_of(slot), place);
+        }
+        old.moved += MOVED_AT_ONCE;
+        if old.moved.is_multiple_of(PAGE) {
+            old.pages[old.moved / PAGE - 1] = Page::default();
+        }
+        if old.left > 0 {
+            self.old = Some(old);
+        }
+    }
+
+    /// Values and their places, in the order of the memory; not those that have yet to move.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..self.slots).filter_map(|place| Some((place, self.get(place)?)))
+    }
+
+    /// Visits the values with hashes whose low half is at least `from`, those of about `count` slots;
+    /// gives where to go on, if there are more. Whatever comes, goes or moves between two calls, a value
+    /// that stays is visited once; all must have moved before each.
+    pub(super) fn walk(
+        &self,
+        from: u32,
+        count: usize,
+        hash_of: impl Fn(&T) -> u64,
+        mut visit: impl FnMut(u32, &T),
+    ) -> Option<u32> {
+        assert!(!self.is_moving());
+        let groups = self.tags.groups();
+        let first = self.tags.home(from.into());
+        let end = groups.min(first + count.div_ceil(GROUP));
+        // The least low half of which the search begins at the word `end`.
+        let to = ((end as u64) << 32).div_ceil(groups.max(1) as u64);
+        let mut before = None;
+        for (step, group) in (first..groups).chain(0..first).enumerate() {
+            // Past the end may be some that had no room where their search begins.
+            if step >= end - first && before.is_none_or(|group| self.tags.ends_searches(group)) {
+                break;
+            }
+            before = Some(group);
+            for place in (group * GROUP..(group + 1) * GROUP).map(place_of) {
+                let Some(value) = self.get(place) else { continue };
+                if (from.into()..to).contains(&low_half(hash_of(value))) {
+                    visit(place, value);
+                }
+            }
+        }
+        u32::try_from(to).ok().filter(|_| end < groups)
+    }
+}
+
+impl<T> Old<T> {
+    fn get(&self, slot: usize) -> Option<&T> {
+        let (page, within) = locate(place_of(slot));
+        self.pages.get(page)?.get(within)?.as_ref()
+    }
+
+    fn take(&mut self, slot: usize) -> Option<T> {
+        let (page, within) = locate(place_of(slot));
+        self.left -= 1;
+        self.pages[page][within].take()
+    }
+}
+
+/// The slot of the value with this hash for which `is_it` holds.
+#[inline]
+fn search<T>(tags: &Tags, pages: &[Page<T>], hash: u64, mut is_it: impl FnMut(&T) -> bool) -> Option<usize> {
+    tags.find(hash, |slot| {
+        let (page, within) = locate(place_of(slot));
+        let slot = pages.get(page).and_then(|page| page.get(within));
+        slot.and_then(Option::as_ref).is_some_and(&mut is_it)
+    })
+}
+
+/// The page of a place, and where in it the place is.
+#[inline]
+pub(super) fn locate(place: u32) -> (usize, usize) {
+    let place = place as usize;
+    (place / PAGE, place % PAGE)
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a table has fewer slots, as `places` checks")]
+pub(super) fn place_of(slot: usize) -> u32 {
+    slot as u32
+}
+
+/// Slots for a table of so many values that is to grow.
+fn slots_for(len: usize, hash: u64) -> usize {
+    let eighth = len / 8;
+    let wanted = len + eighth + fraction(eighth, hash) + 1;
+    match wanted {
+        0..=SMALL => wanted.next_multiple_of(2),
+        _ => {
+            let slots = (wanted * MOST_USED.1).div_ceil(MOST_USED.0);
+            slots.next_multiple_of(if slots <= PAGE { GROUP } else { SMALL })
+        }
+    }
+}
+
+/// Used slots a table takes before it gives way.
+fn capacity(slots: usize) -> usize {
+    if slots <= SMALL { slots } else { slots * MOST_USED.0 / MOST_USED.1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Few hashes, many values: long searches, equal tags.
+    fn hash_of(value: &u32) -> u64 {
+        let few = u64::from(*value % 61);
+        few << 55 | few << 26
+    }
+
+    /// Many hashes.
+    fn spread(value: &u32) -> u64 {
+        u64::from(*value).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn insert(table: &mut Table<u32>, value: u32, hash_of: fn(&u32) -> u64) {
+        if !table.has_room() {
+            move_all(table, hash_of);
+            table.resize(spread(&value));
+        }
+        table.move_some(hash_of, |_, _| ());
+        let place = table.insert(hash_of(&value), value);
+        assert_eq!(table.get(place), Some(&value));
+    }
+
+    fn move_all(table: &mut Table<u32>, hash_of: fn(&u32) -> u64) {
+        while table.is_moving() {
+            table.move_some(hash_of, |_, _| ());
+        }
+    }
+
+    fn find(table: &mut Table<u32>, value: u32, hash_of: fn(&u32) -> u64) -> Option<u32> {
+        table.find(hash_of(&value), |other| *other == value, |_, _| ())
+    }
+
+    proptest! {
+        #[test]
+        fn it_finds_what_is_in_it(steps in prop::collection::vec((0..8, 0..600_u32), 0..2_000)) {
+            let mut table = Table::default();
+            let mut known = BTreeSet::new();
+            for (step, value) in steps {
+                if step < 5 && known.insert(value) {
+                    insert(&mut table, value, hash_of);
+                } else if step >= 5 && known.remove(&value) {
+                    let place = find(&mut table, value, hash_of).expect("it is there");
+                    prop_assert_eq!(table.take(place), Some(value));
+                } else if step == 7 {
+                    // Those not asked for meanwhile are told of as they move.
+                    move_all(&mut table, hash_of);
+                    let mut places: BTreeMap<u32, u32> = table.iter().map(|(at, value)| (at, *value)).collect();
+                    table.resize(spread(&value));
+                    let mut moves = Vec::new();
+                    let first = known.first().copied().unwrap_or(value);
+                    let is_first = |other: &u32| *other == first;
+                    table.find(hash_of(&first), is_first, |from, to| moves.push((from, to)));
+                    while table.is_moving() {
+                        table.move_some(hash_of, |from, to| moves.push((from, to)));
+                    }
+                    for (from, to) in moves {
+                        prop_assert_eq!(table.get(to).copied(), places.remove(&from));
+                    }
+                    prop_assert!(places.is_empty());
+                }
+                prop_assert_eq!(table.len(), known.len());
+            }
+            for value in 0..600 {
+                let found = find(&mut table, value, hash_of);
+                prop_assert_eq!(found.is_some(), known.contains(&value));
+                prop_assert!(found.is_none() || table.guess(hash_of(&value)).is_some());
+            }
+            move_all(&mut table, hash_of);
+            prop_assert!(table.iter().map(|(_, value)| *value).collect::<BTreeSet<_>>() == known);
+        }
+
+        #[test]
+        fn a_walk_sees_once_what_stays(
+            stay in 1..700_u32,
+            pages in prop::collection::vec((1..80_usize, 0..300_u32, any::<bool>()), 1..40),
+            few in any::<bool>(),
+        ) {
+            let hash_of: fn(&u32) -> u64 = if few { hash_of } else { spread };
+            let mut table = Table::default();
+            (0..stay).for_each(|value| insert(&mut table, value, hash_of));
+            let mut seen = Vec::new();
+            let mut from = Some(0);
+            let mut others = stay..u32::MAX;
+            for (count, change, grow) in pages.into_iter().cycle() {
+                let Some(start) = from else { break };
+                move_all(&mut table, hash_of);
+                from = table.walk(start, count, hash_of, |_, value| seen.push(*value));
+                prop_assert!(from.is_none_or(|next| next > start));
+                if grow && table.len() < 5_000 {
+                    others.by_ref().take(change as usize).for_each(|value| insert(&mut table, value, hash_of));
+                } else {
+                    let gone: Vec<u32> = table.iter().filter(|(_, value)| **value >= stay).map(|(at, _)| at).collect();
+                    for place in gone {
+                        table.take(place);
+                    }
+                    table.resize(u64::from(change));
+                }
+            }
+            seen.retain(|value| *value < stay);
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..stay).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn removed_values_do_not_pile_up() {
+        let mut table = Table::default();
+        for value in 0..100_000 {
+            insert(&mut table, value, spread);
+            let place = find(&mut table, value, spread).expect("it is there");
+            table.take(place);
+        }
+        assert!(table.places() <= 8);
+    }
+
+    #[test]
+    fn a_table_that_grows_is_well_filled() {
+        let mut table = Table::default();
+        for value in 0..20_000 {
+            insert(&mut table, value, spread);
+            if value > 100 {
+                assert!(table.len() * 4 > table.places() as usize * 3 - 4 * SMALL, "{value}");
+            }
+        }
+        assert!(!table.is_sparse());
+        table
+            .iter()
+            .map(|(place, _)| place)
+            .filter(|place| place % 3 > 0)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|place| {
+                table.take(place);
+            });
+        assert!(table.is_sparse());
+        let before = table.len();
+        move_all(&mut table, spread);
+        table.resize(0);
+        assert!(!table.is_sparse() && table.len() == before);
+    }
+}

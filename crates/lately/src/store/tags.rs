@@ -1,0 +1,181 @@
+//! Which slots of a table may hold a key: eight bits of the hash for each, eight slots to a word.
+//!
+//! A word is compared with a tag at once, after Mycroft's test for a zero byte (Warren, Hacker's
+//! Delight, 6-1). It may also name the byte above one that is equal; who asks compares the keys.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Slots of a word.
+pub(super) const GROUP: usize = 8;
+
+/// A slot that was never used ends a search; one whose key is gone does not.
+const EMPTY: u8 = 0;
+const REMOVED: u8 = 1;
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = LOW_BITS << 7;
+
+/// Tags that are changed under a lock and may be looked at without it: what is seen then is a guess.
+#[derive(Clone, Debug)]
+pub(super) struct Tags(Arc<[AtomicU64]>);
+
+impl Tags {
+    /// Tags of so many empty slots. The last word may have bytes without a slot.
+    pub(super) fn new(slots: usize) -> Tags {
+        let tags = Tags((0..slots.div_ceil(GROUP)).map(|_| AtomicU64::new(0)).collect());
+        (slots..tags.groups() * GROUP).for_each(|slot| tags.set(slot, REMOVED));
+        tags
+    }
+
+    /// Words.
+    #[inline]
+    pub(super) fn groups(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_same(&self, other: &Tags) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    #[cfg(test)]
+    pub(super) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    /// The word where a search for a hash begins, by the low half of the hash taken for a fraction of
+    /// their number (Lemire, Fast Random Integer Generation in an Interval, 2019): that need not be a
+    /// power of two, and the order of the hashes is that of the words.
+    #[inline]
+    pub(super) fn home(&self, hash: u64) -> usize {
+        fraction(self.groups(), hash)
+    }
+
+    /// Where that word is.
+    #[inline]
+    pub(super) fn address(&self, hash: u64) -> Option<*const AtomicU64> {
+        self.0.get(self.home(hash)).map(std::ptr::from_ref)
+    }
+
+    /// The first slot with this hash for which `is_it` holds.
+    #[inline]
+    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(usize) -> bool) -> Option<usize> {
+        let mut group = self.home(hash);
+        for _ in 0..self.groups() {
+            let word = self.0[group].load(Relaxed);
+            let mut equal = bytes_equal(word, tag_of(hash));
+            while equal != 0 {
+                let slot = group * GROUP + first_of(equal);
+                if is_it(slot) {
+                    return Some(slot);
+                }
+                equal &= equal - 1;
+            }
+            if bytes_equal(word, EMPTY) != 0 {
+                return None;
+            }
+            group += 1;
+            if group == self.groups() {
+                group = 0;
+            }
+        }
+        None
+    }
+
+    /// Takes the first free slot for a hash, of those below `slots`; gives it, and whether it was never
+    /// used. There must be one.
+    pub(super) fn take(&self, hash: u64, slots: usize) -> (usize, bool) {
+        let home = self.home(hash);
+        for group in (home..self.groups()).chain(0..home) {
+            let word = self.0[group].load(Relaxed);
+            let free = bytes_equal(word & !LOW_BITS, 0);
+            let slot = group * GROUP + first_of(free);
+            if free != 0 && slot < slots {
+                self.set(slot, tag_of(hash));
+                return (slot, word >> (8 * (slot % GROUP)) & 0xff == u64::from(EMPTY));
+            }
+        }
+        unreachable!("the table has room")
+    }
+
+    /// Frees a slot; true when it is as if it was never used, as no search has to go on past it.
+    pub(super) fn free(&self, slot: usize) -> bool {
+        let ends = self.ends_searches(slot / GROUP);
+        self.set(slot, if ends { EMPTY } else { REMOVED });
+        ends
+    }
+
+    /// Whether a search that comes to a word ends there.
+    pub(super) fn ends_searches(&self, group: usize) -> bool {
+        bytes_equal(self.0[group].load(Relaxed), EMPTY) != 0
+    }
+
+    /// All changes are made under the shard's lock; a look without it may see any of them.
+    fn set(&self, slot: usize, tag: u8) {
+        let word = &self.0[slot / GROUP];
+        let shift = 8 * (slot % GROUP);
+        let others = word.load(Relaxed) & !(0xff << shift);
+        word.store(others | u64::from(tag) << shift, Relaxed);
+    }
+}
+
+/// The low half of a hash, taken for a fraction of `of`.
+#[inline]
+pub(super) fn fraction(of: usize, hash: u64) -> usize {
+    ((low_half(hash) * of as u64) >> 32) as usize
+}
+
+/// The half of a hash that decides where a search begins.
+#[inline]
+pub(super) fn low_half(hash: u64) -> u64 {
+    hash & 0xffff_ffff
+}
+
+/// The top bits of the hash: the low ones say where the search begins.
+#[inline]
+fn tag_of(hash: u64) -> u8 {
+    ((hash >> 56) as u8).max(REMOVED + 1)
+}
+
+/// The high bits of the bytes of `word` that equal `byte`, and maybe of some above one that does.
+#[inline]
+fn bytes_equal(word: u64, byte: u8) -> u64 {
+    let differing = word ^ (LOW_BITS * u64::from(byte));
+    differing.wrapping_sub(LOW_BITS) & !differing & HIGH_BITS
+}
+
+/// The lowest byte of those `bytes_equal` gives; it is equal for certain.
+#[inline]
+fn first_of(equal: u64) -> usize {
+    equal.trailing_zeros() as usize / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn equal_bytes_are_found(bytes in any::<[u8; 8]>(), byte in any::<u8>()) {
+            let found = bytes_equal(u64::from_le_bytes(bytes), byte);
+            for (index, other) in bytes.iter().enumerate() {
+                prop_assert!(*other != byte || found & 0x80 << (8 * index) != 0);
+            }
+            let first = bytes.iter().position(|other| *other == byte);
+            prop_assert_eq!((found != 0).then(|| first_of(found)), first);
+        }
+    }
+
+    #[test]
+    fn a_word_has_its_slots_and_no_more() {
+        let tags = Tags::new(11);
+        let mut taken: Vec<_> = (0..11).map(|hash| tags.take(hash << 56, 11)).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, (0..11).map(|slot| (slot, true)).collect::<Vec<_>>());
+        assert!(!tags.ends_searches(0) && !tags.ends_searches(1));
+        assert!(!tags.free(3), "searches go on past a full word");
+        assert_eq!(tags.take(7 << 56, 11), (3, false));
+    }
+}
