@@ -14,6 +14,8 @@ const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 const NUMBERS: usize = BYTES - TIME_BITS / 8;
 /// More hits than this in a moment are kept elsewhere, so that totals need no look.
 const MAX_HITS: u64 = u32::MAX as u64;
+/// The most hits in a number of one byte.
+const MAX_BYTE_HITS: u64 = 31;
 /// The most hits that fit.
 pub(super) const MAX_TOTAL: u64 = MAX_HITS * NUMBERS as u64;
 
@@ -84,19 +86,37 @@ impl Inline {
     /// Adds hits; false, and nothing changes, when they do not fit.
     #[inline]
     pub(super) fn add(&mut self, moment: Moment) -> bool {
-        self.add_and_sum(moment, 0, 0).is_some()
-    }
-
-    /// Adds hits and gives those from `from_ms` on and before `to_ms`; `None`, and nothing changes,
-    /// when they do not fit.
-    #[inline(always)]
-    pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64, to_ms: i64) -> Option<u64> {
         let held = self.moments();
         if moment.at_ms < held.at_ms && held.hits > 0 {
-            return self.insert(moment).then(|| self.sum(from_ms, to_ms));
+            return self.insert(moment);
         }
-        let moments = held.with(moment)?;
-        self.set(moments).then(|| moments.sum_between(from_ms, to_ms))
+        held.with(moment).is_some_and(|moments| self.set(moments))
+    }
+
+    /// Adds hits that are the newest, and gives those from `from_ms` on; `None`, and nothing changes, when
+    /// it takes more work. This is what most hits are: no branch but the last depends on how many bytes
+    /// a number has.
+    #[inline(always)]
+    pub(super) fn hit(&mut self, at_ms: i64, weight: u64, from_ms: i64) -> Option<u64> {
+        let (first, last) = self.halves();
+        let newest = first >> TIME_BITS & 0xff;
+        let gap_ms = at_ms - (first & TIME_MASK).cast_signed();
+        if newest == 0 || gap_ms < 0 || weight > MAX_BYTE_HITS {
+            return None;
+        }
+        let (hits, rest) = if gap_ms == 0 {
+            let is_byte = newest & 7 == 0 && (newest >> 3) + weight <= MAX_BYTE_HITS;
+            is_byte.then_some(((newest >> 3) + weight, last))?
+        } else {
+            let is_one = newest == Number::ONE;
+            let (number, lost) = if is_one { (last, 0) } else { (last << 8 | newest, last >> 56) };
+            let gap = Number::new(gap_ms.cast_unsigned() << 1 | u64::from(!is_one));
+            (weight, before(number, gap).filter(|_| lost == 0)?)
+        };
+        let first = at_ms.cast_unsigned() | hits << (TIME_BITS + 3) | rest << (TIME_BITS + 8);
+        self.0[BYTES - 8..].copy_from_slice(&rest.to_le_bytes());
+        self.0[..8].copy_from_slice(&first.to_le_bytes());
+        Some(Moments { at_ms, hits, rest }.sum_from(from_ms))
     }
 
     /// Holds these moments; false, and nothing changes, when they do not fit.
@@ -154,6 +174,18 @@ impl Moments {
         (hits <= MAX_HITS).then_some(Moments { at_ms, hits, rest })
     }
 
+    #[inline(always)]
+    fn sum_from(self, from_ms: i64) -> u64 {
+        let mut sum = 0;
+        for Moment { at_ms, hits } in self {
+            if at_ms < from_ms {
+                break;
+            }
+            sum += hits;
+        }
+        sum
+    }
+
     #[inline]
     fn sum_between(self, from_ms: i64, to_ms: i64) -> u64 {
         let mut sum = 0;
@@ -204,10 +236,37 @@ fn before(numbers: u64, number: Number) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn held(inline: &Inline) -> Vec<(i64, u64)> {
         inline.oldest_first().map(|moment| (moment.at_ms, moment.hits)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_way_agrees_with_the_long_one(
+            hits in prop::collection::vec((0..40_i64, 0..3_u32, 1..20_u64, 0..3_i64), 1..12),
+        ) {
+            let (mut inline, mut at_ms) = (Inline::default(), 7);
+            for (gap_ms, scale, weight, window) in hits {
+                at_ms += gap_ms << (scale * 9);
+                let from_ms = at_ms - (window << (window * 9));
+                let before = inline;
+                let mut long = inline;
+                let expected = long.add(Moment { at_ms, hits: weight }).then(|| long.sum(from_ms, i64::MAX));
+                match inline.hit(at_ms, weight, from_ms) {
+                    Some(sum) => prop_assert_eq!((Some(sum), inline.0), (expected, long.0)),
+                    None => {
+                        prop_assert_eq!(inline.0, before.0);
+                        let fits = expected.is_some() && !before.is_empty();
+                        prop_assert!(!fits || before.moments().hits + weight > MAX_BYTE_HITS);
+                        inline = if expected.is_some() { long } else { Inline::default() };
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -171,14 +171,13 @@ impl Entry {
 
     /// As [`Entry::hit_now`], when the key has not expired and all its hits are in the entry, and these
     /// fit too; else `None`, and nothing changes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn quick_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
         let Entry::Inline(inline) = self else { return None };
         if weight == 0 || !frame.is_exact || inline.newest_ms() < frame.oldest_ms {
             return None;
         }
-        let moment = Moment { at_ms: frame.now.as_millis(), hits: weight };
-        inline.add_and_sum(moment, frame.from_ms, frame.to_ms)
+        inline.hit(frame.now.as_millis(), weight, frame.from_ms)
     }
 
     /// As `quick_hit`, when all its hits are in a list.

@@ -21,6 +21,9 @@ impl Number {
     /// Numbers have 61 bits.
     pub(super) const MAX: u64 = (1 << 61) - 1;
 
+    /// The byte that is the number one.
+    pub(super) const ONE: u64 = 1 << 3;
+
     #[inline]
     pub(super) fn new(value: u64) -> Number {
         debug_assert!(value <= Number::MAX, "{value} is no such number");

@@ -381,6 +381,7 @@ impl Shard {
     }
 
     /// Writes down what happened, just now.
+    #[inline]
     fn write_down(&self, context: &mut Context<'_>, delta: impl FnOnce() -> Delta) {
         if let Some(batch) = context.deltas.as_deref_mut() {
             batch.deltas.push((self.sequence, delta()));
