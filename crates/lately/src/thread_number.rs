@@ -1,6 +1,7 @@
 //! A small number for each thread that asks: the lowest that no living thread has.
 //!
-//! So as many threads as there are stripes never share one, however many came and went before.
+//! So as many threads as there are stripes never share one, however many came and went before, and what a
+//! thread did under a number is seen by the next that has it.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -15,6 +16,8 @@ struct Pool {
 static POOL: Mutex<Pool> = Mutex::new(Pool { free: BTreeSet::new(), next: 0 });
 
 const UNNUMBERED: usize = usize::MAX;
+/// What threads that end share from when they gave their number back.
+const ENDED: usize = usize::MAX - 1;
 
 /// Gives the number back when the thread ends.
 struct Lease(Cell<usize>);
@@ -25,7 +28,7 @@ thread_local! {
     static LEASE: Lease = const { Lease(Cell::new(UNNUMBERED)) };
 }
 
-/// The number of this thread.
+/// The number of this thread; a high one, which is not its alone, while it ends.
 #[inline]
 pub(crate) fn thread_number() -> usize {
     let number = NUMBER.get();
@@ -35,30 +38,27 @@ pub(crate) fn thread_number() -> usize {
 #[cold]
 #[inline(never)]
 fn take_number() -> usize {
-    let number = {
+    let number = LEASE.try_with(|lease| {
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        pool.free.pop_first().unwrap_or_else(|| {
+        let number = pool.free.pop_first().unwrap_or_else(|| {
             pool.next += 1;
             pool.next - 1
-        })
-    };
-    // A thread that is ending keeps no lease: any number does for the hits of its last moments.
-    if LEASE.try_with(|lease| lease.0.set(number)).is_ok() {
-        NUMBER.set(number);
-    } else {
-        give_back(number);
-    }
+        });
+        lease.0.set(number);
+        number
+    });
+    // A thread that is ending gets no lease.
+    let number = number.unwrap_or(ENDED);
+    NUMBER.set(number);
     number
-}
-
-fn give_back(number: usize) {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner).free.insert(number);
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        // First: whoever hits in this thread after this has no number of its own.
+        NUMBER.set(ENDED);
         if self.0.get() != UNNUMBERED {
-            give_back(self.0.get());
+            POOL.lock().unwrap_or_else(PoisonError::into_inner).free.insert(self.0.get());
         }
     }
 }
@@ -87,6 +87,34 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
         });
         assert_eq!(numbers.len(), 8);
+    }
+
+    /// A destructor that hits after the number was given back must not write where the next thread of that
+    /// number does.
+    #[test]
+    fn a_thread_that_ends_has_no_number_of_its_own() {
+        struct Last(std::sync::mpsc::Sender<usize>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                self.0.send(thread_number()).expect("somebody waits");
+            }
+        }
+        thread_local! {
+            static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+        }
+        let (sender, numbers) = std::sync::mpsc::channel();
+        // Destructors run in the order of first use, or the other way round: one of the two is after.
+        for first in [true, false] {
+            let last = Last(sender.clone());
+            let ask = thread::spawn(move || {
+                let number = if first { thread_number() } else { 0 };
+                LAST.set(Some(last));
+                if first { number } else { thread_number() }
+            });
+            let number = ask.join().expect("no panic");
+            let in_the_end = numbers.recv().expect("it ends");
+            assert!(in_the_end == number || in_the_end == ENDED, "{number} {in_the_end}");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl AtomicCounter {
     /// [`SettingsError`] when the resolution is no rung of the ladder up to 1 d, or the window has too
     /// many panes.
     pub fn with_window(resolution: Span, window: Span) -> Result<AtomicCounter, SettingsError> {
-        let shape = Shape::new(resolution, window, 1)?;
+        let shape = Shape::new(resolution, window, 0)?;
         Ok(AtomicCounter { rings: Rings::new(shape, window) })
     }
 
@@ -60,7 +60,7 @@ impl AtomicCounter {
     /// As [`AtomicCounter::hit_n`].
     #[inline]
     pub fn hit(&self, at: Timestamp) -> Result<(), HitError> {
-        self.rings.add(0, at, 1)
+        self.rings.add(at, 1)
     }
 
     /// Counts `weight` hits at `at`.
@@ -71,7 +71,7 @@ impl AtomicCounter {
     /// changes then.
     #[inline]
     pub fn hit_n(&self, weight: u64, at: Timestamp) -> Result<(), HitError> {
-        self.rings.add(0, at, weight)
+        self.rings.add(at, weight)
     }
 
     /// Hits in the window of length `window` that ends with the pane of `at`. A window longer than

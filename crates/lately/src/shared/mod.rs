@@ -1,12 +1,14 @@
 //! Counters for one thing that many threads share, without locks.
 //!
-//! [`AtomicCounter`] has one ring of slots, [`StripedCounter`] one for each core; both are faces of
-//! `Rings`, which has the protocol. What keeps it right is told in `docs/design.md`, "Counters
+//! [`AtomicCounter`] has a ring of slots for all threads, [`StripedCounter`] also one for each core; both
+//! are faces of `Rings`, which has the protocol. What keeps it right is told in `docs/design.md`, "Counters
 //! shared by threads", and played through by the models in `models.rs`.
 
 mod atomic_counter;
+mod common_ring;
 #[cfg(all(test, loom))]
 mod models;
+mod own_rings;
 mod panes_of_time;
 mod rings;
 mod running_total;

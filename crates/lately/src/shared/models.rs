@@ -22,12 +22,24 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
     builder.check(run);
 }
 
-fn rings(stripes: usize) -> Rings {
-    Rings::new(Shape { resolution: milliseconds(1), window: 2, span: 2, slots: 2, stripes }, WINDOW)
+/// Which ring a thread hits.
+#[derive(Clone, Copy)]
+enum Ring {
+    Common,
+    Own(usize),
 }
 
-fn hit(rings: &Rings, stripe: usize, pane: i64) -> Result<(), HitError> {
-    rings.add(stripe, at(pane), 1)
+use Ring::{Common, Own};
+
+fn rings(own_rings: usize) -> Rings {
+    Rings::new(Shape { resolution: milliseconds(1), window: 2, span: 2, slots: 2, own_rings }, WINDOW)
+}
+
+fn hit(rings: &Rings, ring: Ring, pane: i64) -> Result<(), HitError> {
+    match ring {
+        Common => rings.add(at(pane), 1),
+        Own(own) => rings.add_own(own, at(pane), 1),
+    }
 }
 
 fn at(pane: i64) -> Timestamp {
@@ -42,14 +54,14 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(stripes: usize) -> Watched {
-        Watched { rings: rings(stripes), sent: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
+    fn new(own_rings: usize) -> Watched {
+        Watched { rings: rings(own_rings), sent: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
     }
 
-    fn hit(&self, stripe: usize, pane: i64) {
+    fn hit(&self, ring: Ring, pane: i64) {
         // AcqRel, partner of the loads in `read`.
         self.sent.fetch_add(1, Ordering::AcqRel);
-        hit(&self.rings, stripe, pane).expect("counted");
+        hit(&self.rings, ring, pane).expect("counted");
         self.acknowledged.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -66,11 +78,11 @@ impl Watched {
 #[test]
 fn two_hits_race_the_roll_of_a_slot() {
     model(|| {
-        let rings = Arc::new(rings(1));
-        hit(&rings, 0, 10).expect("the first");
+        let rings = Arc::new(rings(0));
+        hit(&rings, Common, 10).expect("the first");
         let other = Arc::clone(&rings);
-        let thread = thread::spawn(move || hit(&other, 0, 12).expect("newer"));
-        hit(&rings, 0, 12).expect("newer");
+        let thread = thread::spawn(move || hit(&other, Common, 12).expect("newer"));
+        hit(&rings, Common, 12).expect("newer");
         thread.join().expect("no panic");
         assert_eq!((rings.hits(WINDOW, at(12)), rings.hits(WINDOW, at(12))), (2, 2));
         assert_eq!(rings.hits(WINDOW, at(11)), 0, "what had the slot before is gone");
@@ -80,12 +92,12 @@ fn two_hits_race_the_roll_of_a_slot() {
 #[test]
 fn a_hit_races_the_roll_of_its_own_slot() {
     model(|| {
-        let rings = Arc::new(rings(1));
-        hit(&rings, 0, 10).expect("the first");
+        let rings = Arc::new(rings(0));
+        hit(&rings, Common, 10).expect("the first");
         let other = Arc::clone(&rings);
-        let thread = thread::spawn(move || hit(&other, 0, 12).expect("newer"));
+        let thread = thread::spawn(move || hit(&other, Common, 12).expect("newer"));
         // Counted before the roll and gone with its pane, or late: in no case in the new pane.
-        let outcome = hit(&rings, 0, 10);
+        let outcome = hit(&rings, Common, 10);
         assert!(matches!(outcome, Ok(()) | Err(HitError::Late { .. })), "{outcome:?}");
         thread.join().expect("no panic");
         assert_eq!((rings.hits(WINDOW, at(12)), rings.hits(milliseconds(1), at(12))), (1, 1));
@@ -95,15 +107,15 @@ fn a_hit_races_the_roll_of_its_own_slot() {
 #[test]
 fn a_hit_taken_back_leaves_no_trace_in_the_total() {
     model(|| {
-        let rings = Arc::new(rings(1));
-        hit(&rings, 0, 10).expect("the first");
+        let rings = Arc::new(rings(0));
+        hit(&rings, Common, 10).expect("the first");
         let other = Arc::clone(&rings);
         let thread = thread::spawn(move || {
-            hit(&other, 0, 12).expect("newer");
-            hit(&other, 0, 13).expect("newer");
+            hit(&other, Common, 12).expect("newer");
+            hit(&other, Common, 13).expect("newer");
             other.hits(WINDOW, at(13))
         });
-        let outcome = hit(&rings, 0, 10);
+        let outcome = hit(&rings, Common, 10);
         assert!(matches!(outcome, Ok(()) | Err(HitError::Late { .. })), "{outcome:?}");
         let seen = thread.join().expect("no panic");
         assert!((2..=3).contains(&seen), "{seen}");
@@ -114,11 +126,11 @@ fn a_hit_taken_back_leaves_no_trace_in_the_total() {
 #[test]
 fn a_hit_races_a_read_of_the_running_total() {
     model(|| {
-        let counter = Arc::new(Watched::new(1));
-        counter.hit(0, 10);
+        let counter = Arc::new(Watched::new(0));
+        counter.hit(Common, 10);
         let other = Arc::clone(&counter);
-        let thread = thread::spawn(move || other.hit(0, 10));
-        counter.hit(0, 11);
+        let thread = thread::spawn(move || other.hit(Common, 10));
+        counter.hit(Common, 11);
         counter.read(11);
         counter.read(11);
         thread.join().expect("no panic");
@@ -129,13 +141,13 @@ fn a_hit_races_a_read_of_the_running_total() {
 #[test]
 fn late_hits_race_reads_of_a_sealed_pane() {
     model(|| {
-        let counter = Arc::new(Watched::new(1));
-        counter.hit(0, 10);
-        counter.hit(0, 11);
+        let counter = Arc::new(Watched::new(0));
+        counter.hit(Common, 10);
+        counter.hit(Common, 11);
         assert_eq!(counter.read(11), 2);
         let other = Arc::clone(&counter);
         let thread = thread::spawn(move || {
-            other.hit(0, 10);
+            other.hit(Common, 10);
             assert!(other.read(11) >= 3);
         });
         counter.read(11);
@@ -148,13 +160,13 @@ fn late_hits_race_reads_of_a_sealed_pane() {
 #[test]
 fn two_late_hits_race_a_read_of_a_sealed_pane() {
     model(|| {
-        let counter = Arc::new(Watched::new(1));
-        counter.hit(0, 10);
-        counter.hit(0, 11);
+        let counter = Arc::new(Watched::new(0));
+        counter.hit(Common, 10);
+        counter.hit(Common, 11);
         assert_eq!(counter.read(11), 2);
         let threads = [(); 2].map(|()| {
             let other = Arc::clone(&counter);
-            thread::spawn(move || other.hit(0, 10))
+            thread::spawn(move || other.hit(Common, 10))
         });
         counter.read(11);
         for thread in threads {
@@ -167,10 +179,10 @@ fn two_late_hits_race_a_read_of_a_sealed_pane() {
 #[test]
 fn a_read_races_a_filling() {
     model(|| {
-        let counter = Arc::new(Watched::new(1));
-        counter.hit(0, 10);
+        let counter = Arc::new(Watched::new(0));
+        counter.hit(Common, 10);
         assert_eq!(counter.read(10), 1);
-        counter.hit(0, 11);
+        counter.hit(Common, 11);
         let other = Arc::clone(&counter);
         let thread = thread::spawn(move || assert_eq!(other.read(11), 2));
         assert_eq!(counter.read(11), 2);
@@ -182,9 +194,9 @@ fn a_read_races_a_filling() {
 #[test]
 fn a_read_races_a_filling_for_another_time() {
     model(|| {
-        let rings = Arc::new(rings(1));
-        hit(&rings, 0, 10).expect("the first");
-        hit(&rings, 0, 11).expect("newer");
+        let rings = Arc::new(rings(0));
+        hit(&rings, Common, 10).expect("the first");
+        hit(&rings, Common, 11).expect("newer");
         assert_eq!(rings.hits(WINDOW, at(11)), 2);
         let other = Arc::clone(&rings);
         // The reader is the thread that runs second: of a load, loom goes back to the store before; of a
@@ -199,10 +211,10 @@ fn a_read_races_a_filling_for_another_time() {
 #[test]
 fn a_new_pane_races_reads_of_two_clocks() {
     model(|| {
-        let counter = Arc::new(Watched::new(1));
-        counter.hit(0, 10);
+        let counter = Arc::new(Watched::new(0));
+        counter.hit(Common, 10);
         let other = Arc::clone(&counter);
-        let thread = thread::spawn(move || other.hit(0, 11));
+        let thread = thread::spawn(move || other.hit(Common, 11));
         // The first reader's clock is ahead of every hit, and behind the second's window not at all.
         counter.read(11);
         assert_eq!(counter.rings.hits(WINDOW, at(10)), 1);
@@ -216,12 +228,12 @@ fn a_new_pane_races_reads_of_two_clocks() {
 #[test]
 fn three_threads_hit_and_read() {
     model(|| {
-        let counter = Arc::new(Watched::new(1));
-        counter.hit(0, 10);
+        let counter = Arc::new(Watched::new(0));
+        counter.hit(Common, 10);
         let late = Arc::clone(&counter);
-        let late = thread::spawn(move || late.hit(0, 10));
+        let late = thread::spawn(move || late.hit(Common, 10));
         let new = Arc::clone(&counter);
-        let new = thread::spawn(move || new.hit(0, 11));
+        let new = thread::spawn(move || new.hit(Common, 11));
         counter.read(11);
         late.join().expect("no panic");
         new.join().expect("no panic");
@@ -230,18 +242,125 @@ fn three_threads_hit_and_read() {
 }
 
 #[test]
-fn two_stripes_add_up_while_they_roll() {
+fn own_rings_add_up_while_they_roll() {
     model(|| {
         let counter = Arc::new(Watched::new(2));
-        counter.hit(0, 10);
+        counter.hit(Own(0), 10);
         let other = Arc::clone(&counter);
         let thread = thread::spawn(move || {
-            other.hit(1, 10);
-            other.hit(1, 11);
+            other.hit(Own(1), 10);
+            other.hit(Own(1), 11);
         });
-        counter.hit(0, 11);
+        counter.hit(Own(0), 11);
         counter.read(11);
         thread.join().expect("no panic");
+        assert_eq!((counter.read(11), counter.read(11)), (4, 4));
+    });
+}
+
+#[test]
+fn a_hit_of_an_own_ring_races_a_filling() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(Own(0), 10);
+        let other = Arc::clone(&counter);
+        let thread = thread::spawn(move || {
+            other.hit(Own(0), 10);
+            other.hit(Own(0), 11);
+        });
+        counter.read(11);
+        counter.read(11);
+        thread.join().expect("no panic");
+        assert_eq!((counter.read(11), counter.read(11)), (3, 3));
+    });
+}
+
+#[test]
+fn a_late_hit_of_an_own_ring_races_reads() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(Own(0), 10);
+        counter.hit(Own(0), 11);
+        assert_eq!(counter.read(11), 2);
+        let other = Arc::clone(&counter);
+        let thread = thread::spawn(move || {
+            other.hit(Own(0), 10);
+            assert!(other.read(11) >= 3);
+        });
+        counter.read(11);
+        counter.read(11);
+        thread.join().expect("no panic");
+        assert_eq!((counter.read(11), counter.read(11)), (3, 3));
+    });
+}
+
+#[test]
+fn an_own_ring_whose_newest_pane_is_not_the_newest() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(Own(0), 10);
+        counter.hit(Common, 11);
+        assert_eq!(counter.read(11), 2);
+        let other = Arc::clone(&counter);
+        // Late, but the newest of its ring: no version tells of it.
+        let thread = thread::spawn(move || other.hit(Own(0), 10));
+        counter.read(11);
+        counter.hit(Common, 11);
+        thread.join().expect("no panic");
+        assert_eq!((counter.read(11), counter.read(11)), (4, 4));
+    });
+}
+
+#[test]
+fn an_own_ring_goes_round_while_it_is_read() {
+    model(|| {
+        let rings = Arc::new(rings(1));
+        hit(&rings, Own(0), 10).expect("the first");
+        hit(&rings, Own(0), 11).expect("newer");
+        assert_eq!(rings.hits(WINDOW, at(11)), 2);
+        let other = Arc::clone(&rings);
+        let thread = thread::spawn(move || {
+            hit(&other, Own(0), 12).expect("newer");
+            hit(&other, Own(0), 13).expect("newer");
+            hit(&other, Own(0), 11).expect_err("late");
+        });
+        // What was there before may be gone by now; nothing is counted for a pane it is not of.
+        assert!(rings.hits(WINDOW, at(11)) <= 2);
+        thread.join().expect("no panic");
+        assert_eq!((rings.hits(WINDOW, at(13)), rings.hits(WINDOW, at(13))), (2, 2));
+    });
+}
+
+#[test]
+fn an_own_ring_changes_hands() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        let other = Arc::clone(&counter);
+        let first = thread::spawn(move || {
+            other.hit(Own(0), 10);
+            other.hit(Own(0), 11);
+        });
+        counter.read(11);
+        first.join().expect("no panic");
+        counter.hit(Own(0), 11);
+        counter.hit(Own(0), 10);
+        assert_eq!((counter.read(11), counter.read(11)), (4, 4));
+    });
+}
+
+#[test]
+fn common_and_own_rings_are_hit_and_read() {
+    model(|| {
+        let counter = Arc::new(Watched::new(1));
+        counter.hit(Common, 10);
+        let own = Arc::clone(&counter);
+        let own = thread::spawn(move || {
+            own.hit(Own(0), 11);
+            own.hit(Own(0), 10);
+        });
+        counter.hit(Common, 11);
+        counter.read(11);
+        own.join().expect("no panic");
         assert_eq!((counter.read(11), counter.read(11)), (4, 4));
     });
 }

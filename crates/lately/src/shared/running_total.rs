@@ -13,11 +13,13 @@ const SPOILED: u64 = 2;
 /// One filling more.
 const VERSION: u64 = 4;
 
-/// What a total is of: the window that ends with pane `at`, less the newest pane, which is before `end`.
+/// What a total is of: the window that ends with pane `at`, less the newest pane, which is before `end`;
+/// and the sum of the versions of the own rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Of {
     pub(super) at: u64,
     pub(super) end: u64,
+    pub(super) versions: u64,
 }
 
 /// The total, and how far it can be trusted.
@@ -27,6 +29,7 @@ pub(super) struct RunningTotal {
     state: AtomicU64,
     at: AtomicU64,
     end: AtomicU64,
+    versions: AtomicU64,
     total: AtomicU64,
 }
 
@@ -41,6 +44,7 @@ impl RunningTotal {
             state: AtomicU64::new(SPOILED),
             at: AtomicU64::new(0),
             end: AtomicU64::new(0),
+            versions: AtomicU64::new(0),
             total: AtomicU64::new(0),
         }
     }
@@ -52,7 +56,11 @@ impl RunningTotal {
         let state = self.state.load(Ordering::Acquire);
         // Acquire: partners of the stores in `publish`. Who sees one of a later filling sees, below,
         // that it began.
-        let kept = Of { at: self.at.load(Ordering::Acquire), end: self.end.load(Ordering::Acquire) };
+        let kept = Of {
+            at: self.at.load(Ordering::Acquire),
+            end: self.end.load(Ordering::Acquire),
+            versions: self.versions.load(Ordering::Acquire),
+        };
         let total = self.total.load(Ordering::Acquire);
         let whole = state & (FILLING | SPOILED) == 0 && self.state.load(Ordering::Relaxed) == state;
         (whole && kept == of).then_some(total)
@@ -80,6 +88,7 @@ impl RunningTotal {
         // Release: partners of the loads in `read`.
         self.at.store(of.at, Ordering::Release);
         self.end.store(of.end, Ordering::Release);
+        self.versions.store(of.versions, Ordering::Release);
         self.total.store(total, Ordering::Release);
         let done = filling.state - FILLING;
         // AcqRel: partner of `read`; and of the next `begin`, through whatever comes between.
@@ -108,7 +117,7 @@ impl RunningTotal {
 mod tests {
     use super::*;
 
-    const OF: Of = Of { at: 7, end: 6 };
+    const OF: Of = Of { at: 7, end: 6, versions: 4 };
 
     fn filled(total: u64) -> RunningTotal {
         let running = RunningTotal::new();
@@ -119,11 +128,12 @@ mod tests {
 
     #[test]
     fn a_total_is_given_for_what_it_is_of() {
-        assert_eq!(RunningTotal::new().read(Of { at: 0, end: 0 }), None);
+        assert_eq!(RunningTotal::new().read(Of { at: 0, end: 0, versions: 0 }), None);
         let running = filled(42);
         assert_eq!(running.read(OF), Some(42));
         assert_eq!(running.read(Of { at: 8, ..OF }), None);
         assert_eq!(running.read(Of { end: 7, ..OF }), None);
+        assert_eq!(running.read(Of { versions: 6, ..OF }), None);
     }
 
     #[test]

@@ -10,11 +10,10 @@ use crate::time::{Span, Timestamp, seconds};
 
 use super::rings::{Rings, Shape};
 
-/// An [`AtomicCounter`](crate::AtomicCounter) with a ring for each core.
+/// An [`AtomicCounter`](crate::AtomicCounter) and a ring for each core.
 ///
-/// A thread hits the ring, the stripe, of its number. Living threads have different numbers, so up to
-/// as many threads as there are stripes never write to the same line; more share them. A read adds
-/// the stripes up.
+/// Living threads have different numbers. Those with low ones hit rings of their own, the stripes, without
+/// an atomic addition; threads beyond share one, as those of an `AtomicCounter` do. A read adds all up.
 ///
 /// What a concurrent reader may see is the same as of an `AtomicCounter`: every hit that was acknowledged
 /// before the read began, none that was sent after it ended, none twice. The stripes are read one
@@ -35,7 +34,7 @@ pub struct StripedCounter {
 }
 
 impl StripedCounter {
-    /// Panes of 1 s, a default window of 5 min, 6 min kept, a stripe of 4 KiB for each core.
+    /// Panes of 1 s, a default window of 5 min, 6 min kept; 4 KiB for each core and 4 KiB for threads beyond.
     #[must_use]
     pub fn new() -> StripedCounter {
         let cores = available_parallelism().map_or(1, usize::from);
@@ -43,8 +42,8 @@ impl StripedCounter {
         counter.expect("the default settings hold")
     }
 
-    /// As [`AtomicCounter::with_window`](crate::AtomicCounter::with_window), with `stripes` rings, rounded
-    /// up to a power of two.
+    /// As [`AtomicCounter::with_window`](crate::AtomicCounter::with_window), with `stripes` rings
+    /// for threads of their own.
     ///
     /// # Errors
     /// As there; and when `stripes` is not 1 to [`MAX_STRIPES`].
@@ -53,6 +52,9 @@ impl StripedCounter {
         window: Span,
         stripes: usize,
     ) -> Result<StripedCounter, SettingsError> {
+        if stripes == 0 || stripes > MAX_STRIPES {
+            return Err(SettingsError::Stripes { given: stripes, most: MAX_STRIPES });
+        }
         let shape = Shape::new(resolution, window, stripes)?;
         Ok(StripedCounter { rings: Rings::new(shape, window) })
     }
@@ -70,10 +72,14 @@ impl StripedCounter {
     ///
     /// # Errors
     /// [`HitError::Late`] when `at` is older than what is kept, [`HitError::PaneFull`] when the pane
-    /// cannot count so many in this thread's stripe. Nothing changes then.
+    /// cannot count so many in this thread's ring. Nothing changes then.
     #[inline]
     pub fn hit_n(&self, weight: u64, at: Timestamp) -> Result<(), HitError> {
-        self.rings.add(thread_number() & (self.rings.stripes() - 1), at, weight)
+        let own = thread_number();
+        if own < self.stripes() {
+            return self.rings.add_own(own, at, weight);
+        }
+        self.rings.add(at, weight)
     }
 
     /// Hits in the window of length `window` that ends with the pane of `at`. A window longer than
@@ -99,7 +105,7 @@ impl StripedCounter {
     /// How many threads can hit without sharing a line.
     #[must_use]
     pub fn stripes(&self) -> usize {
-        self.rings.stripes()
+        self.rings.heads.len()
     }
 }
 

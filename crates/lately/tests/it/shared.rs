@@ -172,7 +172,7 @@ fn the_window_and_the_stripes_have_bounds() {
     ));
     let stripes = |stripes| StripedCounter::with_stripes(seconds(1), minutes(5), stripes);
     assert_eq!(stripes(MAX_STRIPES).map(|counter| counter.stripes()).ok(), Some(MAX_STRIPES));
-    assert_eq!(stripes(3).map(|counter| counter.stripes()).ok(), Some(4));
+    assert_eq!(stripes(3).map(|counter| counter.stripes()).ok(), Some(3));
     for given in [0, MAX_STRIPES + 1] {
         let error = stripes(given).expect_err("out of range");
         assert_eq!(error.to_string(), format!("{given} stripes are out of range: give 1 to {MAX_STRIPES}"));

@@ -1,0 +1,135 @@
+//! The ring that all threads may hit: a hit is one atomic addition.
+//!
+//! The word says which pane it is of, so the addition itself tells whether the slot was still that
+//! pane's. For the running total to hold, its panes are **sealed**: whoever hits a sealed pane sees so
+//! in the word it changed, and spoils the total before the hit is acknowledged.
+
+use crate::error::HitError;
+use crate::limits::SPIN_TRIES;
+use crate::sync::{AtomicU64, Ordering, yield_now};
+use crate::time::Timestamp;
+
+use super::rings::{COMMON, Hit, Rings};
+use super::word::Seen;
+
+impl Rings {
+    /// Counts `weight` hits at `at` in the common ring. Always inlined: saving registers would be stores
+    /// that the atomic addition has to wait for.
+    #[inline(always)]
+    pub(super) fn add(&self, at: Timestamp, weight: u64) -> Result<(), HitError> {
+        // A copy: what is read from behind `self` would be read again after each atomic.
+        let layout = self.layout;
+        let pane = self.panes.pane_of(at);
+        let slot = self.slot(COMMON, pane);
+        let (empty, word) = (layout.empty(pane), slot.load(Ordering::Relaxed));
+        let end = self.end.0.load(Ordering::Relaxed);
+        if self.is_kept(pane, end) && layout.takes(empty, word, weight) {
+            // AcqRel: partner of the loads in `count` and `seal`.
+            let before = slot.fetch_add(weight, Ordering::AcqRel);
+            if layout.is_open(empty, before) {
+                return Ok(());
+            }
+            return self.settle(slot, before, Hit { pane, at, weight });
+        }
+        self.add_slowly(slot, Hit { pane, at, weight })
+    }
+
+    /// A pane that is new, sealed or nearly full, or a hit too heavy to be added unseen.
+    #[cold]
+    #[inline(never)]
+    fn add_slowly(&self, slot: &AtomicU64, hit: Hit) -> Result<(), HitError> {
+        let Hit { pane, at, weight } = hit;
+        if pane + self.span < self.end.0.load(Ordering::Relaxed) {
+            return Err(self.late(at));
+        }
+        let (empty, most) = (self.layout.empty(pane), self.layout.most());
+        for attempt in 1_u32.. {
+            let word = slot.load(Ordering::Relaxed);
+            let (kept, hits) = match self.layout.look(empty, word) {
+                Seen::Older => (empty, 0),
+                Seen::Open(hits) | Seen::Sealed(hits) => (word, hits),
+                // A newer pane has got the slot since `end` was read.
+                Seen::Newer => return Err(self.late(at)),
+            };
+            if weight > most.saturating_sub(hits) {
+                return Err(HitError::PaneFull { hits, weight, most });
+            }
+            if weight == 0 {
+                return Ok(());
+            }
+            // AcqRel: as the addition in `add`.
+            let added = slot.compare_exchange(word, kept + weight, Ordering::AcqRel, Ordering::Relaxed);
+            if added.is_ok() {
+                self.advance(pane);
+                if !self.layout.is_open(empty, kept) {
+                    self.total.0.spoil();
+                }
+                return Ok(());
+            }
+            give_way(attempt);
+        }
+        Ok(())
+    }
+
+    /// The slot was not as it should have been when the hit was added: sealed, or of a newer pane.
+    #[cold]
+    #[inline(never)]
+    fn settle(&self, slot: &AtomicU64, before: u64, hit: Hit) -> Result<(), HitError> {
+        let empty = self.layout.empty(hit.pane);
+        if matches!(self.layout.look(empty, before), Seen::Sealed(_)) {
+            self.total.0.spoil();
+            return Ok(());
+        }
+        // This thread stood still for a turn of the ring: the pane is late, and the hits are taken out
+        // of the pane they fell into; if that one is gone too, they went with it.
+        for attempt in 1_u32.. {
+            let word = slot.load(Ordering::Relaxed);
+            if !self.layout.is_same_pane(word, before) {
+                break;
+            }
+            // AcqRel: as the addition in `add`.
+            let taken = slot.compare_exchange(word, word - hit.weight, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_ok() {
+                if word & self.layout.seal() != 0 {
+                    self.total.0.spoil();
+                }
+                break;
+            }
+            give_way(attempt);
+        }
+        Err(self.late(hit.at))
+    }
+
+    /// Seals the slot of `pane` and gives its hits; `None` when other threads keep changing it.
+    pub(super) fn seal(&self, pane: u64) -> Option<u64> {
+        let (slot, empty) = (self.slot(COMMON, pane), self.layout.empty(pane));
+        for _ in 0..SPIN_TRIES {
+            // Acquire: partner of the additions.
+            let word = slot.load(Ordering::Acquire);
+            match self.layout.look(empty, word) {
+                Seen::Newer => return Some(0),
+                Seen::Sealed(hits) => return Some(hits),
+                Seen::Open(_) => {
+                    // Should the slot be a newer pane's by now, that one is sealed, which only costs.
+                    let word = slot.fetch_or(self.layout.seal(), Ordering::AcqRel);
+                    return Some(self.layout.hits(empty, word));
+                }
+                Seen::Older => {
+                    let sealed = empty | self.layout.seal();
+                    let swapped = slot.compare_exchange(word, sealed, Ordering::AcqRel, Ordering::Relaxed);
+                    if swapped.is_ok() {
+                        return Some(0);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// After another thread was quicker: again at once for some time, then let others run first.
+fn give_way(attempt: u32) {
+    if attempt.is_multiple_of(SPIN_TRIES) {
+        yield_now();
+    }
+}

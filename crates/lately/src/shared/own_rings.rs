@@ -1,0 +1,132 @@
+//! Rings with one writer each: a hit is a load and a store.
+//!
+//! A slot is written by its ring's thread alone, so no addition of another can be lost, and no thread
+//! can find the slot rolled. The newest pane of a ring is never part of the running total. Before the
+//! thread changes another pane, or which is its newest, it makes the ring's **version** odd, and after
+//! it even and higher: a total of the versions before is not used again. Readers look at the versions
+//! before and after, as at a sequence lock that nobody waits for (Lamport, Concurrent Reading and
+//! Writing, 1977).
+
+use crate::error::HitError;
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::Timestamp;
+
+use super::rings::{COMMON, Hit, Rings};
+use super::word::Seen;
+
+/// What is known of a ring. Only its thread writes to it, once a pane and at each late hit.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// Odd while panes change that are, or are to be, in the running total.
+    version: AtomicU64,
+    /// One past the ring's newest pane; 0 before any.
+    end: AtomicU64,
+}
+
+/// What readers need of all own rings beside the running total.
+pub(super) struct OwnLive {
+    /// The sum of the versions. Each only grows: as long as the sum is the same, all are.
+    pub(super) versions: u64,
+    /// Hits of each ring's newest pane, when it is in the default window.
+    pub(super) hits: u64,
+}
+
+impl Head {
+    pub(super) fn new() -> Head {
+        Head { version: AtomicU64::new(0), end: AtomicU64::new(0) }
+    }
+}
+
+impl Rings {
+    /// Counts `weight` hits at `at` in the own ring of number `own`. Only one thread at a time may do so: one
+    /// that comes after another must know that the other is through.
+    #[inline(always)]
+    pub(super) fn add_own(&self, own: usize, at: Timestamp, weight: u64) -> Result<(), HitError> {
+        let layout = self.layout;
+        let pane = self.panes.pane_of(at);
+        let (head, slot) = (&self.heads[own].0, self.slot(COMMON + 1 + own, pane));
+        let word = slot.load(Ordering::Relaxed);
+        let is_newest = head.end.load(Ordering::Relaxed) == pane + 1;
+        let is_kept = self.is_kept(pane, self.end.0.load(Ordering::Relaxed));
+        if is_newest && is_kept && layout.takes(layout.empty(pane), word, weight) {
+            // Release: partner of the loads in `count`.
+            slot.store(word + weight, Ordering::Release);
+            return Ok(());
+        }
+        self.add_own_slowly(head, slot, Hit { pane, at, weight })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_own_slowly(&self, head: &Head, slot: &AtomicU64, hit: Hit) -> Result<(), HitError> {
+        let Hit { pane, at, weight } = hit;
+        if pane + self.span < self.end.0.load(Ordering::Relaxed) {
+            return Err(self.late(at));
+        }
+        let (empty, most) = (self.layout.empty(pane), self.layout.most());
+        let word = slot.load(Ordering::Relaxed);
+        let (kept, hits) = match self.layout.look(empty, word) {
+            Seen::Older => (empty, 0),
+            Seen::Open(hits) | Seen::Sealed(hits) => (word, hits),
+            Seen::Newer => return Err(self.late(at)),
+        };
+        if weight > most.saturating_sub(hits) {
+            return Err(HitError::PaneFull { hits, weight, most });
+        }
+        if weight == 0 {
+            return Ok(());
+        }
+        let version = head.version.load(Ordering::Relaxed);
+        head.version.store(version + 1, Ordering::Relaxed);
+        // Release: who sees either of these sees the odd version after it.
+        slot.store(kept + weight, Ordering::Release);
+        if head.end.load(Ordering::Relaxed) <= pane {
+            head.end.store(pane + 1, Ordering::Release);
+            self.advance(pane);
+        }
+        // Release: who sees this version sees the hits.
+        head.version.store(version + 2, Ordering::Release);
+        Ok(())
+    }
+
+    /// The sum of the versions of the own rings.
+    #[inline]
+    pub(super) fn versions(&self) -> u64 {
+        // Acquire: partner of the last store of a version.
+        self.heads.iter().map(|head| head.0.version.load(Ordering::Acquire)).sum()
+    }
+
+    /// The versions, and then the newest panes, for the default window that ends with pane `at`. They
+    /// belong together when the versions are the same afterwards.
+    #[inline]
+    pub(super) fn own_live(&self, (at, end): (u64, u64)) -> OwnLive {
+        let mut live = OwnLive { versions: self.versions(), hits: 0 };
+        if !self.heads.is_empty() {
+            let (first, _) = self.default_range((at, end));
+            for (ring, head) in (COMMON + 1..).zip(&self.heads) {
+                // Acquire: who sees a new one sees the odd version after it.
+                let newest = head.0.end.load(Ordering::Acquire).wrapping_sub(1);
+                if (first..=at).contains(&newest) {
+                    live.hits += self.count(ring, newest);
+                }
+            }
+        }
+        live
+    }
+
+    /// Hits of the default window in the own rings: in all but their newest panes, and in these; `None` when
+    /// the versions are not these and even throughout.
+    pub(super) fn own_sealed(&self, (at, end): (u64, u64), versions: u64) -> Option<(u64, u64)> {
+        let (first, end_asked) = self.default_range((at, end));
+        let mut sealed = 0;
+        for (ring, head) in (COMMON + 1..).zip(&self.heads) {
+            let newest = head.0.end.load(Ordering::Acquire).wrapping_sub(1);
+            let panes = (first..end_asked).filter(|&pane| pane != newest);
+            sealed += panes.map(|pane| self.count(ring, pane)).sum::<u64>();
+        }
+        let live = self.own_live((at, end));
+        let is_even = |head: &Head| head.version.load(Ordering::Acquire).is_multiple_of(2);
+        let settled = live.versions == versions && self.heads.iter().all(|head| is_even(&head.0));
+        (settled && self.versions() == versions).then_some((sealed, live.hits))
+    }
+}
