@@ -108,7 +108,7 @@ impl Inline {
             let is_byte = newest & 7 == 0 && (newest >> 3) + weight <= MAX_BYTE_HITS;
             is_byte.then_some(((newest >> 3) + weight, last))?
         } else {
-            let is_one = newest == Number::ONE;
+            let is_one = newest == u64::from(Number::ONE_BYTE);
             let (number, lost) = if is_one { (last, 0) } else { (last << 8 | newest, last >> 56) };
             let gap = Number::new(gap_ms.cast_unsigned() << 1 | u64::from(!is_one));
             (weight, before(number, gap).filter(|_| lost == 0)?)

@@ -21,8 +21,8 @@ impl Number {
     /// Numbers have 61 bits.
     pub(super) const MAX: u64 = (1 << 61) - 1;
 
-    /// The byte that is the number one.
-    pub(super) const ONE: u64 = 1 << 3;
+    /// The byte that is the number one; its multiples are the other numbers of a byte, up to 31.
+    pub(super) const ONE_BYTE: u8 = 1 << 3;
 
     #[inline]
     pub(super) fn new(value: u64) -> Number {

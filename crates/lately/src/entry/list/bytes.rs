@@ -66,6 +66,61 @@ impl Header {
     }
 }
 
+/// Adds a hit to a list: a moment so long after the newest, or to the newest if that is 0. Gives the hits from
+/// `from_ms` on; `None`, and nothing changes, when there is little room left, the cursor has to move or a
+/// number is long. It does as reading, changing and writing the header would, of which it takes the words it
+/// needs.
+#[inline]
+pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<u64> {
+    let header: &[u8; ORIGIN] = bytes.first_chunk()?;
+    let word = |at: usize| u64::from_le_bytes(*header[at..].first_chunk().expect("inside the header"));
+    let (total, passed, newest) = (word(0), word(8), word(16));
+    let (end, offset, newest_len) =
+        ((total >> 48) as usize, (passed >> 48) as usize, (newest >> 48) as usize);
+    let cursor = Cursor {
+        offset,
+        passed: passed & SIX_BYTES,
+        passed_ms: time_of(newest & SIX_BYTES),
+        gap_ms: (word(20) >> 32) as u32,
+    };
+    let hits = (total & SIX_BYTES) + 1;
+    if offset == end || !cursor.is_at(from_ms) || hits > SIX_BYTES {
+        return None;
+    }
+    let (more, newest_len) = if gap_ms > 0 {
+        let gap = Number::new(Gap::new(gap_ms, false).0);
+        // What is behind the number does not matter.
+        bytes.get_mut(end..end + 8)?.copy_from_slice(&gap.word.to_le_bytes());
+        (gap.len, gap.len)
+    } else {
+        let more = raise_one(bytes.get_mut(end - newest_len..=end)?)?;
+        (more, newest_len + more)
+    };
+    bytes[..8].copy_from_slice(&(total + ((more as u64) << 48) + 1).to_le_bytes());
+    bytes[16..24].copy_from_slice(&(newest & SIX_BYTES | (newest_len as u64) << 48).to_le_bytes());
+    Some(hits - cursor.passed)
+}
+
+/// Adds a hit to the moment in these bytes, of which the last is free; gives the bytes more that takes.
+#[inline]
+fn raise_one(newest: &mut [u8]) -> Option<usize> {
+    let (first, free) = (*newest.first()?, newest.len() - 1);
+    let gap_len = usize::from(first & 7) + 1;
+    if first & HAS_HITS == 0 {
+        newest[0] |= HAS_HITS;
+        newest[free] = 2 * Number::ONE_BYTE;
+        return Some(1);
+    }
+    let is_byte = free == gap_len + 1 && newest[gap_len] < 31 * Number::ONE_BYTE;
+    is_byte.then(|| {
+        newest[gap_len] += Number::ONE_BYTE;
+        0
+    })
+}
+
+/// The lowest bit of a gap, in the first byte of its number.
+const HAS_HITS: u8 = Number::ONE_BYTE;
+
 /// What the first moment counts from.
 pub(super) fn origin_ms(bytes: &[u8]) -> i64 {
     time_of(word(bytes, ORIGIN) & SIX_BYTES)

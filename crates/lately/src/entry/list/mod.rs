@@ -13,7 +13,7 @@ use super::moment::{Moment, Number, PackedTime};
 use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
 
-use bytes::{Cursor, Gap, Header, SIX_BYTES, origin_ms, set_origin};
+use bytes::{Cursor, Gap, Header, SIX_BYTES, add_one, origin_ms, set_origin};
 pub(super) use bytes::{ITEMS, Reader};
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
@@ -192,6 +192,22 @@ impl ListMut<'_> {
     /// behind them; `None`, and nothing changes, when it is not as simple as that.
     #[inline]
     pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
+        let newest_ms = self.head.newest_ms();
+        let is_full = usize::from(self.head.count_less_one) + 1 >= MAX_MOMENTS;
+        let gap_ms = moment.at_ms - newest_ms;
+        if moment.hits == 1
+            && (gap_ms == 0 || gap_ms > 0 && !is_full)
+            && let Some(hits) = add_one(self.bytes, gap_ms, from_ms)
+        {
+            self.head.newest = PackedTime::pack(moment.at_ms);
+            self.head.count_less_one += u8::from(gap_ms > 0);
+            return Some(hits);
+        }
+        self.add_and_sum_slowly(moment, from_ms)
+    }
+
+    #[inline(never)]
+    fn add_and_sum_slowly(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
         let newest_ms = self.head.newest_ms();
         let is_full = usize::from(self.head.count_less_one) + 1 >= MAX_MOMENTS;
         if self.bytes.is_empty() || moment.at_ms < newest_ms || (is_full && moment.at_ms > newest_ms) {
