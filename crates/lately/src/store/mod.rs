@@ -272,8 +272,11 @@ impl Store {
         let mut shard = self.shards[shard_of(hash)].guard(now);
         let bytes = shard.bytes();
         let place = shard.guess(hash)?;
-        let frame = |class, now| Frame::new(self.classes.settings(class), now);
-        let Quick::Counted(hits) = shard.quick_hit(place, (key, weight), true, frame) else { return None };
+        let mut frame = None;
+        let quick = shard.quick_hit(place, (key, weight), true, |class, now| {
+            &*frame.insert(Frame::new(self.classes.settings(class), now))
+        });
+        let Quick::Counted(hits) = quick else { return None };
         self.memory.change(bytes, shard.bytes());
         drop(shard);
         self.settle(key, now, None);
@@ -301,8 +304,14 @@ impl Store {
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
+        self.lock_at(index, self.advance(now))
+    }
+
+    /// As `lock`, when `now` is the store's time, or was just now.
+    #[inline]
+    fn lock_at(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
         let shared = Shared { memory: &self.memory, peek: &self.peek };
-        self.shards[index].lock(index, self.advance(now), shared)
+        self.shards[index].lock(index, now, shared)
     }
 
     /// To be called after changes, when no shard is locked: if keys grew past the ceiling, others go, but

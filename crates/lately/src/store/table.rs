@@ -4,9 +4,9 @@
 //! key's. Linear probing by words of tags (Knuth, The Art of Computer Programming 3, 6.4, algorithm L,
 //! with buckets of eight).
 //!
-//! A table that is full gives way to a larger one. Its values move there a few at a time, so that no
+//! A table that is full gives way to a larger one. Its values move there a page at a time, so that no
 //! operation waits for all of them; those that are asked for move first. Slots are in the order of their
-//! hashes: the move goes from page to page, in step in both. Pages are small and of equal size: those the
+//! hashes: they are read and written one after the other. Pages are small and of equal size: those the
 //! old table gives back fit the next one that grows.
 
 use std::mem;
@@ -17,15 +17,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::tags::{GROUP, Tags, fraction, low_half};
 
 /// Slots of a full page.
-pub(super) const PAGE: usize = 128;
+pub(super) const PAGE: usize = 256;
 /// Up to so many slots all may be used: a search sees all of their tags soon.
 const SMALL: usize = 4 * GROUP;
 /// Of more slots, those that may be used before the table gives way.
 const MOST_USED: (usize, usize) = (15, 16);
-
-/// Slots whose values move in one operation: a microsecond. More than 16 for each slot in use, so that the
-/// old table is gone before the new one is full.
-const MOVED_AT_ONCE: usize = 32;
 
 /// Slots of a page; none before the first of them is used. The last page may have fewer than the others.
 type Page<T> = Box<[Option<T>]>;
@@ -56,7 +52,7 @@ struct Old<T> {
     pages: Box<[Page<T>]>,
     /// Values that have yet to move.
     left: u32,
-    /// The slots before this one have none.
+    /// The pages before this one are gone.
     moved: usize,
 }
 
@@ -143,7 +139,9 @@ impl<T> Table<T> {
     ) -> Option<u32> {
         let old = self.old.as_mut()?;
         let slot = search(&old.tags, &old.pages, hash, is_it)?;
-        let value = old.take(slot);
+        let (page, within) = locate(place_of(slot));
+        let value = old.pages[page][within].take();
+        old.left -= 1;
         let place = self.put(hash, value);
         moved(place_of(slot), place);
         Some(place)
@@ -213,18 +211,17 @@ impl<T> Table<T> {
         self.old.is_some()
     }
 
-    /// Moves the values of some slots; `moved` is told from where to where.
-    pub(super) fn move_some(&mut self, hash_of: impl Fn(&T) -> u64, mut moved: impl FnMut(u32, u32)) {
+    /// Moves the values of a page, if any have yet to move; `moved` is told from where to where.
+    pub(super) fn move_page(&mut self, hash_of: impl Fn(&T) -> u64, mut moved: impl FnMut(u32, u32)) {
         let Some(mut old) = self.old.take() else { return };
-        for slot in old.moved..old.moved + MOVED_AT_ONCE {
-            let Some(hash) = old.get(slot).map(&hash_of) else { continue };
-            let place = self.put(hash, old.take(slot));
-            moved(place_of(slot), place);
+        let mut page = mem::take(&mut old.pages[old.moved]);
+        for (slot, from) in page.iter_mut().zip(place_of(old.moved * PAGE)..) {
+            if let Some(hash) = slot.as_ref().map(&hash_of) {
+                moved(from, self.put(hash, slot.take()));
+                old.left -= 1;
+            }
         }
-        old.moved += MOVED_AT_ONCE;
-        if old.moved.is_multiple_of(PAGE) {
-            old.pages[old.moved / PAGE - 1] = Page::default();
-        }
+        old.moved += 1;
         if old.left > 0 {
             self.old = Some(old);
         }
@@ -266,19 +263,6 @@ impl<T> Table<T> {
             }
         }
         u32::try_from(to).ok().filter(|_| end < groups)
-    }
-}
-
-impl<T> Old<T> {
-    fn get(&self, slot: usize) -> Option<&T> {
-        let (page, within) = locate(place_of(slot));
-        self.pages.get(page)?.get(within)?.as_ref()
-    }
-
-    fn take(&mut self, slot: usize) -> Option<T> {
-        let (page, within) = locate(place_of(slot));
-        self.left -= 1;
-        self.pages[page][within].take()
     }
 }
 
@@ -347,14 +331,14 @@ mod tests {
             move_all(table, hash_of);
             table.resize(spread(&value));
         }
-        table.move_some(hash_of, |_, _| ());
+        table.move_page(hash_of, |_, _| ());
         let place = table.insert(hash_of(&value), value);
         assert_eq!(table.get(place), Some(&value));
     }
 
     fn move_all(table: &mut Table<u32>, hash_of: fn(&u32) -> u64) {
         while table.is_moving() {
-            table.move_some(hash_of, |_, _| ());
+            table.move_page(hash_of, |_, _| ());
         }
     }
 
@@ -383,7 +367,7 @@ mod tests {
                     let is_first = |other: &u32| *other == first;
                     table.find(hash_of(&first), is_first, |from, to| moves.push((from, to)));
                     while table.is_moving() {
-                        table.move_some(hash_of, |from, to| moves.push((from, to)));
+                        table.move_page(hash_of, |from, to| moves.push((from, to)));
                     }
                     for (from, to) in moves {
                         prop_assert_eq!(table.get(to).copied(), places.remove(&from));

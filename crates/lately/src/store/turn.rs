@@ -95,8 +95,8 @@ impl<'a> Turn<'a> {
         let (Op::Hit { key, weight, at: None }, Some(place)) = (*op, place) else { return Quick::Elsewhere };
         let Some(locked) = &mut self.locked else { return Quick::Elsewhere };
         let context = &mut self.context;
-        let frame = |class, now| *context.frame(class, now).0;
-        let quick = locked.quick_hit(place, (key, weight), may_wait, frame);
+        let quick =
+            locked.quick_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
         if matches!(quick, Quick::Counted(_)) {
             locked.write_down_hit(place, &Hit { key, hash, weight, at: None }, context);
         }
@@ -134,7 +134,7 @@ impl<'a> Turn<'a> {
         if self.locked.as_ref().is_none_or(|locked| locked.index() != index) {
             // The lock before is given back first: one thread never holds two.
             self.locked = None;
-            self.locked = Some(self.store.lock(index, self.now));
+            self.locked = Some(self.store.lock_at(index, self.now));
         }
         self.locked.as_mut().expect("it is set above")
     }

@@ -13,24 +13,24 @@ impl Shard {
     /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; or, if
     /// `may_wait`, in a list. Changes nothing if not. What happened is to be written down.
     #[inline(always)]
-    pub(in crate::store) fn quick_hit(
+    pub(in crate::store) fn quick_hit<'a>(
         &mut self,
         place: u32,
         (key, weight): (&[u8], u64),
         may_wait: bool,
-        frame: impl FnOnce(ClassId, Timestamp) -> Frame,
+        frame: impl FnOnce(ClassId, Timestamp) -> &'a Frame,
     ) -> Quick {
         let slot = self.slots.get_mut(place).filter(|slot| slot.is(key, &self.beside.long_keys));
         let Some(Slot { class, entry, .. }) = slot else { return Quick::Elsewhere };
         let frame = frame(*class, self.now);
-        let hits = match entry.quick_hit(weight, &frame) {
+        let hits = match entry.quick_hit(weight, frame) {
             Some(hits) => hits,
             None if !may_wait => {
                 return if entry.prefetch_heap() { Quick::At(place) } else { Quick::Elsewhere };
             }
             None => {
                 let before = entry.heap_bytes();
-                let Some(hits) = entry.list_hit(weight, &frame) else { return Quick::At(place) };
+                let Some(hits) = entry.list_hit(weight, frame) else { return Quick::At(place) };
                 self.bytes = self.bytes + entry.heap_bytes() - before;
                 hits
             }
@@ -105,6 +105,9 @@ impl Shard {
     /// Writes down that hits were counted, just now.
     #[inline]
     pub(in crate::store) fn write_down_hit(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        if context.deltas.is_none() {
+            return;
+        }
         self.write_down(context, || {
             let generation = self.generation_at(place);
             let at = hit.at.unwrap_or(self.now);

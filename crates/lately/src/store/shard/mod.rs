@@ -231,7 +231,7 @@ impl Shard {
             self.move_all();
             self.resize(hash);
         }
-        self.move_some();
+        self.move_page();
         let slot = Slot::new(key, class, &mut self.beside.long_keys);
         let place = self.slots.insert(hash, slot);
         self.beside.side.set_generation(place, Generation(context.generation.load(Relaxed)));
@@ -247,19 +247,19 @@ impl Shard {
         self.published = false;
     }
 
-    /// Moves some slots to their new places, if they are to move.
-    pub(super) fn move_some(&mut self) {
+    /// Moves a page of slots to their new places, if any are to move.
+    pub(super) fn move_page(&mut self) {
         if self.slots.is_moving() {
             let Beside { hasher, long_keys, side, side_before } = &mut *self.beside;
             let hash_of = |slot: &Slot| hasher.hash_one(slot.key(long_keys));
-            self.slots.move_some(hash_of, |from, to| side.take_over(to, side_before, from));
+            self.slots.move_page(hash_of, |from, to| side.take_over(to, side_before, from));
         }
     }
 
-    /// As `move_some`, all of them: for who goes by place.
+    /// As `move_page`, until all have moved: for who goes by place.
     pub(super) fn move_all(&mut self) {
         while self.slots.is_moving() {
-            self.move_some();
+            self.move_page();
         }
     }
 
