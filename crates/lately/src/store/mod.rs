@@ -277,9 +277,12 @@ impl Store {
             &*frame.insert(Frame::new(self.classes.settings(class), now))
         });
         let Quick::Counted(hits) = quick else { return None };
-        self.memory.change(bytes, shard.bytes());
+        let bytes_after = shard.bytes();
+        self.memory.change(bytes, bytes_after);
         drop(shard);
-        self.settle(key, now, None);
+        if bytes_after != bytes {
+            self.settle(key, now, None);
+        }
         Some(hits)
     }
 
