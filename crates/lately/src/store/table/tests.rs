@@ -1,0 +1,158 @@
+//! Tests of a table alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Few hashes, many values: long searches, equal tags.
+fn hash_of(value: &u32) -> u64 {
+    let few = u64::from(*value % 61);
+    few << 55 | few << 26
+}
+
+/// Many hashes.
+fn spread(value: &u32) -> u64 {
+    u64::from(*value).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn insert(table: &mut Table<u32>, value: u32, hash_of: fn(&u32) -> u64) {
+    if !table.has_room() {
+        move_all(table, hash_of);
+        table.resize(spread(&value));
+    }
+    table.move_page(hash_of, |_, _| ());
+    let place = table.insert(hash_of(&value), value);
+    assert_eq!(table.get(place), Some(&value));
+}
+
+fn move_all(table: &mut Table<u32>, hash_of: fn(&u32) -> u64) {
+    while table.is_moving() {
+        table.move_page(hash_of, |_, _| ());
+    }
+}
+
+fn find(table: &mut Table<u32>, value: u32, hash_of: fn(&u32) -> u64) -> Option<u32> {
+    table.find(hash_of(&value), |other| *other == value, |_, _| ())
+}
+
+proptest! {
+    #[test]
+    fn it_finds_what_is_in_it(steps in prop::collection::vec((0..8, 0..600_u32), 0..2_000)) {
+        let mut table = Table::default();
+        let mut known = BTreeSet::new();
+        for (step, value) in steps {
+            if step < 5 && known.insert(value) {
+                insert(&mut table, value, hash_of);
+            } else if step >= 5 && known.remove(&value) {
+                let place = find(&mut table, value, hash_of).expect("it is there");
+                prop_assert_eq!(table.take(place), Some(value));
+            } else if step == 7 {
+                // Those not asked for meanwhile are told of as they move.
+                move_all(&mut table, hash_of);
+                let mut places: BTreeMap<u32, u32> = table.iter().map(|(at, value)| (at, *value)).collect();
+                table.resize(spread(&value));
+                let mut moves = Vec::new();
+                let first = known.first().copied().unwrap_or(value);
+                let is_first = |other: &u32| *other == first;
+                table.find(hash_of(&first), is_first, |from, to| moves.push((from, to)));
+                while table.is_moving() {
+                    table.move_page(hash_of, |from, to| moves.push((from, to)));
+                }
+                for (from, to) in moves {
+                    prop_assert_eq!(table.get(to).copied(), places.remove(&from));
+                }
+                prop_assert!(places.is_empty());
+            }
+            prop_assert_eq!(table.len(), known.len());
+        }
+        for value in 0..600 {
+            let found = find(&mut table, value, hash_of);
+            prop_assert_eq!(found.is_some(), known.contains(&value));
+            prop_assert!(found.is_none() || table.guess(hash_of(&value)).is_some());
+        }
+        move_all(&mut table, hash_of);
+        prop_assert!(table.iter().map(|(_, value)| *value).collect::<BTreeSet<_>>() == known);
+    }
+
+    #[test]
+    fn a_walk_sees_once_what_stays(
+        stay in 1..700_u32,
+        pages in prop::collection::vec((1..80_usize, 0..300_u32, any::<bool>()), 1..40),
+        few in any::<bool>(),
+    ) {
+        let hash_of: fn(&u32) -> u64 = if few { hash_of } else { spread };
+        let mut table = Table::default();
+        (0..stay).for_each(|value| insert(&mut table, value, hash_of));
+        let mut seen = Vec::new();
+        let mut from = Some(0);
+        let mut others = stay..u32::MAX;
+        for (count, change, grow) in pages.into_iter().cycle() {
+            let Some(start) = from else { break };
+            move_all(&mut table, hash_of);
+            from = table.walk(start, count, hash_of, |_, value| seen.push(*value));
+            prop_assert!(from.is_none_or(|next| next > start));
+            if grow && table.len() < 5_000 {
+                others.by_ref().take(change as usize).for_each(|value| insert(&mut table, value, hash_of));
+            } else {
+                let gone: Vec<u32> = table.iter().filter(|(_, value)| **value >= stay).map(|(at, _)| at).collect();
+                for place in gone {
+                    table.take(place);
+                }
+                table.resize(u64::from(change));
+            }
+        }
+        seen.retain(|value| *value < stay);
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..stay).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn removed_values_do_not_pile_up() {
+    let mut table = Table::default();
+    for value in 0..100_000 {
+        insert(&mut table, value, spread);
+        let place = find(&mut table, value, spread).expect("it is there");
+        table.take(place);
+    }
+    assert!(table.places() <= 8);
+}
+
+#[test]
+fn a_table_that_grows_is_well_filled() {
+    let mut table = Table::default();
+    for value in 0..20_000 {
+        insert(&mut table, value, spread);
+        if value > 100 {
+            assert!(table.len() * 4 > table.places() as usize * 3 - 4 * SMALL, "{value}");
+        }
+    }
+    assert!(!table.is_sparse());
+    table
+        .iter()
+        .map(|(place, _)| place)
+        .filter(|place| place % 3 > 0)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .for_each(|place| {
+            table.take(place);
+        });
+    assert!(table.is_sparse());
+    let before = table.len();
+    move_all(&mut table, spread);
+    table.resize(0);
+    assert!(!table.is_sparse() && table.len() == before);
+    // A table that was made anew is not sparse, however few it has: a sweep would make it anew each time.
+    for len in 0..300 {
+        let mut table = Table::default();
+        (0..len).for_each(|value| insert(&mut table, value, spread));
+        move_all(&mut table, spread);
+        for hash in [0, 1 << 31, u64::MAX] {
+            table.resize(hash);
+            move_all(&mut table, spread);
+            assert!(!table.is_sparse(), "{len}");
+        }
+    }
+}
