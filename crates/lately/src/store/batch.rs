@@ -7,9 +7,9 @@ use crate::delta::DeltaBatch;
 use crate::error::HitError;
 use crate::time::{Span, Timestamp};
 
-/// Operations whose memory is fetched together, a third of a usual pipeline: more would push each other
+/// Operations whose memory is fetched together, a quarter of a usual pipeline: more would push each other
 /// out of the nearest cache.
-pub(super) const STAGED: usize = 22;
+pub(super) const STAGED: usize = 16;
 
 /// One operation on one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
