@@ -176,7 +176,7 @@ impl Rings {
     #[inline(never)]
     fn refill(&self, of: Of) -> u64 {
         if of.end > 0
-            && let Some(filling) = self.total.0.begin(of.at, self.window_panes)
+            && let Some(filling) = self.total.0.begin(of, self.window_panes)
             && let Some(hits) = self.fill(&filling, of)
         {
             return hits;

@@ -66,14 +66,17 @@ impl RunningTotal {
         (whole && kept == of).then_some(total)
     }
 
-    /// The right to fill it for the window that ends with pane `at`; none while another thread fills,
-    /// nor for a time before that of a total which still holds, unless that is `window` panes ahead:
-    /// threads whose clocks differ a little do not take it from each other.
-    pub(super) fn begin(&self, at: u64, window: u64) -> Option<Filling> {
+    /// The right to fill it for `of`; none while another thread fills, nor for a time before that of a total
+    /// which still holds, unless that is `window` panes ahead: threads whose clocks differ a little do not
+    /// take it from each other.
+    pub(super) fn begin(&self, of: Of, window: u64) -> Option<Filling> {
         let state = self.state.load(Ordering::Acquire);
-        let kept_at = self.at.load(Ordering::Relaxed);
-        let is_ahead = kept_at > at && kept_at - at < window;
-        if state & FILLING != 0 || (state & SPOILED == 0 && is_ahead) {
+        // Only what is sensible hangs on these: Relaxed.
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let kept = Of { at: load(&self.at), end: load(&self.end), versions: load(&self.versions) };
+        let holds = state & SPOILED == 0 && Of { at: of.at, ..kept } == of;
+        let is_ahead = kept.at > of.at && kept.at - of.at < window;
+        if state & FILLING != 0 || (holds && is_ahead) {
             return None;
         }
         let filling = (state & !SPOILED) + VERSION + FILLING;
@@ -121,7 +124,7 @@ mod tests {
 
     fn filled(total: u64) -> RunningTotal {
         let running = RunningTotal::new();
-        let filling = running.begin(OF.at, 300).expect("nobody else");
+        let filling = running.begin(OF, 300).expect("nobody else");
         running.publish(&filling, OF, total);
         running
     }
@@ -141,11 +144,11 @@ mod tests {
         let running = filled(42);
         running.spoil();
         assert_eq!(running.read(OF), None);
-        let filling = running.begin(OF.at, 300).expect("nobody else");
+        let filling = running.begin(OF, 300).expect("nobody else");
         running.spoil();
         running.publish(&filling, OF, 43);
         assert_eq!(running.read(OF), None, "spoiled while it was filled");
-        let filling = running.begin(OF.at, 300).expect("the right came back");
+        let filling = running.begin(OF, 300).expect("the right came back");
         running.publish(&filling, OF, 44);
         assert_eq!(running.read(OF), Some(44));
     }
@@ -153,12 +156,15 @@ mod tests {
     #[test]
     fn one_fills_at_a_time_and_later_times_go_first() {
         let running = filled(1);
-        assert!(running.begin(OF.at - 1, 300).is_none(), "a clock a little behind");
-        let filling = running.begin(OF.at + 1, 300).expect("a clock ahead");
-        assert!(running.begin(OF.at + 1, 300).is_none(), "another fills");
+        assert!(running.begin(Of { at: OF.at - 1, ..OF }, 300).is_none(), "a clock a little behind");
+        let filling = running.begin(Of { at: OF.at + 1, ..OF }, 300).expect("a clock ahead");
+        assert!(running.begin(Of { at: OF.at + 1, ..OF }, 300).is_none(), "another fills");
         running.give_up(&filling);
-        assert!(running.begin(OF.at, 300).is_some(), "what was given up holds nobody back");
+        assert!(running.begin(OF, 300).is_some(), "what was given up holds nobody back");
         let running = filled(1);
-        assert!(running.begin(0, 7).is_some(), "a total far ahead holds nobody back");
+        assert!(running.begin(Of { at: 0, ..OF }, 7).is_some(), "a total far ahead holds nobody back");
+        let running = filled(1);
+        let later = Of { at: OF.at - 1, versions: OF.versions + 2, ..OF };
+        assert!(running.begin(later, 300).is_some(), "nor does one that holds no more");
     }
 }

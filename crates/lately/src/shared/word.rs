@@ -33,12 +33,12 @@ pub(super) enum Seen {
 }
 
 impl Layout {
-    /// For `2^slot_bits` slots, `2^stripe_bits` rings of them, and panes up to `last_pane`. The kept
+    /// For `2^slot_bits` slots, `2^ring_bits` rings of them, and panes up to `last_pane`. The kept
     /// total of all slots fits [`MAX_TOTAL`].
-    pub(super) fn new(slot_bits: u32, stripe_bits: u32, last_pane: u64) -> Layout {
+    pub(super) fn new(slot_bits: u32, ring_bits: u32, last_pane: u64) -> Layout {
         let turn_bits = u64::BITS - (last_pane >> slot_bits).leading_zeros();
         let total_bits = u64::BITS - MAX_TOTAL.leading_zeros();
-        let count_bits = (u64::BITS - 1 - turn_bits).min(total_bits - slot_bits - stripe_bits);
+        let count_bits = (u64::BITS - 1 - turn_bits).min(total_bits - slot_bits - ring_bits);
         let most = 1 << (count_bits - 1);
         Layout {
             slot_mask: (1 << slot_bits) - 1,
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn the_parts_come_back_and_do_not_touch() {
-        for (slot_bits, stripe_bits, last_pane) in
-            [(8, 0, LAST_PANES[0]), (9, 1, LAST_PANES[1]), (21, 8, LAST_PANES[0]), (9, 0, 2_932_896)]
+        for (slot_bits, ring_bits, last_pane) in
+            [(8, 0, LAST_PANES[0]), (9, 1, LAST_PANES[1]), (21, 9, LAST_PANES[0]), (9, 0, 2_932_896)]
         {
-            let layout = Layout::new(slot_bits, stripe_bits, last_pane);
+            let layout = Layout::new(slot_bits, ring_bits, last_pane);
             let turn = 1 << slot_bits;
             for pane in [0, 1, turn, last_pane - turn, last_pane] {
                 let empty = layout.empty(pane);
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn all_slots_full_fit_the_largest_total() {
-        for (slot_bits, stripe_bits) in [(8, 0), (9, 1), (21, 8)] {
+        for (slot_bits, ring_bits) in [(8, 0), (9, 1), (21, 9)] {
             for last_pane in LAST_PANES {
-                let layout = Layout::new(slot_bits, stripe_bits, last_pane);
-                let slots = 1_u128 << (slot_bits + stripe_bits);
+                let layout = Layout::new(slot_bits, ring_bits, last_pane);
+                let slots = 1_u128 << (slot_bits + ring_bits);
                 assert!(slots * u128::from(2 * layout.most() - 1) <= u128::from(MAX_TOTAL));
             }
         }

@@ -25,12 +25,21 @@ pub struct MemoryStats {
     pub expired_keys: u64,
 }
 
-/// A key that may go. Another may be at its place when its shard is locked again.
+/// A key that may go; the least goes first. Another may be at its place when its shard is locked again.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Victim {
+    is_live: bool,
+    has_several: bool,
     newest: Timestamp,
     index: usize,
     place: u32,
+}
+
+/// A place for each turn of the hand, with no pattern: shards have equal numbers of places, and the hand
+/// comes to each with equal steps between (Knuth, The Art of Computer Programming 3, 6.4).
+fn scattered(hand: u64, places: u32) -> u32 {
+    let part = hand.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    u32::try_from((part * u64::from(places)) >> 32).expect("less than the number of places")
 }
 
 #[derive(Debug)]
@@ -116,29 +125,32 @@ impl Store {
             let mut shard = self.lock(index, now);
             shard.move_all();
             let places = shard.places();
-            let start = u32::try_from(hand % u64::from(places.max(1))).unwrap_or(0);
+            let start = scattered(hand, places);
             let found = (0..places)
                 .map(|step| (start + step) % places)
                 .filter(|&place| !shard.is_limited(place) && shard.key_at(place) != Some(keep))
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
                 .map(|(place, slot)| {
-                    let live = !shard.has_expired(place, &self.classes);
-                    let newest = slot.entry.newest();
-                    (live, !slot.entry.is_single(), Victim { newest, index, place })
+                    let is_live = !shard.has_expired(place, &self.classes);
+                    let (has_several, newest) = (!slot.entry.is_single(), slot.entry.newest());
+                    Victim { is_live, has_several, newest, index, place }
                 });
             candidates.extend(found.take(EVICTION_SAMPLE_A_SHARD));
             if candidates.len() >= EVICTION_SAMPLE {
                 break;
             }
         }
-        candidates.into_iter().min().map(|(_, _, victim)| victim)
+        candidates.into_iter().min()
     }
 
     /// Evicts a key, unless it went, was hit, or a limit came since somebody looked; but not `keep`.
     fn evict(&self, victim: &Victim, keep: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) {
-        let &Victim { newest, index, place } = victim;
+        let &Victim { has_several, newest, index, place, .. } = victim;
         let mut shard = self.lock(index, now);
-        let is_same = shard.slot_at(place).is_some_and(|slot| slot.entry.newest() == newest);
+        // One that took its place meanwhile and looks the same goes as well as it.
+        let is_same = shard
+            .slot_at(place)
+            .is_some_and(|slot| slot.entry.newest() == newest && slot.entry.is_single() != has_several);
         if !is_same || shard.is_limited(place) || shard.key_at(place) == Some(keep) {
             return;
         }

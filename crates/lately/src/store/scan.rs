@@ -52,8 +52,8 @@ pub struct ScanPage {
 }
 
 impl Store {
-    /// The keys from `cursor` on that match `pattern`, looking at `count` slots,
-    /// at most [`MAX_SCAN_SLOTS`].
+    /// The keys from `cursor` on that match `pattern`, looking at about `count` slots,
+    /// of at most [`MAX_SCAN_SLOTS`].
     ///
     /// A key that is there from the first page to the last is seen exactly once, whatever happens
     /// to other keys meanwhile; one that comes or goes may be seen or not.

@@ -95,10 +95,11 @@ impl Tags {
                 return (slot, word >> (8 * (slot % GROUP)) & 0xff == u64::from(EMPTY));
             }
         }
-        unreachable!("the table has room")
+        unreachable!("the slots in use are fewer than all")
     }
 
-    /// Frees a slot; true when it is as if it was never used, as no search has to go on past it.
+    /// Frees a slot; true when it is as if it was never used, as no search has to go on past it. In a word
+    /// that was once full no slot is ever empty again: what went on to the next word is found.
     pub(super) fn free(&self, slot: usize) -> bool {
         let ends = self.ends_searches(slot / GROUP);
         self.set(slot, if ends { EMPTY } else { REMOVED });

@@ -209,7 +209,7 @@ impl Later {
 
     fn push(&mut self, index: usize, hash: u64) {
         self.families |= family(hash);
-        self.indexes[self.len] = u8::try_from(index).expect("fewer than 64");
+        self.indexes[self.len] = u8::try_from(index).expect("fewer than 256");
         self.len += 1;
     }
 

@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::time::Timestamp;
 
 /// What a key costs beside its name, if that is long, and its hits: its part of a page, with a byte of
-/// tags, at the least load a page has.
+/// tags, four fifths of them used.
 const SLOT_BYTES: usize = (allocated(PAGE * size_of::<Option<Slot>>()) + PAGE).div_ceil(PAGE) * 5 / 4;
 
 /// What a long key costs beside its bytes: its place among the others.
@@ -253,6 +253,9 @@ impl Shard {
             let Beside { hasher, long_keys, side, side_before } = &mut *self.beside;
             let hash_of = |slot: &Slot| hasher.hash_one(slot.key(long_keys));
             self.slots.move_page(hash_of, |from, to| side.take_over(to, side_before, from));
+            if !self.slots.is_moving() {
+                *side_before = Side::default();
+            }
         }
     }
 
@@ -404,6 +407,7 @@ impl Shard {
         assert_eq!(used, self.slots.len(), "the table counts the slots in use");
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots");
         let mut limited = self.beside.side.limited();
+        assert!(self.beside.side_before.is_empty(), "what moved was left behind");
         assert!(limited.all(|place| self.slot_at(place).is_some()), "a limit outlives its key");
     }
 }

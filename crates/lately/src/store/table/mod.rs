@@ -1,11 +1,11 @@
 //! Slots by hash: an open-addressing table, its slots in pages, its [`Tags`] beside them.
 //!
-//! A look-up touches a cache line of tags and, with a wrong guess in 256, one slot that is not the
-//! key's. Linear probing by words of tags (Knuth, The Art of Computer Programming 3, 6.4, algorithm L,
+//! A look-up touches a cache line of tags, and for each tag compared, one time in 254, a slot that is not
+//! the key's. Linear probing by words of tags (Knuth, The Art of Computer Programming 3, 6.4, algorithm L,
 //! with buckets of eight).
 //!
 //! A table that is full gives way to a larger one. Its values move there a page at a time, so that no
-//! operation waits for all of them; those that are asked for move first. Slots are in the order of their
+//! hit waits for all of them; those that are asked for move first. Slots are in the order of their
 //! hashes: they are read and written one after the other. Pages are small and of equal size: those the
 //! old table gives back fit the next one that grows.
 
@@ -155,8 +155,12 @@ impl<T> Table<T> {
 
     /// Whether there is room for one more; if not, `resize` before `insert`.
     pub(super) fn has_room(&self) -> bool {
+        if self.slots as usize <= SMALL {
+            return self.len < self.slots;
+        }
+        // Values that have yet to move find room too.
         let left = self.old.as_ref().map_or(0, |old| old.left);
-        ((self.used + left) as usize) < capacity(self.slots as usize)
+        ((self.used + left) as usize) < self.slots as usize * MOST_USED.0 / MOST_USED.1
     }
 
     /// Adds a value that is not in the table; gives its place.
@@ -284,7 +288,7 @@ pub(super) fn locate(place: u32) -> (usize, usize) {
 }
 
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "a table has fewer slots, as `places` checks")]
+#[expect(clippy::cast_possible_truncation, reason = "a shard of 2^32 slots would take 160 GiB")]
 pub(super) fn place_of(slot: usize) -> u32 {
     slot as u32
 }
@@ -300,11 +304,6 @@ fn slots_for(len: usize, hash: u64) -> usize {
             slots.next_multiple_of(if slots <= PAGE { GROUP } else { SMALL })
         }
     }
-}
-
-/// Used slots a table takes before it gives way.
-fn capacity(slots: usize) -> usize {
-    if slots <= SMALL { slots } else { slots * MOST_USED.0 / MOST_USED.1 }
 }
 
 #[cfg(test)]

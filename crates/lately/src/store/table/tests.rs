@@ -156,3 +156,21 @@ fn a_table_that_grows_is_well_filled() {
         }
     }
 }
+
+/// Symptom: with 2, 4, 6 or 8 keys in a shard a key forgotten and hit again took three times as long. Cause: the
+/// mark of the one that went counted as a value, and the table was full. Fix: where a search is short anyway,
+/// marks do not count.
+#[test]
+fn a_small_table_is_not_made_anew_for_a_value_that_comes_back() {
+    for len in 1..=32 {
+        let mut table = Table::default();
+        (0..len).for_each(|value| insert(&mut table, value, spread));
+        move_all(&mut table, spread);
+        for value in (0..len).cycle().take(200) {
+            let place = find(&mut table, value, spread).expect("it is there");
+            table.take(place);
+            assert!(table.has_room(), "{len}");
+            table.insert(spread(&value), value);
+        }
+    }
+}
