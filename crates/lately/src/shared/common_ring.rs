@@ -38,30 +38,17 @@ impl Rings {
     #[cold]
     #[inline(never)]
     fn add_slowly(&self, slot: &AtomicU64, hit: Hit) -> Result<(), HitError> {
-        let Hit { pane, at, weight } = hit;
-        if pane + self.span < self.end.0.load(Ordering::Relaxed) {
-            return Err(self.late(at));
-        }
-        let (empty, most) = (self.layout.empty(pane), self.layout.most());
         for attempt in 1_u32.. {
             let word = slot.load(Ordering::Relaxed);
-            let (kept, hits) = match self.layout.look(empty, word) {
-                Seen::Older => (empty, 0),
-                Seen::Open(hits) | Seen::Sealed(hits) => (word, hits),
-                // A newer pane has got the slot since `end` was read.
-                Seen::Newer => return Err(self.late(at)),
-            };
-            if weight > most.saturating_sub(hits) {
-                return Err(HitError::PaneFull { hits, weight, most });
-            }
-            if weight == 0 {
+            let kept = self.admit(word, hit)?;
+            if hit.weight == 0 {
                 return Ok(());
             }
             // AcqRel: as the addition in `add`.
-            let added = slot.compare_exchange(word, kept + weight, Ordering::AcqRel, Ordering::Relaxed);
+            let added = slot.compare_exchange(word, kept + hit.weight, Ordering::AcqRel, Ordering::Relaxed);
             if added.is_ok() {
-                self.advance(pane);
-                if !self.layout.is_open(empty, kept) {
+                self.advance(hit.pane);
+                if !self.layout.is_open(self.layout.empty(hit.pane), kept) {
                     self.total.0.spoil();
                 }
                 return Ok(());

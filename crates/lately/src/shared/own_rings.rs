@@ -12,7 +12,6 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::time::Timestamp;
 
 use super::rings::{COMMON, Hit, Rings};
-use super::word::Seen;
 
 /// What is known of a ring. Only its thread writes to it, once a pane and at each late hit.
 #[derive(Debug)]
@@ -60,20 +59,8 @@ impl Rings {
     #[cold]
     #[inline(never)]
     fn add_own_slowly(&self, head: &Head, slot: &AtomicU64, hit: Hit) -> Result<(), HitError> {
-        let Hit { pane, at, weight } = hit;
-        if pane + self.span < self.end.0.load(Ordering::Relaxed) {
-            return Err(self.late(at));
-        }
-        let (empty, most) = (self.layout.empty(pane), self.layout.most());
-        let word = slot.load(Ordering::Relaxed);
-        let (kept, hits) = match self.layout.look(empty, word) {
-            Seen::Older => (empty, 0),
-            Seen::Open(hits) | Seen::Sealed(hits) => (word, hits),
-            Seen::Newer => return Err(self.late(at)),
-        };
-        if weight > most.saturating_sub(hits) {
-            return Err(HitError::PaneFull { hits, weight, most });
-        }
+        let Hit { pane, weight, .. } = hit;
+        let kept = self.admit(slot.load(Ordering::Relaxed), hit)?;
         if weight == 0 {
             return Ok(());
         }

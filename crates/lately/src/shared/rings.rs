@@ -15,7 +15,7 @@ use crate::time::{Span, Timestamp};
 use super::own_rings::Head;
 use super::panes_of_time::PanesOfTime;
 use super::running_total::{Filling, Of, RunningTotal};
-use super::word::Layout;
+use super::word::{Layout, Seen};
 
 /// Slots on one line of the cache, or what is fetched with it. Few under loom, which follows each.
 const SLOTS_PER_LINE: usize = if cfg!(loom) { 2 } else { 16 };
@@ -127,6 +127,26 @@ impl Rings {
     #[inline]
     pub(super) fn is_kept(&self, pane: u64, end: u64) -> bool {
         end.wrapping_sub(1).wrapping_sub(pane) < self.span
+    }
+
+    /// The word a hit is added to, in a slot that holds `word`: that one, or the pane's without hits in place of
+    /// an older pane's.
+    pub(super) fn admit(&self, word: u64, hit: Hit) -> Result<u64, HitError> {
+        let Hit { pane, at, weight } = hit;
+        if pane + self.span < self.end.0.load(Ordering::Relaxed) {
+            return Err(self.late(at));
+        }
+        let (empty, most) = (self.layout.empty(pane), self.layout.most());
+        let (kept, hits) = match self.layout.look(empty, word) {
+            Seen::Older => (empty, 0),
+            Seen::Open(hits) | Seen::Sealed(hits) => (word, hits),
+            // A newer pane has got the slot since `end` was read.
+            Seen::Newer => return Err(self.late(at)),
+        };
+        if weight > most.saturating_sub(hits) {
+            return Err(HitError::PaneFull { hits, weight, most });
+        }
+        Ok(kept)
     }
 
     /// Notes that `pane` is hit, before a hit of it is acknowledged: a total is of a newest pane, and no
