@@ -1,6 +1,7 @@
 //! Walking over all keys, a page at a time.
 
 use super::Store;
+use super::tags::GROUP;
 use crate::class::Pattern;
 use crate::limits::MAX_SCAN_SLOTS;
 use crate::time::Timestamp;
@@ -74,7 +75,9 @@ impl Store {
             }
             left = left.saturating_sub(shard.places() as usize);
             (index, from) = (index + 1, 0);
-            if left == 0 && index < self.shards.len() {
+            // A look at a word of the next shard may be a look at more slots than are left.
+            let is_full = left == 0 || (left < GROUP && left < count);
+            if is_full && index < self.shards.len() {
                 return ScanPage { keys, next: Cursor::at(index, 0) };
             }
         }

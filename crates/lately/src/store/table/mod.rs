@@ -249,7 +249,7 @@ impl<T> Table<T> {
         assert!(!self.is_moving());
         let groups = self.tags.groups();
         let first = self.tags.home(from.into());
-        let end = groups.min(first + count.div_ceil(GROUP));
+        let end = groups.min(first + (count / GROUP).max(1));
         // The least low half of which the search begins at the word `end`.
         let to = ((end as u64) << 32).div_ceil(groups.max(1) as u64);
         let mut before = None;
@@ -297,13 +297,14 @@ pub(super) fn place_of(slot: usize) -> u32 {
 fn slots_for(len: usize, hash: u64) -> usize {
     let eighth = len / 8;
     let wanted = len + eighth + fraction(eighth, hash) + 1;
-    match wanted {
-        0..=SMALL => wanted.next_multiple_of(2),
-        _ => {
-            let slots = (wanted * MOST_USED.1).div_ceil(MOST_USED.0);
-            slots.next_multiple_of(if slots <= PAGE { GROUP } else { SMALL })
-        }
+    if wanted <= GROUP {
+        return wanted;
     }
+    if wanted <= SMALL {
+        return wanted.next_multiple_of(2);
+    }
+    let slots = (wanted * MOST_USED.1).div_ceil(MOST_USED.0);
+    slots.next_multiple_of(if slots <= PAGE { GROUP } else { SMALL })
 }
 
 #[cfg(test)]
