@@ -15,7 +15,7 @@ const NUMBERS: usize = BYTES - TIME_BITS / 8;
 /// More hits than this in a moment are kept elsewhere, so that totals need no look.
 const MAX_HITS: u64 = u32::MAX as u64;
 /// The most hits in a number of one byte.
-const MAX_BYTE_HITS: u64 = 31;
+const MAX_BYTE_HITS: u64 = Number::MAX_BYTE as u64;
 /// The most hits that fit.
 pub(super) const MAX_TOTAL: u64 = MAX_HITS * NUMBERS as u64;
 
@@ -113,9 +113,7 @@ impl Inline {
             let gap = Number::new(gap_ms.cast_unsigned() << 1 | u64::from(!is_one));
             (weight, before(number, gap).filter(|_| lost == 0)?)
         };
-        let first = at_ms.cast_unsigned() | hits << (TIME_BITS + 3) | rest << (TIME_BITS + 8);
-        self.0[BYTES - 8..].copy_from_slice(&rest.to_le_bytes());
-        self.0[..8].copy_from_slice(&first.to_le_bytes());
+        self.write(at_ms, hits << 3, rest);
         Some(Moments { at_ms, hits, rest }.sum_from(from_ms))
     }
 
@@ -127,10 +125,16 @@ impl Inline {
         if (rest.leading_zeros() as usize) < 8 * (hits.len - 1) {
             return false;
         }
-        let first = at_ms.cast_unsigned() | first << TIME_BITS | last << (TIME_BITS + 8);
-        self.0[BYTES - 8..].copy_from_slice(&last.to_le_bytes());
-        self.0[..8].copy_from_slice(&first.to_le_bytes());
+        self.write(at_ms, first, last);
         true
+    }
+
+    /// Writes the time, the first byte of the numbers, and those after it.
+    #[inline]
+    fn write(&mut self, at_ms: i64, byte: u64, rest: u64) {
+        let first = at_ms.cast_unsigned() | byte << TIME_BITS | rest << (TIME_BITS + 8);
+        self.0[BYTES - 8..].copy_from_slice(&rest.to_le_bytes());
+        self.0[..8].copy_from_slice(&first.to_le_bytes());
     }
 
     /// Adds hits earlier than the newest.
@@ -174,6 +178,7 @@ impl Moments {
         (hits <= MAX_HITS).then_some(Moments { at_ms, hits, rest })
     }
 
+    /// As `sum_between` of a window that ends behind all: what each hit asks, with a comparison less a moment.
     #[inline(always)]
     fn sum_from(self, from_ms: i64) -> u64 {
         let mut sum = 0;

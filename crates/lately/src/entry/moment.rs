@@ -21,8 +21,10 @@ impl Number {
     /// Numbers have 61 bits.
     pub(super) const MAX: u64 = (1 << 61) - 1;
 
-    /// The byte that is the number one; its multiples are the other numbers of a byte, up to 31.
+    /// The byte that is the number one; its multiples are the other numbers of a byte.
     pub(super) const ONE_BYTE: u8 = 1 << 3;
+    /// The largest number of a byte.
+    pub(super) const MAX_BYTE: u8 = u8::MAX / Number::ONE_BYTE;
 
     #[inline]
     pub(super) fn new(value: u64) -> Number {

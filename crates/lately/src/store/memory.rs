@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Store;
+use super::table::place_of;
+use super::tags::fraction;
 use crate::delta::{DeltaBatch, Forgotten};
 use crate::limits::{EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD};
 use crate::time::Timestamp;
@@ -38,8 +40,7 @@ struct Victim {
 /// A place for each turn of the hand, with no pattern: shards have equal numbers of places, and the hand
 /// comes to each with equal steps between (Knuth, The Art of Computer Programming 3, 6.4).
 fn scattered(hand: u64, places: u32) -> u32 {
-    let part = hand.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    u32::try_from((part * u64::from(places)) >> 32).expect("less than the number of places")
+    place_of(fraction(places as usize, hand.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32))
 }
 
 #[derive(Debug)]

@@ -111,7 +111,7 @@ fn raise_one(newest: &mut [u8]) -> Option<usize> {
         newest[free] = 2 * Number::ONE_BYTE;
         return Some(1);
     }
-    let is_byte = free == gap_len + 1 && newest[gap_len] < 31 * Number::ONE_BYTE;
+    let is_byte = free == gap_len + 1 && newest[gap_len] < Number::MAX_BYTE * Number::ONE_BYTE;
     is_byte.then(|| {
         newest[gap_len] += Number::ONE_BYTE;
         0
