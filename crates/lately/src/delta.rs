@@ -2,18 +2,27 @@
 //!
 //! A delta is a fact, not a command: it was checked when it happened and is applied as it stands.
 //! Rules, each held by a test of [`crate::Store::replay`]:
-//! - Deltas of one key, replayed in the order of their sequence on an empty store, give its answers.
+//! - Deltas of one key, replayed on an empty store, give its answers. Hits may come in any order.
 //! - A key that is forgotten and comes back has a higher generation. Deltas of an older generation
 //!   change nothing.
 //! - A flush names the generation that ends: what came back after it is not lost when the flush is
 //!   replayed late.
 
+use crate::entry::Entry;
+use crate::error::Malformed;
+use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use crate::time::Timestamp;
+use crate::varint;
 
-/// The place of a delta in the order of its key's changes, counted up under the lock of the key's
-/// shard; larger is later. Sequences of different keys may be equal.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Sequence(pub u64);
+/// The place of a delta in the order of the changes of a part of the store. It is counted up under the
+/// part's lock; larger is later. Numbers of different parts are not related.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Sequence {
+    /// Which part.
+    pub part: u16,
+    /// The number of the change in it.
+    pub number: u64,
+}
 
 /// Which life of a key: forgetting it ends one, the next hit starts a higher one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -29,13 +38,13 @@ pub enum Forgotten {
 }
 
 /// One thing that happened.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Delta {
+pub enum Delta<'a> {
     /// Hits were counted.
     Hits {
         /// The key.
-        key: Box<[u8]>,
+        key: &'a [u8],
         /// The key's generation.
         generation: Generation,
         /// When they happened.
@@ -46,7 +55,7 @@ pub enum Delta {
     /// The key may not be evicted before a time, because a limit on it is in force.
     Limited {
         /// The key.
-        key: Box<[u8]>,
+        key: &'a [u8],
         /// The key's generation.
         generation: Generation,
         /// Until when.
@@ -55,7 +64,7 @@ pub enum Delta {
     /// A key and its hits were forgotten.
     Forget {
         /// The key.
-        key: Box<[u8]>,
+        key: &'a [u8],
         /// The generation that ended.
         generation: Generation,
         /// Why.
@@ -68,11 +77,345 @@ pub enum Delta {
     },
 }
 
-/// Deltas of one batch of commands, in the order they happened.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+/// Deltas of one batch of commands, in the order they happened, as bytes.
+#[derive(Default, Debug)]
 pub struct DeltaBatch {
+    now: Timestamp,
+    bytes: Vec<u8>,
+    /// What the keys had that were deleted, in order: it is given back when the batch is taken back.
+    pub(crate) deleted: Vec<Entry>,
+    /// The newest delta, when it is hits and more of the same may be added to it.
+    open: Option<Open>,
+}
+
+/// Hits that end a batch and may become more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Open {
+    offset: usize,
+    key_len: usize,
+    sequence: Sequence,
+    generation: Generation,
+    at: Timestamp,
+    hits: u64,
+}
+
+// The first byte of a delta: what it is, and what of it is not as usual and so is written.
+const KIND: u8 = 0b111;
+const HITS: u8 = 0;
+const LIMITED: u8 = 1;
+const DELETED: u8 = 2;
+const EVICTED: u8 = 3;
+const FLUSH: u8 = 4;
+/// A generation that is not the first.
+const GENERATION: u8 = 1 << 3;
+/// A time that is not the batch's.
+const AT: u8 = 1 << 4;
+/// More hits than one.
+const SEVERAL: u8 = 1 << 5;
+
+/// The most bytes a delta takes beside its key: its kind, its part, and five numbers.
+const MOST_BYTES: usize = 1 + 2 + 5 * varint::MAX_BYTES;
+
+impl DeltaBatch {
     /// The clock the batch was applied with.
-    pub now: Timestamp,
-    /// Each delta and its place.
-    pub deltas: Vec<(Sequence, Delta)>,
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Whether nothing happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Forgets the deltas and keeps their memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.deleted.clear();
+        self.open = None;
+        self.now = Timestamp::MIN;
+    }
+
+    /// The deltas as bytes, for [`Deltas::new`].
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes of memory the batch holds.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The deltas.
+    #[must_use]
+    pub fn deltas(&self) -> Deltas<'_> {
+        Deltas::new(self.now, &self.bytes)
+    }
+
+    /// Takes note of the time, if nothing happened yet: times in the batch are told from it.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        if self.is_empty() {
+            self.now = now;
+        }
+    }
+
+    /// What is pushed from here on is not added to hits that are there: somebody may have looked.
+    #[inline]
+    pub(crate) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Adds hits. Those that follow each other, of one key at one time, are one delta.
+    #[inline]
+    pub(crate) fn push_hits(
+        &mut self,
+        sequence: Sequence,
+        key: &[u8],
+        generation: Generation,
+        at: Timestamp,
+        hits: u64,
+    ) {
+        let mut total = hits;
+        if let Some(open) = self.open {
+            let is_same = open.at == at
+                && open.generation == generation
+                && open.sequence.part == sequence.part
+                && self.key_of(open) == key;
+            if is_same && let Some(sum) = open.hits.checked_add(hits).filter(|&sum| sum <= MAX_TOTAL) {
+                self.bytes.truncate(open.offset);
+                total = sum;
+            }
+        }
+        let offset = self.bytes.len();
+        let flags = if at == self.now { 0 } else { AT } | if total == 1 { 0 } else { SEVERAL };
+        self.begin(HITS | flags, sequence, key, generation);
+        if at != self.now {
+            self.number(zigzag(at.as_millis() - self.now.as_millis()));
+        }
+        if total != 1 {
+            self.number(total);
+        }
+        self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
+    }
+
+    pub(crate) fn push(&mut self, sequence: Sequence, delta: Delta<'_>) {
+        self.close();
+        match delta {
+            Delta::Hits { key, generation, at, hits } => self.push_hits(sequence, key, generation, at, hits),
+            Delta::Limited { key, generation, until } => {
+                self.begin(LIMITED, sequence, key, generation);
+                self.number(until.as_millis().cast_unsigned());
+            }
+            Delta::Forget { key, generation, why: Forgotten::Deleted } => {
+                self.begin(DELETED, sequence, key, generation);
+            }
+            Delta::Forget { key, generation, why: Forgotten::Evicted } => {
+                self.begin(EVICTED, sequence, key, generation);
+            }
+            Delta::Flush { below } => self.begin(FLUSH, sequence, b"", below),
+        }
+    }
+
+    /// The key of the hits that are open, which is at a known place: the numbers before it are as long
+    /// as they are.
+    fn key_of(&self, open: Open) -> &[u8] {
+        let start = open.offset + 3 + varint::len(open.sequence.number) + varint::len(open.key_len as u64);
+        &self.bytes[start..start + open.key_len]
+    }
+
+    /// What all deltas begin with.
+    #[inline]
+    fn begin(&mut self, kind: u8, sequence: Sequence, key: &[u8], generation: Generation) {
+        self.bytes.reserve(MOST_BYTES + key.len());
+        let has_generation = generation != Generation::default();
+        let [low, high] = sequence.part.to_le_bytes();
+        let kind = if has_generation { kind | GENERATION } else { kind };
+        self.bytes.extend_from_slice(&[kind, low, high]);
+        self.number(sequence.number);
+        self.number(key.len() as u64);
+        self.bytes.extend_from_slice(key);
+        if has_generation {
+            self.number(generation.0);
+        }
+    }
+
+    #[inline]
+    fn number(&mut self, value: u64) {
+        varint::push(&mut self.bytes, value);
+    }
+}
+
+/// Deltas as they stand in bytes. Of bytes that [`DeltaBatch::bytes`] did not give, it gives what can be
+/// read of them and then an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Deltas<'a> {
+    now: Timestamp,
+    bytes: &'a [u8],
+}
+
+impl<'a> Deltas<'a> {
+    /// The deltas of a batch that was applied at `now`.
+    #[must_use]
+    pub fn new(now: Timestamp, bytes: &'a [u8]) -> Deltas<'a> {
+        Deltas { now, bytes }
+    }
+
+    /// The clock the batch was applied with.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn read(&mut self) -> Option<(Sequence, Delta<'a>)> {
+        let (&[first, low, high], rest) = self.bytes.split_first_chunk()?;
+        let bytes = &mut { rest };
+        let sequence = Sequence { part: u16::from_le_bytes([low, high]), number: varint::take(bytes)? };
+        let key_len = usize::try_from(varint::take(bytes)?).ok()?;
+        let key = bytes.split_off(..key_len)?;
+        let generation = Generation(if first & GENERATION == 0 { 0 } else { varint::take(bytes)? });
+        let needs_key = first & KIND != FLUSH;
+        if key_len > MAX_KEY_BYTES || needs_key == key.is_empty() {
+            return None;
+        }
+        let delta = match first & KIND {
+            HITS => {
+                let after_ms = if first & AT == 0 { 0 } else { unzigzag(varint::take(bytes)?) };
+                let at = Timestamp::from_millis(self.now.as_millis().checked_add(after_ms)?)?;
+                let hits = if first & SEVERAL == 0 { 1 } else { varint::take(bytes)? };
+                if hits == 0 || hits > MAX_TOTAL {
+                    return None;
+                }
+                Delta::Hits { key, generation, at, hits }
+            }
+            LIMITED => {
+                let until = Timestamp::from_millis(i64::try_from(varint::take(bytes)?).ok()?)?;
+                Delta::Limited { key, generation, until }
+            }
+            DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
+            EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
+            FLUSH => Delta::Flush { below: generation },
+            _ => return None,
+        };
+        self.bytes = bytes;
+        Some((sequence, delta))
+    }
+}
+
+impl<'a> Iterator for Deltas<'a> {
+    type Item = Result<(Sequence, Delta<'a>), Malformed>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let read = self.read();
+        if read.is_none() {
+            self.bytes = &[];
+        }
+        Some(read.ok_or(Malformed::Delta))
+    }
+}
+
+/// Small numbers for those near zero, on either side.
+fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63).cast_unsigned()
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms).expect("a time")
+    }
+
+    fn read(batch: &DeltaBatch) -> Vec<(Sequence, Delta<'_>)> {
+        batch.deltas().collect::<Result<_, _>>().expect("well formed")
+    }
+
+    fn sequence(part: u16, number: u64) -> Sequence {
+        Sequence { part, number }
+    }
+
+    #[test]
+    fn deltas_come_back() {
+        let now = time(1_700_000_000_123);
+        let long = [b'k'; MAX_KEY_BYTES];
+        let key = &b"key"[..];
+        let deltas = [
+            Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
+            Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
+            Delta::Hits { key, generation: Generation(u64::MAX), at: Timestamp::MAX, hits: 2 },
+            Delta::Limited { key, generation: Generation(1), until: Timestamp::MAX },
+            Delta::Forget { key, generation: Generation(0), why: Forgotten::Deleted },
+            Delta::Forget { key, generation: Generation(300), why: Forgotten::Evicted },
+            Delta::Flush { below: Generation(9) },
+        ];
+        let mut batch = DeltaBatch::default();
+        batch.advance(now);
+        let places = [(0, 1), (1_023, u64::MAX), (512, 1 << 20), (1, 1), (2, 2), (3, 3), (u16::MAX, 0)];
+        let wanted: Vec<_> =
+            places.into_iter().map(|(part, number)| sequence(part, number)).zip(deltas).collect();
+        for &(sequence, delta) in &wanted {
+            batch.push(sequence, delta);
+        }
+        assert_eq!(read(&batch), wanted);
+        // However it is cut, what is left is told apart from what was written.
+        for len in 0..batch.bytes().len() {
+            let deltas: Vec<_> = Deltas::new(now, &batch.bytes()[..len]).collect();
+            assert!(deltas.iter().rev().skip(1).all(Result::is_ok));
+            assert!(deltas.iter().flatten().zip(&wanted).all(|(read, wanted)| read == wanted));
+        }
+    }
+
+    #[test]
+    fn hits_of_one_key_that_follow_each_other_are_one_delta() {
+        let mut batch = DeltaBatch::default();
+        batch.advance(time(5));
+        let hits = |key, at_ms, hits| Delta::Hits { key, generation: Generation(0), at: time(at_ms), hits };
+        for number in 1..=300 {
+            batch.push_hits(sequence(3, number), b"hot", Generation(0), time(5), 1);
+        }
+        batch.push_hits(sequence(3, 301), b"hot", Generation(0), time(4), 2);
+        batch.close();
+        batch.push_hits(sequence(3, 302), b"hot", Generation(0), time(4), 1);
+        batch.push_hits(sequence(3, 303), b"not", Generation(0), time(4), 1);
+        let wanted = [
+            (sequence(3, 300), hits(b"hot", 5, 300)),
+            (sequence(3, 301), hits(b"hot", 4, 2)),
+            (sequence(3, 302), hits(b"hot", 4, 1)),
+            (sequence(3, 303), hits(b"not", 4, 1)),
+        ];
+        assert_eq!(read(&batch), wanted);
+    }
+
+    #[test]
+    fn hits_that_add_up_past_the_bound_stay_apart() {
+        let mut batch = DeltaBatch::default();
+        batch.push_hits(sequence(0, 1), b"k", Generation(0), Timestamp::MIN, MAX_TOTAL);
+        batch.push_hits(sequence(0, 2), b"k", Generation(0), Timestamp::MIN, 1);
+        assert_eq!(read(&batch).len(), 2);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(0_u8.., 0..64), now_ms in 0_i64..1 << 42) {
+            let mut batch = DeltaBatch::default();
+            batch.advance(time(now_ms));
+            for (sequence, delta) in Deltas::new(time(now_ms), &bytes).flatten() {
+                batch.push(sequence, delta);
+            }
+            // What was read can be written and read again.
+            proptest::prop_assert!(batch.deltas().all(|delta| delta.is_ok()));
+        }
+    }
 }

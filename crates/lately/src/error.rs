@@ -233,3 +233,27 @@ impl fmt::Display for SettingsError {
 }
 
 impl Error for SettingsError {}
+
+/// Why bytes that a journal, a cluster or a dump kept cannot be put back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// They hold something that is no delta.
+    Delta,
+    /// They hold something that is no key with its hits.
+    Entry,
+    /// They hold more hits of a key than can be counted.
+    Total,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Malformed::Delta => "not a delta of this version",
+            Malformed::Entry => "not a key with its hits of this version",
+            Malformed::Total => "more hits of a key than can be counted",
+        })
+    }
+}
+
+impl Error for Malformed {}

@@ -55,6 +55,39 @@ pub(crate) fn decode(bytes: &[u8], offset: usize) -> (u64, usize) {
     }
 }
 
+/// Appends a number.
+#[inline]
+pub(crate) fn push(out: &mut Vec<u8>, value: u64) {
+    if value < 0x80 {
+        out.push(low_byte(value));
+    } else {
+        out.extend_from_slice(encode(value).as_bytes());
+    }
+}
+
+/// The bytes a number takes.
+#[inline]
+pub(crate) fn len(value: u64) -> usize {
+    (70 - (value | 1).leading_zeros() as usize) / 7
+}
+
+/// Takes a number off the front of bytes from anywhere; `None` when they do not begin with one.
+#[inline]
+pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..).step_by(7) {
+        let byte = *bytes.split_off_first()?;
+        if shift == 63 && byte > 1 {
+            return None;
+        }
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
 fn low_byte(value: u64) -> u8 {
     value as u8
@@ -75,6 +108,19 @@ mod tests {
             bytes.insert(0, 0xff);
             bytes.push(7);
             assert_eq!(decode(&bytes, 1), (value, len + 1));
+            assert_eq!(super::len(value), len);
+            let mut rest = &bytes[1..];
+            assert_eq!((take(&mut rest), rest), (Some(value), &[7][..]));
+            for cut in 1..=len {
+                assert_eq!(take(&mut &bytes[1..cut]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        for bytes in [&[][..], &[0xff; 10], &[0xff; 20], &[0x80; 9]] {
+            assert_eq!(take(&mut { bytes }), None, "{bytes:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use super::moment::Moment;
 use super::ring::Ring;
 use crate::allocation::allocated;
 use crate::limits::MAX_MOMENTS;
-use crate::panes::Panes;
+use crate::panes::{Pane, Panes};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -36,6 +36,58 @@ impl Large {
     /// The form of a key that had a list until now.
     pub(super) fn from_list(head: Head, bytes: ThinVec<u8>) -> Large {
         Large { recent: Recent::List { head, bytes }, older: None, older_bytes: 0 }
+    }
+
+    /// What [`Large::panes`], `cells` and `moments` gave. Cells that are not as wide as panes are now go to
+    /// the panes.
+    pub(super) fn restored(
+        older: Panes,
+        cells: &[Pane],
+        moments: impl Iterator<Item = Moment>,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Large {
+        let mut large =
+            Large { older: Some(Box::new(older)), ..Large::from_list(Head::default(), ThinVec::new()) };
+        let is_ring =
+            !cells.is_empty() && cells.iter().all(|cell| cell.width_ms == settings.resolution().as_millis());
+        if is_ring {
+            large.make_ring(settings, now);
+        }
+        for &Pane { start_ms, hits, .. } in cells {
+            if is_ring {
+                large.advance_ring(start_ms, settings, now);
+                large.add_to_ring(start_ms, hits, settings, now);
+            } else {
+                large.add_older(Moment { at_ms: start_ms, hits }, settings, now);
+            }
+        }
+        moments.for_each(|Moment { at_ms, hits }| large.add(at_ms, hits, settings, now));
+        large.settle_older();
+        large
+    }
+
+    /// Hits before the recent ones, oldest first.
+    pub(super) fn panes(&self) -> impl Iterator<Item = Pane> {
+        self.older.iter().flat_map(|older| older.iter())
+    }
+
+    /// The panes of the ring that have hits, oldest first.
+    pub(super) fn cells(&self, settings: &Settings) -> impl Iterator<Item = Pane> {
+        let ring = match &self.recent {
+            Recent::Ring(ring) => Some(ring),
+            Recent::List { .. } => None,
+        };
+        ring.into_iter().flat_map(|ring| ring.panes(settings))
+    }
+
+    /// The recent hits, where they are a list.
+    pub(super) fn moments(&self) -> impl Iterator<Item = Moment> {
+        let list = match &self.recent {
+            Recent::List { head, bytes } => Some(List { head, bytes }),
+            Recent::Ring(_) => None,
+        };
+        list.into_iter().flat_map(List::moments)
     }
 
     /// Takes the list out, when there is nothing else.

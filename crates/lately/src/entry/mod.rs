@@ -4,6 +4,7 @@
 //! hot one a ring over the exact span, and panes before it. Every form gives the same answers: what
 //! differs is size and speed. This file is the only one that knows there are several.
 
+mod blob;
 mod cells;
 mod inline;
 mod large;

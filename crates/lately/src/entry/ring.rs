@@ -50,6 +50,18 @@ impl Ring {
         if back <= self.head_cell { self.head_cell - back } else { self.head_cell + self.cells.len() - back }
     }
 
+    /// The panes that have hits, oldest first.
+    pub(super) fn panes(&self, settings: &Settings) -> impl Iterator<Item = Pane> {
+        let width_ms = settings.resolution().as_millis();
+        (self.first()..=self.head)
+            .map(move |pane| Pane {
+                start_ms: pane * width_ms,
+                width_ms,
+                hits: self.cells.get(self.cell(pane)),
+            })
+            .filter(|pane| pane.hits > 0)
+    }
+
     /// Hits in panes of the ring.
     fn ring_sum(&self, panes: RangeInclusive<i64>) -> u64 {
         panes.map(|pane| self.cells.get(self.cell(pane))).sum()

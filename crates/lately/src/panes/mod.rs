@@ -81,6 +81,13 @@ impl Panes {
         self.newest.map(Pane::end_ms)
     }
 
+    /// Panes that are sorted and apart.
+    pub(crate) fn from_sorted(panes: impl Iterator<Item = Pane>) -> Panes {
+        let mut sorted = Panes::default();
+        sorted.rebuild(panes);
+        sorted
+    }
+
     /// The panes, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Pane> + '_ {
         (0..self.segments.len()).flat_map(|index| self.read(index)).chain(self.newest)

@@ -83,7 +83,7 @@ impl Store {
         out: &mut Vec<Outcome>,
         deltas: &mut DeltaBatch,
     ) {
-        deltas.now = deltas.now.max(now);
+        deltas.advance(now);
         self.apply_staged(ops, out, Turn::new(self, now, Some(deltas)));
     }
 
@@ -105,7 +105,7 @@ impl Store {
     /// Has the memory fetched that holds the slots of these hashes, a stage at a time for all of
     /// them: so that they wait for it together, not one after the other. Writes down the places where
     /// the slots most likely are.
-    fn fetch_slots(&self, hashes: &[u64], places: &mut [Option<u32>]) {
+    pub(super) fn fetch_slots(&self, hashes: &[u64], places: &mut [Option<u32>]) {
         if hashes.len() < 2 {
             return;
         }

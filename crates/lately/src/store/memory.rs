@@ -99,9 +99,23 @@ impl Store {
     /// `after_bytes` now. It counts towards the ceiling, and when that is passed keys are evicted as
     /// they are for keys.
     pub fn charge(&self, before_bytes: usize, after_bytes: usize) {
+        self.charge_into(before_bytes, after_bytes, Timestamp::MIN, None);
+    }
+
+    /// As [`Store::charge`]; what happened is added to `deltas`.
+    pub fn charge_into(
+        &self,
+        before_bytes: usize,
+        after_bytes: usize,
+        now: Timestamp,
+        mut deltas: Option<&mut DeltaBatch>,
+    ) {
         self.memory.change(before_bytes, after_bytes);
         if after_bytes > before_bytes {
-            self.make_room(&[], Timestamp::MIN, None);
+            if let Some(deltas) = &mut deltas {
+                deltas.advance(now);
+            }
+            self.make_room(&[], now, deltas);
         }
     }
 

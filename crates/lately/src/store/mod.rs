@@ -4,7 +4,9 @@ mod batch;
 mod builder;
 mod cell;
 mod context;
+mod keyed;
 mod memory;
+mod parts;
 mod peek;
 mod replay;
 mod scan;
@@ -27,11 +29,13 @@ use std::hash::BuildHasher;
 pub use batch::{Op, Outcome};
 pub use builder::StoreBuilder;
 pub use memory::MemoryStats;
+pub use parts::Part;
+pub use replay::Portion;
 pub use scan::{Cursor, ScanPage};
 
 use crate::class::Classes;
 use crate::count::Count;
-use crate::delta::{DeltaBatch, Generation};
+use crate::delta::{Delta, DeltaBatch, Generation, Sequence};
 use crate::error::{HitError, QueryError};
 use crate::frame::Frame;
 use crate::limits::MAX_KEY_BYTES;
@@ -78,7 +82,7 @@ impl Store {
         let seed = std::collections::hash_map::RandomState::new().hash_one(0);
         let hasher = SeedableRandomState::with_seed(seed, SharedSeed::global_random());
         Store {
-            shards: (0..SHARDS).map(|_| ShardCell::new(Shard::new(hasher.clone()))).collect(),
+            shards: (0..).take(SHARDS).map(|part| ShardCell::new(Shard::new(part, hasher.clone()))).collect(),
             classes,
             hasher,
             now_ms: AtomicI64::new(0),
@@ -172,7 +176,10 @@ impl Store {
     }
 
     /// As [`Store::forget`]; what happened is added to `deltas`.
-    pub fn forget_into(&self, key: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) -> bool {
+    pub fn forget_into(&self, key: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
+        if let Some(deltas) = &mut deltas {
+            deltas.advance(now);
+        }
         let hash = self.hash(key);
         let (mut shard, _, mut context) = self.lock_for(hash, now, deltas);
         shard.forget_key(key, hash, &mut context)
@@ -180,13 +187,24 @@ impl Store {
 
     /// Forgets all keys, those being hit on other threads included: what is acknowledged after this
     /// returns is kept.
-    pub fn flush(&self) -> Generation {
-        let mut shards: Vec<_> = (0..SHARDS).map(|index| self.lock(index, Timestamp::MIN)).collect();
-        for shard in &mut shards {
-            shard.clear();
-        }
+    pub fn flush(&self) {
+        self.flush_when(Timestamp::MIN, |_| true);
+    }
+
+    /// As [`Store::flush`], if `commit` agrees: it is given what is to happen, and keeps it. Nobody hits
+    /// or reads meanwhile. Gives whether it did.
+    pub fn flush_when(&self, now: Timestamp, commit: impl FnOnce(&DeltaBatch) -> bool) -> bool {
+        let mut shards: Vec<_> = (0..SHARDS).map(|index| self.lock(index, now)).collect();
         // Under all locks: every key that comes later has a generation from here on.
-        Generation(self.generation.fetch_add(1, Relaxed) + 1)
+        let below = Generation(self.generation.fetch_add(1, Relaxed) + 1);
+        let mut deltas = DeltaBatch::default();
+        deltas.advance(self.advance(now));
+        deltas.push(Sequence::default(), Delta::Flush { below });
+        let agreed = commit(&deltas);
+        if agreed {
+            shards.iter_mut().for_each(|shard| shard.clear());
+        }
+        agreed
     }
 
     /// Whether `key` has hits within its retention, or a limit in force.
@@ -218,7 +236,16 @@ impl Store {
     }
 
     /// Keeps `key` from being evicted until `until`: a limit on it is in force.
-    pub fn limit_until(&self, key: &[u8], until: Timestamp, now: Timestamp, deltas: Option<&mut DeltaBatch>) {
+    pub fn limit_until(
+        &self,
+        key: &[u8],
+        until: Timestamp,
+        now: Timestamp,
+        mut deltas: Option<&mut DeltaBatch>,
+    ) {
+        if let Some(deltas) = &mut deltas {
+            deltas.advance(now);
+        }
         let hash = self.hash(key);
         let (mut shard, _, mut context) = self.lock_for(hash, now, deltas);
         shard.limit_until(key, hash, until, &mut context);

@@ -1,34 +1,104 @@
 //! Putting back what happened: deltas from a journal, a dump or another node.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Context, Store};
-use crate::delta::{Delta, DeltaBatch, Generation};
+use super::batch::STAGED;
+use super::{Context, Shard, Store, shard_of};
+use crate::delta::{Delta, DeltaBatch, Deltas, Generation, Sequence};
+use crate::error::Malformed;
 use crate::time::Timestamp;
 
+/// The keys that one of several threads puts back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Portion {
+    index: usize,
+    of: usize,
+}
+
+impl Portion {
+    /// All keys.
+    pub const ALL: Portion = Portion { index: 0, of: 1 };
+
+    /// Portions for so many threads.
+    pub fn each(threads: usize) -> impl Iterator<Item = Portion> {
+        (0..threads).map(move |index| Portion { index, of: threads })
+    }
+
+    fn has(self, part: usize) -> bool {
+        part % self.of == self.index
+    }
+}
+
 impl Store {
-    /// Applies deltas as they stand: they were checked when they happened, so nothing is refused and
-    /// nothing evicted. The rules are those of [`Delta`].
-    pub fn replay(&self, batch: &DeltaBatch) {
-        for (_, delta) in &batch.deltas {
-            match delta {
-                Delta::Hits { key, generation, at, hits } => {
-                    self.replay_life(key, *generation, batch.now, |shard, hash, context| {
-                        // Checked against the bound when it happened, on the same hits.
-                        let counted = shard.put_back((key, hash), *at, *hits, context);
-                        debug_assert!(counted.is_ok(), "a delta that does not fit");
-                    });
+    /// Applies deltas of which `is_wanted` holds, on keys of a portion, as they stand: they were checked
+    /// when they happened, so nothing is refused and nothing evicted. The rules are those of [`Delta`].
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are no deltas; those before it are applied.
+    pub fn replay(
+        &self,
+        deltas: Deltas<'_>,
+        portion: Portion,
+        is_wanted: impl Fn(Sequence) -> bool,
+    ) -> Result<(), Malformed> {
+        let now = deltas.now();
+        let mut staged = Vec::with_capacity(STAGED);
+        for delta in deltas {
+            let (sequence, delta) = delta?;
+            if !is_wanted(sequence) {
+                continue;
+            }
+            let (Delta::Hits { key, .. } | Delta::Limited { key, .. } | Delta::Forget { key, .. }) = delta
+            else {
+                if let Delta::Flush { below } = delta {
+                    self.replay_staged(&mut staged, now)?;
+                    self.replay_flush(below, portion);
                 }
-                Delta::Limited { key, generation, until } => {
-                    self.replay_life(key, *generation, batch.now, |shard, hash, context| {
-                        shard.limit_until(key, hash, *until, context);
-                    });
-                }
-                Delta::Forget { key, generation, .. } => {
-                    let ended = Generation(generation.0 + 1);
-                    self.replay_life(key, ended, batch.now, |_, _, _| ());
-                }
-                Delta::Flush { below } => self.replay_flush(*below),
+                continue;
+            };
+            let hash = self.hash(key);
+            if portion.has(shard_of(hash)) {
+                staged.push((delta, hash));
+            }
+            if staged.len() == STAGED {
+                self.replay_staged(&mut staged, now)?;
+            }
+        }
+        self.replay_staged(&mut staged, now)?;
+        self.peek.tidy();
+        Ok(())
+    }
+
+    fn replay_staged(&self, staged: &mut Vec<(Delta<'_>, u64)>, now: Timestamp) -> Result<(), Malformed> {
+        let mut hashes = [0; STAGED];
+        for (hash, staged) in hashes.iter_mut().zip(&*staged) {
+            *hash = staged.1;
+        }
+        self.fetch_slots(&hashes[..staged.len()], &mut [None; STAGED]);
+        staged.drain(..).try_for_each(|(delta, hash)| self.replay_one(&delta, hash, now))
+    }
+
+    fn replay_one(&self, delta: &Delta<'_>, hash: u64, now: Timestamp) -> Result<(), Malformed> {
+        match *delta {
+            Delta::Hits { key, generation, at, hits } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.put_back((key, hash), at, hits, context).map_err(|_| Malformed::Total)
+                })
+            }
+            Delta::Limited { key, generation, until } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.limit_until(key, hash, until, context);
+                    Ok(())
+                })
+            }
+            Delta::Forget { key, generation, .. } => {
+                let ended = Generation(generation.0.saturating_add(1));
+                self.replay_life(key, hash, ended, now, |_, _| Ok(()))
+            }
+            Delta::Flush { below } => {
+                self.replay_flush(below, Portion::ALL);
+                Ok(())
             }
         }
     }
@@ -38,23 +108,24 @@ impl Store {
     fn replay_life(
         &self,
         key: &[u8],
+        hash: u64,
         generation: Generation,
         now: Timestamp,
-        change: impl FnOnce(&mut super::Shard, u64, &mut Context<'_>),
-    ) {
+        change: impl FnOnce(&mut Shard, &mut Context<'_>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
         self.generation.fetch_max(generation.0, Relaxed);
-        let hash = self.hash(key);
         let (mut shard, _, mut context) = self.lock_for(hash, now, None);
-        let wanted = std::sync::atomic::AtomicU64::new(generation.0);
+        let wanted = AtomicU64::new(generation.0);
         context.generation = &wanted;
         if shard.enter_generation(key, hash, generation, &mut context) {
-            change(&mut shard, hash, &mut context);
+            change(&mut shard, &mut context)?;
         }
+        Ok(())
     }
 
-    fn replay_flush(&self, below: Generation) {
+    fn replay_flush(&self, below: Generation, portion: Portion) {
         self.generation.fetch_max(below.0, Relaxed);
-        for index in 0..self.shards.len() {
+        for index in (0..self.shards.len()).filter(|&index| portion.has(index)) {
             let mut shard = self.lock(index, Timestamp::MIN);
             shard.move_all();
             for place in 0..shard.places() {
@@ -63,5 +134,24 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Takes back what a batch changed, because it could not be kept: the last change first. Reads may have
+    /// seen it. Keys that were evicted for it do not come back. The batch is empty then.
+    pub fn take_back(&self, batch: &mut DeltaBatch) {
+        let now = batch.now();
+        let mut deleted = std::mem::take(&mut batch.deleted);
+        let deltas: Vec<Delta<'_>> = batch.deltas().flatten().map(|(_, delta)| delta).collect();
+        for delta in deltas.iter().rev() {
+            let (Delta::Hits { key, generation, .. } | Delta::Forget { key, generation, .. }) = delta else {
+                continue;
+            };
+            let hash = self.hash(key);
+            let (mut shard, _, mut context) = self.lock_for(hash, now, None);
+            let life = AtomicU64::new(generation.0);
+            context.generation = &life;
+            shard.take_back(delta, hash, &mut deleted, &mut context);
+        }
+        batch.clear();
     }
 }

@@ -123,7 +123,7 @@ impl<'a> Turn<'a> {
     /// Ends the turn. Keys that were there may have grown: others make up for it, but not `keep`.
     #[inline]
     pub(super) fn end(mut self, keep: &[u8]) {
-        self.locked = None;
+        self.unlock();
         self.store.settle(keep, self.now, self.context.deltas);
     }
 
@@ -133,10 +133,19 @@ impl<'a> Turn<'a> {
         let index = shard_of(hash);
         if self.locked.as_ref().is_none_or(|locked| locked.index() != index) {
             // The lock before is given back first: one thread never holds two.
-            self.locked = None;
+            self.unlock();
             self.locked = Some(self.store.lock_at(index, self.now));
         }
         self.locked.as_mut().expect("it is set above")
+    }
+
+    /// Gives the lock back. Somebody may look at the shard from here on: what was written down stands.
+    #[inline]
+    fn unlock(&mut self) {
+        self.locked = None;
+        if let Some(deltas) = &mut self.context.deltas {
+            deltas.close();
+        }
     }
 
     /// Counts hits of a key that is not there, or is at `place` and all its hits have left the retention.
@@ -163,7 +172,7 @@ impl<'a> Turn<'a> {
 
     /// Evicts others until there is room; the lock is given back for it.
     fn make_room(&mut self, keep: &[u8]) -> bool {
-        self.locked = None;
+        self.unlock();
         self.store.make_room(keep, self.now, self.context.deltas.as_deref_mut())
     }
 

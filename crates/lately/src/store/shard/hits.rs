@@ -4,7 +4,6 @@ use super::super::context::{Context, Hit, Quick};
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::ClassId;
-use crate::delta::Delta;
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::time::Timestamp;
@@ -35,7 +34,7 @@ impl Shard {
                 hits
             }
         };
-        self.sequence.0 += 1;
+        self.number += 1;
         Quick::Counted(hits)
     }
 
@@ -91,39 +90,23 @@ impl Shard {
         let counted = slot.count(hit, frame, settings, &mut self.bytes);
         match &counted {
             Ok(_) if hit.weight > 0 => self.record_hit(place, hit, context),
-            Err(_) if found.is_none() => drop(self.remove(place)),
+            Err(_) if found.is_none() => self.remove(place),
             _ => {}
         }
         counted
     }
 
     fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        self.sequence.0 += 1;
+        self.number += 1;
         self.write_down_hit(place, hit, context);
     }
 
     /// Writes down that hits were counted, just now.
     #[inline]
     pub(in crate::store) fn write_down_hit(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        if context.deltas.is_none() {
-            return;
-        }
-        self.write_down(context, || {
-            let generation = self.generation_at(place);
+        if let Some(batch) = context.deltas.as_deref_mut() {
             let at = hit.at.unwrap_or(self.now);
-            Delta::Hits { key: hit.key.into(), generation, at, hits: hit.weight }
-        });
-    }
-
-    /// Puts back hits that were checked when they were counted.
-    pub(in crate::store) fn put_back(
-        &mut self,
-        (key, hash): (&[u8], u64),
-        at: Timestamp,
-        hits: u64,
-        context: &mut Context<'_>,
-    ) -> Result<(), HitError> {
-        let place = self.slot_for(key, hash, context);
-        self.change(place, context.classes, |entry, settings, now| entry.add(at, hits, settings, now))
+            batch.push_hits(self.sequence(), hit.key, self.generation_at(place), at, hit.weight);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! One part of the store's keys, behind one lock.
 
 mod hits;
+mod restored;
 
 use std::hash::BuildHasher;
 use std::mem;
@@ -34,12 +35,15 @@ const LONG_KEY_BYTES: usize = size_of::<Option<Box<[u8]>>>() + size_of::<u32>();
 pub(super) struct Shard {
     /// The latest `now` this shard was given: panes may have been merged by it.
     now: Timestamp,
-    sequence: Sequence,
+    /// Counted up with each change.
+    number: u64,
     bytes: usize,
     slots: Table<Slot>,
     beside: Box<Beside>,
     /// Whether others know where the tags and pages are.
     published: bool,
+    /// Which part of the store this is.
+    part: u16,
 }
 
 /// What few operations need. Without it a shard and its lock are two cache lines.
@@ -53,10 +57,11 @@ struct Beside {
 }
 
 impl Shard {
-    pub(super) fn new(hasher: SeedableRandomState) -> Shard {
+    pub(super) fn new(part: u16, hasher: SeedableRandomState) -> Shard {
         Shard {
             slots: Table::default(),
             published: false,
+            part,
             beside: Box::new(Beside {
                 hasher,
                 long_keys: LongKeys::default(),
@@ -64,7 +69,7 @@ impl Shard {
                 side_before: Side::default(),
             }),
             now: Timestamp::MIN,
-            sequence: Sequence::default(),
+            number: 0,
             bytes: 0,
         }
     }
@@ -247,6 +252,14 @@ impl Shard {
         self.published = false;
     }
 
+    /// Makes room for so many keys, where there are none.
+    pub(super) fn reserve(&mut self, keys: usize) {
+        if self.slots.len() == 0 && !self.slots.is_moving() {
+            self.slots = Table::with_room(keys);
+            self.published = false;
+        }
+    }
+
     /// Moves a page of slots to their new places, if any are to move.
     pub(super) fn move_page(&mut self) {
         if self.slots.is_moving() {
@@ -308,7 +321,7 @@ impl Shard {
         let place = self.slot_for(key, hash, context);
         self.beside.side.limit_until(place, until);
         let generation = self.generation_at(place);
-        self.record(context, || Delta::Limited { key: key.into(), generation, until });
+        self.record(context, Delta::Limited { key, generation, until });
     }
 
     pub(super) fn limited_until(&mut self, key: &[u8], hash: u64) -> Option<Timestamp> {
@@ -316,29 +329,16 @@ impl Shard {
         self.beside.side.limited_until(place).filter(|&until| until > self.now)
     }
 
-    /// Ends a life of the key older than `generation`; false when the key is in a newer one.
-    pub(super) fn enter_generation(
-        &mut self,
-        key: &[u8],
-        hash: u64,
-        generation: Generation,
-        context: &mut Context<'_>,
-    ) -> bool {
-        let Some(place) = self.live_place(key, hash, context) else { return true };
-        let current = self.generation_at(place);
-        if current < generation {
-            self.remove(place);
-        }
-        current <= generation
-    }
-
     /// Forgets the key at `place`, which lives.
     pub(super) fn forget(&mut self, place: u32, why: Forgotten, context: &mut Context<'_>) {
         let generation = self.generation_at(place);
-        let key = self.remove(place);
+        let (key, entry) = self.take(place);
+        if let Some(batch) = context.deltas.as_deref_mut().filter(|_| why == Forgotten::Deleted) {
+            batch.deleted.push(entry);
+        }
         // Under the shard's lock: the key cannot come back before the count is up.
         context.generation.fetch_max(generation.0 + 1, Relaxed);
-        self.record(context, || Delta::Forget { key, generation, why });
+        self.record(context, Delta::Forget { key: &key, generation, why });
     }
 
     pub(super) fn forget_key(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> bool {
@@ -347,21 +347,27 @@ impl Shard {
         true
     }
 
-    /// Removes the key at `place` without a word: its hits have left the retention. Gives its name.
-    pub(super) fn remove(&mut self, place: u32) -> Box<[u8]> {
+    /// Removes the key at `place` without a word: its hits have left the retention.
+    pub(super) fn remove(&mut self, place: u32) {
+        self.take(place);
+    }
+
+    /// Takes out the key at `place`: gives its name and its hits.
+    fn take(&mut self, place: u32) -> (Box<[u8]>, Entry) {
         self.bytes -= self.slot_bytes(place);
         let slot = self.slots.take(place).expect("a key lives here");
         self.beside.side.remove(place);
-        match slot.long_place() {
+        let key = match slot.long_place() {
             Some(place) => self.beside.long_keys.take(place).expect("a long key is kept as long as its slot"),
             None => slot.key(&self.beside.long_keys).into(),
-        }
+        };
+        (key, slot.entry)
     }
 
     /// Forgets all keys, and gives their memory back.
     pub(super) fn clear(&mut self) {
-        let (now, sequence) = (self.now, self.sequence);
-        *self = Shard { now, sequence, ..Shard::new(self.beside.hasher.clone()) };
+        let (now, number) = (self.now, self.number);
+        *self = Shard { now, number, ..Shard::new(self.part, self.beside.hasher.clone()) };
     }
 
     /// Tidies the hits of the key at `place`.
@@ -378,17 +384,21 @@ impl Shard {
         }
     }
 
-    fn record(&mut self, context: &mut Context<'_>, delta: impl FnOnce() -> Delta) {
-        self.sequence.0 += 1;
-        self.write_down(context, delta);
+    fn record(&mut self, context: &mut Context<'_>, delta: Delta<'_>) {
+        self.number += 1;
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            batch.push(self.sequence(), delta);
+        }
     }
 
-    /// Writes down what happened, just now.
-    #[inline]
-    fn write_down(&self, context: &mut Context<'_>, delta: impl FnOnce() -> Delta) {
-        if let Some(batch) = context.deltas.as_deref_mut() {
-            batch.deltas.push((self.sequence, delta()));
-        }
+    /// The place of the last change.
+    pub(super) fn sequence(&self) -> Sequence {
+        Sequence { part: self.part, number: self.number }
+    }
+
+    /// Counts changes on from `number`, if that is further.
+    pub(super) fn start_after(&mut self, number: u64) {
+        self.number = self.number.max(number);
     }
 
     pub(super) fn check_consistency(&mut self, classes: &Classes) {

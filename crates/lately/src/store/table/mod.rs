@@ -67,6 +67,11 @@ impl<T> Table<T> {
     #[cfg(test)]
     pub(super) const SEARCHED_BYTES: usize = mem::offset_of!(Table<T>, slots);
 
+    /// A table that does not grow before it holds so many values.
+    pub(super) fn with_room(values: usize) -> Table<T> {
+        Table::with_slots(slots_for(values, 0))
+    }
+
     fn with_slots(slots: usize) -> Table<T> {
         let pages = slots.div_ceil(PAGE);
         Table {

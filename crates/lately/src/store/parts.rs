@@ -1,0 +1,82 @@
+//! The store as bytes, a part at a time: what a checkpoint and a dump keep.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::keyed::Keyed;
+use super::{SHARDS, Store};
+use crate::delta::{Generation, Sequence};
+use crate::error::Malformed;
+use crate::time::Timestamp;
+
+/// What [`Store::write_part`] wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The last change that is in it.
+    pub sequence: Sequence,
+    /// How many keys.
+    pub keys: usize,
+}
+
+impl Store {
+    /// How many parts there are. Each has keys of its own, and changes of its own by [`Sequence`].
+    pub const PARTS: u16 = 1 << super::SHARD_BITS;
+
+    /// Appends the keys of a part with their hits, as they are at one moment. Those whose hits have left the
+    /// retention are left out. Hits on keys of the part wait meanwhile.
+    pub fn write_part(&self, part: u16, now: Timestamp, out: &mut Vec<u8>) -> Part {
+        let mut shard = self.lock(usize::from(part), now);
+        let keys = shard.write(&self.classes, out);
+        Part { sequence: shard.sequence(), keys }
+    }
+
+    /// Puts back keys that [`Store::write_part`] wrote, in place of those of the same names; gives how many
+    /// they were. If that is more than the ceiling allows, keys are evicted.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are no keys with hits; those before it are put back.
+    pub fn read_part(&self, mut bytes: &[u8], now: Timestamp) -> Result<usize, Malformed> {
+        let mut keys = 0;
+        while !bytes.is_empty() {
+            let keyed = Keyed::take(&mut bytes)?;
+            self.generation.fetch_max(keyed.generation.0, Relaxed);
+            let hash = self.hash(keyed.key);
+            let (mut shard, _, mut context) = self.lock_for(hash, now, None);
+            let generation = AtomicU64::new(keyed.generation.0);
+            context.generation = &generation;
+            shard.restore((&keyed, hash), &mut context)?;
+            keys += 1;
+        }
+        self.settle(b"", now, None);
+        Ok(keys)
+    }
+
+    /// Makes room for so many keys, where there are none yet: so they come without moving others.
+    pub fn reserve(&self, keys: usize) {
+        let most = keys / SHARDS + 2 * (keys / SHARDS).isqrt();
+        for index in 0..SHARDS {
+            self.lock(index, Timestamp::MIN).reserve(most);
+        }
+    }
+
+    /// The store's time: the latest it was given.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.advance(Timestamp::MIN)
+    }
+
+    /// The generation of keys that come now.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        Generation(self.generation.load(Relaxed))
+    }
+
+    /// Goes on from where another store ended: keys that come have at least this generation, and all
+    /// changes have higher numbers.
+    pub fn start_after(&self, generation: Generation, number: u64) {
+        self.generation.fetch_max(generation.0, Relaxed);
+        for index in 0..SHARDS {
+            self.lock(index, Timestamp::MIN).start_after(number);
+        }
+    }
+}

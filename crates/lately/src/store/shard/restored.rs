@@ -1,0 +1,118 @@
+//! What a journal, a dump or another node brings to a shard, and a shard as bytes.
+
+use super::super::context::Context;
+use super::super::keyed::Keyed;
+use super::Shard;
+use crate::class::Classes;
+use crate::delta::{Delta, Generation};
+use crate::entry::Entry;
+use crate::error::{HitError, Malformed};
+use crate::time::Timestamp;
+
+impl Shard {
+    /// Puts back hits that were checked when they were counted.
+    pub(in crate::store) fn put_back(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        at: Timestamp,
+        hits: u64,
+        context: &mut Context<'_>,
+    ) -> Result<(), HitError> {
+        let place = self.slot_for(key, hash, context);
+        self.change(place, context.classes, |entry, settings, now| entry.add(at, hits, settings, now))
+    }
+
+    /// Puts back a key with its hits in place of what there is of it, unless nothing is left of it by now.
+    pub(in crate::store) fn restore(
+        &mut self,
+        (keyed, hash): (&Keyed<'_>, u64),
+        context: &mut Context<'_>,
+    ) -> Result<(), Malformed> {
+        let (class, now) = (context.classes.of(keyed.key), self.now);
+        let entry = Entry::read(keyed.entry, context.classes.settings(class), now)?;
+        if let Some(place) = self.place_of(keyed.key, hash) {
+            self.remove(place);
+        }
+        let limited = keyed.limited_until.is_some_and(|until| until > now);
+        if entry.expired(context.frame(class, now).0.oldest_ms) && !limited {
+            return Ok(());
+        }
+        let place = self.add_slot(keyed.key, hash, class, context);
+        self.change(place, context.classes, |old, _, _| *old = entry);
+        if let Some(until) = keyed.limited_until {
+            self.beside.side.limit_until(place, until);
+        }
+        Ok(())
+    }
+
+    /// Appends the keys that live, with their hits; gives how many.
+    pub(in crate::store) fn write(&mut self, classes: &Classes, out: &mut Vec<u8>) -> usize {
+        self.move_all();
+        let (mut keys, mut entry) = (0, Vec::new());
+        for (place, slot) in self.slots.iter() {
+            if self.has_expired(place, classes) {
+                continue;
+            }
+            entry.clear();
+            slot.entry.write(classes.settings(slot.class), &mut entry);
+            let keyed = Keyed {
+                key: slot.key(&self.beside.long_keys),
+                generation: self.generation_at(place),
+                limited_until: self.beside.side.limited_until(place),
+                entry: &entry,
+            };
+            keyed.write(out);
+            keys += 1;
+        }
+        keys
+    }
+
+    /// Takes back a change that was just made; `deleted` are the hits of the keys that were.
+    pub(in crate::store) fn take_back(
+        &mut self,
+        delta: &Delta<'_>,
+        hash: u64,
+        deleted: &mut Vec<Entry>,
+        context: &mut Context<'_>,
+    ) {
+        match *delta {
+            Delta::Hits { key, generation, at, hits } => {
+                let Some(place) = self.place_of(key, hash) else { return };
+                if self.generation_at(place) != generation {
+                    return;
+                }
+                self.change(place, context.classes, |entry, settings, now| {
+                    entry.take_back(at, hits, settings, now);
+                });
+                if self.slot_at(place).is_some_and(|slot| slot.entry.is_empty()) && !self.is_limited(place) {
+                    self.remove(place);
+                }
+            }
+            Delta::Forget { key, .. } => {
+                let Some(entry) = deleted.pop() else { return };
+                let place = self.slot_for(key, hash, context);
+                self.change(place, context.classes, |held, settings, now| {
+                    held.absorb(entry, settings, now);
+                });
+            }
+            // A key may stay longer than it had to: it does no harm. A flush is made when it is written.
+            Delta::Limited { .. } | Delta::Flush { .. } => {}
+        }
+    }
+
+    /// Brings the key into `generation`; false when it is in a newer one.
+    pub(in crate::store) fn enter_generation(
+        &mut self,
+        key: &[u8],
+        hash: u64,
+        generation: Generation,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let Some(place) = self.live_place(key, hash, context) else { return true };
+        let current = self.generation_at(place);
+        if current < generation {
+            self.remove(place);
+        }
+        current <= generation
+    }
+}
