@@ -65,6 +65,11 @@ impl Store {
         self.advance(Timestamp::MIN)
     }
 
+    /// Brings the store's time up to `now`, if it is not there yet.
+    pub fn set_now(&self, now: Timestamp) {
+        self.advance(now);
+    }
+
     /// The generation of keys that come now.
     #[must_use]
     pub fn generation(&self) -> Generation {

@@ -31,7 +31,7 @@ impl Portion {
 }
 
 impl Store {
-    /// Applies deltas of which `is_wanted` holds, on keys of a portion, as they stand: they were checked
+    /// Applies deltas, flushes and those of which `is_wanted` holds, on keys of a portion, as they stand: they were checked
     /// when they happened, so nothing is refused and nothing evicted. The rules are those of [`Delta`].
     ///
     /// # Errors
@@ -46,17 +46,18 @@ impl Store {
         let mut staged = Vec::with_capacity(STAGED);
         for delta in deltas {
             let (sequence, delta) = delta?;
-            if !is_wanted(sequence) {
-                continue;
-            }
             let (Delta::Hits { key, .. } | Delta::Limited { key, .. } | Delta::Forget { key, .. }) = delta
             else {
+                // It is of no part: what came after it has a later generation.
                 if let Delta::Flush { below } = delta {
                     self.replay_staged(&mut staged, now)?;
                     self.replay_flush(below, portion);
                 }
                 continue;
             };
+            if !is_wanted(sequence) {
+                continue;
+            }
             let hash = self.hash(key);
             if portion.has(shard_of(hash)) {
                 staged.push((delta, hash));
@@ -146,6 +147,9 @@ impl Store {
             let (Delta::Hits { key, generation, .. } | Delta::Forget { key, generation, .. }) = delta else {
                 continue;
             };
+            if !is_wanted(sequence) {
+                continue;
+            }
             let hash = self.hash(key);
             let (mut shard, _, mut context) = self.lock_for(hash, now, None);
             let life = AtomicU64::new(generation.0);

@@ -1,0 +1,138 @@
+//! A checkpoint: all keys of a store, a part at a time while hits go on. A part says which changes are in
+//! it, so that replaying the log counts none of them twice.
+//!
+//! It is valid once it has its name. Before that, all that is in its parts has been written to the log: so
+//! it has no half of a batch, and nothing that was refused.
+
+use std::io;
+use std::sync::Arc;
+
+use lately::Store;
+
+use crate::disk::{Disk, DiskFile};
+use crate::frame::{self, Kind};
+use crate::journal::Journal;
+use crate::limits::{BLOCK_BYTES, SYNC_BYTES};
+use crate::names;
+
+/// What the first byte of a payload says.
+pub(crate) const HEAD: u8 = 0;
+pub(crate) const PARTS: u8 = 1;
+pub(crate) const END: u8 = 2;
+
+/// What stands before a part: its number, its last change, its length.
+pub(crate) const PART_HEAD_BYTES: usize = 2 + 8 + 8;
+
+/// A checkpoint that is being written.
+pub struct Checkpoint<'a, D: Disk> {
+    journal: &'a Journal<D>,
+    file: D::File,
+    /// The segment of the log that goes on behind it.
+    segment: u64,
+    /// Failures of the journal when it began.
+    failures: u64,
+    next_part: u16,
+    keys: u64,
+    block: Block,
+    unsynced: u64,
+}
+
+/// Bytes to be written.
+#[derive(Default)]
+struct Block {
+    bytes: Vec<u8>,
+    written: u64,
+    frames: u64,
+}
+
+impl Block {
+    fn frame(&mut self, payload: impl FnOnce(&mut Vec<u8>)) {
+        let start = frame::begin(&mut self.bytes);
+        payload(&mut self.bytes);
+        frame::finish(&mut self.bytes, start, self.frames, 0);
+        self.frames += 1;
+    }
+
+    fn write(&mut self, file: &impl DiskFile) -> io::Result<u64> {
+        file.write_bytes(&self.bytes, self.written)?;
+        let bytes = self.bytes.len() as u64;
+        self.written += bytes;
+        self.bytes.clear();
+        Ok(bytes)
+    }
+}
+
+impl<'a, D: Disk> Checkpoint<'a, D> {
+    /// Begins one: from here on the log is written to a new segment.
+    pub(crate) fn begin(journal: &'a Journal<D>) -> io::Result<Checkpoint<'a, D>> {
+        let failures = journal.failures();
+        let segment = journal.rotate()?;
+        let file = journal.disk().create(&names::unfinished(segment))?;
+        let mut block = Block::default();
+        block.bytes.extend_from_slice(&Kind::Checkpoint.magic());
+        block.frame(|payload| {
+            payload.push(HEAD);
+            payload.extend_from_slice(&segment.to_le_bytes());
+        });
+        Ok(Checkpoint { journal, file, segment, failures, next_part: 0, keys: 0, block, unsynced: 0 })
+    }
+
+    /// Writes the next few parts; true when that was the last and the checkpoint is valid.
+    ///
+    /// # Errors
+    /// As the system says. The checkpoint came to nothing then, and the log holds all.
+    pub fn step(&mut self) -> io::Result<bool> {
+        let store: &Arc<Store> = self.journal.store();
+        let Checkpoint { block, next_part, keys, .. } = self;
+        block.frame(|payload| {
+            payload.push(PARTS);
+            while *next_part < Store::PARTS && payload.len() < BLOCK_BYTES {
+                let head = payload.len();
+                payload.extend_from_slice(&[0; PART_HEAD_BYTES]);
+                let part = store.write_part(*next_part, store.now(), payload);
+                let len = (payload.len() - head - PART_HEAD_BYTES) as u64;
+                payload[head..head + 2].copy_from_slice(&next_part.to_le_bytes());
+                payload[head + 2..head + 10].copy_from_slice(&part.sequence.number.to_le_bytes());
+                payload[head + 10..head + PART_HEAD_BYTES].copy_from_slice(&len.to_le_bytes());
+                *keys += part.keys as u64;
+                *next_part += 1;
+            }
+        });
+        let is_last = self.next_part == Store::PARTS;
+        if is_last {
+            let (generation, now, keys) = (store.generation().0, store.now().as_millis(), self.keys);
+            self.block.frame(|payload| {
+                payload.push(END);
+                payload.extend_from_slice(&generation.to_le_bytes());
+                payload.extend_from_slice(&now.to_le_bytes());
+                payload.extend_from_slice(&keys.to_le_bytes());
+            });
+        }
+        self.unsynced += self.block.write(&self.file)?;
+        if is_last || self.unsynced >= SYNC_BYTES {
+            self.file.sync()?;
+            self.unsynced = 0;
+        }
+        if is_last {
+            self.finish()?;
+        }
+        Ok(is_last)
+    }
+
+    /// Removes what there is of it.
+    pub fn abandon(self) {
+        // What cannot be removed is removed at the next start.
+        let _ = self.journal.disk().remove(&names::unfinished(self.segment));
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let disk = self.journal.disk();
+        if !self.journal.settle(self.failures) {
+            return Err(io::Error::other("the log failed meanwhile"));
+        }
+        disk.rename(&names::unfinished(self.segment), &names::checkpoint(self.segment))?;
+        disk.sync()?;
+        self.journal.cut(self.segment, self.block.written);
+        Ok(())
+    }
+}

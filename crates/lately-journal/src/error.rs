@@ -1,0 +1,64 @@
+//! What goes wrong with a journal, as facts and a sentence for an operator.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a journal cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The system refused.
+    #[error("cannot {what} {path}: {error}", path = path.display())]
+    Disk {
+        /// What was tried.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Another process has the folder.
+    #[error("{path} is in use by another server", path = path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file does not hold what was written to it.
+    #[error("{path} is damaged at byte {offset}: {what}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A file is gone.
+    #[error("{path} is missing: {what}", path = path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// How that is known.
+        what: String,
+    },
+    /// A file was written by a version that is not known.
+    #[error("{path} was written by another version: its format is {found}, this one reads {known}", path = path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u8,
+        /// The one that is read.
+        known: u8,
+    },
+}
+
+/// Why a batch was not written.
+#[derive(Clone, Debug, Error)]
+#[error("the journal cannot be written: {why}")]
+pub struct Refused {
+    /// What the system said.
+    pub why: String,
+}

@@ -1,0 +1,155 @@
+//! A folder of the file system.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::JournalError;
+
+/// The file that who has the folder holds a lock on.
+const LOCK: &str = "lock";
+
+/// A folder, which one process has at a time.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// The folder itself, to sync its names.
+    folder: File,
+    /// Its lock lasts as long as it is open.
+    _lock: File,
+}
+
+impl Folder {
+    /// Takes a folder; makes it if there is none.
+    ///
+    /// # Errors
+    /// [`JournalError::InUse`] when another process has it, [`JournalError::Disk`] when it cannot be used.
+    pub fn open(path: &Path) -> Result<Folder, JournalError> {
+        let failed = |what| {
+            let path = path.to_owned();
+            move |error| JournalError::Disk { what, path, error }
+        };
+        fs::create_dir_all(path).map_err(failed("make the folder"))?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
+        let lock = lock.map_err(failed("write in"))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => JournalError::InUse { path: path.to_owned() },
+            TryLockError::Error(error) => failed("lock")(error),
+        })?;
+        let folder = File::open(path).map_err(failed("open"))?;
+        Ok(Folder { path: path.to_owned(), folder, _lock: lock })
+    }
+}
+
+impl Disk for Folder {
+    type File = File;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+        names.filter_map(Result::transpose).collect()
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().create(true).truncate(true).read(true).write(true).open(self.path.join(name))
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(self.path.join(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.folder.sync_all()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl DiskFile for File {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_bytes(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut read = 0;
+        while read < into.len() {
+            match FileExt::read_at(self, &mut into[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
+    fn write_bytes(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        self.set_len(size)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // The length is synced with the data; times are of no interest.
+        self.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_owner() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("deep").join("data");
+        let folder = Folder::open(&path).expect("made");
+        let error = Folder::open(&path).expect_err("it is taken");
+        assert!(matches!(error, JournalError::InUse { .. }), "{error}");
+        drop(folder);
+        Folder::open(&path).expect("it is free again");
+    }
+
+    #[test]
+    fn what_is_no_folder_is_refused() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("file");
+        fs::write(&path, "").expect("written");
+        let error = Folder::open(&path).expect_err("it is a file").to_string();
+        assert!(error.contains("cannot make the folder") && error.contains("file"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_read_and_written_anywhere() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = Folder::open(root.path()).expect("made");
+        let file = folder.create("a").expect("made");
+        file.write_bytes(b"hello", 0).expect("written");
+        file.write_bytes(b"p!", 3).expect("written");
+        let mut bytes = [0; 9];
+        let read = file.read_bytes(&mut bytes, 1).expect("read");
+        assert_eq!(&bytes[..read], b"elp!");
+        file.truncate(2).expect("cut");
+        assert_eq!(file.size().expect("a size"), 2);
+        folder.rename("a", "b").expect("renamed");
+        folder.sync().expect("synced");
+        let mut names = folder.list().expect("listed");
+        names.sort();
+        assert_eq!(names, ["b", LOCK]);
+        folder.remove("b").expect("removed");
+        assert_eq!(folder.open("b").expect_err("it went").kind(), ErrorKind::NotFound);
+    }
+}

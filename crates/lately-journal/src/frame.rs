@@ -1,0 +1,125 @@
+//! Frames: what files are made of. A frame is a number and bytes, with checksums for both.
+//!
+//! | byte | what |
+//! |---|---|
+//! | 0–3 | length of the payload |
+//! | 4–11 | the frame's number, higher than that of the one before |
+//! | 12–19 | how far the file was synced when the frame was written |
+//! | 20–23 | checksum of the payload |
+//! | 24–27 | checksum of bytes 0 to 23 |
+//! | 28– | the payload |
+//!
+//! Numbers are little-endian, checksums CRC-32 (ISO 3309). A head that fits its checksum can be trusted for
+//! the length, and can be found again behind damage: then it tells whether what is damaged had been synced,
+//! or may just not have been written.
+
+use crate::limits::MAX_FRAME_BYTES;
+
+/// Bytes before the payload.
+pub(crate) const HEAD_BYTES: usize = 28;
+/// Bytes of the head that its checksum is of.
+const CHECKED_BYTES: usize = HEAD_BYTES - 4;
+
+/// The first bytes of a file, before its frames: what it is, and the version of its format.
+pub(crate) const MAGIC_BYTES: usize = 8;
+pub(crate) const VERSION: u8 = 1;
+
+/// What a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Log,
+    Checkpoint,
+}
+
+impl Kind {
+    pub(crate) fn magic(self) -> [u8; MAGIC_BYTES] {
+        let kind = match self {
+            Kind::Log => b'L',
+            Kind::Checkpoint => b'C',
+        };
+        let [l, a, t, e, t2, y] = *b"lately";
+        [l, a, t, e, t2, y, kind, VERSION]
+    }
+}
+
+/// What stands before a payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    pub(crate) len: usize,
+    pub(crate) number: u64,
+    pub(crate) synced: u64,
+    checksum: u32,
+}
+
+impl Head {
+    /// The head that bytes begin with, if they do with one that is whole.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Head> {
+        let head: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        if crc32fast::hash(&head[..CHECKED_BYTES]) != word(CHECKED_BYTES) {
+            return None;
+        }
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let len = usize::try_from(word(0)).ok().filter(|&len| len <= MAX_FRAME_BYTES)?;
+        Some(Head { len, number: long(4), synced: long(12), checksum: word(20) })
+    }
+
+    /// Whether this is the payload.
+    pub(crate) fn fits(&self, payload: &[u8]) -> bool {
+        payload.len() == self.len && crc32fast::hash(payload) == self.checksum
+    }
+}
+
+/// Begins a frame at the end of `out`: room for its head. The payload goes behind it, then [`finish`].
+pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEAD_BYTES]);
+    start
+}
+
+/// Finishes the frame that began at `start`.
+pub(crate) fn finish(out: &mut [u8], start: usize, number: u64, synced: u64) {
+    let (head, payload) = out[start..].split_at_mut(HEAD_BYTES);
+    let len = u32::try_from(payload.len()).expect("a frame is bounded");
+    head[..4].copy_from_slice(&len.to_le_bytes());
+    head[4..12].copy_from_slice(&number.to_le_bytes());
+    head[12..20].copy_from_slice(&synced.to_le_bytes());
+    head[20..24].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    let checksum = crc32fast::hash(&head[..CHECKED_BYTES]);
+    head[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Takes a number off the front of a payload.
+pub(crate) fn take_u64(payload: &mut &[u8]) -> Option<u64> {
+    let (first, rest) = payload.split_first_chunk()?;
+    *payload = rest;
+    Some(u64::from_le_bytes(*first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_comes_back_and_a_flipped_bit_does_not() {
+        let mut bytes = b"before".to_vec();
+        let start = begin(&mut bytes);
+        bytes.extend_from_slice(b"payload");
+        finish(&mut bytes, start, 1 << 40, 77);
+        let frame = &bytes[start..];
+        let read = |bytes: &[u8]| {
+            let head = Head::read(bytes)?;
+            let payload = bytes.get(HEAD_BYTES..HEAD_BYTES + head.len)?;
+            head.fits(payload).then(|| (head.number, head.synced, payload.to_vec()))
+        };
+        assert_eq!(read(frame), Some((1 << 40, 77, b"payload".to_vec())));
+        for bit in 0..frame.len() * 8 {
+            let mut flipped = frame.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read(&flipped), None, "bit {bit}");
+        }
+        for len in 0..frame.len() {
+            assert_eq!(read(&frame[..len]), None);
+        }
+    }
+}

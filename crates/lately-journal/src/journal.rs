@@ -1,0 +1,558 @@
+//! A journal that is written to by many threads, and kept in order by two of its own.
+//!
+//! What a batch changed is written before its replies leave. When it cannot be, the batch is refused and
+//! is to be taken back; from then on nothing is taken until the disk has recovered.
+
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use lately::{DeltaBatch, Store};
+
+use crate::checkpoint::Checkpoint;
+use crate::disk::{Disk, DiskFile};
+use crate::error::Refused;
+use crate::limits::{BLOCK_PAUSE, LOG_BYTES, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES, UNSYNCED_MS};
+use crate::log::Log;
+use crate::names;
+use crate::recover::Recovery;
+
+/// When an acknowledged hit survives what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// The end of the process at once; a loss of power if it is a second old.
+    Interval,
+    /// A loss of power, too: replies wait for the disk.
+    Always,
+}
+
+/// A journal of a store.
+pub struct Journal<D: Disk> {
+    disk: D,
+    store: Arc<Store>,
+    durability: Durability,
+    log: Mutex<Log<D::File>>,
+    /// Held while something is synced, and while the log goes over to another segment.
+    syncing: Mutex<()>,
+    /// Held while a checkpoint is written.
+    checkpointing: Mutex<()>,
+    /// The last record that was written, and the last that was synced.
+    written: AtomicU64,
+    kept: AtomicU64,
+    /// What cannot be done, as a [`Trouble`].
+    trouble: AtomicU8,
+    why: Mutex<String>,
+    failures: AtomicU64,
+    /// Records that were written and then refused: first and last.
+    lost: Mutex<Vec<(u64, u64)>>,
+    /// The time of the oldest record that is not synced, 0 when there is none, and of the newest.
+    unsynced_ms: AtomicI64,
+    newest_ms: AtomicI64,
+    /// Held, shared, from before a batch is applied until it is written or taken back.
+    gate: RwLock<()>,
+    /// Batches that wait for a verdict.
+    holds: Arc<AtomicU64>,
+    log_bytes: AtomicU64,
+    checkpoint_bytes: AtomicU64,
+    checkpoints: AtomicU64,
+    syncs: AtomicU64,
+    wanted: AtomicBool,
+    /// How often it was tried to mend a failure.
+    tries: AtomicU64,
+    closing: AtomicBool,
+    /// The thread that syncs, and the one that makes checkpoints, wait here.
+    bells: [Bell; 2],
+    wakers: Mutex<Vec<Waker>>,
+}
+
+/// Who is told when there is a verdict.
+type Waker = Box<dyn Fn() + Send + Sync>;
+
+/// What is wrong with the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Trouble {
+    None,
+    /// A record could not be written.
+    Write,
+    /// What was written could not be synced: what of it is on the disk is not known.
+    Sync,
+}
+
+/// What came of writing a batch.
+#[derive(Debug)]
+pub enum Receipt {
+    /// It may be acknowledged.
+    Kept,
+    /// It may be acknowledged when [`Journal::verdict`] says so.
+    Wait(Hold),
+}
+
+/// A batch that waits for a verdict.
+#[derive(Debug)]
+pub struct Hold {
+    number: u64,
+    holds: Arc<AtomicU64>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Pairs with the load in `mend`: what was taken back before shows in the next checkpoint.
+        self.holds.fetch_sub(1, Release);
+    }
+}
+
+/// What becomes of a batch that waited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is not known yet.
+    Pending,
+    /// It may be acknowledged.
+    Kept,
+    /// It is to be taken back.
+    Lost,
+}
+
+/// A journal in figures.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JournalStats {
+    /// What the server was told.
+    pub durability: Durability,
+    /// Bytes of the log behind the newest checkpoint.
+    pub log_bytes: u64,
+    /// Bytes of the newest checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Checkpoints made since the start.
+    pub checkpoints: u64,
+    /// Records written, over all starts.
+    pub records: u64,
+    /// How often the disk was waited for.
+    pub syncs: u64,
+    /// Why nothing can be written, while that is so.
+    pub trouble: Option<String>,
+}
+
+/// Where a thread of the journal waits.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *lock(&self.rung) = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, most: Duration) {
+        let rung = lock(&self.rung);
+        let waited = self.changed.wait_timeout_while(rung, most, |rung| !*rung);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D: Disk> Journal<D> {
+    /// Goes on where a recovery ended, in a new segment of the log.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn begin(
+        disk: D,
+        store: Arc<Store>,
+        durability: Durability,
+        from: &Recovery,
+    ) -> io::Result<Journal<D>> {
+        let file = Log::prepare(&disk, from.segment + 1)?;
+        let mut log = Log::begin(file, from.segment + 1, (from.end, from.end), from.number)?;
+        log.file().sync()?;
+        log.set_synced(log.end());
+        let number = log.number();
+        let log_bytes = AtomicU64::new(from.log_bytes + log.end());
+        Ok(Journal {
+            disk,
+            store,
+            durability,
+            log: Mutex::new(log),
+            syncing: Mutex::default(),
+            checkpointing: Mutex::default(),
+            written: AtomicU64::new(number),
+            kept: AtomicU64::new(number),
+            trouble: AtomicU8::new(Trouble::None as u8),
+            why: Mutex::default(),
+            failures: AtomicU64::new(0),
+            lost: Mutex::default(),
+            unsynced_ms: AtomicI64::new(0),
+            newest_ms: AtomicI64::new(0),
+            gate: RwLock::default(),
+            holds: Arc::default(),
+            log_bytes,
+            checkpoint_bytes: AtomicU64::new(from.checkpoint_bytes),
+            checkpoints: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            // What was lost or cut is on the disk still: a checkpoint makes an end of it.
+            wanted: AtomicBool::new(!from.losses.is_empty()),
+            tries: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+            bells: [Bell::default(), Bell::default()],
+            wakers: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log<D::File>> {
+        lock(&self.log)
+    }
+
+    fn trouble(&self) -> Trouble {
+        match self.trouble.load(Relaxed) {
+            0 => Trouble::None,
+            1 => Trouble::Write,
+            _ => Trouble::Sync,
+        }
+    }
+
+    /// To be held from before a batch is applied until it is written, and if that fails until it is taken
+    /// back.
+    pub fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why nothing can be written, while that is so: then nothing is to be applied either.
+    ///
+    /// # Errors
+    /// [`Refused`] says why.
+    #[inline]
+    pub fn check(&self) -> Result<(), Refused> {
+        if self.trouble.load(Relaxed) == Trouble::None as u8 {
+            return Ok(());
+        }
+        Err(Refused { why: lock(&self.why).clone() })
+    }
+
+    /// Writes what a batch changed. It is one record: all of it survives, or none.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing was written, and the batch is to be taken back.
+    pub fn write(&self, batch: &DeltaBatch) -> Result<Receipt, Refused> {
+        let mut log = self.log();
+        // Under the lock: who finds trouble here has found what came of all records before.
+        self.check()?;
+        let bytes = match log.write(batch) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.fail(&mut log, Trouble::Write, &error);
+                drop(log);
+                return Err(Refused { why: error.to_string() });
+            }
+        };
+        let number = log.number();
+        let now_ms = batch.now().as_millis();
+        // Under the lock of the log, as all changes of these.
+        self.written.store(number, Relaxed);
+        self.newest_ms.fetch_max(now_ms, Relaxed);
+        let _ = self.unsynced_ms.compare_exchange(0, now_ms.max(1), Relaxed, Relaxed);
+        drop(log);
+        let log_bytes = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
+        if self.is_long(log_bytes) && !self.is_long(log_bytes - bytes) {
+            self.bells[1].ring();
+        }
+        let waits = match self.durability {
+            Durability::Always => true,
+            Durability::Interval => now_ms - self.unsynced_ms.load(Relaxed) > UNSYNCED_MS,
+        };
+        if !waits || self.kept.load(Acquire) >= number {
+            return Ok(Receipt::Kept);
+        }
+        self.holds.fetch_add(1, Relaxed);
+        self.bells[0].ring();
+        Ok(Receipt::Wait(Hold { number, holds: Arc::clone(&self.holds) }))
+    }
+
+    /// Writes what a batch changed and waits for the verdict: for what cannot be taken back.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing is to be changed.
+    pub fn write_through(&self, batch: &DeltaBatch) -> Result<(), Refused> {
+        match self.write(batch)? {
+            Receipt::Kept => Ok(()),
+            Receipt::Wait(hold) => {
+                self.sync();
+                match self.verdict(&hold) {
+                    Verdict::Kept => Ok(()),
+                    _ => Err(Refused { why: lock(&self.why).clone() }),
+                }
+            }
+        }
+    }
+
+    /// What became of a batch that waits.
+    pub fn verdict(&self, hold: &Hold) -> Verdict {
+        if lock(&self.lost).iter().any(|&(first, last)| (first..=last).contains(&hold.number)) {
+            return Verdict::Lost;
+        }
+        // Pairs with the store in `sync`.
+        if self.kept.load(Acquire) >= hold.number { Verdict::Kept } else { Verdict::Pending }
+    }
+
+    /// Has `waker` called whenever there may be a verdict.
+    pub fn on_verdict(&self, waker: impl Fn() + Send + Sync + 'static) {
+        lock(&self.wakers).push(Box::new(waker));
+    }
+
+    fn wake(&self) {
+        if self.holds.load(Relaxed) > 0 {
+            lock(&self.wakers).iter().for_each(|waker| waker());
+        }
+    }
+
+    /// A journal in figures.
+    pub fn stats(&self) -> JournalStats {
+        JournalStats {
+            durability: self.durability,
+            log_bytes: self.log_bytes.load(Relaxed),
+            checkpoint_bytes: self.checkpoint_bytes.load(Relaxed),
+            checkpoints: self.checkpoints.load(Relaxed),
+            records: self.written.load(Relaxed),
+            syncs: self.syncs.load(Relaxed),
+            trouble: self.check().err().map(|refused| refused.why),
+        }
+    }
+
+    /// Bytes of memory it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.log().held_bytes()
+    }
+
+    /// Syncs what was written by now; false when that failed, or had failed.
+    pub fn sync(&self) -> bool {
+        let synced = {
+            let _one = lock(&self.syncing);
+            self.sync_alone()
+        };
+        self.wake();
+        // After a failure a segment that can be synced says nothing of the one before.
+        synced && self.trouble() != Trouble::Sync
+    }
+
+    /// As `sync`, for who holds its lock.
+    fn sync_alone(&self) -> bool {
+        let (file, number, end, newest_ms) = {
+            let log = self.log();
+            if log.is_lost() {
+                return false;
+            }
+            (log.file(), log.number(), log.end(), self.newest_ms.load(Relaxed))
+        };
+        if self.kept.load(Relaxed) >= number {
+            return true;
+        }
+        self.syncs.fetch_add(1, Relaxed);
+        let synced = file.sync();
+        let mut log = self.log();
+        if let Err(error) = synced {
+            self.fail(&mut log, Trouble::Sync, &error);
+            return false;
+        }
+        log.set_synced(end);
+        self.unsynced_ms.store(if log.number() == number { 0 } else { newest_ms.max(1) }, Relaxed);
+        // Pairs with the load in `verdict`: who is told so finds it on the disk.
+        self.kept.fetch_max(number, Release);
+        true
+    }
+
+    /// Takes note that the disk failed. Nothing is taken until it is mended.
+    fn fail(&self, log: &mut Log<D::File>, trouble: Trouble, error: &io::Error) {
+        *lock(&self.why) = error.to_string();
+        self.failures.fetch_add(1, Relaxed);
+        self.trouble.fetch_max(trouble as u8, Relaxed);
+        if trouble == Trouble::Sync {
+            log.set_lost();
+            let first = self.kept.load(Relaxed) + 1;
+            lock(&self.lost).push((first, log.number()));
+            if self.durability == Durability::Always {
+                // Nobody was told of these: they are not to come back.
+                log.cut();
+            }
+        }
+        self.bells[0].ring();
+    }
+
+    /// Goes over to a new segment of the log; gives which. All that was written is synced, unless the trouble
+    /// is that it cannot be.
+    pub(crate) fn rotate(&self) -> io::Result<u64> {
+        let _one = lock(&self.syncing);
+        let (is_lost, segment) = {
+            let log = self.log();
+            (log.is_lost(), log.segment() + 1)
+        };
+        let file = Log::prepare(&self.disk, segment)?;
+        if !is_lost && !self.sync_alone() {
+            return Err(io::Error::other("the log cannot be synced"));
+        }
+        let mut log = self.log();
+        if !log.is_lost() && self.kept.load(Relaxed) < log.number() {
+            self.syncs.fetch_add(1, Relaxed);
+            if let Err(error) = log.file().sync() {
+                self.fail(&mut log, Trouble::Sync, &error);
+                return Err(error);
+            }
+            let end = log.end();
+            log.set_synced(end);
+        }
+        let next = Log::begin(file, segment, (log.end(), log.synced()), log.number());
+        *log = next.inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
+        self.written.store(log.number(), Relaxed);
+        self.unsynced_ms.store(0, Relaxed);
+        // The beginning of a segment is nothing that anybody waits for.
+        self.kept.fetch_max(log.number() - 1, Release);
+        Ok(segment)
+    }
+
+    /// Waits until all that was applied by now is in the log and synced; false when something failed since
+    /// there were so many failures.
+    pub(crate) fn settle(&self, failures: u64) -> bool {
+        // Nobody is between applying and writing.
+        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+        let _one = lock(&self.syncing);
+        self.sync_alone() && self.failures() == failures
+    }
+
+    /// Takes note of a checkpoint: what it stands for goes.
+    pub(crate) fn cut(&self, segment: u64, checkpoint_bytes: u64) {
+        self.checkpoint_bytes.store(checkpoint_bytes, Relaxed);
+        self.checkpoints.fetch_add(1, Relaxed);
+        self.log_bytes.store(self.log().end(), Relaxed);
+        // What cannot be removed is removed at the next start.
+        let _ = remove_before(&self.disk, segment);
+    }
+
+    /// Begins a checkpoint.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn checkpoint(&self) -> io::Result<Checkpoint<'_, D>> {
+        Checkpoint::begin(self)
+    }
+
+    /// Makes a checkpoint, with a pause after each block.
+    ///
+    /// # Errors
+    /// As the system says. All is in the log then.
+    pub fn make_checkpoint(&self, mut pause: impl FnMut()) -> io::Result<()> {
+        let _one = lock(&self.checkpointing);
+        let mut checkpoint = self.checkpoint()?;
+        let mut made = checkpoint.step();
+        while matches!(made, Ok(false)) {
+            pause();
+            made = if self.closing.load(Acquire) {
+                Err(io::ErrorKind::Interrupted.into())
+            } else {
+                checkpoint.step()
+            };
+        }
+        if made.is_err() {
+            checkpoint.abandon();
+        }
+        made.map(|_| ())
+    }
+
+    fn is_long(&self, log_bytes: u64) -> bool {
+        log_bytes >= LOG_BYTES.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
+    }
+
+    /// Tries to get over a failure; true when there is none any more.
+    pub fn mend(&self) -> bool {
+        // Batches that were refused are taken back, all of them, before what is there is kept for good.
+        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+        let mended = match self.trouble() {
+            Trouble::None => true,
+            Trouble::Write => self.sync() && self.log().try_room().is_ok() || self.make_room(),
+            // What the disk has of the log is not known: a checkpoint takes its place.
+            Trouble::Sync => self.holds.load(Acquire) == 0 && self.make_checkpoint(|| ()).is_ok(),
+        };
+        if mended {
+            self.trouble.store(Trouble::None as u8, Relaxed);
+        } else {
+            self.wake();
+        }
+        mended
+    }
+
+    /// Makes room on a full disk, if the log is what fills it; true when some was made. Tried seldom: it
+    /// writes all there is.
+    fn make_room(&self) -> bool {
+        let is_worth_it = self.log_bytes.load(Relaxed) > self.checkpoint_bytes.load(Relaxed);
+        self.tries.fetch_add(1, Relaxed).is_multiple_of(TRIES)
+            && is_worth_it
+            && self.make_checkpoint(|| ()).is_ok()
+    }
+
+    /// Syncs, and mends what fails, until the journal is closed. For a thread of its own.
+    pub fn keep_synced(&self) {
+        while !self.closing.load(Acquire) {
+            let trouble = self.trouble() != Trouble::None;
+            self.bells[0].wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
+            if self.trouble() == Trouble::None {
+                self.sync();
+            } else {
+                self.mend();
+            }
+        }
+    }
+
+    /// Makes checkpoints when the log is long, until the journal is closed. For a thread of its own.
+    pub fn keep_short(&self) {
+        while !self.closing.load(Acquire) {
+            let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
+            if wanted && self.trouble() == Trouble::None {
+                // If it fails the log holds all, and it is tried again.
+                let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
+                self.wanted.fetch_and(made.is_err(), Relaxed);
+            }
+            self.bells[1].wait(SYNC_EVERY);
+        }
+    }
+
+    /// Ends the threads and the log: all that was written is synced, and says so.
+    ///
+    /// # Errors
+    /// As the system says: then what was acknowledged in the last second may be lost with the power.
+    pub fn close(&self) -> io::Result<()> {
+        // Pairs with the loads in the loops.
+        self.closing.store(true, Release);
+        self.bells.iter().for_each(Bell::ring);
+        let _no_checkpoint = lock(&self.checkpointing);
+        let mut log = self.log();
+        log.close()?;
+        self.written.store(log.number(), Relaxed);
+        drop(log);
+        if self.sync() { Ok(()) } else { Err(io::Error::other(lock(&self.why).clone())) }
+    }
+}
+
+/// Removes what a checkpoint that goes on with a segment stands for.
+pub(crate) fn remove_before<D: Disk>(disk: &D, segment: u64) -> io::Result<()> {
+    let files = names::sort(disk.list()?);
+    let checkpoints = files.checkpoints.into_iter().filter(|&older| older < segment).map(names::checkpoint);
+    let logs = files.logs.into_iter().filter(|&older| older < segment).map(names::log);
+    // The oldest first: what is left is without a gap.
+    checkpoints.chain(logs).try_for_each(|name| disk.remove(&name))
+}

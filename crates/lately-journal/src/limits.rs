@@ -1,0 +1,48 @@
+//! Every bound of the journal, by name.
+
+use std::time::Duration;
+
+/// The log is cut behind a new checkpoint when it is longer than this, and than [`LOG_TO_CHECKPOINT`]
+/// checkpoints.
+pub const LOG_BYTES: u64 = 128 << 20;
+
+/// See [`LOG_BYTES`].
+pub const LOG_TO_CHECKPOINT: u64 = 2;
+
+/// Bytes of a checkpoint that are written at once, and a part of the store more.
+pub const BLOCK_BYTES: usize = 128 << 10;
+
+/// How long a checkpoint in the background pauses after each block: it is not to take the processor from
+/// those who count.
+pub const BLOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Bytes of a checkpoint after which the system is told to write them: so that at its end there is not
+/// all of it to wait for.
+pub const SYNC_BYTES: u64 = 8 << 20;
+
+/// How often what was written is synced where hits do not wait for it.
+pub const SYNC_EVERY: Duration = Duration::from_millis(500);
+
+/// What is written and not synced is at most this old when a hit is acknowledged.
+pub const UNSYNCED_MS: i64 = 1_000;
+
+/// How long a journal that could not write waits before it tries again.
+pub const RETRY_EVERY: Duration = Duration::from_millis(200);
+
+/// Bytes that must fit the disk before a journal that could not write goes on.
+pub const ROOM_BYTES: usize = 64 << 10;
+
+/// One in so many of these tries on a full disk is to cut the log.
+pub const TRIES: u64 = 25;
+
+/// The longest record, in bytes.
+pub const MAX_FRAME_BYTES: usize = 1 << 30;
+
+/// Bytes read at once.
+pub const READ_BYTES: usize = 1 << 20;
+
+/// Records given to the threads that put them back at once, in bytes, and how often before they have done
+/// with the first.
+pub const CHUNK_BYTES: usize = 256 << 10;
+/// See [`CHUNK_BYTES`].
+pub const CHUNKS: usize = 4;

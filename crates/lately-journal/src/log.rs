@@ -1,0 +1,147 @@
+//! The log: a segment that records are written to, one behind the other.
+//!
+//! A segment begins with a frame that says where the one before it ends, and how far that was synced. What
+//! lies behind its end was refused.
+
+use std::io;
+use std::sync::Arc;
+
+use lately::DeltaBatch;
+
+use crate::disk::{Disk, DiskFile};
+use crate::frame::{self, Kind};
+use crate::limits::ROOM_BYTES;
+use crate::names;
+
+/// A record: what the first byte of a payload says.
+pub(crate) const SEGMENT: u8 = 0;
+pub(crate) const BATCH: u8 = 1;
+/// The server stopped here and all was written.
+pub(crate) const CLOSED: u8 = 2;
+
+/// The end of the log.
+pub(crate) struct Log<F> {
+    file: Arc<F>,
+    segment: u64,
+    /// Where what counts ends, and where what was synced does.
+    end: u64,
+    synced: u64,
+    /// A sync failed: whether the disk has what was written before is not known, and never will be.
+    is_lost: bool,
+    /// The number of the last record.
+    number: u64,
+    /// A record that is being made.
+    record: Vec<u8>,
+}
+
+impl<F: DiskFile> Log<F> {
+    /// Makes the file of a segment, which is not part of the log yet.
+    pub(crate) fn prepare<D: Disk<File = F>>(disk: &D, segment: u64) -> io::Result<F> {
+        let file = disk.create(&names::log(segment))?;
+        disk.sync()?;
+        Ok(file)
+    }
+
+    /// Begins a segment in its file. `previous` is where the segment before it ends, and how far that was
+    /// synced; `number` is its last record.
+    pub(crate) fn begin(file: F, segment: u64, previous: (u64, u64), number: u64) -> io::Result<Log<F>> {
+        let mut log = Log {
+            file: Arc::new(file),
+            segment,
+            end: 0,
+            synced: 0,
+            is_lost: false,
+            number,
+            record: Vec::new(),
+        };
+        log.record.extend_from_slice(&Kind::Log.magic());
+        log.put(&[&[SEGMENT], &previous.0.to_le_bytes(), &previous.1.to_le_bytes()])?;
+        Ok(log)
+    }
+
+    pub(crate) fn segment(&self) -> u64 {
+        self.segment
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// How far the segment was synced.
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Whether a sync failed: then no later one says that what was written before is on the disk.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    pub(crate) fn set_lost(&mut self) {
+        self.is_lost = true;
+    }
+
+    /// Takes note that the segment was synced up to `end`.
+    pub(crate) fn set_synced(&mut self, end: u64) {
+        self.synced = self.synced.max(end);
+    }
+
+    /// The file, to sync it while others write.
+    pub(crate) fn file(&self) -> Arc<F> {
+        Arc::clone(&self.file)
+    }
+
+    /// Bytes of memory it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.record.capacity()
+    }
+
+    /// Writes what a batch changed; gives the bytes that took. After an error nothing was.
+    pub(crate) fn write(&mut self, batch: &DeltaBatch) -> io::Result<u64> {
+        self.put(&[&[BATCH], &batch.now().as_millis().to_le_bytes(), batch.bytes()])
+    }
+
+    /// Writes that the server stops.
+    pub(crate) fn close(&mut self) -> io::Result<u64> {
+        self.put(&[&[CLOSED]])
+    }
+
+    fn put(&mut self, payload: &[&[u8]]) -> io::Result<u64> {
+        let start = frame::begin(&mut self.record);
+        payload.iter().for_each(|part| self.record.extend_from_slice(part));
+        // The number of one that could not be written is not used again: its remains may lie in the file.
+        self.number += 1;
+        frame::finish(&mut self.record, start, self.number, self.synced);
+        let written = self.file.write_bytes(&self.record, self.end);
+        let bytes = self.record.len() as u64;
+        self.record.clear();
+        match written {
+            Ok(()) => {
+                self.end += bytes;
+                Ok(bytes)
+            }
+            Err(error) => {
+                let _ = self.file.truncate(self.end);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back all that was not synced.
+    pub(crate) fn cut(&mut self) {
+        self.end = self.synced;
+        // If that fails, what follows says where the segment ends.
+        let _ = self.file.truncate(self.end);
+    }
+
+    /// Whether some records more can be written.
+    pub(crate) fn try_room(&self) -> io::Result<()> {
+        let tried = self.file.write_bytes(&[0; ROOM_BYTES], self.end).and_then(|()| self.file.sync());
+        self.file.truncate(self.end)?;
+        tried
+    }
+}

@@ -1,0 +1,71 @@
+//! Names of the files: `log-` or `checkpoint-` and a number.
+
+/// Digits of a number in a name: names sort as their numbers do.
+const DIGITS: usize = 10;
+
+const LOG: &str = "log-";
+const CHECKPOINT: &str = "checkpoint-";
+const PART: &str = ".part";
+
+/// The name of a segment of the log.
+pub(crate) fn log(segment: u64) -> String {
+    format!("{LOG}{segment:0DIGITS$}")
+}
+
+/// The name of the checkpoint behind which the log goes on with a segment.
+pub(crate) fn checkpoint(segment: u64) -> String {
+    format!("{CHECKPOINT}{segment:0DIGITS$}")
+}
+
+/// The name of a checkpoint that is not whole yet.
+pub(crate) fn unfinished(segment: u64) -> String {
+    checkpoint(segment) + PART
+}
+
+/// The files of a folder that are the journal's.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// Numbers, lowest first.
+    pub(crate) logs: Vec<u64>,
+    pub(crate) checkpoints: Vec<u64>,
+    /// Names of what is no use.
+    pub(crate) unfinished: Vec<String>,
+}
+
+/// Tells the files of the journal from others.
+pub(crate) fn sort(names: impl IntoIterator<Item = String>) -> Files {
+    let mut files = Files::default();
+    for name in names {
+        let number = |prefix: &str| {
+            let digits = name.strip_prefix(prefix)?;
+            digits.parse::<u64>().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        if let Some(segment) = number(LOG) {
+            files.logs.push(segment);
+        } else if let Some(segment) = number(CHECKPOINT) {
+            files.checkpoints.push(segment);
+        } else if name.starts_with(CHECKPOINT) && name.ends_with(PART) {
+            files.unfinished.push(name);
+        }
+    }
+    files.logs.sort_unstable();
+    files.checkpoints.sort_unstable();
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_as_numbers() {
+        let names = [log(2), log(10), log(1), checkpoint(9), unfinished(10), "lock".into(), "log-+1".into()];
+        let files = sort(names);
+        let wanted = Files {
+            logs: vec![1, 2, 10],
+            checkpoints: vec![9],
+            unfinished: vec!["checkpoint-0000000010.part".into()],
+        };
+        assert_eq!(files, wanted);
+    }
+}

@@ -1,0 +1,417 @@
+//! Putting back what a journal kept: the newest checkpoint, then the log behind it.
+//!
+//! The end of the log may be torn: the process or the machine ended while it was written. It is cut, and
+//! that is told. Damage anywhere else stops the start, unless it is to be repaired: then what can be read is
+//! put back, and what was lost is told.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lately::{Generation, Store, Timestamp};
+
+use crate::checkpoint::{END, HEAD, PARTS};
+use crate::disk::{Disk, DiskFile};
+use crate::error::JournalError;
+use crate::frame::{HEAD_BYTES, Head, Kind, VERSION, take_u64};
+use crate::journal::remove_before;
+use crate::limits::READ_BYTES;
+use crate::log::{BATCH, CLOSED, SEGMENT};
+use crate::names;
+use crate::replayer::{Feed, Replayer};
+use crate::scan::{Begin, Scan, Step};
+
+/// How far a recovery is, for who looks on.
+#[derive(Debug, Default)]
+pub struct Progress {
+    total_bytes: AtomicU64,
+    done_bytes: AtomicU64,
+}
+
+impl Progress {
+    /// Bytes that were read, and bytes there are.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.done_bytes.load(Relaxed), self.total_bytes.load(Relaxed))
+    }
+}
+
+/// What was put back.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// Records of the log that were read.
+    pub records: u64,
+    /// Bytes of the checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+    /// What could not be put back.
+    pub losses: Vec<Loss>,
+    /// The newest segment of the log, where it ends, and the last record.
+    pub(crate) segment: u64,
+    pub(crate) end: u64,
+    pub(crate) number: u64,
+}
+
+/// What could not be put back.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The file.
+    pub path: PathBuf,
+    /// Where.
+    pub offset: u64,
+    /// How much.
+    pub bytes: u64,
+    /// Whether it was the end of the log, which the end of a process or a loss of power may tear.
+    pub is_torn: bool,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loss { path, offset, bytes, is_torn } = self;
+        let path = path.display();
+        if *is_torn {
+            return write!(
+                f,
+                "{path} ended in the middle of a record: {bytes} bytes were cut off at byte {offset}"
+            );
+        }
+        write!(f, "{path} is damaged at byte {offset}: {bytes} bytes were left out")
+    }
+}
+
+/// Puts back into an empty store what a folder has; so many threads share the work.
+///
+/// # Errors
+/// [`JournalError`] when a file is damaged or missing, unless `repair`; or when it cannot be read.
+pub fn recover<D: Disk>(
+    disk: &D,
+    store: &Store,
+    repair: bool,
+    threads: usize,
+    progress: &Progress,
+) -> Result<Recovery, JournalError> {
+    let mut reader = Reader { disk, repair, progress, recovery: Recovery::default() };
+    let files = names::sort(disk.list().map_err(|error| reader.failed("list", "", error))?);
+    for name in &files.unfinished {
+        disk.remove(name).map_err(|error| reader.failed("remove", name, error))?;
+    }
+    let checkpoint = files.checkpoints.last().copied();
+    let first = checkpoint.unwrap_or(1);
+    let segments: Vec<u64> = files.logs.into_iter().filter(|&segment| segment >= first).collect();
+    let replayer = Replayer::new(store);
+    let mut generation = Generation::default();
+    let log = reader.open_log(&segments, checkpoint)?;
+    if let Some(segment) = checkpoint {
+        let file = reader.open(&names::checkpoint(segment))?;
+        generation = replayer.run(threads, |feed| reader.checkpoint(&file, segment, store, feed))?;
+    }
+    replayer.run(threads, |feed| reader.log(&log, feed))?;
+    store.start_after(generation, replayer.last());
+    // They are no use, and whether they go is no matter.
+    let _ = remove_before(disk, first);
+    Ok(reader.recovery)
+}
+
+struct Reader<'a, D: Disk> {
+    disk: &'a D,
+    repair: bool,
+    progress: &'a Progress,
+    recovery: Recovery,
+}
+
+/// A file that is read.
+struct Opened<F> {
+    path: Arc<PathBuf>,
+    name: String,
+    file: F,
+}
+
+/// A segment of the log.
+struct Segment<F> {
+    segment: u64,
+    opened: Opened<F>,
+    /// Where the segment before ends, and how far it was synced, as far as this one knows.
+    previous: Option<(u64, u64)>,
+}
+
+impl<D: Disk> Reader<'_, D> {
+    fn failed(&self, what: &'static str, name: &str, error: io::Error) -> JournalError {
+        JournalError::Disk { what, path: self.disk.path(name), error }
+    }
+
+    fn open(&self, name: &str) -> Result<Opened<D::File>, JournalError> {
+        let file = self.disk.open(name).map_err(|error| self.failed("open", name, error))?;
+        let size = file.size().map_err(|error| self.failed("read", name, error))?;
+        self.progress.total_bytes.fetch_add(size, Relaxed);
+        Ok(Opened { path: Arc::new(self.disk.path(name)), name: name.to_owned(), file })
+    }
+
+    /// Takes note of damage: an end of the recovery, unless it is to be repaired.
+    fn damaged(&mut self, path: &Path, offset: u64, bytes: u64, what: &str) -> Result<(), JournalError> {
+        let path = path.to_owned();
+        if !self.repair {
+            return Err(JournalError::Damaged { path, offset, what: what.to_owned() });
+        }
+        self.recovery.losses.push(Loss { path, offset, bytes, is_torn: false });
+        Ok(())
+    }
+
+    fn missing(&mut self, name: &str, what: &str) -> Result<(), JournalError> {
+        let path = self.disk.path(name);
+        if !self.repair {
+            return Err(JournalError::Missing { path, what: what.to_owned() });
+        }
+        self.recovery.losses.push(Loss { path, offset: 0, bytes: 0, is_torn: false });
+        Ok(())
+    }
+
+    /// Reads how a file begins; false when it is damaged and that is to be lived with.
+    fn begin(
+        &mut self,
+        scan: &mut Scan<'_, D::File>,
+        opened: &Opened<D::File>,
+        kind: Kind,
+    ) -> Result<bool, JournalError> {
+        match scan.begin(kind).map_err(|error| self.failed("read", &opened.name, error))? {
+            Begin::Well => Ok(true),
+            Begin::Version(found) => {
+                Err(JournalError::Version { path: PathBuf::clone(&opened.path), found, known: VERSION })
+            }
+            Begin::Damage => {
+                self.damaged(&opened.path, 0, 0, "it does not begin as such a file does")?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Puts back the keys of a checkpoint; gives the generation of keys that came after it.
+    fn checkpoint(
+        &mut self,
+        opened: &Opened<D::File>,
+        segment: u64,
+        store: &Store,
+        feed: &mut Feed<'_>,
+    ) -> Result<Generation, JournalError> {
+        let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
+        let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
+        self.recovery.checkpoint_bytes = scan.left();
+        if let Some(end) = End::read_ahead(&opened.file).map_err(failed)? {
+            store.reserve(usize::try_from(end.keys).unwrap_or(0));
+            store.set_now(end.now);
+        }
+        self.begin(&mut scan, opened, Kind::Checkpoint)?;
+        let (mut expected, mut end) = (0, None);
+        loop {
+            let offset = scan.offset();
+            match scan.step().map_err(failed)? {
+                Step::Frame { number, payload } if end.is_none() && number == expected => {
+                    expected += 1;
+                    match payload.split_first() {
+                        Some((&HEAD, rest)) if rest == segment.to_le_bytes() => {}
+                        Some((&PARTS, rest)) => {
+                            if !feed.parts(&opened.path, offset, rest) {
+                                break;
+                            }
+                        }
+                        Some((&END, rest)) => end = End::read(rest),
+                        _ => self.damaged(&opened.path, offset, 0, "it has what no checkpoint has")?,
+                    }
+                }
+                Step::Frame { number, .. } => {
+                    expected = number + 1;
+                    self.damaged(&opened.path, offset, 0, "a block is missing before it")?;
+                }
+                Step::End => break,
+                Step::Damage => {
+                    let left = scan.left();
+                    let found = scan.resume().map_err(failed)?;
+                    let bytes = if found { scan.offset() - offset } else { left };
+                    self.damaged(&opened.path, offset, bytes, "a block does not fit its checksum")?;
+                    if !found {
+                        break;
+                    }
+                }
+            }
+            self.progress.done_bytes.fetch_add(scan.offset() - offset, Relaxed);
+        }
+        if end.is_none() {
+            self.damaged(&opened.path, scan.offset(), 0, "it has no end")?;
+        }
+        Ok(end.map_or(Generation::default(), |end| end.generation))
+    }
+
+    /// Opens the segments of the log. Those at its end that never came to be are removed.
+    fn open_log(
+        &mut self,
+        segments: &[u64],
+        checkpoint: Option<u64>,
+    ) -> Result<Vec<Segment<D::File>>, JournalError> {
+        let mut expected = checkpoint.unwrap_or(1);
+        let mut log = Vec::new();
+        for &segment in segments {
+            if segment != expected {
+                self.missing(&names::log(expected), "files with higher numbers are there")?;
+            }
+            expected = segment + 1;
+            let opened = self.open(&names::log(segment))?;
+            let previous = self.previous(&opened)?;
+            log.push(Segment { segment, opened, previous });
+        }
+        if log.is_empty() && checkpoint.is_some() {
+            self.missing(&names::log(expected), "the checkpoint that it goes on from is there")?;
+        }
+        self.recovery.segment = expected - 1;
+        while let Some(Segment { opened, previous: None, .. }) = log.last() {
+            let failed =
+                |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
+            let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
+            if scan.synced().map_err(failed)? > 0 {
+                break;
+            }
+            let bytes = scan.left();
+            if bytes > 0 {
+                let path = PathBuf::clone(&opened.path);
+                self.recovery.losses.push(Loss { path, offset: 0, bytes, is_torn: true });
+            }
+            self.disk.remove(&opened.name).map_err(|error| self.failed("remove", &opened.name, error))?;
+            log.pop();
+        }
+        Ok(log)
+    }
+
+    /// What a segment says of the one before it.
+    fn previous(&self, opened: &Opened<D::File>) -> Result<Option<(u64, u64)>, JournalError> {
+        let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
+        let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
+        if scan.begin(Kind::Log).map_err(failed)? != Begin::Well {
+            return Ok(None);
+        }
+        let Step::Frame { payload, .. } = scan.step().map_err(failed)? else { return Ok(None) };
+        let mut payload = payload.strip_prefix(&[SEGMENT]).unwrap_or_default();
+        Ok(take_u64(&mut payload).zip(take_u64(&mut payload)))
+    }
+
+    /// Puts back what the log says happened.
+    fn log(&mut self, log: &[Segment<D::File>], feed: &mut Feed<'_>) -> Result<(), JournalError> {
+        for (index, segment) in log.iter().enumerate() {
+            // The last has no other to say where it ends.
+            let next = log.get(index + 1).map(|next| next.previous);
+            self.segment(segment, next, feed)?;
+        }
+        Ok(())
+    }
+
+    /// `next` is what the segment after it, if there is one, says of this one.
+    fn segment(
+        &mut self,
+        Segment { opened, segment, .. }: &Segment<D::File>,
+        next: Option<Option<(u64, u64)>>,
+        feed: &mut Feed<'_>,
+    ) -> Result<(), JournalError> {
+        let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
+        let (end, synced) = next.flatten().unzip();
+        let mut scan = Scan::new(&opened.file, end).map_err(failed)?;
+        let size = scan.left();
+        let is_last = next.is_none();
+        if synced.is_some_and(|synced| size < synced) {
+            self.damaged(&opened.path, size, 0, "it is shorter than it was")?;
+        }
+        self.begin(&mut scan, opened, Kind::Log)?;
+        loop {
+            let offset = scan.offset();
+            match scan.step().map_err(failed)? {
+                Step::Frame { number, payload } => {
+                    self.recovery.number = self.recovery.number.max(number);
+                    match payload.split_first() {
+                        Some((&BATCH, rest)) => {
+                            self.recovery.records += 1;
+                            if !feed.record(&opened.path, offset, rest) {
+                                return Ok(());
+                            }
+                        }
+                        Some((&(SEGMENT | CLOSED), _)) => {}
+                        _ => self.damaged(&opened.path, offset, 0, "it has what no log has")?,
+                    }
+                }
+                Step::End => break,
+                Step::Damage => {
+                    let left = scan.left();
+                    // What had not been synced need not all be there, and what is need not be in order.
+                    if synced.unwrap_or(0).max(scan.synced().map_err(failed)?) <= offset {
+                        let (path, bytes) = (PathBuf::clone(&opened.path), left);
+                        self.recovery.losses.push(Loss { path, offset, bytes, is_torn: true });
+                        if is_last {
+                            let cut = opened.file.truncate(offset);
+                            cut.map_err(|error| self.failed("cut", &opened.name, error))?;
+                        }
+                        break;
+                    }
+                    let found = scan.resume().map_err(failed)?;
+                    let bytes = if found { scan.offset() - offset } else { left };
+                    self.damaged(&opened.path, offset, bytes, "a record does not fit its checksum")?;
+                    if !found {
+                        break;
+                    }
+                }
+            }
+            self.progress.done_bytes.fetch_add(scan.offset() - offset, Relaxed);
+        }
+        let synced = synced.unwrap_or(0).max(scan.known_synced());
+        self.write_again(opened, synced, scan.offset()).map_err(failed)?;
+        self.recovery.log_bytes += scan.offset();
+        (self.recovery.segment, self.recovery.end) = (*segment, scan.offset());
+        Ok(())
+    }
+}
+
+impl<D: Disk> Reader<'_, D> {
+    /// Writes again what may not have reached the disk, and syncs it: whether an earlier sync failed, and
+    /// the system took for written what is not, nobody can tell.
+    fn write_again(&self, opened: &Opened<D::File>, from: u64, to: u64) -> io::Result<()> {
+        let mut bytes = vec![0; READ_BYTES];
+        let mut offset = from;
+        while offset < to {
+            let count = usize::try_from(to - offset).map_or(READ_BYTES, |left| left.min(READ_BYTES));
+            let read = opened.file.read_bytes(&mut bytes[..count], offset)?;
+            if read == 0 {
+                break;
+            }
+            opened.file.write_bytes(&bytes[..read], offset)?;
+            offset += read as u64;
+        }
+        opened.file.sync()
+    }
+}
+
+/// What a checkpoint ends with.
+struct End {
+    generation: Generation,
+    now: Timestamp,
+    keys: u64,
+}
+
+impl End {
+    const BYTES: usize = HEAD_BYTES + 1 + 3 * size_of::<u64>();
+
+    fn read(mut payload: &[u8]) -> Option<End> {
+        let mut number = || take_u64(&mut payload);
+        let (generation, now_ms, keys) = (Generation(number()?), number()?, number()?);
+        let now = Timestamp::from_millis(i64::try_from(now_ms).ok()?)?;
+        payload.is_empty().then_some(End { generation, now, keys })
+    }
+
+    /// Reads the end first: it says what there is to come.
+    fn read_ahead(file: &impl DiskFile) -> io::Result<Option<End>> {
+        let mut bytes = [0; End::BYTES];
+        let offset = file.size()?.saturating_sub(End::BYTES as u64);
+        let read = file.read_bytes(&mut bytes, offset)?;
+        let payload = &bytes[HEAD_BYTES.min(read)..read];
+        let is_whole = Head::read(&bytes).is_some_and(|head| head.fits(payload));
+        Ok(payload.split_first().filter(|_| is_whole).and_then(|(_, rest)| End::read(rest)))
+    }
+}

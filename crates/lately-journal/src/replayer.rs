@@ -1,0 +1,187 @@
+//! Threads that put back what a journal kept: keys of a checkpoint, each thread some of them; then the
+//! changes of the log, each thread those of its own keys, in order.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lately::{Deltas, Malformed, Portion, Store, Timestamp};
+
+use crate::checkpoint::PART_HEAD_BYTES;
+use crate::error::JournalError;
+use crate::frame::take_u64;
+use crate::limits::{CHUNK_BYTES, CHUNKS};
+
+/// Puts back into a store.
+pub(crate) struct Replayer<'s> {
+    store: &'s Store,
+    /// Of each part, the last change that the checkpoint has.
+    included: Vec<AtomicU64>,
+    /// The highest number of a change.
+    last: AtomicU64,
+    failed: AtomicBool,
+    failure: Mutex<Option<JournalError>>,
+}
+
+/// Where the threads are given what they put back.
+pub(crate) struct Feed<'r> {
+    replayer: &'r Replayer<'r>,
+    doors: Vec<SyncSender<Work>>,
+    records: Chunk,
+    next: usize,
+}
+
+/// What is given to a thread.
+enum Work {
+    Parts(Chunk),
+    Records(Arc<Chunk>),
+}
+
+/// Payloads of a file that follow each other, without the byte that says what they are.
+#[derive(Default)]
+struct Chunk {
+    path: Arc<PathBuf>,
+    bytes: Vec<u8>,
+    /// Where in the file each begins, and where in `bytes` it ends.
+    ends: Vec<(u64, usize)>,
+}
+
+impl Chunk {
+    fn push(&mut self, offset: u64, payload: &[u8]) {
+        self.bytes.extend_from_slice(payload);
+        self.ends.push((offset, self.bytes.len()));
+    }
+
+    fn payloads(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let starts = [0].into_iter().chain(self.ends.iter().map(|&(_, end)| end));
+        starts.zip(&self.ends).map(|(start, &(offset, end))| (offset, &self.bytes[start..end]))
+    }
+}
+
+impl<'s> Replayer<'s> {
+    pub(crate) fn new(store: &'s Store) -> Replayer<'s> {
+        Replayer {
+            store,
+            included: (0..Store::PARTS).map(|_| AtomicU64::new(0)).collect(),
+            last: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Runs so many threads and `read`, which feeds them; returns when all it gave them is put back.
+    pub(crate) fn run<T>(
+        &self,
+        threads: usize,
+        read: impl FnOnce(&mut Feed<'_>) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        let result = std::thread::scope(|scope| {
+            let start = |portion| {
+                let (door, work) = sync_channel(CHUNKS);
+                scope.spawn(move || self.work(&work, portion));
+                door
+            };
+            let doors = Portion::each(threads.max(1)).map(start).collect();
+            let mut feed = Feed { replayer: self, doors, records: Chunk::default(), next: 0 };
+            let result = read(&mut feed);
+            feed.flush();
+            result
+        });
+        // What was read so far is what went wrong first.
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failure.map_or(result, Err)
+    }
+
+    /// The highest number of a change.
+    pub(crate) fn last(&self) -> u64 {
+        let included = self.included.iter().map(|number| number.load(Relaxed)).max();
+        self.last.load(Relaxed).max(included.unwrap_or(0))
+    }
+
+    fn work(&self, work: &Receiver<Work>, portion: Portion) {
+        while let Ok(work) = work.recv() {
+            match work {
+                Work::Parts(chunk) => self.each(&chunk, |payload| self.put_back(payload)),
+                Work::Records(chunk) => self.each(&chunk, |payload| self.replay(payload, portion)),
+            }
+        }
+    }
+
+    fn each(&self, chunk: &Chunk, put_back: impl Fn(&[u8]) -> Result<(), Malformed>) {
+        for (offset, payload) in chunk.payloads() {
+            if let Err(malformed) = put_back(payload) {
+                let (path, what) = (PathBuf::clone(&chunk.path), malformed.to_string());
+                let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+                failure.get_or_insert(JournalError::Damaged { path, offset, what });
+                self.failed.store(true, Relaxed);
+            }
+        }
+    }
+
+    fn put_back(&self, mut payload: &[u8]) -> Result<(), Malformed> {
+        while !payload.is_empty() {
+            let (part, number, bytes) = take_part(&mut payload).ok_or(Malformed::Entry)?;
+            self.store.read_part(bytes, self.store.now())?;
+            let included = self.included.get(usize::from(part)).ok_or(Malformed::Entry)?;
+            included.store(number, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn replay(&self, mut payload: &[u8], portion: Portion) -> Result<(), Malformed> {
+        let now_ms = take_u64(&mut payload).and_then(|now_ms| i64::try_from(now_ms).ok());
+        let now = now_ms.and_then(Timestamp::from_millis).ok_or(Malformed::Delta)?;
+        let last = std::cell::Cell::new(0);
+        let replayed = self.store.replay(Deltas::new(now, payload), portion, |sequence| {
+            last.set(sequence.number.max(last.get()));
+            let included = self.included.get(usize::from(sequence.part));
+            included.is_none_or(|included| sequence.number > included.load(Relaxed))
+        });
+        self.last.fetch_max(last.get(), Relaxed);
+        replayed
+    }
+}
+
+impl Feed<'_> {
+    /// Gives a payload of a checkpoint; false when something went wrong with those before.
+    pub(crate) fn parts(&mut self, path: &Arc<PathBuf>, offset: u64, payload: &[u8]) -> bool {
+        let mut chunk = Chunk { path: Arc::clone(path), ..Chunk::default() };
+        chunk.push(offset, payload);
+        // A thread that is gone had a bug, which is reported when it is waited for.
+        let _ = self.doors[self.next].send(Work::Parts(chunk));
+        self.next = (self.next + 1) % self.doors.len();
+        !self.replayer.failed.load(Relaxed)
+    }
+
+    /// Gives a record; false when something went wrong with those before.
+    pub(crate) fn record(&mut self, path: &Arc<PathBuf>, offset: u64, payload: &[u8]) -> bool {
+        if !Arc::ptr_eq(path, &self.records.path) {
+            self.flush();
+            self.records.path = Arc::clone(path);
+        }
+        self.records.push(offset, payload);
+        if self.records.bytes.len() >= CHUNK_BYTES {
+            self.flush();
+        }
+        !self.replayer.failed.load(Relaxed)
+    }
+
+    fn flush(&mut self) {
+        let path = Arc::clone(&self.records.path);
+        let chunk = Arc::new(std::mem::replace(&mut self.records, Chunk { path, ..Chunk::default() }));
+        for door in &self.doors {
+            let _ = door.send(Work::Records(Arc::clone(&chunk)));
+        }
+    }
+}
+
+/// Takes a part off the front of a payload: which it is, its last change, and its keys.
+fn take_part<'a>(payload: &mut &'a [u8]) -> Option<(u16, u64, &'a [u8])> {
+    let head = payload.split_off(..PART_HEAD_BYTES)?;
+    let (part, mut numbers) = head.split_first_chunk()?;
+    let number = take_u64(&mut numbers)?;
+    let bytes = payload.split_off(..usize::try_from(take_u64(&mut numbers)?).ok()?)?;
+    Some((u16::from_le_bytes(*part), number, bytes))
+}

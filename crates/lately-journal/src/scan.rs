@@ -1,0 +1,165 @@
+//! Reads a file frame by frame, and finds its way again behind damage.
+
+use std::io;
+
+use crate::disk::DiskFile;
+use crate::frame::{HEAD_BYTES, Head, Kind, MAGIC_BYTES, VERSION};
+use crate::limits::READ_BYTES;
+
+/// A reader of frames.
+pub(crate) struct Scan<'a, F> {
+    file: &'a F,
+    /// Bytes of the file from `start` on, of which those before `at` have been read.
+    buffer: Vec<u8>,
+    start: u64,
+    at: usize,
+    /// Where the file ends, or what of it counts.
+    end: u64,
+    /// The number of the last frame.
+    number: Option<u64>,
+    /// How far the file was synced, as the frames that were read say.
+    synced: u64,
+}
+
+/// What a file goes on with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step<'a> {
+    /// A frame.
+    Frame { number: u64, payload: &'a [u8] },
+    /// Its end.
+    End,
+    /// Something else, from [`Scan::offset`] on.
+    Damage,
+}
+
+/// How a file begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// As one of its kind does.
+    Well,
+    /// As one of its kind of another version.
+    Version(u8),
+    /// In another way, or not at all.
+    Damage,
+}
+
+impl<'a, F: DiskFile> Scan<'a, F> {
+    /// Reads a file up to `end`, or all of it.
+    pub(crate) fn new(file: &'a F, end: Option<u64>) -> io::Result<Scan<'a, F>> {
+        let size = file.size()?;
+        let end = end.map_or(size, |end| end.min(size));
+        Ok(Scan { file, buffer: Vec::new(), start: 0, at: 0, end, number: None, synced: 0 })
+    }
+
+    /// Where in the file the next step begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.start + self.at as u64
+    }
+
+    /// Bytes from here to the end.
+    pub(crate) fn left(&self) -> u64 {
+        self.end - self.offset()
+    }
+
+    /// How far the file was synced, as the frames that were read say.
+    pub(crate) fn known_synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Reads how the file begins; the frames follow.
+    pub(crate) fn begin(&mut self, kind: Kind) -> io::Result<Begin> {
+        let begin = match (self.peek(MAGIC_BYTES)?, kind.magic()) {
+            (found, magic) if found == magic => Begin::Well,
+            (found, magic)
+                if found.len() == MAGIC_BYTES && found[..MAGIC_BYTES - 1] == magic[..MAGIC_BYTES - 1] =>
+            {
+                Begin::Version(found[MAGIC_BYTES - 1])
+            }
+            _ => Begin::Damage,
+        };
+        if begin == Begin::Well {
+            self.at += MAGIC_BYTES;
+        }
+        debug_assert_eq!(kind.magic()[MAGIC_BYTES - 1], VERSION);
+        Ok(begin)
+    }
+
+    /// The next frame.
+    pub(crate) fn step(&mut self) -> io::Result<Step<'_>> {
+        if self.left() == 0 {
+            return Ok(Step::End);
+        }
+        let Some(head) = Head::read(self.peek(HEAD_BYTES)?) else { return Ok(Step::Damage) };
+        let frame_bytes = HEAD_BYTES + head.len;
+        // Numbers rise: one that does not is of something that was written here before.
+        let is_next = self.number.is_none_or(|number| head.number > number);
+        if !is_next || !head.fits(self.peek(frame_bytes)?.get(HEAD_BYTES..).unwrap_or_default()) {
+            return Ok(Step::Damage);
+        }
+        self.number = Some(head.number);
+        self.synced = self.synced.max(head.synced);
+        let payload = self.at + HEAD_BYTES..self.at + frame_bytes;
+        self.at += frame_bytes;
+        Ok(Step::Frame { number: head.number, payload: &self.buffer[payload] })
+    }
+
+    /// Goes on with the first whole frame behind damage, if there is one; else stays where it is.
+    pub(crate) fn resume(&mut self) -> io::Result<bool> {
+        let damaged = self.offset();
+        while self.left() > 1 {
+            self.at += 1;
+            // Heads have a checksum: hardly any place looks like one and is none.
+            if Head::read(self.peek(HEAD_BYTES)?).is_some() {
+                let (offset, number, synced) = (self.offset(), self.number, self.synced);
+                let found = matches!(self.step()?, Step::Frame { .. });
+                self.go_to(offset);
+                (self.number, self.synced) = (number, synced);
+                if found {
+                    return Ok(true);
+                }
+            }
+        }
+        self.go_to(damaged);
+        Ok(false)
+    }
+
+    /// How far the file was synced, as far as the frames from here on tell; stays where it is.
+    pub(crate) fn synced(&mut self) -> io::Result<u64> {
+        let (offset, number, synced) = (self.offset(), self.number, self.synced);
+        while self.resume()? {
+            while matches!(self.step()?, Step::Frame { .. }) {}
+        }
+        let found = std::mem::replace(&mut self.synced, synced);
+        self.go_to(offset);
+        self.number = number;
+        Ok(found)
+    }
+
+    fn go_to(&mut self, offset: u64) {
+        match usize::try_from(offset.wrapping_sub(self.start)) {
+            Ok(at) if offset >= self.start && at <= self.buffer.len() => self.at = at,
+            _ => (self.buffer, self.start, self.at) = (Vec::new(), offset, 0),
+        }
+    }
+
+    /// The next bytes, so many unless the file ends before.
+    fn peek(&mut self, wanted: usize) -> io::Result<&[u8]> {
+        let wanted = usize::try_from(self.left()).map_or(wanted, |left| left.min(wanted));
+        if self.buffer.len() < self.at + wanted {
+            self.buffer.drain(..self.at.min(self.buffer.len()));
+            self.start += self.at as u64;
+            self.at = 0;
+            let held = self.buffer.len();
+            let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
+            self.buffer.resize(wanted.max(READ_BYTES).min(left), 0);
+            let read = self.file.read_bytes(&mut self.buffer[held..], self.start + held as u64)?;
+            self.buffer.truncate(held + read);
+            if self.buffer.len() < wanted {
+                // It became shorter since it was opened.
+                self.end = self.start + self.buffer.len() as u64;
+            }
+        }
+        let end = self.buffer.len().min(self.at + wanted);
+        Ok(&self.buffer[self.at..end])
+    }
+}

@@ -1,0 +1,35 @@
+//! Random numbers that are the same again for the same seed (SplitMix64, Steele, Lea and Flood, 2014).
+
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).expect("below a usize")
+    }
+
+    /// True once in so many times.
+    pub(crate) fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// Says what happens, where `LATELY_SIM_TRACE` asks for it.
+pub(crate) fn trace(what: impl FnOnce() -> String) {
+    if std::env::var_os("LATELY_SIM_TRACE").is_some() {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), (what() + "\n").as_bytes());
+    }
+}

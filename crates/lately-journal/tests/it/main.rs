@@ -1,0 +1,6 @@
+//! The journal as its users see it, on disks that fail.
+
+mod dice;
+mod life;
+mod sim_disk;
+mod simulation;

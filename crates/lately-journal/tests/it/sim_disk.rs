@@ -1,0 +1,314 @@
+//! A disk in memory that loses what was not synced, fails, and stops in the middle of a write.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use lately_journal::{Disk, DiskFile};
+
+use crate::dice::{Dice, trace};
+
+/// Bytes that a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// A disk that outlives who uses it.
+#[derive(Clone, Debug)]
+pub(crate) struct SimDisk(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    dice: Dice,
+    files: Vec<FileState>,
+    names: BTreeMap<String, usize>,
+    /// The names as they are after a loss of power, and what has happened to them since.
+    synced_names: BTreeMap<String, usize>,
+    name_changes: Vec<(String, Option<usize>)>,
+    /// Bytes that can be written before the process ends.
+    fuel: Option<u64>,
+    is_dead: bool,
+    writes_fail: bool,
+    syncs_fail: bool,
+}
+
+#[derive(Default, Debug)]
+struct FileState {
+    bytes: Vec<u8>,
+    synced: Vec<u8>,
+    changes: Vec<Change>,
+}
+
+#[derive(Debug)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Truncate(usize),
+}
+
+/// A file of it.
+#[derive(Debug)]
+pub(crate) struct SimFile {
+    disk: SimDisk,
+    file: usize,
+}
+
+fn write(bytes: &mut Vec<u8>, offset: usize, written: &[u8]) {
+    let end = offset + written.len();
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    bytes[offset..end].copy_from_slice(written);
+}
+
+impl SimDisk {
+    pub(crate) fn new(seed: u64) -> SimDisk {
+        SimDisk(Arc::new(Mutex::new(State {
+            dice: Dice::new(seed),
+            files: Vec::new(),
+            names: BTreeMap::new(),
+            synced_names: BTreeMap::new(),
+            name_changes: Vec::new(),
+            fuel: None,
+            is_dead: false,
+            writes_fail: false,
+            syncs_fail: false,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no test panics in here")
+    }
+
+    fn alive(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        if state.is_dead { Err(io::Error::other("the process ended")) } else { Ok(state) }
+    }
+
+    /// From here on so many bytes are written, and then the process ends.
+    pub(crate) fn end_after(&self, bytes: Option<u64>) {
+        self.state().fuel = bytes;
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.state().is_dead
+    }
+
+    pub(crate) fn fail_writes(&self, fail: bool) {
+        self.state().writes_fail = fail;
+    }
+
+    pub(crate) fn fail_syncs(&self, fail: bool) {
+        self.state().syncs_fail = fail;
+    }
+
+    /// Another process takes over: what was written is there.
+    pub(crate) fn restart(&self) {
+        let mut state = self.state();
+        (state.is_dead, state.fuel, state.writes_fail, state.syncs_fail) = (false, None, false, false);
+    }
+
+    /// The power goes: of what was not synced, some is there.
+    pub(crate) fn lose_power(&self) {
+        let mut state = self.state();
+        let State { dice, files, names, synced_names, name_changes, .. } = &mut *state;
+        let kept = dice.below(name_changes.len() + 1);
+        for (name, file) in name_changes.drain(..).take(kept) {
+            match file {
+                Some(file) => synced_names.insert(name, file),
+                None => synced_names.remove(&name),
+            };
+        }
+        *names = synced_names.clone();
+        for file in files {
+            for change in std::mem::take(&mut file.changes) {
+                match change {
+                    Change::Truncate(size) if dice.once_in(2) => file.synced.truncate(size),
+                    Change::Truncate(_) => {}
+                    Change::Write(offset, bytes) => match dice.below(3) {
+                        0 => {}
+                        1 => write(&mut file.synced, offset, &bytes),
+                        _ => {
+                            for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
+                                if dice.once_in(2) {
+                                    write(&mut file.synced, offset + sector * SECTOR, bytes);
+                                }
+                            }
+                        }
+                    },
+                }
+            }
+            file.bytes.clone_from(&file.synced);
+        }
+    }
+
+    /// The bytes of all files.
+    pub(crate) fn size(&self) -> usize {
+        let state = self.state();
+        state.names.values().map(|&file| state.files[file].bytes.len()).sum()
+    }
+
+    /// The names of the files, and how long they are.
+    pub(crate) fn files(&self) -> Vec<(String, usize)> {
+        let state = self.state();
+        state.names.iter().map(|(name, &file)| (name.clone(), state.files[file].bytes.len())).collect()
+    }
+
+    /// A disk with the same files, all synced.
+    pub(crate) fn copy(&self) -> SimDisk {
+        let copy = SimDisk::new(0);
+        let (state, mut to) = (self.state(), copy.state());
+        for (name, &file) in &state.names {
+            let bytes = state.files[file].bytes.clone();
+            let number = to.files.len();
+            to.files.push(FileState { synced: bytes.clone(), bytes, changes: Vec::new() });
+            to.names.insert(name.clone(), number);
+        }
+        to.synced_names = to.names.clone();
+        drop(to);
+        copy
+    }
+
+    /// Flips a bit of a file.
+    pub(crate) fn flip(&self, name: &str, bit: usize) {
+        let mut state = self.state();
+        let file = state.names[name];
+        state.files[file].bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+impl State {
+    fn rename(&mut self, name: &str, file: Option<usize>) {
+        match file {
+            Some(file) => self.names.insert(name.to_owned(), file),
+            None => self.names.remove(name),
+        };
+        self.name_changes.push((name.to_owned(), file));
+    }
+
+    fn find(&self, name: &str) -> io::Result<usize> {
+        self.names.get(name).copied().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+}
+
+impl Disk for SimDisk {
+    type File = SimFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.alive()?.names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<SimFile> {
+        let mut state = self.alive()?;
+        if state.writes_fail {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        let file = state.files.len();
+        trace(|| format!("create {name}, file {file}"));
+        state.files.push(FileState::default());
+        state.rename(name, Some(file));
+        Ok(SimFile { disk: self.clone(), file })
+    }
+
+    fn open(&self, name: &str) -> io::Result<SimFile> {
+        let file = self.alive()?.find(name)?;
+        Ok(SimFile { disk: self.clone(), file })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.alive()?;
+        let file = state.find(from)?;
+        trace(|| format!("rename {from} to {to}"));
+        state.rename(to, Some(file));
+        state.rename(from, None);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.alive()?;
+        state.find(name)?;
+        state.rename(name, None);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.alive()?;
+        trace(|| format!("sync folder, fails: {}", state.syncs_fail));
+        if state.syncs_fail {
+            return Err(io::Error::other("input/output error"));
+        }
+        state.synced_names = state.names.clone();
+        state.name_changes.clear();
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        name.into()
+    }
+}
+
+impl DiskFile for SimFile {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.disk.alive()?.files[self.file].bytes.len() as u64)
+    }
+
+    fn read_bytes(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let state = self.disk.alive()?;
+        let bytes = &state.files[self.file].bytes;
+        let offset = usize::try_from(offset).expect("small").min(bytes.len());
+        let count = into.len().min(bytes.len() - offset);
+        into[..count].copy_from_slice(&bytes[offset..offset + count]);
+        Ok(count)
+    }
+
+    fn write_bytes(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.disk.alive()?;
+        let offset = usize::try_from(offset).expect("small");
+        let mut result = Ok(());
+        let mut count = bytes.len();
+        if state.writes_fail {
+            count = state.dice.below(bytes.len() + 1);
+            result = Err(ErrorKind::StorageFull.into());
+        }
+        if let Some(fuel) = &mut state.fuel {
+            let left = usize::try_from(*fuel).unwrap_or(usize::MAX);
+            *fuel = fuel.saturating_sub(count as u64);
+            if left < count {
+                count = left;
+                state.is_dead = true;
+                result = Err(io::Error::other("the process ended"));
+            }
+        }
+        let file = &mut state.files[self.file];
+        write(&mut file.bytes, offset, &bytes[..count]);
+        file.changes.push(Change::Write(offset, bytes[..count].to_vec()));
+        result
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        let mut state = self.disk.alive()?;
+        let size = usize::try_from(size).expect("small");
+        trace(|| format!("truncate file {} to {size}", self.file));
+        let file = &mut state.files[self.file];
+        file.bytes.truncate(size);
+        file.changes.push(Change::Truncate(size));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.alive()?;
+        let fails = state.syncs_fail;
+        trace(|| format!("sync file {}, fails: {fails}", self.file));
+        let file = &mut state.files[self.file];
+        let changes = std::mem::take(&mut file.changes);
+        if fails {
+            // What was to be written is taken for written from here on, and may never be.
+            return Err(io::Error::other("input/output error"));
+        }
+        for change in changes {
+            match change {
+                Change::Write(offset, bytes) => write(&mut file.synced, offset, &bytes),
+                Change::Truncate(size) => file.synced.truncate(size),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! Whole lives of a journal from one seed each: batches, checkpoints, failing disks, and ends of all kinds
+//! at any byte, on virtual time. After each end the next start has to answer as a store that was given the
+//! batches that count, and no others.
+//!
+//! `LATELY_SIM_SEED` runs one seed; `LATELY_SIM_SECONDS` runs seeds for so long.
+
+use std::sync::Arc;
+
+use lately::{Clock, Store, SystemClock, Timestamp};
+use lately_journal::Durability;
+
+use crate::dice::{Dice, trace};
+use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
+use crate::sim_disk::SimDisk;
+
+/// Seeds that are run where nothing else is asked for.
+const SEEDS: u64 = 40;
+/// Lives of one seed.
+const LIVES: usize = 8;
+/// What is acknowledged is synced after so long at most.
+const UNSYNCED_MS: i64 = 1_000;
+
+/// How a life ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// In order.
+    Close,
+    /// The process is killed, maybe in the middle of a write.
+    Kill,
+    /// The power goes.
+    PowerLoss,
+}
+
+/// What is known of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum State {
+    /// Refused, and gone for good.
+    Gone,
+    /// It may be on the disk: nobody was told that it counts.
+    InDoubt,
+    /// It survives a kill.
+    Acknowledged,
+    /// It survives a loss of power.
+    Synced,
+}
+
+struct Ran {
+    batch: Batch,
+    state: State,
+}
+
+struct Simulation {
+    seed: u64,
+    dice: Dice,
+    disk: SimDisk,
+    durability: Durability,
+    now_ms: i64,
+    /// All batches, in the order they were written.
+    ran: Vec<Ran>,
+    lives: usize,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Simulation {
+        let mut dice = Dice::new(seed);
+        let durability = if dice.once_in(2) { Durability::Always } else { Durability::Interval };
+        let disk = SimDisk::new(dice.next());
+        Simulation { seed, dice, disk, durability, now_ms: 0, ran: Vec::new(), lives: 0 }
+    }
+
+    fn now(&self) -> Timestamp {
+        time(self.now_ms)
+    }
+
+    fn batch(&mut self) -> Batch {
+        let (dice, keys) = (&mut self.dice, keys());
+        let small = |number: usize| i64::try_from(number).expect("small");
+        self.now_ms += match dice.below(20) {
+            0 => small(dice.below(40_000_000)),
+            1..5 => small(dice.below(60_000)),
+            _ => small(dice.below(50)),
+        };
+        if dice.once_in(150) {
+            return Batch { now: time(self.now_ms), actions: vec![Action::Flush] };
+        }
+        let is_hot = dice.once_in(3);
+        let mut action = || {
+            let key = keys[if is_hot { 0 } else { dice.below(keys.len()) }].clone();
+            match dice.below(30) {
+                0 => Action::Delete { key },
+                1..5 => Action::Hit { key, weight: 1, late_ms: 1 + small(dice.below(1_000_000_000)) },
+                5 => Action::Hit { key, weight: 1 << dice.below(40), late_ms: 0 },
+                _ => Action::Hit { key, weight: 1, late_ms: 0 },
+            }
+        };
+        let actions = (0..if is_hot { 40 } else { 6 }).map(|_| action()).collect();
+        Batch { now: time(self.now_ms), actions }
+    }
+
+    fn about(&self, what: &str) -> String {
+        format!("{what}: seed {}, life {}, {:?}", self.seed, self.lives, self.durability)
+    }
+
+    /// Starts after an end. What is found has to be all that counts for certain, and of the rest, in the
+    /// order it was written, the first few.
+    fn start(&mut self, end: End) -> Life {
+        let started = Life::start(&self.disk, self.durability, false);
+        let (life, recovery) = started.unwrap_or_else(|error| panic!("{error}, {}", self.about("a start")));
+        let losses = &recovery.losses;
+        assert!(losses.iter().all(|loss| loss.is_torn), "{losses:?}, {}", self.about("a start"));
+        assert!(end != End::Close || losses.is_empty(), "{losses:?}, {}", self.about("after a stop"));
+        let certain = match end {
+            End::PowerLoss => State::Synced,
+            End::Close | End::Kill => State::Acknowledged,
+        };
+        let sure = self.ran.iter().rposition(|ran| ran.state >= certain).map_or(0, |last| last + 1);
+        let mut found = sure;
+        trace(|| format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.ran.len()));
+        // A look moves a store's time on: each try is another store.
+        while let Some(difference) = difference(&life.store, &self.wanted(sure, found), self.now()) {
+            assert!(found < self.ran.len(), "{difference}, {}", self.about("after a start"));
+            found += 1;
+        }
+        self.check_lost(found);
+        self.ran.truncate(found);
+        for (index, ran) in self.ran.iter_mut().enumerate() {
+            // What was in doubt between others that count was never written.
+            if ran.state > State::InDoubt || (index >= sure && ran.state > State::Gone) {
+                ran.state = State::Synced;
+            }
+        }
+        self.ran.retain(|ran| ran.state == State::Synced);
+        life
+    }
+
+    /// A store that was given the batches that count of the first `sure`, and all up to `found`.
+    fn wanted(&self, sure: usize, found: usize) -> Store {
+        let least = |index: usize| if index < sure { State::Acknowledged } else { State::InDoubt };
+        let counted = self.ran[..found].iter().enumerate().filter(|(index, ran)| ran.state >= least(*index));
+        reference(counted.map(|(_, ran)| &ran.batch))
+    }
+
+    /// Of what was acknowledged, no more than that of a second is lost.
+    fn check_lost(&self, found: usize) {
+        let acknowledged = |ran: &&Ran| ran.state >= State::Acknowledged;
+        let first_lost = self.ran[found..].iter().find(acknowledged);
+        let newest = self.ran.iter().rfind(acknowledged);
+        if let (Some(lost), Some(newest)) = (first_lost, newest) {
+            let lost_ms = newest.batch.now.as_millis() - lost.batch.now.as_millis();
+            assert!(lost_ms <= UNSYNCED_MS, "{lost_ms} ms were lost, {}", self.about("power loss"));
+        }
+    }
+
+    /// Everything that was acknowledged by now is on the disk for good.
+    fn synced(&mut self) {
+        trace(|| "all is synced".to_owned());
+        for ran in &mut self.ran {
+            if ran.state == State::Acknowledged {
+                ran.state = State::Synced;
+            }
+        }
+    }
+
+    fn live(&mut self, mut life: Life) -> End {
+        let end = [End::Close, End::Kill, End::Kill, End::PowerLoss, End::PowerLoss][self.dice.below(5)];
+        if end != End::Close {
+            let most = 1 << (6 + self.dice.below(11));
+            self.disk.end_after(Some(self.dice.next() % most));
+        }
+        let journal = Arc::clone(&life.journal);
+        let mut checkpoint = None;
+        for _ in 0..self.dice.below(150) {
+            match self.dice.below(14) {
+                0 => {
+                    if journal.sync() {
+                        self.verdicts(&mut life);
+                        self.synced();
+                    }
+                }
+                1 if checkpoint.is_none() => checkpoint = journal.checkpoint().ok(),
+                2..6 if checkpoint.is_some() => {
+                    let made = checkpoint.as_mut().map(lately_journal::Checkpoint::step);
+                    if !matches!(made, Some(Ok(false))) {
+                        checkpoint = None;
+                    }
+                    if matches!(made, Some(Ok(true))) {
+                        self.verdicts(&mut life);
+                        self.synced();
+                    }
+                }
+                6 if self.dice.once_in(5) => self.disk.fail_writes(true),
+                7 if self.dice.once_in(5) => self.disk.fail_syncs(true),
+                8 => {
+                    self.disk.fail_writes(false);
+                    self.disk.fail_syncs(false);
+                }
+                9 if journal.check().is_err() => {
+                    checkpoint = None;
+                    self.verdicts(&mut life);
+                    if journal.mend() {
+                        self.verdicts(&mut life);
+                        self.synced();
+                        // What was refused cannot come back from here on.
+                        for ran in self.ran.iter_mut().filter(|ran| ran.state == State::InDoubt) {
+                            ran.state = State::Gone;
+                        }
+                    }
+                }
+                _ => self.run(&mut life),
+            }
+            self.verdicts(&mut life);
+            if self.disk.is_dead() {
+                break;
+            }
+            if !life.has_waiting() && self.dice.once_in(4) {
+                let wanted = self.wanted(self.ran.len(), self.ran.len());
+                let found = difference(&life.store, &wanted, self.now());
+                assert_eq!(found, None, "{}", self.about("while it lives"));
+            }
+        }
+        drop(checkpoint);
+        self.end(&life, end)
+    }
+
+    fn end(&mut self, life: &Life, end: End) -> End {
+        if end == End::Close && !self.disk.is_dead() && life.journal.close().is_ok() {
+            self.synced();
+            self.disk.restart();
+            return End::Close;
+        }
+        self.disk.restart();
+        if end == End::PowerLoss {
+            self.disk.lose_power();
+            return End::PowerLoss;
+        }
+        End::Kill
+    }
+
+    fn run(&mut self, life: &mut Life) {
+        let batch = self.batch();
+        let fate = life.run(self.ran.len(), &batch);
+        let state = match fate {
+            Fate::Acknowledged => State::Acknowledged,
+            Fate::Waits | Fate::Refused => State::InDoubt,
+        };
+        trace(|| format!("batch {} is {fate:?}", self.ran.len()));
+        self.ran.push(Ran { batch, state });
+    }
+
+    fn verdicts(&mut self, life: &mut Life) {
+        for (number, is_kept) in life.verdicts() {
+            trace(|| format!("batch {number} is kept: {is_kept}"));
+            if is_kept {
+                self.ran[number].state = State::Synced;
+            }
+        }
+    }
+}
+
+fn simulate(seed: u64) -> usize {
+    let mut simulation = Simulation::new(seed);
+    let mut end = End::Close;
+    for _ in 0..LIVES {
+        let life = simulation.start(end);
+        end = simulation.live(life);
+        simulation.lives += 1;
+    }
+    simulation.start(end);
+    simulation.lives
+}
+
+#[test]
+fn every_end_is_survived() {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    if let Some(seed) = number("LATELY_SIM_SEED") {
+        simulate(seed);
+        return;
+    }
+    let clock = SystemClock::new();
+    let until =
+        number("LATELY_SIM_SECONDS").map(|seconds| clock.now().saturating_add(lately::seconds(seconds)));
+    let first = if until.is_some() { clock.now().as_millis().cast_unsigned() } else { 0 };
+    let (mut seeds, mut lives) = (0, 0);
+    while until.map_or(seeds < SEEDS, |until| clock.now() < until) {
+        lives += simulate(first + seeds);
+        seeds += 1;
+    }
+    let mut out = std::io::stdout();
+    let _ = std::io::Write::write_all(&mut out, format!("{seeds} seeds, {lives} ends\n").as_bytes());
+}
