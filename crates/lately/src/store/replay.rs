@@ -147,9 +147,6 @@ impl Store {
             let (Delta::Hits { key, generation, .. } | Delta::Forget { key, generation, .. }) = delta else {
                 continue;
             };
-            if !is_wanted(sequence) {
-                continue;
-            }
             let hash = self.hash(key);
             let (mut shard, _, mut context) = self.lock_for(hash, now, None);
             let life = AtomicU64::new(generation.0);
