@@ -111,7 +111,7 @@ pub fn recover<D: Disk>(
         generation = replayer.run(threads, |feed| reader.checkpoint(&file, segment, store, feed))?;
     }
     replayer.run(threads, |feed| reader.log(&log, feed))?;
-    store.start_after(generation, replayer.last());
+    replayer.finish(generation);
     // They are no use, and whether they go is no matter.
     let _ = remove_before(disk, first);
     Ok(reader.recovery)
@@ -320,6 +320,10 @@ impl<D: Disk> Reader<'_, D> {
         let is_last = next.is_none();
         if synced.is_some_and(|synced| size < synced) {
             self.damaged(&opened.path, size, 0, "it is shorter than it was")?;
+        }
+        if synced == Some(0) && scan.left() == 0 {
+            // Nothing that was written to it counts.
+            return Ok(());
         }
         self.begin(&mut scan, opened, Kind::Log)?;
         loop {

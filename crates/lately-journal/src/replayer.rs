@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lately::{Deltas, Malformed, Portion, Store, Timestamp};
+use lately::{Deltas, Generation, Malformed, Portion, Store, Timestamp};
 
 use crate::checkpoint::PART_HEAD_BYTES;
 use crate::error::JournalError;
@@ -21,6 +21,8 @@ pub(crate) struct Replayer<'s> {
     included: Vec<AtomicU64>,
     /// The highest number of a change.
     last: AtomicU64,
+    /// The latest time of a record.
+    now_ms: AtomicI64,
     failed: AtomicBool,
     failure: Mutex<Option<JournalError>>,
 }
@@ -66,6 +68,7 @@ impl<'s> Replayer<'s> {
             store,
             included: (0..Store::PARTS).map(|_| AtomicU64::new(0)).collect(),
             last: AtomicU64::new(0),
+            now_ms: AtomicI64::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
         }
@@ -94,10 +97,12 @@ impl<'s> Replayer<'s> {
         failure.map_or(result, Err)
     }
 
-    /// The highest number of a change.
-    pub(crate) fn last(&self) -> u64 {
+    /// Brings the store's time up to that of the last record, and has its changes go on behind it.
+    pub(crate) fn finish(&self, generation: Generation) {
+        let now = Timestamp::from_millis(self.now_ms.load(Relaxed));
+        self.store.set_now(now.unwrap_or(Timestamp::MIN));
         let included = self.included.iter().map(|number| number.load(Relaxed)).max();
-        self.last.load(Relaxed).max(included.unwrap_or(0))
+        self.store.start_after(generation, self.last.load(Relaxed).max(included.unwrap_or(0)));
     }
 
     fn work(&self, work: &Receiver<Work>, portion: Portion) {
@@ -140,6 +145,7 @@ impl<'s> Replayer<'s> {
             included.is_none_or(|included| sequence.number > included.load(Relaxed))
         });
         self.last.fetch_max(last.get(), Relaxed);
+        self.now_ms.fetch_max(now.as_millis(), Relaxed);
         replayed
     }
 }

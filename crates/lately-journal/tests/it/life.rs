@@ -30,8 +30,8 @@ pub(crate) fn time(ms: i64) -> Timestamp {
     Timestamp::from_millis(START_MS + ms).expect("a time")
 }
 
-pub(crate) fn store() -> Store {
-    Store::builder().build().expect("the defaults are valid")
+fn store(seed: u64) -> Store {
+    Store::builder().seed(seed).build().expect("the defaults are valid")
 }
 
 /// Applies an action; gives whether anything came of it. A flush is for the caller.
@@ -51,7 +51,7 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
 
 /// A store that batches were applied to, without a journal.
 pub(crate) fn reference<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> Store {
-    let store = store();
+    let store = store(0);
     for batch in batches {
         apply_all(&store, batch);
     }
@@ -89,10 +89,11 @@ pub(crate) struct Life {
 impl Life {
     pub(crate) fn start(
         disk: &SimDisk,
+        seed: u64,
         durability: Durability,
         repair: bool,
     ) -> Result<(Life, Recovery), JournalError> {
-        let store = Arc::new(store());
+        let store = Arc::new(store(seed));
         let recovery = recover(disk, &store, repair, 2, &Progress::default())?;
         store.check_consistency();
         let journal = Journal::begin(disk.clone(), Arc::clone(&store), durability, &recovery)

@@ -104,7 +104,7 @@ impl Simulation {
     /// Starts after an end. What is found has to be all that counts for certain, and of the rest, in the
     /// order it was written, the first few.
     fn start(&mut self, end: End) -> Life {
-        let started = Life::start(&self.disk, self.durability, false);
+        let started = Life::start(&self.disk, self.dice.next(), self.durability, false);
         let (life, recovery) = started.unwrap_or_else(|error| panic!("{error}, {}", self.about("a start")));
         let losses = &recovery.losses;
         assert!(losses.iter().all(|loss| loss.is_torn), "{losses:?}, {}", self.about("a start"));

@@ -13,6 +13,7 @@ pub struct StoreBuilder {
     default: SettingsBuilder,
     classes: Vec<(Pattern, Settings)>,
     ceiling_bytes: Option<u64>,
+    seed: Option<u64>,
 }
 
 impl StoreBuilder {
@@ -71,6 +72,13 @@ impl StoreBuilder {
         self
     }
 
+    /// Where keys lie follows from a seed, and so what follows from where they lie: for simulations that are
+    /// to be played again. Who knows it can choose keys that collide. Default: another for each store.
+    pub fn seed(mut self, seed: u64) -> StoreBuilder {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Builds the store.
     ///
     /// # Errors
@@ -78,6 +86,6 @@ impl StoreBuilder {
     /// classes.
     pub fn build(self) -> Result<Store, SettingsError> {
         let classes = Classes::new(self.classes, self.default.build()?)?;
-        Ok(Store::new(classes, self.ceiling_bytes))
+        Ok(Store::new(classes, self.ceiling_bytes, self.seed))
     }
 }

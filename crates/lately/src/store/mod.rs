@@ -78,9 +78,14 @@ impl Store {
         StoreBuilder::default()
     }
 
-    fn new(classes: Classes, ceiling_bytes: Option<u64>) -> Store {
-        let seed = std::collections::hash_map::RandomState::new().hash_one(0);
-        let hasher = SeedableRandomState::with_seed(seed, SharedSeed::global_random());
+    fn new(classes: Classes, ceiling_bytes: Option<u64>, seed: Option<u64>) -> Store {
+        let hasher = match seed {
+            Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
+            None => {
+                let seed = std::collections::hash_map::RandomState::new().hash_one(0);
+                SeedableRandomState::with_seed(seed, SharedSeed::global_random())
+            }
+        };
         Store {
             shards: (0..).take(SHARDS).map(|part| ShardCell::new(Shard::new(part, hasher.clone()))).collect(),
             classes,

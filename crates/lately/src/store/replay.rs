@@ -32,7 +32,8 @@ impl Portion {
 
 impl Store {
     /// Applies deltas, flushes and those of which `is_wanted` holds, on keys of a portion, as they stand: they were checked
-    /// when they happened, so nothing is refused and nothing evicted. The rules are those of [`Delta`].
+    /// when they happened, so nothing is refused and nothing evicted. The rules are those of [`Delta`]. The
+    /// store's time stays as it is: see [`Store::set_now`].
     ///
     /// # Errors
     /// [`Malformed`] when they are no deltas; those before it are applied.
@@ -115,7 +116,8 @@ impl Store {
         change: impl FnOnce(&mut Shard, &mut Context<'_>) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
         self.generation.fetch_max(generation.0, Relaxed);
-        let (mut shard, _, mut context) = self.lock_for(hash, now, None);
+        // Each shard has its own time meanwhile: other threads may be further.
+        let (mut shard, mut context) = (self.lock_at(shard_of(hash), now), self.context(None));
         let wanted = AtomicU64::new(generation.0);
         context.generation = &wanted;
         if shard.enter_generation(key, hash, generation, &mut context) {
@@ -127,7 +129,7 @@ impl Store {
     fn replay_flush(&self, below: Generation, portion: Portion) {
         self.generation.fetch_max(below.0, Relaxed);
         for index in (0..self.shards.len()).filter(|&index| portion.has(index)) {
-            let mut shard = self.lock(index, Timestamp::MIN);
+            let mut shard = self.lock_at(index, Timestamp::MIN);
             shard.move_all();
             for place in 0..shard.places() {
                 if shard.slot_at(place).is_some() && shard.generation_at(place) < below {
