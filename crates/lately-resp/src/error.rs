@@ -19,6 +19,8 @@ pub mod texts {
     pub const EXEC_ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
     /// A command whose table entry has the flag `no_multi`, inside a transaction.
     pub const NOT_IN_MULTI: &str = "ERR Command not allowed inside a transaction";
+    /// A command for keys, before the server has them back.
+    pub const LOADING: &str = "LOADING Lately is loading the dataset in memory";
     /// A command that needs a login first.
     pub const NOAUTH: &str = "NOAUTH Authentication required.";
     /// `HELLO` without `AUTH` where a login is needed first.

@@ -1,11 +1,12 @@
 //! What all connections share: the store, the clock, and what is known of the server. Synchronous and
 //! without I/O; listeners drive it.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use lately::{Clock, Cursor, SettingsError, Store, Timestamp};
+use lately::{Clock, Cursor, DeltaBatch, SettingsError, Store, Timestamp};
+use lately_journal::{Folder, Journal, Progress};
 
 use crate::clients::Clients;
 use crate::config::Config;
@@ -13,13 +14,21 @@ use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOT
 
 /// The counting part of the server.
 pub struct Engine {
-    pub(crate) store: Store,
+    pub(crate) store: Arc<Store>,
     pub(crate) config: Config,
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
     pub(crate) started: Timestamp,
     clock: Arc<dyn Clock>,
+    /// Where what happens is written down, if it is. There is none while the store gets back its keys.
+    journal: OnceLock<Journal<Folder>>,
+    loading: AtomicBool,
+    wakers: Wakers,
+    pub(crate) progress: Progress,
 }
+
+/// Who is told when there may be a verdict on what was written.
+type Wakers = Arc<Mutex<Vec<Box<dyn Fn() + Send + Sync>>>>;
 
 /// What happened since the start.
 #[derive(Default, Debug)]
@@ -60,18 +69,55 @@ impl Engine {
             builder = builder.class(pattern.clone(), settings.clone());
         }
         Ok(Engine {
-            store: builder.build()?,
+            store: Arc::new(builder.build()?),
             clients: Clients::default(),
             stats: Stats::default(),
             started: clock.now(),
+            wakers: Wakers::default(),
+            loading: AtomicBool::new(config.storage.is_some()),
             config,
             clock,
+            journal: OnceLock::new(),
+            progress: Progress::default(),
         })
     }
 
     /// The current time. Read once for each batch of commands.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Where what happens is written down, if it is.
+    #[inline]
+    pub(crate) fn journal(&self) -> Option<&Journal<Folder>> {
+        self.journal.get()
+    }
+
+    #[inline]
+    pub(crate) fn has_journal(&self) -> bool {
+        self.journal.get().is_some()
+    }
+
+    /// Whether the store has yet to get back what was kept of it.
+    #[inline]
+    pub(crate) fn is_loading(&self) -> bool {
+        // Pairs with the store in `loaded`: who sees the end of it sees the journal.
+        self.loading.load(Acquire)
+    }
+
+    /// Takes note that the store has what was kept of it, and that what happens from here on is kept.
+    pub(crate) fn loaded(&self, journal: Journal<Folder>) {
+        let wakers = Arc::clone(&self.wakers);
+        journal.on_verdict(move || {
+            wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|waker| waker());
+        });
+        let _ = self.journal.set(journal);
+        self.loading.store(false, Release);
+    }
+
+    /// Has `waker` called when there may be a verdict on what waits for one.
+    pub(crate) fn on_verdict(&self, waker: impl Fn() + Send + Sync + 'static) {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(waker));
     }
 
     /// How far somebody set the wall clock away from the clock the server goes by.
@@ -84,7 +130,15 @@ impl Engine {
         // Wrapping: the sum over all changes is what counts, and that is never negative.
         let change = (after_bytes as u64).wrapping_sub(before_bytes as u64);
         self.stats.connection_bytes.fetch_add(change, Relaxed);
-        self.store.charge(before_bytes, after_bytes);
+        let journal = self.journal().filter(|_| after_bytes > before_bytes);
+        let Some(journal) = journal else { return self.store.charge(before_bytes, after_bytes) };
+        let _entered = journal.enter();
+        let mut deltas = DeltaBatch::default();
+        self.store.charge_into(before_bytes, after_bytes, self.store.now(), Some(&mut deltas));
+        if !deltas.is_empty() {
+            // Nobody waits for it. What is not written comes back with the next start.
+            let _ = journal.write(&deltas);
+        }
     }
 
     /// Whether a connection may hold so much: what all hold together is bounded. Those that hold less

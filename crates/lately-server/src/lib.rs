@@ -13,12 +13,14 @@ mod process;
 mod server;
 mod session;
 mod stopper;
+mod storage;
 mod watch;
 
 pub use config::{Config, ConfigError};
 pub use engine::Engine;
 pub use server::{Server, ServerError};
 pub use stopper::Stopper;
+pub use storage::{Loaded, Storage};
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -81,6 +81,13 @@ pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Connections the system holds for a listener that has not taken them yet.
 pub const LISTEN_BACKLOG: u32 = 1_024;
 
+/// A server says where it listens once it has loaded its counts, or after so long: who starts one with few
+/// counts finds them there.
+pub const READY_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often is told how far loading is.
+pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
 /// The smallest memory ceiling a config may name: less would evict what was just counted.
 pub const MIN_CEILING_BYTES: u64 = 1 << 20;
 

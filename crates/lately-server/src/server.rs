@@ -2,18 +2,21 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use lately::{Clock, Cursor};
+use lately_journal::{Folder, Journal, JournalError};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::limits::{LISTEN_BACKLOG, SWEEP_EVERY, WATCH_EVERY};
+use crate::limits::{LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::listener;
 use crate::listener::resp::Resp;
 use crate::stopper::Stopper;
+use crate::storage;
 use crate::watch::Watch;
 
 /// Why a server did not start.
@@ -43,6 +46,12 @@ pub enum ServerError {
     /// The settings do not hold.
     #[error(transparent)]
     Settings(#[from] lately::SettingsError),
+    /// The folder that counts are kept in cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// What was counted last could not be synced at the stop.
+    #[error("the last counts may not survive a loss of power: {0}")]
+    Close(std::io::Error),
 }
 
 /// A server whose listeners are bound.
@@ -51,20 +60,28 @@ pub struct Server {
     resp: Resp,
     http: TcpListener,
     stopper: Stopper,
+    folder: Option<Folder>,
     tell: Tell,
+    ready: Ready,
 }
 
 /// Who is told what an operator should know.
-type Tell = Box<dyn Fn(&str) + Send + Sync>;
+type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Who is told that clients can come.
+type Ready = Box<dyn FnOnce() + Send>;
 
 impl Server {
-    /// Binds the listeners. Connections wait from here on; [`Server::run`] serves them.
+    /// Binds the listeners and takes the folder that counts are kept in. Connections wait from here on;
+    /// [`Server::run`] serves them.
     ///
     /// # Errors
-    /// [`ServerError`] when an address cannot be bound, or may not be.
+    /// [`ServerError`] when the folder is in use, or an address cannot be bound, or may not be.
     pub async fn bind(mut config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         let resp = listen("RESP", config.resp, config.insecure)?;
         let http = listen("HTTP", config.http, config.insecure)?;
+        // What is refused leaves no folder behind.
+        let folder = config.storage.as_ref().map(|storage| Folder::open(&storage.path)).transpose()?;
         // From here on the config says what is, not what was asked for.
         config.resp = address_of(&resp, config.resp);
         config.http = address_of(&http, config.http);
@@ -73,7 +90,8 @@ impl Server {
         let stopper = Stopper::new();
         let resp = Resp::new(resp, Arc::clone(&engine), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
-        Ok(Server { engine, resp, http, stopper, tell: Box::new(|_| ()) })
+        let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
+        Ok(Server { engine, resp, http, stopper, folder, tell, ready })
     }
 
     /// Where RESP clients connect.
@@ -104,18 +122,97 @@ impl Server {
     /// set, keys were evicted.
     #[must_use]
     pub fn telling(self, tell: impl Fn(&str) + Send + Sync + 'static) -> Server {
-        Server { tell: Box::new(tell), ..self }
+        Server { tell: Arc::new(tell), ..self }
     }
 
-    /// Serves until the stop, and ends when all clients are answered.
-    pub async fn run(self) {
-        let Server { engine, resp, http, stopper, tell } = self;
-        let tend = tend(Arc::clone(&engine), stopper.clone(), tell);
-        let resp = tokio::spawn(resp.serve());
-        let http = tokio::spawn(listener::http::serve(http, engine, stopper));
-        // A listener that panicked is a bug that has been reported; the others are still waited for.
-        let _ = tokio::join!(resp, http, tokio::spawn(tend));
+    /// Has `ready` called when the counts that were kept are there, or after [`READY_WITHIN`]: until they
+    /// are, clients are told that they are loaded.
+    #[must_use]
+    pub fn when_ready(self, ready: impl FnOnce() + Send + 'static) -> Server {
+        Server { ready: Box::new(ready), ..self }
     }
+
+    /// Serves until the stop, and ends when all clients are answered and all that was counted is on the disk.
+    ///
+    /// # Errors
+    /// [`ServerError`] when what was kept cannot be loaded, or the last counts cannot be synced.
+    pub async fn run(self) -> Result<(), ServerError> {
+        let Server { engine, resp, http, stopper, folder, tell, ready } = self;
+        let tend = tend(Arc::clone(&engine), stopper.clone(), Arc::clone(&tell));
+        let resp = tokio::spawn(resp.serve());
+        let http = tokio::spawn(listener::http::serve(http, Arc::clone(&engine), stopper.clone()));
+        let tend = tokio::spawn(tend);
+        let loaded = match folder {
+            Some(folder) => load(&engine, folder, &stopper, &tell, ready).await,
+            None => {
+                ready();
+                Ok(Vec::new())
+            }
+        };
+        if loaded.is_err() {
+            stopper.stop();
+        }
+        // A listener that panicked is a bug that has been reported; the others are still waited for.
+        let _ = tokio::join!(resp, http, tend);
+        close(&engine, loaded?).await
+    }
+}
+
+/// Puts back what was kept; gives the threads that keep what comes. Ends early when the server stops.
+async fn load(
+    engine: &Arc<Engine>,
+    folder: Folder,
+    stopper: &Stopper,
+    tell: &Tell,
+    ready: Ready,
+) -> Result<Vec<JoinHandle<()>>, ServerError> {
+    let Some(storage) = engine.config.storage.clone() else { return Ok(Vec::new()) };
+    let path = storage.path.display().to_string();
+    let mut loading = {
+        let engine = Arc::clone(engine);
+        tokio::task::spawn_blocking(move || storage::load(&engine, folder, &storage))
+    };
+    let mut ready = Some(ready);
+    let mut waited = READY_WITHIN;
+    let loaded = loop {
+        tokio::select! {
+            loaded = &mut loading => break loaded,
+            () = stopper.stopped() => return Ok(Vec::new()),
+            () = listener::pause(waited) => {
+                if let Some(ready) = ready.take() {
+                    ready();
+                }
+                waited = PROGRESS_EVERY;
+                let (done_bytes, total_bytes) = engine.progress.bytes();
+                let (percent, mib) = (done_bytes * 100 / total_bytes.max(1), total_bytes >> 20);
+                tell(&format!("loading {path}: {percent} % of {mib} MiB"));
+            }
+        }
+    };
+    let loaded = loaded.expect("a panic while loading is a bug that has been reported")?;
+    loaded.losses.iter().for_each(|loss| tell(&loss.to_string()));
+    if loaded.bytes > 0 {
+        tell(&format!("{} keys loaded from {path}", loaded.keys));
+    }
+    let threads = storage::tend(engine).map_err(ServerError::Close)?;
+    if let Some(ready) = ready {
+        ready();
+    }
+    Ok(threads)
+}
+
+/// Has all that was counted written to the disk.
+async fn close(engine: &Arc<Engine>, threads: Vec<JoinHandle<()>>) -> Result<(), ServerError> {
+    let engine = Arc::clone(engine);
+    let closed = tokio::task::spawn_blocking(move || {
+        let closed = engine.journal().map_or(Ok(()), Journal::close);
+        for thread in threads {
+            // One that panicked had a bug, which has been reported.
+            let _ = thread.join();
+        }
+        closed
+    });
+    closed.await.expect("a panic is a bug that has been reported").map_err(ServerError::Close)
 }
 
 fn listen(what: &'static str, address: SocketAddr, insecure: bool) -> Result<TcpListener, ServerError> {

@@ -35,7 +35,8 @@ impl Process {
         let config = folder.path().join("lately.toml");
         fs::write(&config, "[memory]\nceiling = \"8GiB\"\n")?;
         let mut command = Command::new(lately_binary(options)?);
-        command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config"]).arg(&config);
+        command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--in-memory", "--config"]);
+        command.arg(&config);
         Process::announced(&mut command, Some(folder))
     }
 

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use lately::SystemClock;
+use lately_journal::{Durability, JournalError};
+use lately_server::config::Mode;
 use lately_server::limits::MAX_HTTP_CONNECTIONS;
-use lately_server::{Config, Server, ServerError, Stopper};
+use lately_server::{Config, Server, ServerError, Stopper, Storage};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
@@ -17,9 +19,10 @@ use crate::output;
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
 ///
-/// Counts are in memory only: they are gone when the server stops. On a stop the listeners close,
-/// what clients had sent is answered, and the exit code is 0. When the listeners are ready, their
-/// addresses are printed to standard output, a line each: resp ADDR, http ADDR.
+/// Counts are kept in a folder, and loaded from there at the next start. On a stop the listeners close,
+/// what clients had sent is answered, all counts are synced to the disk, and the exit code is 0. When the
+/// server is ready, or has loaded for a second, its addresses are printed to standard output, a line
+/// each: resp ADDR, http ADDR.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// Config file, TOML. Flags win over it.
@@ -38,13 +41,22 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDR")]
     grpc: Option<SocketAddr>,
 
-    /// Where counts will be kept: this version keeps them in memory only.
+    /// The folder that counts are kept in [default: ./lately-data].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// Keep counts in memory only, which is all this version does.
-    #[arg(long, conflicts_with = "data")]
+    /// Keep counts in memory only: they are gone when the server stops.
+    #[arg(long, conflicts_with_all = ["data", "durability", "repair"])]
     in_memory: bool,
+
+    /// What an acknowledged hit survives: nothing with off; kill -9 with interval, and a loss of power once
+    /// it is a second old; always a loss of power, too [default: interval].
+    #[arg(long, value_name = "MODE")]
+    durability: Option<Mode>,
+
+    /// Start although files of the folder are damaged: what can be read is kept, and what was lost is told.
+    #[arg(long)]
+    repair: bool,
 
     /// Threads that serve clients [default: one less than there are cores, and at least one].
     #[arg(long, value_name = "N", value_parser = threads)]
@@ -63,6 +75,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let config = configure(serve)?;
+    let storage = config.storage.clone();
     raise_file_limit(config.max_clients);
     let threads = serve.threads.unwrap_or_else(usual_threads).get();
     // One thread alone need not look whether another has work for it.
@@ -79,8 +92,9 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         let server =
             Server::bind(config, Arc::new(SystemClock::new())).await.map_err(|error| refusal(&error))?;
         watch_signals(server.stopper())?;
-        announce(&server, serve);
-        server.telling(|news| output::message(&format_args!("lately: {news}"))).run().await;
+        let announcement = announcement(&server, storage.as_ref());
+        let server = server.telling(|news| output::message(&format_args!("lately: {news}")));
+        server.when_ready(announcement).run().await.map_err(|error| refusal(&error))?;
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
     });
@@ -112,8 +126,9 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     let mut config = match &serve.config {
         Some(path) => Config::load(path)
             .map_err(|error| CliError::new("config", error, "the server was not started"))?,
-        None => Config::default(),
+        None => Config { storage: Some(Storage::default()), ..Config::default() },
     };
+    config.storage = storage(serve, config.storage);
     config.resp = serve.resp.unwrap_or(config.resp);
     config.http = serve.http.unwrap_or(config.http);
     config.grpc = serve.grpc.unwrap_or(config.grpc);
@@ -121,8 +136,33 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     Ok(config)
 }
 
+/// Where counts are kept, by the flags and the config file.
+fn storage(serve: &Serve, configured: Option<Storage>) -> Option<Storage> {
+    if serve.in_memory {
+        return None;
+    }
+    let configured_durability = configured.as_ref().map(|storage| storage.durability);
+    let durability = serve.durability.map_or(configured_durability, Mode::durability)?;
+    let mut storage = configured.unwrap_or_default();
+    storage.durability = durability;
+    storage.repair = serve.repair;
+    if let Some(data) = &serve.data {
+        storage.path.clone_from(data);
+    }
+    Some(storage)
+}
+
 fn refusal(error: &ServerError) -> CliError {
     let hint = match error {
+        ServerError::Journal(JournalError::InUse { .. }) => {
+            "two servers cannot share a folder: stop the other, or name another folder with --data"
+        }
+        ServerError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
+            "restore the folder from a copy, or go on without what is lost: lately serve --repair"
+        }
+        ServerError::Journal(JournalError::Version { .. }) => "start the version of lately that wrote it",
+        ServerError::Journal(_) => "name a folder that can be written with --data, or say --in-memory",
+        ServerError::Close(_) => "look at what the system says of the disk",
         ServerError::Exposed { .. } => {
             "listen on 127.0.0.1 or ::1, or say --insecure if the network is trusted"
         }
@@ -132,22 +172,28 @@ fn refusal(error: &ServerError) -> CliError {
     CliError::new("serve", error, hint)
 }
 
-/// Says where the server listens, and what this version does not do.
-fn announce(server: &Server, serve: &Serve) {
+/// What says where the server listens, and what this version does not do.
+fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + Send + use<> {
     let (resp, http, grpc) = (server.resp_address(), server.http_address(), server.grpc_address());
-    output::message(&format_args!("lately: serving RESP on {resp} and HTTP on {http}"));
-    output::message(&format_args!(
-        "lately: gRPC is not supported by this version: nothing listens on {grpc}"
-    ));
-    let unused = match &serve.data {
-        Some(data) => format!(", {} is not used", data.display()),
-        None => String::new(),
+    let kept = match storage {
+        Some(Storage { path, durability, .. }) => {
+            let survives = match durability {
+                Durability::Interval => "a loss of power takes at most the last second",
+                Durability::Always => "each is on the disk before it is acknowledged",
+            };
+            format!("counts are kept in {}: {survives}", path.display())
+        }
+        None => "counts are in memory only and gone when the server stops".to_owned(),
     };
-    output::message(&format_args!(
-        "lately: counts are in memory only and gone when the server stops{unused}"
-    ));
-    // Data for whoever started the server; when nobody listens, the server serves all the same.
-    let _ = output::data(|out| writeln!(out, "resp {resp}\nhttp {http}"));
+    move || {
+        output::message(&format_args!("lately: serving RESP on {resp} and HTTP on {http}"));
+        output::message(&format_args!(
+            "lately: gRPC is not supported by this version: nothing listens on {grpc}"
+        ));
+        output::message(&format_args!("lately: {kept}"));
+        // Data for whoever started the server; when nobody listens, the server serves all the same.
+        let _ = output::data(|out| writeln!(out, "resp {resp}\nhttp {http}"));
+    }
 }
 
 /// Stops the server on SIGTERM and SIGINT; takes note of SIGHUP, which would end the process.

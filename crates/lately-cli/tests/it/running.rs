@@ -1,6 +1,7 @@
 //! A running `lately serve`.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use crate::common::{Run, command};
 
 /// What has not come by then will not come: a test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Free ports.
+pub(crate) const FREE: [&str; 5] = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
 /// A server on free ports; killed when dropped.
 pub(crate) struct Running {
@@ -26,10 +30,14 @@ pub(crate) fn serve() -> Running {
     serve_with(&[])
 }
 
-/// The same, with more arguments.
+/// The same, with more arguments; in memory only.
 pub(crate) fn serve_with(more: &[&str]) -> Running {
-    let free = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-    start(&[&free, more].concat())
+    start(&[&FREE, &["--in-memory"][..], more].concat())
+}
+
+/// A server on free loopback ports that keeps its counts in a folder.
+pub(crate) fn serve_in(folder: &Path, more: &[&str]) -> Running {
+    start(&[&FREE, &["--data", folder.to_str().expect("text")][..], more].concat())
 }
 
 /// The same, with a memory ceiling. The folder has the config file and goes when it is dropped.

@@ -2,6 +2,7 @@
 
 mod class;
 mod error;
+mod storage;
 mod unbuilt;
 mod value;
 
@@ -15,9 +16,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use error::ConfigError;
+pub use storage::Mode;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS, MAX_CONFIG_BYTES};
+use crate::storage::Storage;
 use class::ClassConfig;
+use storage::StorageConfig;
 use value::{Address, Bytes, Timeout};
 
 /// What the server is told, by file and flags.
@@ -35,12 +39,15 @@ pub struct Config {
     pub max_clients: usize,
     /// After how much silence a client is disconnected; `None` is never.
     pub idle_timeout: Option<Duration>,
+    /// Where counts are kept; `None` is in memory only.
+    pub storage: Option<Storage>,
     /// The most bytes keys and hits may take.
     pub ceiling_bytes: u64,
     /// Classes of keys in the order of the file: the first whose pattern matches counts.
     pub classes: Vec<(Pattern, Settings)>,
 }
 
+/// As of an empty file, but that counts are in memory only.
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -50,6 +57,7 @@ impl Default for Config {
             insecure: false,
             max_clients: DEFAULT_MAX_CLIENTS,
             idle_timeout: Some(DEFAULT_IDLE_TIMEOUT),
+            storage: None,
             ceiling_bytes: DEFAULT_CEILING_BYTES,
             classes: Vec::new(),
         }
@@ -61,6 +69,8 @@ impl Default for Config {
 struct File {
     #[serde(default)]
     server: ServerConfig,
+    #[serde(default)]
+    storage: StorageConfig,
     #[serde(default)]
     memory: MemoryConfig,
     #[serde(default)]
@@ -113,6 +123,7 @@ impl Config {
             insecure: server.insecure.unwrap_or(defaults.insecure),
             max_clients: server.max_clients.map_or(defaults.max_clients, Into::into),
             idle_timeout: server.idle_timeout.map_or(defaults.idle_timeout, |timeout| timeout.0),
+            storage: file.storage.settle(),
             ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
             classes: file.class.into_iter().map(class::settle).collect::<Result<_, _>>()?,
         })

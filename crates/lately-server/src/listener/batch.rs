@@ -3,15 +3,18 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use lately::Timestamp;
+use lately_journal::{Journal, Refused};
 use lately_resp::{Encoder, End, Limits, Protocol, Requests};
 use tokio::time::Instant;
 
 use super::connection::Connection;
+use super::held::Held;
 use super::roster::Roster;
 use crate::limits::{BATCH_BYTES, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
-use crate::session::{Flow, Run};
+use crate::session::{Flow, Leave, Run};
 
 /// The buffers of a batch, used again for the next.
 pub(super) struct Batch {
@@ -87,14 +90,35 @@ impl Batch {
         if self.parts.is_empty() {
             return;
         }
-        let now = roster.engine.now();
+        let engine = Arc::clone(&roster.engine);
+        let now = engine.now();
+        // From before something is changed until it is written, or taken back.
+        let entered = engine.journal().map(Journal::enter);
         self.answer(roster, now);
-        self.send(roster, now, Instant::now());
+        let leave = self.run.written.commit(&engine);
+        if let Leave::Never(refused) = &leave {
+            self.run.written.take_back(&engine);
+            self.replace(refused);
+        }
+        drop(entered);
+        self.send(roster, now, Instant::now(), leave);
         self.clear();
+    }
+
+    /// Puts errors in place of the replies that say that something was changed.
+    fn replace(&mut self, refused: &Refused) {
+        let (mut start, mut output) = (0, Vec::with_capacity(self.output.len()));
+        for part in &mut self.parts {
+            let replies = &self.output[start..part.replies];
+            output.extend(self.run.written.refused(replies, start, refused));
+            start = std::mem::replace(&mut part.replies, output.len());
+        }
+        self.output = output;
     }
 
     fn clear(&mut self) {
         self.parts.clear();
+        self.run.written.clear(KEPT_BYTES);
         self.output.clear();
         self.output.shrink_to(KEPT_BYTES);
     }
@@ -137,8 +161,13 @@ impl Batch {
         *memory = run.reused();
     }
 
-    fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant) {
+    /// Sends the replies; those that are to wait are held.
+    fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant, leave: Leave) {
         let mut start = 0;
+        let mut held = match leave {
+            Leave::Later(hold) => Some(Held::new(hold)),
+            Leave::Now | Leave::Never(_) => None,
+        };
         for part in &self.parts {
             let connection = &mut roster.connections[part.token];
             if self.long.is_empty() {
@@ -147,9 +176,19 @@ impl Batch {
                 connection.keep_long(std::mem::take(&mut self.long), part.consumed);
             }
             connection.ran(part.unread, part.flow, now, moment);
-            let sent = connection.send(&self.output[start..part.replies]);
+            let replies = start..part.replies;
             start = part.replies;
+            let sent = match &mut held {
+                Some(held) if self.run.written.is_in(&replies) => {
+                    held.add(part.token, connection.hold(&self.output[replies.clone()]), replies);
+                    Ok(())
+                }
+                _ => connection.send(&self.output[replies]),
+            };
             roster.settle(part.token, sent);
+        }
+        if let Some(held) = held {
+            roster.hold(held.with(std::mem::take(&mut self.run.written)));
         }
     }
 }

@@ -6,18 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lately::Timestamp;
+use lately_journal::Journal;
 use lately_resp::Args;
 use mio::event::Event;
 use mio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use super::held::Held;
 use crate::clients::Client;
 use crate::engine::Engine;
 use crate::limits::{
     CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
 };
-use crate::session::{Flow, Session};
+use crate::session::{Flow, Leave, Session, Written};
 
 pub(super) struct Connection {
     socket: TcpStream,
@@ -34,7 +36,9 @@ pub(super) struct Connection {
     unread: bool,
     /// Replies that the socket has not taken. While there are any, nothing is read or run.
     output: Vec<u8>,
-    /// How much of them it did take.
+    /// They wait for a verdict.
+    held: bool,
+    /// How much of them the socket did take.
     sent: usize,
     /// What is to be done once they are sent.
     flow: Flow,
@@ -94,6 +98,7 @@ impl Connection {
             args: Args::new(),
             unread: false,
             output: Vec::new(),
+            held: false,
             sent: 0,
             flow: Flow::Continue,
             readable: false,
@@ -129,7 +134,9 @@ impl Connection {
 
     /// Whether there is something to do, and it is not on the list yet: then it is from here on.
     pub(super) fn list(&mut self) -> bool {
-        let busy = if self.output.is_empty() {
+        let busy = if self.held {
+            false
+        } else if self.output.is_empty() {
             self.readable || self.unread || self.flow == Flow::More
         } else {
             self.writable
@@ -153,14 +160,41 @@ impl Connection {
         !self.output.is_empty() || self.flow == Flow::More
     }
 
-    /// Sends what is left to send, or goes on with an `EXEC` whose replies are too many to hold.
-    pub(super) fn catch_up(&mut self) -> io::Result<()> {
-        if self.output.is_empty() {
-            self.flow = self.session.resume(&mut self.output);
+    /// Goes on with an `EXEC` whose replies are too many to hold, if that is what there is to do. Gives what
+    /// it changed, if that waits for a verdict; the replies do, too.
+    pub(super) fn resume(&mut self, token: usize) -> Option<Held> {
+        if !self.output.is_empty() {
+            return None;
         }
+        let _entered = self.engine.journal().map(Journal::enter);
+        let mut written = Written::default();
+        self.flow = self.session.resume(&mut written, &mut self.output);
+        match written.commit(&self.engine) {
+            Leave::Now => None,
+            Leave::Later(hold) => {
+                let mut held = Held::new(hold);
+                if !self.gone {
+                    self.held = true;
+                    held.add(token, self.client.id(), 0..self.output.len());
+                }
+                Some(held.with(written))
+            }
+            Leave::Never(refused) => {
+                self.output = written.refused(&self.output, 0, &refused);
+                written.take_back(&self.engine);
+                None
+            }
+        }
+    }
+
+    /// Sends what is left to send.
+    pub(super) fn catch_up(&mut self) -> io::Result<()> {
         if self.gone {
             self.output = Vec::new();
             return Err(ErrorKind::BrokenPipe.into());
+        }
+        if self.held {
+            return Ok(());
         }
         let output = std::mem::take(&mut self.output);
         let sent = self.write(&output[self.sent..])?;
@@ -259,6 +293,24 @@ impl Connection {
         Ok(())
     }
 
+    /// Keeps replies until there is a verdict on what they say; gives whose they are.
+    pub(super) fn hold(&mut self, replies: &[u8]) -> u64 {
+        self.output.extend_from_slice(replies);
+        self.held = true;
+        self.client.id()
+    }
+
+    /// Whether replies to this client wait for a verdict.
+    pub(super) fn is_held_by(&self, client: u64) -> bool {
+        self.held && self.client.id() == client
+    }
+
+    /// The replies may leave, once `change` has been made.
+    pub(super) fn release(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.output);
+        self.held = false;
+    }
+
     /// Gives how much the socket takes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut written = 0;
@@ -330,6 +382,10 @@ impl Connection {
     pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> bool {
         if let Some(closing) = &self.closing {
             return !closing.is_over(moment);
+        }
+        if self.held {
+            // It is not the client that makes them wait.
+            return true;
         }
         if !self.output.is_empty() {
             let since = *self.stuck.get_or_insert(moment);

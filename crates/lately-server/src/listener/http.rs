@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -29,8 +30,7 @@ type Service = TowerToHyperService<Router>;
 pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: Stopper) {
     let router = Router::new()
         .route("/healthz", get(async || "ok\n"))
-        // There is nothing to load: a server that answers is ready.
-        .route("/readyz", get(async || "ready\n"))
+        .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(engine);
     let service = TowerToHyperService::new(router);
@@ -66,6 +66,15 @@ async fn answer(socket: TcpStream, service: Service, stopper: Stopper) {
         () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// Whether the server has its counts.
+async fn ready(State(engine): State<Arc<Engine>>) -> (StatusCode, String) {
+    if !engine.is_loading() {
+        return (StatusCode::OK, "ready\n".to_owned());
+    }
+    let (done_bytes, total_bytes) = engine.progress.bytes();
+    (StatusCode::SERVICE_UNAVAILABLE, format!("loading: {done_bytes} of {total_bytes} bytes\n"))
 }
 
 async fn metrics(State(engine): State<Arc<Engine>>) -> impl IntoResponse {

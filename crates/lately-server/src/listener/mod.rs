@@ -6,13 +6,14 @@ mod batch;
 mod connection;
 #[cfg(test)]
 mod fixture;
+mod held;
 pub(crate) mod http;
 mod queue;
 pub(crate) mod resp;
 mod roster;
 
 /// Ends after `span`.
-async fn pause(span: Duration) {
+pub(crate) async fn pause(span: Duration) {
     // A timeout around a future that never ends is the one way to wait that is not a sleep.
     let _ = tokio::time::timeout(span, std::future::pending::<()>()).await;
 }

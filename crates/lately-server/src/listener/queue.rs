@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use mio::Events;
+use mio::{Events, Token};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -18,6 +18,9 @@ use super::roster::{Arrival, Roster};
 use crate::engine::Engine;
 use crate::limits::{EVENTS, LOOK_EVERY};
 use crate::stopper::Stopper;
+
+/// What the event queue calls a verdict. No connection has so high a number.
+const WAKE: Token = Token(usize::MAX);
 
 pub(super) struct Queue {
     /// The sockets of the thread, which to the runtime are one thing that may have news.
@@ -41,8 +44,12 @@ impl Queue {
     ) -> io::Result<Queue> {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let poll = mio::Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), WAKE)?;
+        // A loop that has ended is woken in vain.
+        engine.on_verdict(move || drop(waker.wake()));
         #[expect(deprecated, reason = "its other form is unsafe; a poll keeps its descriptor while it lives")]
-        let sockets = AsyncFd::with_interest(mio::Poll::new()?, Interest::READABLE)?;
+        let sockets = AsyncFd::with_interest(poll, Interest::READABLE)?;
         Ok(Queue {
             sockets,
             events: Events::with_capacity(EVENTS),
@@ -105,6 +112,7 @@ impl Queue {
 
     /// Does what there is to do for those on the list.
     fn round(&mut self) {
+        self.roster.verdicts();
         for _ in 0..self.roster.listed() {
             let Some(token) = self.roster.next() else { break };
             if self.batch.is_full_for(&self.roster.connections[token]) {
@@ -114,7 +122,10 @@ impl Queue {
             let taken_in = if connection.is_closing() {
                 self.batch.discard(connection).map(|()| false)
             } else if connection.is_behind() {
-                connection.catch_up().map(|()| false)
+                if let Some(held) = connection.resume(token) {
+                    self.roster.hold(held);
+                }
+                self.roster.connections[token].catch_up().map(|()| false)
             } else {
                 self.batch.take_in(token, connection)
             };

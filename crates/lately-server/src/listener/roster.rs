@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use lately_journal::Verdict;
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
@@ -12,6 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::connection::Connection;
+use super::held::Held;
 use crate::engine::Engine;
 use crate::stopper::Stopper;
 
@@ -22,12 +24,14 @@ pub(super) struct Roster {
     pub(super) engine: Arc<Engine>,
     pub(super) connections: Slab<Connection>,
     list: VecDeque<usize>,
+    /// Replies that wait for a verdict, in the order they were made.
+    held: VecDeque<Held>,
     stopper: Stopper,
 }
 
 impl Roster {
     pub(super) fn new(engine: Arc<Engine>, stopper: Stopper) -> Roster {
-        Roster { engine, connections: Slab::new(), list: VecDeque::new(), stopper }
+        Roster { engine, connections: Slab::new(), list: VecDeque::new(), held: VecDeque::new(), stopper }
     }
 
     /// Takes a client. A socket that cannot be set up is closed: the client sees it.
@@ -81,6 +85,44 @@ impl Roster {
         }
         self.connections.remove(token);
         self.list.retain(|listed| *listed != token);
+    }
+
+    /// Takes replies that wait for a verdict.
+    pub(super) fn hold(&mut self, held: Held) {
+        self.held.push_back(held);
+    }
+
+    /// Sends what has a verdict.
+    pub(super) fn verdicts(&mut self) {
+        let mut waiting = VecDeque::new();
+        // What is taken back is taken back in reverse.
+        for mut held in std::mem::take(&mut self.held).into_iter().rev() {
+            let verdict = held.verdict(&self.engine);
+            match verdict {
+                Verdict::Pending => waiting.push_front(held),
+                Verdict::Kept => self.release(&held, false),
+                Verdict::Lost => {
+                    held.take_back(&self.engine);
+                    self.release(&held, true);
+                }
+            }
+        }
+        self.held = waiting;
+    }
+
+    fn release(&mut self, held: &Held, is_lost: bool) {
+        for part in held.parts() {
+            let connection = self.connections.get_mut(part.token);
+            // The client may have gone, and another have come.
+            let Some(connection) = connection.filter(|it| it.is_held_by(part.client)) else { continue };
+            let engine = &self.engine;
+            connection.release(|output| {
+                if is_lost {
+                    *output = held.refused(part, output, engine);
+                }
+            });
+            self.enlist(part.token);
+        }
     }
 
     /// Looks at the time: who was silent for too long, or takes no replies, has to go.

@@ -2,19 +2,47 @@
 
 use lately::limits::{MAX_KEY_BYTES, MAX_SCAN_SLOTS};
 use lately::{Cursor, Pattern, Timestamp};
+use lately_journal::{Journal, Refused};
 use lately_resp::command::Scan;
 use lately_resp::{ArgList, Encoder};
 
+use super::written::{Written, refuse};
 use super::{Session, integer};
+use crate::engine::Engine;
 use crate::limits::{SCAN_BYTES, SCAN_STEP};
 
 /// The reply of `TTL` where there is no key, as in Redis.
 const NO_KEY: i64 = -2;
 
 impl Session {
-    pub(super) fn delete(&self, keys: ArgList<'_>, now: Timestamp) -> i64 {
-        let deleted = keys.iter().filter(|key| self.engine.store.forget(key, now)).count();
-        integer(deleted as u64)
+    pub(super) fn delete(&self, keys: ArgList<'_>, written: &mut Written, now: Timestamp, out: &mut Vec<u8>) {
+        let Engine { store, .. } = &*self.engine;
+        let journal = self.engine.journal();
+        if let Some(Err(refused)) = journal.map(Journal::check) {
+            return refuse(out, &refused);
+        }
+        let mut deltas = journal.map(|_| &mut written.deltas);
+        let forget = |key: &&[u8]| store.forget_into(key, now, deltas.as_deref_mut());
+        let deleted = keys.iter().filter(forget).count();
+        let start = out.len();
+        Encoder::new(out, self.protocol).integer(integer(deleted as u64));
+        if journal.is_some() && deleted > 0 {
+            written.replied(start, out.len(), 0);
+        }
+    }
+
+    /// Forgets all keys, once that is written down: it cannot be taken back.
+    pub(super) fn flush(&self, now: Timestamp) -> Result<(), Refused> {
+        let Some(journal) = self.engine.journal() else {
+            self.engine.store.flush();
+            return Ok(());
+        };
+        let mut written = Ok(());
+        self.engine.store.flush_when(now, |deltas| {
+            written = journal.write_through(deltas);
+            written.is_ok()
+        });
+        written
     }
 
     pub(super) fn existing(&self, keys: ArgList<'_>, now: Timestamp) -> i64 {

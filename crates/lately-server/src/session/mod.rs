@@ -6,11 +6,12 @@ mod keys;
 mod run;
 mod series;
 mod transaction;
+mod written;
 
 use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol};
+use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, texts};
 
 use crate::clients::Client;
 use crate::engine::Engine;
@@ -18,6 +19,8 @@ use crate::limits::OUTPUT_BYTES;
 pub(crate) use run::Run;
 use run::Target;
 use transaction::{Execution, Transaction};
+use written::refuse;
+pub(crate) use written::{Leave, Written};
 
 /// What the listener does after a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +81,10 @@ impl Session {
             }
             let target = Target { engine: &self.engine, now };
             flow = match Command::parse(args) {
+                Ok(command) if self.engine.is_loading() && !runs_while_loading(&command) => {
+                    Encoder::new(out, self.protocol).error(texts::LOADING);
+                    Flow::Continue
+                }
                 Ok(command)
                     if self.transaction.is_none() && run.add(&command, self.protocol, target, out) =>
                 {
@@ -85,7 +92,7 @@ impl Session {
                 }
                 parsed => {
                     run.apply(target, out);
-                    self.request(args, &parsed, now, out)
+                    self.request(args, &parsed, &mut run.written, now, out)
                 }
             };
             done += 1;
@@ -94,12 +101,19 @@ impl Session {
     }
 
     /// A request that is not part of a run.
-    fn request(&mut self, args: ArgList<'_>, parsed: &Parse<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+    fn request(
+        &mut self,
+        args: ArgList<'_>,
+        parsed: &Parse<'_>,
+        written: &mut Written,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Flow {
         if self.transaction.is_some() {
-            return self.in_transaction(args, parsed, now, out);
+            return self.in_transaction(args, parsed, written, now, out);
         }
         match parsed {
-            Ok(command) => self.command(command, now, out),
+            Ok(command) => self.command(command, written, now, out),
             Err(_) if speaks_http(args) => Flow::Close,
             Err(error) => {
                 Encoder::new(out, self.protocol).error(error);
@@ -114,21 +128,27 @@ impl Session {
             + self.execution.as_ref().map_or(0, Execution::held_bytes)
     }
 
-    fn command(&mut self, command: &Command<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+    fn command(
+        &mut self,
+        command: &Command<'_>,
+        written: &mut Written,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Flow {
         // `HELLO` switches the protocol before its own reply: it makes its encoder itself.
         let mut reply = Encoder::new(out, self.protocol);
         match command {
             Command::Series { key, window, step, at } => {
                 self.series(key, (*window, *step), *at, now, &mut reply);
             }
-            Command::Delete { keys } => reply.integer(self.delete(*keys, now)),
+            Command::Delete { keys } => self.delete(*keys, written, now, out),
             Command::Exists { keys } => reply.integer(self.existing(*keys, now)),
             Command::Scan(scan) => self.scan(scan, now, &mut reply),
             Command::DatabaseSize => reply.integer(integer(self.engine.store.len() as u64)),
-            Command::FlushAll => {
-                self.engine.store.flush();
-                reply.ok();
-            }
+            Command::FlushAll => match self.flush(now) {
+                Ok(()) => reply.ok(),
+                Err(refused) => refuse(out, &refused),
+            },
             Command::Type { key } => {
                 reply.simple(if self.engine.store.contains(key, now) { "hits" } else { "none" });
             }
@@ -138,12 +158,31 @@ impl Session {
                 self.transaction = Some(Transaction::default());
                 reply.ok();
             }
-            Command::Exec => reply.error(lately_resp::texts::EXEC_WITHOUT_MULTI),
-            Command::Discard => reply.error(lately_resp::texts::DISCARD_WITHOUT_MULTI),
+            Command::Exec => reply.error(texts::EXEC_WITHOUT_MULTI),
+            Command::Discard => reply.error(texts::DISCARD_WITHOUT_MULTI),
             _ => return self.connection_command(command, now, out),
         }
         Flow::Continue
     }
+}
+
+/// Whether a command may be run before the store has its keys: as in Redis.
+fn runs_while_loading(command: &Command<'_>) -> bool {
+    matches!(
+        command,
+        Command::Hello(_)
+            | Command::Auth { .. }
+            | Command::Select
+            | Command::Client(_)
+            | Command::Command(_)
+            | Command::Info { .. }
+            | Command::ConfigGet { .. }
+            | Command::Quit
+            | Command::Reset
+            | Command::Help { .. }
+            | Command::Shutdown
+            | Command::ShutdownAbort
+    )
 }
 
 /// Whether a browser is talking: a page may have been made to send commands in the body of a request.

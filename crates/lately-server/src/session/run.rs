@@ -3,9 +3,11 @@
 //! They may be of several connections, one after the other.
 
 use lately::{HitError, Op, Outcome, Span, Timestamp};
+use lately_journal::Refused;
 use lately_resp::{Command, Encoder, Protocol};
 
 use super::integer;
+use super::written::{Written, refuse};
 use crate::engine::{Engine, Stats};
 use crate::limits::RUN_OPERATIONS;
 
@@ -18,6 +20,8 @@ pub(crate) struct Run<'a> {
     /// Where in the output the replies of each connection end.
     ends: Vec<usize>,
     tally: Tally,
+    /// What was changed.
+    pub(crate) written: Written,
 }
 
 /// A part of a reply; each but the first two takes the next outcome.
@@ -57,7 +61,14 @@ impl<'a> Run<'a> {
         self.ends.clear();
         // Nothing is made: a vector of no elements is collected into the memory it had.
         let ops = self.ops.into_iter().map(|_| unreachable!("it was cleared")).collect();
-        Run { ops, replies: self.replies, outcomes: self.outcomes, ends: self.ends, tally: self.tally }
+        Run {
+            ops,
+            replies: self.replies,
+            outcomes: self.outcomes,
+            ends: self.ends,
+            tally: self.tally,
+            written: self.written,
+        }
     }
 
     /// Adds a command, if it is one that runs are made of. A run that is full is applied first.
@@ -151,10 +162,11 @@ impl<'a> Run<'a> {
         if self.replies.is_empty() {
             return;
         }
-        target.engine.store.apply(&self.ops, target.now, &mut self.outcomes);
+        let refused = self.give(target);
         self.ops.clear();
         let mut outcomes = self.outcomes.drain(..);
         for shape in self.replies.drain(..) {
+            let start = out.len();
             // Of these replies a rate alone differs between the versions.
             let mut reply = Encoder::new(out, Protocol::default());
             match shape {
@@ -166,6 +178,11 @@ impl<'a> Run<'a> {
                     self.ends.push(out.len());
                     continue;
                 }
+                Reply::Hit(weight) if refused.is_some() => {
+                    self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
+                    refuse(out, refused.as_ref().expect("it is one"));
+                    continue;
+                }
                 _ => {}
             }
             match (shape, outcomes.next()) {
@@ -173,6 +190,9 @@ impl<'a> Run<'a> {
                     // It wraps, as the counter does that it is added to.
                     self.tally.hits = self.tally.hits.wrapping_add(weight);
                     reply.integer(integer(hits));
+                    if target.engine.has_journal() {
+                        self.written.replied(start, out.len(), weight);
+                    }
                 }
                 (Reply::Hit(weight), Some(Outcome::Hit(Err(error)))) => {
                     self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
@@ -193,6 +213,24 @@ impl<'a> Run<'a> {
                 _ => unreachable!("the store gives an outcome for each operation, of its kind"),
             }
         }
+    }
+}
+
+impl Run<'_> {
+    /// Gives the store what was collected. When nothing can be written down the hits are left out, and why
+    /// is the answer.
+    fn give(&mut self, target: Target<'_>) -> Option<Refused> {
+        let Target { engine, now } = target;
+        let Some(journal) = engine.journal() else {
+            engine.store.apply(&self.ops, now, &mut self.outcomes);
+            return None;
+        };
+        let refused = journal.check().err();
+        if refused.is_some() {
+            self.ops.retain(|op| !matches!(op, Op::Hit { .. }));
+        }
+        engine.store.apply_into(&self.ops, now, &mut self.outcomes, &mut self.written.deltas);
+        refused
     }
 }
 

@@ -3,7 +3,7 @@
 use lately::Timestamp;
 use lately_resp::{ArgList, Args, Command, Encoder, Limits, Requests, texts, write_request};
 
-use super::{Flow, Parse, Run, Session};
+use super::{Flow, Parse, Run, Session, Written};
 use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
 
 /// Commands queued since `MULTI`.
@@ -32,13 +32,14 @@ impl Session {
         &mut self,
         args: ArgList<'_>,
         parsed: &Parse<'_>,
+        written: &mut Written,
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> Flow {
         let transaction = self.transaction.as_mut().expect("the caller looked");
         let mut reply = Encoder::new(out, self.protocol);
         match parsed {
-            Ok(Command::Exec) => return self.execute(now, out),
+            Ok(Command::Exec) => return self.execute(written, now, out),
             Ok(Command::Discard) => {
                 self.transaction = None;
                 reply.ok();
@@ -48,7 +49,9 @@ impl Session {
                 transaction.aborted = true;
                 reply.error(texts::NOT_IN_MULTI);
             }
-            Ok(command @ (Command::Quit | Command::Reset)) => return self.command(command, now, out),
+            Ok(command @ (Command::Quit | Command::Reset)) => {
+                return self.command(command, written, now, out);
+            }
             Err(error) if error.aborts_transaction() => {
                 transaction.aborted = true;
                 reply.error(error);
@@ -62,7 +65,7 @@ impl Session {
         Flow::Continue
     }
 
-    fn execute(&mut self, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+    fn execute(&mut self, written: &mut Written, now: Timestamp, out: &mut Vec<u8>) -> Flow {
         let Transaction { requests, commands, aborted } = self.transaction.take().unwrap_or_default();
         let mut reply = Encoder::new(out, self.protocol);
         if aborted {
@@ -71,23 +74,27 @@ impl Session {
         }
         reply.array(commands);
         self.execution = Some(Execution { requests, position: 0, now });
-        self.resume(out)
+        self.resume(written, out)
     }
 
     /// Runs the next part of what `EXEC` has still to run: as many requests as are taken at once, or up
-    /// to where the replies are to be sent. Others come in between.
-    pub(crate) fn resume(&mut self, out: &mut Vec<u8>) -> Flow {
+    /// to where the replies are to be sent. Others come in between. What they change is added to `written`.
+    pub(crate) fn resume(&mut self, written: &mut Written, out: &mut Vec<u8>) -> Flow {
         let Some(mut execution) = self.execution.take() else { return Flow::Continue };
-        let (mut requests, mut args, mut run) = (Requests::new(), Args::new(), Run::default());
+        let (mut requests, mut args) = (Requests::new(), Args::new());
+        let mut run = Run::default();
+        run.written = std::mem::take(written);
         let left = &execution.requests[execution.position..];
         requests.parse(left, &Limits::default(), &mut args);
         if requests.is_empty() {
             debug_assert!(left.is_empty(), "what was queued parses again");
+            *written = run.written;
             return Flow::Continue;
         }
         // What would end the connection is not queued: the flow is `Continue`.
         let (done, _) = self.requests(requests.iter(left), &mut run, execution.now, out);
         run.finish(&self.engine, execution.now, out);
+        *written = run.written;
         execution.position += requests.bytes_of_first(done);
         if execution.position == execution.requests.len() {
             return Flow::Continue;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lately::{Clock, ManualClock, Timestamp};
-use lately_server::{Config, Server, Stopper};
+use lately_server::{Config, Server, ServerError, Stopper};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -22,7 +22,7 @@ pub(crate) struct Running {
     pub(crate) http: SocketAddr,
     pub(crate) stopper: Stopper,
     runtime: Runtime,
-    run: JoinHandle<()>,
+    run: JoinHandle<Result<(), ServerError>>,
 }
 
 /// Loopback, and whatever ports are free.
@@ -57,7 +57,7 @@ impl Running {
     pub(crate) fn ended(self) {
         let Running { runtime, run, .. } = self;
         let ended = runtime.block_on(async { tokio::time::timeout(PATIENCE, run).await });
-        ended.expect("the server ends").expect("the server does not panic");
+        ended.expect("the server ends").expect("the server does not panic").expect("it stops in order");
     }
 }
 

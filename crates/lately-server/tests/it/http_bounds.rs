@@ -121,7 +121,7 @@ fn a_stop_lets_http_requests_finish() {
         pass(MOMENT).await;
         client.write_all(rest.as_bytes()).await.expect("the server reads");
         check_answered(client).await;
-        server.run.await.expect("the server does not panic");
+        server.run.await.expect("the server does not panic").expect("it stops in order");
     });
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use lately_server::limits::{DEFAULT_IDLE_TIMEOUT, DRAIN_TIMEOUT, WRITE_TIMEOUT};
-use lately_server::{Server, Stopper};
+use lately_server::{Server, ServerError, Stopper};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ pub(crate) struct Served {
     resp: std::net::SocketAddr,
     pub(crate) http: std::net::SocketAddr,
     pub(crate) stopper: Stopper,
-    pub(crate) run: JoinHandle<()>,
+    pub(crate) run: JoinHandle<Result<(), ServerError>>,
 }
 
 pub(crate) fn on_paused_time<F: Future<Output = ()>>(test: impl FnOnce(Served) -> F) {
@@ -117,7 +117,7 @@ fn a_stop_waits_for_slow_clients_but_not_for_long() {
         pass(MOMENT).await;
         let stopped = Instant::now();
         server.stopper.stop();
-        server.run.await.expect("the server does not panic");
+        server.run.await.expect("the server does not panic").expect("it stops in order");
         let waited = stopped.elapsed();
         assert!((DRAIN_TIMEOUT..DRAIN_TIMEOUT + MOMENT).contains(&waited), "{waited:?}");
     });
@@ -132,7 +132,7 @@ fn a_stop_does_not_wait_for_the_idle() {
         assert!(!is_closed(&silent));
         let stopped = Instant::now();
         server.stopper.stop();
-        server.run.await.expect("the server does not panic");
+        server.run.await.expect("the server does not panic").expect("it stops in order");
         assert!(stopped.elapsed() < MOMENT);
     });
 }

@@ -4,6 +4,7 @@ use lately_resp::limits::MAX_BATCH_ARGUMENTS;
 
 use super::*;
 use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, OUTPUT_BYTES};
+use crate::session::Written;
 
 #[test]
 fn queued_commands_run_at_exec() {
@@ -164,7 +165,7 @@ fn the_replies_of_exec_come_in_parts() {
     let (mut replies, mut parts) = (talk.ask("EXEC"), 1);
     while talk.flow == Flow::More {
         let mut out = Vec::new();
-        talk.flow = talk.session.resume(&mut out);
+        talk.flow = talk.session.resume(&mut Written::default(), &mut out);
         assert!(out.len() < OUTPUT_BYTES + (64 << 10), "{}", out.len());
         replies += &barred(&out);
         parts += 1;
@@ -191,7 +192,7 @@ fn others_come_between_the_commands_of_exec() {
         if queued > MAX_BATCH_ARGUMENTS / 2 {
             assert_eq!(talk.flow, Flow::More);
             let mut out = Vec::new();
-            talk.flow = talk.session.resume(&mut out);
+            talk.flow = talk.session.resume(&mut Written::default(), &mut out);
             assert_eq!(barred(&out), format!(":{queued}|"));
         }
         assert_eq!(talk.flow, Flow::Continue);

@@ -1,0 +1,57 @@
+//! `[storage]`: where counts are kept.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use lately_journal::Durability;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::storage::Storage;
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StorageConfig {
+    path: Option<PathBuf>,
+    durability: Option<Mode>,
+}
+
+/// What `durability` says: whether counts are kept, and what they survive then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mode(Option<Durability>);
+
+impl Mode {
+    /// What an acknowledged hit survives; `None` is nothing.
+    #[must_use]
+    pub fn durability(self) -> Option<Durability> {
+        self.0
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        match text {
+            "off" => Ok(Mode(None)),
+            "interval" => Ok(Mode(Some(Durability::Interval))),
+            "always" => Ok(Mode(Some(Durability::Always))),
+            _ => Err(format!("invalid durability '{text}': give off, interval or always")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl StorageConfig {
+    /// What is asked for; `None` is in memory only.
+    pub(super) fn settle(self) -> Option<Storage> {
+        let defaults = Storage::default();
+        let durability = self.durability.map_or(Some(defaults.durability), Mode::durability)?;
+        let path = self.path.unwrap_or(defaults.path);
+        Some(Storage { path, durability, ..defaults })
+    }
+}

@@ -1,0 +1,99 @@
+//! What requests changed, and the replies that say so: these are not to leave before it is written, and when
+//! it cannot be, they are replaced.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lately::DeltaBatch;
+use lately_journal::{Hold, Receipt, Refused};
+use lately_resp::{Encoder, Protocol};
+
+use crate::engine::Engine;
+
+/// What requests changed.
+#[derive(Default)]
+pub(crate) struct Written {
+    pub(super) deltas: DeltaBatch,
+    /// Where in the output the replies are that say what was changed.
+    replies: Vec<Range<usize>>,
+    /// Hits among the changes, by weight.
+    hits: u64,
+}
+
+/// What becomes of replies that say what was changed.
+pub(crate) enum Leave {
+    /// They may leave.
+    Now,
+    /// They may leave when there is a verdict.
+    Later(Hold),
+    /// They must not.
+    Never(Refused),
+}
+
+impl Written {
+    /// Takes note of a reply that says that so many hits were counted, or something else was changed.
+    #[inline]
+    pub(super) fn replied(&mut self, start: usize, end: usize, hits: u64) {
+        self.replies.push(start..end);
+        self.hits = self.hits.wrapping_add(hits);
+    }
+
+    /// Whether there are such replies in a part of the output.
+    pub(crate) fn is_in(&self, part: &Range<usize>) -> bool {
+        self.replies.iter().any(|reply| part.contains(&reply.start))
+    }
+
+    /// Bytes of memory it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.deltas.held_bytes() + self.replies.capacity() * size_of::<Range<usize>>()
+    }
+
+    /// Writes the changes down, where that is done.
+    pub(crate) fn commit(&self, engine: &Engine) -> Leave {
+        match engine.journal() {
+            Some(journal) if !self.deltas.is_empty() => match journal.write(&self.deltas) {
+                Ok(Receipt::Kept) => Leave::Now,
+                Ok(Receipt::Wait(hold)) => Leave::Later(hold),
+                Err(refused) => Leave::Never(refused),
+            },
+            _ => Leave::Now,
+        }
+    }
+
+    /// Takes the changes back. The replies are to be replaced then.
+    pub(crate) fn take_back(&mut self, engine: &Engine) {
+        engine.store.take_back(&mut self.deltas);
+        engine.stats.hits.fetch_sub(self.hits, Relaxed);
+        engine.stats.refused_hits.fetch_add(self.hits, Relaxed);
+    }
+
+    /// A part of the output with an error in place of each reply that says that something was changed.
+    /// `start` is where the part was when the replies were made.
+    pub(crate) fn refused(&self, part: &[u8], start: usize, refused: &Refused) -> Vec<u8> {
+        let mut out = Vec::with_capacity(part.len());
+        let mut done = 0;
+        for reply in self.replies.iter().filter(|reply| (start..start + part.len()).contains(&reply.start)) {
+            out.extend_from_slice(&part[done..reply.start - start]);
+            refuse(&mut out, refused);
+            done = reply.end - start;
+        }
+        out.extend_from_slice(&part[done..]);
+        out
+    }
+
+    /// Forgets it all, and keeps the memory up to so many bytes.
+    pub(crate) fn clear(&mut self, kept_bytes: usize) {
+        self.deltas.clear();
+        self.replies.clear();
+        self.hits = 0;
+        if self.held_bytes() > kept_bytes {
+            *self = Written::default();
+        }
+    }
+}
+
+/// The reply to what cannot be written down.
+pub(super) fn refuse(out: &mut Vec<u8>, refused: &Refused) {
+    // Both versions of the protocol have the same errors.
+    Encoder::new(out, Protocol::default()).error(format_args!("MISCONF {refused}"));
+}

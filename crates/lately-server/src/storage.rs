@@ -1,0 +1,67 @@
+//! The folder that counts are kept in: opened before the server listens, read while it listens already, and
+//! written to until it stops.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{JoinHandle, available_parallelism};
+
+use lately_journal::{Durability, Folder, Journal, JournalError, Loss, recover};
+
+use crate::engine::Engine;
+
+/// Where counts are kept, and what survives what.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Storage {
+    /// The folder. It is made if there is none.
+    pub path: PathBuf,
+    /// What an acknowledged hit survives.
+    pub durability: Durability,
+    /// Start although files are damaged, without what is lost by that.
+    pub repair: bool,
+}
+
+impl Default for Storage {
+    fn default() -> Storage {
+        Storage { path: PathBuf::from("./lately-data"), durability: Durability::Interval, repair: false }
+    }
+}
+
+/// What was found in the folder.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Keys that were put back.
+    pub keys: usize,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// What could not be put back.
+    pub losses: Vec<Loss>,
+}
+
+/// Puts back what the folder has and begins to write to it. Takes as long as it takes.
+pub(crate) fn load(engine: &Engine, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
+    let threads = available_parallelism().map_or(1, usize::from);
+    let recovery = recover(&folder, &engine.store, storage.repair, threads, &engine.progress)?;
+    let (store, path) = (Arc::clone(&engine.store), storage.path.clone());
+    let journal = Journal::begin(folder, store, storage.durability, &recovery)
+        .map_err(|error| JournalError::Disk { what: "write in", path, error })?;
+    let keys = engine.store.len();
+    engine.loaded(journal);
+    let bytes = recovery.checkpoint_bytes + recovery.log_bytes;
+    Ok(Loaded { keys, bytes, losses: recovery.losses })
+}
+
+/// Starts the threads that sync and shorten the journal. They end when it is closed.
+pub(crate) fn tend(engine: &Arc<Engine>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    let thread = |name: &str, work: fn(&Journal<Folder>)| {
+        let engine = Arc::clone(engine);
+        let tend = move || engine.journal().map_or((), work);
+        std::thread::Builder::new().name(name.to_owned()).spawn(tend)
+    };
+    [
+        ("lately-sync", Journal::keep_synced as fn(&Journal<Folder>)),
+        ("lately-checkpoint", Journal::keep_short),
+    ]
+    .into_iter()
+    .map(|(name, work)| thread(name, work))
+    .collect()
+}
