@@ -97,6 +97,13 @@ pub struct Hold {
     holds: Arc<AtomicU64>,
 }
 
+impl Clone for Hold {
+    fn clone(&self) -> Hold {
+        self.holds.fetch_add(1, Relaxed);
+        Hold { number: self.number, holds: Arc::clone(&self.holds) }
+    }
+}
+
 impl Drop for Hold {
     fn drop(&mut self) {
         // Pairs with the load in `mend`: what was taken back before shows in the next checkpoint.
@@ -247,15 +254,18 @@ impl<D: Disk> Journal<D> {
         Err(Refused { why: lock(&self.why).clone() })
     }
 
-    /// Writes what a batch changed. It is one record: all of it survives, or none.
+    /// Writes what batches changed. Each is one record: all of it survives, or none.
     ///
     /// # Errors
-    /// [`Refused`]: nothing was written, and the batch is to be taken back.
-    pub fn write(&self, batch: &DeltaBatch) -> Result<Receipt, Refused> {
+    /// [`Refused`]: nothing was written, and the batches are to be taken back, the last first.
+    pub fn write<'b>(
+        &self,
+        batches: impl Iterator<Item = &'b DeltaBatch> + Clone,
+    ) -> Result<Receipt, Refused> {
         let mut log = self.log();
         // Under the lock: who finds trouble here has found what came of all records before.
         self.check()?;
-        let bytes = match log.write(batch) {
+        let bytes = match log.write(batches.clone()) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.fail(&mut log, Trouble::Write, &error);
@@ -264,7 +274,7 @@ impl<D: Disk> Journal<D> {
             }
         };
         let number = log.number();
-        let now_ms = batch.now().as_millis();
+        let now_ms = batches.map(|batch| batch.now().as_millis()).max().unwrap_or(0);
         // Under the lock of the log, as all changes of these.
         self.written.store(number, Relaxed);
         self.newest_ms.fetch_max(now_ms, Relaxed);
@@ -291,7 +301,7 @@ impl<D: Disk> Journal<D> {
     /// # Errors
     /// [`Refused`]: nothing is to be changed.
     pub fn write_through(&self, batch: &DeltaBatch) -> Result<(), Refused> {
-        match self.write(batch)? {
+        match self.write([batch].into_iter())? {
             Receipt::Kept => Ok(()),
             Receipt::Wait(hold) => {
                 self.sync();

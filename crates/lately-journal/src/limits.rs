@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The log is cut behind a new checkpoint when it is longer than this, and than [`LOG_TO_CHECKPOINT`]
 /// checkpoints.
-pub const LOG_BYTES: u64 = 128 << 20;
+pub const LOG_BYTES: u64 = 512 << 20;
 
 /// See [`LOG_BYTES`].
 pub const LOG_TO_CHECKPOINT: u64 = 2;
@@ -14,7 +14,7 @@ pub const BLOCK_BYTES: usize = 128 << 10;
 
 /// How long a checkpoint in the background pauses after each block: it is not to take the processor from
 /// those who count.
-pub const BLOCK_PAUSE: Duration = Duration::from_millis(1);
+pub const BLOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// Bytes of a checkpoint after which the system is told to write them: so that at its end there is not
 /// all of it to wait for.
@@ -37,6 +37,9 @@ pub const TRIES: u64 = 25;
 
 /// The longest record, in bytes.
 pub const MAX_FRAME_BYTES: usize = 1 << 30;
+
+/// Memory that is kept for the records of the next write.
+pub const KEPT_BYTES: usize = 256 << 10;
 
 /// Bytes read at once.
 pub const READ_BYTES: usize = 1 << 20;

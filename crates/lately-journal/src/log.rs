@@ -10,7 +10,7 @@ use lately::DeltaBatch;
 
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{self, Kind};
-use crate::limits::ROOM_BYTES;
+use crate::limits::{KEPT_BYTES, ROOM_BYTES};
 use crate::names;
 
 /// A record: what the first byte of a payload says.
@@ -30,8 +30,8 @@ pub(crate) struct Log<F> {
     is_lost: bool,
     /// The number of the last record.
     number: u64,
-    /// A record that is being made.
-    record: Vec<u8>,
+    /// Records that are being made.
+    records: Vec<u8>,
 }
 
 impl<F: DiskFile> Log<F> {
@@ -52,10 +52,11 @@ impl<F: DiskFile> Log<F> {
             synced: 0,
             is_lost: false,
             number,
-            record: Vec::new(),
+            records: Vec::new(),
         };
-        log.record.extend_from_slice(&Kind::Log.magic());
-        log.put(&[&[SEGMENT], &previous.0.to_le_bytes(), &previous.1.to_le_bytes()])?;
+        log.records.extend_from_slice(&Kind::Log.magic());
+        log.add(&[&[SEGMENT], &previous.0.to_le_bytes(), &previous.1.to_le_bytes()]);
+        log.put()?;
         Ok(log)
     }
 
@@ -97,28 +98,37 @@ impl<F: DiskFile> Log<F> {
 
     /// Bytes of memory it holds.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.record.capacity()
+        self.records.capacity()
     }
 
-    /// Writes what a batch changed; gives the bytes that took. After an error nothing was.
-    pub(crate) fn write(&mut self, batch: &DeltaBatch) -> io::Result<u64> {
-        self.put(&[&[BATCH], &batch.now().as_millis().to_le_bytes(), batch.bytes()])
+    /// Writes what batches changed, a record for each; gives the bytes that took. After an error nothing was.
+    pub(crate) fn write<'b>(&mut self, batches: impl Iterator<Item = &'b DeltaBatch>) -> io::Result<u64> {
+        for batch in batches {
+            self.add(&[&[BATCH], &batch.now().as_millis().to_le_bytes(), batch.bytes()]);
+        }
+        self.put()
     }
 
     /// Writes that the server stops.
     pub(crate) fn close(&mut self) -> io::Result<u64> {
-        self.put(&[&[CLOSED]])
+        self.add(&[&[CLOSED]]);
+        self.put()
     }
 
-    fn put(&mut self, payload: &[&[u8]]) -> io::Result<u64> {
-        let start = frame::begin(&mut self.record);
-        payload.iter().for_each(|part| self.record.extend_from_slice(part));
-        // The number of one that could not be written is not used again: its remains may lie in the file.
+    fn add(&mut self, payload: &[&[u8]]) {
+        let start = frame::begin(&mut self.records);
+        payload.iter().for_each(|part| self.records.extend_from_slice(part));
         self.number += 1;
-        frame::finish(&mut self.record, start, self.number, self.synced);
-        let written = self.file.write_bytes(&self.record, self.end);
-        let bytes = self.record.len() as u64;
-        self.record.clear();
+        frame::finish(&mut self.records, start, self.number, self.synced);
+    }
+
+    /// Writes the records. The numbers of those that could not be written are not used again: their remains
+    /// may lie in the file.
+    fn put(&mut self) -> io::Result<u64> {
+        let written = self.file.write_bytes(&self.records, self.end);
+        let bytes = self.records.len() as u64;
+        self.records.clear();
+        self.records.shrink_to(KEPT_BYTES);
         match written {
             Ok(()) => {
                 self.end += bytes;

@@ -137,7 +137,7 @@ impl Engine {
         self.store.charge_into(before_bytes, after_bytes, self.store.now(), Some(&mut deltas));
         if !deltas.is_empty() {
             // Nobody waits for it. What is not written comes back with the next start.
-            let _ = journal.write(&deltas);
+            let _ = journal.write([&deltas].into_iter());
         }
     }
 

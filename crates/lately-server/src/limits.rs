@@ -22,6 +22,9 @@ pub const OUTPUT_BYTES: usize = 64 << 10;
 /// of requests, of which more at once gain nothing and make the first wait.
 pub const BATCH_BYTES: usize = 2 << 10;
 
+/// Batches whose changes are written to the journal at once.
+pub const GROUP_BATCHES: usize = 8;
+
 /// News of sockets taken from the system at once.
 pub const EVENTS: usize = 1_024;
 

@@ -11,8 +11,8 @@
 use crate::entry::Entry;
 use crate::error::Malformed;
 use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
+use crate::number::Number;
 use crate::time::Timestamp;
-use crate::varint;
 
 /// The place of a delta in the order of the changes of a part of the store. It is counted up under the
 /// part's lock; larger is later. Numbers of different parts are not related.
@@ -27,6 +27,11 @@ pub struct Sequence {
 /// Which life of a key: forgetting it ends one, the next hit starts a higher one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u64);
+
+impl Generation {
+    /// The last: nobody forgets so often.
+    pub const MAX: Generation = Generation(Number::MAX);
+}
 
 /// Why a key was forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +98,7 @@ pub struct DeltaBatch {
 struct Open {
     offset: usize,
     key_len: usize,
-    sequence: Sequence,
+    part: u16,
     generation: Generation,
     at: Timestamp,
     hits: u64,
@@ -110,11 +115,75 @@ const FLUSH: u8 = 4;
 const GENERATION: u8 = 1 << 3;
 /// A time that is not the batch's.
 const AT: u8 = 1 << 4;
-/// More hits than one.
+/// More hits than one; and more than a number holds.
 const SEVERAL: u8 = 1 << 5;
+const HUGE: u8 = 1 << 6;
 
-/// The most bytes a delta takes beside its key: its kind, its part, and five numbers.
-const MOST_BYTES: usize = 1 + 2 + 5 * varint::MAX_BYTES;
+/// The longest key that is copied with what stands before it.
+const SHORT_KEY: usize = 32;
+
+/// What stands before a key, and the key if it is short, while it is made.
+struct Head {
+    bytes: [u8; HEAD_BYTES],
+    len: usize,
+}
+
+/// The kind, the part, five numbers, a short key, rounded up: what is copied is of one length.
+const HEAD_BYTES: usize = 80;
+
+impl Head {
+    #[inline(always)]
+    fn new(kind: u8, Sequence { part, number }: Sequence, key_len: usize, generation: Generation) -> Head {
+        let mut bytes = [0; HEAD_BYTES];
+        let has_generation = if generation == Generation::default() { 0 } else { GENERATION };
+        let [low, high] = part.to_le_bytes();
+        bytes[..3].copy_from_slice(&[kind | has_generation, low, high]);
+        let mut head = Head { bytes, len: 3 };
+        head.number(key_len as u64);
+        head.number(number);
+        if has_generation != 0 {
+            head.number(generation.0);
+        }
+        head
+    }
+
+    #[inline(always)]
+    fn number(&mut self, value: u64) {
+        let Number { word, len } = Number::new(value);
+        self.word(word, len);
+    }
+
+    #[inline(always)]
+    fn word(&mut self, word: u64, len: usize) {
+        self.bytes[self.len..self.len + 8].copy_from_slice(&word.to_le_bytes());
+        self.len += len;
+    }
+
+    /// Appends it and the key to `out`.
+    #[inline(always)]
+    fn finish(mut self, key: &[u8], out: &mut Vec<u8>) {
+        let end = out.len() + self.len + key.len();
+        let Head { bytes, len } = &mut self;
+        // Two copies of a known length are quicker than one of any.
+        if let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>())
+            && key.len() <= 16
+        {
+            bytes[*len..*len + 8].copy_from_slice(first);
+            bytes[*len + key.len() - 8..*len + key.len()].copy_from_slice(last);
+        } else if let (Some(first), Some(last)) = (key.first_chunk::<16>(), key.last_chunk::<16>())
+            && key.len() <= SHORT_KEY
+        {
+            bytes[*len..*len + 16].copy_from_slice(first);
+            bytes[*len + key.len() - 16..*len + key.len()].copy_from_slice(last);
+        } else {
+            out.extend_from_slice(&bytes[..*len]);
+            out.extend_from_slice(key);
+            return;
+        }
+        out.extend_from_slice(bytes);
+        out.truncate(end);
+    }
+}
 
 impl DeltaBatch {
     /// The clock the batch was applied with.
@@ -183,23 +252,28 @@ impl DeltaBatch {
         if let Some(open) = self.open {
             let is_same = open.at == at
                 && open.generation == generation
-                && open.sequence.part == sequence.part
-                && self.key_of(open) == key;
+                && open.part == sequence.part
+                && self.open_key(open) == key;
             if is_same && let Some(sum) = open.hits.checked_add(hits).filter(|&sum| sum <= MAX_TOTAL) {
                 self.bytes.truncate(open.offset);
                 total = sum;
             }
         }
         let offset = self.bytes.len();
-        let flags = if at == self.now { 0 } else { AT } | if total == 1 { 0 } else { SEVERAL };
-        self.begin(HITS | flags, sequence, key, generation);
-        if at != self.now {
-            self.number(zigzag(at.as_millis() - self.now.as_millis()));
+        let is_now = at == self.now;
+        let (at_flag, hits_flag) = (if is_now { 0 } else { AT }, hits_flag(total));
+        let mut head = Head::new(HITS | at_flag | hits_flag, sequence, key.len(), generation);
+        if !is_now {
+            head.number(zigzag(at.as_millis() - self.now.as_millis()));
         }
-        if total != 1 {
-            self.number(total);
+        match hits_flag {
+            SEVERAL => head.number(total),
+            HUGE => head.word(total, size_of::<u64>()),
+            _ => {}
         }
-        self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
+        head.finish(key, &mut self.bytes);
+        self.open =
+            Some(Open { offset, key_len: key.len(), part: sequence.part, generation, at, hits: total });
     }
 
     pub(crate) fn push(&mut self, sequence: Sequence, delta: Delta<'_>) {
@@ -207,45 +281,32 @@ impl DeltaBatch {
         match delta {
             Delta::Hits { key, generation, at, hits } => self.push_hits(sequence, key, generation, at, hits),
             Delta::Limited { key, generation, until } => {
-                self.begin(LIMITED, sequence, key, generation);
-                self.number(until.as_millis().cast_unsigned());
+                let mut head = Head::new(LIMITED, sequence, key.len(), generation);
+                head.number(until.as_millis().cast_unsigned());
+                head.finish(key, &mut self.bytes);
             }
-            Delta::Forget { key, generation, why: Forgotten::Deleted } => {
-                self.begin(DELETED, sequence, key, generation);
+            Delta::Forget { key, generation, why } => {
+                let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
+                Head::new(kind, sequence, key.len(), generation).finish(key, &mut self.bytes);
             }
-            Delta::Forget { key, generation, why: Forgotten::Evicted } => {
-                self.begin(EVICTED, sequence, key, generation);
-            }
-            Delta::Flush { below } => self.begin(FLUSH, sequence, b"", below),
+            Delta::Flush { below } => Head::new(FLUSH, sequence, 0, below).finish(b"", &mut self.bytes),
         }
     }
 
-    /// The key of the hits that are open, which is at a known place: the numbers before it are as long
-    /// as they are.
-    fn key_of(&self, open: Open) -> &[u8] {
-        let start = open.offset + 3 + varint::len(open.sequence.number) + varint::len(open.key_len as u64);
-        &self.bytes[start..start + open.key_len]
-    }
-
-    /// What all deltas begin with.
+    /// The key of the hits that are open: it ends the batch.
     #[inline]
-    fn begin(&mut self, kind: u8, sequence: Sequence, key: &[u8], generation: Generation) {
-        self.bytes.reserve(MOST_BYTES + key.len());
-        let has_generation = generation != Generation::default();
-        let [low, high] = sequence.part.to_le_bytes();
-        let kind = if has_generation { kind | GENERATION } else { kind };
-        self.bytes.extend_from_slice(&[kind, low, high]);
-        self.number(sequence.number);
-        self.number(key.len() as u64);
-        self.bytes.extend_from_slice(key);
-        if has_generation {
-            self.number(generation.0);
-        }
+    fn open_key(&self, open: Open) -> &[u8] {
+        &self.bytes[self.bytes.len() - open.key_len..]
     }
+}
 
-    #[inline]
-    fn number(&mut self, value: u64) {
-        varint::push(&mut self.bytes, value);
+/// How so many hits are written.
+#[inline]
+fn hits_flag(hits: u64) -> u8 {
+    match hits {
+        1 => 0,
+        2..=Number::MAX => SEVERAL,
+        _ => HUGE,
     }
 }
 
@@ -273,26 +334,31 @@ impl<'a> Deltas<'a> {
     fn read(&mut self) -> Option<(Sequence, Delta<'a>)> {
         let (&[first, low, high], rest) = self.bytes.split_first_chunk()?;
         let bytes = &mut { rest };
-        let sequence = Sequence { part: u16::from_le_bytes([low, high]), number: varint::take(bytes)? };
-        let key_len = usize::try_from(varint::take(bytes)?).ok()?;
+        let key_len = usize::try_from(Number::take(bytes)?).ok()?;
+        let sequence = Sequence { part: u16::from_le_bytes([low, high]), number: Number::take(bytes)? };
+        let generation = Generation(if first & GENERATION == 0 { 0 } else { Number::take(bytes)? });
+        let kind = first & KIND;
+        let at = if first & AT == 0 {
+            self.now
+        } else {
+            let after_ms = unzigzag(Number::take(bytes)?);
+            Timestamp::from_millis(self.now.as_millis().checked_add(after_ms)?)?
+        };
+        let hits = match first & (SEVERAL | HUGE) {
+            0 => 1,
+            SEVERAL => Number::take(bytes)?,
+            HUGE => u64::from_le_bytes(*bytes.split_off(..size_of::<u64>())?.first_chunk()?),
+            _ => return None,
+        };
+        let until_ms = if kind == LIMITED { Number::take(bytes)? } else { 0 };
         let key = bytes.split_off(..key_len)?;
-        let generation = Generation(if first & GENERATION == 0 { 0 } else { varint::take(bytes)? });
-        let needs_key = first & KIND != FLUSH;
-        if key_len > MAX_KEY_BYTES || needs_key == key.is_empty() {
+        if key_len > MAX_KEY_BYTES || (kind == FLUSH) != key.is_empty() || hits == 0 || hits > MAX_TOTAL {
             return None;
         }
-        let delta = match first & KIND {
-            HITS => {
-                let after_ms = if first & AT == 0 { 0 } else { unzigzag(varint::take(bytes)?) };
-                let at = Timestamp::from_millis(self.now.as_millis().checked_add(after_ms)?)?;
-                let hits = if first & SEVERAL == 0 { 1 } else { varint::take(bytes)? };
-                if hits == 0 || hits > MAX_TOTAL {
-                    return None;
-                }
-                Delta::Hits { key, generation, at, hits }
-            }
+        let delta = match kind {
+            HITS => Delta::Hits { key, generation, at, hits },
             LIMITED => {
-                let until = Timestamp::from_millis(i64::try_from(varint::take(bytes)?).ok()?)?;
+                let until = Timestamp::from_millis(i64::try_from(until_ms).ok()?)?;
                 Delta::Limited { key, generation, until }
             }
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
@@ -354,7 +420,7 @@ mod tests {
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
-            Delta::Hits { key, generation: Generation(u64::MAX), at: Timestamp::MAX, hits: 2 },
+            Delta::Hits { key, generation: Generation::MAX, at: Timestamp::MAX, hits: 2 },
             Delta::Limited { key, generation: Generation(1), until: Timestamp::MAX },
             Delta::Forget { key, generation: Generation(0), why: Forgotten::Deleted },
             Delta::Forget { key, generation: Generation(300), why: Forgotten::Evicted },
@@ -362,7 +428,7 @@ mod tests {
         ];
         let mut batch = DeltaBatch::default();
         batch.advance(now);
-        let places = [(0, 1), (1_023, u64::MAX), (512, 1 << 20), (1, 1), (2, 2), (3, 3), (u16::MAX, 0)];
+        let places = [(0, 1), (1_023, Number::MAX), (512, 1 << 20), (1, 1), (2, 2), (3, 3), (u16::MAX, 0)];
         let wanted: Vec<_> =
             places.into_iter().map(|(part, number)| sequence(part, number)).zip(deltas).collect();
         for &(sequence, delta) in &wanted {
@@ -374,6 +440,19 @@ mod tests {
             let deltas: Vec<_> = Deltas::new(now, &batch.bytes()[..len]).collect();
             assert!(deltas.iter().rev().skip(1).all(Result::is_ok));
             assert!(deltas.iter().flatten().zip(&wanted).all(|(read, wanted)| read == wanted));
+        }
+    }
+
+    #[test]
+    fn keys_of_every_length_come_back() {
+        let name: Vec<u8> = (0..=u8::MAX).cycle().take(MAX_KEY_BYTES).collect();
+        let mut batch = DeltaBatch::default();
+        for len in 1..=MAX_KEY_BYTES {
+            batch.push_hits(sequence(1, 1 << 40), &name[..len], Generation(len as u64), time(3), len as u64);
+        }
+        for (len, (_, delta)) in (1..).zip(read(&batch)) {
+            let (key, generation, hits) = (&name[..len], Generation(len as u64), len as u64);
+            assert_eq!(delta, Delta::Hits { key, generation, at: time(3), hits });
         }
     }
 

@@ -28,6 +28,7 @@ mod frame;
 mod hit_counter;
 mod ladder;
 pub mod limits;
+mod number;
 mod own_line;
 mod panes;
 mod prefetch;

@@ -65,12 +65,6 @@ pub(crate) fn push(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// The bytes a number takes.
-#[inline]
-pub(crate) fn len(value: u64) -> usize {
-    (70 - (value | 1).leading_zeros() as usize) / 7
-}
-
 /// Takes a number off the front of bytes from anywhere; `None` when they do not begin with one.
 #[inline]
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
@@ -108,7 +102,6 @@ mod tests {
             bytes.insert(0, 0xff);
             bytes.push(7);
             assert_eq!(decode(&bytes, 1), (value, len + 1));
-            assert_eq!(super::len(value), len);
             let mut rest = &bytes[1..];
             assert_eq!((take(&mut rest), rest), (Some(value), &[7][..]));
             for cut in 1..=len {

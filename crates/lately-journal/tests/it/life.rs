@@ -120,7 +120,7 @@ impl Life {
         if deltas.is_empty() {
             return Fate::Acknowledged;
         }
-        match self.journal.write(&deltas) {
+        match self.journal.write([&deltas].into_iter()) {
             Ok(Receipt::Kept) => Fate::Acknowledged,
             Ok(Receipt::Wait(hold)) => {
                 drop(gate);

@@ -1,12 +1,11 @@
-//! A batch: what several connections sent, run together. One look at the clock; the store is given
-//! their hits at once; and when all replies are made, they go out one after the other.
+//! A batch: what several connections sent, run together. The store is given their hits at once; and when all
+//! replies are made, they go out one after the other.
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_journal::{Journal, Refused};
+use lately_journal::Refused;
 use lately_resp::{Encoder, End, Limits, Protocol, Requests};
 use tokio::time::Instant;
 
@@ -14,7 +13,7 @@ use super::connection::Connection;
 use super::held::Held;
 use super::roster::Roster;
 use crate::limits::{BATCH_BYTES, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
-use crate::session::{Flow, Leave, Run};
+use crate::session::{Flow, Leave, Run, Written};
 
 /// The buffers of a batch, used again for the next.
 pub(super) struct Batch {
@@ -85,24 +84,20 @@ impl Batch {
         connection.discard(&mut self.input[start..])
     }
 
-    /// Runs it and sends the replies.
-    pub(super) fn run(&mut self, roster: &mut Roster) {
-        if self.parts.is_empty() {
-            return;
-        }
-        let engine = Arc::clone(&roster.engine);
-        let now = engine.now();
-        // From before something is changed until it is written, or taken back.
-        let entered = engine.journal().map(Journal::enter);
-        self.answer(roster, now);
-        let leave = self.run.written.commit(&engine);
-        if let Leave::Never(refused) = &leave {
-            self.run.written.take_back(&engine);
-            self.replace(refused);
-        }
-        drop(entered);
-        self.send(roster, now, Instant::now(), leave);
-        self.clear();
+    /// Whether nobody has brought anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// What it changed.
+    pub(super) fn written(&self) -> &Written {
+        &self.run.written
+    }
+
+    /// Takes back what it changed, and says so in the replies.
+    pub(super) fn take_back(&mut self, roster: &Roster, refused: &Refused) {
+        self.run.written.take_back(&roster.engine);
+        self.replace(refused);
     }
 
     /// Puts errors in place of the replies that say that something was changed.
@@ -116,14 +111,16 @@ impl Batch {
         self.output = output;
     }
 
-    fn clear(&mut self) {
+    /// Forgets it all, and keeps the memory.
+    pub(super) fn clear(&mut self) {
         self.parts.clear();
         self.run.written.clear(KEPT_BYTES);
         self.output.clear();
         self.output.shrink_to(KEPT_BYTES);
     }
 
-    fn answer(&mut self, roster: &mut Roster, now: Timestamp) {
+    /// Runs what was brought; makes the replies.
+    pub(super) fn answer(&mut self, roster: &mut Roster, now: Timestamp) {
         let Roster { connections, engine, .. } = roster;
         let Batch { input, long, parts, requests, run: memory, output } = self;
         let input = if long.is_empty() { &input[..] } else { &long[..] };
@@ -162,10 +159,10 @@ impl Batch {
     }
 
     /// Sends the replies; those that are to wait are held.
-    fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant, leave: Leave) {
+    pub(super) fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant, leave: &Leave) {
         let mut start = 0;
         let mut held = match leave {
-            Leave::Later(hold) => Some(Held::new(hold)),
+            Leave::Later(hold) => Some(Held::new(hold.clone())),
             Leave::Now | Leave::Never(_) => None,
         };
         for part in &self.parts {

@@ -169,7 +169,7 @@ impl Connection {
         let _entered = self.engine.journal().map(Journal::enter);
         let mut written = Written::default();
         self.flow = self.session.resume(&mut written, &mut self.output);
-        match written.commit(&self.engine) {
+        match Written::commit(&self.engine, [&written].into_iter()) {
             Leave::Now => None,
             Leave::Later(hold) => {
                 let mut held = Held::new(hold);

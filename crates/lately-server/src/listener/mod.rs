@@ -6,6 +6,7 @@ mod batch;
 mod connection;
 #[cfg(test)]
 mod fixture;
+mod group;
 mod held;
 pub(crate) mod http;
 mod queue;

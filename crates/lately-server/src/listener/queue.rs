@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::batch::Batch;
+use super::group::Group;
 use super::roster::{Arrival, Roster};
 use crate::engine::Engine;
 use crate::limits::{EVENTS, LOOK_EVERY};
@@ -30,7 +30,7 @@ pub(super) struct Queue {
     arrivals: UnboundedReceiver<Arrival>,
     draining: bool,
     roster: Roster,
-    batch: Batch,
+    group: Group,
     look: Interval,
     /// The next look is due.
     look_is_due: bool,
@@ -56,7 +56,7 @@ impl Queue {
             arrivals,
             draining: false,
             roster: Roster::new(engine, stopper),
-            batch: Batch::new(),
+            group: Group::new(),
             look,
             look_is_due: false,
         })
@@ -115,19 +115,17 @@ impl Queue {
         self.roster.verdicts();
         for _ in 0..self.roster.listed() {
             let Some(token) = self.roster.next() else { break };
-            if self.batch.is_full_for(&self.roster.connections[token]) {
-                self.batch.run(&mut self.roster);
-            }
+            self.group.make_room(token, &mut self.roster);
             let connection = &mut self.roster.connections[token];
             let taken_in = if connection.is_closing() {
-                self.batch.discard(connection).map(|()| false)
+                self.group.discard(connection).map(|()| false)
             } else if connection.is_behind() {
                 if let Some(held) = connection.resume(token) {
                     self.roster.hold(held);
                 }
                 self.roster.connections[token].catch_up().map(|()| false)
             } else {
-                self.batch.take_in(token, connection)
+                self.group.take_in(token, connection)
             };
             match taken_in {
                 Ok(true) => {}
@@ -135,7 +133,7 @@ impl Queue {
                 Err(error) => self.roster.settle(token, Err(error)),
             }
         }
-        self.batch.run(&mut self.roster);
+        self.group.run(&mut self.roster);
     }
 }
 

@@ -48,15 +48,17 @@ impl Written {
         self.deltas.held_bytes() + self.replies.capacity() * size_of::<Range<usize>>()
     }
 
-    /// Writes the changes down, where that is done.
-    pub(crate) fn commit(&self, engine: &Engine) -> Leave {
-        match engine.journal() {
-            Some(journal) if !self.deltas.is_empty() => match journal.write(&self.deltas) {
-                Ok(Receipt::Kept) => Leave::Now,
-                Ok(Receipt::Wait(hold)) => Leave::Later(hold),
-                Err(refused) => Leave::Never(refused),
-            },
-            _ => Leave::Now,
+    /// Writes changes down, where that is done: all of them in one piece.
+    pub(crate) fn commit<'w>(engine: &Engine, written: impl Iterator<Item = &'w Written> + Clone) -> Leave {
+        let Some(journal) = engine.journal() else { return Leave::Now };
+        let changed = written.map(|written| &written.deltas).filter(|deltas| !deltas.is_empty());
+        if changed.clone().next().is_none() {
+            return Leave::Now;
+        }
+        match journal.write(changed) {
+            Ok(Receipt::Kept) => Leave::Now,
+            Ok(Receipt::Wait(hold)) => Leave::Later(hold),
+            Err(refused) => Leave::Never(refused),
         }
     }
 

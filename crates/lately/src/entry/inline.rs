@@ -5,7 +5,8 @@
 //! has. A zero ends them, as the end of the bytes does. Adding to the newest, or a newer one, shifts
 //! the rest and reads none of it.
 
-use super::moment::{Moment, Number};
+use super::moment::Moment;
+use crate::number::Number;
 
 const BYTES: usize = 15;
 const TIME_BITS: usize = 48;

@@ -50,6 +50,9 @@ impl<'a> Keyed<'a> {
         };
         let key = run(MAX_KEY_BYTES).filter(|key| !key.is_empty())?;
         let generation = Generation(if first & GENERATION == 0 { 0 } else { varint::take(bytes)? });
+        if generation > Generation::MAX {
+            return None;
+        }
         let limited_until = if first & LIMITED == 0 {
             None
         } else {
@@ -71,7 +74,7 @@ mod tests {
         let long = [7; MAX_KEY_BYTES];
         let all = [
             Keyed { key: b"k", generation: Generation(0), limited_until: None, entry: b"" },
-            Keyed { key: &long, generation: Generation(u64::MAX), limited_until: until, entry: &long },
+            Keyed { key: &long, generation: Generation::MAX, limited_until: until, entry: &long },
             Keyed { key: b"k", generation: Generation(1), limited_until: None, entry: b"entry" },
             Keyed { key: b"k", generation: Generation(0), limited_until: until, entry: b"entry" },
         ];

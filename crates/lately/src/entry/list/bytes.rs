@@ -1,6 +1,7 @@
 //! The bytes of a list: a header, the origin of its times, and the moments.
 
-use super::super::moment::{Moment, Number};
+use super::super::moment::Moment;
+use crate::number::Number;
 
 pub(super) const SIX_BYTES: u64 = (1 << 48) - 1;
 

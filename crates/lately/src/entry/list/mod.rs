@@ -9,9 +9,10 @@ mod bytes;
 
 use thin_vec::ThinVec;
 
-use super::moment::{Moment, Number, PackedTime};
+use super::moment::{Moment, PackedTime};
 use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
+use crate::number::Number;
 
 use bytes::{Cursor, Gap, Header, SIX_BYTES, add_one, origin_ms, set_origin};
 pub(super) use bytes::{ITEMS, Reader};

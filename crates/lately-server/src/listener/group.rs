@@ -1,0 +1,75 @@
+//! A group: batches with one look at the clock, and one write to the journal before their replies go out.
+//!
+//! Where nothing is written down a group is one batch: to answer soon is better then.
+
+use std::io;
+use std::sync::Arc;
+
+use lately_journal::Journal;
+use tokio::time::Instant;
+
+use super::batch::Batch;
+use super::connection::Connection;
+use super::roster::Roster;
+use crate::limits::GROUP_BATCHES;
+use crate::session::{Leave, Written};
+
+/// Batches, used again for the next group.
+pub(super) struct Group {
+    batches: Vec<Batch>,
+    /// The one that is filled.
+    current: usize,
+}
+
+impl Group {
+    pub(super) fn new() -> Group {
+        Group { batches: vec![Batch::new()], current: 0 }
+    }
+
+    /// Makes room for what a connection has to be run; what is full is run.
+    pub(super) fn make_room(&mut self, token: usize, roster: &mut Roster) {
+        if !self.batches[self.current].is_full_for(&roster.connections[token]) {
+            return;
+        }
+        if !roster.engine.has_journal() || self.current + 1 >= GROUP_BATCHES {
+            return self.run(roster);
+        }
+        self.current += 1;
+        if self.current == self.batches.len() {
+            self.batches.push(Batch::new());
+        }
+    }
+
+    /// Takes in what a connection has to be run; false when that is nothing. There is room for it.
+    pub(super) fn take_in(&mut self, token: usize, connection: &mut Connection) -> io::Result<bool> {
+        self.batches[self.current].take_in(token, connection)
+    }
+
+    /// Throws away what a connection brought that is closing. There is room for it.
+    pub(super) fn discard(&mut self, connection: &mut Connection) -> io::Result<()> {
+        self.batches[self.current].discard(connection)
+    }
+
+    /// Runs all, writes down what that changed, and sends the replies.
+    pub(super) fn run(&mut self, roster: &mut Roster) {
+        let batches = &mut self.batches[..=std::mem::take(&mut self.current)];
+        if batches[0].is_empty() {
+            return;
+        }
+        let engine = Arc::clone(&roster.engine);
+        let now = engine.now();
+        // From before something is changed until it is written, or taken back.
+        let entered = engine.journal().map(Journal::enter);
+        batches.iter_mut().for_each(|batch| batch.answer(roster, now));
+        let leave = Written::commit(&engine, batches.iter().map(Batch::written));
+        if let Leave::Never(refused) = &leave {
+            batches.iter_mut().rev().for_each(|batch| batch.take_back(roster, refused));
+        }
+        drop(entered);
+        let moment = Instant::now();
+        for batch in batches {
+            batch.send(roster, now, moment, &leave);
+            batch.clear();
+        }
+    }
+}
