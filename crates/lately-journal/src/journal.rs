@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use lately::{DeltaBatch, Store};
+use lately::{DeltaBatch, Store, Timestamp};
 
 use crate::checkpoint::Checkpoint;
 use crate::disk::{Disk, DiskFile};
@@ -57,6 +57,7 @@ pub struct Journal<D: Disk> {
     log_bytes: AtomicU64,
     checkpoint_bytes: AtomicU64,
     checkpoints: AtomicU64,
+    checkpoint_ms: AtomicI64,
     syncs: AtomicU64,
     wanted: AtomicBool,
     /// How often it was tried to mend a failure.
@@ -133,6 +134,8 @@ pub struct JournalStats {
     pub checkpoint_bytes: u64,
     /// Checkpoints made since the start.
     pub checkpoints: u64,
+    /// When the last was made; the start where there was none since.
+    pub checkpoint_at: Timestamp,
     /// Records written, over all starts.
     pub records: u64,
     /// How often the disk was waited for.
@@ -182,6 +185,7 @@ impl<D: Disk> Journal<D> {
         log.set_synced(log.end());
         let number = log.number();
         let log_bytes = AtomicU64::new(from.log_bytes + log.end());
+        let checkpoint_ms = AtomicI64::new(store.now().as_millis());
         Ok(Journal {
             disk,
             store,
@@ -202,6 +206,7 @@ impl<D: Disk> Journal<D> {
             log_bytes,
             checkpoint_bytes: AtomicU64::new(from.checkpoint_bytes),
             checkpoints: AtomicU64::new(0),
+            checkpoint_ms,
             syncs: AtomicU64::new(0),
             // What was lost or cut is on the disk still: a checkpoint makes an end of it.
             wanted: AtomicBool::new(!from.losses.is_empty()),
@@ -340,6 +345,7 @@ impl<D: Disk> Journal<D> {
             log_bytes: self.log_bytes.load(Relaxed),
             checkpoint_bytes: self.checkpoint_bytes.load(Relaxed),
             checkpoints: self.checkpoints.load(Relaxed),
+            checkpoint_at: Timestamp::from_millis(self.checkpoint_ms.load(Relaxed)).unwrap_or(Timestamp::MIN),
             records: self.written.load(Relaxed),
             syncs: self.syncs.load(Relaxed),
             trouble: self.check().err().map(|refused| refused.why),
@@ -449,9 +455,16 @@ impl<D: Disk> Journal<D> {
     pub(crate) fn cut(&self, segment: u64, checkpoint_bytes: u64) {
         self.checkpoint_bytes.store(checkpoint_bytes, Relaxed);
         self.checkpoints.fetch_add(1, Relaxed);
+        self.checkpoint_ms.store(self.store.now().as_millis(), Relaxed);
         self.log_bytes.store(self.log().end(), Relaxed);
         // What cannot be removed is removed at the next start.
         let _ = remove_before(&self.disk, segment);
+    }
+
+    /// Asks for a checkpoint soon, by the thread that makes them.
+    pub fn want_checkpoint(&self) {
+        self.wanted.store(true, Relaxed);
+        self.bells[1].ring();
     }
 
     /// Begins a checkpoint.

@@ -94,6 +94,10 @@ pub enum Command<'a> {
     ConfigGet { patterns: ArgList<'a> },
     /// `TIME`
     Time,
+    /// `BGSAVE`
+    BackgroundSave,
+    /// `LASTSAVE`
+    LastSave,
     /// `SHUTDOWN [SAVE | NOSAVE] [NOW] [FORCE]`: the options change nothing here, what is kept is the
     /// configuration's to say.
     Shutdown,

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
+use lately_journal::Journal;
+
 use crate::VERSION;
 use crate::engine::Engine;
 
@@ -82,6 +84,29 @@ pub(crate) fn text(engine: &Engine) -> String {
         "Keys removed after their last hit left the retention.",
         &memory.expired_keys,
     );
+    if let Some(stats) = engine.journal().map(Journal::stats) {
+        metric(
+            "lately_journal_log_bytes",
+            gauge,
+            "Bytes of the log since the last checkpoint.",
+            &stats.log_bytes,
+        );
+        metric(
+            "lately_journal_checkpoint_bytes",
+            gauge,
+            "Bytes of the last checkpoint.",
+            &stats.checkpoint_bytes,
+        );
+        metric("lately_journal_checkpoints_total", counter, "Checkpoints made.", &stats.checkpoints);
+        metric("lately_journal_syncs_total", counter, "How often the disk was waited for.", &stats.syncs);
+        let failing = u8::from(stats.trouble.is_some());
+        metric(
+            "lately_journal_failing",
+            gauge,
+            "1 while the journal cannot be written and hits are refused.",
+            &failing,
+        );
+    }
     let _ = writeln!(
         text,
         "# HELP lately_build_info The version that runs.\n# TYPE lately_build_info gauge\nlately_build_info{{version=\"{VERSION}\"}} 1"

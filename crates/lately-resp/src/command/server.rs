@@ -1,4 +1,4 @@
-//! The server as such: `COMMAND INFO CONFIG TIME SHUTDOWN CLUSTER`.
+//! The server as such: `COMMAND INFO CONFIG TIME BGSAVE LASTSAVE SHUTDOWN CLUSTER`.
 
 use crate::args::ArgList;
 use crate::command::Command;
@@ -11,7 +11,7 @@ const GROUP: &str = "server";
 const ADMIN: &[CommandFlag] = &[CommandFlag::Admin];
 const NAMES: &[ArgumentSpec] = &[ArgumentSpec::of("command-name", "string").optional().multiple()];
 
-pub(super) static SPECS: [CommandSpec; 4] = [
+pub(super) static SPECS: [CommandSpec; 6] = [
     CommandSpec::new("info", -1, |args| Ok(Command::Info { sections: args.from(1) }))
         .doc(GROUP, "Describes the server in lines of name and value")
         .arguments(&[ArgumentSpec::of("section", "string").optional().multiple()]),
@@ -32,6 +32,13 @@ pub(super) static SPECS: [CommandSpec; 4] = [
             ArgumentSpec::word("force", "FORCE").optional(),
             ArgumentSpec::word("abort", "ABORT").optional(),
         ]),
+    CommandSpec::new("bgsave", -1, parse_save)
+        .flags(ADMIN)
+        .doc(GROUP, "Writes a checkpoint of all keys in the background, and cuts the log behind it")
+        .arguments(&[ArgumentSpec::word("schedule", "SCHEDULE").optional()]),
+    CommandSpec::new("lastsave", 1, |_| Ok(Command::LastSave))
+        .flags(&[CommandFlag::Admin, CommandFlag::Fast])
+        .doc(GROUP, "Returns when the last checkpoint was written, as Unix seconds"),
     CommandSpec::new("cluster", -2, |_| Err(CommandError::ClusterDisabled))
         .flags(ADMIN)
         .doc(GROUP, "Answers that cluster mode is disabled"),
@@ -121,6 +128,13 @@ fn parse_list(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     match args.len() {
         2 => Ok(Command::Command(CommandQuery::List)),
         _ => Err(CommandError::Syntax),
+    }
+}
+
+fn parse_save<'a>(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
+    match args.get(1) {
+        Some(word) if !is_word(word, "SCHEDULE") || args.len() > 2 => Err(CommandError::Syntax),
+        _ => Ok(Command::BackgroundSave),
     }
 }
 

@@ -374,6 +374,9 @@ fn server() {
         assert_eq!(Command::parse(args), Ok(Command::ConfigGet { patterns: args.from(2) }));
     });
     check("TIME", Command::Time);
+    check("BGSAVE", Command::BackgroundSave);
+    check("bgsave schedule", Command::BackgroundSave);
+    check("LASTSAVE", Command::LastSave);
     for line in ["SHUTDOWN", "SHUTDOWN NOSAVE", "SHUTDOWN save now force"] {
         check(line, Command::Shutdown);
     }

@@ -51,6 +51,17 @@ impl Session {
                 reply.bulk(seconds.to_string());
                 reply.bulk((millis * 1_000).to_string());
             }
+            Command::BackgroundSave => match self.engine.journal() {
+                Some(journal) => {
+                    journal.want_checkpoint();
+                    reply.simple("Background saving started");
+                }
+                None => reply.error("ERR counts are in memory only: there is nothing to save to"),
+            },
+            Command::LastSave => {
+                let saved = self.engine.journal().map(|journal| journal.stats().checkpoint_at);
+                reply.integer(saved.unwrap_or(self.engine.started).as_millis() / 1_000);
+            }
             Command::Shutdown => return Flow::Shutdown,
             Command::ShutdownAbort => reply.error(texts::NO_SHUTDOWN),
             Command::Help { container } => write_help(&mut reply, *container),

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lately::Timestamp;
+use lately_journal::{Durability, Journal};
 use lately_resp::ArgList;
 
 use crate::engine::Engine;
@@ -33,6 +34,38 @@ pub(super) fn text(engine: &Engine, sections: ArgList<'_>, now: Timestamp) -> St
         }
     }
     text
+}
+
+/// Where counts are kept, in the words of Redis where it has some: the log is its append-only file, a
+/// checkpoint its snapshot.
+fn persistence(engine: &Engine) -> Vec<(&'static str, String)> {
+    let field = |name, value: &dyn ToString| (name, value.to_string());
+    let loading = field("loading", &u8::from(engine.is_loading()));
+    let Some(stats) = engine.journal().map(Journal::stats) else {
+        let (done_bytes, total_bytes) = engine.progress.bytes();
+        let progress =
+            [field("loading_total_bytes", &total_bytes), field("loading_loaded_bytes", &done_bytes)];
+        let progress = progress.into_iter().filter(|_| engine.is_loading());
+        return [loading, field("aof_enabled", &0)].into_iter().chain(progress).collect();
+    };
+    let durability = match stats.durability {
+        Durability::Interval => "interval",
+        Durability::Always => "always",
+    };
+    let status = if stats.trouble.is_some() { "err" } else { "ok" };
+    vec![
+        loading,
+        field("durability", &durability),
+        field("aof_enabled", &1),
+        field("aof_last_write_status", &status),
+        field("aof_current_size", &stats.log_bytes),
+        field("rdb_last_save_time", &(stats.checkpoint_at.as_millis() / 1_000)),
+        field("rdb_saves", &stats.checkpoints),
+        field("journal_checkpoint_bytes", &stats.checkpoint_bytes),
+        field("journal_records", &stats.records),
+        field("journal_syncs", &stats.syncs),
+        field("journal_trouble", &stats.trouble.unwrap_or_default()),
+    ]
 }
 
 type Section = (&'static str, Vec<(&'static str, String)>);
@@ -73,7 +106,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
                 field("maxmemory", &memory.ceiling_bytes.unwrap_or(0)),
             ],
         ),
-        ("Persistence", vec![field("loading", &0), field("aof_enabled", &0)]),
+        ("Persistence", persistence(engine)),
         (
             "Stats",
             vec![

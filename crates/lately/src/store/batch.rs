@@ -116,6 +116,9 @@ impl Store {
         }
         for (&hash, place) in hashes.iter().zip(places) {
             *place = look.prefetch_slot(shard_of(hash), hash);
+            if place.is_none() {
+                look.prefetch_free(shard_of(hash), hash);
+            }
             self.shards[shard_of(hash)].prefetch();
         }
     }

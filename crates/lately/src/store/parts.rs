@@ -3,8 +3,9 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::batch::STAGED;
 use super::keyed::Keyed;
-use super::{SHARDS, Store};
+use super::{SHARDS, Store, shard_of};
 use crate::delta::{Generation, Sequence};
 use crate::error::Malformed;
 use crate::time::Timestamp;
@@ -37,18 +38,38 @@ impl Store {
     /// [`Malformed`] when they are no keys with hits; those before it are put back.
     pub fn read_part(&self, mut bytes: &[u8], now: Timestamp) -> Result<usize, Malformed> {
         let mut keys = 0;
+        let mut staged = Vec::with_capacity(STAGED);
         while !bytes.is_empty() {
             let keyed = Keyed::take(&mut bytes)?;
+            staged.push((keyed, self.hash(keyed.key)));
+            if staged.len() == STAGED || bytes.is_empty() {
+                keys += staged.len();
+                self.restore(&mut staged, now)?;
+            }
+        }
+        self.settle(b"", now, None);
+        Ok(keys)
+    }
+
+    /// Puts back keys, whose memory is fetched together.
+    fn restore(&self, staged: &mut Vec<(Keyed<'_>, u64)>, now: Timestamp) -> Result<(), Malformed> {
+        if let Some(look) = self.peek.look() {
+            for &(_, hash) in &*staged {
+                look.prefetch_tags(shard_of(hash), hash);
+                self.shards[shard_of(hash)].prefetch();
+            }
+            for &(_, hash) in &*staged {
+                look.prefetch_free(shard_of(hash), hash);
+            }
+        }
+        for (keyed, hash) in staged.drain(..) {
             self.generation.fetch_max(keyed.generation.0, Relaxed);
-            let hash = self.hash(keyed.key);
             let (mut shard, _, mut context) = self.lock_for(hash, now, None);
             let generation = AtomicU64::new(keyed.generation.0);
             context.generation = &generation;
             shard.restore((&keyed, hash), &mut context)?;
-            keys += 1;
         }
-        self.settle(b"", now, None);
-        Ok(keys)
+        Ok(())
     }
 
     /// Makes room for so many keys, where there are none yet: so they come without moving others.

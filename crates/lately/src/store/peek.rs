@@ -134,6 +134,18 @@ impl Tables {
     pub(super) fn new(table: &Table<Slot>) -> Tables {
         Tables { tags: table.tags().clone(), pages: table.addresses().clone() }
     }
+
+    #[inline]
+    fn prefetch(&self, place: u32) {
+        let (page, within) = locate(place);
+        if let Some(page) = self.pages.get(page) {
+            let page = ptr::without_provenance::<Option<Slot>>(page.load(Relaxed));
+            let slot = page.wrapping_add(within);
+            prefetch(slot);
+            // A slot may lie on two lines; its hits are at its end.
+            prefetch(slot.wrapping_add(1).cast::<u8>().wrapping_sub(1));
+        }
+    }
 }
 
 impl Look<'_> {
@@ -156,15 +168,18 @@ impl Look<'_> {
     pub(super) fn prefetch_slot(&self, shard: usize, hash: u64) -> Option<u32> {
         let tables = self.tables(shard)?;
         let place = place_of(tables.tags.find(hash, |_| true)?);
-        let (page, within) = locate(place);
-        if let Some(page) = tables.pages.get(page) {
-            let page = ptr::without_provenance::<Option<Slot>>(page.load(Relaxed));
-            let slot = page.wrapping_add(within);
-            prefetch(slot);
-            // A slot may lie on two lines; its hits are at its end.
-            prefetch(slot.wrapping_add(1).cast::<u8>().wrapping_sub(1));
-        }
+        tables.prefetch(place);
         Some(place)
+    }
+
+    /// Has the slot fetched that a new key with this hash most likely takes.
+    #[inline]
+    pub(super) fn prefetch_free(&self, shard: usize, hash: u64) {
+        if let Some(tables) = self.tables(shard)
+            && let Some(slot) = tables.tags.free_near(hash)
+        {
+            tables.prefetch(place_of(slot));
+        }
     }
 }
 

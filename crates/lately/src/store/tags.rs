@@ -82,6 +82,14 @@ impl Tags {
         None
     }
 
+    /// A slot that a new value with this hash most likely takes.
+    #[inline]
+    pub(super) fn free_near(&self, hash: u64) -> Option<usize> {
+        let group = self.home(hash);
+        let free = bytes_equal(self.0.get(group)?.load(Relaxed) & !LOW_BITS, 0);
+        Some(if free == 0 { (group + 1) * GROUP } else { group * GROUP + first_of(free) })
+    }
+
     /// Takes the first free slot for a hash, of those below `slots`; gives it, and whether it was never
     /// used. There must be one.
     pub(super) fn take(&self, hash: u64, slots: usize) -> (usize, bool) {
