@@ -10,7 +10,7 @@ pub const LOG_BYTES: u64 = 512 << 20;
 pub const LOG_TO_CHECKPOINT: u64 = 2;
 
 /// Bytes of a checkpoint that are written at once, and a part of the store more.
-pub const BLOCK_BYTES: usize = 128 << 10;
+pub const BLOCK_BYTES: usize = 32 << 10;
 
 /// How long a checkpoint in the background pauses after each block: it is not to take the processor from
 /// those who count.
