@@ -1,12 +1,13 @@
 //! One key's hits as bytes that mean the same in every process: what a checkpoint and a dump keep.
 //!
-//! Hits are pieces of time with a count: moments, cells of a ring, panes. Pieces of one kind and width that
-//! follow each other are a run. A run begins with a byte, its kind and its width; each piece of it is a
-//! number, and a second one if it has several hits. The table is in the design document.
+//! Hits are pieces of time with a count: moments, cells of a ring, panes. Moments are as they are in a list.
+//! Other pieces of one kind and width that follow each other are a run: a byte, its kind and its width; and
+//! for each piece a number, and a second one if it has several hits. The table is in the design document.
 
 use super::Entry;
 use super::inline::Inline;
 use super::large::Large;
+use super::list::{Items, list_of, read_items};
 use super::moment::{Moment, PackedTime};
 use crate::error::Malformed;
 use crate::ladder::RUNGS_MS;
@@ -52,14 +53,27 @@ impl Piece {
 
 /// Bits of a run's first byte that say its width, as a place on the ladder.
 const RUNG_BITS: u32 = 5;
-/// What a run ends with, when another follows.
+/// What a run ends with.
 const END: u64 = 0;
 
 impl Entry {
     /// Appends the hits as bytes.
     pub(crate) fn write(&self, settings: &Settings, out: &mut Vec<u8>) {
-        let mut writer = Writer { out, run: None };
-        self.each_piece(settings, |piece| writer.piece(piece));
+        match self {
+            Entry::Inline(inline) => write_inline(inline, out),
+            Entry::List { head, bytes } => write_list(super::List { head, bytes }, out),
+            Entry::Large { newest, large } => {
+                let mut writer = Writer { out, run: None };
+                large.panes().for_each(|pane| writer.piece(Piece { kind: Kind::Pane, pane }));
+                large.cells(settings).for_each(|pane| writer.piece(Piece { kind: Kind::Cell, pane }));
+                writer.end();
+                if let Some(list) = large.list() {
+                    write_list(list, out);
+                }
+                out.push((Kind::Newest as u8) << RUNG_BITS);
+                varint::push(out, newest.get().cast_unsigned());
+            }
+        }
     }
 
     /// The entry that [`Entry::write`] wrote. Settings may have changed since: hits keep the panes they had,
@@ -68,16 +82,11 @@ impl Entry {
     /// # Errors
     /// [`Malformed`] when the bytes are not an entry.
     pub(crate) fn read(bytes: &[u8], settings: &Settings, now: Timestamp) -> Result<Entry, Malformed> {
-        let reader = Reader { bytes, run: None, total: 0 };
-        let mut inline = Inline::default();
-        // Most keys are that small.
-        if reader
-            .clone()
-            .all(|piece| piece.is_ok_and(|piece| piece.kind == Kind::Moment && inline.add(piece.as_moment())))
-        {
-            return Ok(Entry::Inline(inline));
+        // Most keys have nothing but moments.
+        if let Some((moments, [])) = Moments::read(bytes) {
+            return Ok(moments.entry());
         }
-        let pieces = reader.collect::<Result<Vec<_>, _>>()?;
+        let pieces = Reader { bytes, total: 0 }.pieces().ok_or(Malformed::Entry)?;
         Entry::from_pieces(&pieces, settings, now).ok_or(Malformed::Entry)
     }
 
@@ -125,7 +134,7 @@ impl Entry {
             Entry::Large { newest, large } => {
                 large.panes().for_each(|pane| visit(Piece { kind: Kind::Pane, pane }));
                 large.cells(settings).for_each(|pane| visit(Piece { kind: Kind::Cell, pane }));
-                large.moments().for_each(|held| visit(moment(held)));
+                large.list().into_iter().flat_map(super::List::moments).for_each(|held| visit(moment(held)));
                 visit(Piece::moment(Kind::Newest, Moment { at_ms: newest.get(), hits: 1 }));
             }
         }
@@ -150,6 +159,63 @@ impl Entry {
     }
 }
 
+/// Moments as they stand in bytes: the byte of their kind, their length, what the first counts from, and then
+/// each as in a list.
+struct Moments<'a> {
+    origin_ms: i64,
+    items: &'a [u8],
+    held: Vec<Moment>,
+}
+
+fn write_list(list: super::List<'_>, out: &mut Vec<u8>) {
+    if let Some((origin_ms, items)) = list.items() {
+        begin_moments(origin_ms, items.len(), out);
+        out.extend_from_slice(items);
+    }
+}
+
+fn write_inline(inline: &Inline, out: &mut Vec<u8>) {
+    let mut items = Items::default();
+    let mut before_ms = None;
+    for moment in inline.oldest_first() {
+        items.push(moment, before_ms.unwrap_or(moment.at_ms - 1));
+        before_ms = Some(moment.at_ms);
+    }
+    if let Some(first) = inline.oldest_first().next() {
+        begin_moments(first.at_ms - 1, items.bytes().len(), out);
+        out.extend_from_slice(items.bytes());
+    }
+}
+
+fn begin_moments(origin_ms: i64, len: usize, out: &mut Vec<u8>) {
+    out.push((Kind::Moment as u8) << RUNG_BITS);
+    varint::push(out, len as u64);
+    // The origin may be a millisecond before time starts.
+    varint::push(out, (origin_ms + 1).cast_unsigned());
+}
+
+impl<'a> Moments<'a> {
+    /// The moments that bytes begin with, and what follows; `None` when they do not begin with some.
+    fn read(bytes: &'a [u8]) -> Option<(Moments<'a>, &'a [u8])> {
+        let mut bytes = bytes.strip_prefix(&[(Kind::Moment as u8) << RUNG_BITS])?;
+        let len = usize::try_from(varint::take(&mut bytes)?).ok()?;
+        let origin = i64::try_from(varint::take(&mut bytes)?).ok()?;
+        let items = bytes.split_off(..len)?;
+        let origin_ms = origin.checked_sub(1).filter(|&ms| ms <= Timestamp::MAX.as_millis())?;
+        let held = read_items(items, origin_ms)?;
+        Some((Moments { origin_ms, items, held }, bytes))
+    }
+
+    fn entry(&self) -> Entry {
+        let mut inline = Inline::default();
+        if self.held.iter().all(|&moment| inline.add(moment)) {
+            return Entry::Inline(inline);
+        }
+        let (head, bytes) = list_of(self.items, self.origin_ms, &self.held);
+        Entry::List { head, bytes }
+    }
+}
+
 /// Writes pieces, oldest first.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
@@ -165,10 +231,8 @@ impl Writer<'_> {
         };
         let from_ms = match self.run {
             Some(last) if same_run(&last) => last.pane.end_ms(),
-            last => {
-                if last.is_some() {
-                    varint::push(self.out, END);
-                }
+            _ => {
+                self.end();
                 let rung = RUNGS_MS.iter().position(|&rung_ms| rung_ms == width_ms);
                 let rung = u8::try_from(rung.expect("widths are rungs of the ladder")).expect("there are 21");
                 self.out.push((piece.kind as u8) << RUNG_BITS | rung);
@@ -182,75 +246,80 @@ impl Writer<'_> {
         }
         self.run = Some(piece);
     }
+
+    /// Ends a run, if one was begun.
+    fn end(&mut self) {
+        if self.run.take().is_some() {
+            varint::push(self.out, END);
+        }
+    }
 }
 
 /// Reads pieces, oldest first, and checks that they are such.
-#[derive(Clone)]
 struct Reader<'a> {
     bytes: &'a [u8],
-    /// The last piece; one with no hits before the first of a run.
-    run: Option<Piece>,
     total: u64,
 }
 
 impl Reader<'_> {
-    fn piece(&mut self) -> Option<Piece> {
-        let last = match self.run {
-            Some(last) => last,
-            None => self.begin(None)?,
-        };
-        let (last, number) = match varint::take(&mut self.bytes)? {
-            END => {
-                let begun = self.begin(Some(last))?;
-                (begun, varint::take(&mut self.bytes).filter(|&number| number != END)?)
+    fn pieces(mut self) -> Option<Vec<Piece>> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        while let Some(&first) = self.bytes.first() {
+            let kind = *Kind::ALL.get(usize::from(first >> RUNG_BITS))?;
+            let last = pieces.last().copied();
+            if last.is_some_and(|last| last.kind > kind || last.kind == Kind::Newest) {
+                return None;
             }
-            number => (last, number),
-        };
-        let hits = if (number - 1) & 1 == 0 { 1 } else { varint::take(&mut self.bytes)? };
-        let gap = i64::try_from((number - 1) >> 1).ok()?;
-        let Pane { width_ms, .. } = last.pane;
-        let from_ms = if last.pane.hits == 0 { 0 } else { last.pane.end_ms() };
-        let start_ms = gap.checked_mul(width_ms)?.checked_add(from_ms)?;
-        // A cell may start inside the pane before it: the ring does not begin at a border of wide panes.
-        let previous_ms = self
-            .run
-            .map_or(0, |run| if run.kind == last.kind { run.pane.end_ms() } else { run.pane.start_ms });
-        let is_time = start_ms >= previous_ms && start_ms <= Timestamp::MAX.as_millis();
-        let piece = Piece { kind: last.kind, pane: Pane { start_ms, width_ms, hits } };
-        if piece.kind != Kind::Newest {
-            self.total = self.total.checked_add(hits).filter(|&total| total <= MAX_TOTAL)?;
+            match kind {
+                Kind::Moment => {
+                    let (moments, rest) = Moments::read(self.bytes)?;
+                    self.bytes = rest;
+                    for moment in moments.held {
+                        pieces.push(self.checked(Piece::moment(kind, moment), last)?);
+                    }
+                }
+                Kind::Newest => {
+                    self.bytes.split_off_first()?;
+                    let at_ms = i64::try_from(varint::take(&mut self.bytes)?).ok()?;
+                    pieces.push(self.checked(Piece::moment(kind, Moment { at_ms, hits: 1 }), last)?);
+                }
+                Kind::Pane | Kind::Cell => self.run(&mut pieces)?,
+            }
         }
-        if !is_time || hits == 0 {
-            return None;
-        }
-        self.run = Some(piece);
-        Some(piece)
+        Some(pieces)
     }
 
-    /// The kind and width of a run that begins, as a piece without hits.
-    fn begin(&mut self, last: Option<Piece>) -> Option<Piece> {
+    /// Reads a run.
+    fn run(&mut self, pieces: &mut Vec<Piece>) -> Option<()> {
         let first = *self.bytes.split_off_first()?;
         let kind = *Kind::ALL.get(usize::from(first >> RUNG_BITS))?;
         let width_ms = *RUNGS_MS.get(usize::from(first & ((1 << RUNG_BITS) - 1)))?;
-        let is_one_ms = matches!(kind, Kind::Moment | Kind::Newest);
-        let follows = last.is_none_or(|last| last.kind <= kind && last.kind != Kind::Newest);
-        let piece = Piece { kind, pane: Pane { start_ms: 0, width_ms, hits: 0 } };
-        (follows && (!is_one_ms || width_ms == 1)).then_some(piece)
+        let mut from_ms = 0;
+        loop {
+            let number = varint::take(&mut self.bytes)?;
+            if number == END {
+                return Some(());
+            }
+            let hits = if (number - 1) & 1 == 0 { 1 } else { varint::take(&mut self.bytes)? };
+            let gap = i64::try_from((number - 1) >> 1).ok()?;
+            let start_ms = gap.checked_mul(width_ms)?.checked_add(from_ms)?;
+            let piece = Piece { kind, pane: Pane { start_ms, width_ms, hits } };
+            let piece = self.checked(piece, pieces.last().copied())?;
+            from_ms = piece.pane.end_ms();
+            pieces.push(piece);
+        }
     }
-}
 
-impl Iterator for Reader<'_> {
-    type Item = Result<Piece, Malformed>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.bytes.is_empty() {
-            return None;
+    /// The piece, if it may follow the last.
+    fn checked(&mut self, piece: Piece, last: Option<Piece>) -> Option<Piece> {
+        let Pane { start_ms, hits, .. } = piece.pane;
+        // A cell may start inside the pane before it: the ring does not begin at a border of wide panes.
+        let previous_ms = last
+            .map_or(0, |last| if last.kind == piece.kind { last.pane.end_ms() } else { last.pane.start_ms });
+        if piece.kind != Kind::Newest {
+            self.total = self.total.checked_add(hits).filter(|&total| total <= MAX_TOTAL)?;
         }
-        let piece = self.piece();
-        if piece.is_none() {
-            self.bytes = &[];
-        }
-        Some(piece.ok_or(Malformed::Entry))
+        (start_ms >= previous_ms && start_ms <= Timestamp::MAX.as_millis() && hits > 0).then_some(piece)
     }
 }
 

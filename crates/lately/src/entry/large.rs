@@ -38,7 +38,7 @@ impl Large {
         Large { recent: Recent::List { head, bytes }, older: None, older_bytes: 0 }
     }
 
-    /// What [`Large::panes`], `cells` and `moments` gave. Cells that are not as wide as panes are now go to
+    /// What [`Large::panes`], `cells` and `list` gave. Cells that are not as wide as panes are now go to
     /// the panes.
     pub(super) fn restored(
         older: Panes,
@@ -82,12 +82,11 @@ impl Large {
     }
 
     /// The recent hits, where they are a list.
-    pub(super) fn moments(&self) -> impl Iterator<Item = Moment> {
-        let list = match &self.recent {
+    pub(super) fn list(&self) -> Option<List<'_>> {
+        match &self.recent {
             Recent::List { head, bytes } => Some(List { head, bytes }),
             Recent::Ring(_) => None,
-        };
-        list.into_iter().flat_map(List::moments)
+        }
     }
 
     /// Takes the list out, when there is nothing else.

@@ -180,6 +180,12 @@ impl Gap {
         ((self.0 >> 2) * unit_ms).cast_signed()
     }
 
+    /// As `ms`, of a number from anywhere.
+    pub(super) fn checked_ms(self) -> Option<i64> {
+        let unit_ms = if self.0 & 2 == 0 { 1 } else { SECOND_MS };
+        i64::try_from((self.0 >> 2).checked_mul(unit_ms)?).ok()
+    }
+
     #[inline]
     pub(super) fn has_hits(self) -> bool {
         self.0 & 1 == 1

@@ -6,6 +6,7 @@
 //! reads of the default window look at the header and at no more than what has left the window since.
 
 mod bytes;
+mod items;
 
 use thin_vec::ThinVec;
 
@@ -16,6 +17,7 @@ use crate::number::Number;
 
 use bytes::{Cursor, Gap, Header, SIX_BYTES, add_one, origin_ms, set_origin};
 pub(super) use bytes::{ITEMS, Reader};
+pub(super) use items::{Items, list_of, read_items};
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
 pub(super) const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
@@ -80,6 +82,14 @@ impl<'a> List<'a> {
 
     fn read(self, from: Cursor, end: usize) -> Reader<'a> {
         Reader { bytes: self.bytes, offset: from.offset, end, before_ms: from.passed_ms }
+    }
+
+    /// The moments as bytes, and what the first counts from.
+    pub(super) fn items(self) -> Option<(i64, &'a [u8])> {
+        if self.is_empty() {
+            return None;
+        }
+        Some((origin_ms(self.bytes), &self.bytes[ITEMS..Header::read(self.bytes).end]))
     }
 
     pub(super) fn oldest_ms(self) -> Option<i64> {
