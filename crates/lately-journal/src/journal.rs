@@ -181,8 +181,8 @@ impl<D: Disk> Journal<D> {
     ) -> io::Result<Journal<D>> {
         let file = Log::prepare(&disk, from.segment + 1)?;
         let mut log = Log::begin(file, from.segment + 1, (from.end, from.end), from.number)?;
-        log.file().sync()?;
-        log.set_synced(log.end());
+        log.unsynced().try_for_each(|file| file.sync())?;
+        log.set_synced(log.segment(), log.end());
         let number = log.number();
         let log_bytes = AtomicU64::new(from.log_bytes + log.end());
         let checkpoint_ms = AtomicI64::new(store.now().as_millis());
@@ -370,24 +370,24 @@ impl<D: Disk> Journal<D> {
 
     /// As `sync`, for who holds its lock.
     fn sync_alone(&self) -> bool {
-        let (file, number, end, newest_ms) = {
+        let (mut files, number, segment, end, newest_ms) = {
             let log = self.log();
             if log.is_lost() {
                 return false;
             }
-            (log.file(), log.number(), log.end(), self.newest_ms.load(Relaxed))
+            (log.unsynced(), log.number(), log.segment(), log.end(), self.newest_ms.load(Relaxed))
         };
         if self.kept.load(Relaxed) >= number {
             return true;
         }
         self.syncs.fetch_add(1, Relaxed);
-        let synced = file.sync();
+        let synced = files.try_for_each(|file| file.sync());
         let mut log = self.log();
         if let Err(error) = synced {
             self.fail(&mut log, Trouble::Sync, &error);
             return false;
         }
-        log.set_synced(end);
+        log.set_synced(segment, end);
         self.unsynced_ms.store(if log.number() == number { 0 } else { newest_ms.max(1) }, Relaxed);
         // Pairs with the load in `verdict`: who is told so finds it on the disk.
         self.kept.fetch_max(number, Release);
@@ -411,34 +411,26 @@ impl<D: Disk> Journal<D> {
         self.bells[0].ring();
     }
 
-    /// Goes over to a new segment of the log; gives which. All that was written is synced, unless the trouble
-    /// is that it cannot be.
+    /// Goes over to a new segment of the log; gives which. Nobody waits for the disk meanwhile: the segment
+    /// before it is synced with it.
     pub(crate) fn rotate(&self) -> io::Result<u64> {
         let _one = lock(&self.syncing);
-        let (is_lost, segment) = {
-            let log = self.log();
-            (log.is_lost(), log.segment() + 1)
-        };
-        let file = Log::prepare(&self.disk, segment)?;
+        // What was gone over from is synced before another takes its place.
+        let is_lost = self.log().is_lost();
         if !is_lost && !self.sync_alone() {
             return Err(io::Error::other("the log cannot be synced"));
         }
+        let segment = self.log().segment() + 1;
+        let file = Log::prepare(&self.disk, segment)?;
         let mut log = self.log();
-        if !log.is_lost() && self.kept.load(Relaxed) < log.number() {
-            self.syncs.fetch_add(1, Relaxed);
-            if let Err(error) = log.file().sync() {
-                self.fail(&mut log, Trouble::Sync, &error);
-                return Err(error);
-            }
-            let end = log.end();
-            log.set_synced(end);
-        }
-        let next = Log::begin(file, segment, (log.end(), log.synced()), log.number());
-        *log = next.inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
+        let before = log.number();
+        log.go_over(file, segment).inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
         self.written.store(log.number(), Relaxed);
-        self.unsynced_ms.store(0, Relaxed);
-        // The beginning of a segment is nothing that anybody waits for.
-        self.kept.fetch_max(log.number() - 1, Release);
+        if is_lost {
+            // What was there is told as lost, and nobody waits for the beginning of a segment.
+            self.unsynced_ms.store(0, Relaxed);
+            self.kept.fetch_max(before, Release);
+        }
         Ok(segment)
     }
 

@@ -19,6 +19,12 @@ pub(crate) const BATCH: u8 = 1;
 /// The server stopped here and all was written.
 pub(crate) const CLOSED: u8 = 2;
 
+/// A segment that is not written to any more, and not synced yet.
+pub(crate) struct Before<F> {
+    file: Arc<F>,
+    synced: u64,
+}
+
 /// The end of the log.
 pub(crate) struct Log<F> {
     file: Arc<F>,
@@ -26,6 +32,8 @@ pub(crate) struct Log<F> {
     /// Where what counts ends, and where what was synced does.
     end: u64,
     synced: u64,
+    /// The segment before it, until it is synced.
+    before: Option<Before<F>>,
     /// A sync failed: whether the disk has what was written before is not known, and never will be.
     is_lost: bool,
     /// The number of the last record.
@@ -45,19 +53,27 @@ impl<F: DiskFile> Log<F> {
     /// Begins a segment in its file. `previous` is where the segment before it ends, and how far that was
     /// synced; `number` is its last record.
     pub(crate) fn begin(file: F, segment: u64, previous: (u64, u64), number: u64) -> io::Result<Log<F>> {
-        let mut log = Log {
-            file: Arc::new(file),
-            segment,
-            end: 0,
-            synced: 0,
-            is_lost: false,
-            number,
-            records: Vec::new(),
-        };
-        log.records.extend_from_slice(&Kind::Log.magic());
+        let (file, records) = (Arc::new(file), Kind::Log.magic().to_vec());
+        let mut log = Log { file, segment, end: 0, synced: 0, before: None, is_lost: false, number, records };
         log.add(&[&[SEGMENT], &previous.0.to_le_bytes(), &previous.1.to_le_bytes()]);
         log.put()?;
         Ok(log)
+    }
+
+    /// Goes over to another segment, in its file. After an error it goes on in this one.
+    pub(crate) fn go_over(&mut self, file: F, segment: u64) -> io::Result<()> {
+        let mut next = Log::begin(file, segment, (self.end, self.synced), self.number)?;
+        if self.synced < self.end && !self.is_lost {
+            next.before = Some(Before { file: Arc::clone(&self.file), synced: self.synced });
+        }
+        *self = next;
+        Ok(())
+    }
+
+    /// The files to sync, in this order: no later one says anything before the earlier are synced.
+    pub(crate) fn unsynced(&self) -> impl Iterator<Item = Arc<F>> + use<F> {
+        let before = self.before.as_ref().map(|before| Arc::clone(&before.file));
+        before.into_iter().chain([Arc::clone(&self.file)])
     }
 
     pub(crate) fn segment(&self) -> u64 {
@@ -72,11 +88,6 @@ impl<F: DiskFile> Log<F> {
         self.end
     }
 
-    /// How far the segment was synced.
-    pub(crate) fn synced(&self) -> u64 {
-        self.synced
-    }
-
     /// Whether a sync failed: then no later one says that what was written before is on the disk.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost
@@ -86,14 +97,12 @@ impl<F: DiskFile> Log<F> {
         self.is_lost = true;
     }
 
-    /// Takes note that the segment was synced up to `end`.
-    pub(crate) fn set_synced(&mut self, end: u64) {
-        self.synced = self.synced.max(end);
-    }
-
-    /// The file, to sync it while others write.
-    pub(crate) fn file(&self) -> Arc<F> {
-        Arc::clone(&self.file)
+    /// Takes note that all was synced up to `end` of a segment.
+    pub(crate) fn set_synced(&mut self, segment: u64, end: u64) {
+        if segment == self.segment {
+            self.synced = self.synced.max(end);
+            self.before = None;
+        }
     }
 
     /// Bytes of memory it holds.
@@ -146,6 +155,9 @@ impl<F: DiskFile> Log<F> {
         self.end = self.synced;
         // If that fails, what follows says where the segment ends.
         let _ = self.file.truncate(self.end);
+        if let Some(Before { file, synced }) = self.before.take() {
+            let _ = file.truncate(synced);
+        }
     }
 
     /// Whether some records more can be written.

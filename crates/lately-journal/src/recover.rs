@@ -299,65 +299,102 @@ impl<D: Disk> Reader<'_, D> {
     /// Puts back what the log says happened.
     fn log(&mut self, log: &[Segment<D::File>], feed: &mut Feed<'_>) -> Result<(), JournalError> {
         for (index, segment) in log.iter().enumerate() {
-            // The last has no other to say where it ends.
-            let next = log.get(index + 1).map(|next| next.previous);
-            self.segment(segment, next, feed)?;
+            let after = &log[index + 1..];
+            if !self.segment(segment, after, feed)? {
+                // Segments are synced in order: none of those after it was.
+                return self.drop_segments(after);
+            }
         }
         Ok(())
     }
 
-    /// `next` is what the segment after it, if there is one, says of this one.
+    /// Removes segments that were begun when the one before them was not synced, and never were.
+    fn drop_segments(&mut self, segments: &[Segment<D::File>]) -> Result<(), JournalError> {
+        for Segment { opened, .. } in segments {
+            let bytes = opened.file.size().map_err(|error| self.failed("read", &opened.name, error))?;
+            let path = PathBuf::clone(&opened.path);
+            self.recovery.losses.push(Loss { path, offset: 0, bytes, is_torn: true });
+            self.disk.remove(&opened.name).map_err(|error| self.failed("remove", &opened.name, error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether segments say that all before them was synced.
+    fn are_synced(&self, segments: &[Segment<D::File>]) -> Result<bool, JournalError> {
+        for Segment { opened, .. } in segments {
+            let failed = |error| self.failed("read", &opened.name, error);
+            let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
+            if scan.synced().map_err(failed)? > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Puts back what a segment says happened, of which `after` are those after it. False when it is torn
+    /// where it had not been synced: then nothing after that counts.
     fn segment(
         &mut self,
         Segment { opened, segment, .. }: &Segment<D::File>,
-        next: Option<Option<(u64, u64)>>,
+        after: &[Segment<D::File>],
         feed: &mut Feed<'_>,
-    ) -> Result<(), JournalError> {
+    ) -> Result<bool, JournalError> {
         let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
-        let (end, synced) = next.flatten().unzip();
+        // The last has no other to say where it ends.
+        let (end, synced) = after.first().and_then(|next| next.previous).unzip();
         let mut scan = Scan::new(&opened.file, end).map_err(failed)?;
-        let size = scan.left();
-        let is_last = next.is_none();
-        if synced.is_some_and(|synced| size < synced) {
-            self.damaged(&opened.path, size, 0, "it is shorter than it was")?;
-        }
-        if synced == Some(0) && scan.left() == 0 {
+        if end == Some(0) {
             // Nothing that was written to it counts.
-            return Ok(());
+            return Ok(true);
         }
-        self.begin(&mut scan, opened, Kind::Log)?;
+        let mut is_whole = true;
+        let mut is_begun = scan.begin(Kind::Log).map_err(failed)?;
         loop {
             let offset = scan.offset();
-            match scan.step().map_err(failed)? {
+            let step = match is_begun {
+                Begin::Well => scan.step().map_err(failed)?,
+                Begin::Version(found) => {
+                    let path = PathBuf::clone(&opened.path);
+                    return Err(JournalError::Version { path, found, known: VERSION });
+                }
+                Begin::Damage => Step::Damage,
+            };
+            match step {
                 Step::Frame { number, payload } => {
                     self.recovery.number = self.recovery.number.max(number);
                     match payload.split_first() {
                         Some((&BATCH, rest)) => {
                             self.recovery.records += 1;
                             if !feed.record(&opened.path, offset, rest) {
-                                return Ok(());
+                                return Ok(true);
                             }
                         }
                         Some((&(SEGMENT | CLOSED), _)) => {}
                         _ => self.damaged(&opened.path, offset, 0, "it has what no log has")?,
                     }
                 }
-                Step::End => break,
-                Step::Damage => {
+                Step::End if end.is_none_or(|end| offset >= end) => break,
+                Step::End | Step::Damage => {
                     let left = scan.left();
                     // What had not been synced need not all be there, and what is need not be in order.
-                    if synced.unwrap_or(0).max(scan.synced().map_err(failed)?) <= offset {
-                        let (path, bytes) = (PathBuf::clone(&opened.path), left);
-                        self.recovery.losses.push(Loss { path, offset, bytes, is_torn: true });
-                        if is_last {
-                            let cut = opened.file.truncate(offset);
-                            cut.map_err(|error| self.failed("cut", &opened.name, error))?;
-                        }
+                    let synced = synced.unwrap_or(0).max(scan.synced().map_err(failed)?);
+                    if synced <= offset && !self.are_synced(after)? {
+                        let path = PathBuf::clone(&opened.path);
+                        self.recovery.losses.push(Loss { path, offset, bytes: left, is_torn: true });
+                        let cut = opened.file.truncate(offset);
+                        cut.map_err(|error| self.failed("cut", &opened.name, error))?;
+                        is_whole = false;
                         break;
                     }
                     let found = scan.resume().map_err(failed)?;
+                    is_begun = Begin::Well;
                     let bytes = if found { scan.offset() - offset } else { left };
-                    self.damaged(&opened.path, offset, bytes, "a record does not fit its checksum")?;
+                    let what = if left == 0 {
+                        "it is shorter than it was"
+                    } else {
+                        "a record does not fit its checksum"
+                    };
+                    self.damaged(&opened.path, offset, bytes, what)?;
                     if !found {
                         break;
                     }
@@ -369,7 +406,7 @@ impl<D: Disk> Reader<'_, D> {
         self.write_again(opened, synced, scan.offset()).map_err(failed)?;
         self.recovery.log_bytes += scan.offset();
         (self.recovery.segment, self.recovery.end) = (*segment, scan.offset());
-        Ok(())
+        Ok(is_whole)
     }
 }
 
