@@ -48,7 +48,16 @@ fn timed(barrier: &Barrier, work: impl FnOnce()) -> (Instant, Instant, f64) {
 
 /// Time this thread has had a core.
 fn thread_nanos() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    nanos_on(ClockId::ThreadCPUTime)
+}
+
+/// Time that all threads of this process together have had a core.
+pub(crate) fn process_nanos() -> f64 {
+    nanos_on(ClockId::ProcessCPUTime)
+}
+
+fn nanos_on(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 

@@ -2,6 +2,7 @@
 
 mod clock;
 mod jobs;
+mod journal;
 mod library;
 mod memory;
 mod options;
@@ -23,7 +24,7 @@ use crate::row::Row;
 use crate::table::Form;
 
 fn main() -> ExitCode {
-    if let Some(code) = memory::run_as_child() {
+    if let Some(code) = memory::run_as_child().or_else(journal::run_as_child) {
         return code;
     }
     match run(&Options::parse()) {
@@ -46,6 +47,7 @@ fn run(options: &Options) -> Result<bool, Error> {
     let mut rows = library::rows(options);
     rows.extend(memory::rows(options));
     rows.extend(server::rows(options));
+    rows.extend(journal::rows(options));
     if rows.is_empty() {
         let (only, sections) = (options.only.as_deref().unwrap_or_default(), options.sections());
         return Err(Error::other(format!("no section has `{only}` in its name; there are {sections}")));
