@@ -29,6 +29,7 @@ pub(crate) const VERSION: u8 = 1;
 pub(crate) enum Kind {
     Log,
     Checkpoint,
+    Dump,
 }
 
 impl Kind {
@@ -36,6 +37,7 @@ impl Kind {
         let kind = match self {
             Kind::Log => b'L',
             Kind::Checkpoint => b'C',
+            Kind::Dump => b'D',
         };
         let [l, a, t, e, t2, y] = *b"lately";
         [l, a, t, e, t2, y, kind, VERSION]

@@ -6,6 +6,7 @@
 
 mod checkpoint;
 mod disk;
+mod dump;
 mod error;
 mod folder;
 mod frame;
@@ -19,6 +20,7 @@ mod scan;
 
 pub use checkpoint::Checkpoint;
 pub use disk::{Disk, DiskFile};
+pub use dump::{Dump, DumpError, read_dump};
 pub use error::{JournalError, Refused};
 pub use folder::Folder;
 pub use journal::{Durability, Hold, Journal, JournalStats, Receipt, Verdict};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lately::{Deltas, Generation, Malformed, Portion, Store, Timestamp};
 
-use crate::checkpoint::PART_HEAD_BYTES;
+use crate::checkpoint::take_part;
 use crate::error::JournalError;
 use crate::frame::take_u64;
 use crate::limits::{CHUNK_BYTES, CHUNKS};
@@ -181,13 +181,4 @@ impl Feed<'_> {
             let _ = door.send(Work::Records(Arc::clone(&chunk)));
         }
     }
-}
-
-/// Takes a part off the front of a payload: which it is, its last change, and its keys.
-fn take_part<'a>(payload: &mut &'a [u8]) -> Option<(u16, u64, &'a [u8])> {
-    let head = payload.split_off(..PART_HEAD_BYTES)?;
-    let (part, mut numbers) = head.split_first_chunk()?;
-    let number = take_u64(&mut numbers)?;
-    let bytes = payload.split_off(..usize::try_from(take_u64(&mut numbers)?).ok()?)?;
-    Some((u16::from_le_bytes(*part), number, bytes))
 }

@@ -75,6 +75,17 @@ pub enum Delta<'a> {
         /// Why.
         why: Forgotten,
     },
+    /// A key was brought back, in place of what there was of it.
+    Restored {
+        /// The key.
+        key: &'a [u8],
+        /// The generation that began with it.
+        generation: Generation,
+        /// Until when a limit on it is in force, if one is.
+        limited_until: Option<Timestamp>,
+        /// Its hits, as a part of a store has them.
+        entry: &'a [u8],
+    },
     /// All keys of a lower generation were forgotten.
     Flush {
         /// The first generation after the flush.
@@ -111,6 +122,7 @@ const LIMITED: u8 = 1;
 const DELETED: u8 = 2;
 const EVICTED: u8 = 3;
 const FLUSH: u8 = 4;
+const RESTORED: u8 = 5;
 /// A generation that is not the first.
 const GENERATION: u8 = 1 << 3;
 /// A time that is not the batch's.
@@ -289,6 +301,15 @@ impl DeltaBatch {
                 let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
                 Head::new(kind, sequence, key.len(), generation).finish(key, &mut self.bytes);
             }
+            Delta::Restored { key, generation, limited_until, entry } => {
+                // A time of 0 limits nothing.
+                let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
+                let mut head = Head::new(RESTORED, sequence, key.len(), generation);
+                head.number(limited_ms.cast_unsigned());
+                head.number(entry.len() as u64);
+                head.finish(key, &mut self.bytes);
+                self.bytes.extend_from_slice(entry);
+            }
             Delta::Flush { below } => Head::new(FLUSH, sequence, 0, below).finish(b"", &mut self.bytes),
         }
     }
@@ -350,7 +371,8 @@ impl<'a> Deltas<'a> {
             HUGE => u64::from_le_bytes(*bytes.split_off(..size_of::<u64>())?.first_chunk()?),
             _ => return None,
         };
-        let until_ms = if kind == LIMITED { Number::take(bytes)? } else { 0 };
+        let until_ms = if matches!(kind, LIMITED | RESTORED) { Number::take(bytes)? } else { 0 };
+        let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
         let key = bytes.split_off(..key_len)?;
         if key_len > MAX_KEY_BYTES || (kind == FLUSH) != key.is_empty() || hits == 0 || hits > MAX_TOTAL {
             return None;
@@ -364,6 +386,12 @@ impl<'a> Deltas<'a> {
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
             EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
             FLUSH => Delta::Flush { below: generation },
+            RESTORED => {
+                let until = Timestamp::from_millis(i64::try_from(until_ms).ok()?)?;
+                let limited_until = Some(until).filter(|&until| until > Timestamp::MIN);
+                let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
+                Delta::Restored { key, generation, limited_until, entry }
+            }
             _ => return None,
         };
         self.bytes = bytes;
@@ -424,11 +452,23 @@ mod tests {
             Delta::Limited { key, generation: Generation(1), until: Timestamp::MAX },
             Delta::Forget { key, generation: Generation(0), why: Forgotten::Deleted },
             Delta::Forget { key, generation: Generation(300), why: Forgotten::Evicted },
+            Delta::Restored { key: &long, generation: Generation(2), limited_until: None, entry: &long },
+            Delta::Restored { key, generation: Generation(0), limited_until: Some(now), entry: b"" },
             Delta::Flush { below: Generation(9) },
         ];
         let mut batch = DeltaBatch::default();
         batch.advance(now);
-        let places = [(0, 1), (1_023, Number::MAX), (512, 1 << 20), (1, 1), (2, 2), (3, 3), (u16::MAX, 0)];
+        let places = [
+            (0, 1),
+            (1_023, Number::MAX),
+            (512, 1 << 20),
+            (1, 1),
+            (2, 2),
+            (3, 3),
+            (4, 4),
+            (5, 5),
+            (u16::MAX, 0),
+        ];
         let wanted: Vec<_> =
             places.into_iter().map(|(part, number)| sequence(part, number)).zip(deltas).collect();
         for &(sequence, delta) in &wanted {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::batch::STAGED;
 use super::keyed::Keyed;
 use super::{SHARDS, Store, shard_of};
-use crate::delta::{Generation, Sequence};
+use crate::delta::{DeltaBatch, Generation, Sequence};
 use crate::error::Malformed;
 use crate::time::Timestamp;
 
@@ -48,6 +48,30 @@ impl Store {
             }
         }
         self.settle(b"", now, None);
+        Ok(keys)
+    }
+
+    /// As [`Store::read_part`], of keys of another store that come while this one counts: they begin a
+    /// generation here. What happened is added to `deltas`.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are no keys with hits; those before it are here, and in `deltas`.
+    pub fn bring_part(
+        &self,
+        mut bytes: &[u8],
+        now: Timestamp,
+        deltas: &mut DeltaBatch,
+    ) -> Result<usize, Malformed> {
+        deltas.advance(now);
+        let mut keys = 0;
+        while !bytes.is_empty() {
+            let keyed = Keyed::take(&mut bytes)?;
+            let hash = self.hash(keyed.key);
+            let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
+            shard.bring(&keyed, hash, &mut context)?;
+            keys += 1;
+        }
+        self.settle(b"", now, Some(deltas));
         Ok(keys)
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
+use super::keyed::Keyed;
 use super::{Context, Shard, Store, shard_of};
 use crate::delta::{Delta, DeltaBatch, Deltas, Generation, Sequence};
 use crate::error::Malformed;
@@ -47,7 +48,10 @@ impl Store {
         let mut staged = Vec::with_capacity(STAGED);
         for delta in deltas {
             let (sequence, delta) = delta?;
-            let (Delta::Hits { key, .. } | Delta::Limited { key, .. } | Delta::Forget { key, .. }) = delta
+            let (Delta::Hits { key, .. }
+            | Delta::Limited { key, .. }
+            | Delta::Forget { key, .. }
+            | Delta::Restored { key, .. }) = delta
             else {
                 // It is of no part: what came after it has a later generation.
                 if let Delta::Flush { below } = delta {
@@ -98,6 +102,12 @@ impl Store {
                 let ended = Generation(generation.0.saturating_add(1));
                 self.replay_life(key, hash, ended, now, |_, _| Ok(()))
             }
+            Delta::Restored { key, generation, limited_until, entry } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    let keyed = Keyed { key, generation, limited_until, entry };
+                    shard.restore((&keyed, hash), context).map(|_| ())
+                })
+            }
             Delta::Flush { below } => {
                 self.replay_flush(below, Portion::ALL);
                 Ok(())
@@ -146,7 +156,10 @@ impl Store {
         let mut deleted = std::mem::take(&mut batch.deleted);
         let deltas: Vec<Delta<'_>> = batch.deltas().flatten().map(|(_, delta)| delta).collect();
         for delta in deltas.iter().rev() {
-            let (Delta::Hits { key, generation, .. } | Delta::Forget { key, generation, .. }) = delta else {
+            let (Delta::Hits { key, generation, .. }
+            | Delta::Forget { key, generation, .. }
+            | Delta::Restored { key, generation, .. }) = delta
+            else {
                 continue;
             };
             let hash = self.hash(key);

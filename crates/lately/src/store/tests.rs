@@ -621,3 +621,30 @@ fn a_flush_that_cannot_be_kept_does_not_happen() {
     assert!(!store.flush_when(START, |_| false));
     assert!(store.contains(b"k", START));
 }
+
+#[test]
+fn keys_of_another_store_come_in_place_of_those_that_are_there() {
+    let (other, here) = (store(), store());
+    let now = crowd(&other, &mut DeltaBatch::default());
+    let (mut before, mut brought) = (DeltaBatch::default(), DeltaBatch::default());
+    hit(&here, b"hot", 1_000, now, &mut before);
+    hit(&here, b"mine", 7, now, &mut before);
+    let mut bytes = Vec::new();
+    (0..Store::PARTS).for_each(|part| _ = other.write_part(part, now, &mut bytes));
+    assert_eq!(here.bring_part(&bytes, now, &mut brought), Ok(other.len()));
+    here.check_consistency();
+    let wanted = answers(&other, now);
+    let is_mine = |(key, ..): &Answers| &**key == b"mine";
+    let (mine, found): (Vec<_>, Vec<_>) = answers(&here, now).into_iter().partition(is_mine);
+    assert_eq!((found, mine.len()), (wanted, 1));
+    // And so they are in a third that is told what happened.
+    let copy = store();
+    for deltas in [&before, &brought] {
+        copy.replay(deltas.deltas(), Portion::ALL, |_| true).expect("well formed");
+    }
+    assert_eq!(answers(&copy, now), answers(&here, now));
+    // Taken back, there is what was there.
+    here.take_back(&mut brought);
+    here.check_consistency();
+    assert_eq!((here.len(), here.hits(b"hot", minutes(5), now).estimate), (2, 1_000));
+}

@@ -4,7 +4,7 @@ use super::super::context::Context;
 use super::super::keyed::Keyed;
 use super::Shard;
 use crate::class::Classes;
-use crate::delta::{Delta, Generation};
+use crate::delta::{Delta, Forgotten, Generation};
 use crate::entry::Entry;
 use crate::error::{HitError, Malformed};
 use crate::time::Timestamp;
@@ -22,12 +22,13 @@ impl Shard {
         self.change(place, context.classes, |entry, settings, now| entry.add(at, hits, settings, now))
     }
 
-    /// Puts back a key with its hits in place of what there is of it, unless nothing is left of it by now.
+    /// Puts back a key with its hits in place of what there is of it, unless nothing is left of it by now;
+    /// gives where it is.
     pub(in crate::store) fn restore(
         &mut self,
         (keyed, hash): (&Keyed<'_>, u64),
         context: &mut Context<'_>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<Option<u32>, Malformed> {
         let (class, now) = (context.classes.of(keyed.key), self.now);
         let entry = Entry::read(keyed.entry, context.classes.settings(class), now)?;
         if let Some(place) = self.place_of(keyed.key, hash) {
@@ -35,12 +36,31 @@ impl Shard {
         }
         let limited = keyed.limited_until.is_some_and(|until| until > now);
         if entry.expired(context.frame(class, now).0.oldest_ms) && !limited {
-            return Ok(());
+            return Ok(None);
         }
         let place = self.add_slot(keyed.key, hash, class, context);
         self.change(place, context.classes, |old, _, _| *old = entry);
         if let Some(until) = keyed.limited_until {
             self.beside.side.limit_until(place, until);
+        }
+        Ok(Some(place))
+    }
+
+    /// As `restore`, of a key that comes from elsewhere: it begins a generation here, and what happened is
+    /// written down.
+    pub(in crate::store) fn bring(
+        &mut self,
+        keyed: &Keyed<'_>,
+        hash: u64,
+        context: &mut Context<'_>,
+    ) -> Result<(), Malformed> {
+        if let Some(place) = self.live_place(keyed.key, hash, context) {
+            self.forget(place, Forgotten::Deleted, context);
+        }
+        if let Some(place) = self.restore((keyed, hash), context)? {
+            let generation = self.generation_at(place);
+            let &Keyed { key, limited_until, entry, .. } = keyed;
+            self.record(context, Delta::Restored { key, generation, limited_until, entry });
         }
         Ok(())
     }
@@ -94,6 +114,11 @@ impl Shard {
                 self.change(place, context.classes, |held, settings, now| {
                     held.absorb(entry, settings, now);
                 });
+            }
+            Delta::Restored { key, .. } => {
+                if let Some(place) = self.place_of(key, hash) {
+                    self.remove(place);
+                }
             }
             // A key may stay longer than it had to: it does no harm. A flush is made when it is written.
             Delta::Limited { .. } | Delta::Flush { .. } => {}

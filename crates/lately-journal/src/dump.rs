@@ -1,0 +1,325 @@
+//! A dump: all keys of a store as a stream, while hits go on, as of the moment it ends.
+//!
+//! It has the parts of the store, one after the other, and between them what happened meanwhile. A change of a
+//! part that has not come yet is in it when it comes; a change of one that has come follows.
+
+use std::io::{self, Read};
+
+use lately::{Deltas, Portion, Store, Timestamp};
+use thiserror::Error;
+
+use crate::checkpoint::{take_part, write_part};
+use crate::frame::{self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, VERSION, take_u64};
+use crate::limits::BLOCK_BYTES;
+
+/// What the first byte of a payload says.
+const PARTS: u8 = 1;
+const END: u8 = 2;
+const RECORD: u8 = 3;
+
+/// Why a dump cannot be restored.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DumpError {
+    /// It does not begin as a dump does.
+    #[error("it is no dump of lately")]
+    NoDump,
+    /// It was written by a version that is not known.
+    #[error("it was written by another version: its format is {found}, this one reads {known}")]
+    Version {
+        /// Its version.
+        found: u8,
+        /// The one that is read.
+        known: u8,
+    },
+    /// It is not what was written.
+    #[error("it is damaged at byte {offset}: {what}")]
+    Damaged {
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// It ends early.
+    #[error("it ends early, at byte {offset}: the dump was not finished, or a part of it is missing")]
+    Unfinished {
+        /// Where.
+        offset: u64,
+    },
+    /// There is more than a dump.
+    #[error("something follows its end, at byte {offset}")]
+    TooLong {
+        /// Where.
+        offset: u64,
+    },
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Read(#[from] io::Error),
+}
+
+/// Writes a dump, a piece at a time.
+pub struct Dump<'s> {
+    store: &'s Store,
+    next_part: u16,
+    frames: u64,
+}
+
+impl<'s> Dump<'s> {
+    /// Begins one; appends how it begins. From before this until its end all that happens is to be given to
+    /// [`Dump::record`].
+    pub fn begin(store: &'s Store, out: &mut Vec<u8>) -> Dump<'s> {
+        out.extend_from_slice(&Kind::Dump.magic());
+        Dump { store, next_part: 0, frames: 0 }
+    }
+
+    fn frame(&mut self, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u8>)) {
+        let start = frame::begin(out);
+        payload(out);
+        frame::finish(out, start, self.frames, 0);
+        self.frames += 1;
+    }
+
+    /// Appends the next few parts; false when there are no more.
+    pub fn parts(&mut self, out: &mut Vec<u8>) -> bool {
+        let (store, mut part) = (self.store, self.next_part);
+        if part == Store::PARTS {
+            return false;
+        }
+        self.frame(out, |payload| {
+            let start = payload.len();
+            payload.push(PARTS);
+            while part < Store::PARTS && payload.len() - start < BLOCK_BYTES {
+                write_part(store, part, payload);
+                part += 1;
+            }
+        });
+        self.next_part = part;
+        true
+    }
+
+    /// Appends what a batch changed: its time, and its deltas as bytes.
+    pub fn record(&mut self, now: Timestamp, deltas: &[u8], out: &mut Vec<u8>) {
+        self.frame(out, |payload| {
+            payload.push(RECORD);
+            payload.extend_from_slice(&now.as_millis().to_le_bytes());
+            payload.extend_from_slice(deltas);
+        });
+    }
+
+    /// Appends how it ends.
+    pub fn end(mut self, out: &mut Vec<u8>) {
+        let (generation, now) = (self.store.generation().0, self.store.now().as_millis());
+        self.frame(out, |payload| {
+            payload.push(END);
+            payload.extend_from_slice(&generation.to_le_bytes());
+            payload.extend_from_slice(&now.to_le_bytes());
+        });
+    }
+}
+
+/// Reads a dump into an empty store; gives how many keys there are then. A dump that is not whole leaves a
+/// part of it there.
+///
+/// # Errors
+/// [`DumpError`] says what is wrong, and where.
+pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpError> {
+    let mut reader = Reader { input, offset: 0, payload: Vec::new() };
+    reader.begin()?;
+    let mut included: Vec<Option<u64>> = vec![None; usize::from(Store::PARTS)];
+    for expected in 0.. {
+        let offset = reader.offset;
+        let damaged = |what: &str| DumpError::Damaged { offset, what: what.to_owned() };
+        let number = reader.frame()?;
+        if number != expected {
+            return Err(damaged("a block is missing before it"));
+        }
+        match reader.payload.split_first() {
+            Some((&PARTS, mut rest)) => {
+                while !rest.is_empty() {
+                    let (part, number, bytes) =
+                        take_part(&mut rest).ok_or_else(|| damaged("it is no part"))?;
+                    let place =
+                        included.get_mut(usize::from(part)).ok_or_else(|| damaged("it is no part"))?;
+                    *place = Some(number);
+                    store.read_part(bytes, store.now()).map_err(|error| damaged(&error.to_string()))?;
+                }
+            }
+            Some((&RECORD, mut rest)) => {
+                let now = take_time(&mut rest).ok_or_else(|| damaged("it has no time"))?;
+                let is_wanted = |sequence: lately::Sequence| {
+                    let included = included.get(usize::from(sequence.part)).copied().flatten();
+                    included.is_some_and(|included| sequence.number > included)
+                };
+                let replayed = store.replay(Deltas::new(now, rest), Portion::ALL, is_wanted);
+                replayed.map_err(|error| damaged(&error.to_string()))?;
+                store.set_now(now);
+            }
+            Some((&END, mut rest)) => {
+                let generation = take_u64(&mut rest).ok_or_else(|| damaged("its end is cut"))?;
+                let now = take_time(&mut rest).ok_or_else(|| damaged("its end is cut"))?;
+                if included.contains(&None) {
+                    return Err(damaged("a part of the store is missing"));
+                }
+                store.set_now(now);
+                store.start_after(
+                    lately::Generation(generation),
+                    included.into_iter().flatten().max().unwrap_or(0),
+                );
+                return reader.end().map(|()| store.len());
+            }
+            _ => return Err(damaged("it has what no dump has")),
+        }
+    }
+    unreachable!("frames have no end but the last")
+}
+
+fn take_time(payload: &mut &[u8]) -> Option<Timestamp> {
+    Timestamp::from_millis(i64::try_from(take_u64(payload)?).ok()?)
+}
+
+struct Reader<'r, R> {
+    input: &'r mut R,
+    offset: u64,
+    payload: Vec<u8>,
+}
+
+impl<R: Read> Reader<'_, R> {
+    fn begin(&mut self) -> Result<(), DumpError> {
+        let mut magic = [0; MAGIC_BYTES];
+        if self.fill(&mut magic)? < MAGIC_BYTES {
+            return Err(DumpError::NoDump);
+        }
+        match Kind::Dump.magic() {
+            wanted if magic == wanted => Ok(()),
+            wanted if magic[..MAGIC_BYTES - 1] == wanted[..MAGIC_BYTES - 1] => {
+                Err(DumpError::Version { found: magic[MAGIC_BYTES - 1], known: VERSION })
+            }
+            _ => Err(DumpError::NoDump),
+        }
+    }
+
+    /// Reads a frame; gives its number.
+    fn frame(&mut self) -> Result<u64, DumpError> {
+        let offset = self.offset;
+        let mut head = [0; HEAD_BYTES];
+        if self.fill(&mut head)? < HEAD_BYTES {
+            return Err(DumpError::Unfinished { offset });
+        }
+        let damaged = || DumpError::Damaged { offset, what: "a block does not fit its checksum".to_owned() };
+        let head = Head::read(&head).ok_or_else(damaged)?;
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.clear();
+        let read = self.input.by_ref().take(head.len as u64).read_to_end(&mut payload)?;
+        self.offset += read as u64;
+        if read < head.len {
+            return Err(DumpError::Unfinished { offset });
+        }
+        if !head.fits(&payload) {
+            return Err(damaged());
+        }
+        self.payload = payload;
+        Ok(head.number)
+    }
+
+    fn end(&mut self) -> Result<(), DumpError> {
+        match self.fill(&mut [0])? {
+            0 => Ok(()),
+            _ => Err(DumpError::TooLong { offset: self.offset - 1 }),
+        }
+    }
+
+    /// Reads until `room` is full or the input ends; gives how many bytes.
+    fn fill(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let mut read = 0;
+        while read < room.len() {
+            match self.input.read(&mut room[read..]) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lately::{DeltaBatch, Op, minutes, seconds};
+
+    use super::*;
+
+    fn store() -> Store {
+        Store::builder().build().expect("the defaults are valid")
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_seconds(1_700_000_000).expect("a time")
+    }
+
+    fn hit(store: &Store, key: &str, at: Timestamp) -> DeltaBatch {
+        let mut deltas = DeltaBatch::default();
+        let op = Op::Hit { key: key.as_bytes(), weight: 1, at: None };
+        store.apply_into(&[op], at, &mut Vec::new(), &mut deltas);
+        deltas
+    }
+
+    /// A dump of a store that is hit meanwhile, and that store.
+    fn dumped() -> (Vec<u8>, Store) {
+        let store = store();
+        (0..500).for_each(|n| drop(hit(&store, &format!("key:{}", n % 100), now())));
+        let mut out = Vec::new();
+        let mut dump = Dump::begin(&store, &mut out);
+        let mut second = 0;
+        loop {
+            for n in 0..7 {
+                let at = now().saturating_add(seconds(1 + second));
+                let mut deltas = hit(&store, &format!("key:{}", (second * 7 + n) % 130), at);
+                dump.record(deltas.now(), deltas.bytes(), &mut out);
+                if n == 3 {
+                    deltas.clear();
+                    store.forget_into(b"key:5", at, Some(&mut deltas));
+                    dump.record(at, deltas.bytes(), &mut out);
+                }
+            }
+            second += 1;
+            if !dump.parts(&mut out) {
+                break;
+            }
+        }
+        dump.end(&mut out);
+        (out, store)
+    }
+
+    #[test]
+    fn a_dump_is_as_the_store_was_when_it_ended() {
+        let (bytes, store) = dumped();
+        let copy = self::store();
+        let keys = read_dump(&mut &bytes[..], &copy).expect("whole");
+        assert_eq!(keys, store.len());
+        for n in 0..130 {
+            let key = format!("key:{n}");
+            let count = |store: &Store| store.hits(key.as_bytes(), minutes(5), store.now());
+            assert_eq!(count(&copy), count(&store), "{key}");
+        }
+        copy.check_consistency();
+    }
+
+    #[test]
+    fn a_dump_that_is_not_whole_is_refused() {
+        let (bytes, _) = dumped();
+        let read = |bytes: &[u8]| read_dump(&mut { bytes }, &store());
+        for len in (0..bytes.len()).step_by(97).chain([1, 7, 8, 9, bytes.len() - 1]) {
+            assert!(read(&bytes[..len]).is_err(), "{len} of {} bytes", bytes.len());
+        }
+        for bit in (0..bytes.len() * 8).step_by(1_009).chain(0..500) {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(&flipped).is_err(), "bit {bit}");
+        }
+        let longer = [&bytes[..], b"x"].concat();
+        assert!(matches!(read(&longer), Err(DumpError::TooLong { .. })));
+        assert!(matches!(read(b"REDIS0011"), Err(DumpError::NoDump)));
+    }
+}
