@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, completions, count, hit, hits, serve};
+use crate::commands::{bench, completions, count, dump, hit, hits, restore, serve};
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
 ///
@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Hit(hit::Hit),
     Hits(hits::Hits),
     Bench(bench::Bench),
+    Dump(dump::Dump),
+    Restore(restore::Restore),
     Completions(completions::Completions),
 }
 

@@ -6,11 +6,13 @@
 mod cli;
 mod commands;
 mod error;
+mod http;
 mod limits;
 mod log_file;
 mod output;
 mod progress;
 mod server;
+mod storage;
 mod table;
 mod usage;
 
@@ -43,6 +45,8 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Hits(hits) => commands::hits::run(&hits),
         Command::Bench(bench) => commands::bench::run(&bench),
         Command::Count(count) => commands::count::run(&count),
+        Command::Dump(dump) => commands::dump::run(&dump),
+        Command::Restore(restore) => commands::restore::run(&restore),
         Command::Completions(completions) => commands::completions::run(&completions),
     }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use redis::{Cmd, Connection, FromRedisValue};
 
 use crate::error::CliError;
+use crate::http::Http;
 use crate::limits::SERVER_TIMEOUT;
 
 /// Which server to talk to.
@@ -34,6 +35,17 @@ impl ServerArgs {
         found
             .find(|address| TcpStream::connect_timeout(address, SERVER_TIMEOUT).is_ok())
             .ok_or_else(|| unknown("no address".to_owned()))
+    }
+
+    /// The server's HTTP listener, which it tells: it is on the same host.
+    pub(crate) fn http(&self) -> Result<Http, CliError> {
+        let info: String = self.connect()?.ask(redis::cmd("INFO").arg("server"))?;
+        let port = info.lines().find_map(|line| line.strip_prefix("http_port:"));
+        let host = self.server.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
+        let port = port.ok_or_else(|| {
+            CliError::new(&self.server, "it does not say where it listens for HTTP", "is it a lately server?")
+        })?;
+        Ok(Http::new(format!("{host}:{port}")))
     }
 
     pub(crate) fn connect(&self) -> Result<Server, CliError> {

@@ -247,6 +247,11 @@ impl<D: Disk> Journal<D> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until all that was applied by now is written, or taken back.
+    pub fn quiesce(&self) {
+        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Why nothing can be written, while that is so: then nothing is to be applied either.
     ///
     /// # Errors
@@ -438,7 +443,7 @@ impl<D: Disk> Journal<D> {
     /// there were so many failures.
     pub(crate) fn settle(&self, failures: u64) -> bool {
         // Nobody is between applying and writing.
-        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+        self.quiesce();
         let _one = lock(&self.syncing);
         self.sync_alone() && self.failures() == failures
     }
@@ -496,7 +501,7 @@ impl<D: Disk> Journal<D> {
     /// Tries to get over a failure; true when there is none any more.
     pub fn mend(&self) -> bool {
         // Batches that were refused are taken back, all of them, before what is there is kept for good.
-        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+        self.quiesce();
         let mended = match self.trouble() {
             Trouble::None => true,
             Trouble::Write => self.sync() && self.log().try_room().is_ok() || self.make_room(),

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use lately::{Clock, Cursor, DeltaBatch, SettingsError, Store, Timestamp};
 use lately_journal::{Folder, Journal, Progress};
@@ -11,6 +11,7 @@ use lately_journal::{Folder, Journal, Progress};
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
+use crate::taps::Taps;
 
 /// The counting part of the server.
 pub struct Engine {
@@ -24,6 +25,10 @@ pub struct Engine {
     journal: OnceLock<Journal<Folder>>,
     loading: AtomicBool,
     wakers: Wakers,
+    /// Who is told what happens, beside the journal.
+    pub(crate) taps: Taps,
+    /// In place of that of the journal, where there is none.
+    gate: RwLock<()>,
     pub(crate) progress: Progress,
 }
 
@@ -64,12 +69,10 @@ impl Engine {
     /// # Errors
     /// [`SettingsError`] when the config has more classes than a store takes.
     pub fn new(config: Config, clock: Arc<dyn Clock>) -> Result<Engine, SettingsError> {
-        let mut builder = Store::builder().memory_ceiling(config.ceiling_bytes);
-        for (pattern, settings) in &config.classes {
-            builder = builder.class(pattern.clone(), settings.clone());
-        }
         Ok(Engine {
-            store: Arc::new(builder.build()?),
+            store: Arc::new(build(&config)?),
+            taps: Taps::default(),
+            gate: RwLock::default(),
             clients: Clients::default(),
             stats: Stats::default(),
             started: clock.now(),
@@ -96,6 +99,33 @@ impl Engine {
     #[inline]
     pub(crate) fn has_journal(&self) -> bool {
         self.journal.get().is_some()
+    }
+
+    /// Whether what happens is to be written down, for the journal or a dump.
+    #[inline]
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.has_journal() || self.taps.is_open()
+    }
+
+    /// To be held from before something is changed until it is written down, or taken back.
+    pub(crate) fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        match self.journal() {
+            Some(journal) => journal.enter(),
+            None => self.gate.read().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Waits until all that was being changed is written down, or taken back.
+    pub(crate) fn quiesce(&self) {
+        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+        if let Some(journal) = self.journal() {
+            journal.quiesce();
+        }
+    }
+
+    /// An empty store with the settings of this one.
+    pub(crate) fn scratch(&self) -> Store {
+        build(&self.config).expect("the settings are those of a store")
     }
 
     /// Whether the store has yet to get back what was kept of it.
@@ -130,15 +160,20 @@ impl Engine {
         // Wrapping: the sum over all changes is what counts, and that is never negative.
         let change = (after_bytes as u64).wrapping_sub(before_bytes as u64);
         self.stats.connection_bytes.fetch_add(change, Relaxed);
-        let journal = self.journal().filter(|_| after_bytes > before_bytes);
-        let Some(journal) = journal else { return self.store.charge(before_bytes, after_bytes) };
-        let _entered = journal.enter();
+        if after_bytes <= before_bytes || !self.is_recorded() {
+            return self.store.charge(before_bytes, after_bytes);
+        }
+        let _entered = self.enter();
         let mut deltas = DeltaBatch::default();
         self.store.charge_into(before_bytes, after_bytes, self.store.now(), Some(&mut deltas));
-        if !deltas.is_empty() {
+        if deltas.is_empty() {
+            return;
+        }
+        if let Some(journal) = self.journal() {
             // Nobody waits for it. What is not written comes back with the next start.
             let _ = journal.write([&deltas].into_iter());
         }
+        self.taps.tell(&deltas);
     }
 
     /// Whether a connection may hold so much: what all hold together is bounded. Those that hold less
@@ -156,6 +191,14 @@ impl Engine {
     pub(crate) fn sweep(&self, from: Cursor) -> Cursor {
         self.store.sweep(from, SWEEP_SLOTS, self.now())
     }
+}
+
+fn build(config: &Config) -> Result<Store, SettingsError> {
+    let mut builder = Store::builder().memory_ceiling(config.ceiling_bytes);
+    for (pattern, settings) in &config.classes {
+        builder = builder.class(pattern.clone(), settings.clone());
+    }
+    builder.build()
 }
 
 #[cfg(test)]

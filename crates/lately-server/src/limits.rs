@@ -91,6 +91,12 @@ pub const READY_WITHIN: Duration = Duration::from_secs(1);
 /// How often is told how far loading is.
 pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
+/// Bytes of changes that wait for a dump to be taken; when there are more the dump fails.
+pub const TAP_BYTES: usize = 64 << 20;
+
+/// Pieces of a dump that wait for whoever reads it, and of one that is restored.
+pub const TRANSFER_PIECES: usize = 4;
+
 /// The smallest memory ceiling a config may name: less would evict what was just counted.
 pub const MIN_CEILING_BYTES: u64 = 1 << 20;
 

@@ -3,6 +3,8 @@
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod count;
+pub(crate) mod dump;
 pub(crate) mod hit;
 pub(crate) mod hits;
+pub(crate) mod restore;
 pub(crate) mod serve;

@@ -7,6 +7,7 @@ mod completions;
 mod count;
 mod count_errors;
 mod count_real_log;
+mod dump;
 mod flood;
 mod greedy;
 mod running;

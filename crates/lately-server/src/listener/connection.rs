@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lately::Timestamp;
-use lately_journal::Journal;
 use lately_resp::Args;
 use mio::event::Event;
 use mio::net::TcpStream;
@@ -166,7 +165,8 @@ impl Connection {
         if !self.output.is_empty() {
             return None;
         }
-        let _entered = self.engine.journal().map(Journal::enter);
+        let engine = Arc::clone(&self.engine);
+        let _entered = engine.enter();
         let mut written = Written::default();
         self.flow = self.session.resume(&mut written, &mut self.output);
         match Written::commit(&self.engine, [&written].into_iter()) {

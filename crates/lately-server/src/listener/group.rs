@@ -5,7 +5,6 @@
 use std::io;
 use std::sync::Arc;
 
-use lately_journal::Journal;
 use tokio::time::Instant;
 
 use super::batch::Batch;
@@ -59,7 +58,7 @@ impl Group {
         let engine = Arc::clone(&roster.engine);
         let now = engine.now();
         // From before something is changed until it is written, or taken back.
-        let entered = engine.journal().map(Journal::enter);
+        let entered = engine.enter();
         batches.iter_mut().for_each(|batch| batch.answer(roster, now));
         let leave = Written::commit(&engine, batches.iter().map(Batch::written));
         if let Leave::Never(refused) = &leave {

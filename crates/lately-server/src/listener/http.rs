@@ -1,15 +1,15 @@
-//! The HTTP listener: health and metrics. It has a bound on connections of its own, and gives each one
+//! The HTTP listener: health, metrics, dumps. It has a bound on connections of its own, and gives each one
 //! answer and a short time, so that whoever holds connections holds little, and not for long.
 
 use std::pin::pin;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::pause;
+use super::transfer::{self, Progress};
 use crate::engine::Engine;
 use crate::limits::{ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_TIMEOUT, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES};
 use crate::metrics;
@@ -32,8 +33,9 @@ pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: S
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .route("/v1/dump", get(transfer::dump))
+        .route("/v1/restore", post(transfer::restore))
         .with_state(engine);
-    let service = TowerToHyperService::new(router);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -47,12 +49,25 @@ pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: S
             pause(ACCEPT_RETRY).await;
             continue;
         };
-        let answered = answer(socket, service.clone(), stopper.clone());
-        connections.spawn(timeout(HTTP_TIMEOUT, answered));
+        let progress = Progress::default();
+        let service = TowerToHyperService::new(router.clone().layer(Extension(progress.clone())));
+        connections.spawn(while_it_moves(progress, answer(socket, service, stopper.clone())));
     }
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
     let _ = timeout(DRAIN_TIMEOUT, drained).await;
+}
+
+/// Waits for an answer that takes longer than usual only as long as something of it moves.
+async fn while_it_moves(progress: Progress, answered: impl Future<Output = ()>) {
+    let mut answered = pin!(answered);
+    let mut before = progress.get();
+    while timeout(HTTP_TIMEOUT, answered.as_mut()).await.is_err() {
+        let moved = progress.get();
+        if std::mem::replace(&mut before, moved) == moved {
+            return;
+        }
+    }
 }
 
 /// Answers a request and closes the connection; at a stop, one that has sent nothing is not waited for.

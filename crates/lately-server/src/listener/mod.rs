@@ -12,6 +12,7 @@ pub(crate) mod http;
 mod queue;
 pub(crate) mod resp;
 mod roster;
+mod transfer;
 
 /// Ends after `span`.
 pub(crate) async fn pause(span: Duration) {

@@ -87,6 +87,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
                 field("arch_bits", &usize::BITS),
                 field("process_id", &std::process::id()),
                 field("tcp_port", &config.resp.port()),
+                field("http_port", &config.http.port()),
                 field("uptime_in_seconds", &uptime_s),
                 field("uptime_in_days", &(uptime_s / 86_400)),
             ],

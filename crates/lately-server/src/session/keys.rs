@@ -21,7 +21,7 @@ impl Session {
         if let Some(Err(refused)) = journal.map(Journal::check) {
             return refuse(out, &refused);
         }
-        let mut deltas = journal.map(|_| &mut written.deltas);
+        let mut deltas = self.engine.is_recorded().then_some(&mut written.deltas);
         let forget = |key: &&[u8]| store.forget_into(key, now, deltas.as_deref_mut());
         let deleted = keys.iter().filter(forget).count();
         let start = out.len();
@@ -33,13 +33,12 @@ impl Session {
 
     /// Forgets all keys, once that is written down: it cannot be taken back.
     pub(super) fn flush(&self, now: Timestamp) -> Result<(), Refused> {
-        let Some(journal) = self.engine.journal() else {
-            self.engine.store.flush();
-            return Ok(());
-        };
         let mut written = Ok(());
         self.engine.store.flush_when(now, |deltas| {
-            written = journal.write_through(deltas);
+            written = self.engine.journal().map_or(Ok(()), |journal| journal.write_through(deltas));
+            if written.is_ok() {
+                self.engine.taps.tell(deltas);
+            }
             written.is_ok()
         });
         written

@@ -221,11 +221,11 @@ impl Run<'_> {
     /// is the answer.
     fn give(&mut self, target: Target<'_>) -> Option<Refused> {
         let Target { engine, now } = target;
-        let Some(journal) = engine.journal() else {
+        if !engine.is_recorded() {
             engine.store.apply(&self.ops, now, &mut self.outcomes);
             return None;
-        };
-        let refused = journal.check().err();
+        }
+        let refused = engine.journal().and_then(|journal| journal.check().err());
         if refused.is_some() {
             self.ops.retain(|op| !matches!(op, Op::Hit { .. }));
         }

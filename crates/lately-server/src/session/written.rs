@@ -50,21 +50,23 @@ impl Written {
 
     /// Writes changes down, where that is done: all of them in one piece.
     pub(crate) fn commit<'w>(engine: &Engine, written: impl Iterator<Item = &'w Written> + Clone) -> Leave {
-        let Some(journal) = engine.journal() else { return Leave::Now };
         let changed = written.map(|written| &written.deltas).filter(|deltas| !deltas.is_empty());
         if changed.clone().next().is_none() {
             return Leave::Now;
         }
-        match journal.write(changed) {
-            Ok(Receipt::Kept) => Leave::Now,
-            Ok(Receipt::Wait(hold)) => Leave::Later(hold),
-            Err(refused) => Leave::Never(refused),
-        }
+        let leave = match engine.journal().map(|journal| journal.write(changed.clone())) {
+            None | Some(Ok(Receipt::Kept)) => Leave::Now,
+            Some(Ok(Receipt::Wait(hold))) => Leave::Later(hold),
+            Some(Err(refused)) => return Leave::Never(refused),
+        };
+        changed.for_each(|deltas| engine.taps.tell(deltas));
+        leave
     }
 
     /// Takes the changes back. The replies are to be replaced then.
     pub(crate) fn take_back(&mut self, engine: &Engine) {
         engine.store.take_back(&mut self.deltas);
+        engine.taps.fail("the journal failed meanwhile");
         engine.stats.hits.fetch_sub(self.hits, Relaxed);
         engine.stats.refused_hits.fetch_add(self.hits, Relaxed);
     }

@@ -1,0 +1,66 @@
+//! The HTTP side of a running server.
+
+use std::io::Read;
+
+use serde_json::Value;
+use ureq::http::Response;
+use ureq::{Agent, Body, SendBody};
+
+use crate::error::CliError;
+
+/// A server's HTTP listener.
+pub(crate) struct Http {
+    address: String,
+    agent: Agent,
+}
+
+impl Http {
+    pub(crate) fn new(address: String) -> Http {
+        // What a server says is wrong is in the body of its answer.
+        let agent = Agent::config_builder().http_status_as_error(false).build().into();
+        Http { address, agent }
+    }
+
+    fn failed(&self, error: &ureq::Error) -> CliError {
+        CliError::new(&self.address, error, "does the server listen for HTTP there?")
+    }
+
+    /// The body of an answer, or what it says is wrong.
+    fn answer(&self, answer: Response<Body>) -> Result<impl Read + use<>, CliError> {
+        let status = answer.status();
+        let mut body = answer.into_body().into_reader();
+        if status.is_success() {
+            return Ok(body);
+        }
+        let mut text = String::new();
+        let _ = body.read_to_string(&mut text);
+        let said = serde_json::from_str::<Value>(&text).ok();
+        let detail = said.as_ref().and_then(|problem| problem["detail"].as_str());
+        let hint = match status.as_u16() {
+            404 => "the server is of another version",
+            409 => "say --replace if that is meant",
+            _ => "nothing was changed",
+        };
+        Err(CliError::new(&self.address, detail.unwrap_or(status.as_str()), hint))
+    }
+
+    /// What there is at a path.
+    pub(crate) fn get(&self, path: &str) -> Result<impl Read + use<>, CliError> {
+        let answer = self.agent.get(format!("http://{}{path}", self.address)).call();
+        self.answer(answer.map_err(|error| self.failed(&error))?)
+    }
+
+    /// Sends a dump; gives how many keys it had.
+    pub(crate) fn restore(&self, dump: &mut impl Read, replace: bool) -> Result<usize, CliError> {
+        let url = format!("http://{}/v1/restore?replace={replace}", self.address);
+        let answer = self.agent.post(url).send(SendBody::from_reader(dump));
+        let mut text = String::new();
+        let read = self.answer(answer.map_err(|error| self.failed(&error))?)?.read_to_string(&mut text);
+        let keys = serde_json::from_str::<Value>(&text)
+            .ok()
+            .and_then(|answer| answer["keys"].as_u64()?.try_into().ok());
+        keys.filter(|_| read.is_ok()).ok_or_else(|| {
+            CliError::new(&self.address, "it gave no answer that makes sense", "is it a lately server?")
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! `lately dump` and `lately restore`: from a server and a folder, to a server and a folder.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::common::{Run, lately, lately_reading};
+use crate::running::{Running, serve, serve_in, words};
+
+fn run(args: &[&str]) -> Run {
+    let run = lately(args);
+    assert_eq!(run.code, Some(0), "{args:?}: {}", run.err);
+    run
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+/// A few keys with hits of many ages, one of them deleted.
+fn fill(server: &Running) {
+    let now: Vec<u64> = server.ask("TIME");
+    for key in 0..300 {
+        for ago in [0, 7, 400, 7_200, 400_000] {
+            let at = now[0] - ago - key % 50;
+            assert!(server.ask::<u64>(&format!("HIT key:{key} {} AT {at}", 1 + key % 3)) > 0);
+        }
+    }
+    assert_eq!(server.ask::<u64>("DEL key:7"), 1);
+    assert_eq!(server.ask::<u64>("HIT key:7 5"), 5);
+}
+
+/// The counts of all keys over many windows, as of one time.
+fn counts(server: &Running, at: u64) -> Vec<Vec<u64>> {
+    let all = |key: u64| server.ask(&format!("HITS key:{key} 5m 1h 1d 6d AT {at}"));
+    (0..300).map(all).collect()
+}
+
+#[test]
+fn a_dump_of_a_server_is_restored_to_another_and_to_a_folder() {
+    let root = tempfile::tempdir().expect("a folder");
+    let (dump, again) = (root.path().join("dump"), root.path().join("again"));
+    let (original, copy) = (serve(), serve());
+    fill(&original);
+    let now: Vec<u64> = original.ask("TIME");
+    let wanted = counts(&original, now[0]);
+    run(&["dump", "--server", &original.resp, "--output", text(&dump)]);
+    assert_eq!(run(&["restore", "--server", &copy.resp, text(&dump)]).err, "lately: 300 keys restored\n");
+    assert_eq!(counts(&copy, now[0]), wanted);
+
+    let folder = root.path().join("folder");
+    run(&["restore", "--data", text(&folder), text(&dump)]);
+    let served = serve_in(&folder, &[]);
+    assert_eq!(counts(&served, now[0]), wanted);
+    served.signal("TERM");
+    assert_eq!(served.ended().code, Some(0));
+    run(&["dump", "--data", text(&folder), "-o", text(&again)]);
+    run(&["restore", "--server", &copy.resp, "--replace", text(&again)]);
+    assert_eq!(counts(&copy, now[0]), wanted);
+}
+
+#[test]
+fn what_was_restored_survives_a_kill() {
+    let root = tempfile::tempdir().expect("a folder");
+    let (dump, folder) = (root.path().join("dump"), root.path().join("folder"));
+    let original = serve();
+    fill(&original);
+    run(&["dump", "--server", &original.resp, "-o", text(&dump)]);
+    let copy = serve_in(&folder, &[]);
+    run(&["restore", "--server", &copy.resp, text(&dump)]);
+    assert_eq!(copy.ask::<u64>("HIT key:7"), 6);
+    let now: Vec<u64> = copy.ask("TIME");
+    let wanted = counts(&copy, now[0]);
+    copy.signal("KILL");
+    drop(copy);
+    assert_eq!(counts(&serve_in(&folder, &[]), now[0]), wanted);
+}
+
+#[test]
+fn a_restore_that_is_refused_changes_nothing() {
+    let root = tempfile::tempdir().expect("a folder");
+    let dump = root.path().join("dump");
+    let server = serve();
+    fill(&server);
+    run(&["dump", "--server", &server.resp, "-o", text(&dump)]);
+    let bytes = fs::read(&dump).expect("a dump");
+    let refused = |bytes: &[u8], replace: &[&str], cause: &str| {
+        let args = [&["restore", "--server", &server.resp][..], replace].concat();
+        let run = lately_reading(&args, bytes);
+        assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{}", run.err);
+        assert!(run.err.contains(cause), "{}", run.err);
+    };
+    let before: u64 = server.ask("HITS key:1 1d");
+    server.ask::<u64>("HIT key:1 10");
+    refused(&bytes, &[], "the server has 300 keys");
+    refused(&bytes[..bytes.len() - 9], &["--replace"], "it ends early, at byte ");
+    refused(&bytes[..bytes.len() / 2], &["--replace"], "it ends early, at byte ");
+    refused(b"no dump", &["--replace"], "it is no dump of lately");
+    refused(b"", &["--replace"], "it is no dump of lately");
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    refused(&flipped, &["--replace"], "it is damaged at byte ");
+    let mut newer = bytes;
+    newer[7] = 9;
+    refused(&newer, &["--replace"], "another version: its format is 9, this one reads 1");
+    assert_eq!(server.ask::<u64>("HITS key:1 1d"), before + 10);
+}
+
+#[test]
+fn folders_that_are_not_there_or_in_use() {
+    let root = tempfile::tempdir().expect("a folder");
+    let missing = root.path().join("missing");
+    let run = lately(&["dump", "--data", text(&missing)]);
+    assert_eq!(run.code, Some(2));
+    assert!(run.err.contains("there is no such folder") && !missing.exists(), "{}", run.err);
+    let folder = root.path().join("folder");
+    let server = serve_in(&folder, &[]);
+    for args in [["dump", "--data"], ["restore", "--data"]] {
+        let run = lately(&[&args[..], &[text(&folder)]].concat());
+        assert_eq!(run.code, Some(2));
+        assert!(run.err.contains("is in use by another server\nhint: "), "{}", run.err);
+    }
+    assert_eq!(server.ask::<u64>("HIT k"), 1);
+    let run = lately(&["restore", text(&missing)]);
+    assert!(run.err.contains("No such file"), "{}", run.err);
+}
+
+/// Pairs of keys are hit together, over and over: a dump that had half of a batch would have one of a pair
+/// with more hits than the other.
+#[test]
+fn a_dump_has_no_half_of_a_batch() {
+    let root = tempfile::tempdir().expect("a folder");
+    for server in [serve(), serve_in(&root.path().join("data"), &[])] {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut connection = server.connect();
+                for round in 0_u64.. {
+                    let mut pipeline = redis::pipe();
+                    for pair in 0..50 {
+                        let (a, b) = (
+                            format!("a:{}", (round * 7 + pair) % 500),
+                            format!("b:{}", (round * 7 + pair) % 500),
+                        );
+                        pipeline.cmd("MHIT").arg(a).arg(1).arg(b).arg(1).ignore();
+                    }
+                    pipeline.exec(&mut connection).expect("hits");
+                    if stop.load(Relaxed) {
+                        break;
+                    }
+                }
+            });
+            for n in 0..5 {
+                let dump = root.path().join(format!("dump-{n}"));
+                run(&["dump", "--server", &server.resp, "-o", text(&dump)]);
+                let copy = serve();
+                run(&["restore", "--server", &copy.resp, text(&dump)]);
+                let mut asking = copy.connect();
+                for pair in 0..500 {
+                    let hits: Vec<u64> =
+                        words(&format!("MHITS 1d a:{pair} b:{pair}")).query(&mut asking).expect("hits");
+                    assert_eq!(hits[0], hits[1], "pair {pair} of dump {n}");
+                }
+            }
+            stop.store(true, Relaxed);
+        });
+    }
+}

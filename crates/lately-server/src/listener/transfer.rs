@@ -1,0 +1,179 @@
+//! `GET /v1/dump` and `POST /v1/restore`: streams, read and written by threads that may wait.
+
+use std::io::{self, Read};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{RawQuery, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use hyper::body::Frame;
+use serde::Serialize;
+use tokio::sync::mpsc::{self, Receiver};
+
+use crate::engine::Engine;
+use crate::limits::TRANSFER_PIECES;
+use crate::transfer::RestoreError;
+
+/// Counts what a connection has carried: one that carries something is not timed out.
+#[derive(Clone, Default)]
+pub(super) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    fn made(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A problem, as RFC 9457 has it.
+#[derive(Serialize)]
+struct Problem {
+    title: &'static str,
+    status: u16,
+    detail: String,
+}
+
+fn problem(status: StatusCode, title: &'static str, detail: &dyn std::fmt::Display) -> Response {
+    let body = Problem { title, status: status.as_u16(), detail: detail.to_string() };
+    let mut response = (status, Json(body)).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response
+}
+
+fn loading() -> Response {
+    problem(StatusCode::SERVICE_UNAVAILABLE, "loading", &"the server is loading its counts: try again later")
+}
+
+/// Pieces of a body as they are made.
+struct Pieces {
+    pieces: Receiver<io::Result<Bytes>>,
+    progress: Progress,
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let piece = self.pieces.poll_recv(cx);
+        self.progress.made();
+        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+}
+
+pub(super) async fn dump(
+    State(engine): State<Arc<Engine>>,
+    Extension(progress): Extension<Progress>,
+) -> Response {
+    if engine.is_loading() {
+        return loading();
+    }
+    let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
+    tokio::task::spawn_blocking(move || {
+        let dumped = engine.dump(|piece| send.blocking_send(Ok(piece.into())).is_ok());
+        if let Err(why) = dumped {
+            // The stream breaks off: whoever reads it finds no end.
+            let _ = send.blocking_send(Err(io::Error::other(why)));
+        }
+    });
+    let body = Body::new(Pieces { pieces, progress });
+    ([(CONTENT_TYPE, "application/vnd.lately.dump")], body).into_response()
+}
+
+/// What came of a restore.
+#[derive(Serialize)]
+struct Restored {
+    keys: usize,
+}
+
+pub(super) async fn restore(
+    State(engine): State<Arc<Engine>>,
+    Extension(progress): Extension<Progress>,
+    RawQuery(query): RawQuery,
+    body: Body,
+) -> Response {
+    if engine.is_loading() {
+        return loading();
+    }
+    let replace = match query.as_deref() {
+        None | Some("" | "replace=false") => false,
+        Some("replace=true") => true,
+        Some(other) => {
+            let detail = format!("invalid query '{other}': give replace=true, or nothing");
+            return problem(StatusCode::BAD_REQUEST, "invalid query", &detail);
+        }
+    };
+    let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
+    let carried = tokio::spawn(carry(body, send, progress));
+    let restored = tokio::task::spawn_blocking(move || {
+        engine.restore(&mut Incoming { pieces, piece: Bytes::new() }, replace)
+    });
+    let restored = restored.await.expect("a panic is a bug that has been reported");
+    // Who is answered while it still sends takes that for a failure.
+    let _ = carried.await;
+    match restored {
+        Ok(keys) => Json(Restored { keys }).into_response(),
+        Err(error @ RestoreError::Dump(_)) => problem(StatusCode::BAD_REQUEST, "invalid dump", &error),
+        Err(error @ RestoreError::NotEmpty { .. }) => problem(StatusCode::CONFLICT, "not empty", &error),
+        Err(error @ RestoreError::TooLarge { .. }) => {
+            problem(StatusCode::INSUFFICIENT_STORAGE, "too large", &error)
+        }
+        Err(error @ RestoreError::Refused(_)) => problem(StatusCode::SERVICE_UNAVAILABLE, "refused", &error),
+    }
+}
+
+/// Carries a body to the thread that reads it; what that does not want is thrown away.
+async fn carry(mut body: Body, send: mpsc::Sender<io::Result<Bytes>>, progress: Progress) {
+    let mut send = Some(send);
+    loop {
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        progress.made();
+        let piece = match frame {
+            None => return,
+            Some(Ok(frame)) => frame.into_data().map_err(|_| io::Error::other("trailers")),
+            Some(Err(error)) => Err(io::Error::other(error)),
+        };
+        let is_over = piece.is_err();
+        if let Some(open) = &send
+            && open.send(piece).await.is_err()
+        {
+            send = None;
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// A body, for a thread that may wait.
+struct Incoming {
+    pieces: Receiver<io::Result<Bytes>>,
+    piece: Bytes,
+}
+
+impl Read for Incoming {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.pieces.blocking_recv() {
+                None => return Ok(0),
+                Some(piece) => self.piece = piece?,
+            }
+        }
+        let count = room.len().min(self.piece.len());
+        room[..count].copy_from_slice(&self.piece.split_to(count));
+        Ok(count)
+    }
+}

@@ -1,0 +1,102 @@
+//! All keys of a server out, as a dump, and in again. No I/O: the listener carries the bytes.
+
+use std::io::Read;
+
+use lately::{DeltaBatch, MemoryStats, Store};
+use lately_journal::{Dump, DumpError, read_dump};
+use thiserror::Error;
+
+use crate::engine::Engine;
+
+/// Why keys were not taken in.
+#[derive(Debug, Error)]
+pub(crate) enum RestoreError {
+    #[error("the dump cannot be restored: {0}")]
+    Dump(#[from] DumpError),
+    #[error("the server has {keys} keys: keys of the dump would take the place of those of the same names")]
+    NotEmpty { keys: usize },
+    #[error("the dump has more than the memory ceiling of {ceiling_bytes} bytes has room for")]
+    TooLarge { ceiling_bytes: u64 },
+    #[error("{0}")]
+    Refused(#[from] lately_journal::Refused),
+}
+
+impl Engine {
+    /// Gives a dump to `send`, a piece at a time, while hits go on; it is as of the moment it ends.
+    ///
+    /// # Errors
+    /// Why there is no end to it. When `send` is false nobody wants the rest.
+    pub(crate) fn dump(&self, mut send: impl FnMut(Vec<u8>) -> bool) -> Result<(), &'static str> {
+        let tap = self.taps.open();
+        let dumped = self.dump_with(|| tap.take(), &mut send);
+        self.taps.close(&tap);
+        dumped
+    }
+
+    fn dump_with(
+        &self,
+        happened: impl Fn() -> Result<Vec<(lately::Timestamp, Vec<u8>)>, &'static str>,
+        send: &mut impl FnMut(Vec<u8>) -> bool,
+    ) -> Result<(), &'static str> {
+        // What is applied from here on is told.
+        self.quiesce();
+        let mut out = Vec::new();
+        let mut dump = Dump::begin(&self.store, &mut out);
+        loop {
+            let more = dump.parts(&mut out);
+            if !more {
+                // All that is in the parts has been told.
+                self.quiesce();
+            }
+            for (now, deltas) in happened()? {
+                dump.record(now, &deltas, &mut out);
+            }
+            if !more {
+                break;
+            }
+            if !send(std::mem::take(&mut out)) {
+                return Ok(());
+            }
+        }
+        dump.end(&mut out);
+        send(out);
+        Ok(())
+    }
+
+    /// Takes in the keys of a dump, once all of it has come and is whole; gives how many. Keys of the same
+    /// names go, if they may be replaced; else there must be none.
+    ///
+    /// # Errors
+    /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
+    pub(crate) fn restore(&self, input: &mut impl Read, replace: bool) -> Result<usize, RestoreError> {
+        let keys = self.store.len();
+        if keys > 0 && !replace {
+            return Err(RestoreError::NotEmpty { keys });
+        }
+        let scratch = self.scratch();
+        let keys = read_dump(input, &scratch)?;
+        let MemoryStats { evicted_keys, ceiling_bytes, .. } = scratch.memory();
+        if evicted_keys > 0 {
+            return Err(RestoreError::TooLarge { ceiling_bytes: ceiling_bytes.unwrap_or(0) });
+        }
+        let (mut bytes, mut deltas) = (Vec::new(), DeltaBatch::default());
+        for part in 0..Store::PARTS {
+            bytes.clear();
+            scratch.write_part(part, self.now(), &mut bytes);
+            let _entered = self.enter();
+            self.store
+                .bring_part(&bytes, self.now(), &mut deltas)
+                .map_err(|error| DumpError::Damaged { offset: 0, what: error.to_string() })?;
+            if let Some(journal) = self.journal()
+                && !deltas.is_empty()
+                && let Err(refused) = journal.write_through(&deltas)
+            {
+                self.store.take_back(&mut deltas);
+                return Err(refused.into());
+            }
+            self.taps.tell(&deltas);
+            deltas.clear();
+        }
+        Ok(keys)
+    }
+}
