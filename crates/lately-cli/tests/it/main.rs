@@ -10,6 +10,7 @@ mod count_real_log;
 mod dump;
 mod flood;
 mod greedy;
+mod kept;
 mod running;
 mod serve;
 mod talk;

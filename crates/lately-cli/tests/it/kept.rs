@@ -1,0 +1,142 @@
+//! Counts that are kept: over stops, in folders, and while they are loaded.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+use crate::common::lately;
+use crate::running::{FREE, PATIENCE, Running, serve, serve_in};
+
+fn stop(server: Running) -> String {
+    server.signal("TERM");
+    let run = server.ended();
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    run.err
+}
+
+fn ready(server: &Running) -> String {
+    let mut socket = TcpStream::connect(&server.http).expect("it listens");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+/// The newest segment of the log.
+fn newest_log(folder: &Path) -> std::path::PathBuf {
+    let names = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file").path());
+    let logs =
+        names.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log-")));
+    logs.max().expect("a log")
+}
+
+#[test]
+fn a_stop_keeps_all() {
+    let root = tempfile::tempdir().expect("a folder");
+    for durability in ["interval", "always"] {
+        let folder = root.path().join(durability);
+        let more = ["--durability", durability];
+        let server = serve_in(&folder, &more);
+        let now: Vec<u64> = server.ask("TIME");
+        assert_eq!(server.ask::<u64>("HIT k 5"), 5);
+        assert_eq!(server.ask::<u64>(&format!("HIT k 2 AT {}", now[0] - 4_000)), 2);
+        assert_eq!(server.ask::<Vec<u64>>("MHIT gone 1 other 3"), [1, 3]);
+        assert_eq!(server.ask::<u64>("DEL gone"), 1);
+        stop(server);
+        let server = serve_in(&folder, &more);
+        assert_eq!(server.ask::<Vec<u64>>("HITS k 5m 1d"), [5, 7]);
+        assert_eq!(server.ask::<Vec<u64>>("MHITS 1d gone other"), [0, 3]);
+        assert_eq!(server.ask::<String>("FLUSHALL"), "OK");
+        assert_eq!(server.ask::<u64>("HIT new"), 1);
+        stop(server);
+        let server = serve_in(&folder, &more);
+        assert_eq!(server.ask::<Vec<u64>>("MHITS 1d k other new"), [0, 0, 1]);
+        assert_eq!(server.info("durability"), durability);
+    }
+}
+
+#[test]
+fn two_servers_cannot_share_a_folder() {
+    let root = tempfile::tempdir().expect("a folder");
+    let folder = root.path().join("data");
+    let server = serve_in(&folder, &[]);
+    let run = lately(&[&FREE, &["--data", folder.to_str().expect("text")][..]].concat());
+    assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
+    assert!(
+        run.err.contains("data is in use by another server\nhint: two servers cannot share"),
+        "{}",
+        run.err
+    );
+    assert_eq!(server.ask::<u64>("HIT k"), 1);
+}
+
+#[test]
+fn bgsave_and_lastsave() {
+    let root = tempfile::tempdir().expect("a folder");
+    let server = serve_in(&root.path().join("data"), &[]);
+    let now: Vec<u64> = server.ask("TIME");
+    assert_eq!(server.ask::<u64>("HIT k"), 1);
+    assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
+    while server.info("rdb_saves") == "0" {}
+    assert!(server.ask::<u64>("LASTSAVE") >= now[0]);
+    server.signal("KILL");
+    drop(server);
+    assert_eq!(serve_in(&root.path().join("data"), &[]).ask::<u64>("HITS k"), 1);
+    let memory = serve();
+    let mut connection = memory.connect();
+    let error = redis::cmd("BGSAVE").exec(&mut connection).expect_err("nothing to save to");
+    assert!(error.to_string().contains("counts are in memory only"), "{error}");
+}
+
+#[test]
+fn a_torn_end_is_cut_and_told() {
+    let root = tempfile::tempdir().expect("a folder");
+    let folder = root.path().join("data");
+    let server = serve_in(&folder, &[]);
+    assert_eq!(server.ask::<u64>("HIT k"), 1);
+    server.signal("KILL");
+    drop(server);
+    let log = newest_log(&folder);
+    let mut file = std::fs::OpenOptions::new().append(true).open(&log).expect("the log");
+    file.write_all(b"the beginning of a record").expect("written");
+    let server = serve_in(&folder, &[]);
+    assert_eq!(server.ask::<u64>("HITS k"), 1);
+    let told = stop(server);
+    assert!(told.contains("ended in the middle of a record: 25 bytes were cut off at byte "), "{told}");
+    let again = stop(serve_in(&folder, &[]));
+    assert!(!again.contains("cut off"), "{again}");
+}
+
+#[test]
+fn what_is_left_of_a_damaged_folder_is_kept() {
+    let root = tempfile::tempdir().expect("a folder");
+    let folder = root.path().join("data");
+    let server = serve_in(&folder, &["--durability", "always"]);
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(server.ask::<u64>(&format!("HIT {key}")), 1);
+    }
+    stop(server);
+    let log = newest_log(&folder);
+    let mut bytes = std::fs::read(&log).expect("the log");
+    let place = bytes.iter().rposition(|&byte| byte == b'b').expect("the key");
+    bytes[place] ^= 1;
+    std::fs::write(&log, &bytes).expect("written");
+    let data = folder.to_str().expect("text");
+    let run = lately(&[&FREE, &["--data", data][..]].concat());
+    assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
+    let (name, hint) = (log.display(), "go on without what is lost: lately serve --repair");
+    assert!(
+        run.err.contains(&format!("{name} is damaged at byte ")) && run.err.contains(hint),
+        "{}",
+        run.err
+    );
+    let server = serve_in(&folder, &["--repair"]);
+    assert_eq!(server.ask::<Vec<u64>>("MHITS 1d a b c d"), [1, 0, 1, 1]);
+    while server.info("rdb_saves") == "0" {}
+    let told = stop(server);
+    assert!(told.contains("bytes were left out"), "{told}");
+    let server = serve_in(&folder, &[]);
+    assert_eq!(server.ask::<Vec<u64>>("MHITS 1d a b c d"), [1, 0, 1, 1]);
+    assert!(ready(&server).starts_with("HTTP/1.0 200 OK\r\n"));
+}
