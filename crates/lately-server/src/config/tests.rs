@@ -1,5 +1,7 @@
 //! What a config file may say, and what is said when it may not.
 
+use lately_journal::Durability;
+
 use super::*;
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -13,6 +15,9 @@ fn an_empty_file_gives_the_defaults() {
     assert_eq!(config.http.to_string(), "127.0.0.1:7380");
     assert!(!config.insecure);
     assert_eq!(config.ceiling_bytes, 1 << 30);
+    assert_eq!(config.storage, Some(Storage::default()));
+    assert_eq!(Storage::default().path, Path::new("./lately-data"));
+    assert_eq!(Storage::default().durability, Durability::Interval);
 }
 
 #[test]
@@ -26,6 +31,10 @@ fn every_supported_key_is_taken() {
         insecure = true
         max_clients = 7
         idle_timeout = "5m"
+
+        [storage]
+        path = "/var/lib/lately"
+        durability = "always"
 
         [memory]
         ceiling = "512MiB"
@@ -48,6 +57,12 @@ fn every_supported_key_is_taken() {
     assert_eq!((config.insecure, config.max_clients), (true, 7));
     assert_eq!(config.idle_timeout, Some(Duration::from_secs(300)));
     assert_eq!(config.ceiling_bytes, 512 << 20);
+    let storage = config.storage.expect("it is kept");
+    assert_eq!(
+        (storage.path.as_path(), storage.durability),
+        (Path::new("/var/lib/lately"), Durability::Always)
+    );
+    assert_eq!(parse("[storage]\ndurability = \"off\"").expect("valid").storage, None);
     let (pattern, settings) = &config.classes[0];
     assert!(pattern.matches(b"ad:1"));
     assert_eq!(settings.retain(), lately::days(1));
@@ -74,6 +89,11 @@ fn a_bad_file_is_refused_with_line_and_column() {
     check("[memory]\nceiling = \"1 giga\"", ":2:11: invalid size '1 giga': give a whole number with KiB");
     check("[memory]\nceiling = 0", ":2:11: invalid size '0'");
     check("[memory]\nceiling = \"1023KiB\"", ":2:11: invalid size '1023KiB'");
+    check(
+        "[storage]\ndurability = \"fsync\"",
+        ":2:14: invalid durability 'fsync': give off, interval or always",
+    );
+    check("[storage]\nfolder = \".\"", ":2:1: unknown field `folder`");
     check("[[class]]\nresolution = \"1s\"", "missing field `match`");
     check("[[class]]\nmatch = \"a\"\nresolution = \"3s\"", ":3:14: resolution 3s is none of");
     check("[[class]]\nmatch = \"a\"\nwindow = \"fast\"", ":3:10: invalid duration 'fast'");
@@ -89,10 +109,6 @@ fn what_is_not_built_yet_is_refused_by_name() {
     let check = |text: &str, expected: &str| {
         assert_eq!(parse(text).err().as_deref(), Some(expected));
     };
-    check(
-        "[storage]\npath = \".\"",
-        "lately.toml:1:2: 'storage' is not supported by this version: remove it",
-    );
     check(
         "[server]\ninsecure = true\npassword_file = \"p\"",
         "lately.toml:3:1: 'server.password_file' is not supported by this version: remove it",

@@ -9,10 +9,20 @@ use tokio::sync::Semaphore;
 use super::roster::Arrival;
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::storage::Storage;
 
 pub(super) fn engine() -> Arc<Engine> {
+    engine_of(Config::default())
+}
+
+/// An engine that has yet to get back what was kept.
+pub(super) fn loading_engine() -> Arc<Engine> {
+    engine_of(Config { storage: Some(Storage::default()), ..Config::default() })
+}
+
+fn engine_of(config: Config) -> Arc<Engine> {
     let clock = Arc::new(ManualClock::new(Timestamp::MIN));
-    Arc::new(Engine::new(Config::default(), clock).expect("valid"))
+    Arc::new(Engine::new(config, clock).expect("valid"))
 }
 
 /// A client that has come.

@@ -95,3 +95,16 @@ async fn ready(State(engine): State<Arc<Engine>>) -> (StatusCode, String) {
 async fn metrics(State(engine): State<Arc<Engine>>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::text(&engine))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::loading_engine;
+    use super::*;
+
+    #[test]
+    fn a_server_says_that_it_loads() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (status, text) = runtime.block_on(ready(State(loading_engine())));
+        assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "loading: 0 of 0 bytes\n"));
+    }
+}

@@ -130,7 +130,7 @@ impl Session {
         let config = &self.engine.config;
         let timeout = config.idle_timeout.map_or(0, |timeout| timeout.as_secs());
         let settings = [
-            ("appendonly", "no".to_owned()),
+            ("appendonly", if self.engine.has_journal() { "yes" } else { "no" }.to_owned()),
             ("bind", config.resp.ip().to_string()),
             ("databases", "1".to_owned()),
             ("maxclients", config.max_clients.to_string()),

@@ -169,11 +169,11 @@ fn commands_are_described() {
             assert!(reply.starts_with(start), "{line}: {reply:.40}");
         }
         assert!(talk.ask("COMMAND HELP").starts_with("*11|+COMMAND <subcommand>"));
-        talk.check("COMMAND COUNT", ":32|");
-        assert!(talk.ask("COMMAND LIST").starts_with("*32|$3|hit|"));
+        talk.check("COMMAND COUNT", ":34|");
+        assert!(talk.ask("COMMAND LIST").starts_with("*34|$3|hit|"));
     };
-    script(&mut Talk::new(), ["*32|*10|", "*2|*10|$3|hit|", "*64|$3|hit|", "*2|$3|hit|*10|"]);
-    script(&mut Talk::v3(), ["*32|*10|", "*2|*10|$3|hit|", "%32|$3|hit|", "%1|$3|hit|%5|"]);
+    script(&mut Talk::new(), ["*34|*10|", "*2|*10|$3|hit|", "*68|$3|hit|", "*2|$3|hit|*10|"]);
+    script(&mut Talk::v3(), ["*34|*10|", "*2|*10|$3|hit|", "%34|$3|hit|", "%1|$3|hit|%5|"]);
 }
 
 #[test]
@@ -238,4 +238,20 @@ fn info_has_what_clients_look_for() {
     assert!(talk.ask("INFO").ends_with("||# Keyspace||"));
     let mut talk = Talk::v3();
     assert!(talk.ask("INFO cluster").starts_with("=34|txt:# Cluster|cluster_enabled:0||"));
+}
+
+#[test]
+fn commands_for_keys_wait_until_all_is_loaded() {
+    let storage = Some(crate::Storage::default());
+    let mut talk = Talk::with(Config { storage, ..Config::default() });
+    let loading = "-LOADING Lately is loading the dataset in memory|";
+    for command in
+        ["HIT k", "HITS k", "MHIT k 1", "DEL k", "SCAN 0", "DBSIZE", "FLUSHALL", "PING", "MULTI", "BGSAVE"]
+    {
+        talk.check(command, loading);
+    }
+    assert!(talk.ask("HELLO 3").starts_with("%7|"));
+    talk.check("CLIENT SETNAME me", "+OK|");
+    assert_eq!(talk.info("loading"), "1");
+    talk.check("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |");
 }
