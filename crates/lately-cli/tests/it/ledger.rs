@@ -75,6 +75,11 @@ impl Request {
         Request { text: line + "\r\n", before: 0, changes }
     }
 
+    /// A hit.
+    pub(crate) fn hit(key: &str) -> Request {
+        Request::line(format!("HIT {key}"), vec![Change::Hits(key.to_owned(), 1)])
+    }
+
     /// One that changes nothing.
     pub(crate) fn idle(line: &str) -> Request {
         Request::line(line.to_owned(), Vec::new())

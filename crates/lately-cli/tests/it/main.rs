@@ -1,6 +1,7 @@
 //! The binary `lately` as its users run it.
 
 mod bench;
+mod books;
 mod clients;
 mod common;
 mod completions;
@@ -8,6 +9,8 @@ mod count;
 mod count_errors;
 mod count_real_log;
 mod dice;
+mod disk_fails;
+mod disk_full;
 mod flood;
 mod greedy;
 mod kill;

@@ -51,6 +51,11 @@ impl Wire {
             _ => panic!("no such reply is expected: {line}"),
         })
     }
+
+    /// Asks one thing.
+    pub(crate) fn ask(&mut self, line: &str) -> Reply {
+        self.send(&format!("{line}\r\n")).and_then(|()| self.reply()).expect(line)
+    }
 }
 
 impl Reply {
