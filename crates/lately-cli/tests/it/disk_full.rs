@@ -59,8 +59,8 @@ impl SmallDisk {
         run("mount", &["-o", "remount,size=64m", self.path()]).expect("a larger disk");
     }
 
-    /// Fills it with another file; gives which.
-    fn fill(&self) -> PathBuf {
+    /// Fills it with another file, and has so many bytes left; gives which.
+    fn fill(&self, left_bytes: u64) -> PathBuf {
         let path = self.folder.path().join("other");
         let mut file = File::create(&path).expect("a file");
         let mut len = 1 << 20;
@@ -69,7 +69,15 @@ impl SmallDisk {
                 len /= 2;
             }
         }
+        let bytes = file.metadata().expect("a size").len();
+        file.set_len(bytes - left_bytes).expect("a shorter file");
         path
+    }
+
+    /// How many files of the log there are.
+    fn segments(&self) -> usize {
+        let names = std::fs::read_dir(self.data()).expect("a folder").map(|entry| entry.expect("a name"));
+        names.filter(|entry| entry.file_name().to_string_lossy().starts_with("log-")).count()
     }
 }
 
@@ -156,7 +164,7 @@ fn check_that_another_file_may_go(test: &str, durability: &str) {
     let mut visit = Visit::new(&server);
     assert!((0..50).all(|_| visit.exchange()), "{durability}: {}", visit.books.why);
     let fill = |visit: &mut Visit| {
-        let other = disk.fill();
+        let other = disk.fill(0);
         visit.until_full(durability);
         visit.check_full(&server, durability);
         other
@@ -183,4 +191,30 @@ fn a_disk_that_another_file_filled_takes_hits_when_that_goes() {
     let test = "a_disk_that_another_file_filled_takes_hits_when_that_goes";
     check_that_another_file_may_go(test, "interval");
     check_that_another_file_may_go(test, "always");
+}
+
+/// Symptom: after a BGSAVE that did not fit the disk, all keys were written again every half second, and each
+/// time there was a file more. Cause: it was tried again at once. Fix: less and less often.
+#[test]
+fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
+    let test = "a_checkpoint_that_does_not_fit_is_seldom_tried_again";
+    let Some(disk) = SmallDisk::mount(test, 8) else { return };
+    let server = serve_in(&disk.data(), &[]);
+    let mut visit = Visit::new(&server);
+    assert!((0..1_500).all(|_| visit.exchange()), "{}", visit.books.why);
+    let other = disk.fill(128 << 10);
+    let seconds = |server: &Running| server.ask::<Vec<u64>>("TIME")[0];
+    let end = seconds(&server) + 5;
+    assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
+    while seconds(&server) < end {}
+    assert_eq!(server.info("rdb_saves"), "0");
+    // Tried at once, after 1 s and after 2 s more; and the first of all.
+    assert!((2..=4).contains(&disk.segments()), "{} files", disk.segments());
+    std::fs::remove_file(other).expect("it goes");
+    assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
+    let is_short = || server.info("rdb_saves") != "0" && disk.segments() == 1;
+    assert!((0..PATIENT_TRIES).any(|_| is_short()), "{} files", disk.segments());
+    visit.books.check(&server, test);
+    drop(server);
+    visit.books.check(&serve_in(&disk.data(), &[]), test);
 }
