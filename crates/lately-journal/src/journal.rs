@@ -14,7 +14,10 @@ use lately::{DeltaBatch, Store, Timestamp};
 use crate::checkpoint::Checkpoint;
 use crate::disk::{Disk, DiskFile};
 use crate::error::Refused;
-use crate::limits::{BLOCK_PAUSE, LOG_BYTES, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES, UNSYNCED_MS};
+use crate::limits::{
+    BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, LOG_BYTES, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES,
+    UNSYNCED_MS,
+};
 use crate::log::Log;
 use crate::names;
 use crate::recover::Recovery;
@@ -540,14 +543,17 @@ impl<D: Disk> Journal<D> {
 
     /// Makes checkpoints when the log is long, until the journal is closed. For a thread of its own.
     pub fn keep_short(&self) {
+        let mut pause = SYNC_EVERY;
         while !self.closing.load(Acquire) {
             let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
             if wanted && self.trouble() == Trouble::None {
-                // If it fails the log holds all, and it is tried again.
+                // If it fails the log holds all, and it is tried again: less and less often, because all
+                // there is was written for nothing, and each time the log has a segment more.
                 let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
                 self.wanted.fetch_and(made.is_err(), Relaxed);
+                pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
             }
-            self.bells[1].wait(SYNC_EVERY);
+            self.bells[1].wait(pause);
         }
     }
 

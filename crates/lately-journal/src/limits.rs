@@ -29,6 +29,10 @@ pub const UNSYNCED_MS: i64 = 1_000;
 /// How long a journal that could not write waits before it tries again.
 pub const RETRY_EVERY: Duration = Duration::from_millis(200);
 
+/// The longest pause after a checkpoint that could not be written, before it is tried again. The first is twice
+/// [`SYNC_EVERY`], and each is twice the one before.
+pub const CHECKPOINT_RETRY_MOST: Duration = Duration::from_secs(60);
+
 /// Bytes that must fit the disk before a journal that could not write goes on.
 pub const ROOM_BYTES: usize = 64 << 10;
 

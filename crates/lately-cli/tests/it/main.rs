@@ -1,16 +1,23 @@
 //! The binary `lately` as its users run it.
 
 mod bench;
+mod books;
 mod clients;
 mod common;
 mod completions;
 mod count;
 mod count_errors;
 mod count_real_log;
+mod dice;
+mod disk_fails;
+mod disk_full;
 mod dump;
 mod flood;
 mod greedy;
 mod kept;
+mod kill;
+mod ledger;
 mod running;
 mod serve;
 mod talk;
+mod wire;

@@ -1,0 +1,147 @@
+//! A disk that fails: what cannot be written or synced is refused and never counted, and when the disk recovers
+//! hits are taken again. strace makes the system calls fail.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::books::Books;
+use crate::common::skip;
+use crate::dice::Dice;
+use crate::ledger::Client;
+use crate::running::{FREE, Running, serve_in, start_command};
+use crate::wire::Wire;
+
+const CLIENTS: u64 = 3;
+/// The most requests sent at once.
+const PIPELINE: u64 = 12;
+/// So often at most clients send requests until one is refused, and then until so many in a row are not.
+const TRIES: u32 = 200_000;
+const TAKEN: u32 = 20;
+/// So often it sends requests to a disk that does not recover.
+const REFUSED: u32 = 100;
+const SEED: u64 = 0xe10;
+
+/// System calls that fail, and which of those that a thread makes. The first of each is made at the start.
+type Failures<'a> = &'a [&'a str];
+
+/// Whether strace is there and may be used.
+fn can_inject(test: &str) -> bool {
+    let tried = Command::new("strace").args(["-qq", "-f", "-o", "/dev/null", "true"]).output();
+    let why = match tried {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    skip(test, &format!("strace: {why}"));
+    false
+}
+
+/// A server whose system calls fail. It is itself the process that was started, not strace.
+fn serve_failing(folder: &Path, durability: &str, failures: Failures<'_>) -> Running {
+    let mut command = Command::new("strace");
+    command.args(["-D", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null"]);
+    let calls: Vec<&str> =
+        failures.iter().map(|failure| failure.split(':').next().unwrap_or_default()).collect();
+    command.args(["-e", &format!("trace={}", calls.join(","))]);
+    for failure in failures {
+        command.args(["-e", &format!("inject={failure}")]);
+    }
+    command.arg(env!("CARGO_BIN_EXE_lately")).args(FREE).arg("--data").arg(folder);
+    command.args(["--durability", durability, "--threads", "2"]);
+    start_command(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// Runs clients at once; gives the books of all.
+fn visit(server: &Running, visit: impl Fn(&mut dyn FnMut() -> bool) + Sync) -> Books {
+    let mut dice = Dice::new(SEED);
+    let clients = (0..CLIENTS).map(|name| Client::new(name, &mut dice));
+    let mut all = Books::default();
+    std::thread::scope(|scope| {
+        let visit = &visit;
+        let run = |mut client: Client| {
+            client.look_at_the_clock(server);
+            scope.spawn(move || {
+                let (mut books, mut wire) =
+                    (Books::default(), Wire::connect(&server.resp).expect("it listens"));
+                visit(&mut || books.exchange(&mut wire, &client.requests(PIPELINE)));
+                books
+            })
+        };
+        let threads: Vec<_> = clients.map(run).collect();
+        threads.into_iter().for_each(|thread| all.add(thread.join().expect("a client")));
+    });
+    all
+}
+
+/// All that was refused was refused because of the disk.
+fn check_why(books: &Books, when: &str) {
+    let words = "MISCONF the journal cannot be written: ";
+    assert!(books.why.starts_with(words), "{when}: {}", books.why);
+}
+
+fn check_recovery(durability: &str, failures: Failures<'_>) {
+    let when = format!("{durability}, {failures:?}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = serve_failing(folder.path(), durability, failures);
+    // By whomever: a client may be too slow to see it.
+    let refused = AtomicBool::new(false);
+    let books = visit(&server, |exchange| {
+        let is_refused = |all_taken: bool| refused.fetch_or(!all_taken, Relaxed) || !all_taken;
+        assert!((0..TRIES).any(|_| is_refused(exchange())), "{when}: nothing was refused");
+        let mut taken = 0;
+        let recovered = (0..TRIES).any(|_| {
+            taken = if exchange() { taken + 1 } else { 0 };
+            taken == TAKEN
+        });
+        assert!(recovered, "{when}: hits are not taken again");
+    });
+    check_why(&books, &when);
+    books.check(&server, &when);
+    assert_eq!(server.info("aof_last_write_status"), "ok", "{when}");
+    drop(server);
+    books.check(&serve_in(folder.path(), &[]), &format!("{when}, after a kill"));
+}
+
+/// The disk never recovers.
+fn check_failure(durability: &str, failures: Failures<'_>) {
+    let when = format!("{durability}, {failures:?}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = serve_failing(folder.path(), durability, failures);
+    let books = visit(&server, |exchange| {
+        assert!((0..TRIES).any(|_| !exchange()), "{when}: nothing was refused");
+        assert!((0..REFUSED).all(|_| !exchange()), "{when}: a disk that fails took hits");
+    });
+    check_why(&books, &when);
+    books.check(&server, &when);
+    assert_eq!(server.info("aof_last_write_status"), "err", "{when}");
+    drop(server);
+    books.check(&serve_in(folder.path(), &[]), &format!("{when}, after a kill"));
+}
+
+#[test]
+fn hits_are_refused_while_they_cannot_be_synced() {
+    if can_inject("hits_are_refused_while_they_cannot_be_synced") {
+        check_recovery("always", &["fdatasync:error=EIO:when=3..6"]);
+        check_recovery("interval", &["fdatasync:error=EIO:when=2..4"]);
+    }
+}
+
+#[test]
+fn hits_are_refused_while_they_cannot_be_written() {
+    if can_inject("hits_are_refused_while_they_cannot_be_written") {
+        // And what is left of them cannot be cut off.
+        let failures = &["pwrite64:error=EIO:when=9+40", "ftruncate:error=EIO:when=1..3"];
+        check_recovery("always", failures);
+        check_recovery("interval", failures);
+    }
+}
+
+#[test]
+fn what_a_dead_disk_refused_is_not_there_after_a_kill() {
+    if can_inject("what_a_dead_disk_refused_is_not_there_after_a_kill") {
+        check_failure("always", &["fdatasync:error=EIO:when=2+"]);
+        check_failure("interval", &["fdatasync:error=EIO:when=2+"]);
+    }
+}

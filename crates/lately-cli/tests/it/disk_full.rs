@@ -1,0 +1,220 @@
+//! A disk that is full: hits are refused, what was acknowledged stays, and when there is room hits are taken
+//! again.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::books::Books;
+use crate::common::skip;
+use crate::dice::Dice;
+use crate::ledger::{Client, Request};
+use crate::running::{Running, serve_in};
+use crate::wire::{Reply, Wire};
+
+/// The most requests sent at once.
+const PIPELINE: u64 = 40;
+/// So often requests are sent to a disk that is to be full some time.
+const TRIES: u32 = 20_000;
+/// So often in a row they are refused when it is.
+const REFUSALS: u32 = 50;
+/// So often is asked whether the server has found that there is room again. It looks five times a second.
+const PATIENT_TRIES: u32 = 200_000;
+/// What a server says.
+const FULL: &str = "MISCONF the journal cannot be written: No space left on device (os error 28)";
+const SEED: u64 = 0xf0_11;
+
+/// A disk in memory; gone when it is dropped.
+struct SmallDisk {
+    folder: TempDir,
+}
+
+fn run(program: &str, args: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(said) }
+}
+
+impl SmallDisk {
+    /// A disk of so many MiB; none where that is not allowed.
+    fn mount(test: &str, mib: u32) -> Option<SmallDisk> {
+        let disk = SmallDisk { folder: tempfile::tempdir().expect("a folder") };
+        let args = ["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs", disk.path()];
+        run("mount", &args).map_err(|why| skip(test, &format!("no disk to fill: {why}"))).ok()?;
+        Some(disk)
+    }
+
+    fn path(&self) -> &str {
+        self.folder.path().to_str().expect("text")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn grow(&self) {
+        run("mount", &["-o", "remount,size=64m", self.path()]).expect("a larger disk");
+    }
+
+    /// Fills it with another file, and has so many bytes left; gives which.
+    fn fill(&self, left_bytes: u64) -> PathBuf {
+        let path = self.folder.path().join("other");
+        let mut file = File::create(&path).expect("a file");
+        let mut len = 1 << 20;
+        while len > 0 {
+            if file.write_all(&vec![b'x'; len]).is_err() {
+                len /= 2;
+            }
+        }
+        let bytes = file.metadata().expect("a size").len();
+        file.set_len(bytes - left_bytes).expect("a shorter file");
+        path
+    }
+
+    /// How many files of the log there are.
+    fn segments(&self) -> usize {
+        let names = std::fs::read_dir(self.data()).expect("a folder").map(|entry| entry.expect("a name"));
+        names.filter(|entry| entry.file_name().to_string_lossy().starts_with("log-")).count()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Not mounted, or in use for a moment still: then it goes when it is not.
+        _ = run("umount", &[self.path()]).or_else(|_| run("umount", &["-l", self.path()]));
+    }
+}
+
+/// A client of a server with a disk that gets full.
+struct Visit {
+    client: Client,
+    books: Books,
+    wire: Wire,
+}
+
+impl Visit {
+    fn new(server: &Running) -> Visit {
+        let mut client = Client::new(0, &mut Dice::new(SEED));
+        client.look_at_the_clock(server);
+        Visit { client, books: Books::default(), wire: Wire::connect(&server.resp).expect("it listens") }
+    }
+
+    /// Some requests; whether all were acknowledged.
+    fn exchange(&mut self) -> bool {
+        let requests = self.client.requests(PIPELINE);
+        self.books.exchange(&mut self.wire, &requests)
+    }
+
+    /// Sends requests until nothing else than refusals comes.
+    fn until_full(&mut self, when: &str) {
+        let mut refusals = 0;
+        for _ in 0..TRIES {
+            refusals = if self.exchange() { 0 } else { refusals + 1 };
+            if refusals == REFUSALS {
+                return;
+            }
+        }
+        panic!("{when}: the disk does not get full");
+    }
+
+    /// All is said to be refused, and what is read is right.
+    fn check_full(&mut self, server: &Running, when: &str) {
+        assert_eq!(self.books.why, FULL, "{when}");
+        assert!(self.books.acknowledged > 0, "{when}");
+        for line in ["HIT another", "MHIT another 1 more 2", "FLUSHALL", "DEL another"] {
+            let reply = self.wire.ask(line);
+            let error = Reply::Error(FULL.to_owned());
+            assert!(reply.leaves().iter().all(|leaf| **leaf == error), "{when}: {line}: {reply:?}");
+        }
+        assert_eq!(server.info("aof_last_write_status"), "err", "{when}");
+        assert_eq!(server.info("journal_trouble"), "No space left on device (os error 28)", "{when}");
+        self.books.check(server, when);
+    }
+
+    /// Sends hits until one is taken, and more that are all taken.
+    fn until_taken(&mut self, server: &Running, when: &str) {
+        let taken = (0..PATIENT_TRIES).any(|_| self.books.exchange(&mut self.wire, &[Request::hit("one")]));
+        assert!(taken, "{when}: {}", self.books.why);
+        assert!((0..20).all(|_| self.exchange()), "{when}: {}", self.books.why);
+        assert_eq!(server.info("aof_last_write_status"), "ok", "{when}");
+        self.books.check(server, when);
+    }
+}
+
+fn check_that_room_is_found(test: &str, durability: &str) {
+    let Some(disk) = SmallDisk::mount(test, 1) else { return };
+    let start = || serve_in(&disk.data(), &["--durability", durability]);
+    let server = start();
+    let mut visit = Visit::new(&server);
+    visit.until_full(durability);
+    visit.check_full(&server, durability);
+    disk.grow();
+    visit.until_taken(&server, durability);
+    drop(server);
+    visit.books.check(&start(), &format!("{durability}, after a kill"));
+}
+
+fn check_that_another_file_may_go(test: &str, durability: &str) {
+    let Some(disk) = SmallDisk::mount(test, 8) else { return };
+    let start = || serve_in(&disk.data(), &["--durability", durability]);
+    let server = start();
+    let mut visit = Visit::new(&server);
+    assert!((0..50).all(|_| visit.exchange()), "{durability}: {}", visit.books.why);
+    let fill = |visit: &mut Visit| {
+        let other = disk.fill(0);
+        visit.until_full(durability);
+        visit.check_full(&server, durability);
+        other
+    };
+    let other = fill(&mut visit);
+    std::fs::remove_file(other).expect("it goes");
+    visit.until_taken(&server, durability);
+    // And a kill while it is full.
+    let other = fill(&mut visit);
+    drop(server);
+    std::fs::remove_file(other).expect("it goes");
+    visit.books.check(&start(), &format!("{durability}, after a kill"));
+}
+
+#[test]
+fn a_full_disk_refuses_hits_until_there_is_room() {
+    let test = "a_full_disk_refuses_hits_until_there_is_room";
+    check_that_room_is_found(test, "interval");
+    check_that_room_is_found(test, "always");
+}
+
+#[test]
+fn a_disk_that_another_file_filled_takes_hits_when_that_goes() {
+    let test = "a_disk_that_another_file_filled_takes_hits_when_that_goes";
+    check_that_another_file_may_go(test, "interval");
+    check_that_another_file_may_go(test, "always");
+}
+
+/// Symptom: after a BGSAVE that did not fit the disk, all keys were written again every half second, and each
+/// time there was a file more. Cause: it was tried again at once. Fix: less and less often.
+#[test]
+fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
+    let test = "a_checkpoint_that_does_not_fit_is_seldom_tried_again";
+    let Some(disk) = SmallDisk::mount(test, 8) else { return };
+    let server = serve_in(&disk.data(), &[]);
+    let mut visit = Visit::new(&server);
+    assert!((0..1_500).all(|_| visit.exchange()), "{}", visit.books.why);
+    let other = disk.fill(128 << 10);
+    let seconds = |server: &Running| server.ask::<Vec<u64>>("TIME")[0];
+    let end = seconds(&server) + 5;
+    assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
+    while seconds(&server) < end {}
+    assert_eq!(server.info("rdb_saves"), "0");
+    // Tried at once, after 1 s and after 2 s more; and the first of all.
+    assert!((2..=4).contains(&disk.segments()), "{} files", disk.segments());
+    std::fs::remove_file(other).expect("it goes");
+    assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
+    let is_short = || server.info("rdb_saves") != "0" && disk.segments() == 1;
+    assert!((0..PATIENT_TRIES).any(|_| is_short()), "{} files", disk.segments());
+    visit.books.check(&server, test);
+    drop(server);
+    visit.books.check(&serve_in(&disk.data(), &[]), test);
+}

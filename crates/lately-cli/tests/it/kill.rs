@@ -1,0 +1,215 @@
+//! `kill -9` at any moment: what was acknowledged is there, nothing is there twice, and no batch is half there.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Sender, channel};
+
+use crate::common::command;
+use crate::dice::Dice;
+use crate::ledger::{Change, Client, Counts, Request, counted, is_shared};
+use crate::running::{FREE, Running, serve_in};
+use crate::wire::Wire;
+
+const ROUNDS: u64 = 100;
+const CLIENTS: u64 = 4;
+/// The most requests sent at once, usually and at times.
+const PIPELINES: [u64; 2] = [40, 200];
+/// Once in so many times it is more.
+const LONG_EVERY: u64 = 10;
+/// A kill comes before so many replies were read.
+const REPLIES: u64 = 2_500;
+/// So often is looked at the folder of a server that starts, at most, before it is killed.
+const LOOKS: u64 = 3_000;
+/// Once in so many rounds all keys are looked at, and forgotten.
+const FLUSHED_EVERY: u64 = 10;
+
+/// What a client sent in a round.
+#[derive(Default)]
+struct Sent {
+    requests: Vec<Request>,
+    /// How many of them have their reply.
+    acknowledged: usize,
+}
+
+/// Runs a client until the server is gone.
+fn run(client: &mut Client, address: &str, save: bool, mut replied: impl FnMut()) -> Sent {
+    let mut sent = Sent::default();
+    let Ok(mut wire) = Wire::connect(address) else { return sent };
+    loop {
+        let is_long = client.dice.once_in(LONG_EVERY);
+        let mut requests = client.requests(PIPELINES[usize::from(is_long)]);
+        if save && sent.requests.is_empty() {
+            requests.push(Request::idle("BGSAVE"));
+        }
+        let lines: String = requests.iter().map(|request| request.text.as_str()).collect();
+        let replies: Vec<usize> = requests.iter().map(|request| request.before + 1).collect();
+        let first = sent.requests.len();
+        sent.requests.extend(requests);
+        if wire.send(&lines).is_err() {
+            return sent;
+        }
+        for (request, replies) in sent.requests[first..].iter().zip(replies) {
+            for _ in 0..replies {
+                let Ok(reply) = wire.reply() else { return sent };
+                assert_eq!(request.refusal(&reply), None, "{request:?}");
+                replied();
+            }
+            sent.acknowledged += 1;
+        }
+    }
+}
+
+/// Runs clients, and kills the server when so many replies were read.
+fn load(server: Running, clients: &mut [Client], save: bool, kill_at: u64) -> Vec<Sent> {
+    let (address, replies) = (server.resp.clone(), AtomicU64::new(0));
+    let (address, replies) = (&address, &replies);
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        let start = |(index, client)| {
+            let tell: Sender<()> = tell.clone();
+            let replied = move || {
+                if replies.fetch_add(1, Relaxed) == kill_at {
+                    _ = tell.send(());
+                }
+            };
+            scope.spawn(move || run(client, address, save && index == 0, replied))
+        };
+        let threads: Vec<_> = clients.iter_mut().enumerate().map(start).collect();
+        drop(tell);
+        told.recv().expect("clients go on until the server is gone");
+        drop(server);
+        threads.into_iter().map(|thread| thread.join().expect("nothing is refused")).collect()
+    })
+}
+
+/// Starts a server and kills it before it says that it is ready, or soon after.
+fn start_and_kill(folder: &Path, looks: u64) {
+    let mut command = command(&FREE);
+    command.args(["--data", folder.to_str().expect("text")]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("the binary starts");
+    (0..looks).for_each(|_| drop(std::fs::read_dir(folder)));
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+/// What a client sent happened up to some request, all that was acknowledged included, and nothing behind it
+/// did. Takes it into the books; gives how many requests that may have been.
+fn settle(sent: &Sent, found: &Counts, books: &mut Counts, when: &str) -> RangeInclusive<usize> {
+    let own = || sent.requests.iter().map(|request| request.changes.iter().filter(|it| !is_shared(it.key())));
+    let wrong = |key: &str, books: &Counts| books.get(key) != found.get(key);
+    let keys: BTreeSet<&str> = own().flatten().map(Change::key).collect();
+    let mut all_wrong: BTreeSet<&str> = keys.into_iter().filter(|key| wrong(key, books)).collect();
+    let (mut first, mut last, mut wrong_then) = (None, 0, Vec::new());
+    let mut changes = own();
+    for happened in 0..=sent.requests.len() {
+        if happened == sent.acknowledged {
+            let told = |key: &&str| (key.to_string(), found.get(*key).copied(), books.get(*key).copied());
+            wrong_then = all_wrong.iter().map(told).collect();
+        }
+        if all_wrong.is_empty() && happened >= sent.acknowledged {
+            first.get_or_insert(happened);
+            last = happened;
+        }
+        for change in changes.next().into_iter().flatten() {
+            change.apply(books);
+            if wrong(change.key(), books) {
+                all_wrong.insert(change.key());
+            } else {
+                all_wrong.remove(change.key());
+            }
+        }
+    }
+    let first = first.unwrap_or_else(|| {
+        panic!(
+            "{when}: of {} requests {} were acknowledged; key, found, expected then: {wrong_then:?}",
+            sent.requests.len(),
+            sent.acknowledged
+        )
+    });
+    for key in own().flatten().map(Change::key) {
+        match found.get(key) {
+            Some(hits) => _ = books.insert(key.to_owned(), *hits),
+            None => _ = books.remove(key),
+        }
+    }
+    first..=last
+}
+
+/// Hits of a shared key in requests.
+fn hits_of(key: &str, requests: &[Request]) -> u64 {
+    let changes = requests.iter().flat_map(|request| &request.changes);
+    let hits = changes.map(|change| match change {
+        Change::Hits(changed, hits) if changed == key => *hits,
+        _ => 0,
+    });
+    hits.sum()
+}
+
+/// Compares what there is with what must be there and what may be, and takes it into the books.
+fn check(server: &Running, sent: &[Sent], books: &mut Counts, when: &str) {
+    let changes = || sent.iter().flat_map(|sent| &sent.requests).flat_map(|request| &request.changes);
+    let keys: BTreeSet<&str> = changes().map(Change::key).collect();
+    let found = counted(server, keys.iter().copied());
+    let happened: Vec<_> = sent.iter().map(|sent| settle(sent, &found, books, when)).collect();
+    for key in keys.into_iter().filter(|key| is_shared(key)) {
+        let before = books.get(key).copied().unwrap_or(0);
+        let sum = |end: fn(&RangeInclusive<usize>) -> usize| {
+            let hits = sent.iter().zip(&happened).map(|(sent, all)| hits_of(key, &sent.requests[..end(all)]));
+            before + hits.sum::<u64>()
+        };
+        let (least, most) = (sum(|all| *all.start()), sum(|all| *all.end()));
+        let hits = found.get(key).copied().unwrap_or(0);
+        assert!((least..=most).contains(&hits), "{when}: {key}: {hits}, not {least} to {most}");
+        if hits > 0 {
+            books.insert(key.to_owned(), hits);
+        }
+    }
+    assert_eq!(server.ask::<usize>("DBSIZE"), books.len(), "{when}: keys");
+}
+
+/// Whether a checkpoint was being written.
+fn has_part(folder: &Path) -> bool {
+    let mut names = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a name").path());
+    names.any(|path| path.extension().is_some_and(|extension| extension == "part"))
+}
+
+fn kill_again_and_again(durability: &str, seed: u64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut dice = Dice::new(seed);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|name| Client::new(name, &mut dice)).collect();
+    let mut books = Counts::new();
+    let mut in_checkpoints = 0;
+    let start = |threads| serve_in(folder.path(), &["--durability", durability, "--threads", threads]);
+    let mut server = start("1");
+    for round in 0..ROUNDS {
+        let when = format!("{durability}, seed {seed:#x}, round {round}");
+        clients.iter_mut().for_each(|client| client.look_at_the_clock(&server));
+        let sent = load(server, &mut clients, dice.once_in(2), dice.below(REPLIES));
+        in_checkpoints += u32::from(has_part(folder.path()));
+        if dice.once_in(4) {
+            start_and_kill(folder.path(), dice.below(LOOKS));
+        }
+        server = start(["1", "2"][usize::from(dice.once_in(2))]);
+        check(&server, &sent, &mut books, &when);
+        if round % FLUSHED_EVERY == FLUSHED_EVERY - 1 {
+            assert!(counted(&server, books.keys().map(String::as_str)) == books, "{when}: all keys");
+            assert_eq!(server.ask::<String>("FLUSHALL"), "OK");
+            books.clear();
+        }
+    }
+    assert!(in_checkpoints > 0, "{durability}, seed {seed:#x}: no kill fell into a checkpoint");
+}
+
+#[test]
+fn every_acknowledged_hit_survives_a_kill() {
+    kill_again_and_again("interval", 0x1a7e_1e55);
+}
+
+#[test]
+fn every_acknowledged_hit_survives_a_kill_where_replies_wait_for_the_disk() {
+    kill_again_and_again("always", 0xa1_1e55);
+}

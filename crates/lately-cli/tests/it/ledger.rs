@@ -1,0 +1,186 @@
+//! Clients that keep books: each knows what it asked for, what was acknowledged, and so what must be counted.
+
+use std::collections::BTreeMap;
+
+use crate::dice::Dice;
+use crate::running::Running;
+use crate::wire::Reply;
+
+/// Keys that all clients hit.
+pub(crate) const SHARED: u64 = 4;
+/// Keys of a client that it hits and deletes again and again.
+const FICKLE: u64 = 6;
+/// All hits are in it, those that come late too.
+const WINDOW: &str = "1d";
+/// How late hits come at most.
+const LATE_SECONDS: u64 = 3 * 60 * 60;
+/// Keys asked for at once.
+const ASKED: usize = 8_000;
+
+/// What a request changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    Hits(String, u64),
+    Forget(String),
+}
+
+/// What is asked for in one piece: all of it happens, or nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// Its lines.
+    pub(crate) text: String,
+    /// Replies that say only that it is under way.
+    pub(crate) before: usize,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// What is counted, by key; a key that is not there has no hits.
+pub(crate) type Counts = BTreeMap<String, u64>;
+
+/// A client.
+pub(crate) struct Client {
+    name: u64,
+    pub(crate) dice: Dice,
+    /// Keys it has made that nobody hits twice.
+    keys: u64,
+    /// The server's time when it began.
+    now: u64,
+}
+
+pub(crate) fn shared(number: u64) -> String {
+    format!("all:{number}")
+}
+
+pub(crate) fn is_shared(key: &str) -> bool {
+    key.starts_with("all:")
+}
+
+impl Change {
+    pub(crate) fn key(&self) -> &str {
+        match self {
+            Change::Hits(key, _) | Change::Forget(key) => key,
+        }
+    }
+
+    pub(crate) fn apply(&self, counts: &mut Counts) {
+        match self {
+            Change::Hits(key, hits) => *counts.entry(key.clone()).or_default() += hits,
+            Change::Forget(key) => _ = counts.remove(key),
+        }
+    }
+}
+
+impl Request {
+    fn line(line: String, changes: Vec<Change>) -> Request {
+        Request { text: line + "\r\n", before: 0, changes }
+    }
+
+    /// A hit.
+    pub(crate) fn hit(key: &str) -> Request {
+        Request::line(format!("HIT {key}"), vec![Change::Hits(key.to_owned(), 1)])
+    }
+
+    /// One that changes nothing.
+    pub(crate) fn idle(line: &str) -> Request {
+        Request::line(line.to_owned(), Vec::new())
+    }
+
+    /// Why it was refused, if it was; never half of it.
+    pub(crate) fn refusal<'r>(&self, reply: &'r Reply) -> Option<&'r str> {
+        let leaves = reply.leaves();
+        let errors = leaves.iter().filter_map(|leaf| match leaf {
+            Reply::Error(error) => Some(error.as_str()),
+            _ => None,
+        });
+        let errors: Vec<&str> = errors.collect();
+        assert!(errors.is_empty() || errors.len() == leaves.len(), "half of {self:?} was refused: {reply:?}");
+        errors.first().copied()
+    }
+}
+
+impl Client {
+    pub(crate) fn new(name: u64, dice: &mut Dice) -> Client {
+        Client { name, dice: Dice::new(dice.next()), keys: 0, now: 0 }
+    }
+
+    /// Asks for the time.
+    pub(crate) fn look_at_the_clock(&mut self, server: &Running) {
+        self.now = server.ask::<Vec<u64>>("TIME")[0];
+    }
+
+    /// Some requests.
+    pub(crate) fn requests(&mut self, most: u64) -> Vec<Request> {
+        let count = self.dice.below(most) + 1;
+        (0..count).map(|_| self.request()).collect()
+    }
+
+    fn request(&mut self) -> Request {
+        match self.dice.below(16) {
+            0..=7 => self.hit_of(Client::own_key, 1),
+            8..=11 => {
+                let hits = self.dice.below(5) + 1;
+                self.hit_of(|client| shared(client.dice.below(SHARED)), hits)
+            }
+            12 => self.hit_of(Client::fickle_key, 3),
+            13 => {
+                let keys = [self.fickle_key(), self.known_key()];
+                let line = format!("DEL {}", keys.join(" "));
+                Request::line(line, keys.map(Change::Forget).to_vec())
+            }
+            14 => {
+                let keys: Vec<String> = (0..3).map(|_| self.own_key()).collect();
+                let pairs: String = keys.iter().map(|key| format!(" {key} 2")).collect();
+                let changes = keys.into_iter().map(|key| Change::Hits(key, 2)).collect();
+                Request::line(format!("MHIT{pairs}"), changes)
+            }
+            _ => self.transaction(),
+        }
+    }
+
+    /// A hit, at times a late one.
+    fn hit_of(&mut self, key: impl Fn(&mut Client) -> String, hits: u64) -> Request {
+        let key = key(self);
+        let late = self.dice.once_in(4).then(|| self.now - self.dice.below(LATE_SECONDS));
+        let at = late.map(|at| format!(" AT {at}")).unwrap_or_default();
+        Request::line(format!("HIT {key} {hits}{at}"), vec![Change::Hits(key, hits)])
+    }
+
+    fn transaction(&mut self) -> Request {
+        let own = self.hit_of(Client::own_key, 1);
+        let fickle = self.hit_of(Client::fickle_key, 1);
+        let all = self.hit_of(|client| shared(client.dice.below(SHARED)), 7);
+        let parts = [own, fickle, all];
+        let lines: String = parts.iter().map(|part| part.text.as_str()).collect();
+        let before = 1 + parts.len();
+        let changes = parts.into_iter().flat_map(|part| part.changes).collect();
+        Request { text: format!("MULTI\r\n{lines}EXEC\r\n"), before, changes }
+    }
+
+    fn own_key(&mut self) -> String {
+        self.keys += 1;
+        format!("own:{}:{}", self.name, self.keys)
+    }
+
+    /// One of its own keys; it may be forgotten, or refused.
+    fn known_key(&mut self) -> String {
+        format!("own:{}:{}", self.name, self.dice.below(self.keys + 1))
+    }
+
+    fn fickle_key(&mut self) -> String {
+        format!("fickle:{}:{}", self.name, self.dice.below(FICKLE))
+    }
+}
+
+/// What a server has of these keys.
+pub(crate) fn counted<'k>(server: &Running, keys: impl Iterator<Item = &'k str>) -> Counts {
+    let keys: Vec<&str> = keys.collect();
+    let mut connection = server.connect();
+    let mut counts = Counts::new();
+    for keys in keys.chunks(ASKED) {
+        let found = redis::cmd("MHITS").arg(WINDOW).arg(keys).query(&mut connection);
+        let found: Vec<u64> = found.expect("an answer");
+        counts.extend(keys.iter().map(|key| (*key).to_owned()).zip(found));
+    }
+    counts.retain(|_, hits| *hits > 0);
+    counts
+}
