@@ -563,11 +563,15 @@ impl<D: Disk> Journal<D> {
         self.closing.store(true, Release);
         self.bells.iter().for_each(Bell::ring);
         let _no_checkpoint = lock(&self.checkpointing);
+        let sync = || if self.sync() { Ok(()) } else { Err(io::Error::other(lock(&self.why).clone())) };
+        // Before the last record, too: it says that all before it is on the disk, and so none of that can be
+        // taken for torn.
+        sync()?;
         let mut log = self.log();
         log.close()?;
         self.written.store(log.number(), Relaxed);
         drop(log);
-        if self.sync() { Ok(()) } else { Err(io::Error::other(lock(&self.why).clone())) }
+        sync()
     }
 }
 
