@@ -205,26 +205,26 @@ impl<D: Disk> Reader<'_, D> {
             store.set_now(end.now);
         }
         self.begin(&mut scan, opened, Kind::Checkpoint)?;
-        let (mut expected, mut end) = (0, None);
+        // Behind damage any number may follow.
+        let (mut expected, mut end) = (Some(0), None);
         loop {
             let offset = scan.offset();
             match scan.step().map_err(failed)? {
-                Step::Frame { number, payload } if end.is_none() && number == expected => {
-                    expected += 1;
+                Step::Frame { number, payload } => {
+                    if expected.is_some_and(|expected| number != expected) {
+                        self.damaged(&opened.path, offset, 0, "a block is missing before it")?;
+                    }
+                    expected = Some(number + 1);
                     match payload.split_first() {
                         Some((&HEAD, rest)) if rest == segment.to_le_bytes() => {}
-                        Some((&PARTS, rest)) => {
+                        Some((&PARTS, rest)) if end.is_none() => {
                             if !feed.parts(&opened.path, offset, rest) {
                                 break;
                             }
                         }
-                        Some((&END, rest)) => end = End::read(rest),
+                        Some((&END, rest)) if end.is_none() => end = End::read(rest),
                         _ => self.damaged(&opened.path, offset, 0, "it has what no checkpoint has")?,
                     }
-                }
-                Step::Frame { number, .. } => {
-                    expected = number + 1;
-                    self.damaged(&opened.path, offset, 0, "a block is missing before it")?;
                 }
                 Step::End => break,
                 Step::Damage => {
@@ -232,6 +232,7 @@ impl<D: Disk> Reader<'_, D> {
                     let found = scan.resume().map_err(failed)?;
                     let bytes = if found { scan.offset() - offset } else { left };
                     self.damaged(&opened.path, offset, bytes, "a block does not fit its checksum")?;
+                    expected = None;
                     if !found {
                         break;
                     }
