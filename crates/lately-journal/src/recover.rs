@@ -253,7 +253,14 @@ impl<D: Disk> Reader<'_, D> {
         checkpoint: Option<u64>,
     ) -> Result<Vec<Segment<D::File>>, JournalError> {
         let mut expected = checkpoint.unwrap_or(1);
-        let mut log = Vec::new();
+        if let (None, Some(&first @ 2..)) = (checkpoint, segments.first()) {
+            let [log, before] = [first, first - 1].map(names::log);
+            let what = format!("{log} goes on behind it, or else behind {before}, which is missing as well");
+            self.missing(&names::checkpoint(first), &what)?;
+            expected = first;
+        }
+        let first = expected;
+        let mut log: Vec<Segment<D::File>> = Vec::new();
         for &segment in segments {
             if segment != expected {
                 self.missing(&names::log(expected), "files with higher numbers are there")?;
@@ -266,7 +273,6 @@ impl<D: Disk> Reader<'_, D> {
         if log.is_empty() && checkpoint.is_some() {
             self.missing(&names::log(expected), "the checkpoint that it goes on from is there")?;
         }
-        self.recovery.segment = expected - 1;
         while let Some(Segment { opened, previous: None, .. }) = log.last() {
             let failed =
                 |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
@@ -282,6 +288,8 @@ impl<D: Disk> Reader<'_, D> {
             self.disk.remove(&opened.name).map_err(|error| self.failed("remove", &opened.name, error))?;
             log.pop();
         }
+        // The log goes on without a gap.
+        self.recovery.segment = log.last().map_or(first - 1, |last| last.segment);
         Ok(log)
     }
 
