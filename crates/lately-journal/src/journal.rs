@@ -541,11 +541,16 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Makes checkpoints when the log is long, until the journal is closed. For a thread of its own.
+    /// Whether a checkpoint is due: the log is long, or one was asked for; and the disk is well.
+    pub fn needs_checkpoint(&self) -> bool {
+        let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
+        wanted && self.trouble() == Trouble::None
+    }
+
+    /// Makes checkpoints when one is due, until the journal is closed. For a thread of its own.
     pub fn keep_short(&self) {
         while !self.closing.load(Acquire) {
-            let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
-            if wanted && self.trouble() == Trouble::None {
+            if self.needs_checkpoint() {
                 // If it fails the log holds all, and it is tried again.
                 let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
                 self.wanted.fetch_and(made.is_err(), Relaxed);

@@ -163,16 +163,16 @@ pub(crate) fn keys() -> Vec<Vec<u8>> {
     (0..40_usize).map(|n| format!("key:{n}{}", "x".repeat(n % 5 * 7)).into_bytes()).collect()
 }
 
-/// The first answer in which two stores differ, of all keys over many windows.
-pub(crate) fn difference(found: &Store, wanted: &Store, now: Timestamp) -> Option<String> {
+/// The first answer in which two stores differ, of keys over many windows.
+pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: Timestamp) -> Option<String> {
     let windows = [seconds(1), minutes(5), hours(1), days(1), days(7)];
-    for key in keys() {
+    for key in keys {
         for ago in [None, Some(minutes(4)), Some(hours(5))] {
             let at = ago.map(|ago| now.saturating_sub(ago));
             for window in windows {
-                let [found, wanted] = [found, wanted].map(|store| store.count(&key, Some(window), at, now));
+                let [found, wanted] = [found, wanted].map(|store| store.count(key, Some(window), at, now));
                 if found != wanted {
-                    let key = String::from_utf8_lossy(&key);
+                    let key = String::from_utf8_lossy(key);
                     return Some(format!("{key}, {window} ending {at:?}: {found:?}, not {wanted:?}"));
                 }
             }

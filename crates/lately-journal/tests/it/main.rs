@@ -1,5 +1,6 @@
 //! The journal as its users see it, on disks that fail.
 
+mod damage;
 mod dice;
 mod life;
 mod sim_disk;

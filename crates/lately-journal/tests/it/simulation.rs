@@ -117,7 +117,7 @@ impl Simulation {
         let mut found = sure;
         trace(|| format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.ran.len()));
         // A look moves a store's time on: each try is another store.
-        while let Some(difference) = difference(&life.store, &self.wanted(sure, found), self.now()) {
+        while let Some(difference) = difference(&keys(), &life.store, &self.wanted(sure, found), self.now()) {
             assert!(found < self.ran.len(), "{difference}, {}", self.about("after a start"));
             found += 1;
         }
@@ -214,7 +214,7 @@ impl Simulation {
             }
             if !life.has_waiting() && self.dice.once_in(4) {
                 let wanted = self.wanted(self.ran.len(), self.ran.len());
-                let found = difference(&life.store, &wanted, self.now());
+                let found = difference(&keys(), &life.store, &wanted, self.now());
                 assert_eq!(found, None, "{}", self.about("while it lives"));
             }
         }
