@@ -12,7 +12,7 @@ use lately::Store;
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{self, Kind};
 use crate::journal::Journal;
-use crate::limits::{BLOCK_BYTES, SYNC_BYTES};
+use crate::limits::Bounds;
 use crate::names;
 
 /// What the first byte of a payload says.
@@ -83,10 +83,11 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
     /// As the system says. The checkpoint came to nothing then, and the log holds all.
     pub fn step(&mut self) -> io::Result<bool> {
         let store: &Arc<Store> = self.journal.store();
+        let Bounds { block_bytes, sync_bytes, .. } = self.journal.bounds();
         let Checkpoint { block, next_part, keys, .. } = self;
         block.frame(|payload| {
             payload.push(PARTS);
-            while *next_part < Store::PARTS && payload.len() < BLOCK_BYTES {
+            while *next_part < Store::PARTS && payload.len() < block_bytes {
                 let head = payload.len();
                 payload.extend_from_slice(&[0; PART_HEAD_BYTES]);
                 let part = store.write_part(*next_part, store.now(), payload);
@@ -109,7 +110,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
             });
         }
         self.unsynced += self.block.write(&self.file)?;
-        if is_last || self.unsynced >= SYNC_BYTES {
+        if is_last || self.unsynced >= sync_bytes {
             self.file.sync()?;
             self.unsynced = 0;
         }

@@ -14,7 +14,7 @@ use lately::{DeltaBatch, Store, Timestamp};
 use crate::checkpoint::Checkpoint;
 use crate::disk::{Disk, DiskFile};
 use crate::error::Refused;
-use crate::limits::{BLOCK_PAUSE, LOG_BYTES, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES, UNSYNCED_MS};
+use crate::limits::{BLOCK_PAUSE, Bounds, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES, UNSYNCED_MS};
 use crate::log::Log;
 use crate::names;
 use crate::recover::Recovery;
@@ -33,6 +33,7 @@ pub struct Journal<D: Disk> {
     disk: D,
     store: Arc<Store>,
     durability: Durability,
+    bounds: Bounds,
     log: Mutex<Log<D::File>>,
     /// Held while something is synced, and while the log goes over to another segment.
     syncing: Mutex<()>,
@@ -190,6 +191,7 @@ impl<D: Disk> Journal<D> {
             disk,
             store,
             durability,
+            bounds: Bounds::default(),
             log: Mutex::new(log),
             syncing: Mutex::default(),
             checkpointing: Mutex::default(),
@@ -215,6 +217,16 @@ impl<D: Disk> Journal<D> {
             bells: [Bell::default(), Bell::default()],
             wakers: Mutex::default(),
         })
+    }
+
+    /// With other bounds.
+    #[must_use]
+    pub fn with_bounds(self, bounds: Bounds) -> Journal<D> {
+        Journal { bounds, ..self }
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     pub(crate) fn disk(&self) -> &D {
@@ -498,7 +510,7 @@ impl<D: Disk> Journal<D> {
     }
 
     fn is_long(&self, log_bytes: u64) -> bool {
-        log_bytes >= LOG_BYTES.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
+        log_bytes >= self.bounds.log_bytes.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
     }
 
     /// Tries to get over a failure; true when there is none any more.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lately::{DeltaBatch, Op, Outcome, Span, Store, Timestamp, days, hours, minutes, seconds};
+use lately_journal::limits::Bounds;
 use lately_journal::{
     Durability, Hold, Journal, JournalError, Progress, Receipt, Recovery, Verdict, recover,
 };
@@ -93,12 +94,23 @@ impl Life {
         durability: Durability,
         repair: bool,
     ) -> Result<(Life, Recovery), JournalError> {
+        Life::start_within(disk, seed, durability, repair, Bounds::default())
+    }
+
+    pub(crate) fn start_within(
+        disk: &SimDisk,
+        seed: u64,
+        durability: Durability,
+        repair: bool,
+        bounds: Bounds,
+    ) -> Result<(Life, Recovery), JournalError> {
         let store = Arc::new(store(seed));
         let recovery = recover(disk, &store, repair, 2, &Progress::default())?;
         store.check_consistency();
         let journal = Journal::begin(disk.clone(), Arc::clone(&store), durability, &recovery)
             .map_err(|error| JournalError::Disk { what: "begin", path: "".into(), error })?;
-        Ok((Life { store, journal: Arc::new(journal), held: Vec::new() }, recovery))
+        let journal = Arc::new(journal.with_bounds(bounds));
+        Ok((Life { store, journal, held: Vec::new() }, recovery))
     }
 
     /// Runs a batch as a server does.

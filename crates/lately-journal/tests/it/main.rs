@@ -5,3 +5,4 @@ mod dice;
 mod life;
 mod sim_disk;
 mod simulation;
+mod weeks;

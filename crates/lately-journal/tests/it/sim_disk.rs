@@ -11,6 +11,8 @@ use crate::dice::{Dice, trace};
 
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
+/// Why nothing works.
+const ENDED: &str = "the process ended";
 
 /// A disk that outlives who uses it.
 #[derive(Clone, Debug)]
@@ -24,11 +26,13 @@ struct State {
     /// The names as they are after a loss of power, and what has happened to them since.
     synced_names: BTreeMap<String, usize>,
     name_changes: Vec<(String, Option<usize>)>,
-    /// Bytes that can be written before the process ends.
+    /// Bytes that can be written before the process ends; what else is done costs as much as one.
     fuel: Option<u64>,
     is_dead: bool,
     writes_fail: bool,
     syncs_fail: bool,
+    /// The most bytes that the files had together.
+    most_bytes: usize,
 }
 
 #[derive(Default, Debug)]
@@ -71,6 +75,7 @@ impl SimDisk {
             is_dead: false,
             writes_fail: false,
             syncs_fail: false,
+            most_bytes: 0,
         })))
     }
 
@@ -80,7 +85,13 @@ impl SimDisk {
 
     fn alive(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.state();
-        if state.is_dead { Err(io::Error::other("the process ended")) } else { Ok(state) }
+        if state.is_dead { Err(io::Error::other(ENDED)) } else { Ok(state) }
+    }
+
+    /// To do something else than to read or write, unless that is where the process ends.
+    fn fueled(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.alive()?;
+        if state.burn(1) == 1 { Ok(state) } else { Err(io::Error::other(ENDED)) }
     }
 
     /// From here on so many bytes are written, and then the process ends.
@@ -140,10 +151,11 @@ impl SimDisk {
         }
     }
 
-    /// The bytes of all files.
-    pub(crate) fn size(&self) -> usize {
-        let state = self.state();
-        state.names.values().map(|&file| state.files[file].bytes.len()).sum()
+    /// The most bytes that the files had together since this was asked last.
+    pub(crate) fn take_most_bytes(&self) -> usize {
+        let mut state = self.state();
+        let bytes = state.bytes();
+        std::mem::replace(&mut state.most_bytes, bytes)
     }
 
     /// The names of the files, and how long they are.
@@ -176,6 +188,19 @@ impl SimDisk {
 }
 
 impl State {
+    /// Uses up fuel; gives for how much of it there was any.
+    fn burn(&mut self, wanted: usize) -> usize {
+        let Some(fuel) = &mut self.fuel else { return wanted };
+        let left = usize::try_from(*fuel).unwrap_or(usize::MAX);
+        *fuel = fuel.saturating_sub(wanted as u64);
+        self.is_dead = left < wanted;
+        left.min(wanted)
+    }
+
+    fn bytes(&self) -> usize {
+        self.names.values().map(|&file| self.files[file].bytes.len()).sum()
+    }
+
     fn rename(&mut self, name: &str, file: Option<usize>) {
         match file {
             Some(file) => self.names.insert(name.to_owned(), file),
@@ -197,7 +222,7 @@ impl Disk for SimDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<SimFile> {
-        let mut state = self.alive()?;
+        let mut state = self.fueled()?;
         if state.writes_fail {
             return Err(ErrorKind::StorageFull.into());
         }
@@ -214,7 +239,7 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = self.alive()?;
+        let mut state = self.fueled()?;
         let file = state.find(from)?;
         trace(|| format!("rename {from} to {to}"));
         state.rename(to, Some(file));
@@ -223,14 +248,14 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = self.alive()?;
+        let mut state = self.fueled()?;
         state.find(name)?;
         state.rename(name, None);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.alive()?;
+        let mut state = self.fueled()?;
         trace(|| format!("sync folder, fails: {}", state.syncs_fail));
         if state.syncs_fail {
             return Err(io::Error::other("input/output error"));
@@ -268,23 +293,20 @@ impl DiskFile for SimFile {
             count = state.dice.below(bytes.len() + 1);
             result = Err(ErrorKind::StorageFull.into());
         }
-        if let Some(fuel) = &mut state.fuel {
-            let left = usize::try_from(*fuel).unwrap_or(usize::MAX);
-            *fuel = fuel.saturating_sub(count as u64);
-            if left < count {
-                count = left;
-                state.is_dead = true;
-                result = Err(io::Error::other("the process ended"));
-            }
+        let burnt = state.burn(count);
+        if burnt < count {
+            count = burnt;
+            result = Err(io::Error::other(ENDED));
         }
         let file = &mut state.files[self.file];
         write(&mut file.bytes, offset, &bytes[..count]);
         file.changes.push(Change::Write(offset, bytes[..count].to_vec()));
+        state.most_bytes = state.most_bytes.max(state.bytes());
         result
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        let mut state = self.disk.alive()?;
+        let mut state = self.disk.fueled()?;
         let size = usize::try_from(size).expect("small");
         trace(|| format!("truncate file {} to {size}", self.file));
         let file = &mut state.files[self.file];
@@ -294,7 +316,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.disk.alive()?;
+        let mut state = self.disk.fueled()?;
         let fails = state.syncs_fail;
         trace(|| format!("sync file {}, fails: {fails}", self.file));
         let file = &mut state.files[self.file];
