@@ -429,7 +429,7 @@ impl<D: Disk> Journal<D> {
         let _one = lock(&self.syncing);
         let (is_lost, segment) = {
             let log = self.log();
-            (log.is_lost(), log.segment() + 1)
+            (log.is_lost(), log.next().0)
         };
         let file = Log::prepare(&self.disk, segment)?;
         if !is_lost && !self.sync_alone() {
@@ -445,7 +445,7 @@ impl<D: Disk> Journal<D> {
             let end = log.end();
             log.set_synced(end);
         }
-        let next = Log::begin(file, segment, (log.end(), log.synced()), log.number());
+        let next = Log::begin(file, segment, log.next().1, log.number());
         *log = next.inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
         self.written.store(log.number(), Relaxed);
         self.unsynced_ms.store(0, Relaxed);

@@ -23,6 +23,9 @@ pub(crate) const CLOSED: u8 = 2;
 pub(crate) struct Log<F> {
     file: Arc<F>,
     segment: u64,
+    /// What it says of the segment before, and where its records begin.
+    previous: (u64, u64),
+    start: u64,
     /// Where what counts ends, and where what was synced does.
     end: u64,
     synced: u64,
@@ -48,6 +51,8 @@ impl<F: DiskFile> Log<F> {
         let mut log = Log {
             file: Arc::new(file),
             segment,
+            previous,
+            start: 0,
             end: 0,
             synced: 0,
             is_lost: false,
@@ -57,11 +62,19 @@ impl<F: DiskFile> Log<F> {
         log.records.extend_from_slice(&Kind::Log.magic());
         log.add(&[&[SEGMENT], &previous.0.to_le_bytes(), &previous.1.to_le_bytes()]);
         log.put()?;
+        log.start = log.end;
         Ok(log)
     }
 
-    pub(crate) fn segment(&self) -> u64 {
-        self.segment
+    /// The segment to go on with, and what it is to say of the one before. That is this one, unless nothing of
+    /// it counts or is on the disk for certain: then it is made anew, or else nobody could tell any more where
+    /// the one before it ends.
+    pub(crate) fn next(&self) -> (u64, (u64, u64)) {
+        if self.is_lost && self.synced == 0 && self.end <= self.start {
+            (self.segment, self.previous)
+        } else {
+            (self.segment + 1, (self.end, self.synced))
+        }
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -70,11 +83,6 @@ impl<F: DiskFile> Log<F> {
 
     pub(crate) fn end(&self) -> u64 {
         self.end
-    }
-
-    /// How far the segment was synced.
-    pub(crate) fn synced(&self) -> u64 {
-        self.synced
     }
 
     /// Whether a sync failed: then no later one says that what was written before is on the disk.

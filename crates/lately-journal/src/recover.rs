@@ -330,10 +330,15 @@ impl<D: Disk> Reader<'_, D> {
         if synced.is_some_and(|synced| size < synced) {
             self.damaged(&opened.path, size, 0, "it is shorter than it was")?;
         }
-        if synced == Some(0) && scan.left() == 0 {
-            // Nothing that was written to it counts.
+        if synced == Some(0) && scan.begin(Kind::Log).map_err(failed)? == Begin::Damage {
+            // Nothing of it came to be.
+            if size > 0 {
+                let path = PathBuf::clone(&opened.path);
+                self.recovery.losses.push(Loss { path, offset: 0, bytes: size, is_torn: true });
+            }
             return Ok(());
         }
+        scan = Scan::new(&opened.file, end).map_err(failed)?;
         self.begin(&mut scan, opened, Kind::Log)?;
         loop {
             let offset = scan.offset();
