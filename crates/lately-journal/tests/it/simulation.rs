@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use lately::{Clock, Store, SystemClock, Timestamp};
 use lately_journal::Durability;
+use lately_journal::limits::Bounds;
 
 use crate::dice::{Dice, trace};
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
@@ -104,8 +105,28 @@ impl Simulation {
     /// Starts after an end. What is found has to be all that counts for certain, and of the rest, in the
     /// order it was written, the first few.
     fn start(&mut self, end: End) -> Life {
-        let started = Life::start(&self.disk, self.dice.next(), self.durability, false);
-        let (life, recovery) = started.unwrap_or_else(|error| panic!("{error}, {}", self.about("a start")));
+        let mut end = end;
+        let (life, recovery) = loop {
+            if self.dice.once_in(3) {
+                let most = 1 << self.dice.below(12);
+                self.disk.end_after(Some(self.dice.next() % most));
+            }
+            // Checkpoints of one block, and of many.
+            let [block, sync] = [10 + self.dice.below(6), 8 + self.dice.below(8)];
+            let bounds = Bounds { block_bytes: 1 << block, sync_bytes: 1 << sync, ..Bounds::default() };
+            let started = Life::start_within(&self.disk, self.dice.next(), self.durability, false, bounds);
+            if !self.disk.is_dead() {
+                self.disk.end_after(None);
+                break started.unwrap_or_else(|error| panic!("{error}, {}", self.about("a start")));
+            }
+            // A start has an end as well.
+            self.disk.restart();
+            trace(|| self.about("a start that ended"));
+            end = if end == End::PowerLoss || self.dice.once_in(2) { End::PowerLoss } else { End::Kill };
+            if end == End::PowerLoss {
+                self.disk.lose_power();
+            }
+        };
         let losses = &recovery.losses;
         assert!(losses.iter().all(|loss| loss.is_torn), "{losses:?}, {}", self.about("a start"));
         assert!(end != End::Close || losses.is_empty(), "{losses:?}, {}", self.about("after a stop"));
@@ -190,6 +211,11 @@ impl Simulation {
                 }
                 6 if self.dice.once_in(5) => self.disk.fail_writes(true),
                 7 if self.dice.once_in(5) => self.disk.fail_syncs(true),
+                7 if self.dice.once_in(5) => {
+                    if let Some(checkpoint) = checkpoint.take() {
+                        checkpoint.abandon();
+                    }
+                }
                 8 => {
                     self.disk.fail_writes(false);
                     self.disk.fail_syncs(false);
@@ -237,14 +263,24 @@ impl Simulation {
     }
 
     fn run(&mut self, life: &mut Life) {
-        let batch = self.batch();
-        let fate = life.run(self.ran.len(), &batch);
+        let mut batches = vec![self.batch()];
+        let is_flush = |batch: &Batch| matches!(batch.actions[..], [Action::Flush]);
+        // A flush is alone.
+        while !is_flush(&batches[0]) && self.dice.once_in(3) {
+            batches.extend(Some(self.batch()).filter(|batch| !is_flush(batch)));
+        }
+        // One look at the clock for all.
+        batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
+        let fate = match &batches[..] {
+            [batch] => life.run(self.ran.len(), batch),
+            _ => life.run_group(self.ran.len(), &batches),
+        };
         let state = match fate {
             Fate::Acknowledged => State::Acknowledged,
             Fate::Waits | Fate::Refused => State::InDoubt,
         };
-        trace(|| format!("batch {} is {fate:?}", self.ran.len()));
-        self.ran.push(Ran { batch, state });
+        trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.ran.len()));
+        self.ran.extend(batches.into_iter().map(|batch| Ran { batch, state }));
     }
 
     fn verdicts(&mut self, life: &mut Life) {
@@ -257,7 +293,24 @@ impl Simulation {
     }
 }
 
+/// Says which seed it was that failed.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            say(&format!("seed {}", self.0));
+        }
+    }
+}
+
+/// Says something also where the output of tests is kept back.
+fn say(line: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
+}
+
 fn simulate(seed: u64) -> usize {
+    let _told = Told(seed);
     let mut simulation = Simulation::new(seed);
     let mut end = End::Close;
     for _ in 0..LIVES {
@@ -273,7 +326,7 @@ fn simulate(seed: u64) -> usize {
 fn every_end_is_survived() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     if let Some(seed) = number("LATELY_SIM_SEED") {
-        simulate(seed);
+        say(&format!("seed {seed}: {} ends", simulate(seed)));
         return;
     }
     let clock = SystemClock::new();
@@ -285,6 +338,5 @@ fn every_end_is_survived() {
         lives += simulate(first + seeds);
         seeds += 1;
     }
-    let mut out = std::io::stdout();
-    let _ = std::io::Write::write_all(&mut out, format!("{seeds} seeds, {lives} ends\n").as_bytes());
+    say(&format!("{seeds} seeds, {lives} ends"));
 }
