@@ -2,6 +2,7 @@
 
 mod damage;
 mod dice;
+mod ends;
 mod life;
 mod sim_disk;
 mod simulation;

@@ -31,6 +31,7 @@ struct State {
     is_dead: bool,
     writes_fail: bool,
     syncs_fail: bool,
+    folder_syncs_fail: bool,
     /// The most bytes that the files had together.
     most_bytes: usize,
 }
@@ -46,6 +47,29 @@ struct FileState {
 enum Change {
     Write(usize, Vec<u8>),
     Truncate(usize),
+}
+
+impl FileState {
+    /// Of what was not synced, some is written.
+    fn write_some(&mut self, dice: &mut Dice) {
+        for change in std::mem::take(&mut self.changes) {
+            match change {
+                Change::Truncate(size) if dice.once_in(2) => self.synced.truncate(size),
+                Change::Truncate(_) => {}
+                Change::Write(offset, bytes) => match dice.below(3) {
+                    0 => {}
+                    1 => write(&mut self.synced, offset, &bytes),
+                    _ => {
+                        for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
+                            if dice.once_in(2) {
+                                write(&mut self.synced, offset + sector * SECTOR, bytes);
+                            }
+                        }
+                    }
+                },
+            }
+        }
+    }
 }
 
 /// A file of it.
@@ -75,6 +99,7 @@ impl SimDisk {
             is_dead: false,
             writes_fail: false,
             syncs_fail: false,
+            folder_syncs_fail: false,
             most_bytes: 0,
         })))
     }
@@ -108,13 +133,21 @@ impl SimDisk {
     }
 
     pub(crate) fn fail_syncs(&self, fail: bool) {
-        self.state().syncs_fail = fail;
+        let mut state = self.state();
+        (state.syncs_fail, state.folder_syncs_fail) = (fail, fail);
+    }
+
+    /// Files cannot be synced, and their names can.
+    pub(crate) fn fail_file_syncs(&self) {
+        self.state().syncs_fail = true;
     }
 
     /// Another process takes over: what was written is there.
     pub(crate) fn restart(&self) {
+        self.fail_writes(false);
+        self.fail_syncs(false);
         let mut state = self.state();
-        (state.is_dead, state.fuel, state.writes_fail, state.syncs_fail) = (false, None, false, false);
+        (state.is_dead, state.fuel) = (false, None);
     }
 
     /// The power goes: of what was not synced, some is there.
@@ -130,23 +163,7 @@ impl SimDisk {
         }
         *names = synced_names.clone();
         for file in files {
-            for change in std::mem::take(&mut file.changes) {
-                match change {
-                    Change::Truncate(size) if dice.once_in(2) => file.synced.truncate(size),
-                    Change::Truncate(_) => {}
-                    Change::Write(offset, bytes) => match dice.below(3) {
-                        0 => {}
-                        1 => write(&mut file.synced, offset, &bytes),
-                        _ => {
-                            for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
-                                if dice.once_in(2) {
-                                    write(&mut file.synced, offset + sector * SECTOR, bytes);
-                                }
-                            }
-                        }
-                    },
-                }
-            }
+            file.write_some(dice);
             file.bytes.clone_from(&file.synced);
         }
     }
@@ -256,8 +273,8 @@ impl Disk for SimDisk {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.fueled()?;
-        trace(|| format!("sync folder, fails: {}", state.syncs_fail));
-        if state.syncs_fail {
+        trace(|| format!("sync folder, fails: {}", state.folder_syncs_fail));
+        if state.folder_syncs_fail {
             return Err(io::Error::other("input/output error"));
         }
         state.synced_names = state.names.clone();
@@ -319,13 +336,14 @@ impl DiskFile for SimFile {
         let mut state = self.disk.fueled()?;
         let fails = state.syncs_fail;
         trace(|| format!("sync file {}, fails: {fails}", self.file));
-        let file = &mut state.files[self.file];
-        let changes = std::mem::take(&mut file.changes);
+        let State { dice, files, .. } = &mut *state;
+        let file = &mut files[self.file];
         if fails {
-            // What was to be written is taken for written from here on, and may never be.
+            // All is taken for written from here on, and what is not never will be.
+            file.write_some(dice);
             return Err(io::Error::other("input/output error"));
         }
-        for change in changes {
+        for change in std::mem::take(&mut file.changes) {
             match change {
                 Change::Write(offset, bytes) => write(&mut file.synced, offset, &bytes),
                 Change::Truncate(size) => file.synced.truncate(size),

@@ -210,7 +210,8 @@ impl Simulation {
                     }
                 }
                 6 if self.dice.once_in(5) => self.disk.fail_writes(true),
-                7 if self.dice.once_in(5) => self.disk.fail_syncs(true),
+                7 if self.dice.once_in(8) => self.disk.fail_syncs(true),
+                7 if self.dice.once_in(8) => self.disk.fail_file_syncs(),
                 7 if self.dice.once_in(5) => {
                     if let Some(checkpoint) = checkpoint.take() {
                         checkpoint.abandon();
