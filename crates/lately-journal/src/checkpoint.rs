@@ -12,7 +12,6 @@ use lately::Store;
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{self, Kind};
 use crate::journal::Journal;
-use crate::limits::Bounds;
 use crate::names;
 
 /// What the first byte of a payload says.
@@ -77,13 +76,36 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         Ok(Checkpoint { journal, file, segment, failures, next_part: 0, keys: 0, block, unsynced: 0 })
     }
 
-    /// Writes the next few parts; true when that was the last and the checkpoint is valid.
+    /// Whether the next step writes parts. If not, it waits for those who have applied and not yet written.
+    pub fn has_parts_left(&self) -> bool {
+        self.next_part < Store::PARTS
+    }
+
+    /// Writes the next few parts, or when there are no more the end; true when the checkpoint is valid by that.
     ///
     /// # Errors
     /// As the system says. The checkpoint came to nothing then, and the log holds all.
     pub fn step(&mut self) -> io::Result<bool> {
+        let is_last = !self.has_parts_left();
+        if is_last {
+            self.add_end();
+        } else {
+            self.add_parts();
+        }
+        self.unsynced += self.block.write(&self.file)?;
+        if is_last || self.unsynced >= self.journal.bounds().sync_bytes {
+            self.file.sync()?;
+            self.unsynced = 0;
+        }
+        if is_last {
+            self.finish()?;
+        }
+        Ok(is_last)
+    }
+
+    fn add_parts(&mut self) {
         let store: &Arc<Store> = self.journal.store();
-        let Bounds { block_bytes, sync_bytes, .. } = self.journal.bounds();
+        let block_bytes = self.journal.bounds().block_bytes;
         let Checkpoint { block, next_part, keys, .. } = self;
         block.frame(|payload| {
             payload.push(PARTS);
@@ -99,25 +121,17 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
                 *next_part += 1;
             }
         });
-        let is_last = self.next_part == Store::PARTS;
-        if is_last {
-            let (generation, now, keys) = (store.generation().0, store.now().as_millis(), self.keys);
-            self.block.frame(|payload| {
-                payload.push(END);
-                payload.extend_from_slice(&generation.to_le_bytes());
-                payload.extend_from_slice(&now.to_le_bytes());
-                payload.extend_from_slice(&keys.to_le_bytes());
-            });
-        }
-        self.unsynced += self.block.write(&self.file)?;
-        if is_last || self.unsynced >= sync_bytes {
-            self.file.sync()?;
-            self.unsynced = 0;
-        }
-        if is_last {
-            self.finish()?;
-        }
-        Ok(is_last)
+    }
+
+    fn add_end(&mut self) {
+        let store: &Arc<Store> = self.journal.store();
+        let (generation, now, keys) = (store.generation().0, store.now().as_millis(), self.keys);
+        self.block.frame(|payload| {
+            payload.push(END);
+            payload.extend_from_slice(&generation.to_le_bytes());
+            payload.extend_from_slice(&now.to_le_bytes());
+            payload.extend_from_slice(&keys.to_le_bytes());
+        });
     }
 
     /// Removes what there is of it.
