@@ -122,11 +122,12 @@ impl Life {
             let kept = self.journal.check().is_ok() && self.store.flush_when(batch.now, write);
             return if kept { Fate::Acknowledged } else { Fate::Refused };
         }
-        self.run_group(number, std::slice::from_ref(batch))
+        self.run_group(number, std::slice::from_ref(batch), || ())
     }
 
-    /// Runs batches that one write is made for, as a server does; the first has the number.
-    pub(crate) fn run_group(&mut self, number: usize, batches: &[Batch]) -> Fate {
+    /// Runs batches that one write is made for, as a server does; the first has the number. Between applying
+    /// and writing them other threads do what they do.
+    pub(crate) fn run_group(&mut self, number: usize, batches: &[Batch], others: impl FnOnce()) -> Fate {
         let gate = self.journal.enter();
         if self.journal.check().is_err() {
             return Fate::Refused;
@@ -141,6 +142,7 @@ impl Life {
                 changed.push((number, deltas));
             }
         }
+        others();
         if changed.is_empty() {
             return Fate::Acknowledged;
         }

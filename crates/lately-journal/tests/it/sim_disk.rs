@@ -28,6 +28,8 @@ struct State {
     name_changes: Vec<(String, Option<usize>)>,
     /// Bytes that can be written before the process ends; what else is done costs as much as one.
     fuel: Option<u64>,
+    /// Changes of any kind that can be made before it ends.
+    calls: Option<u64>,
     is_dead: bool,
     writes_fail: bool,
     syncs_fail: bool,
@@ -96,6 +98,7 @@ impl SimDisk {
             synced_names: BTreeMap::new(),
             name_changes: Vec::new(),
             fuel: None,
+            calls: None,
             is_dead: false,
             writes_fail: false,
             syncs_fail: false,
@@ -124,6 +127,11 @@ impl SimDisk {
         self.state().fuel = bytes;
     }
 
+    /// From here on so many changes are made, and then the process ends.
+    pub(crate) fn end_after_calls(&self, calls: Option<u64>) {
+        self.state().calls = calls;
+    }
+
     pub(crate) fn is_dead(&self) -> bool {
         self.state().is_dead
     }
@@ -147,7 +155,7 @@ impl SimDisk {
         self.fail_writes(false);
         self.fail_syncs(false);
         let mut state = self.state();
-        (state.is_dead, state.fuel) = (false, None);
+        (state.is_dead, state.fuel, state.calls) = (false, None, None);
     }
 
     /// The power goes: of what was not synced, some is there.
@@ -207,6 +215,13 @@ impl SimDisk {
 impl State {
     /// Uses up fuel; gives for how much of it there was any.
     fn burn(&mut self, wanted: usize) -> usize {
+        if let Some(calls) = &mut self.calls {
+            self.is_dead = *calls == 0;
+            *calls = calls.saturating_sub(1);
+            if self.is_dead {
+                return 0;
+            }
+        }
         let Some(fuel) = &mut self.fuel else { return wanted };
         let left = usize::try_from(*fuel).unwrap_or(usize::MAX);
         *fuel = fuel.saturating_sub(wanted as u64);

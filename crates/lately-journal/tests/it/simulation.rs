@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use lately::{Clock, Store, SystemClock, Timestamp};
-use lately_journal::Durability;
 use lately_journal::limits::Bounds;
+use lately_journal::{Checkpoint, Durability};
 
 use crate::dice::{Dice, trace};
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
@@ -185,8 +185,13 @@ impl Simulation {
     fn live(&mut self, mut life: Life) -> End {
         let end = [End::Close, End::Kill, End::Kill, End::PowerLoss, End::PowerLoss][self.dice.below(5)];
         if end != End::Close {
-            let most = 1 << (6 + self.dice.below(11));
-            self.disk.end_after(Some(self.dice.next() % most));
+            if self.dice.once_in(2) {
+                let most = 1 << (6 + self.dice.below(11));
+                self.disk.end_after(Some(self.dice.next() % most));
+            } else {
+                let most = 1 << self.dice.below(8);
+                self.disk.end_after_calls(Some(self.dice.next() % most));
+            }
         }
         let journal = Arc::clone(&life.journal);
         let mut checkpoint = None;
@@ -200,7 +205,7 @@ impl Simulation {
                 }
                 1 if checkpoint.is_none() => checkpoint = journal.checkpoint().ok(),
                 2..6 if checkpoint.is_some() => {
-                    let made = checkpoint.as_mut().map(lately_journal::Checkpoint::step);
+                    let made = checkpoint.as_mut().map(Checkpoint::step);
                     if !matches!(made, Some(Ok(false))) {
                         checkpoint = None;
                     }
@@ -233,7 +238,7 @@ impl Simulation {
                         }
                     }
                 }
-                _ => self.run(&mut life),
+                _ => self.run(&mut life, &mut checkpoint),
             }
             self.verdicts(&mut life);
             if self.disk.is_dead() {
@@ -263,7 +268,7 @@ impl Simulation {
         End::Kill
     }
 
-    fn run(&mut self, life: &mut Life) {
+    fn run(&mut self, life: &mut Life, checkpoint: &mut Option<Checkpoint<'_, SimDisk>>) {
         let mut batches = vec![self.batch()];
         let is_flush = |batch: &Batch| matches!(batch.actions[..], [Action::Flush]);
         // A flush is alone.
@@ -272,9 +277,18 @@ impl Simulation {
         }
         // One look at the clock for all.
         batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
-        let fate = match &batches[..] {
-            [batch] => life.run(self.ran.len(), batch),
-            _ => life.run_group(self.ran.len(), &batches),
+        let dice = &mut self.dice;
+        let checkpoint_goes_on = || {
+            // Its end waits for this batch.
+            let part = checkpoint.as_mut().filter(|checkpoint| checkpoint.has_parts_left());
+            if part.filter(|_| dice.once_in(3)).is_some_and(|part| part.step().is_err()) {
+                *checkpoint = None;
+            }
+        };
+        let fate = if is_flush(&batches[0]) {
+            life.run(self.ran.len(), &batches[0])
+        } else {
+            life.run_group(self.ran.len(), &batches, checkpoint_goes_on)
         };
         let state = match fate {
             Fate::Acknowledged => State::Acknowledged,

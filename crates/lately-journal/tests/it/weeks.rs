@@ -16,7 +16,7 @@ const STEP_MS: i64 = 60_000;
 const HITS: usize = 5;
 const LOG_BYTES: u64 = 128 << 10;
 /// More than a batch and what begins a file have.
-const SLACK_BYTES: u64 = 1_000;
+const SLACK_BYTES: u64 = 6_000;
 
 fn start(disk: &SimDisk) -> Result<(Life, Recovery), JournalError> {
     let bounds = Bounds { log_bytes: LOG_BYTES, ..Bounds::default() };
