@@ -37,6 +37,8 @@ enum End {
 enum State {
     /// Refused, and gone for good.
     Gone,
+    /// Refused: it may be on the disk after a loss of power.
+    Refused,
     /// It may be on the disk: nobody was told that it counts.
     InDoubt,
     /// It survives a kill.
@@ -48,6 +50,10 @@ enum State {
 struct Ran {
     batch: Batch,
     state: State,
+}
+
+fn is_flush(batch: &Batch) -> bool {
+    matches!(batch.actions[..], [Action::Flush])
 }
 
 struct Simulation {
@@ -135,10 +141,13 @@ impl Simulation {
             End::Close | End::Kill => State::Acknowledged,
         };
         let sure = self.ran.iter().rposition(|ran| ran.state >= certain).map_or(0, |last| last + 1);
+        let least = if end == End::PowerLoss { State::Refused } else { State::InDoubt };
         let mut found = sure;
         trace(|| format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.ran.len()));
         // A look moves a store's time on: each try is another store.
-        while let Some(difference) = difference(&keys(), &life.store, &self.wanted(sure, found), self.now()) {
+        while let Some(difference) =
+            difference(&keys(), &life.store, &self.wanted(sure, found, least), self.now())
+        {
             assert!(found < self.ran.len(), "{difference}, {}", self.about("after a start"));
             found += 1;
         }
@@ -146,7 +155,7 @@ impl Simulation {
         self.ran.truncate(found);
         for (index, ran) in self.ran.iter_mut().enumerate() {
             // What was in doubt between others that count was never written.
-            if ran.state > State::InDoubt || (index >= sure && ran.state > State::Gone) {
+            if ran.state > State::InDoubt || (index >= sure && ran.state >= least) {
                 ran.state = State::Synced;
             }
         }
@@ -154,9 +163,10 @@ impl Simulation {
         life
     }
 
-    /// A store that was given the batches that count of the first `sure`, and all up to `found`.
-    fn wanted(&self, sure: usize, found: usize) -> Store {
-        let least = |index: usize| if index < sure { State::Acknowledged } else { State::InDoubt };
+    /// A store that was given the batches that count of the first `sure`, and all up to `found` that are at
+    /// least so certain.
+    fn wanted(&self, sure: usize, found: usize, least: State) -> Store {
+        let least = |index: usize| if index < sure { State::Acknowledged } else { least };
         let counted = self.ran[..found].iter().enumerate().filter(|(index, ran)| ran.state >= least(*index));
         reference(counted.map(|(_, ran)| &ran.batch))
     }
@@ -233,7 +243,7 @@ impl Simulation {
                         self.verdicts(&mut life);
                         self.synced();
                         // What was refused cannot come back from here on.
-                        for ran in self.ran.iter_mut().filter(|ran| ran.state == State::InDoubt) {
+                        for ran in self.ran.iter_mut().filter(|ran| ran.state <= State::InDoubt) {
                             ran.state = State::Gone;
                         }
                     }
@@ -245,7 +255,7 @@ impl Simulation {
                 break;
             }
             if !life.has_waiting() && self.dice.once_in(4) {
-                let wanted = self.wanted(self.ran.len(), self.ran.len());
+                let wanted = self.wanted(self.ran.len(), self.ran.len(), State::Acknowledged);
                 let found = difference(&keys(), &life.store, &wanted, self.now());
                 assert_eq!(found, None, "{}", self.about("while it lives"));
             }
@@ -270,7 +280,6 @@ impl Simulation {
 
     fn run(&mut self, life: &mut Life, checkpoint: &mut Option<Checkpoint<'_, SimDisk>>) {
         let mut batches = vec![self.batch()];
-        let is_flush = |batch: &Batch| matches!(batch.actions[..], [Action::Flush]);
         // A flush is alone.
         while !is_flush(&batches[0]) && self.dice.once_in(3) {
             batches.extend(Some(self.batch()).filter(|batch| !is_flush(batch)));
@@ -292,10 +301,16 @@ impl Simulation {
         };
         let state = match fate {
             Fate::Acknowledged => State::Acknowledged,
+            Fate::Refused if !self.disk.is_dead() && !self.stays_in_log(&batches[0]) => State::Refused,
             Fate::Waits | Fate::Refused => State::InDoubt,
         };
         trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.ran.len()));
         self.ran.extend(batches.into_iter().map(|batch| Ran { batch, state }));
+    }
+
+    /// Whether a batch that was refused may stay in the log, because others are there that were acknowledged.
+    fn stays_in_log(&self, batch: &Batch) -> bool {
+        self.durability == Durability::Interval && is_flush(batch)
     }
 
     fn verdicts(&mut self, life: &mut Life) {
@@ -303,6 +318,8 @@ impl Simulation {
             trace(|| format!("batch {number} is kept: {is_kept}"));
             if is_kept {
                 self.ran[number].state = State::Synced;
+            } else if self.durability == Durability::Always && !self.disk.is_dead() {
+                self.ran[number].state = State::Refused;
             }
         }
     }
