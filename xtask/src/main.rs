@@ -12,6 +12,7 @@ mod limits;
 mod loom;
 mod run;
 mod say;
+mod sim;
 mod test;
 mod tidy;
 
@@ -51,6 +52,8 @@ enum Verb {
     Loom,
     /// Run the fuzz targets
     Fuzz(fuzz::Options),
+    /// Play lives and ends of the journal on disks that fail
+    Sim(sim::Options),
 }
 
 fn main() -> ExitCode {
@@ -77,5 +80,6 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Bench(options) => bench::run(&root, options),
         Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),
+        Verb::Sim(options) => sim::run(&root, options),
     }
 }

@@ -12,7 +12,6 @@ use lately::{Part, Store};
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{self, Kind, take_u64};
 use crate::journal::Journal;
-use crate::limits::{BLOCK_BYTES, SYNC_BYTES};
 use crate::names;
 
 /// What the first byte of a payload says.
@@ -98,32 +97,24 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         Ok(Checkpoint { journal, file, segment, failures, next_part: 0, keys: 0, block, unsynced: 0 })
     }
 
-    /// Writes the next few parts; true when that was the last and the checkpoint is valid.
+    /// Whether the next step writes parts. If not, it waits for those who have applied and not yet written.
+    pub fn has_parts_left(&self) -> bool {
+        self.next_part < Store::PARTS
+    }
+
+    /// Writes the next few parts, or when there are no more the end; true when the checkpoint is valid by that.
     ///
     /// # Errors
     /// As the system says. The checkpoint came to nothing then, and the log holds all.
     pub fn step(&mut self) -> io::Result<bool> {
-        let store: &Arc<Store> = self.journal.store();
-        let Checkpoint { block, next_part, keys, .. } = self;
-        block.frame(|payload| {
-            payload.push(PARTS);
-            while *next_part < Store::PARTS && payload.len() < BLOCK_BYTES {
-                *keys += write_part(store, *next_part, payload).keys as u64;
-                *next_part += 1;
-            }
-        });
-        let is_last = self.next_part == Store::PARTS;
+        let is_last = !self.has_parts_left();
         if is_last {
-            let (generation, now, keys) = (store.generation().0, store.now().as_millis(), self.keys);
-            self.block.frame(|payload| {
-                payload.push(END);
-                payload.extend_from_slice(&generation.to_le_bytes());
-                payload.extend_from_slice(&now.to_le_bytes());
-                payload.extend_from_slice(&keys.to_le_bytes());
-            });
+            self.add_end();
+        } else {
+            self.add_parts();
         }
         self.unsynced += self.block.write(&self.file)?;
-        if is_last || self.unsynced >= SYNC_BYTES {
+        if is_last || self.unsynced >= self.journal.bounds().sync_bytes {
             self.file.sync()?;
             self.unsynced = 0;
         }
@@ -131,6 +122,30 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
             self.finish()?;
         }
         Ok(is_last)
+    }
+
+    fn add_parts(&mut self) {
+        let store: &Arc<Store> = self.journal.store();
+        let block_bytes = self.journal.bounds().block_bytes;
+        let Checkpoint { block, next_part, keys, .. } = self;
+        block.frame(|payload| {
+            payload.push(PARTS);
+            while *next_part < Store::PARTS && payload.len() < block_bytes {
+                *keys += write_part(store, *next_part, payload).keys as u64;
+                *next_part += 1;
+            }
+        });
+    }
+
+    fn add_end(&mut self) {
+        let store: &Arc<Store> = self.journal.store();
+        let (generation, now, keys) = (store.generation().0, store.now().as_millis(), self.keys);
+        self.block.frame(|payload| {
+            payload.push(END);
+            payload.extend_from_slice(&generation.to_le_bytes());
+            payload.extend_from_slice(&now.to_le_bytes());
+            payload.extend_from_slice(&keys.to_le_bytes());
+        });
     }
 
     /// Removes what there is of it.

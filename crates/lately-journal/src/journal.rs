@@ -15,7 +15,7 @@ use crate::checkpoint::Checkpoint;
 use crate::disk::{Disk, DiskFile};
 use crate::error::Refused;
 use crate::limits::{
-    BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, LOG_BYTES, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES,
+    BLOCK_PAUSE, Bounds, CHECKPOINT_RETRY_MOST, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES,
     UNSYNCED_MS,
 };
 use crate::log::Log;
@@ -36,6 +36,7 @@ pub struct Journal<D: Disk> {
     disk: D,
     store: Arc<Store>,
     durability: Durability,
+    bounds: Bounds,
     log: Mutex<Log<D::File>>,
     /// Held while something is synced, and while the log goes over to another segment.
     syncing: Mutex<()>,
@@ -193,6 +194,7 @@ impl<D: Disk> Journal<D> {
             disk,
             store,
             durability,
+            bounds: Bounds::default(),
             log: Mutex::new(log),
             syncing: Mutex::default(),
             checkpointing: Mutex::default(),
@@ -218,6 +220,16 @@ impl<D: Disk> Journal<D> {
             bells: [Bell::default(), Bell::default()],
             wakers: Mutex::default(),
         })
+    }
+
+    /// With other bounds.
+    #[must_use]
+    pub fn with_bounds(self, bounds: Bounds) -> Journal<D> {
+        Journal { bounds, ..self }
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     pub(crate) fn disk(&self) -> &D {
@@ -428,11 +440,11 @@ impl<D: Disk> Journal<D> {
         if !is_lost && !self.sync_alone() {
             return Err(io::Error::other("the log cannot be synced"));
         }
-        let segment = self.log().segment() + 1;
+        let segment = self.log().next().0;
         let file = Log::prepare(&self.disk, segment)?;
         let mut log = self.log();
         let before = log.number();
-        log.go_over(file, segment).inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
+        log.go_over(file).inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
         self.written.store(log.number(), Relaxed);
         if is_lost {
             // What was there is told as lost, and nobody waits for the beginning of a segment.
@@ -498,7 +510,7 @@ impl<D: Disk> Journal<D> {
     }
 
     fn is_long(&self, log_bytes: u64) -> bool {
-        log_bytes >= LOG_BYTES.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
+        log_bytes >= self.bounds.log_bytes.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
     }
 
     /// Tries to get over a failure; true when there is none any more.
@@ -541,12 +553,17 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Makes checkpoints when the log is long, until the journal is closed. For a thread of its own.
+    /// Whether a checkpoint is due: the log is long, or one was asked for; and the disk is well.
+    pub fn needs_checkpoint(&self) -> bool {
+        let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
+        wanted && self.trouble() == Trouble::None
+    }
+
+    /// Makes checkpoints when one is due, until the journal is closed. For a thread of its own.
     pub fn keep_short(&self) {
         let mut pause = SYNC_EVERY;
         while !self.closing.load(Acquire) {
-            let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
-            if wanted && self.trouble() == Trouble::None {
+            if self.needs_checkpoint() {
                 // If it fails the log holds all, and it is tried again: less and less often, because all
                 // there is was written for nothing, and each time the log has a segment more.
                 let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
@@ -566,11 +583,15 @@ impl<D: Disk> Journal<D> {
         self.closing.store(true, Release);
         self.bells.iter().for_each(Bell::ring);
         let _no_checkpoint = lock(&self.checkpointing);
+        let sync = || if self.sync() { Ok(()) } else { Err(io::Error::other(lock(&self.why).clone())) };
+        // Before the last record, too: it says that all before it is on the disk, and so none of that can be
+        // taken for torn.
+        sync()?;
         let mut log = self.log();
         log.close()?;
         self.written.store(log.number(), Relaxed);
         drop(log);
-        if self.sync() { Ok(()) } else { Err(io::Error::other(lock(&self.why).clone())) }
+        sync()
     }
 }
 

@@ -53,3 +53,21 @@ pub const READ_BYTES: usize = 1 << 20;
 pub const CHUNK_BYTES: usize = 256 << 10;
 /// See [`CHUNK_BYTES`].
 pub const CHUNKS: usize = 4;
+
+/// Those of these bounds that a journal can be given others for: so that a few keys and a short while meet
+/// them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// In place of [`LOG_BYTES`].
+    pub log_bytes: u64,
+    /// In place of [`BLOCK_BYTES`].
+    pub block_bytes: usize,
+    /// In place of [`SYNC_BYTES`].
+    pub sync_bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { log_bytes: LOG_BYTES, block_bytes: BLOCK_BYTES, sync_bytes: SYNC_BYTES }
+    }
+}

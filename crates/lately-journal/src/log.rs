@@ -29,6 +29,9 @@ pub(crate) struct Before<F> {
 pub(crate) struct Log<F> {
     file: Arc<F>,
     segment: u64,
+    /// What it says of the segment before, and where its records begin.
+    previous: (u64, u64),
+    start: u64,
     /// Where what counts ends, and where what was synced does.
     end: u64,
     synced: u64,
@@ -54,15 +57,18 @@ impl<F: DiskFile> Log<F> {
     /// synced; `number` is its last record.
     pub(crate) fn begin(file: F, segment: u64, previous: (u64, u64), number: u64) -> io::Result<Log<F>> {
         let (file, records) = (Arc::new(file), Kind::Log.magic().to_vec());
-        let mut log = Log { file, segment, end: 0, synced: 0, before: None, is_lost: false, number, records };
+        let (start, end, synced, before, is_lost) = (0, 0, 0, None, false);
+        let mut log = Log { file, segment, previous, start, end, synced, before, is_lost, number, records };
         log.add(&[&[SEGMENT], &previous.0.to_le_bytes(), &previous.1.to_le_bytes()]);
         log.put()?;
+        log.start = log.end;
         Ok(log)
     }
 
     /// Goes over to another segment, in its file. After an error it goes on in this one.
-    pub(crate) fn go_over(&mut self, file: F, segment: u64) -> io::Result<()> {
-        let mut next = Log::begin(file, segment, (self.end, self.synced), self.number)?;
+    pub(crate) fn go_over(&mut self, file: F) -> io::Result<()> {
+        let (segment, previous) = self.next();
+        let mut next = Log::begin(file, segment, previous, self.number)?;
         if self.synced < self.end && !self.is_lost {
             next.before = Some(Before { file: Arc::clone(&self.file), synced: self.synced });
         }
@@ -74,6 +80,17 @@ impl<F: DiskFile> Log<F> {
     pub(crate) fn unsynced(&self) -> impl Iterator<Item = Arc<F>> + use<F> {
         let before = self.before.as_ref().map(|before| Arc::clone(&before.file));
         before.into_iter().chain([Arc::clone(&self.file)])
+    }
+
+    /// The segment to go on with, and what it is to say of the one before. That is this one, unless nothing of
+    /// it counts or is on the disk for certain: then it is made anew, or else nobody could tell any more where
+    /// the one before it ends.
+    pub(crate) fn next(&self) -> (u64, (u64, u64)) {
+        if self.is_lost && self.synced == 0 && self.end <= self.start {
+            (self.segment, self.previous)
+        } else {
+            (self.segment + 1, (self.end, self.synced))
+        }
     }
 
     pub(crate) fn segment(&self) -> u64 {
@@ -157,6 +174,7 @@ impl<F: DiskFile> Log<F> {
         let _ = self.file.truncate(self.end);
         if let Some(Before { file, synced }) = self.before.take() {
             let _ = file.truncate(synced);
+            self.previous = (synced, synced);
         }
     }
 

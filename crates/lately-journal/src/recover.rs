@@ -205,26 +205,26 @@ impl<D: Disk> Reader<'_, D> {
             store.set_now(end.now);
         }
         self.begin(&mut scan, opened, Kind::Checkpoint)?;
-        let (mut expected, mut end) = (0, None);
+        // Behind damage any number may follow.
+        let (mut expected, mut end) = (Some(0), None);
         loop {
             let offset = scan.offset();
             match scan.step().map_err(failed)? {
-                Step::Frame { number, payload } if end.is_none() && number == expected => {
-                    expected += 1;
+                Step::Frame { number, payload } => {
+                    if expected.is_some_and(|expected| number != expected) {
+                        self.damaged(&opened.path, offset, 0, "a block is missing before it")?;
+                    }
+                    expected = Some(number + 1);
                     match payload.split_first() {
                         Some((&HEAD, rest)) if rest == segment.to_le_bytes() => {}
-                        Some((&PARTS, rest)) => {
+                        Some((&PARTS, rest)) if end.is_none() => {
                             if !feed.parts(&opened.path, offset, rest) {
                                 break;
                             }
                         }
-                        Some((&END, rest)) => end = End::read(rest),
+                        Some((&END, rest)) if end.is_none() => end = End::read(rest),
                         _ => self.damaged(&opened.path, offset, 0, "it has what no checkpoint has")?,
                     }
-                }
-                Step::Frame { number, .. } => {
-                    expected = number + 1;
-                    self.damaged(&opened.path, offset, 0, "a block is missing before it")?;
                 }
                 Step::End => break,
                 Step::Damage => {
@@ -232,6 +232,7 @@ impl<D: Disk> Reader<'_, D> {
                     let found = scan.resume().map_err(failed)?;
                     let bytes = if found { scan.offset() - offset } else { left };
                     self.damaged(&opened.path, offset, bytes, "a block does not fit its checksum")?;
+                    expected = None;
                     if !found {
                         break;
                     }
@@ -252,7 +253,14 @@ impl<D: Disk> Reader<'_, D> {
         checkpoint: Option<u64>,
     ) -> Result<Vec<Segment<D::File>>, JournalError> {
         let mut expected = checkpoint.unwrap_or(1);
-        let mut log = Vec::new();
+        if let (None, Some(&first @ 2..)) = (checkpoint, segments.first()) {
+            let [log, before] = [first, first - 1].map(names::log);
+            let what = format!("{log} goes on behind it, or else behind {before}, which is missing as well");
+            self.missing(&names::checkpoint(first), &what)?;
+            expected = first;
+        }
+        let first = expected;
+        let mut log: Vec<Segment<D::File>> = Vec::new();
         for &segment in segments {
             if segment != expected {
                 self.missing(&names::log(expected), "files with higher numbers are there")?;
@@ -265,7 +273,6 @@ impl<D: Disk> Reader<'_, D> {
         if log.is_empty() && checkpoint.is_some() {
             self.missing(&names::log(expected), "the checkpoint that it goes on from is there")?;
         }
-        self.recovery.segment = expected - 1;
         while let Some(Segment { opened, previous: None, .. }) = log.last() {
             let failed =
                 |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
@@ -281,6 +288,8 @@ impl<D: Disk> Reader<'_, D> {
             self.disk.remove(&opened.name).map_err(|error| self.failed("remove", &opened.name, error))?;
             log.pop();
         }
+        // The log goes on without a gap.
+        self.recovery.segment = log.last().map_or(first - 1, |last| last.segment);
         Ok(log)
     }
 
@@ -378,7 +387,16 @@ impl<D: Disk> Reader<'_, D> {
                     let left = scan.left();
                     // What had not been synced need not all be there, and what is need not be in order.
                     let synced = synced.unwrap_or(0).max(scan.synced().map_err(failed)?);
-                    if synced <= offset && !self.are_synced(after)? {
+                    let is_over = self.are_synced(after)?;
+                    if is_over && offset == 0 && synced == 0 {
+                        // Nothing of it came to be, and what came after it says so.
+                        let path = PathBuf::clone(&opened.path);
+                        if left > 0 {
+                            self.recovery.losses.push(Loss { path, offset, bytes: left, is_torn: true });
+                        }
+                        return Ok(true);
+                    }
+                    if synced <= offset && !is_over {
                         let path = PathBuf::clone(&opened.path);
                         self.recovery.losses.push(Loss { path, offset, bytes: left, is_torn: true });
                         let cut = opened.file.truncate(offset);

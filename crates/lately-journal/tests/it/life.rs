@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use lately::limits::MAX_KEY_BYTES;
 use lately::{DeltaBatch, Op, Outcome, Span, Store, Timestamp, days, hours, minutes, seconds};
+use lately_journal::limits::Bounds;
 use lately_journal::{
     Durability, Hold, Journal, JournalError, Progress, Receipt, Recovery, Verdict, recover,
 };
@@ -93,42 +95,66 @@ impl Life {
         durability: Durability,
         repair: bool,
     ) -> Result<(Life, Recovery), JournalError> {
+        Life::start_within(disk, seed, durability, repair, Bounds::default())
+    }
+
+    pub(crate) fn start_within(
+        disk: &SimDisk,
+        seed: u64,
+        durability: Durability,
+        repair: bool,
+        bounds: Bounds,
+    ) -> Result<(Life, Recovery), JournalError> {
         let store = Arc::new(store(seed));
         let recovery = recover(disk, &store, repair, 2, &Progress::default())?;
         store.check_consistency();
         let journal = Journal::begin(disk.clone(), Arc::clone(&store), durability, &recovery)
             .map_err(|error| JournalError::Disk { what: "begin", path: "".into(), error })?;
-        Ok((Life { store, journal: Arc::new(journal), held: Vec::new() }, recovery))
+        let journal = Arc::new(journal.with_bounds(bounds));
+        Ok((Life { store, journal, held: Vec::new() }, recovery))
     }
 
     /// Runs a batch as a server does.
     pub(crate) fn run(&mut self, number: usize, batch: &Batch) -> Fate {
+        if let [Action::Flush] = batch.actions[..] {
+            let _gate = self.journal.enter();
+            let write = |deltas: &DeltaBatch| self.journal.write_through(deltas).is_ok();
+            let kept = self.journal.check().is_ok() && self.store.flush_when(batch.now, write);
+            return if kept { Fate::Acknowledged } else { Fate::Refused };
+        }
+        self.run_group(number, std::slice::from_ref(batch), || ())
+    }
+
+    /// Runs batches that one write is made for, as a server does; the first has the number. Between applying
+    /// and writing them other threads do what they do.
+    pub(crate) fn run_group(&mut self, number: usize, batches: &[Batch], others: impl FnOnce()) -> Fate {
         let gate = self.journal.enter();
         if self.journal.check().is_err() {
             return Fate::Refused;
         }
-        let mut deltas = DeltaBatch::default();
-        for action in &batch.actions {
-            if let Action::Flush = action {
-                // A flush is alone in its batch.
-                let kept =
-                    self.store.flush_when(batch.now, |deltas| self.journal.write_through(deltas).is_ok());
-                return if kept { Fate::Acknowledged } else { Fate::Refused };
+        let mut changed = Vec::new();
+        for (number, batch) in (number..).zip(batches) {
+            let mut deltas = DeltaBatch::default();
+            for action in &batch.actions {
+                apply(&self.store, action, batch.now, &mut deltas);
             }
-            apply(&self.store, action, batch.now, &mut deltas);
+            if !deltas.is_empty() {
+                changed.push((number, deltas));
+            }
         }
-        if deltas.is_empty() {
+        others();
+        if changed.is_empty() {
             return Fate::Acknowledged;
         }
-        match self.journal.write([&deltas].into_iter()) {
+        match self.journal.write(changed.iter().map(|(_, deltas)| deltas)) {
             Ok(Receipt::Kept) => Fate::Acknowledged,
             Ok(Receipt::Wait(hold)) => {
                 drop(gate);
-                self.held.push((number, hold, deltas));
+                self.held.extend(changed.into_iter().map(|(number, deltas)| (number, hold.clone(), deltas)));
                 Fate::Waits
             }
             Err(_) => {
-                self.store.take_back(&mut deltas);
+                changed.iter_mut().rev().for_each(|(_, deltas)| self.store.take_back(deltas));
                 Fate::Refused
             }
         }
@@ -158,21 +184,22 @@ impl Life {
     }
 }
 
-/// The names that actions use.
+/// The names that actions use: short, longer, and a few as long as they may be.
 pub(crate) fn keys() -> Vec<Vec<u8>> {
-    (0..40_usize).map(|n| format!("key:{n}{}", "x".repeat(n % 5 * 7)).into_bytes()).collect()
+    let length = |n: usize| if n % 10 == 9 { MAX_KEY_BYTES } else { 6 + n % 5 * 7 };
+    (0..40).map(|n| format!("{n:x<width$}", width = length(n)).into_bytes()).collect()
 }
 
-/// The first answer in which two stores differ, of all keys over many windows.
-pub(crate) fn difference(found: &Store, wanted: &Store, now: Timestamp) -> Option<String> {
+/// The first answer in which two stores differ, of keys over many windows.
+pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: Timestamp) -> Option<String> {
     let windows = [seconds(1), minutes(5), hours(1), days(1), days(7)];
-    for key in keys() {
+    for key in keys {
         for ago in [None, Some(minutes(4)), Some(hours(5))] {
             let at = ago.map(|ago| now.saturating_sub(ago));
             for window in windows {
-                let [found, wanted] = [found, wanted].map(|store| store.count(&key, Some(window), at, now));
+                let [found, wanted] = [found, wanted].map(|store| store.count(key, Some(window), at, now));
                 if found != wanted {
-                    let key = String::from_utf8_lossy(&key);
+                    let key = String::from_utf8_lossy(key);
                     return Some(format!("{key}, {window} ending {at:?}: {found:?}, not {wanted:?}"));
                 }
             }

@@ -1,6 +1,9 @@
 //! The journal as its users see it, on disks that fail.
 
+mod damage;
 mod dice;
+mod ends;
 mod life;
 mod sim_disk;
 mod simulation;
+mod weeks;

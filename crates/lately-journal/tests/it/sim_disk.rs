@@ -11,6 +11,8 @@ use crate::dice::{Dice, trace};
 
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
+/// Why nothing works.
+const ENDED: &str = "the process ended";
 
 /// A disk that outlives who uses it.
 #[derive(Clone, Debug)]
@@ -24,11 +26,16 @@ struct State {
     /// The names as they are after a loss of power, and what has happened to them since.
     synced_names: BTreeMap<String, usize>,
     name_changes: Vec<(String, Option<usize>)>,
-    /// Bytes that can be written before the process ends.
+    /// Bytes that can be written before the process ends; what else is done costs as much as one.
     fuel: Option<u64>,
+    /// Changes of any kind that can be made before it ends.
+    calls: Option<u64>,
     is_dead: bool,
     writes_fail: bool,
     syncs_fail: bool,
+    folder_syncs_fail: bool,
+    /// The most bytes that the files had together.
+    most_bytes: usize,
 }
 
 #[derive(Default, Debug)]
@@ -42,6 +49,29 @@ struct FileState {
 enum Change {
     Write(usize, Vec<u8>),
     Truncate(usize),
+}
+
+impl FileState {
+    /// Of what was not synced, some is written.
+    fn write_some(&mut self, dice: &mut Dice) {
+        for change in std::mem::take(&mut self.changes) {
+            match change {
+                Change::Truncate(size) if dice.once_in(2) => self.synced.truncate(size),
+                Change::Truncate(_) => {}
+                Change::Write(offset, bytes) => match dice.below(3) {
+                    0 => {}
+                    1 => write(&mut self.synced, offset, &bytes),
+                    _ => {
+                        for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
+                            if dice.once_in(2) {
+                                write(&mut self.synced, offset + sector * SECTOR, bytes);
+                            }
+                        }
+                    }
+                },
+            }
+        }
+    }
 }
 
 /// A file of it.
@@ -68,9 +98,12 @@ impl SimDisk {
             synced_names: BTreeMap::new(),
             name_changes: Vec::new(),
             fuel: None,
+            calls: None,
             is_dead: false,
             writes_fail: false,
             syncs_fail: false,
+            folder_syncs_fail: false,
+            most_bytes: 0,
         })))
     }
 
@@ -80,12 +113,23 @@ impl SimDisk {
 
     fn alive(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.state();
-        if state.is_dead { Err(io::Error::other("the process ended")) } else { Ok(state) }
+        if state.is_dead { Err(io::Error::other(ENDED)) } else { Ok(state) }
+    }
+
+    /// To do something else than to read or write, unless that is where the process ends.
+    fn fueled(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.alive()?;
+        if state.burn(1) == 1 { Ok(state) } else { Err(io::Error::other(ENDED)) }
     }
 
     /// From here on so many bytes are written, and then the process ends.
     pub(crate) fn end_after(&self, bytes: Option<u64>) {
         self.state().fuel = bytes;
+    }
+
+    /// From here on so many changes are made, and then the process ends.
+    pub(crate) fn end_after_calls(&self, calls: Option<u64>) {
+        self.state().calls = calls;
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -97,13 +141,21 @@ impl SimDisk {
     }
 
     pub(crate) fn fail_syncs(&self, fail: bool) {
-        self.state().syncs_fail = fail;
+        let mut state = self.state();
+        (state.syncs_fail, state.folder_syncs_fail) = (fail, fail);
+    }
+
+    /// Files cannot be synced, and their names can.
+    pub(crate) fn fail_file_syncs(&self) {
+        self.state().syncs_fail = true;
     }
 
     /// Another process takes over: what was written is there.
     pub(crate) fn restart(&self) {
+        self.fail_writes(false);
+        self.fail_syncs(false);
         let mut state = self.state();
-        (state.is_dead, state.fuel, state.writes_fail, state.syncs_fail) = (false, None, false, false);
+        (state.is_dead, state.fuel, state.calls) = (false, None, None);
     }
 
     /// The power goes: of what was not synced, some is there.
@@ -119,31 +171,16 @@ impl SimDisk {
         }
         *names = synced_names.clone();
         for file in files {
-            for change in std::mem::take(&mut file.changes) {
-                match change {
-                    Change::Truncate(size) if dice.once_in(2) => file.synced.truncate(size),
-                    Change::Truncate(_) => {}
-                    Change::Write(offset, bytes) => match dice.below(3) {
-                        0 => {}
-                        1 => write(&mut file.synced, offset, &bytes),
-                        _ => {
-                            for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
-                                if dice.once_in(2) {
-                                    write(&mut file.synced, offset + sector * SECTOR, bytes);
-                                }
-                            }
-                        }
-                    },
-                }
-            }
+            file.write_some(dice);
             file.bytes.clone_from(&file.synced);
         }
     }
 
-    /// The bytes of all files.
-    pub(crate) fn size(&self) -> usize {
-        let state = self.state();
-        state.names.values().map(|&file| state.files[file].bytes.len()).sum()
+    /// The most bytes that the files had together since this was asked last.
+    pub(crate) fn take_most_bytes(&self) -> usize {
+        let mut state = self.state();
+        let bytes = state.bytes();
+        std::mem::replace(&mut state.most_bytes, bytes)
     }
 
     /// The names of the files, and how long they are.
@@ -176,6 +213,26 @@ impl SimDisk {
 }
 
 impl State {
+    /// Uses up fuel; gives for how much of it there was any.
+    fn burn(&mut self, wanted: usize) -> usize {
+        if let Some(calls) = &mut self.calls {
+            self.is_dead = *calls == 0;
+            *calls = calls.saturating_sub(1);
+            if self.is_dead {
+                return 0;
+            }
+        }
+        let Some(fuel) = &mut self.fuel else { return wanted };
+        let left = usize::try_from(*fuel).unwrap_or(usize::MAX);
+        *fuel = fuel.saturating_sub(wanted as u64);
+        self.is_dead = left < wanted;
+        left.min(wanted)
+    }
+
+    fn bytes(&self) -> usize {
+        self.names.values().map(|&file| self.files[file].bytes.len()).sum()
+    }
+
     fn rename(&mut self, name: &str, file: Option<usize>) {
         match file {
             Some(file) => self.names.insert(name.to_owned(), file),
@@ -197,7 +254,7 @@ impl Disk for SimDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<SimFile> {
-        let mut state = self.alive()?;
+        let mut state = self.fueled()?;
         if state.writes_fail {
             return Err(ErrorKind::StorageFull.into());
         }
@@ -214,7 +271,7 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = self.alive()?;
+        let mut state = self.fueled()?;
         let file = state.find(from)?;
         trace(|| format!("rename {from} to {to}"));
         state.rename(to, Some(file));
@@ -223,16 +280,16 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = self.alive()?;
+        let mut state = self.fueled()?;
         state.find(name)?;
         state.rename(name, None);
         Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.alive()?;
-        trace(|| format!("sync folder, fails: {}", state.syncs_fail));
-        if state.syncs_fail {
+        let mut state = self.fueled()?;
+        trace(|| format!("sync folder, fails: {}", state.folder_syncs_fail));
+        if state.folder_syncs_fail {
             return Err(io::Error::other("input/output error"));
         }
         state.synced_names = state.names.clone();
@@ -268,23 +325,20 @@ impl DiskFile for SimFile {
             count = state.dice.below(bytes.len() + 1);
             result = Err(ErrorKind::StorageFull.into());
         }
-        if let Some(fuel) = &mut state.fuel {
-            let left = usize::try_from(*fuel).unwrap_or(usize::MAX);
-            *fuel = fuel.saturating_sub(count as u64);
-            if left < count {
-                count = left;
-                state.is_dead = true;
-                result = Err(io::Error::other("the process ended"));
-            }
+        let burnt = state.burn(count);
+        if burnt < count {
+            count = burnt;
+            result = Err(io::Error::other(ENDED));
         }
         let file = &mut state.files[self.file];
         write(&mut file.bytes, offset, &bytes[..count]);
         file.changes.push(Change::Write(offset, bytes[..count].to_vec()));
+        state.most_bytes = state.most_bytes.max(state.bytes());
         result
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        let mut state = self.disk.alive()?;
+        let mut state = self.disk.fueled()?;
         let size = usize::try_from(size).expect("small");
         trace(|| format!("truncate file {} to {size}", self.file));
         let file = &mut state.files[self.file];
@@ -294,16 +348,17 @@ impl DiskFile for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.disk.alive()?;
+        let mut state = self.disk.fueled()?;
         let fails = state.syncs_fail;
         trace(|| format!("sync file {}, fails: {fails}", self.file));
-        let file = &mut state.files[self.file];
-        let changes = std::mem::take(&mut file.changes);
+        let State { dice, files, .. } = &mut *state;
+        let file = &mut files[self.file];
         if fails {
-            // What was to be written is taken for written from here on, and may never be.
+            // All is taken for written from here on, and what is not never will be.
+            file.write_some(dice);
             return Err(io::Error::other("input/output error"));
         }
-        for change in changes {
+        for change in std::mem::take(&mut file.changes) {
             match change {
                 Change::Write(offset, bytes) => write(&mut file.synced, offset, &bytes),
                 Change::Truncate(size) => file.synced.truncate(size),

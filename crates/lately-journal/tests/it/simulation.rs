@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use lately::{Clock, Store, SystemClock, Timestamp};
-use lately_journal::Durability;
+use lately_journal::limits::Bounds;
+use lately_journal::{Checkpoint, Durability};
 
 use crate::dice::{Dice, trace};
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
@@ -36,6 +37,8 @@ enum End {
 enum State {
     /// Refused, and gone for good.
     Gone,
+    /// Refused: it may be on the disk after a loss of power.
+    Refused,
     /// It may be on the disk: nobody was told that it counts.
     InDoubt,
     /// It survives a kill.
@@ -47,6 +50,10 @@ enum State {
 struct Ran {
     batch: Batch,
     state: State,
+}
+
+fn is_flush(batch: &Batch) -> bool {
+    matches!(batch.actions[..], [Action::Flush])
 }
 
 struct Simulation {
@@ -104,8 +111,28 @@ impl Simulation {
     /// Starts after an end. What is found has to be all that counts for certain, and of the rest, in the
     /// order it was written, the first few.
     fn start(&mut self, end: End) -> Life {
-        let started = Life::start(&self.disk, self.dice.next(), self.durability, false);
-        let (life, recovery) = started.unwrap_or_else(|error| panic!("{error}, {}", self.about("a start")));
+        let mut end = end;
+        let (life, recovery) = loop {
+            if self.dice.once_in(3) {
+                let most = 1 << self.dice.below(12);
+                self.disk.end_after(Some(self.dice.next() % most));
+            }
+            // Checkpoints of one block, and of many.
+            let [block, sync] = [10 + self.dice.below(6), 8 + self.dice.below(8)];
+            let bounds = Bounds { block_bytes: 1 << block, sync_bytes: 1 << sync, ..Bounds::default() };
+            let started = Life::start_within(&self.disk, self.dice.next(), self.durability, false, bounds);
+            if !self.disk.is_dead() {
+                self.disk.end_after(None);
+                break started.unwrap_or_else(|error| panic!("{error}, {}", self.about("a start")));
+            }
+            // A start has an end as well.
+            self.disk.restart();
+            trace(|| self.about("a start that ended"));
+            end = if end == End::PowerLoss || self.dice.once_in(2) { End::PowerLoss } else { End::Kill };
+            if end == End::PowerLoss {
+                self.disk.lose_power();
+            }
+        };
         let losses = &recovery.losses;
         assert!(losses.iter().all(|loss| loss.is_torn), "{losses:?}, {}", self.about("a start"));
         assert!(end != End::Close || losses.is_empty(), "{losses:?}, {}", self.about("after a stop"));
@@ -114,16 +141,19 @@ impl Simulation {
             End::Close | End::Kill => State::Acknowledged,
         };
         let sure = self.ran.iter().rposition(|ran| ran.state >= certain).map_or(0, |last| last + 1);
+        let least = if end == End::PowerLoss { State::Refused } else { State::InDoubt };
         let mut found = sure;
         trace(|| format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.ran.len()));
         // A look moves a store's time on: each try is another store.
-        while let Some(difference) = difference(&life.store, &self.wanted(sure, found), self.now()) {
+        while let Some(difference) =
+            difference(&keys(), &life.store, &self.wanted(sure, found, least), self.now())
+        {
             assert!(found < self.ran.len(), "{difference}, {}", self.about("after a start"));
             found += 1;
         }
         // Some change nothing that can be seen by now.
         while found < self.ran.len()
-            && difference(&life.store, &self.wanted(sure, found + 1), self.now()).is_none()
+            && difference(&keys(), &life.store, &self.wanted(sure, found + 1, least), self.now()).is_none()
         {
             found += 1;
         }
@@ -131,7 +161,7 @@ impl Simulation {
         self.ran.truncate(found);
         for (index, ran) in self.ran.iter_mut().enumerate() {
             // What was in doubt between others that count was never written.
-            if ran.state > State::InDoubt || (index >= sure && ran.state > State::Gone) {
+            if ran.state > State::InDoubt || (index >= sure && ran.state >= least) {
                 ran.state = State::Synced;
             }
         }
@@ -139,9 +169,10 @@ impl Simulation {
         life
     }
 
-    /// A store that was given the batches that count of the first `sure`, and all up to `found`.
-    fn wanted(&self, sure: usize, found: usize) -> Store {
-        let least = |index: usize| if index < sure { State::Acknowledged } else { State::InDoubt };
+    /// A store that was given the batches that count of the first `sure`, and all up to `found` that are at
+    /// least so certain.
+    fn wanted(&self, sure: usize, found: usize, least: State) -> Store {
+        let least = |index: usize| if index < sure { State::Acknowledged } else { least };
         let counted = self.ran[..found].iter().enumerate().filter(|(index, ran)| ran.state >= least(*index));
         reference(counted.map(|(_, ran)| &ran.batch))
     }
@@ -170,8 +201,13 @@ impl Simulation {
     fn live(&mut self, mut life: Life) -> End {
         let end = [End::Close, End::Kill, End::Kill, End::PowerLoss, End::PowerLoss][self.dice.below(5)];
         if end != End::Close {
-            let most = 1 << (6 + self.dice.below(11));
-            self.disk.end_after(Some(self.dice.next() % most));
+            if self.dice.once_in(2) {
+                let most = 1 << (6 + self.dice.below(11));
+                self.disk.end_after(Some(self.dice.next() % most));
+            } else {
+                let most = 1 << self.dice.below(8);
+                self.disk.end_after_calls(Some(self.dice.next() % most));
+            }
         }
         let journal = Arc::clone(&life.journal);
         let mut checkpoint = None;
@@ -185,7 +221,7 @@ impl Simulation {
                 }
                 1 if checkpoint.is_none() => checkpoint = journal.checkpoint().ok(),
                 2..6 if checkpoint.is_some() => {
-                    let made = checkpoint.as_mut().map(lately_journal::Checkpoint::step);
+                    let made = checkpoint.as_mut().map(Checkpoint::step);
                     if !matches!(made, Some(Ok(false))) {
                         checkpoint = None;
                     }
@@ -195,7 +231,13 @@ impl Simulation {
                     }
                 }
                 6 if self.dice.once_in(5) => self.disk.fail_writes(true),
-                7 if self.dice.once_in(5) => self.disk.fail_syncs(true),
+                7 if self.dice.once_in(8) => self.disk.fail_syncs(true),
+                7 if self.dice.once_in(8) => self.disk.fail_file_syncs(),
+                7 if self.dice.once_in(5) => {
+                    if let Some(checkpoint) = checkpoint.take() {
+                        checkpoint.abandon();
+                    }
+                }
                 8 => {
                     self.disk.fail_writes(false);
                     self.disk.fail_syncs(false);
@@ -207,20 +249,20 @@ impl Simulation {
                         self.verdicts(&mut life);
                         self.synced();
                         // What was refused cannot come back from here on.
-                        for ran in self.ran.iter_mut().filter(|ran| ran.state == State::InDoubt) {
+                        for ran in self.ran.iter_mut().filter(|ran| ran.state <= State::InDoubt) {
                             ran.state = State::Gone;
                         }
                     }
                 }
-                _ => self.run(&mut life),
+                _ => self.run(&mut life, &mut checkpoint),
             }
             self.verdicts(&mut life);
             if self.disk.is_dead() {
                 break;
             }
             if !life.has_waiting() && self.dice.once_in(4) {
-                let wanted = self.wanted(self.ran.len(), self.ran.len());
-                let found = difference(&life.store, &wanted, self.now());
+                let wanted = self.wanted(self.ran.len(), self.ran.len(), State::Acknowledged);
+                let found = difference(&keys(), &life.store, &wanted, self.now());
                 assert_eq!(found, None, "{}", self.about("while it lives"));
             }
         }
@@ -242,15 +284,39 @@ impl Simulation {
         End::Kill
     }
 
-    fn run(&mut self, life: &mut Life) {
-        let batch = self.batch();
-        let fate = life.run(self.ran.len(), &batch);
+    fn run(&mut self, life: &mut Life, checkpoint: &mut Option<Checkpoint<'_, SimDisk>>) {
+        let mut batches = vec![self.batch()];
+        // A flush is alone.
+        while !is_flush(&batches[0]) && self.dice.once_in(3) {
+            batches.extend(Some(self.batch()).filter(|batch| !is_flush(batch)));
+        }
+        // One look at the clock for all.
+        batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
+        let dice = &mut self.dice;
+        let checkpoint_goes_on = || {
+            // Its end waits for this batch.
+            let part = checkpoint.as_mut().filter(|checkpoint| checkpoint.has_parts_left());
+            if part.filter(|_| dice.once_in(3)).is_some_and(|part| part.step().is_err()) {
+                *checkpoint = None;
+            }
+        };
+        let fate = if is_flush(&batches[0]) {
+            life.run(self.ran.len(), &batches[0])
+        } else {
+            life.run_group(self.ran.len(), &batches, checkpoint_goes_on)
+        };
         let state = match fate {
             Fate::Acknowledged => State::Acknowledged,
+            Fate::Refused if !self.disk.is_dead() && !self.stays_in_log(&batches[0]) => State::Refused,
             Fate::Waits | Fate::Refused => State::InDoubt,
         };
-        trace(|| format!("batch {} is {fate:?}", self.ran.len()));
-        self.ran.push(Ran { batch, state });
+        trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.ran.len()));
+        self.ran.extend(batches.into_iter().map(|batch| Ran { batch, state }));
+    }
+
+    /// Whether a batch that was refused may stay in the log, because others are there that were acknowledged.
+    fn stays_in_log(&self, batch: &Batch) -> bool {
+        self.durability == Durability::Interval && is_flush(batch)
     }
 
     fn verdicts(&mut self, life: &mut Life) {
@@ -258,12 +324,31 @@ impl Simulation {
             trace(|| format!("batch {number} is kept: {is_kept}"));
             if is_kept {
                 self.ran[number].state = State::Synced;
+            } else if self.durability == Durability::Always && !self.disk.is_dead() {
+                self.ran[number].state = State::Refused;
             }
         }
     }
 }
 
+/// Says which seed it was that failed.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            say(&format!("seed {}", self.0));
+        }
+    }
+}
+
+/// Says something also where the output of tests is kept back.
+fn say(line: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
+}
+
 fn simulate(seed: u64) -> usize {
+    let _told = Told(seed);
     let mut simulation = Simulation::new(seed);
     let mut end = End::Close;
     for _ in 0..LIVES {
@@ -279,7 +364,7 @@ fn simulate(seed: u64) -> usize {
 fn every_end_is_survived() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     if let Some(seed) = number("LATELY_SIM_SEED") {
-        simulate(seed);
+        say(&format!("seed {seed}: {} ends", simulate(seed)));
         return;
     }
     let clock = SystemClock::new();
@@ -291,6 +376,5 @@ fn every_end_is_survived() {
         lives += simulate(first + seeds);
         seeds += 1;
     }
-    let mut out = std::io::stdout();
-    let _ = std::io::Write::write_all(&mut out, format!("{seeds} seeds, {lives} ends\n").as_bytes());
+    say(&format!("{seeds} seeds, {lives} ends"));
 }

@@ -1,0 +1,383 @@
+//! Files that are not as they were written: a flipped bit, a file that is gone, a torn end. A start tells
+//! which file and where, or cuts what had not been synced and tells that; it never counts something else.
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use lately::{Store, days};
+use lately_journal::{Disk, DiskFile, Durability, JournalError, Loss, Recovery};
+
+use crate::dice::trace;
+use crate::life::{Action, Batch, Fate, Life, difference, reference, time};
+use crate::sim_disk::SimDisk;
+
+/// Bytes of a frame before its payload, and of a file before its frames. The last of these is its version.
+const HEAD_BYTES: usize = 28;
+const MAGIC_BYTES: usize = 8;
+
+const CHECKPOINT: &str = "checkpoint-0000000002";
+const LOGS: [&str; 4] = ["", "log-0000000001", "log-0000000002", "log-0000000003"];
+
+/// Keys so long that a checkpoint of them has several blocks, and short ones.
+fn names() -> Vec<Vec<u8>> {
+    let long = (0..40).map(|n| format!("key:{n}{}", "x".repeat(700)).into_bytes());
+    long.chain([b"short".to_vec(), b"other".to_vec()]).collect()
+}
+
+fn hits(now_ms: i64, names: impl IntoIterator<Item = Vec<u8>>) -> Batch {
+    let hit = |(key, weight)| Action::Hit { key, weight, late_ms: 0 };
+    Batch { now: time(now_ms), actions: names.into_iter().zip(1..).map(hit).collect() }
+}
+
+/// A folder, and what was counted. Nothing was deleted, so of what is left no key has more than it had.
+struct Made {
+    disk: SimDisk,
+    batches: Vec<Batch>,
+    /// Batches that are in a checkpoint.
+    in_checkpoint: usize,
+}
+
+impl Made {
+    fn new() -> Made {
+        Made { disk: SimDisk::new(1), batches: Vec::new(), in_checkpoint: 0 }
+    }
+
+    fn start(&self) -> Life {
+        let (life, recovery) = start(&self.disk, false).expect("a start");
+        assert_eq!(recovery.losses, []);
+        life
+    }
+
+    fn run(&mut self, life: &mut Life, names: impl IntoIterator<Item = Vec<u8>>) {
+        let batch = hits(100 * i64::try_from(self.batches.len()).expect("few"), names);
+        assert_eq!(life.run(self.batches.len(), &batch), Fate::Acknowledged);
+        self.batches.push(batch);
+    }
+
+    /// A checkpoint and a segment behind it, of which the first records were synced before the last were
+    /// written.
+    fn checkpoint() -> (Made, Life) {
+        let mut made = Made::new();
+        let mut life = made.start();
+        made.run(&mut life, names());
+        life.journal.make_checkpoint(|| ()).expect("made");
+        made.in_checkpoint = made.batches.len();
+        let several = || names().into_iter().skip(40);
+        made.run(&mut life, several());
+        assert!(life.journal.sync());
+        made.run(&mut life, several().rev());
+        made.run(&mut life, several());
+        assert!(life.journal.sync());
+        made.run(&mut life, [b"short".to_vec()]);
+        made.run(&mut life, several());
+        (made, life)
+    }
+
+    fn closed() -> Made {
+        let (made, life) = Made::checkpoint();
+        life.journal.close().expect("closed");
+        made
+    }
+
+    fn killed() -> Made {
+        Made::checkpoint().0
+    }
+
+    /// Three segments without a checkpoint: one that was killed, one that was closed, one just begun.
+    fn segments() -> Made {
+        let mut made = Made::new();
+        for is_closed in [false, true] {
+            let mut life = made.start();
+            for _ in 0..3 {
+                made.run(&mut life, [b"short".to_vec()]);
+            }
+            if is_closed {
+                life.journal.close().expect("closed");
+            }
+        }
+        made.start();
+        made
+    }
+
+    /// A store without some of the batches.
+    fn without(&self, lost: impl Fn(usize) -> bool) -> Store {
+        reference(self.batches.iter().enumerate().filter(|&(index, _)| !lost(index)).map(|(_, batch)| batch))
+    }
+
+    fn files(&self) -> Vec<File> {
+        let mut next = self.in_checkpoint;
+        let files = self.disk.files();
+        let last = files.last().map(|(name, _)| name.clone());
+        let read = |(name, size): (String, usize)| {
+            let mut bytes = vec![0; size];
+            let file = self.disk.open(&name).expect("opened");
+            assert_eq!(file.read_bytes(&mut bytes, 0).expect("read"), size);
+            let frames = Frame::all(&bytes, name != CHECKPOINT, &mut next);
+            File { is_last: Some(&name) == last.as_ref(), name, size, frames }
+        };
+        let files = files.into_iter().map(read).collect();
+        assert_eq!(next, self.batches.len());
+        files
+    }
+}
+
+struct File {
+    name: String,
+    size: usize,
+    frames: Vec<Frame>,
+    /// Whether no other tells that it was synced.
+    is_last: bool,
+}
+
+/// A frame as the head of `src/frame.rs` describes it.
+struct Frame {
+    start: usize,
+    end: usize,
+    synced: usize,
+    /// The first byte of its payload.
+    what: u8,
+    /// The batch of which it is the record.
+    batch: Option<usize>,
+}
+
+impl Frame {
+    fn all(bytes: &[u8], is_log: bool, next_batch: &mut usize) -> Vec<Frame> {
+        let (mut frames, mut start) = (Vec::new(), MAGIC_BYTES);
+        while start < bytes.len() {
+            let number = |at: usize, len: usize| {
+                let digits = bytes[start + at..start + at + len].iter().rev();
+                digits.fold(0, |number, &byte| number << 8 | usize::from(byte))
+            };
+            let (end, what) = (start + HEAD_BYTES + number(0, 4), bytes[start + HEAD_BYTES]);
+            let batch = (is_log && what == 1).then_some(*next_batch);
+            *next_batch += usize::from(batch.is_some());
+            frames.push(Frame { start, end, synced: number(12, 8), what, batch });
+            start = end;
+        }
+        assert_eq!(start, bytes.len());
+        frames
+    }
+}
+
+/// What a start has to make of a flipped bit.
+#[derive(Debug, PartialEq)]
+enum Judged {
+    Version,
+    Damaged(usize),
+    /// All from there on is cut.
+    Torn(usize),
+}
+
+impl File {
+    fn frame_at(&self, byte: usize) -> Option<&Frame> {
+        self.frames.iter().find(|frame| (frame.start..frame.end).contains(&byte))
+    }
+
+    fn judge(&self, byte: usize) -> Judged {
+        let hit = self.frame_at(byte);
+        let start = hit.map_or(0, |frame| frame.start);
+        let others = self.frames.iter().filter(|frame| hit.is_none_or(|hit| hit.start != frame.start));
+        // What the other frames say was synced is certain, and nothing else.
+        let synced = others.map(|frame| frame.synced).max().unwrap_or(0);
+        if self.is_last && synced <= start {
+            // Without its first frame a segment never came to be.
+            return Judged::Torn(if start <= MAGIC_BYTES { 0 } else { start });
+        }
+        if byte == MAGIC_BYTES - 1 { Judged::Version } else { Judged::Damaged(start) }
+    }
+
+    /// The first batch of which the record begins there or later.
+    fn first_batch(&self, start: usize) -> Option<usize> {
+        self.frames.iter().filter(|frame| frame.start >= start).find_map(|frame| frame.batch)
+    }
+}
+
+fn start(disk: &SimDisk, repair: bool) -> Result<(Life, Recovery), JournalError> {
+    Life::start(disk, 9, Durability::Interval, repair)
+}
+
+fn now(made: &Made) -> lately::Timestamp {
+    made.batches.last().expect("there are some").now
+}
+
+#[track_caller]
+fn assert_same(found: &Store, wanted: &Store, made: &Made, what: impl Debug) {
+    assert_eq!(difference(&names(), found, wanted, now(made)), None, "{what:?}");
+}
+
+/// What each key has.
+fn counts(store: &Store, made: &Made) -> Vec<u64> {
+    names().iter().map(|key| store.count(key, Some(days(7)), None, now(made)).estimate).collect()
+}
+
+/// Starts once more, as it is, after the checkpoint that is wanted behind losses.
+fn assert_mended(disk: &SimDisk, life: &Life, made: &Made, what: impl Debug) {
+    assert!(life.journal.needs_checkpoint(), "{what:?}");
+    life.journal.make_checkpoint(|| ()).expect("made");
+    let (again, recovery) = start(disk, false).unwrap_or_else(|error| panic!("{error}, {what:?}"));
+    assert_eq!(recovery.losses, [], "{what:?}");
+    assert!(!again.journal.needs_checkpoint(), "{what:?}");
+    assert_same(&again.store, &life.store, made, what);
+}
+
+/// Flips a bit and starts; gives the keys that a repair lost.
+fn flip(made: &Made, file: &File, bit: usize) -> Vec<usize> {
+    let what = format!("bit {bit} of {}", file.name);
+    trace(|| what.clone());
+    let (judged, disk) = (file.judge(bit / 8), made.disk.copy());
+    disk.flip(&file.name, bit);
+    let path = Path::new(&file.name);
+    let error = match (start(&disk, false), &judged) {
+        (Ok((life, recovery)), &Judged::Torn(at)) => {
+            let bytes = (file.size - at) as u64;
+            let loss = Loss { path: path.into(), offset: at as u64, bytes, is_torn: true };
+            assert_eq!(recovery.losses, [loss], "{what}");
+            let lost = file.first_batch(at).unwrap_or(usize::MAX);
+            assert_same(&life.store, &made.without(|index| index >= lost), made, &what);
+            assert_mended(&disk, &life, made, &what);
+            return Vec::new();
+        }
+        (Err(error), Judged::Version | Judged::Damaged(_)) => error,
+        (result, _) => panic!("{:?} instead of {judged:?}: {what}", result.map(|(_, recovery)| recovery)),
+    };
+    let found = match &error {
+        JournalError::Version { path: found, .. } if found == path => Judged::Version,
+        JournalError::Damaged { path: found, offset, .. } if found == path => {
+            Judged::Damaged(usize::try_from(*offset).expect("small"))
+        }
+        _ => panic!("{error}, {what}"),
+    };
+    assert_eq!(found, judged, "{what}");
+    repair(made, file, bit, &disk)
+}
+
+fn repair(made: &Made, file: &File, bit: usize, disk: &SimDisk) -> Vec<usize> {
+    let what = format!("repair of bit {bit} of {}", file.name);
+    let repaired = start(disk, true);
+    if file.judge(bit / 8) == Judged::Version {
+        // What another version wrote is not to be overwritten.
+        assert!(matches!(repaired, Err(JournalError::Version { .. })), "{what}");
+        return Vec::new();
+    }
+    let (life, recovery) = repaired.unwrap_or_else(|error| panic!("{error}, {what}"));
+    let Judged::Damaged(at) = file.judge(bit / 8) else { unreachable!("it was refused") };
+    let losses = &recovery.losses;
+    let fits = |loss: &Loss| loss.path == Path::new(&file.name) && loss.offset >= at as u64 && !loss.is_torn;
+    assert!(losses.iter().all(fits) && losses[0].offset == at as u64, "{losses:?}, {what}");
+    let frame = file.frame_at(bit / 8);
+    let mut lost = Vec::new();
+    if file.name == CHECKPOINT && frame.is_some_and(|frame| frame.what == 1) {
+        let all = counts(&made.without(|_| false), made);
+        let found = counts(&life.store, made);
+        assert!(found.iter().zip(&all).all(|(found, all)| found <= all), "{found:?}, {what}");
+        lost = (0..all.len()).filter(|&key| found[key] < all[key]).collect();
+    } else {
+        // Only what the frame has is lost.
+        let lost = frame.and_then(|frame| frame.batch);
+        assert_same(&life.store, &made.without(|index| Some(index) == lost), made, &what);
+    }
+    if bit.is_multiple_of(61) {
+        assert_mended(disk, &life, made, &what);
+    }
+    lost
+}
+
+/// Bits to flip: one or two of each byte of a short file; of a long one those of what its frames begin with,
+/// and some of the rest.
+fn bits(file: &File) -> impl Iterator<Item = usize> {
+    let is_head = |byte: usize| {
+        let start = file.frame_at(byte).map_or(0, |frame| frame.start);
+        byte < start + HEAD_BYTES + 1
+    };
+    let is_short = file.size < 10_000;
+    let is_wanted =
+        move |bit: usize| bit.is_multiple_of(if is_short || is_head(bit / 8) { 5 } else { 1_999 });
+    (0..8 * file.size).filter(move |&bit| is_wanted(bit))
+}
+
+#[test]
+fn a_flipped_bit_in_every_region_of_every_file_is_detected() {
+    for made in [Made::closed(), Made::killed(), Made::segments()] {
+        for file in made.files() {
+            let mut lost: Vec<(usize, Vec<usize>)> = Vec::new();
+            for bit in bits(&file) {
+                let keys = flip(&made, &file, bit);
+                if !keys.is_empty() {
+                    lost.push((file.frame_at(bit / 8).map_or(0, |frame| frame.start), keys));
+                }
+            }
+            lost.dedup();
+            // Each key is in one block, which is lost as a whole.
+            let blocks = file.frames.iter().filter(|frame| file.name == CHECKPOINT && frame.what == 1);
+            assert_eq!(lost.len(), blocks.count(), "{}", file.name);
+            let mut keys: Vec<usize> = lost.into_iter().flat_map(|(_, keys)| keys).collect();
+            keys.sort_unstable();
+            assert!(keys.is_empty() || keys == (0..names().len()).collect::<Vec<_>>(), "{keys:?}");
+        }
+    }
+}
+
+#[test]
+fn of_a_closed_log_only_its_last_word_may_be_torn() {
+    let files = Made::closed().files();
+    let log = files.last().expect("there is a log");
+    let last = log.frames.last().expect("it has frames");
+    for byte in 0..log.size {
+        let is_torn = matches!(log.judge(byte), Judged::Torn(_));
+        assert_eq!(is_torn, byte >= last.start, "byte {byte}");
+    }
+    assert_eq!(last.batch, None);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let check = |made: &Made, gone: &str, named: &str, says: &str| {
+        let disk = made.disk.copy();
+        disk.remove(gone).expect("it is there");
+        let error = start(&disk, false).err().expect("a file is missing");
+        let is_named = |path: &Path| path == Path::new(named);
+        assert!(matches!(&error, JournalError::Missing { path, .. } if is_named(path)), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        let (life, recovery) = start(&disk, true).expect("it is repaired");
+        assert!(is_named(&recovery.losses[0].path), "{:?}", recovery.losses);
+        let [found, all] = [&*life.store, &made.without(|_| false)].map(|store| counts(store, made));
+        assert!(found.iter().zip(&all).all(|(found, all)| found <= all) && found != all, "{found:?}");
+        assert_mended(&disk, &life, made, gone);
+    };
+    for made in [Made::closed(), Made::killed()] {
+        check(&made, CHECKPOINT, CHECKPOINT, LOGS[2]);
+        check(&made, LOGS[2], LOGS[2], "checkpoint");
+    }
+    let made = Made::segments();
+    check(&made, LOGS[1], CHECKPOINT, LOGS[1]);
+    check(&made, LOGS[2], LOGS[2], "higher numbers");
+}
+
+#[test]
+fn a_torn_end_is_cut_wherever_it_is() {
+    let made = Made::killed();
+    let files = made.files();
+    let log = files.last().expect("there is a log");
+    let last = log.frames.last().expect("it has frames");
+    for size in last.start..last.end {
+        let disk = made.disk.copy();
+        disk.open(&log.name).expect("opened").truncate(size as u64).expect("cut");
+        let (mut life, recovery) = start(&disk, false).expect("a start");
+        let (offset, bytes) = (last.start as u64, (size - last.start) as u64);
+        let loss = Loss { path: log.name.clone().into(), offset, bytes, is_torn: true };
+        let losses = if bytes > 0 { vec![loss] } else { Vec::new() };
+        assert_eq!(recovery.losses, losses, "{size}");
+        assert_eq!(life.journal.needs_checkpoint(), bytes > 0);
+        assert_same(&life.store, &made.without(|index| Some(index) == last.batch), &made, size);
+        // The log goes on, with or without the checkpoint that is wanted.
+        if size.is_multiple_of(2) {
+            life.journal.make_checkpoint(|| ()).expect("made");
+        }
+        let batch = hits(10_000, names());
+        assert_eq!(life.run(0, &batch), Fate::Acknowledged);
+        let (again, recovery) = start(&disk, false).expect("another start");
+        assert_eq!(recovery.losses, [], "{size}");
+        let others = &made.batches[..made.batches.len() - 1];
+        assert_same(&again.store, &reference(others.iter().chain([&batch])), &made, size);
+    }
+}

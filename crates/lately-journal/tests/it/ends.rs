@@ -1,0 +1,99 @@
+//! Ends that a start did not survive once.
+
+use lately_journal::{Durability, JournalError, Recovery};
+
+use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
+use crate::sim_disk::SimDisk;
+
+fn start(disk: &SimDisk, durability: Durability) -> Result<(Life, Recovery), JournalError> {
+    Life::start(disk, 2, durability, false)
+}
+
+/// A batch of several sectors.
+fn batch() -> Batch {
+    let hit = |key| Action::Hit { key, weight: 1, late_ms: 0 };
+    Batch { now: time(0), actions: keys().into_iter().map(hit).collect() }
+}
+
+/// Symptom: after a start that was killed before its first record, the next start made a second segment, and
+/// the one after that missed the first. Cause: a segment that never came to be was removed, and its number
+/// not given back. Repair: the log goes on behind the last segment that is kept.
+#[test]
+fn a_first_start_may_end_anywhere() {
+    for fuel in 0_u64.. {
+        let disk = SimDisk::new(fuel);
+        disk.end_after(Some(fuel));
+        let first = start(&disk, Durability::Interval);
+        if first.is_ok() {
+            assert!(fuel > 10);
+            return;
+        }
+        for _ in 0..3 {
+            disk.restart();
+            start(&disk, Durability::Interval).unwrap_or_else(|error| panic!("{error}, after {fuel}"));
+        }
+    }
+}
+
+/// Symptom: after several syncs that failed, and a kill, a start said that a segment did not begin as one
+/// does. Cause: each try to mend the log began a segment, and the one before was cut to nothing, so that it
+/// did not tell any more where the one before that ended. Repair: a segment that has nothing is made anew.
+#[test]
+fn syncs_may_fail_for_long() {
+    for durability in [Durability::Interval, Durability::Always] {
+        for seed in 0..60 {
+            let disk = SimDisk::new(seed);
+            let (mut life, _) = start(&disk, durability).expect("a start");
+            let batch = batch();
+            let fate = life.run(0, &batch);
+            drop(life.journal.checkpoint().expect("begun"));
+            disk.fail_file_syncs();
+            life.run(1, &batch);
+            assert!(!life.journal.sync());
+            life.verdicts();
+            for _ in 0..9 {
+                assert!(!life.journal.mend());
+                let logs = disk.files().into_iter().filter(|(name, _)| name.starts_with("log-")).count();
+                assert!(logs <= 4, "{logs}");
+            }
+            disk.restart();
+            if seed.is_multiple_of(2) {
+                disk.lose_power();
+            }
+            let started = start(&disk, durability);
+            let (life, recovery) = started.unwrap_or_else(|error| panic!("{error}, {durability:?}, {seed}"));
+            assert!(recovery.losses.iter().all(|loss| loss.is_torn), "{recovery:?}");
+            let is_acknowledged = fate == Fate::Acknowledged && !seed.is_multiple_of(2);
+            let least = 1 + usize::from(is_acknowledged);
+            let fits = |batches: usize| {
+                let wanted = reference(std::iter::repeat_n(&batch, batches));
+                difference(&keys(), &life.store, &wanted, time(0)).is_none()
+            };
+            assert!((least..=2).any(fits), "{durability:?}, {seed}");
+        }
+    }
+}
+
+/// Symptom: after a sync that failed and a loss of power, a start said that a segment did not begin as one
+/// does. Cause: nothing of it had been synced, some of it was there, and the next one was there, too. Repair:
+/// such a segment is told as torn.
+#[test]
+fn power_may_go_while_the_log_is_mended() {
+    for seed in 0..400 {
+        let disk = SimDisk::new(seed);
+        let (mut life, _) = start(&disk, Durability::Interval).expect("a start");
+        drop(life.journal.checkpoint().expect("begun"));
+        assert_eq!(life.run(0, &batch()), Fate::Acknowledged);
+        disk.fail_syncs(true);
+        assert!(!life.journal.sync());
+        disk.fail_syncs(false);
+        // It ends between the beginning of the next segment and the sync of it.
+        disk.end_after(Some(1_000));
+        assert!(!life.journal.mend());
+        disk.restart();
+        disk.lose_power();
+        let (_, recovery) =
+            start(&disk, Durability::Interval).unwrap_or_else(|error| panic!("{error}, {seed}"));
+        assert!(recovery.losses.iter().all(|loss| loss.is_torn), "{recovery:?}, {seed}");
+    }
+}
