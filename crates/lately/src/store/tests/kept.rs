@@ -1,0 +1,264 @@
+//! Tests of deltas, of parts, and of what is taken back.
+
+use super::*;
+use crate::delta::{Delta, Deltas, Forgotten};
+
+/// Applies the same commands to a store with deltas and replays them on another.
+fn replayed(commands: impl Fn(&Store, &mut DeltaBatch)) -> (Store, Store) {
+    let (original, copy) = (store(), store());
+    let mut batch = DeltaBatch::default();
+    commands(&original, &mut batch);
+    copy.replay(batch.deltas(), Portion::ALL, |_| true).expect("well formed");
+    copy.check_consistency();
+    (original, copy)
+}
+
+fn hit(store: &Store, key: &[u8], weight: u64, at: Timestamp, batch: &mut DeltaBatch) {
+    let mut out = Vec::new();
+    store.apply_into(&[Op::Hit { key, weight, at: Some(at) }], at, &mut out, batch);
+    assert!(matches!(out[..], [Outcome::Hit(Ok(_))]), "{out:?}");
+}
+
+#[test]
+fn replayed_deltas_give_the_same_answers() {
+    let (original, copy) = replayed(|store, batch| {
+        for step in 0..2_000 {
+            hit(store, b"hot", 3, after(seconds(1 + step)), batch);
+            hit(store, b"late", 1, after(seconds(2_001 - step)), batch);
+        }
+        hit(store, b"gone", 5, after(seconds(1)), batch);
+        assert!(store.forget_into(b"gone", START, Some(batch)));
+        hit(store, b"back", 5, after(seconds(1)), batch);
+        assert!(store.forget_into(b"back", START, Some(batch)));
+        hit(store, b"back", 2, after(seconds(2)), batch);
+        store.limit_until(b"hot", after(days(1)), START, Some(batch));
+    });
+    let now = after(seconds(2_001));
+    for key in [&b"hot"[..], b"late", b"gone", b"back"] {
+        for window in [seconds(1), minutes(5), minutes(20), days(7), Span::MAX] {
+            assert_eq!(copy.hits(key, window, now), original.hits(key, window, now));
+        }
+    }
+    assert_eq!(copy.hits(b"back", minutes(60), now).estimate, 2);
+    assert_eq!(copy.limited_until(b"hot", now), Some(after(days(1))));
+    assert_eq!(copy.len(), original.len());
+}
+
+#[test]
+fn sequences_of_a_key_rise() {
+    let store = store();
+    let mut batch = DeltaBatch::default();
+    for n in 0..10 {
+        hit(&store, b"k", 1, after(seconds(1 + n)), &mut batch);
+    }
+    store.forget_into(b"k", START, Some(&mut batch));
+    let numbers: Vec<u64> = batch.deltas().map(|delta| delta.expect("well formed").0.number).collect();
+    assert!(numbers.is_sorted_by(|a, b| a < b));
+    assert_eq!(numbers.len(), 11);
+}
+
+#[test]
+fn an_older_generation_changes_nothing() {
+    let store = store();
+    let hits =
+        |generation, hits| Delta::Hits { key: b"k", generation: Generation(generation), at: START, hits };
+    let forget =
+        |generation| Delta::Forget { key: b"k", generation: Generation(generation), why: Forgotten::Deleted };
+    let check = |delta, expected| {
+        let mut batch = DeltaBatch::default();
+        batch.advance(START);
+        batch.push(Sequence::default(), delta);
+        store.replay(batch.deltas(), Portion::ALL, |_| true).expect("well formed");
+        assert_eq!(store.hits(b"k", minutes(5), START).estimate, expected);
+    };
+    check(hits(3, 10), 10);
+    check(hits(2, 100), 10);
+    check(forget(2), 10);
+    check(hits(4, 1), 1);
+    check(Delta::Flush { below: Generation(4) }, 1);
+    check(forget(4), 0);
+    assert_eq!(store.hit(b"k", START), Ok(1));
+    check(Delta::Flush { below: Generation(5) }, 1);
+    check(Delta::Flush { below: Generation(6) }, 0);
+}
+
+#[test]
+fn a_flush_forgets_all_and_starts_a_generation() {
+    let store = store();
+    let mut batch = DeltaBatch::default();
+    hit(&store, b"before", 1, START, &mut batch);
+    let mut flushed = Vec::new();
+    assert!(store.flush_when(START, |deltas| {
+        flushed.extend_from_slice(deltas.bytes());
+        true
+    }));
+    assert!(store.is_empty());
+    assert_eq!(store.memory().used_bytes, 0);
+    hit(&store, b"after", 1, START, &mut batch);
+    // Replayed late, the flush does not take what came after it.
+    let copy = self::store();
+    for deltas in [batch.deltas(), Deltas::new(START, &flushed)] {
+        copy.replay(deltas, Portion::ALL, |_| true).expect("well formed");
+    }
+    assert!(copy.contains(b"after", START) && !copy.contains(b"before", START));
+}
+
+/// Keys of all forms, with limits and generations.
+fn crowd(store: &Store, batch: &mut DeltaBatch) -> Timestamp {
+    for n in 0..3_000_i64 {
+        let key = format!("key:{}:{}", n % 700, "x".repeat(usize::try_from(n % 40).expect("small")));
+        hit(store, key.as_bytes(), 1 + n.unsigned_abs() % 3, after(seconds(1 + n.unsigned_abs())), batch);
+        if n % 7 == 0 {
+            hit(store, b"hot", 1, after(seconds(1 + n.unsigned_abs())), batch);
+        }
+        if n % 50 == 0 {
+            store.forget_into(key.as_bytes(), after(seconds(1 + n.unsigned_abs())), Some(batch));
+        }
+    }
+    let now = after(seconds(3_001));
+    store.limit_until(b"hot", after(days(1)), now, Some(batch));
+    now
+}
+
+/// All that can be asked of a key.
+type Answers = (Box<[u8]>, Vec<Count>, Option<Timestamp>, Option<Span>);
+
+fn answers(store: &Store, now: Timestamp) -> Vec<Answers> {
+    let mut keys = Vec::new();
+    let mut cursor = Cursor::START;
+    loop {
+        let page = store.scan(cursor, None, 1_000, now);
+        keys.extend(page.keys);
+        cursor = page.next;
+        if cursor == Cursor::START {
+            break;
+        }
+    }
+    keys.sort();
+    let windows = [seconds(1), minutes(5), minutes(20), days(7), Span::MAX];
+    let of = |key: Box<[u8]>| {
+        let counts = windows.map(|window| store.hits(&key, window, now)).to_vec();
+        let (limited, left) = (store.limited_until(&key, now), store.time_to_live(&key, now));
+        (key, counts, limited, left)
+    };
+    keys.into_iter().map(of).collect()
+}
+
+#[test]
+fn parts_of_a_store_make_another() {
+    let original = store();
+    let now = crowd(&original, &mut DeltaBatch::default());
+    let copy = store();
+    copy.reserve(original.len());
+    let mut keys = 0;
+    for part in 0..Store::PARTS {
+        let mut bytes = Vec::new();
+        let written = original.write_part(part, now, &mut bytes);
+        assert_eq!((written.sequence.part, copy.read_part(&bytes, now)), (part, Ok(written.keys)));
+        keys += written.keys;
+    }
+    copy.check_consistency();
+    assert_eq!(keys, original.len());
+    assert_eq!(answers(&copy, now), answers(&original, now));
+}
+
+/// What a checkpoint does: parts are written while hits go on, and what a part has is not put back twice.
+#[test]
+fn parts_and_the_changes_they_have_not_make_another() {
+    let original = store();
+    let mut parts = Vec::new();
+    let mut bytes = Vec::new();
+    let mut batch = DeltaBatch::default();
+    let mut now = START;
+    for round in 0..u64::from(Store::PARTS) {
+        now = after(seconds(1 + round));
+        for n in 0..8 {
+            hit(&original, format!("key:{}", (round * 5 + n) % 900).as_bytes(), 1 + n, now, &mut batch);
+        }
+        if round % 3 == 0 {
+            original.forget_into(format!("key:{}", round % 900).as_bytes(), now, Some(&mut batch));
+        }
+        if round % 200 == 0 {
+            hit(&original, b"hot", 1, now, &mut batch);
+        }
+        let part = original.write_part(u16::try_from(round).expect("few"), now, &mut bytes);
+        parts.push(part.sequence.number);
+    }
+    let copy = store();
+    copy.read_part(&bytes, now).expect("well formed");
+    let is_wanted = |sequence: Sequence| sequence.number > parts[usize::from(sequence.part)];
+    for portion in Portion::each(3) {
+        copy.replay(batch.deltas(), portion, is_wanted).expect("well formed");
+    }
+    copy.check_consistency();
+    assert_eq!(answers(&copy, now), answers(&original, now));
+}
+
+#[test]
+fn a_batch_that_is_taken_back_was_never_there() {
+    let (store, untouched) = (store(), self::store());
+    let now = crowd(&store, &mut DeltaBatch::default());
+    crowd(&untouched, &mut DeltaBatch::default());
+    let mut batch = DeltaBatch::default();
+    for key in [&b"new"[..], b"hot", b"key:1:x", b"hot"] {
+        hit(&store, key, 3, now, &mut batch);
+        hit(&store, key, 2, now.saturating_sub(minutes(30)), &mut batch);
+    }
+    for key in [&b"hot"[..], b"new", b"key:2:xx"] {
+        assert!(store.forget_into(key, now, Some(&mut batch)));
+        hit(&store, key, 5, now, &mut batch);
+    }
+    store.take_back(&mut batch);
+    assert!(batch.is_empty());
+    store.check_consistency();
+    let without_limits = |answers: Vec<Answers>| {
+        answers.into_iter().map(|(key, counts, ..)| (key, counts)).collect::<Vec<_>>()
+    };
+    assert_eq!(without_limits(answers(&store, now)), without_limits(answers(&untouched, now)));
+}
+
+#[test]
+fn a_store_goes_on_from_where_another_ended() {
+    let store = store();
+    store.start_after(Generation(7), 100);
+    let mut batch = DeltaBatch::default();
+    hit(&store, b"k", 1, START, &mut batch);
+    let (sequence, delta) = batch.deltas().next().expect("one").expect("well formed");
+    assert_eq!(sequence.number, 101);
+    assert!(matches!(delta, Delta::Hits { generation: Generation(7), .. }));
+}
+
+#[test]
+fn a_flush_that_cannot_be_kept_does_not_happen() {
+    let store = store();
+    store.hit(b"k", START).expect("counted");
+    assert!(!store.flush_when(START, |_| false));
+    assert!(store.contains(b"k", START));
+}
+
+#[test]
+fn keys_of_another_store_come_in_place_of_those_that_are_there() {
+    let (other, here) = (store(), store());
+    let now = crowd(&other, &mut DeltaBatch::default());
+    let (mut before, mut brought) = (DeltaBatch::default(), DeltaBatch::default());
+    hit(&here, b"hot", 1_000, now, &mut before);
+    hit(&here, b"mine", 7, now, &mut before);
+    let mut bytes = Vec::new();
+    (0..Store::PARTS).for_each(|part| _ = other.write_part(part, now, &mut bytes));
+    assert_eq!(here.bring_part(&bytes, now, &mut brought), Ok(other.len()));
+    here.check_consistency();
+    let wanted = answers(&other, now);
+    let is_mine = |(key, ..): &Answers| &**key == b"mine";
+    let (mine, found): (Vec<_>, Vec<_>) = answers(&here, now).into_iter().partition(is_mine);
+    assert_eq!((found, mine.len()), (wanted, 1));
+    // And so they are in a third that is told what happened.
+    let copy = store();
+    for deltas in [&before, &brought] {
+        copy.replay(deltas.deltas(), Portion::ALL, |_| true).expect("well formed");
+    }
+    assert_eq!(answers(&copy, now), answers(&here, now));
+    // Taken back, there is what was there.
+    here.take_back(&mut brought);
+    here.check_consistency();
+    assert_eq!((here.len(), here.hits(b"hot", minutes(5), now).estimate), (2, 1_000));
+}
