@@ -309,7 +309,7 @@ impl<D: Disk> Reader<'_, D> {
     /// `next` is what the segment after it, if there is one, says of this one.
     fn segment(
         &mut self,
-        Segment { opened, segment, .. }: &Segment<D::File>,
+        Segment { opened, segment, previous }: &Segment<D::File>,
         next: Option<Option<(u64, u64)>>,
         feed: &mut Feed<'_>,
     ) -> Result<(), JournalError> {
@@ -324,6 +324,18 @@ impl<D: Disk> Reader<'_, D> {
         if synced == Some(0) && scan.left() == 0 {
             // Nothing that was written to it counts.
             return Ok(());
+        }
+        if previous.is_none() && synced.unwrap_or(0) == 0 {
+            let mut look = Scan::new(&opened.file, None).map_err(failed)?;
+            let is_damaged = look.begin(Kind::Log).map_err(failed)? == Begin::Damage;
+            if is_damaged && look.synced().map_err(failed)? == 0 {
+                // Nor does it where nothing says that any of it was on the disk, and the one behind it says nothing.
+                if size > 0 {
+                    let path = PathBuf::clone(&opened.path);
+                    self.recovery.losses.push(Loss { path, offset: 0, bytes: size, is_torn: true });
+                }
+                return Ok(());
+            }
         }
         self.begin(&mut scan, opened, Kind::Log)?;
         loop {
