@@ -26,6 +26,8 @@ pub(crate) struct Log<F> {
     /// Where what counts ends, and where what was synced does.
     end: u64,
     synced: u64,
+    /// The last record here that was acknowledged though it was not synced, and where it ends.
+    told: (u64, u64),
     /// A sync failed: whether the disk has what was written before is not known, and never will be.
     is_lost: bool,
     /// The number of the last record.
@@ -50,6 +52,7 @@ impl<F: DiskFile> Log<F> {
             segment,
             end: 0,
             synced: 0,
+            told: (0, 0),
             is_lost: false,
             number,
             records: Vec::new(),
@@ -89,6 +92,11 @@ impl<F: DiskFile> Log<F> {
     /// Takes note that the segment was synced up to `end`.
     pub(crate) fn set_synced(&mut self, end: u64) {
         self.synced = self.synced.max(end);
+    }
+
+    /// Takes note that all that was written is acknowledged.
+    pub(crate) fn set_told(&mut self) {
+        self.told = (self.number, self.end);
     }
 
     /// The file, to sync it while others write.
@@ -141,11 +149,13 @@ impl<F: DiskFile> Log<F> {
         }
     }
 
-    /// Takes back all that was not synced.
-    pub(crate) fn cut(&mut self) {
-        self.end = self.synced;
+    /// Takes back all behind what was synced or acknowledged; gives the last record that was acknowledged.
+    pub(crate) fn cut(&mut self) -> u64 {
+        let (number, told) = self.told;
+        self.end = self.synced.max(told);
         // If that fails, what follows says where the segment ends.
         let _ = self.file.truncate(self.end);
+        number
     }
 
     /// Whether some records more can be written.

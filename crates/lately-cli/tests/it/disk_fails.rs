@@ -151,3 +151,12 @@ fn what_a_dead_disk_refused_is_not_there_after_a_kill() {
         check_failure("interval", &["fdatasync:error=EIO:when=2+"], 4);
     }
 }
+
+/// Symptom: hits that were refused where replies wait seldom were there after a kill. Cause: those that waited
+/// for a slow sync were refused when it failed, and stayed in the log. Fix: they are cut off.
+#[test]
+fn what_waited_for_a_sync_that_failed_is_not_there_after_a_kill() {
+    if can_inject("what_waited_for_a_sync_that_failed_is_not_there_after_a_kill") {
+        check_failure("interval", &["fdatasync:error=EIO:delay_enter=1500000:when=2+"], 1);
+    }
+}
