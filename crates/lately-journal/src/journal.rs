@@ -304,15 +304,18 @@ impl<D: Disk> Journal<D> {
         self.written.store(number, Relaxed);
         self.newest_ms.fetch_max(now_ms, Relaxed);
         let _ = self.unsynced_ms.compare_exchange(0, now_ms.max(1), Relaxed, Relaxed);
+        let waits = match self.durability {
+            Durability::Always => true,
+            Durability::Interval => now_ms - self.unsynced_ms.load(Relaxed) > UNSYNCED_MS,
+        };
+        if !waits {
+            log.set_told();
+        }
         drop(log);
         let log_bytes = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
         if self.is_long(log_bytes) && !self.is_long(log_bytes - bytes) {
             self.bells[1].ring();
         }
-        let waits = match self.durability {
-            Durability::Always => true,
-            Durability::Interval => now_ms - self.unsynced_ms.load(Relaxed) > UNSYNCED_MS,
-        };
         if !waits || self.kept.load(Acquire) >= number {
             return Ok(Receipt::Kept);
         }
@@ -421,12 +424,11 @@ impl<D: Disk> Journal<D> {
         self.trouble.fetch_max(trouble as u8, Relaxed);
         if trouble == Trouble::Sync {
             log.set_lost();
-            let first = self.kept.load(Relaxed) + 1;
-            lock(&self.lost).push((first, log.number()));
-            if self.durability == Durability::Always {
-                // Nobody was told of these: they are not to come back.
-                log.cut();
-            }
+            // Nobody was told of what is cut off: it is not to come back. What waits and lies before something
+            // that was acknowledged stays, and is acknowledged, too.
+            let told = log.cut();
+            let kept = self.kept.fetch_max(told, Release).max(told);
+            lock(&self.lost).push((kept + 1, log.number()));
         }
         self.bells[0].ring();
     }

@@ -23,6 +23,8 @@ pub(crate) const CLOSED: u8 = 2;
 pub(crate) struct Before<F> {
     file: Arc<F>,
     synced: u64,
+    /// As in [`Log`].
+    told: (u64, u64),
 }
 
 /// The end of the log.
@@ -37,6 +39,8 @@ pub(crate) struct Log<F> {
     synced: u64,
     /// The segment before it, until it is synced.
     before: Option<Before<F>>,
+    /// The last record here that was acknowledged though it was not synced, and where it ends.
+    told: (u64, u64),
     /// A sync failed: whether the disk has what was written before is not known, and never will be.
     is_lost: bool,
     /// The number of the last record.
@@ -57,8 +61,9 @@ impl<F: DiskFile> Log<F> {
     /// synced; `number` is its last record.
     pub(crate) fn begin(file: F, segment: u64, previous: (u64, u64), number: u64) -> io::Result<Log<F>> {
         let (file, records) = (Arc::new(file), Kind::Log.magic().to_vec());
-        let (start, end, synced, before, is_lost) = (0, 0, 0, None, false);
-        let mut log = Log { file, segment, previous, start, end, synced, before, is_lost, number, records };
+        let (start, end, synced, told, before, is_lost) = (0, 0, 0, (0, 0), None, false);
+        let mut log =
+            Log { file, segment, previous, start, end, synced, told, before, is_lost, number, records };
         log.add(&[&[SEGMENT], &previous.0.to_le_bytes(), &previous.1.to_le_bytes()]);
         log.put()?;
         log.start = log.end;
@@ -70,7 +75,7 @@ impl<F: DiskFile> Log<F> {
         let (segment, previous) = self.next();
         let mut next = Log::begin(file, segment, previous, self.number)?;
         if self.synced < self.end && !self.is_lost {
-            next.before = Some(Before { file: Arc::clone(&self.file), synced: self.synced });
+            next.before = Some(Before { file: Arc::clone(&self.file), synced: self.synced, told: self.told });
         }
         *self = next;
         Ok(())
@@ -122,6 +127,11 @@ impl<F: DiskFile> Log<F> {
         }
     }
 
+    /// Takes note that all that was written is acknowledged.
+    pub(crate) fn set_told(&mut self) {
+        self.told = (self.number, self.end);
+    }
+
     /// Bytes of memory it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         self.records.capacity()
@@ -167,15 +177,23 @@ impl<F: DiskFile> Log<F> {
         }
     }
 
-    /// Takes back all that was not synced.
-    pub(crate) fn cut(&mut self) {
-        self.end = self.synced;
+    /// Takes back all behind what was synced or acknowledged; gives the last record that was acknowledged.
+    pub(crate) fn cut(&mut self) -> u64 {
+        let (number, told) = self.told;
+        self.end = self.synced.max(told);
         // If that fails, what follows says where the segment ends.
         let _ = self.file.truncate(self.end);
-        if let Some(Before { file, synced }) = self.before.take() {
-            let _ = file.truncate(synced);
-            self.previous = (synced, synced);
+        let Some(Before { file, synced, told: (number_before, told_before) }) = self.before.take() else {
+            return number;
+        };
+        if number > 0 {
+            // What was acknowledged here came after all that is there.
+            return number;
         }
+        let end = synced.max(told_before);
+        let _ = file.truncate(end);
+        self.previous = (end, synced);
+        number_before
     }
 
     /// Whether some records more can be written.

@@ -322,7 +322,9 @@ impl<D: Disk> Reader<'_, D> {
         for Segment { opened, .. } in segments {
             let bytes = opened.file.size().map_err(|error| self.failed("read", &opened.name, error))?;
             let path = PathBuf::clone(&opened.path);
-            self.recovery.losses.push(Loss { path, offset: 0, bytes, is_torn: true });
+            if bytes > 0 {
+                self.recovery.losses.push(Loss { path, offset: 0, bytes, is_torn: true });
+            }
             self.disk.remove(&opened.name).map_err(|error| self.failed("remove", &opened.name, error))?;
         }
         Ok(())
@@ -398,7 +400,9 @@ impl<D: Disk> Reader<'_, D> {
                     }
                     if synced <= offset && !is_over {
                         let path = PathBuf::clone(&opened.path);
-                        self.recovery.losses.push(Loss { path, offset, bytes: left, is_torn: true });
+                        if left > 0 {
+                            self.recovery.losses.push(Loss { path, offset, bytes: left, is_torn: true });
+                        }
                         let cut = opened.file.truncate(offset);
                         cut.map_err(|error| self.failed("cut", &opened.name, error))?;
                         is_whole = false;

@@ -12,6 +12,9 @@ use crate::common::{Run, command};
 /// What has not come by then will not come: a test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// So often is looked whether a server has loaded what was kept.
+const LOOKS: u32 = 20_000;
+
 /// Free ports.
 pub(crate) const FREE: [&str; 5] = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
@@ -35,9 +38,9 @@ pub(crate) fn serve_with(more: &[&str]) -> Running {
     start(&[&FREE, &["--in-memory"][..], more].concat())
 }
 
-/// A server on free loopback ports that keeps its counts in a folder.
+/// A server on free loopback ports that keeps its counts in a folder, and has loaded them.
 pub(crate) fn serve_in(folder: &Path, more: &[&str]) -> Running {
-    start(&[&FREE, &["--data", folder.to_str().expect("text")][..], more].concat())
+    start(&[&FREE, &["--data", folder.to_str().expect("text")][..], more].concat()).loaded()
 }
 
 /// The same, with a memory ceiling. The folder has the config file and goes when it is dropped.
@@ -94,6 +97,12 @@ impl Running {
         let info: String = self.ask("INFO");
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.expect(field).to_owned()
+    }
+
+    /// Waits until it has loaded what was kept: where that takes long it listens before.
+    pub(crate) fn loaded(self) -> Running {
+        assert!((0..LOOKS).any(|_| self.info("loading") == "0"), "it loads for ever");
+        self
     }
 
     /// Sends a signal, such as TERM.
