@@ -259,20 +259,29 @@ impl<D: Disk> Reader<'_, D> {
             self.missing(&names::checkpoint(first), &what)?;
             expected = first;
         }
-        let first = expected;
-        let mut log: Vec<Segment<D::File>> = Vec::new();
+        if segments.is_empty() && checkpoint.is_some() {
+            self.missing(&names::log(expected), "the checkpoint that it goes on from is there")?;
+        }
+        let mut log = Vec::new();
         for &segment in segments {
-            if segment != expected {
-                self.missing(&names::log(expected), "files with higher numbers are there")?;
-            }
-            expected = segment + 1;
             let opened = self.open(&names::log(segment))?;
             let previous = self.previous(&opened)?;
             log.push(Segment { segment, opened, previous });
         }
-        if log.is_empty() && checkpoint.is_some() {
-            self.missing(&names::log(expected), "the checkpoint that it goes on from is there")?;
+        self.remove_unborn(&mut log)?;
+        // The log goes on without a gap.
+        self.recovery.segment = log.last().map_or(expected - 1, |last| last.segment);
+        for &Segment { segment, .. } in &log {
+            if segment != expected {
+                self.missing(&names::log(expected), "files with higher numbers are there")?;
+            }
+            expected = segment + 1;
         }
+        Ok(log)
+    }
+
+    /// Removes the segments at the end that never came to be.
+    fn remove_unborn(&mut self, log: &mut Vec<Segment<D::File>>) -> Result<(), JournalError> {
         while let Some(Segment { opened, previous: None, .. }) = log.last() {
             let failed =
                 |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
@@ -288,9 +297,7 @@ impl<D: Disk> Reader<'_, D> {
             self.disk.remove(&opened.name).map_err(|error| self.failed("remove", &opened.name, error))?;
             log.pop();
         }
-        // The log goes on without a gap.
-        self.recovery.segment = log.last().map_or(first - 1, |last| last.segment);
-        Ok(log)
+        Ok(())
     }
 
     /// What a segment says of the one before it.

@@ -1,5 +1,6 @@
 //! The journal as its users see it, on disks that fail.
 
+mod checkpoints;
 mod damage;
 mod dice;
 mod ends;
