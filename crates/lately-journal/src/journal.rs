@@ -3,24 +3,25 @@
 //! What a batch changed is written before its replies leave. When it cannot be, the batch is refused and
 //! is to be taken back; from then on nothing is taken until the disk has recovered.
 
+mod bell;
+mod keeper;
+mod verdict;
+
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use lately::{DeltaBatch, Store, Timestamp};
 
-use crate::checkpoint::Checkpoint;
 use crate::disk::{Disk, DiskFile};
 use crate::error::Refused;
-use crate::limits::{
-    BLOCK_PAUSE, Bounds, CHECKPOINT_RETRY_MOST, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES,
-    UNSYNCED_MS,
-};
+use crate::limits::{Bounds, UNSYNCED_MS};
 use crate::log::Log;
 use crate::names;
 use crate::recover::Recovery;
+use bell::Bell;
+pub use verdict::{Hold, Receipt, Verdict};
 
 /// When an acknowledged hit survives what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,47 +87,6 @@ enum Trouble {
     Sync,
 }
 
-/// What came of writing a batch.
-#[derive(Debug)]
-pub enum Receipt {
-    /// It may be acknowledged.
-    Kept,
-    /// It may be acknowledged when [`Journal::verdict`] says so.
-    Wait(Hold),
-}
-
-/// A batch that waits for a verdict.
-#[derive(Debug)]
-pub struct Hold {
-    number: u64,
-    holds: Arc<AtomicU64>,
-}
-
-impl Clone for Hold {
-    fn clone(&self) -> Hold {
-        self.holds.fetch_add(1, Relaxed);
-        Hold { number: self.number, holds: Arc::clone(&self.holds) }
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Pairs with the load in `mend`: what was taken back before shows in the next checkpoint.
-        self.holds.fetch_sub(1, Release);
-    }
-}
-
-/// What becomes of a batch that waited.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// It is not known yet.
-    Pending,
-    /// It may be acknowledged.
-    Kept,
-    /// It is to be taken back.
-    Lost,
-}
-
 /// A journal in figures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JournalStats {
@@ -146,26 +106,6 @@ pub struct JournalStats {
     pub syncs: u64,
     /// Why nothing can be written, while that is so.
     pub trouble: Option<String>,
-}
-
-/// Where a thread of the journal waits.
-#[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Bell {
-    fn ring(&self) {
-        *lock(&self.rung) = true;
-        self.changed.notify_all();
-    }
-
-    fn wait(&self, most: Duration) {
-        let rung = lock(&self.rung);
-        let waited = self.changed.wait_timeout_while(rung, most, |rung| !*rung);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -473,127 +413,6 @@ impl<D: Disk> Journal<D> {
         self.log_bytes.store(self.log().end(), Relaxed);
         // What cannot be removed is removed at the next start.
         let _ = remove_before(&self.disk, segment);
-    }
-
-    /// Asks for a checkpoint soon, by the thread that makes them.
-    pub fn want_checkpoint(&self) {
-        self.wanted.store(true, Relaxed);
-        self.bells[1].ring();
-    }
-
-    /// Begins a checkpoint.
-    ///
-    /// # Errors
-    /// As the system says.
-    pub fn checkpoint(&self) -> io::Result<Checkpoint<'_, D>> {
-        Checkpoint::begin(self)
-    }
-
-    /// Makes a checkpoint, with a pause after each block.
-    ///
-    /// # Errors
-    /// As the system says. All is in the log then.
-    pub fn make_checkpoint(&self, mut pause: impl FnMut()) -> io::Result<()> {
-        let _one = lock(&self.checkpointing);
-        let mut checkpoint = self.checkpoint()?;
-        let mut made = checkpoint.step();
-        while matches!(made, Ok(false)) {
-            pause();
-            made = if self.closing.load(Acquire) {
-                Err(io::ErrorKind::Interrupted.into())
-            } else {
-                checkpoint.step()
-            };
-        }
-        if made.is_err() {
-            checkpoint.abandon();
-        }
-        made.map(|_| ())
-    }
-
-    fn is_long(&self, log_bytes: u64) -> bool {
-        log_bytes >= self.bounds.log_bytes.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
-    }
-
-    /// Tries to get over a failure; true when there is none any more.
-    pub fn mend(&self) -> bool {
-        // Batches that were refused are taken back, all of them, before what is there is kept for good.
-        self.quiesce();
-        let mended = match self.trouble() {
-            Trouble::None => true,
-            Trouble::Write => self.sync() && self.log().try_room().is_ok() || self.make_room(),
-            // What the disk has of the log is not known: a checkpoint takes its place.
-            Trouble::Sync => self.holds.load(Acquire) == 0 && self.make_checkpoint(|| ()).is_ok(),
-        };
-        if mended {
-            self.trouble.store(Trouble::None as u8, Relaxed);
-        } else {
-            self.wake();
-        }
-        mended
-    }
-
-    /// Makes room on a full disk, if the log is what fills it; true when some was made. Tried seldom: it
-    /// writes all there is.
-    fn make_room(&self) -> bool {
-        let is_worth_it = self.log_bytes.load(Relaxed) > self.checkpoint_bytes.load(Relaxed);
-        self.tries.fetch_add(1, Relaxed).is_multiple_of(TRIES)
-            && is_worth_it
-            && self.make_checkpoint(|| ()).is_ok()
-    }
-
-    /// Syncs, and mends what fails, until the journal is closed. For a thread of its own.
-    pub fn keep_synced(&self) {
-        while !self.closing.load(Acquire) {
-            let trouble = self.trouble() != Trouble::None;
-            self.bells[0].wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
-            if self.trouble() == Trouble::None {
-                self.sync();
-            } else {
-                self.mend();
-            }
-        }
-    }
-
-    /// Whether a checkpoint is due: the log is long, or one was asked for; and the disk is well.
-    pub fn needs_checkpoint(&self) -> bool {
-        let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
-        wanted && self.trouble() == Trouble::None
-    }
-
-    /// Makes checkpoints when one is due, until the journal is closed. For a thread of its own.
-    pub fn keep_short(&self) {
-        let mut pause = SYNC_EVERY;
-        while !self.closing.load(Acquire) {
-            if self.needs_checkpoint() {
-                // If it fails the log holds all, and it is tried again: less and less often, because all
-                // there is was written for nothing, and each time the log has a segment more.
-                let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
-                self.wanted.fetch_and(made.is_err(), Relaxed);
-                pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
-            }
-            self.bells[1].wait(pause);
-        }
-    }
-
-    /// Ends the threads and the log: all that was written is synced, and says so.
-    ///
-    /// # Errors
-    /// As the system says: then what was acknowledged in the last second may be lost with the power.
-    pub fn close(&self) -> io::Result<()> {
-        // Pairs with the loads in the loops.
-        self.closing.store(true, Release);
-        self.bells.iter().for_each(Bell::ring);
-        let _no_checkpoint = lock(&self.checkpointing);
-        let sync = || if self.sync() { Ok(()) } else { Err(io::Error::other(lock(&self.why).clone())) };
-        // Before the last record, too: it says that all before it is on the disk, and so none of that can be
-        // taken for torn.
-        sync()?;
-        let mut log = self.log();
-        log.close()?;
-        self.written.store(log.number(), Relaxed);
-        drop(log);
-        sync()
     }
 }
 

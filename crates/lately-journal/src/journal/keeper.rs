@@ -1,0 +1,134 @@
+//! What the two threads of a journal do: sync what was written and mend what fails; and make checkpoints, so
+//! that the log stays short.
+
+use std::io;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::bell::Bell;
+use super::{Journal, Trouble, lock};
+use crate::checkpoint::Checkpoint;
+use crate::disk::Disk;
+use crate::limits::{BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES};
+
+impl<D: Disk> Journal<D> {
+    /// Asks for a checkpoint soon, by the thread that makes them.
+    pub fn want_checkpoint(&self) {
+        self.wanted.store(true, Relaxed);
+        self.bells[1].ring();
+    }
+
+    /// Begins a checkpoint.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn checkpoint(&self) -> io::Result<Checkpoint<'_, D>> {
+        Checkpoint::begin(self)
+    }
+
+    /// Makes a checkpoint, with a pause after each block.
+    ///
+    /// # Errors
+    /// As the system says. All is in the log then.
+    pub fn make_checkpoint(&self, mut pause: impl FnMut()) -> io::Result<()> {
+        let _one = lock(&self.checkpointing);
+        let mut checkpoint = self.checkpoint()?;
+        let mut made = checkpoint.step();
+        while matches!(made, Ok(false)) {
+            pause();
+            made = if self.closing.load(Acquire) {
+                Err(io::ErrorKind::Interrupted.into())
+            } else {
+                checkpoint.step()
+            };
+        }
+        if made.is_err() {
+            checkpoint.abandon();
+        }
+        made.map(|_| ())
+    }
+
+    pub(super) fn is_long(&self, log_bytes: u64) -> bool {
+        log_bytes >= self.bounds.log_bytes.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
+    }
+
+    /// Tries to get over a failure; true when there is none any more.
+    pub fn mend(&self) -> bool {
+        // Batches that were refused are taken back, all of them, before what is there is kept for good.
+        self.quiesce();
+        let mended = match self.trouble() {
+            Trouble::None => true,
+            Trouble::Write => self.sync() && self.log().try_room().is_ok() || self.make_room(),
+            // What the disk has of the log is not known: a checkpoint takes its place.
+            Trouble::Sync => self.holds.load(Acquire) == 0 && self.make_checkpoint(|| ()).is_ok(),
+        };
+        if mended {
+            self.trouble.store(Trouble::None as u8, Relaxed);
+        } else {
+            self.wake();
+        }
+        mended
+    }
+
+    /// Makes room on a full disk, if the log is what fills it; true when some was made. Tried seldom: it
+    /// writes all there is.
+    fn make_room(&self) -> bool {
+        let is_worth_it = self.log_bytes.load(Relaxed) > self.checkpoint_bytes.load(Relaxed);
+        self.tries.fetch_add(1, Relaxed).is_multiple_of(TRIES)
+            && is_worth_it
+            && self.make_checkpoint(|| ()).is_ok()
+    }
+
+    /// Syncs, and mends what fails, until the journal is closed. For a thread of its own.
+    pub fn keep_synced(&self) {
+        while !self.closing.load(Acquire) {
+            let trouble = self.trouble() != Trouble::None;
+            self.bells[0].wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
+            if self.trouble() == Trouble::None {
+                self.sync();
+            } else {
+                self.mend();
+            }
+        }
+    }
+
+    /// Whether a checkpoint is due: the log is long, or one was asked for; and the disk is well.
+    pub fn needs_checkpoint(&self) -> bool {
+        let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
+        wanted && self.trouble() == Trouble::None
+    }
+
+    /// Makes checkpoints when one is due, until the journal is closed. For a thread of its own.
+    pub fn keep_short(&self) {
+        let mut pause = SYNC_EVERY;
+        while !self.closing.load(Acquire) {
+            if self.needs_checkpoint() {
+                // If it fails the log holds all, and it is tried again: less and less often, because all
+                // there is was written for nothing, and each time the log has a segment more.
+                let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
+                self.wanted.fetch_and(made.is_err(), Relaxed);
+                pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
+            }
+            self.bells[1].wait(pause);
+        }
+    }
+
+    /// Ends the threads and the log: all that was written is synced, and says so.
+    ///
+    /// # Errors
+    /// As the system says: then what was acknowledged in the last second may be lost with the power.
+    pub fn close(&self) -> io::Result<()> {
+        // Pairs with the loads in the loops.
+        self.closing.store(true, Release);
+        self.bells.iter().for_each(Bell::ring);
+        let _no_checkpoint = lock(&self.checkpointing);
+        let sync = || if self.sync() { Ok(()) } else { Err(io::Error::other(lock(&self.why).clone())) };
+        // Before the last record, too: it says that all before it is on the disk, and so none of that can be
+        // taken for torn.
+        sync()?;
+        let mut log = self.log();
+        log.close()?;
+        self.written.store(log.number(), Relaxed);
+        drop(log);
+        sync()
+    }
+}
