@@ -22,6 +22,8 @@ const PIPELINES: [u64; 2] = [40, 200];
 const LONG_EVERY: u64 = 10;
 /// A kill comes before so many replies were read.
 const REPLIES: u64 = 2_500;
+/// The kill takes its time: when so many more were read, clients wait for it.
+const MORE: u64 = 1_000;
 /// So often is looked at the folder of a server that starts, at most, before it is killed.
 const LOOKS: u64 = 3_000;
 /// Once in so many rounds all keys are looked at, and forgotten.
@@ -35,11 +37,12 @@ struct Sent {
     acknowledged: usize,
 }
 
-/// Runs a client until the server is gone.
-fn run(client: &mut Client, address: &str, save: bool, mut replied: impl FnMut()) -> Sent {
+/// Runs a client until the server is gone, or `replied` says that it is long enough.
+fn run(client: &mut Client, address: &str, save: bool, mut replied: impl FnMut() -> bool) -> Sent {
     let mut sent = Sent::default();
     let Ok(mut wire) = Wire::connect(address) else { return sent };
-    loop {
+    let mut goes_on = true;
+    while goes_on {
         let is_long = client.dice.once_in(LONG_EVERY);
         let mut requests = client.requests(PIPELINES[usize::from(is_long)]);
         if save && sent.requests.is_empty() {
@@ -56,11 +59,12 @@ fn run(client: &mut Client, address: &str, save: bool, mut replied: impl FnMut()
             for _ in 0..replies {
                 let Ok(reply) = wire.reply() else { return sent };
                 assert_eq!(request.refusal(&reply), None, "{request:?}");
-                replied();
+                goes_on = replied();
             }
             sent.acknowledged += 1;
         }
     }
+    sent
 }
 
 /// Runs clients, and kills the server when so many replies were read.
@@ -72,15 +76,17 @@ fn load(server: Running, clients: &mut [Client], save: bool, kill_at: u64) -> Ve
         let start = |(index, client)| {
             let tell: Sender<()> = tell.clone();
             let replied = move || {
-                if replies.fetch_add(1, Relaxed) == kill_at {
+                let number = replies.fetch_add(1, Relaxed);
+                if number == kill_at {
                     _ = tell.send(());
                 }
+                number < kill_at + MORE
             };
             scope.spawn(move || run(client, address, save && index == 0, replied))
         };
         let threads: Vec<_> = clients.iter_mut().enumerate().map(start).collect();
         drop(tell);
-        told.recv().expect("clients go on until the server is gone");
+        told.recv().expect("so many replies");
         drop(server);
         threads.into_iter().map(|thread| thread.join().expect("nothing is refused")).collect()
     })
