@@ -1,7 +1,7 @@
 //! The stopwatch: the one place of the benchmark that reads a clock.
 
 use std::sync::Barrier;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -9,6 +9,11 @@ use rustix::time::{ClockId, clock_gettime};
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures time; it reads it here and nowhere else")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// Leaves the core to others for about so long, before looking again.
+pub(crate) fn pause(time: Duration) {
+    std::thread::park_timeout(time);
 }
 
 /// How long `work` takes this thread, in nanoseconds. Not counted is what the core did for others in between.

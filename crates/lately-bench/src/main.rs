@@ -1,6 +1,7 @@
 //! Lately and its rivals side by side. `cargo xtask bench` runs it; rivals are built nowhere else.
 
 mod clock;
+mod folder;
 mod jobs;
 mod journal;
 mod library;

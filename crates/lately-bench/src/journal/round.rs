@@ -1,15 +1,13 @@
 //! One round of one carrier, from the first batch to the cut; and one of batches that are each synced.
 
 use std::io::{Error, Result};
-use std::path::PathBuf;
-
-use tempfile::TempDir;
 
 use super::batches::{BATCH_BYTES, Batches};
 use super::carrier::{Carrier, Kind};
 use super::disk;
 use super::writer::{TAIL, half_of, write_and_kill};
 use crate::clock::{nanos_between, now};
+use crate::folder;
 use crate::rounds::median;
 use crate::say;
 
@@ -82,15 +80,8 @@ fn told<T>(kind: Kind, found: Result<T>) -> Option<T> {
     found.inspect_err(tell).ok()
 }
 
-/// Beside this program, where a build has its files: what is temporary may be kept in memory.
-fn folder() -> Result<TempDir> {
-    let program = std::env::current_exe()?;
-    let beside = program.parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
-    tempfile::Builder::new().prefix("journal-").tempdir_in(beside)
-}
-
 fn round(kind: Kind, batches: u64) -> Result<Round> {
-    let folder = folder()?;
+    let folder = folder::on_disk()?;
     let written = write_and_kill(kind, folder.path(), batches)?;
     let on_disk = disk::bytes(folder.path())?;
     let start = now();
@@ -137,7 +128,7 @@ fn recover(carrier: &mut dyn Carrier) -> Result<u64> {
 }
 
 fn synced(kind: Kind, count: u64) -> Result<f64> {
-    let folder = folder()?;
+    let folder = folder::on_disk()?;
     let mut batches = Batches::new();
     let mut carrier = kind.open(folder.path(), half_of(count))?;
     // The first makes what any needs.

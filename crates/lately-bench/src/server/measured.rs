@@ -35,7 +35,15 @@ const NONE: Measured = Measured {
 impl Measured {
     /// Under our generator.
     pub(crate) fn load(server: &Process, plan: &Plan) -> Measured {
-        or_none(load(server, plan))
+        Measured::or_none(load(server, plan))
+    }
+
+    /// What was measured; no figures if that failed, and why is told.
+    pub(crate) fn or_none(measured: Result<Measured, Failure>) -> Measured {
+        measured.unwrap_or_else(|failure| {
+            say::message(format_args!("lately-bench: {failure}"));
+            NONE
+        })
     }
 
     /// Under redis-benchmark: a million keys, 50 connections.
@@ -45,7 +53,7 @@ impl Measured {
         pipeline: usize,
         requests: u64,
     ) -> Measured {
-        or_none(redis_benchmark(server, words, pipeline, requests))
+        Measured::or_none(redis_benchmark(server, words, pipeline, requests))
     }
 
     /// The median of each figure.
@@ -69,13 +77,6 @@ impl Measured {
         let told: Vec<String> = told.map(|(name, us)| format!("{name} {}", number(us / 1e3))).collect();
         format!("{} ms; server CPU {} µs", told.join(", "), number(self.cpu_us))
     }
-}
-
-fn or_none(measured: Result<Measured, Failure>) -> Measured {
-    measured.unwrap_or_else(|failure| {
-        say::message(format_args!("lately-bench: {failure}"));
-        NONE
-    })
 }
 
 fn load(server: &Process, plan: &Plan) -> Result<Measured, Failure> {
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_figure_that_could_not_be_had_is_none() {
-        assert!(or_none(Err(Failure::new("no such server"))).per_second.is_nan());
+        assert!(Measured::or_none(Err(Failure::new("no such server"))).per_second.is_nan());
         assert!(Measured::median(&[NONE, NONE]).cpu_us.is_nan());
     }
 }

@@ -1,5 +1,6 @@
 //! Servers: ours, its rivals, and one that does nothing, on free ports and under the same load.
 
+mod durability;
 mod failure;
 mod growth;
 mod measured;
@@ -23,11 +24,12 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// In the order in which they run, each under the names that `--only` knows.
-const SECTIONS: [(&[&str], Section); 5] = [
+const SECTIONS: [(&[&str], Section); 6] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
     (&["server/spread"], spread::rows),
     (&["server/growth"], growth::rows),
+    (&["server/durability"], durability::rows),
     (&["server/memory"], memory::rows),
 ];
 

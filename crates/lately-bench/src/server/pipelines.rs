@@ -115,7 +115,7 @@ impl Servers {
         let servers = Servers {
             lately: Process::lately(options)?,
             redis: Process::redis(&[])?,
-            durable: Process::redis(&APPEND_ONLY)?,
+            durable: Process::redis_appending("everysec")?,
             tokio: Process::nothing(Way::Tokio)?,
             queue: Process::nothing(Way::Queue)?,
             throttlecrab: Process::throttlecrab().transpose()?,
@@ -127,10 +127,6 @@ impl Servers {
         Ok(servers)
     }
 }
-
-/// Flushed each second; never rewritten, which would take a core in the middle of a round.
-const APPEND_ONLY: [&str; 6] =
-    ["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"];
 
 type Named = (Vec<&'static str>, Vec<Vec<Measured>>);
 

@@ -1,5 +1,6 @@
 //! A server as a process of its own: started on a free port, ended with its handle.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,6 +11,7 @@ use std::time::Duration;
 use lately_load::Stopwatch;
 use tempfile::TempDir;
 
+use crate::folder;
 use crate::memory::resident_of;
 use crate::options::Options;
 use crate::server::failure::Failure;
@@ -29,14 +31,24 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// `lately serve` as it is installed, and with as much memory as the run needs.
+    /// `lately serve` as it is installed, in memory only, and with as much of it as the run needs.
     pub(crate) fn lately(options: &Options) -> Result<Process, Failure> {
+        Process::ours(options, &["--in-memory".as_ref()])
+    }
+
+    /// The same with its counts in a folder, which outlives it.
+    pub(crate) fn lately_in(folder: &Path, durability: &str, options: &Options) -> Result<Process, Failure> {
+        let words = ["--data".as_ref(), folder.as_os_str(), "--durability".as_ref(), durability.as_ref()];
+        Process::ours(options, &words)
+    }
+
+    fn ours(options: &Options, more: &[&OsStr]) -> Result<Process, Failure> {
         let folder = tempfile::tempdir()?;
         let config = folder.path().join("lately.toml");
         fs::write(&config, "[memory]\nceiling = \"8GiB\"\n")?;
         let mut command = Command::new(lately_binary(options)?);
-        command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--in-memory", "--config"]);
-        command.arg(&config);
+        command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(more);
+        command.arg("--config").arg(&config);
         Process::announced(&mut command, Some(folder))
     }
 
@@ -52,7 +64,7 @@ impl Process {
     /// `redis-server` without persistence, or with what these arguments say.
     pub(crate) fn redis(more: &[&str]) -> Result<Process, Failure> {
         let address = free_address()?;
-        let folder = tempfile::tempdir()?;
+        let folder = folder::on_disk()?;
         let port = address.port().to_string();
         let mut command = Command::new("redis-server");
         command
@@ -60,6 +72,12 @@ impl Process {
             .arg(folder.path())
             .args(more);
         Process::listening(&mut command, address, Some(folder))
+    }
+
+    /// `redis-server` with an append-only file that is synced as `appendfsync` says; never rewritten, which
+    /// would take a core in the middle of a round.
+    pub(crate) fn redis_appending(fsync: &str) -> Result<Process, Failure> {
+        Process::redis(&["--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"])
     }
 
     /// `throttlecrab-server`, if it is installed.
@@ -117,6 +135,14 @@ impl Process {
             .map_err(|error| Failure::new(format!("{} did not start: {error}", words(command))))?;
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         Ok(Process { address, child, out: None, _folder: folder })
+    }
+
+    /// Where ours serves HTTP: it says so after the first line, once.
+    pub(crate) fn http_address(&mut self) -> Result<SocketAddr, Failure> {
+        let mut line = String::new();
+        self.out.as_mut().ok_or_else(|| Failure::new("no pipe"))?.read_line(&mut line)?;
+        let address = line.strip_prefix("http ").and_then(|address| address.trim_end().parse().ok());
+        address.ok_or_else(|| Failure::new("the server did not say where it serves HTTP"))
     }
 
     /// The processor time of all its threads, in nanoseconds.

@@ -1,0 +1,118 @@
+//! What hits wait for while one checkpoint after the other is made: under full load, and at half of it.
+
+use std::time::Duration;
+
+use lately_load::{Ending, Plan, run};
+
+use super::TABLE;
+use super::kept::Kept;
+use crate::options::Options;
+use crate::rounds::{Contender, interleave, median_ratio};
+use crate::row::{Must, Row};
+use crate::server::failure::Failure;
+use crate::server::measured::Measured;
+use crate::server::plans::{KEYS, fill, round};
+use crate::server::process::Process;
+use crate::table::number;
+
+/// Keys of a quick run: their checkpoints come to an end in its short rounds.
+const QUICK_KEYS: u64 = 100_000;
+
+/// How often a round is made in which no checkpoint came to its end, each time twice as long: on a busy
+/// machine a checkpoint takes many times as long.
+const TRIES: u32 = 4;
+
+pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
+    let servers = Servers {
+        keys: options.pick(KEYS, QUICK_KEYS),
+        off: Process::lately(options)?,
+        kept: Kept::start(options, "interval")?,
+    };
+    for server in [&servers.off, &servers.kept.process] {
+        run(&fill(server, "HIT {key}", "key:", servers.keys))?;
+    }
+    let mut rows = Vec::new();
+    for pipeline in [64, 1] {
+        let full = servers.rounds(options, pipeline, None);
+        let rate = half_of(Measured::median(&full.off).per_second)?;
+        let half = servers.rounds(options, pipeline, Some(rate));
+        let at_half = format!("half the load of off, pipeline {pipeline}");
+        rows.push(half.row(&at_half, Must::AtMost(3.0, 3.0)));
+        rows.push(full.row(&format!("full load, pipeline {pipeline}"), Must::Nothing));
+    }
+    Ok(rows)
+}
+
+struct Servers {
+    keys: u64,
+    off: Process,
+    kept: Kept,
+}
+
+/// The rounds of both.
+struct Rounds {
+    off: Vec<Measured>,
+    kept: Vec<Measured>,
+}
+
+impl Servers {
+    /// Rounds without a journal, and with checkpoints.
+    fn rounds(&self, options: &Options, pipeline: usize, rate: Option<u64>) -> Rounds {
+        let plan = |server, full: u32, quick: u32| Plan {
+            keys: self.keys,
+            rate,
+            ending: Ending::After(Duration::from_millis(options.pick(full, quick).into())),
+            ..round(options, server, "HIT {key}", "key:", pipeline)
+        };
+        let off = plan(&self.off, 2_000, 800);
+        // A checkpoint is to come to its end in it.
+        let kept = |time: u32| plan(&self.kept.process, 4_000 * time, 1_000 * time);
+        let mut contenders = [
+            Contender::new("off", || Measured::load(&self.off, &off)),
+            Contender::new("checkpoints", || Measured::or_none(self.with_checkpoints(kept))),
+        ];
+        let mut figures = interleave(&mut contenders, options.rounds()).into_iter();
+        let mut next = || figures.next().unwrap_or_default();
+        Rounds { off: next(), kept: next() }
+    }
+
+    /// A round in which a checkpoint was made.
+    fn with_checkpoints(&self, plan: impl Fn(u32) -> Plan) -> Result<Measured, Failure> {
+        for attempt in 0..TRIES {
+            let plan = plan(1 << attempt);
+            let mut measured = None;
+            let work = || measured = Some(Measured::load(&self.kept.process, &plan));
+            let made = self.kept.while_checkpointing(work)?;
+            if let Some(measured) = measured.filter(|_| made > 0) {
+                return Ok(measured);
+            }
+        }
+        Err(Failure::new("no checkpoint came to its end in a round"))
+    }
+}
+
+impl Rounds {
+    fn row(&self, load: &str, must: Must) -> Row {
+        let pairs = self.off.iter().copied().zip(self.kept.iter().copied());
+        // A round without a checkpoint does not count, nor does the one beside it.
+        let (off, kept): (Vec<Measured>, Vec<Measured>) =
+            pairs.filter(|(off, kept)| off.p999_us.is_finite() && kept.p999_us.is_finite()).unzip();
+        let p999 = |rounds: &[Measured]| rounds.iter().map(|measured| measured.p999_us).collect::<Vec<f64>>();
+        let told = |rounds: &[Measured]| {
+            let measured = Measured::median(rounds);
+            format!("{}; {} M/s", measured.describe(), number(measured.per_second / 1e6))
+        };
+        let name = format!("p99.9 of HIT while checkpoints are made ÷ off, {load}");
+        let beside = format!("{}; off {}; {} rounds", told(&kept), told(&off), kept.len());
+        Row::new(TABLE, name, median_ratio(&p999(&kept), &p999(&off)), "×", must).beside(beside)
+    }
+}
+
+/// Half of so many requests a second.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate that was measured")]
+fn half_of(per_second: f64) -> Result<u64, Failure> {
+    match per_second {
+        rate if rate >= 2.0 => Ok((rate / 2.0) as u64),
+        _ => Err(Failure::new("no rate was measured")),
+    }
+}

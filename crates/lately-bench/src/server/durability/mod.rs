@@ -1,0 +1,28 @@
+//! What it takes to keep counts in a folder: throughput, pauses, syncs, and the time until they are back.
+
+mod always;
+mod checkpoints;
+mod hits;
+mod kept;
+mod persistence;
+mod recovery;
+
+use crate::options::Options;
+use crate::row::Row;
+use crate::say::section;
+use crate::server::failure::Failure;
+
+const TABLE: &str = "durability of the server";
+
+pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
+    let mut rows = section("server/durability, hits", || hits::rows(options))?;
+    rows.extend(section("server/durability, checkpoints", || checkpoints::rows(options))?);
+    rows.extend(section("server/durability, always", || always::rows(options))?);
+    rows.extend(section("server/durability, recovery", || recovery::rows(options))?);
+    Ok(rows)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn to_f64(count: u64) -> f64 {
+    count as f64
+}
