@@ -113,6 +113,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         } else {
             self.add_parts();
         }
+        self.journal.hold_block(self.block.bytes.capacity());
         self.unsynced += self.block.write(&self.file)?;
         if is_last || self.unsynced >= self.journal.bounds().sync_bytes {
             self.file.sync()?;
@@ -163,5 +164,11 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         disk.sync()?;
         self.journal.cut(self.segment, self.block.written);
         Ok(())
+    }
+}
+
+impl<D: Disk> Drop for Checkpoint<'_, D> {
+    fn drop(&mut self) {
+        self.journal.hold_block(0);
     }
 }

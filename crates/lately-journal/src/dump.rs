@@ -306,6 +306,25 @@ mod tests {
         copy.check_consistency();
     }
 
+    /// Dumps of version 1 are read for ever. This one was written by the first version that had any: keys with
+    /// one hit, a list, panes and a ring, one with a long name, one of a later generation.
+    #[test]
+    fn a_dump_of_version_1_is_read() {
+        let store = store();
+        let bytes = include_bytes!("../tests/data/dump-1");
+        assert_eq!(read_dump(&mut &bytes[..], &store).expect("whole"), 6);
+        store.check_consistency();
+        let at = Timestamp::from_seconds(1_700_700_000).expect("a time");
+        let long = "long".repeat(30);
+        let counts = |key: &str| {
+            [minutes(5), lately::hours(1), lately::days(7)]
+                .map(|window| store.hits(key.as_bytes(), window, at).estimate)
+        };
+        let found = ["one", "list", "panes", "ring", "again", &long].map(counts);
+        let wanted = [[1, 1, 1], [40, 40, 40], [5, 61, 9_000], [3_000, 3_000, 3_000], [2, 2, 2], [7, 7, 7]];
+        assert_eq!(found, wanted);
+    }
+
     #[test]
     fn a_dump_that_is_not_whole_is_refused() {
         let (bytes, _) = dumped();

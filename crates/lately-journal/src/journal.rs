@@ -9,7 +9,7 @@ mod verdict;
 
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use lately::{DeltaBatch, Store, Timestamp};
@@ -65,6 +65,8 @@ pub struct Journal<D: Disk> {
     checkpoint_ms: AtomicI64,
     syncs: AtomicU64,
     wanted: AtomicBool,
+    /// Memory of the checkpoint that is being written.
+    block_bytes: AtomicUsize,
     /// How often it was tried to mend a failure.
     tries: AtomicU64,
     closing: AtomicBool,
@@ -155,6 +157,7 @@ impl<D: Disk> Journal<D> {
             syncs: AtomicU64::new(0),
             // What was lost or cut is on the disk still: a checkpoint makes an end of it.
             wanted: AtomicBool::new(!from.losses.is_empty()),
+            block_bytes: AtomicUsize::new(0),
             tries: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             bells: [Bell::default(), Bell::default()],
@@ -317,7 +320,12 @@ impl<D: Disk> Journal<D> {
 
     /// Bytes of memory it holds.
     pub fn held_bytes(&self) -> usize {
-        self.log().held_bytes()
+        self.log().held_bytes() + self.block_bytes.load(Relaxed)
+    }
+
+    /// Takes note of the memory of a checkpoint that is being written.
+    pub(crate) fn hold_block(&self, bytes: usize) {
+        self.block_bytes.store(bytes, Relaxed);
     }
 
     /// Syncs what was written by now; false when that failed, or had failed.

@@ -52,6 +52,8 @@ pub(crate) struct Stats {
     pub(crate) evicted_connections: AtomicU64,
     /// Bytes that connections hold.
     pub(crate) connection_bytes: AtomicU64,
+    /// Bytes that the journal holds.
+    pub(crate) journal_bytes: AtomicU64,
 }
 
 impl Stats {
@@ -160,6 +162,17 @@ impl Engine {
         // Wrapping: the sum over all changes is what counts, and that is never negative.
         let change = (after_bytes as u64).wrapping_sub(before_bytes as u64);
         self.stats.connection_bytes.fetch_add(change, Relaxed);
+        self.charge_store(before_bytes, after_bytes);
+    }
+
+    /// Takes into account what the journal holds by now. One thread does it.
+    pub(crate) fn charge_journal(&self) {
+        let held_bytes = self.journal().map_or(0, Journal::held_bytes);
+        let before_bytes = self.stats.journal_bytes.swap(held_bytes as u64, Relaxed);
+        self.charge_store(usize::try_from(before_bytes).unwrap_or(0), held_bytes);
+    }
+
+    fn charge_store(&self, before_bytes: usize, after_bytes: usize) {
         if after_bytes <= before_bytes || !self.is_recorded() {
             return self.store.charge(before_bytes, after_bytes);
         }

@@ -245,7 +245,10 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
     loop {
         tokio::select! {
             _ = sweep.tick() => cursor = engine.sweep(cursor),
-            _ = look.tick() => watch.look(&engine).iter().for_each(|news| tell(news)),
+            _ = look.tick() => {
+                engine.charge_journal();
+                watch.look(&engine).iter().for_each(|news| tell(news));
+            }
             () = stopper.stopped() => return,
         }
     }

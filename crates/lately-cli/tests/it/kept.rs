@@ -140,3 +140,15 @@ fn what_is_left_of_a_damaged_folder_is_kept() {
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1d a b c d"), [1, 0, 1, 1]);
     assert!(ready(&server).starts_with("HTTP/1.0 200 OK\r\n"));
 }
+
+#[test]
+fn what_the_journal_holds_counts() {
+    let root = tempfile::tempdir().expect("a folder");
+    let server = serve_in(&root.path().join("data"), &[]);
+    assert_eq!(server.ask::<u64>("HIT k"), 1);
+    // It is looked at several times a second.
+    while server.info("used_memory_journal") == "0" {}
+    let number = |field: &str| server.info(field).parse::<u64>().expect("a number");
+    assert!(number("used_memory_journal") < 1 << 20);
+    assert!(number("used_memory") > number("used_memory_journal"));
+}

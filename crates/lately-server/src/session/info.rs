@@ -75,6 +75,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
     let uptime_s = (now.as_millis() - engine.started.as_millis()) / 1_000;
     let keys = engine.store.len();
     let connection_bytes = stats.connection_bytes.load(Relaxed);
+    let journal_bytes = stats.journal_bytes.load(Relaxed);
     let field = |name, value: &dyn ToString| (name, value.to_string());
     vec![
         (
@@ -101,8 +102,12 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
             vec![
                 // Keys, hits and connections, as accounted for; what the process takes besides is in `rss`.
                 field("used_memory", &memory.used_bytes),
-                field("used_memory_keys", &memory.used_bytes.saturating_sub(connection_bytes)),
+                field(
+                    "used_memory_keys",
+                    &memory.used_bytes.saturating_sub(connection_bytes + journal_bytes),
+                ),
                 field("used_memory_connections", &connection_bytes),
+                field("used_memory_journal", &journal_bytes),
                 field("used_memory_rss", &process::resident_bytes().unwrap_or(0)),
                 field("maxmemory", &memory.ceiling_bytes.unwrap_or(0)),
             ],
