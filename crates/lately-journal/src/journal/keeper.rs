@@ -62,6 +62,7 @@ impl<D: Disk> Journal<D> {
             Trouble::Sync => self.holds.load(Acquire) == 0 && self.make_checkpoint(|| ()).is_ok(),
         };
         if mended {
+            self.store.all_taken_back();
             self.trouble.store(Trouble::None as u8, Relaxed);
         } else {
             self.wake();

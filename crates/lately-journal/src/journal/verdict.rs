@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 pub enum Receipt {
     /// It may be acknowledged.
     Kept,
-    /// It may be acknowledged when [`Journal::verdict`] says so.
+    /// It may be acknowledged when [`verdict`](super::Journal::verdict) says so.
     Wait(Hold),
 }
 

@@ -18,6 +18,7 @@ mod table;
 mod tags;
 mod turn;
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::thread::available_parallelism;
@@ -70,6 +71,8 @@ pub struct Store {
     generation: AtomicU64,
     memory: memory::Memory,
     peek: peek::Peek,
+    /// Empty but for the time in which batches are taken back.
+    debts: Mutex<Vec<replay::Debt>>,
 }
 
 impl Store {
@@ -94,6 +97,7 @@ impl Store {
             generation: AtomicU64::new(0),
             memory: memory::Memory::new(ceiling_bytes),
             peek: peek::Peek::new(SHARDS, available_parallelism().map_or(1, usize::from)),
+            debts: Mutex::default(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::super::context::Context;
 use super::super::keyed::Keyed;
+use super::super::replay::Debt;
 use super::Shard;
 use crate::class::Classes;
 use crate::delta::{Delta, Forgotten, Generation};
@@ -87,33 +88,36 @@ impl Shard {
         keys
     }
 
-    /// Takes back a change that was just made; `deleted` are the hits of the keys that were.
+    /// Takes back a change that was made; `deleted` are the hits of the keys that were. Hits of a life that
+    /// another batch has ended are added to `debts`: if that is taken back too, they go with it.
     pub(in crate::store) fn take_back(
         &mut self,
         delta: &Delta<'_>,
         hash: u64,
-        deleted: &mut Vec<Entry>,
+        (deleted, debts): (&mut Vec<Entry>, &mut Vec<Debt>),
         context: &mut Context<'_>,
     ) {
         match *delta {
             Delta::Hits { key, generation, at, hits } => {
-                let Some(place) = self.place_of(key, hash) else { return };
-                if self.generation_at(place) != generation {
+                let place = self.place_of(key, hash);
+                let Some(place) = place.filter(|&place| self.generation_at(place) == generation) else {
+                    debts.push(Debt { key: key.into(), generation, at, hits });
                     return;
-                }
-                self.change(place, context.classes, |entry, settings, now| {
-                    entry.take_back(at, hits, settings, now);
-                });
-                if self.slot_at(place).is_some_and(|slot| slot.entry.is_empty()) && !self.is_limited(place) {
-                    self.remove(place);
-                }
+                };
+                self.take_hits_back(place, at, hits, context);
             }
-            Delta::Forget { key, .. } => {
+            Delta::Forget { key, generation, .. } => {
                 let Some(entry) = deleted.pop() else { return };
                 let place = self.slot_for(key, hash, context);
                 self.change(place, context.classes, |held, settings, now| {
                     held.absorb(entry, settings, now);
                 });
+                let is_owed = |debt: &mut Debt| *debt.key == *key && debt.generation == generation;
+                for Debt { at, hits, .. } in debts.extract_if(.., is_owed) {
+                    if let Some(place) = self.place_of(key, hash) {
+                        self.take_hits_back(place, at, hits, context);
+                    }
+                }
             }
             Delta::Restored { key, .. } => {
                 if let Some(place) = self.place_of(key, hash) {
@@ -122,6 +126,13 @@ impl Shard {
             }
             // A key may stay longer than it had to: it does no harm. A flush is made when it is written.
             Delta::Limited { .. } | Delta::Flush { .. } => {}
+        }
+    }
+
+    fn take_hits_back(&mut self, place: u32, at: Timestamp, hits: u64, context: &Context<'_>) {
+        self.change(place, context.classes, |entry, settings, now| entry.take_back(at, hits, settings, now));
+        if self.slot_at(place).is_some_and(|slot| slot.entry.is_empty()) && !self.is_limited(place) {
+            self.remove(place);
         }
     }
 

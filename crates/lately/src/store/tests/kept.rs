@@ -262,3 +262,27 @@ fn keys_of_another_store_come_in_place_of_those_that_are_there() {
     here.check_consistency();
     assert_eq!((here.len(), here.hits(b"hot", minutes(5), now).estimate), (2, 1_000));
 }
+
+/// Symptom: a hit that was refused counted. Cause: another thread had deleted the key before the hit was taken
+/// back, and then its deletion was taken back too, the hit with it. Fix: a hit that finds its life ended is owed.
+#[test]
+fn batches_of_several_threads_are_taken_back_in_any_order() {
+    for first in [0, 1] {
+        let store = store();
+        let (mut before, mut hits, mut deletion) =
+            (DeltaBatch::default(), DeltaBatch::default(), DeltaBatch::default());
+        hit(&store, b"k", 5, START, &mut before);
+        hit(&store, b"k", 2, START, &mut hits);
+        hit(&store, b"new", 3, START, &mut hits);
+        for key in [&b"k"[..], b"new"] {
+            assert!(store.forget_into(key, START, Some(&mut deletion)));
+        }
+        let mut batches = [hits, deletion];
+        batches.rotate_left(first);
+        batches.iter_mut().for_each(|batch| store.take_back(batch));
+        store.all_taken_back();
+        assert_eq!(store.hits(b"k", minutes(5), START).estimate, 5, "{first}");
+        assert!(!store.contains(b"new", START));
+        store.check_consistency();
+    }
+}
