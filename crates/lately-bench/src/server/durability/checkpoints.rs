@@ -1,5 +1,6 @@
 //! What hits wait for while one checkpoint after the other is made: under full load, and at half of it.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use lately_load::{Ending, Plan, run};
@@ -18,15 +19,16 @@ use crate::table::number;
 /// Keys of a quick run: their checkpoints come to an end in its short rounds.
 const QUICK_KEYS: u64 = 100_000;
 
-/// How often a round is made in which no checkpoint came to its end, each time twice as long: on a busy
-/// machine a checkpoint takes many times as long.
-const TRIES: u32 = 4;
+/// A round in which no checkpoint came to its end is made again, twice as long, and those that follow are as
+/// long; up to so many times the usual. On a busy machine a checkpoint takes many times as long.
+const LONGEST: u32 = 4;
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let servers = Servers {
         keys: options.pick(KEYS, QUICK_KEYS),
         off: Process::lately(options)?,
         kept: Kept::start(options, "interval")?,
+        longer: Cell::new(1),
     };
     for server in [&servers.off, &servers.kept.process] {
         run(&fill(server, "HIT {key}", "key:", servers.keys))?;
@@ -47,6 +49,8 @@ struct Servers {
     keys: u64,
     off: Process,
     kept: Kept,
+    /// How many times as long as usual the rounds with checkpoints are.
+    longer: Cell<u32>,
 }
 
 /// The rounds of both.
@@ -78,16 +82,19 @@ impl Servers {
 
     /// A round in which a checkpoint was made.
     fn with_checkpoints(&self, plan: impl Fn(u32) -> Plan) -> Result<Measured, Failure> {
-        for attempt in 0..TRIES {
-            let plan = plan(1 << attempt);
+        loop {
+            let plan = plan(self.longer.get());
             let mut measured = None;
             let work = || measured = Some(Measured::load(&self.kept.process, &plan));
             let made = self.kept.while_checkpointing(work)?;
             if let Some(measured) = measured.filter(|_| made > 0) {
                 return Ok(measured);
             }
+            if self.longer.get() >= LONGEST {
+                return Err(Failure::new("no checkpoint came to its end in a round"));
+            }
+            self.longer.set(self.longer.get() * 2);
         }
-        Err(Failure::new("no checkpoint came to its end in a round"))
     }
 }
 
