@@ -31,6 +31,10 @@ impl Folder {
             let path = path.to_owned();
             move |error| JournalError::Disk { what, path, error }
         };
+        if path.as_os_str().is_empty() {
+            let error = io::Error::new(ErrorKind::InvalidInput, "it has no name");
+            return Err(failed("make the folder")(error));
+        }
         fs::create_dir_all(path).map_err(failed("make the folder"))?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
         let lock = lock.map_err(failed("write in"))?;
@@ -130,6 +134,8 @@ mod tests {
         fs::write(&path, "").expect("written");
         let error = Folder::open(&path).expect_err("it is a file").to_string();
         assert!(error.contains("cannot make the folder") && error.contains("file"), "{error}");
+        let error = Folder::open(Path::new("")).expect_err("it has no name").to_string();
+        assert!(error.ends_with(": it has no name"), "{error}");
     }
 
     #[test]

@@ -62,6 +62,7 @@ pub struct Journal<D: Disk> {
     log_bytes: AtomicU64,
     checkpoint_bytes: AtomicU64,
     checkpoints: AtomicU64,
+    /// Below 0 before there is one.
     checkpoint_ms: AtomicI64,
     syncs: AtomicU64,
     wanted: AtomicBool,
@@ -100,8 +101,8 @@ pub struct JournalStats {
     pub checkpoint_bytes: u64,
     /// Checkpoints made since the start.
     pub checkpoints: u64,
-    /// When the last was made; the start where there was none since.
-    pub checkpoint_at: Timestamp,
+    /// When the last was made since the start, if one was.
+    pub checkpoint_at: Option<Timestamp>,
     /// Records written, over all starts.
     pub records: u64,
     /// How often the disk was waited for.
@@ -131,7 +132,6 @@ impl<D: Disk> Journal<D> {
         log.set_synced(log.segment(), log.end());
         let number = log.number();
         let log_bytes = AtomicU64::new(from.log_bytes + log.end());
-        let checkpoint_ms = AtomicI64::new(store.now().as_millis());
         Ok(Journal {
             disk,
             store,
@@ -153,7 +153,7 @@ impl<D: Disk> Journal<D> {
             log_bytes,
             checkpoint_bytes: AtomicU64::new(from.checkpoint_bytes),
             checkpoints: AtomicU64::new(0),
-            checkpoint_ms,
+            checkpoint_ms: AtomicI64::new(-1),
             syncs: AtomicU64::new(0),
             // What was lost or cut is on the disk still: a checkpoint makes an end of it.
             wanted: AtomicBool::new(!from.losses.is_empty()),
@@ -311,7 +311,7 @@ impl<D: Disk> Journal<D> {
             log_bytes: self.log_bytes.load(Relaxed),
             checkpoint_bytes: self.checkpoint_bytes.load(Relaxed),
             checkpoints: self.checkpoints.load(Relaxed),
-            checkpoint_at: Timestamp::from_millis(self.checkpoint_ms.load(Relaxed)).unwrap_or(Timestamp::MIN),
+            checkpoint_at: Timestamp::from_millis(self.checkpoint_ms.load(Relaxed)),
             records: self.written.load(Relaxed),
             syncs: self.syncs.load(Relaxed),
             trouble: self.check().err().map(|refused| refused.why),

@@ -57,13 +57,6 @@ pub(crate) fn tend(engine: &Arc<Engine>) -> std::io::Result<Vec<JoinHandle<()>>>
         let tend = move || engine.journal().map_or((), work);
         std::thread::Builder::new().name(name.to_owned()).spawn(tend)
     };
-    let shorten = |journal: &Journal<Folder>| {
-        // Who counts goes first. If the system does not allow it, a checkpoint is felt more.
-        let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
-        journal.keep_short();
-    };
-    Ok(vec![thread("lately-sync", Journal::keep_synced)?, thread("lately-checkpoint", shorten)?])
+    // Both at the usual priority: a thread that lost the processor while it has a lock is waited for.
+    Ok(vec![thread("lately-sync", Journal::keep_synced)?, thread("lately-checkpoint", Journal::keep_short)?])
 }
-
-/// The lowest priority of a thread, as a nice value.
-const LEAST_PRIORITY: i32 = 19;

@@ -105,8 +105,10 @@ impl<D: Disk> Journal<D> {
             if self.needs_checkpoint() {
                 // If it fails the log holds all, and it is tried again: less and less often, because all
                 // there is was written for nothing, and each time the log has a segment more.
+                // One that is asked for from here on is another.
+                let was_wanted = self.wanted.swap(false, Relaxed);
                 let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
-                self.wanted.fetch_and(made.is_err(), Relaxed);
+                self.wanted.fetch_or(was_wanted && made.is_err(), Relaxed);
                 pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
             }
             self.bells[1].wait(pause);

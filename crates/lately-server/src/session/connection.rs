@@ -59,7 +59,7 @@ impl Session {
                 None => reply.error("ERR counts are in memory only: there is nothing to save to"),
             },
             Command::LastSave => {
-                let saved = self.engine.journal().map(|journal| journal.stats().checkpoint_at);
+                let saved = self.engine.journal().and_then(|journal| journal.stats().checkpoint_at);
                 reply.integer(saved.unwrap_or(self.engine.started).as_millis() / 1_000);
             }
             Command::Shutdown => return Flow::Shutdown,

@@ -59,7 +59,7 @@ fn persistence(engine: &Engine) -> Vec<(&'static str, String)> {
         field("aof_enabled", &1),
         field("aof_last_write_status", &status),
         field("aof_current_size", &stats.log_bytes),
-        field("rdb_last_save_time", &(stats.checkpoint_at.as_millis() / 1_000)),
+        field("rdb_last_save_time", &(stats.checkpoint_at.unwrap_or(engine.started).as_millis() / 1_000)),
         field("rdb_saves", &stats.checkpoints),
         field("journal_checkpoint_bytes", &stats.checkpoint_bytes),
         field("journal_records", &stats.records),
