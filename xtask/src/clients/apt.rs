@@ -42,6 +42,9 @@ fn missing() -> Vec<&'static str> {
     if server.is_none() || find("redis-cli").is_none() || find("redis-benchmark").is_none() {
         packages.push("redis-tools");
     }
+    if find("strace").is_none() {
+        packages.push("strace");
+    }
     if find("python3").is_none() {
         packages.extend(["python3", "python3-venv"]);
     } else if !succeeds(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
