@@ -147,8 +147,8 @@ fn hits_are_refused_while_they_cannot_be_written() {
 #[test]
 fn what_a_dead_disk_refused_is_not_there_after_a_kill() {
     if can_inject("what_a_dead_disk_refused_is_not_there_after_a_kill") {
-        check_failure("always", &["fdatasync:error=EIO:when=2+"], 4);
-        check_failure("interval", &["fdatasync:error=EIO:when=2+"], 4);
+        check_failure("always", &["fdatasync:error=EIO:when=2+"], 2);
+        check_failure("interval", &["fdatasync:error=EIO:when=2+"], 2);
     }
 }
 
