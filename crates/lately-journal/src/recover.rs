@@ -161,6 +161,13 @@ impl<D: Disk> Reader<'_, D> {
         Ok(())
     }
 
+    /// Takes note of an end that was torn off, if anything was.
+    fn torn(&mut self, path: &Path, offset: u64, bytes: u64) {
+        if bytes > 0 {
+            self.recovery.losses.push(Loss { path: path.to_owned(), offset, bytes, is_torn: true });
+        }
+    }
+
     fn missing(&mut self, name: &str, what: &str) -> Result<(), JournalError> {
         let path = self.disk.path(name);
         if !self.repair {
@@ -282,19 +289,12 @@ impl<D: Disk> Reader<'_, D> {
 
     /// Removes the segments at the end that never came to be.
     fn remove_unborn(&mut self, log: &mut Vec<Segment<D::File>>) -> Result<(), JournalError> {
-        while let Some(Segment { opened, previous: None, .. }) = log.last() {
-            let failed =
-                |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
-            let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
-            if scan.synced().map_err(failed)? > 0 {
+        while let Some(last @ Segment { previous: None, .. }) = log.last() {
+            let last = std::slice::from_ref(last);
+            if self.are_synced(last)? {
                 break;
             }
-            let bytes = scan.left();
-            if bytes > 0 {
-                let path = PathBuf::clone(&opened.path);
-                self.recovery.losses.push(Loss { path, offset: 0, bytes, is_torn: true });
-            }
-            self.disk.remove(&opened.name).map_err(|error| self.failed("remove", &opened.name, error))?;
+            self.drop_segments(last)?;
             log.pop();
         }
         Ok(())
@@ -324,14 +324,11 @@ impl<D: Disk> Reader<'_, D> {
         Ok(())
     }
 
-    /// Removes segments that were begun when the one before them was not synced, and never were.
+    /// Removes segments that were begun and never synced.
     fn drop_segments(&mut self, segments: &[Segment<D::File>]) -> Result<(), JournalError> {
         for Segment { opened, .. } in segments {
             let bytes = opened.file.size().map_err(|error| self.failed("read", &opened.name, error))?;
-            let path = PathBuf::clone(&opened.path);
-            if bytes > 0 {
-                self.recovery.losses.push(Loss { path, offset: 0, bytes, is_torn: true });
-            }
+            self.torn(&opened.path, 0, bytes);
             self.disk.remove(&opened.name).map_err(|error| self.failed("remove", &opened.name, error))?;
         }
         Ok(())
@@ -399,17 +396,11 @@ impl<D: Disk> Reader<'_, D> {
                     let is_over = self.are_synced(after)?;
                     if is_over && offset == 0 && synced == 0 {
                         // Nothing of it came to be, and what came after it says so.
-                        let path = PathBuf::clone(&opened.path);
-                        if left > 0 {
-                            self.recovery.losses.push(Loss { path, offset, bytes: left, is_torn: true });
-                        }
+                        self.torn(&opened.path, offset, left);
                         return Ok(true);
                     }
                     if synced <= offset && !is_over {
-                        let path = PathBuf::clone(&opened.path);
-                        if left > 0 {
-                            self.recovery.losses.push(Loss { path, offset, bytes: left, is_torn: true });
-                        }
+                        self.torn(&opened.path, offset, left);
                         let cut = opened.file.truncate(offset);
                         cut.map_err(|error| self.failed("cut", &opened.name, error))?;
                         is_whole = false;
