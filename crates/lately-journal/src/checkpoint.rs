@@ -85,6 +85,15 @@ impl Block {
 impl<'a, D: Disk> Checkpoint<'a, D> {
     /// Begins one: from here on the log is written to a new segment.
     pub(crate) fn begin(journal: &'a Journal<D>) -> io::Result<Checkpoint<'a, D>> {
+        journal.spend_reserve();
+        let begun = Checkpoint::begin_in_room(journal);
+        if begun.is_err() {
+            journal.keep_reserve();
+        }
+        begun
+    }
+
+    fn begin_in_room(journal: &'a Journal<D>) -> io::Result<Checkpoint<'a, D>> {
         let failures = journal.failures();
         let segment = journal.rotate()?;
         let file = journal.disk().create(&names::unfinished(segment))?;
@@ -153,6 +162,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
     pub fn abandon(self) {
         // What cannot be removed is removed at the next start.
         let _ = self.journal.disk().remove(&names::unfinished(self.segment));
+        self.journal.keep_reserve();
     }
 
     fn finish(&mut self) -> io::Result<()> {

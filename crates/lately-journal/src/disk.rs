@@ -44,6 +44,18 @@ pub trait Disk: Send + Sync {
     /// As the system says.
     fn sync(&self) -> io::Result<()>;
 
+    /// Bytes that files can take up still.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn room(&self) -> io::Result<u64>;
+
+    /// Makes a file that takes up so many bytes; what they are is no matter.
+    ///
+    /// # Errors
+    /// As the system says. There is no such file then.
+    fn reserve(&self, name: &str, bytes: u64) -> io::Result<()>;
+
     /// Where a file is, to tell an operator.
     fn path(&self, name: &str) -> PathBuf;
 }

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 
@@ -73,6 +75,17 @@ impl Disk for Folder {
 
     fn sync(&self) -> io::Result<()> {
         self.folder.sync_all()
+    }
+
+    fn room(&self) -> io::Result<u64> {
+        let disk = fstatvfs(&self.folder)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    fn reserve(&self, name: &str, bytes: u64) -> io::Result<()> {
+        let file = self.create(name)?;
+        let taken = fallocate(&file, FallocateFlags::empty(), 0, bytes);
+        Ok(taken.inspect_err(|_| drop(self.remove(name)))?)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -156,6 +169,10 @@ mod tests {
         names.sort();
         assert_eq!(names, ["b", LOCK]);
         folder.remove("b").expect("removed");
+        folder.reserve("c", 1 << 20).expect("there is room");
+        assert_eq!(folder.open("c").expect("it is there").size().expect("a size"), 1 << 20);
+        let room = folder.room().expect("known");
+        assert!(folder.reserve("d", 2 * room).is_err() && folder.open("d").is_err());
         assert_eq!(folder.open("b").expect_err("it went").kind(), ErrorKind::NotFound);
     }
 }

@@ -5,6 +5,7 @@
 
 mod bell;
 mod keeper;
+mod reserve;
 mod verdict;
 
 use std::io;
@@ -126,17 +127,33 @@ impl<D: Disk> Journal<D> {
         durability: Durability,
         from: &Recovery,
     ) -> io::Result<Journal<D>> {
+        Journal::begin_within(Bounds::default(), disk, store, durability, from)
+    }
+
+    /// With other bounds.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn begin_within(
+        bounds: Bounds,
+        disk: D,
+        store: Arc<Store>,
+        durability: Durability,
+        from: &Recovery,
+    ) -> io::Result<Journal<D>> {
+        // On a full disk it is what the new segment finds room in.
+        let _ = disk.remove(names::RESERVE);
         let file = Log::prepare(&disk, from.segment + 1)?;
         let mut log = Log::begin(file, from.segment + 1, (from.end, from.end), from.number)?;
         log.unsynced().try_for_each(|file| file.sync())?;
         log.set_synced(log.segment(), log.end());
         let number = log.number();
         let log_bytes = AtomicU64::new(from.log_bytes + log.end());
-        Ok(Journal {
+        let journal = Journal {
             disk,
             store,
             durability,
-            bounds: Bounds::default(),
+            bounds,
             log: Mutex::new(log),
             syncing: Mutex::default(),
             checkpointing: Mutex::default(),
@@ -162,13 +179,11 @@ impl<D: Disk> Journal<D> {
             closing: AtomicBool::new(false),
             bells: [Bell::default(), Bell::default()],
             wakers: Mutex::default(),
-        })
-    }
-
-    /// With other bounds.
-    #[must_use]
-    pub fn with_bounds(self, bounds: Bounds) -> Journal<D> {
-        Journal { bounds, ..self }
+        };
+        if !journal.keep_reserve() && journal.is_worth_cutting() {
+            journal.wanted.store(true, Relaxed);
+        }
+        Ok(journal)
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
@@ -421,6 +436,7 @@ impl<D: Disk> Journal<D> {
         self.log_bytes.store(self.log().end(), Relaxed);
         // What cannot be removed is removed at the next start.
         let _ = remove_before(&self.disk, segment);
+        self.keep_reserve();
     }
 }
 

@@ -36,6 +36,9 @@ pub const CHECKPOINT_RETRY_MOST: Duration = Duration::from_secs(60);
 /// Bytes that must fit the disk before a journal that could not write goes on.
 pub const ROOM_BYTES: usize = 64 << 10;
 
+/// Room on the disk that is kept for the next checkpoint, above that of the last and an eighth.
+pub const RESERVE_BYTES: u64 = 128 << 10;
+
 /// One in so many of these tries on a full disk is to cut the log.
 pub const TRIES: u64 = 25;
 
@@ -64,10 +67,17 @@ pub struct Bounds {
     pub block_bytes: usize,
     /// In place of [`SYNC_BYTES`].
     pub sync_bytes: u64,
+    /// In place of [`RESERVE_BYTES`].
+    pub reserve_bytes: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { log_bytes: LOG_BYTES, block_bytes: BLOCK_BYTES, sync_bytes: SYNC_BYTES }
+        Bounds {
+            log_bytes: LOG_BYTES,
+            block_bytes: BLOCK_BYTES,
+            sync_bytes: SYNC_BYTES,
+            reserve_bytes: RESERVE_BYTES,
+        }
     }
 }

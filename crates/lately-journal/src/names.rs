@@ -1,5 +1,8 @@
 //! Names of the files: `log-` or `checkpoint-` and a number.
 
+/// The name of what takes up room for the next checkpoint.
+pub(crate) const RESERVE: &str = "reserve";
+
 /// Digits of a number in a name: names sort as their numbers do.
 const DIGITS: usize = 10;
 
@@ -59,7 +62,16 @@ mod tests {
 
     #[test]
     fn names_come_back_as_numbers() {
-        let names = [log(2), log(10), log(1), checkpoint(9), unfinished(10), "lock".into(), "log-+1".into()];
+        let names = [
+            log(2),
+            log(10),
+            log(1),
+            checkpoint(9),
+            unfinished(10),
+            "lock".into(),
+            RESERVE.into(),
+            "log-+1".into(),
+        ];
         let files = sort(names);
         let wanted = Files {
             logs: vec![1, 2, 10],

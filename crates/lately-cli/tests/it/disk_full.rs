@@ -12,7 +12,7 @@ use crate::books::Books;
 use crate::common::skip;
 use crate::dice::Dice;
 use crate::ledger::{Client, Request};
-use crate::running::{Running, serve_in};
+use crate::running::{Running, serve, serve_in};
 use crate::wire::{Reply, Wire};
 
 /// The most requests sent at once.
@@ -23,6 +23,8 @@ const TRIES: u32 = 20_000;
 const REFUSALS: u32 = 50;
 /// So often is asked whether the server has found that there is room again. It looks five times a second.
 const PATIENT_TRIES: u32 = 200_000;
+/// Records of a kilobyte, more than fit a disk.
+const RECORDS: usize = 4_000;
 /// What a server says.
 const FULL: &str = "MISCONF the journal cannot be written: No space left on device (os error 28)";
 const SEED: u64 = 0xf0_11;
@@ -217,4 +219,24 @@ fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
     visit.books.check(&server, test);
     drop(server);
     visit.books.check(&serve_in(&disk.data(), &[]), test);
+}
+
+/// Few keys, and many times the log that the disk has room for.
+#[test]
+fn a_log_that_filled_the_disk_is_cut() {
+    let test = "a_log_that_filled_the_disk_is_cut";
+    let Some(disk) = SmallDisk::mount(test, 1) else { return };
+    let mut visit = Visit::new(&serve());
+    let requests: Vec<_> = (0..PIPELINE).map(|key| Request::hit(&format!("key:{key}"))).collect();
+    for start in 1..=3 {
+        let server = serve_in(&disk.data(), &[]);
+        visit.wire = Wire::connect(&server.resp).expect("it listens");
+        visit.books.check(&server, &format!("start {start}"));
+        let exchange = |_: &u32| visit.books.exchange(&mut visit.wire, &requests);
+        assert_eq!((0..PATIENT_TRIES).filter(exchange).take(RECORDS).count(), RECORDS, "start {start}");
+        visit.books.check(&server, test);
+        // A kill when there is hardly any room.
+        while visit.books.exchange(&mut visit.wire, &requests) {}
+    }
+    assert_eq!(visit.books.why, FULL);
 }

@@ -51,6 +51,11 @@ impl<D: Disk> Journal<D> {
         log_bytes >= self.bounds.log_bytes.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
     }
 
+    /// Whether the disk would have more room without the log than a checkpoint takes, as far as is known.
+    pub(super) fn is_worth_cutting(&self) -> bool {
+        self.log_bytes.load(Relaxed) > self.checkpoint_bytes.load(Relaxed)
+    }
+
     /// Tries to get over a failure; true when there is none any more.
     pub fn mend(&self) -> bool {
         // Batches that were refused are taken back, all of them, before what is there is kept for good.
@@ -62,6 +67,7 @@ impl<D: Disk> Journal<D> {
             Trouble::Sync => self.holds.load(Acquire) == 0 && self.make_checkpoint(|| ()).is_ok(),
         };
         if mended {
+            self.tries.store(0, Relaxed);
             self.store.all_taken_back();
             self.trouble.store(Trouble::None as u8, Relaxed);
         } else {
@@ -73,9 +79,8 @@ impl<D: Disk> Journal<D> {
     /// Makes room on a full disk, if the log is what fills it; true when some was made. Tried seldom: it
     /// writes all there is.
     fn make_room(&self) -> bool {
-        let is_worth_it = self.log_bytes.load(Relaxed) > self.checkpoint_bytes.load(Relaxed);
         self.tries.fetch_add(1, Relaxed).is_multiple_of(TRIES)
-            && is_worth_it
+            && self.is_worth_cutting()
             && self.make_checkpoint(|| ()).is_ok()
     }
 

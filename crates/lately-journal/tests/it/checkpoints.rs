@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use lately_journal::limits::Bounds;
 use lately_journal::{Durability, JournalError, Recovery};
 
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
@@ -41,7 +42,7 @@ fn what_was_refused_meanwhile_is_in_no_checkpoint() {
             disk.fail_writes(true);
         };
         // A full disk has room for some.
-        let fate = life.run_group(0, &[batch()], all_parts);
+        let fate = life.run_group(0, &mut [batch()], all_parts);
         disk.fail_writes(false);
         let (is_refused, one) = (fate == Fate::Refused, [batch()]);
         assert_eq!(checkpoint.step().is_err(), is_refused, "{seed}");
@@ -49,6 +50,39 @@ fn what_was_refused_meanwhile_is_in_no_checkpoint() {
         refused += usize::from(is_refused);
     }
     assert!(refused > 0);
+}
+
+/// So often more is written to a small disk than it has room for, with a few keys.
+#[test]
+fn a_log_that_filled_the_disk_is_cut() {
+    const DISK_BYTES: usize = 256 << 10;
+    let bounds = Bounds { reserve_bytes: 32 << 10, ..Bounds::default() };
+    let disk = SimDisk::new(3);
+    disk.resize(DISK_BYTES);
+    let (mut batches, mut refused, mut written) = (Vec::new(), 0, 0);
+    for number in 0..3 {
+        let started = Life::start_within(&disk, 7, Durability::Interval, false, bounds);
+        let (mut life, _) = started.unwrap_or_else(|error| panic!("start {number}: {error}"));
+        assert_eq!(life.journal.needs_checkpoint(), number > 0, "a start on a full disk asks for one");
+        life.journal.make_checkpoint(|| ()).expect("made");
+        while written < 10 * DISK_BYTES as u64 {
+            let before = life.journal.stats().log_bytes;
+            if life.run(batches.len(), &batch()) == Fate::Refused {
+                refused += 1;
+                assert!(life.journal.mend(), "there is room when the log is cut");
+            } else {
+                written += life.journal.stats().log_bytes.saturating_sub(before);
+                batches.push(batch());
+            }
+        }
+        written = 0;
+        // It is full when the server ends.
+        while life.run(batches.len(), &batch()) == Fate::Acknowledged {
+            batches.push(batch());
+        }
+        assert_counted(&disk, &batches);
+    }
+    assert!(refused > 10, "{refused}");
 }
 
 #[test]
@@ -68,7 +102,7 @@ fn a_checkpoint_waits_for_those_who_have_not_written_yet() {
             assert!(!ends.is_finished());
             assert_counted(&disk, &[]);
         };
-        assert_eq!(life.run_group(0, &[batch()], ends), Fate::Acknowledged);
+        assert_eq!(life.run_group(0, &mut [batch()], ends), Fate::Acknowledged);
     });
     // It came to its end behind the batch.
     assert_eq!(journal.stats().checkpoints, 1);

@@ -106,7 +106,9 @@ impl Made {
 
     fn files(&self) -> Vec<File> {
         let mut next = self.in_checkpoint;
-        let files = self.disk.files();
+        let mut files = self.disk.files();
+        // It is there for its length.
+        files.retain(|(name, _)| name != "reserve");
         let last = files.last().map(|(name, _)| name.clone());
         let read = |(name, size): (String, usize)| {
             let mut bytes = vec![0; size];

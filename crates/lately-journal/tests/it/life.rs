@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
-use lately::{DeltaBatch, Op, Outcome, Span, Store, Timestamp, days, hours, minutes, seconds};
+use lately::{
+    Delta, DeltaBatch, Forgotten, HitError, Op, Outcome, Span, Store, Timestamp, days, hours, minutes,
+    seconds,
+};
 use lately_journal::limits::Bounds;
 use lately_journal::{
     Durability, Hold, Journal, JournalError, Progress, Receipt, Recovery, Verdict, recover,
@@ -32,11 +35,26 @@ pub(crate) fn time(ms: i64) -> Timestamp {
     Timestamp::from_millis(START_MS + ms).expect("a time")
 }
 
+/// The memory ceiling of a store: keys alone do not reach it.
+const CEILING_BYTES: usize = 64 << 20;
+
 fn store(seed: u64) -> Store {
-    Store::builder().seed(seed).build().expect("the defaults are valid")
+    let builder = Store::builder().seed(seed).memory_ceiling(CEILING_BYTES as u64);
+    builder.build().expect("the defaults are valid")
 }
 
-/// Applies an action; gives whether anything came of it. A flush is for the caller.
+/// Keys that were evicted.
+fn evicted(deltas: &DeltaBatch) -> Vec<Action> {
+    let evicted = |delta| match delta {
+        Ok((_, Delta::Forget { key, why: Forgotten::Evicted, .. })) => {
+            Some(Action::Delete { key: key.to_vec() })
+        }
+        _ => None,
+    };
+    deltas.deltas().filter_map(evicted).collect()
+}
+
+/// Applies an action; gives whether there was memory for it. A flush is for the caller.
 fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch) -> bool {
     match action {
         Action::Hit { key, weight, late_ms } => {
@@ -44,11 +62,14 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
                 .then(|| Span::from_millis(*late_ms).map_or(now, |late| now.saturating_sub(late)));
             let mut out = Vec::new();
             store.apply_into(&[Op::Hit { key, weight: *weight, at }], now, &mut out, deltas);
-            matches!(out[..], [Outcome::Hit(Ok(_))])
+            return !matches!(out[..], [Outcome::Hit(Err(HitError::OutOfMemory { .. }))]);
         }
-        Action::Delete { key } => store.forget_into(key, now, Some(deltas)),
-        Action::Flush => true,
+        Action::Delete { key } => {
+            store.forget_into(key, now, Some(deltas));
+        }
+        Action::Flush => {}
     }
+    true
 }
 
 /// A store that batches were applied to, without a journal.
@@ -86,6 +107,10 @@ pub(crate) struct Life {
     pub(crate) journal: Arc<Journal<SimDisk>>,
     /// Batches that wait, by their numbers.
     held: Vec<(usize, Hold, DeltaBatch)>,
+    /// Memory that is taken from the store.
+    taken_bytes: usize,
+    /// Whether keys were evicted that are on the disk still, because that could not be written.
+    is_short: bool,
 }
 
 impl Life {
@@ -108,10 +133,13 @@ impl Life {
         let store = Arc::new(store(seed));
         let recovery = recover(disk, &store, repair, 2, &Progress::default())?;
         store.check_consistency();
-        let journal = Journal::begin(disk.clone(), Arc::clone(&store), durability, &recovery)
+        let disk = disk.clone();
+        let journal = Journal::begin_within(bounds, disk, Arc::clone(&store), durability, &recovery)
             .map_err(|error| JournalError::Disk { what: "begin", path: "".into(), error })?;
-        let journal = Arc::new(journal.with_bounds(bounds));
-        Ok((Life { store, journal, held: Vec::new() }, recovery))
+        Ok((
+            Life { store, journal: Arc::new(journal), held: Vec::new(), taken_bytes: 0, is_short: false },
+            recovery,
+        ))
     }
 
     /// Runs a batch as a server does.
@@ -122,39 +150,71 @@ impl Life {
             let kept = self.journal.check().is_ok() && self.store.flush_when(batch.now, write);
             return if kept { Fate::Acknowledged } else { Fate::Refused };
         }
-        self.run_group(number, std::slice::from_ref(batch), || ())
+        self.run_group(number, &mut [batch.clone()], || ())
     }
 
-    /// Runs batches that one write is made for, as a server does; the first has the number. Between applying
-    /// and writing them other threads do what they do.
-    pub(crate) fn run_group(&mut self, number: usize, batches: &[Batch], others: impl FnOnce()) -> Fate {
-        let gate = self.journal.enter();
-        if self.journal.check().is_err() {
+    /// Leaves so much memory for keys until it is released, and evicts what does not fit: that is a batch, if
+    /// anything came of it.
+    pub(crate) fn squeeze(
+        &mut self,
+        number: usize,
+        left_bytes: usize,
+        now: Timestamp,
+    ) -> Option<(Batch, Fate)> {
+        let journal = Arc::clone(&self.journal);
+        let _gate = journal.enter();
+        if journal.check().is_err() {
+            return None;
+        }
+        let (bytes, mut deltas) = (CEILING_BYTES - left_bytes.min(CEILING_BYTES), DeltaBatch::default());
+        self.store.charge_into(0, bytes, now, Some(&mut deltas));
+        self.taken_bytes = bytes;
+        let batch = Batch { now, actions: evicted(&deltas) };
+        let changed = if deltas.is_empty() { return None } else { vec![(number, deltas)] };
+        Some((batch, self.write(changed)))
+    }
+
+    pub(crate) fn release(&mut self) {
+        self.store.charge(std::mem::take(&mut self.taken_bytes), 0);
+    }
+
+    /// Runs batches that one write is made for, as a server does; the first has the number. What they evict is
+    /// added to them, and what there is no memory for is taken out. Between applying and writing them other threads do what they do.
+    pub(crate) fn run_group(&mut self, number: usize, batches: &mut [Batch], others: impl FnOnce()) -> Fate {
+        let journal = Arc::clone(&self.journal);
+        let _gate = journal.enter();
+        if journal.check().is_err() {
             return Fate::Refused;
         }
         let mut changed = Vec::new();
         for (number, batch) in (number..).zip(batches) {
             let mut deltas = DeltaBatch::default();
-            for action in &batch.actions {
-                apply(&self.store, action, batch.now, &mut deltas);
+            let (mut done, mut gone) = (Vec::new(), 0);
+            for action in batch.actions.drain(..) {
+                let has_room = apply(&self.store, &action, batch.now, &mut deltas);
+                done.extend(Some(action).filter(|_| has_room));
+                let evicted = evicted(&deltas).split_off(gone);
+                gone += evicted.len();
+                done.extend(evicted);
             }
+            batch.actions = done;
             if !deltas.is_empty() {
                 changed.push((number, deltas));
             }
         }
         others();
-        if changed.is_empty() {
-            return Fate::Acknowledged;
-        }
+        if changed.is_empty() { Fate::Acknowledged } else { self.write(changed) }
+    }
+
+    fn write(&mut self, mut changed: Vec<(usize, DeltaBatch)>) -> Fate {
         match self.journal.write(changed.iter().map(|(_, deltas)| deltas)) {
             Ok(Receipt::Kept) => Fate::Acknowledged,
             Ok(Receipt::Wait(hold)) => {
-                drop(gate);
                 self.held.extend(changed.into_iter().map(|(number, deltas)| (number, hold.clone(), deltas)));
                 Fate::Waits
             }
             Err(_) => {
-                changed.iter_mut().rev().for_each(|(_, deltas)| self.store.take_back(deltas));
+                changed.iter_mut().rev().for_each(|(_, deltas)| self.take_back(deltas));
                 Fate::Refused
             }
         }
@@ -166,21 +226,31 @@ impl Life {
 
     /// What became of batches that waited: their numbers, and whether they are kept.
     pub(crate) fn verdicts(&mut self) -> Vec<(usize, bool)> {
-        let (mut told, mut waiting) = (Vec::new(), Vec::new());
+        let (mut told, mut waiting, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         // The last first: so they are taken back.
-        for (number, hold, mut deltas) in self.held.drain(..).rev() {
+        for (number, hold, deltas) in self.held.drain(..).rev() {
             match self.journal.verdict(&hold) {
                 Verdict::Pending => waiting.push((number, hold, deltas)),
                 Verdict::Kept => told.push((number, true)),
                 Verdict::Lost => {
-                    self.store.take_back(&mut deltas);
+                    lost.push(deltas);
                     told.push((number, false));
                 }
             }
         }
         waiting.reverse();
         self.held = waiting;
+        lost.iter_mut().for_each(|deltas| self.take_back(deltas));
         told
+    }
+
+    fn take_back(&mut self, deltas: &mut DeltaBatch) {
+        self.is_short |= !evicted(deltas).is_empty();
+        self.store.take_back(deltas);
+    }
+
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short
     }
 }
 

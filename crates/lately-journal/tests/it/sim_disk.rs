@@ -34,7 +34,9 @@ struct State {
     writes_fail: bool,
     syncs_fail: bool,
     folder_syncs_fail: bool,
-    /// The most bytes that the files had together.
+    /// Bytes that the files may have together.
+    size: usize,
+    /// The most that they had.
     most_bytes: usize,
 }
 
@@ -103,6 +105,7 @@ impl SimDisk {
             writes_fail: false,
             syncs_fail: false,
             folder_syncs_fail: false,
+            size: usize::MAX,
             most_bytes: 0,
         })))
     }
@@ -148,6 +151,15 @@ impl SimDisk {
     /// Files cannot be synced, and their names can.
     pub(crate) fn fail_file_syncs(&self) {
         self.state().syncs_fail = true;
+    }
+
+    /// From here on the files may have so many bytes together.
+    pub(crate) fn resize(&self, bytes: usize) {
+        self.state().size = bytes;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.state().room() < SECTOR
     }
 
     /// Another process takes over: what was written is there.
@@ -233,6 +245,10 @@ impl State {
         self.names.values().map(|&file| self.files[file].bytes.len()).sum()
     }
 
+    fn room(&self) -> usize {
+        self.size.saturating_sub(self.bytes())
+    }
+
     fn rename(&mut self, name: &str, file: Option<usize>) {
         match file {
             Some(file) => self.names.insert(name.to_owned(), file),
@@ -297,6 +313,23 @@ impl Disk for SimDisk {
         Ok(())
     }
 
+    fn room(&self) -> io::Result<u64> {
+        Ok(self.alive()?.room() as u64)
+    }
+
+    fn reserve(&self, name: &str, bytes: u64) -> io::Result<()> {
+        let file = self.create(name)?;
+        let mut state = self.fueled()?;
+        let size = usize::try_from(bytes).expect("small");
+        if state.room() < size {
+            state.rename(name, None);
+            return Err(ErrorKind::StorageFull.into());
+        }
+        state.files[file.file].bytes.resize(size, 0);
+        state.most_bytes = state.most_bytes.max(state.bytes());
+        Ok(())
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         name.into()
     }
@@ -324,6 +357,12 @@ impl DiskFile for SimFile {
         // On a full disk some still find room.
         if state.writes_fail && state.dice.once_in(2) {
             count = state.dice.below(bytes.len() + 1);
+            result = Err(ErrorKind::StorageFull.into());
+        }
+        let grows = (offset + count).saturating_sub(state.files[self.file].bytes.len());
+        let lacks = grows.saturating_sub(state.room());
+        if lacks > 0 {
+            count = count.saturating_sub(lacks);
             result = Err(ErrorKind::StorageFull.into());
         }
         let burnt = state.burn(count);

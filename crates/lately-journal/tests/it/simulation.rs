@@ -18,6 +18,11 @@ use crate::sim_disk::SimDisk;
 const SEEDS: u64 = 40;
 /// Lives of one seed.
 const LIVES: usize = 8;
+/// Room kept for a checkpoint: two disks of three are smaller than what is written to them.
+const RESERVE_BYTES: u64 = 32 << 10;
+const DISK_BYTES: usize = 80 << 10;
+/// About the memory that keys take.
+const KEYS_BYTES: usize = 40 << 10;
 /// What is acknowledged is synced after so long at most.
 const UNSYNCED_MS: i64 = 1_000;
 
@@ -74,6 +79,9 @@ impl Simulation {
         let mut dice = Dice::new(seed);
         let durability = if dice.once_in(2) { Durability::Always } else { Durability::Interval };
         let disk = SimDisk::new(dice.next());
+        if !dice.once_in(3) {
+            disk.resize(DISK_BYTES + dice.below(3 * DISK_BYTES));
+        }
         Simulation { seed, dice, disk, durability, now_ms: 0, ran: Vec::new(), lives: 0, losses: Vec::new() }
     }
 
@@ -121,11 +129,24 @@ impl Simulation {
             }
             // Checkpoints of one block, and of many.
             let [block, sync] = [10 + self.dice.below(6), 8 + self.dice.below(8)];
-            let bounds = Bounds { block_bytes: 1 << block, sync_bytes: 1 << sync, ..Bounds::default() };
+            let bounds = Bounds {
+                block_bytes: 1 << block,
+                sync_bytes: 1 << sync,
+                reserve_bytes: RESERVE_BYTES,
+                ..Bounds::default()
+            };
             let started = Life::start_within(&self.disk, self.dice.next(), self.durability, false, bounds);
             if !self.disk.is_dead() {
                 self.disk.end_after(None);
-                break started.unwrap_or_else(|error| panic!("{error}, {}", self.about("a start")));
+                match started {
+                    Ok(started) => break started,
+                    Err(error) if self.disk.is_full() => {
+                        trace(|| format!("{error}, {}", self.about("a start on a full disk")));
+                        self.disk.resize(usize::MAX);
+                        continue;
+                    }
+                    Err(error) => panic!("{error}, {}", self.about("a start")),
+                }
             }
             // A start has an end as well.
             self.disk.restart();
@@ -146,30 +167,17 @@ impl Simulation {
         };
         let sure = self.ran.iter().rposition(|ran| ran.state >= certain).map_or(0, |last| last + 1);
         let least = if end == End::PowerLoss { State::Refused } else { State::InDoubt };
-        let mut found = sure;
         trace(|| format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.ran.len()));
         // A look moves a store's time on: each try is another store.
-        while let Some(difference) =
-            difference(&keys(), &life.store, &self.wanted(sure, found, least), self.now())
-        {
-            assert!(found < self.ran.len(), "{difference}, {}", self.about("after a start"));
-            found += 1;
-        }
-        // A flush and all before it may look as if none of it was.
-        let is_found = |flush: &usize| {
-            is_flush(&self.ran[*flush].batch)
-                && difference(&keys(), &life.store, &self.wanted(sure, flush + 1, least), self.now())
-                    .is_none()
+        let differ =
+            |found: usize| difference(&keys(), &life.store, &self.wanted(sure, found, least), self.now());
+        // Different batches may look the same by now: what they hit was deleted, or was none of them there.
+        let fits = |found: &usize| self.lost_ms(*found) <= UNSYNCED_MS && differ(*found).is_none();
+        let Some(found) = (sure..=self.ran.len()).find(fits) else {
+            let nearest = (sure..=self.ran.len()).find(|found| self.lost_ms(*found) <= UNSYNCED_MS);
+            panic!("{:?}, {}", nearest.map(differ), self.about("after a start"));
         };
-        found = (found..self.ran.len()).rfind(is_found).map_or(found, |flush| flush + 1);
-        // Some change nothing that can be seen by now.
-        while found < self.ran.len()
-            && difference(&keys(), &life.store, &self.wanted(sure, found + 1, least), self.now()).is_none()
-        {
-            found += 1;
-        }
         self.losses = recovery.losses;
-        self.check_lost(found);
         self.ran.truncate(found);
         for (index, ran) in self.ran.iter_mut().enumerate() {
             // What was in doubt between others that count was never written.
@@ -189,15 +197,15 @@ impl Simulation {
         reference(counted.map(|(_, ran)| &ran.batch))
     }
 
-    /// Of what was acknowledged, no more than that of a second is lost.
-    fn check_lost(&self, found: usize) {
+    /// How old what was acknowledged and would be lost if so many batches were found is, when the last is
+    /// acknowledged.
+    fn lost_ms(&self, found: usize) -> i64 {
         let acknowledged = |ran: &&Ran| ran.state >= State::Acknowledged;
         let first_lost = self.ran[found..].iter().find(acknowledged);
         let newest = self.ran.iter().rfind(acknowledged);
-        if let (Some(lost), Some(newest)) = (first_lost, newest) {
-            let lost_ms = newest.batch.now.as_millis() - lost.batch.now.as_millis();
-            assert!(lost_ms <= UNSYNCED_MS, "{lost_ms} ms were lost, {}", self.about("power loss"));
-        }
+        first_lost
+            .zip(newest)
+            .map_or(0, |(lost, newest)| newest.batch.now.as_millis() - lost.batch.now.as_millis())
     }
 
     /// Everything that was acknowledged by now is on the disk for good.
@@ -257,7 +265,7 @@ impl Simulation {
                 9 if journal.check().is_err() => {
                     checkpoint = None;
                     self.verdicts(&mut life);
-                    if journal.mend() {
+                    if !life.is_short() && journal.mend() {
                         self.verdicts(&mut life);
                         self.synced();
                         // What was refused cannot come back from here on.
@@ -269,7 +277,8 @@ impl Simulation {
                 _ => self.run(&mut life, &mut checkpoint),
             }
             self.verdicts(&mut life);
-            if self.disk.is_dead() {
+            // What was evicted and is on the disk comes back: that is seen with the next start.
+            if self.disk.is_dead() || life.is_short() {
                 break;
             }
             if !life.has_waiting() && self.dice.once_in(4) {
@@ -297,6 +306,12 @@ impl Simulation {
     }
 
     fn run(&mut self, life: &mut Life, checkpoint: &mut Option<Checkpoint<'_, SimDisk>>) {
+        if self.dice.once_in(30) {
+            let left_bytes = self.dice.below(KEYS_BYTES);
+            if let Some((batch, fate)) = life.squeeze(self.ran.len(), left_bytes, self.now()) {
+                self.take(vec![batch], fate);
+            }
+        }
         let mut batches = vec![self.batch()];
         // A flush is alone.
         while !is_flush(&batches[0]) && self.dice.once_in(3) {
@@ -315,8 +330,15 @@ impl Simulation {
         let fate = if is_flush(&batches[0]) {
             life.run(self.ran.len(), &batches[0])
         } else {
-            life.run_group(self.ran.len(), &batches, checkpoint_goes_on)
+            life.run_group(self.ran.len(), &mut batches, checkpoint_goes_on)
         };
+        // A look would evict, too.
+        life.release();
+        self.take(batches, fate);
+    }
+
+    /// Takes note of batches that one write was made for.
+    fn take(&mut self, batches: Vec<Batch>, fate: Fate) {
         let state = match fate {
             Fate::Acknowledged => State::Acknowledged,
             Fate::Refused if !self.disk.is_dead() && !self.stays_in_log(&batches[0]) => State::Refused,
