@@ -1,6 +1,6 @@
 //! The HTTP side of a running server.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 use serde_json::Value;
 use ureq::http::Response;
@@ -11,18 +11,26 @@ use crate::error::CliError;
 /// A server's HTTP listener.
 pub(crate) struct Http {
     address: String,
+    /// Which server is meant.
+    run_id: String,
     agent: Agent,
 }
 
+const NO_HTTP: &str = "does the server listen for HTTP there? --http names another address";
+/// The connection ended before there was an answer.
+const HALF: &str = "some of the keys may be there: restore the dump again with --replace";
+/// Says which server a request is for.
+const RUN_ID: &str = "lately-run-id";
+
 impl Http {
-    pub(crate) fn new(address: String) -> Http {
+    pub(crate) fn new(address: String, run_id: String) -> Http {
         // What a server says is wrong is in the body of its answer.
         let agent = Agent::config_builder().http_status_as_error(false).build().into();
-        Http { address, agent }
+        Http { address, run_id, agent }
     }
 
-    fn failed(&self, error: &ureq::Error) -> CliError {
-        CliError::new(&self.address, error, "does the server listen for HTTP there?")
+    fn failed(&self, error: &ureq::Error, hint: &str) -> CliError {
+        CliError::new(&self.address, error, hint)
     }
 
     /// The body of an answer, or what it says is wrong.
@@ -39,6 +47,8 @@ impl Http {
         let hint = match status.as_u16() {
             404 => "the server is of another version",
             409 => "say --replace if that is meant",
+            421 => "give the address of its HTTP listener with --http",
+            503 => "try again later",
             _ => "nothing was changed",
         };
         Err(CliError::new(&self.address, detail.unwrap_or(status.as_str()), hint))
@@ -46,16 +56,21 @@ impl Http {
 
     /// What there is at a path.
     pub(crate) fn get(&self, path: &str) -> Result<impl Read + use<>, CliError> {
-        let answer = self.agent.get(format!("http://{}{path}", self.address)).call();
-        self.answer(answer.map_err(|error| self.failed(&error))?)
+        let answer = self.agent.get(format!("http://{}{path}", self.address)).header(RUN_ID, &self.run_id);
+        self.answer(answer.call().map_err(|error| self.failed(&error, NO_HTTP))?)
     }
 
     /// Sends a dump; gives how many keys it had.
     pub(crate) fn restore(&self, dump: &mut impl Read, replace: bool) -> Result<usize, CliError> {
         let url = format!("http://{}/v1/restore?replace={replace}", self.address);
-        let answer = self.agent.post(url).send(SendBody::from_reader(dump));
+        let answer = self.agent.post(url).header(RUN_ID, &self.run_id).send(SendBody::from_reader(dump));
+        let answer = answer.map_err(|error| {
+            let is_unknown = !matches!(error, ureq::Error::ConnectionFailed | ureq::Error::HostNotFound)
+                && !matches!(&error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused);
+            self.failed(&error, if is_unknown { HALF } else { NO_HTTP })
+        })?;
         let mut text = String::new();
-        let read = self.answer(answer.map_err(|error| self.failed(&error))?)?.read_to_string(&mut text);
+        let read = self.answer(answer)?.read_to_string(&mut text);
         let keys = serde_json::from_str::<Value>(&text)
             .ok()
             .and_then(|answer| answer["keys"].as_u64()?.try_into().ok());

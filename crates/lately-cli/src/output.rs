@@ -20,6 +20,11 @@ pub(crate) fn message(message: &impl fmt::Display) {
     _ = writeln!(io::stderr().lock(), "{message}");
 }
 
+/// So many keys, in words.
+pub(crate) fn keys(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "key" } else { "keys" })
+}
+
 /// The first member of a key's object: `"key":"…"`, or `"key_b64":"…"` when the key is no UTF-8.
 pub(crate) fn key_member(key: &[u8]) -> String {
     match std::str::from_utf8(key) {

@@ -37,15 +37,19 @@ impl ServerArgs {
             .ok_or_else(|| unknown("no address".to_owned()))
     }
 
-    /// The server's HTTP listener, which it tells: it is on the same host.
-    pub(crate) fn http(&self) -> Result<Http, CliError> {
+    /// The server's HTTP listener, at `address` or else where it says itself, on the same host. Another server
+    /// that listens there will refuse.
+    pub(crate) fn http(&self, address: Option<&str>) -> Result<Http, CliError> {
         let info: String = self.connect()?.ask(redis::cmd("INFO").arg("server"))?;
-        let port = info.lines().find_map(|line| line.strip_prefix("http_port:"));
+        let field = |name: &str| {
+            let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.ok_or_else(|| {
+                CliError::new(&self.server, format!("it does not tell its {name}"), "is it a lately server?")
+            })
+        };
         let host = self.server.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
-        let port = port.ok_or_else(|| {
-            CliError::new(&self.server, "it does not say where it listens for HTTP", "is it a lately server?")
-        })?;
-        Ok(Http::new(format!("{host}:{port}")))
+        let told = format!("{host}:{}", field("http_port")?);
+        Ok(Http::new(address.unwrap_or(&told).to_owned(), field("run_id")?.to_owned()))
     }
 
     pub(crate) fn connect(&self) -> Result<Server, CliError> {

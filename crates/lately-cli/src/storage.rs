@@ -1,32 +1,36 @@
-//! A folder of counts that no server has.
+//! Where counts are taken from, or go to: a server, or a folder that no server has.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lately_server::{Config, Storage};
 
 use crate::error::CliError;
+use crate::http::Http;
+use crate::server::ServerArgs;
 
-/// Which folder to use, in place of a server.
+/// A server or a folder.
 #[derive(Args)]
-pub(crate) struct FolderArgs {
+pub(crate) struct PlaceArgs {
     /// A folder of counts that no server is using, in place of a server.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// The config file of the server whose folder it is: classes and memory ceiling are as it says.
-    #[arg(long, value_name = "FILE", requires = "data")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
+
+    /// Address of the server's HTTP listener, which carries the dump [default: as the server says].
+    #[arg(long, value_name = "ADDR", conflicts_with = "data")]
+    http: Option<String>,
 }
 
-impl FolderArgs {
+impl PlaceArgs {
     /// The folder, if one was named.
-    pub(crate) fn storage(&self) -> Option<Storage> {
-        self.data.clone().map(|path| Storage { path, ..Storage::default() })
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.data.as_deref()
     }
 
-    pub(crate) fn config(&self) -> Result<Config, CliError> {
-        let config = self.config.as_ref().map_or_else(|| Ok(Config::default()), |path| Config::load(path));
-        config.map_err(|error| CliError::new("config", error, "nothing was done"))
+    /// The server.
+    pub(crate) fn http(&self) -> Result<Http, CliError> {
+        self.server.http(self.http.as_deref())
     }
 }

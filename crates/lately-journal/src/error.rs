@@ -19,8 +19,16 @@ pub enum JournalError {
         /// Why.
         error: io::Error,
     },
+    /// What was named cannot be used as a folder of counts.
+    #[error("{path:?} is no folder of counts: {why}")]
+    NoFolder {
+        /// What was named.
+        path: PathBuf,
+        /// Why not.
+        why: &'static str,
+    },
     /// Another process has the folder.
-    #[error("{path} is in use by another server", path = path.display())]
+    #[error("{path} is in use by another process", path = path.display())]
     InUse {
         /// The folder.
         path: PathBuf,

@@ -9,6 +9,7 @@ use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
+use crate::names;
 
 /// The file that who has the folder holds a lock on.
 const LOCK: &str = "lock";
@@ -19,34 +20,71 @@ pub struct Folder {
     path: PathBuf,
     /// The folder itself, to sync its names.
     folder: File,
+    may_write: bool,
     /// Its lock lasts as long as it is open.
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl Folder {
     /// Takes a folder; makes it if there is none.
     ///
     /// # Errors
-    /// [`JournalError::InUse`] when another process has it, [`JournalError::Disk`] when it cannot be used.
+    /// [`JournalError::InUse`] when another process has it, [`JournalError::NoFolder`] or
+    /// [`JournalError::Disk`] when it cannot be used.
     pub fn open(path: &Path) -> Result<Folder, JournalError> {
-        let failed = |what| {
-            let path = path.to_owned();
-            move |error| JournalError::Disk { what, path, error }
-        };
+        let no_folder = |why| JournalError::NoFolder { path: path.to_owned(), why };
         if path.as_os_str().is_empty() {
-            let error = io::Error::new(ErrorKind::InvalidInput, "it has no name");
-            return Err(failed("make the folder")(error));
+            return Err(no_folder("it has no name"));
         }
-        fs::create_dir_all(path).map_err(failed("make the folder"))?;
+        if path.exists() && !path.is_dir() {
+            return Err(no_folder("it is a file"));
+        }
+        fs::create_dir_all(path).map_err(failed("make the folder", path))?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
-        let lock = lock.map_err(failed("write in"))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => JournalError::InUse { path: path.to_owned() },
-            TryLockError::Error(error) => failed("lock")(error),
-        })?;
-        let folder = File::open(path).map_err(failed("open"))?;
-        Ok(Folder { path: path.to_owned(), folder, _lock: lock })
+        let lock = lock.map_err(failed("write in", path))?;
+        is_free(lock.try_lock(), path)?;
+        let folder = File::open(path).map_err(failed("open", path))?;
+        Ok(Folder { path: path.to_owned(), folder, may_write: true, _lock: Some(lock) })
     }
+
+    /// Takes a folder that has counts, only to look at it: nothing in it is changed, and it need not be
+    /// writable.
+    ///
+    /// # Errors
+    /// As [`Folder::open`].
+    pub fn open_to_look(path: &Path) -> Result<Folder, JournalError> {
+        let no_folder = |why| JournalError::NoFolder { path: path.to_owned(), why };
+        let metadata = fs::metadata(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => no_folder("there is no such folder"),
+            _ => failed("open", path)(error),
+        })?;
+        if !metadata.is_dir() {
+            return Err(no_folder("it is a file"));
+        }
+        let folder = File::open(path).map_err(failed("open", path))?;
+        let lock = File::open(path.join(LOCK)).ok();
+        if let Some(lock) = &lock {
+            is_free(lock.try_lock_shared(), path)?;
+        }
+        let folder = Folder { path: path.to_owned(), folder, may_write: false, _lock: lock };
+        let files = names::sort(folder.list().map_err(failed("list", path))?);
+        if files.logs.is_empty() && files.checkpoints.is_empty() {
+            return Err(no_folder("there are no counts in it"));
+        }
+        Ok(folder)
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError + use<> {
+    let path = path.to_owned();
+    move |error| JournalError::Disk { what, path, error }
+}
+
+fn is_free(locked: Result<(), TryLockError>, path: &Path) -> Result<(), JournalError> {
+    locked.map_err(|error| match error {
+        TryLockError::WouldBlock => JournalError::InUse { path: path.to_owned() },
+        TryLockError::Error(error) => failed("lock", path)(error),
+    })
 }
 
 impl Disk for Folder {
@@ -62,7 +100,7 @@ impl Disk for Folder {
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).open(self.path.join(name))
+        OpenOptions::new().read(true).write(self.may_write).open(self.path.join(name))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -146,9 +184,16 @@ mod tests {
         let path = root.path().join("file");
         fs::write(&path, "").expect("written");
         let error = Folder::open(&path).expect_err("it is a file").to_string();
-        assert!(error.contains("cannot make the folder") && error.contains("file"), "{error}");
+        assert!(error.ends_with("/file\" is no folder of counts: it is a file"), "{error}");
         let error = Folder::open(Path::new("")).expect_err("it has no name").to_string();
-        assert!(error.ends_with(": it has no name"), "{error}");
+        assert_eq!(error, "\"\" is no folder of counts: it has no name");
+        let look =
+            |name: &str| Folder::open_to_look(&root.path().join(name)).expect_err("refused").to_string();
+        assert!(look("file").ends_with("it is a file"));
+        assert!(look("none").ends_with("there is no such folder"));
+        assert!(look("").ends_with("there are no counts in it"));
+        let names = fs::read_dir(root.path()).expect("a folder").count();
+        assert_eq!(names, 1, "a look leaves nothing behind");
     }
 
     #[test]

@@ -24,4 +24,4 @@ pub use dump::{Dump, DumpError, read_dump};
 pub use error::{JournalError, Refused};
 pub use folder::Folder;
 pub use journal::{Durability, Hold, Journal, JournalStats, Receipt, Verdict};
-pub use recover::{Loss, Progress, Recovery, recover};
+pub use recover::{Intent, Loss, LossKind, Progress, Recovery, recover};

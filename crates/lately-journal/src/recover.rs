@@ -2,7 +2,7 @@
 //!
 //! The end of the log may be torn: the process or the machine ended while it was written. It is cut, and
 //! that is told. Damage anywhere else stops the start, unless it is to be repaired: then what can be read is
-//! put back, and what was lost is told.
+//! put back, and what was lost is told. Who only looks changes nothing.
 
 use std::fmt;
 use std::io;
@@ -66,39 +66,62 @@ pub struct Loss {
     pub offset: u64,
     /// How much.
     pub bytes: u64,
-    /// Whether it was the end of the log, which the end of a process or a loss of power may tear.
-    pub is_torn: bool,
+    /// What happened to it.
+    pub kind: LossKind,
+}
+
+/// What happened to what could not be put back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LossKind {
+    /// It was the end of the log, which the end of a process or a loss of power may tear.
+    Torn,
+    /// It does not hold what was written to it.
+    Damaged,
+    /// The file is gone.
+    Missing,
 }
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Loss { path, offset, bytes, is_torn } = self;
+        let Loss { path, offset, bytes, kind } = self;
         let path = path.display();
-        if *is_torn {
-            return write!(
+        match kind {
+            LossKind::Torn => write!(
                 f,
                 "{path} ended in the middle of a record: {bytes} bytes were cut off at byte {offset}"
-            );
+            ),
+            LossKind::Damaged => write!(f, "{path} is damaged at byte {offset}: {bytes} bytes were left out"),
+            LossKind::Missing => write!(f, "{path} is missing: what was in it is lost"),
         }
-        write!(f, "{path} is damaged at byte {offset}: {bytes} bytes were left out")
     }
+}
+
+/// What is to come of a recovery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Intent {
+    /// The journal is gone on with.
+    GoOn,
+    /// It is gone on with although files are damaged or missing, without what is lost.
+    Repair,
+    /// Nobody goes on with it: nothing is changed.
+    Look,
 }
 
 /// Puts back into an empty store what a folder has; so many threads share the work.
 ///
 /// # Errors
-/// [`JournalError`] when a file is damaged or missing, unless `repair`; or when it cannot be read.
+/// [`JournalError`] when a file is damaged or missing, unless that is to be repaired; or when it cannot be read.
 pub fn recover<D: Disk>(
     disk: &D,
     store: &Store,
-    repair: bool,
+    intent: Intent,
     threads: usize,
     progress: &Progress,
 ) -> Result<Recovery, JournalError> {
-    let mut reader = Reader { disk, repair, progress, recovery: Recovery::default() };
+    let mut reader = Reader { disk, intent, progress, recovery: Recovery::default() };
     let files = names::sort(disk.list().map_err(|error| reader.failed("list", "", error))?);
     for name in &files.unfinished {
-        disk.remove(name).map_err(|error| reader.failed("remove", name, error))?;
+        reader.remove(name)?;
     }
     let checkpoint = files.checkpoints.last().copied();
     let first = checkpoint.unwrap_or(1);
@@ -112,14 +135,16 @@ pub fn recover<D: Disk>(
     }
     replayer.run(threads, |feed| reader.log(&log, feed))?;
     replayer.finish(generation);
-    // They are no use, and whether they go is no matter.
-    let _ = remove_before(disk, first);
+    if reader.may_change() {
+        // They are no use, and whether they go is no matter.
+        let _ = remove_before(disk, first);
+    }
     Ok(reader.recovery)
 }
 
 struct Reader<'a, D: Disk> {
     disk: &'a D,
-    repair: bool,
+    intent: Intent,
     progress: &'a Progress,
     recovery: Recovery,
 }
@@ -144,6 +169,15 @@ impl<D: Disk> Reader<'_, D> {
         JournalError::Disk { what, path: self.disk.path(name), error }
     }
 
+    fn may_change(&self) -> bool {
+        self.intent != Intent::Look
+    }
+
+    fn remove(&self, name: &str) -> Result<(), JournalError> {
+        let removed = if self.may_change() { self.disk.remove(name) } else { Ok(()) };
+        removed.map_err(|error| self.failed("remove", name, error))
+    }
+
     fn open(&self, name: &str) -> Result<Opened<D::File>, JournalError> {
         let file = self.disk.open(name).map_err(|error| self.failed("open", name, error))?;
         let size = file.size().map_err(|error| self.failed("read", name, error))?;
@@ -154,26 +188,26 @@ impl<D: Disk> Reader<'_, D> {
     /// Takes note of damage: an end of the recovery, unless it is to be repaired.
     fn damaged(&mut self, path: &Path, offset: u64, bytes: u64, what: &str) -> Result<(), JournalError> {
         let path = path.to_owned();
-        if !self.repair {
+        if self.intent != Intent::Repair {
             return Err(JournalError::Damaged { path, offset, what: what.to_owned() });
         }
-        self.recovery.losses.push(Loss { path, offset, bytes, is_torn: false });
+        self.recovery.losses.push(Loss { path, offset, bytes, kind: LossKind::Damaged });
         Ok(())
     }
 
     /// Takes note of an end that was torn off, if anything was.
     fn torn(&mut self, path: &Path, offset: u64, bytes: u64) {
         if bytes > 0 {
-            self.recovery.losses.push(Loss { path: path.to_owned(), offset, bytes, is_torn: true });
+            self.recovery.losses.push(Loss { path: path.to_owned(), offset, bytes, kind: LossKind::Torn });
         }
     }
 
     fn missing(&mut self, name: &str, what: &str) -> Result<(), JournalError> {
         let path = self.disk.path(name);
-        if !self.repair {
+        if self.intent != Intent::Repair {
             return Err(JournalError::Missing { path, what: what.to_owned() });
         }
-        self.recovery.losses.push(Loss { path, offset: 0, bytes: 0, is_torn: false });
+        self.recovery.losses.push(Loss { path, offset: 0, bytes: 0, kind: LossKind::Missing });
         Ok(())
     }
 
@@ -329,7 +363,7 @@ impl<D: Disk> Reader<'_, D> {
         for Segment { opened, .. } in segments {
             let bytes = opened.file.size().map_err(|error| self.failed("read", &opened.name, error))?;
             self.torn(&opened.path, 0, bytes);
-            self.disk.remove(&opened.name).map_err(|error| self.failed("remove", &opened.name, error))?;
+            self.remove(&opened.name)?;
         }
         Ok(())
     }
@@ -401,7 +435,7 @@ impl<D: Disk> Reader<'_, D> {
                     }
                     if synced <= offset && !is_over {
                         self.torn(&opened.path, offset, left);
-                        let cut = opened.file.truncate(offset);
+                        let cut = if self.may_change() { opened.file.truncate(offset) } else { Ok(()) };
                         cut.map_err(|error| self.failed("cut", &opened.name, error))?;
                         is_whole = false;
                         break;
@@ -423,7 +457,9 @@ impl<D: Disk> Reader<'_, D> {
             self.progress.done_bytes.fetch_add(scan.offset() - offset, Relaxed);
         }
         let synced = synced.unwrap_or(0).max(scan.known_synced());
-        self.write_again(opened, synced, scan.offset()).map_err(failed)?;
+        if self.may_change() {
+            self.write_again(opened, synced, scan.offset()).map_err(failed)?;
+        }
         self.recovery.log_bytes += scan.offset();
         (self.recovery.segment, self.recovery.end) = (*segment, scan.offset());
         Ok(is_whole)

@@ -1,6 +1,7 @@
 //! What all connections share: the store, the clock, and what is known of the server. Synchronous and
 //! without I/O; listeners drive it.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
@@ -20,6 +21,8 @@ pub struct Engine {
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
     pub(crate) started: Timestamp,
+    /// What tells this start from any other, of any server: 40 digits of 0 to 9 and a to f.
+    pub(crate) run_id: String,
     clock: Arc<dyn Clock>,
     /// Where what happens is written down, if it is. There is none while the store gets back its keys.
     journal: OnceLock<Journal<Folder>>,
@@ -78,6 +81,7 @@ impl Engine {
             clients: Clients::default(),
             stats: Stats::default(),
             started: clock.now(),
+            run_id: run_id(),
             wakers: Wakers::default(),
             loading: AtomicBool::new(config.storage.is_some()),
             config,
@@ -204,6 +208,11 @@ impl Engine {
     pub(crate) fn sweep(&self, from: Cursor) -> Cursor {
         self.store.sweep(from, SWEEP_SLOTS, self.now())
     }
+}
+
+fn run_id() -> String {
+    let word = |number| RandomState::new().hash_one((std::process::id(), number));
+    (0..5).map(|number: u32| format!("{:08x}", word(number) >> 32)).collect()
 }
 
 fn build(config: &Config) -> Result<Store, SettingsError> {

@@ -21,10 +21,10 @@ mod watch;
 
 pub use config::{Config, ConfigError};
 pub use engine::Engine;
-pub use offline::{OfflineError, dump_folder, restore_folder};
+pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use server::{Server, ServerError};
 pub use stopper::Stopper;
-pub use storage::{Loaded, Storage};
+pub use storage::Storage;
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,15 +1,17 @@
-//! Dumps from a folder that no server has, and into one.
+//! Dumps from a folder that no server has, and into one. Hits keep the panes they have, whatever the classes
+//! of the server are.
 
 use std::io::{self, Read};
+use std::path::Path;
 use std::sync::Arc;
 
-use lately::Clock;
-use lately_journal::{Folder, Journal, JournalError};
+use lately::{Clock, Pattern, Settings, SettingsError};
+use lately_journal::{Folder, Intent, Journal, JournalError, Loss};
 use thiserror::Error;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::storage::{self, Loaded, Storage};
+use crate::storage::{self, Storage};
 use crate::transfer::RestoreError;
 
 /// Why a folder could not be dumped, or a dump not restored to it.
@@ -19,9 +21,12 @@ pub enum OfflineError {
     /// The folder cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The settings do not hold.
-    #[error(transparent)]
-    Settings(#[from] lately::SettingsError),
+    /// The folder has keys, and they are not to be replaced.
+    #[error("the folder has {keys} keys: keys of the dump would take the place of those of the same names")]
+    NotEmpty {
+        /// So many.
+        keys: usize,
+    },
     /// The dump cannot be restored.
     #[error("{0}")]
     Restore(String),
@@ -32,68 +37,72 @@ pub enum OfflineError {
 
 impl From<RestoreError> for OfflineError {
     fn from(error: RestoreError) -> OfflineError {
-        let text = error.to_string();
-        OfflineError::Restore(text.replace("the server has", "the folder has"))
+        match error {
+            RestoreError::NotEmpty { keys } => OfflineError::NotEmpty { keys },
+            error => OfflineError::Restore(error.to_string()),
+        }
     }
 }
 
-/// A folder, loaded.
-struct Opened {
-    engine: Engine,
-    loaded: Loaded,
+/// An engine that keeps whatever it is given as it is.
+fn carrier(clock: Arc<dyn Clock>) -> Result<Engine, SettingsError> {
+    let classes = vec![(Pattern::new(b"*"), Settings::to_carry())];
+    Engine::new(Config { classes, ceiling_bytes: u64::MAX, ..Config::default() }, clock)
 }
 
-impl Opened {
-    fn new(config: Config, storage: &Storage, clock: Arc<dyn Clock>) -> Result<Opened, OfflineError> {
-        let folder = Folder::open(&storage.path)?;
-        let engine = Engine::new(Config { storage: Some(storage.clone()), ..config }, clock)?;
-        let loaded = storage::load(&engine, folder, storage)?;
-        Ok(Opened { engine, loaded })
-    }
-
-    fn close(&self) -> io::Result<()> {
-        self.engine.journal().map_or(Ok(()), Journal::close)
-    }
+/// What was dumped.
+#[derive(Debug)]
+pub struct Dumped {
+    /// Keys of the folder.
+    pub keys: usize,
+    /// What could not be read of it.
+    pub losses: Vec<Loss>,
 }
 
-/// Gives the dump of a folder to `send`, a piece at a time; gives what was loaded.
+/// Gives the dump of a folder to `send`, a piece at a time. Nothing in the folder changes.
 ///
 /// # Errors
-/// [`OfflineError`] when the folder cannot be loaded, or `send` fails.
+/// [`OfflineError`] when the folder cannot be read, or `send` fails.
 pub fn dump_folder(
-    config: Config,
-    storage: &Storage,
+    path: &Path,
     clock: Arc<dyn Clock>,
     mut send: impl FnMut(&[u8]) -> io::Result<()>,
-) -> Result<Loaded, OfflineError> {
-    let opened = Opened::new(config, storage, clock)?;
+) -> Result<Dumped, OfflineError> {
+    let folder = Folder::open_to_look(path)?;
+    let engine = carrier(clock).map_err(io::Error::other)?;
+    let recovery = storage::put_back(&engine, &folder, Intent::Look)?;
     let mut sent = Ok(());
-    let dumped = opened.engine.dump(|piece| {
+    let dumped = engine.dump(|piece| {
         sent = send(&piece);
         sent.is_ok()
     });
     sent?;
     dumped.map_err(io::Error::other)?;
-    opened.close()?;
-    Ok(opened.loaded)
+    Ok(Dumped { keys: engine.store.len(), losses: recovery.losses })
 }
 
-/// Takes the keys of a dump into a folder; gives how many.
+/// Takes the keys of a dump into a folder, which is made if there is none; gives how many. All of them are
+/// there afterwards, or none.
 ///
 /// # Errors
-/// [`OfflineError`] when the folder cannot be loaded or written, or the dump is not whole.
+/// [`OfflineError`] when the dump is not whole, or the folder cannot be loaded or written.
 pub fn restore_folder(
-    config: Config,
     storage: &Storage,
     clock: Arc<dyn Clock>,
     input: &mut impl Read,
     replace: bool,
 ) -> Result<usize, OfflineError> {
-    let opened = Opened::new(config, storage, clock)?;
-    let keys = opened.engine.restore(input, replace)?;
-    if let Some(journal) = opened.engine.journal() {
+    let engine = carrier(clock).map_err(io::Error::other)?;
+    // What is no dump leaves no folder behind.
+    let dump = engine.read_dump(input)?;
+    let folder = Folder::open(&storage.path)?;
+    let recovery = storage::put_back(&engine, &folder, Intent::GoOn)?;
+    let keys = engine.take_in(&dump, replace)?;
+    // None of them is in the log: they count from when the checkpoint has its name.
+    storage::begin(&engine, folder, storage, &recovery)?;
+    if let Some(journal) = engine.journal() {
         journal.make_checkpoint(|| ())?;
+        Journal::close(journal)?;
     }
-    opened.close()?;
     Ok(keys)
 }

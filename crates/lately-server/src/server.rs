@@ -192,7 +192,8 @@ async fn load(
     let loaded = loaded.expect("a panic while loading is a bug that has been reported")?;
     loaded.losses.iter().for_each(|loss| tell(&loss.to_string()));
     if loaded.bytes > 0 {
-        tell(&format!("{} keys loaded from {path}", loaded.keys));
+        let keys = if loaded.keys == 1 { "key" } else { "keys" };
+        tell(&format!("{} {keys} loaded from {path}", loaded.keys));
     }
     let threads = storage::tend(engine).map_err(ServerError::Close)?;
     if let Some(ready) = ready {

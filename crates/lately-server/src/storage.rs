@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{JoinHandle, available_parallelism};
 
-use lately_journal::{Durability, Folder, Journal, JournalError, Loss, recover};
+use lately_journal::{Durability, Folder, Intent, Journal, JournalError, Loss, Recovery, recover};
 
 use crate::engine::Engine;
 
@@ -28,7 +28,7 @@ impl Default for Storage {
 
 /// What was found in the folder.
 #[derive(Debug)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// Keys that were put back.
     pub keys: usize,
     /// Bytes that were read.
@@ -39,15 +39,32 @@ pub struct Loaded {
 
 /// Puts back what the folder has and begins to write to it. Takes as long as it takes.
 pub(crate) fn load(engine: &Engine, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
-    let threads = available_parallelism().map_or(1, usize::from);
-    let recovery = recover(&folder, &engine.store, storage.repair, threads, &engine.progress)?;
-    let (store, path) = (Arc::clone(&engine.store), storage.path.clone());
-    let journal = Journal::begin(folder, store, storage.durability, &recovery)
-        .map_err(|error| JournalError::Disk { what: "write in", path, error })?;
+    let intent = if storage.repair { Intent::Repair } else { Intent::GoOn };
+    let recovery = put_back(engine, &folder, intent)?;
     let keys = engine.store.len();
-    engine.loaded(journal);
+    begin(engine, folder, storage, &recovery)?;
     let bytes = recovery.checkpoint_bytes + recovery.log_bytes;
     Ok(Loaded { keys, bytes, losses: recovery.losses })
+}
+
+/// Puts back what the folder has.
+pub(crate) fn put_back(engine: &Engine, folder: &Folder, intent: Intent) -> Result<Recovery, JournalError> {
+    let threads = available_parallelism().map_or(1, usize::from);
+    recover(folder, &engine.store, intent, threads, &engine.progress)
+}
+
+/// Begins to write to the folder.
+pub(crate) fn begin(
+    engine: &Engine,
+    folder: Folder,
+    storage: &Storage,
+    from: &Recovery,
+) -> Result<(), JournalError> {
+    let (store, path) = (Arc::clone(&engine.store), storage.path.clone());
+    let journal = Journal::begin(folder, store, storage.durability, from)
+        .map_err(|error| JournalError::Disk { what: "write in", path, error })?;
+    engine.loaded(journal);
+    Ok(())
 }
 
 /// Starts the threads that sync and shorten the journal. They end when it is closed.

@@ -69,20 +69,36 @@ impl Engine {
     /// # Errors
     /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
     pub(crate) fn restore(&self, input: &mut impl Read, replace: bool) -> Result<usize, RestoreError> {
-        let keys = self.store.len();
-        if keys > 0 && !replace {
-            return Err(RestoreError::NotEmpty { keys });
+        self.check_empty(replace)?;
+        let dump = self.read_dump(input)?;
+        self.take_in(&dump, replace)
+    }
+
+    fn check_empty(&self, replace: bool) -> Result<(), RestoreError> {
+        match self.store.len() {
+            keys if keys > 0 && !replace => Err(RestoreError::NotEmpty { keys }),
+            _ => Ok(()),
         }
-        let scratch = self.scratch();
-        let keys = read_dump(input, &scratch)?;
-        let MemoryStats { evicted_keys, ceiling_bytes, .. } = scratch.memory();
+    }
+
+    /// Reads all of a dump.
+    pub(crate) fn read_dump(&self, input: &mut impl Read) -> Result<Store, RestoreError> {
+        let dump = self.scratch();
+        read_dump(input, &dump)?;
+        let MemoryStats { evicted_keys, ceiling_bytes, .. } = dump.memory();
         if evicted_keys > 0 {
             return Err(RestoreError::TooLarge { ceiling_bytes: ceiling_bytes.unwrap_or(0) });
         }
+        Ok(dump)
+    }
+
+    /// Takes in the keys of a dump that was read.
+    pub(crate) fn take_in(&self, dump: &Store, replace: bool) -> Result<usize, RestoreError> {
+        self.check_empty(replace)?;
         let (mut bytes, mut deltas) = (Vec::new(), DeltaBatch::default());
         for part in 0..Store::PARTS {
             bytes.clear();
-            scratch.write_part(part, self.now(), &mut bytes);
+            dump.write_part(part, self.now(), &mut bytes);
             let _entered = self.enter();
             self.store
                 .bring_part(&bytes, self.now(), &mut deltas)
@@ -97,6 +113,6 @@ impl Engine {
             self.taps.tell(&deltas);
             deltas.clear();
         }
-        Ok(keys)
+        Ok(dump.len())
     }
 }

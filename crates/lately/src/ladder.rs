@@ -66,6 +66,11 @@ impl Ladder {
         Ladder { steps }
     }
 
+    /// The ladder of panes that are never joined.
+    pub(crate) fn of_one_width(width_ms: i64) -> Ladder {
+        Ladder { steps: vec![Step { width_ms, pane_age_ms: 0 }] }
+    }
+
     /// The widest pane whose newer edge may be `age_ms` old.
     #[must_use]
     pub fn pane_width_ms(&self, age_ms: i64) -> i64 {

@@ -3,7 +3,7 @@
 use crate::error::SettingsError;
 use crate::ladder::{Ladder, MAX_RESOLUTION_MS, PRECISION_UNIT, RUNGS_MS};
 use crate::limits::{MAX_EXACT_PANES, PRECISION_RANGE};
-use crate::time::{Span, Timestamp, ceil_div, days, minutes, seconds};
+use crate::time::{Span, Timestamp, ceil_div, days, milliseconds, minutes, seconds};
 
 /// The default window where none is named.
 pub const DEFAULT_WINDOW: Span = minutes(5);
@@ -55,6 +55,22 @@ impl Settings {
     /// Starts from the defaults: panes of 1 s for 6 minutes, 7 days kept, 1 % of the window.
     pub fn builder() -> SettingsBuilder {
         SettingsBuilder::default()
+    }
+
+    /// For who carries hits of any class from one place to another: panes stay as they are, new ones have a
+    /// millisecond, and all that ever happened is kept.
+    ///
+    /// # Panics
+    /// Never: what is set here agrees with itself.
+    #[must_use]
+    pub fn to_carry() -> Settings {
+        let resolution = milliseconds(1);
+        let settings =
+            Settings::builder().resolution(resolution).window(resolution).retain(Span::MAX).build();
+        let settings = settings.expect("they agree with each other");
+        let ladder = Ladder::of_one_width(resolution.as_millis());
+        let pane_bound = ladder.pane_bound(settings.retain, settings.max_skew);
+        Settings { ladder, pane_bound, ..settings }
     }
 
     /// Width of the newest panes.
@@ -281,7 +297,7 @@ fn with_slack(window: Span, resolution_ms: i64) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{hours, milliseconds};
+    use crate::time::hours;
 
     #[test]
     fn the_defaults_agree_with_each_other() {

@@ -1,114 +1,149 @@
 //! `lately dump`: all counts of a server or a folder as a file.
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use lately::SystemClock;
-use lately_server::{OfflineError, Storage, dump_folder};
+use lately_journal::JournalError;
+use lately_server::{OfflineError, dump_folder};
 
 use crate::error::{CliError, Outcome};
-use crate::output;
-use crate::server::ServerArgs;
-use crate::storage::FolderArgs;
+use crate::output::{self, keys};
+use crate::storage::PlaceArgs;
 
-/// Write all counts of a server to a file that lately restore reads.
+/// Write all counts of a server, or of a folder, to a file that lately restore reads.
 ///
 /// The dump is of the moment it ends, and hits go on meanwhile. It has a version and checksums; a dump that
 /// was cut short is refused when it is restored. It goes to standard output unless --output names a file.
 #[derive(Args)]
 pub(crate) struct Dump {
-    /// The file to write; one of that name is replaced once the dump is whole.
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    /// The file to write; one of that name is replaced once the dump is whole. - is standard output.
+    #[arg(long, short, value_name = "FILE", default_value = "-", hide_default_value = true)]
+    output: PathBuf,
 
     #[command(flatten)]
-    folder: FolderArgs,
-
-    #[command(flatten)]
-    server: ServerArgs,
+    place: PlaceArgs,
 }
 
 pub(crate) fn run(dump: &Dump) -> Result<Outcome, CliError> {
-    let Some(path) = &dump.output else {
-        if io::stdout().is_terminal() {
-            return Err(CliError::new(
-                "dump",
-                "a dump is no text for a terminal",
-                "name a file with --output, or redirect standard output",
-            ));
-        }
-        let mut out = io::stdout().lock();
-        write(dump, &mut out)?;
-        out.flush().map_err(|error| CliError::output(&error))?;
-        return Ok(Outcome::Done);
-    };
-    let unfinished = path.with_added_extension("part");
-    let failed = |error: io::Error| {
-        CliError::new(unfinished.display().to_string(), error, "is there room, and may it be written?")
-    };
-    let mut file = File::create(&unfinished).map_err(failed)?;
-    let written = write(dump, &mut file)
-        .and_then(|()| file.sync_all().and_then(|()| std::fs::rename(&unfinished, path)).map_err(failed));
-    if written.is_err() {
-        // What there is of it is no use.
-        let _ = std::fs::remove_file(&unfinished);
+    if dump.output.as_os_str() == "-" {
+        to_standard_output(dump)?;
+    } else {
+        to_file(dump, &dump.output)?;
     }
-    written.map(|()| Outcome::Done)
+    Ok(Outcome::Done)
 }
 
-fn write(dump: &Dump, out: &mut dyn Write) -> Result<(), CliError> {
-    let Some(storage) = dump.folder.storage() else { return from_server(dump, out) };
-    if !storage.path.is_dir() {
-        let path = storage.path.display().to_string();
+fn to_standard_output(dump: &Dump) -> Result<(), CliError> {
+    if io::stdout().is_terminal() {
         return Err(CliError::new(
-            path,
-            "there is no such folder",
-            "name the folder of a server with --data",
+            "dump",
+            "a dump is no text for a terminal",
+            "name a file with --output, or redirect standard output",
         ));
     }
-    from_folder(dump, &storage, out)
+    write(dump, &mut io::stdout().lock(), CliError::output)
 }
 
-fn from_folder(dump: &Dump, storage: &Storage, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut failed = None;
-    let dumped = dump_folder(dump.folder.config()?, storage, Arc::new(SystemClock::new()), |piece| {
-        out.write_all(piece).map_err(|error| {
-            failed = Some(CliError::output(&error));
-            io::Error::other("it cannot be written")
-        })
-    });
-    match (dumped, failed) {
-        (_, Some(error)) => Err(error),
-        (Ok(loaded), None) => {
-            loaded.losses.iter().for_each(|loss| output::message(&format_args!("lately: {loss}")));
-            Ok(())
-        }
-        (Err(error), None) => Err(refusal("dump", &error)),
+fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
+    let failed = |error: &io::Error| {
+        let hint = "is there such a folder, with room for it, and may it be written?";
+        CliError::new(path.display().to_string(), error, hint)
+    };
+    // Of a link, what it points to is replaced.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let there = fs::metadata(&target).ok();
+    if there.as_ref().is_some_and(Metadata::is_dir) {
+        return Err(CliError::new(path.display().to_string(), "it is a folder", "name a file in it"));
     }
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        // A device or a pipe cannot be replaced.
+        let mut file = File::options().write(true).open(&target).map_err(|error| failed(&error))?;
+        return write(dump, &mut file, failed);
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut unfinished = unfinished(folder, there.as_ref()).map_err(|error| failed(&error))?;
+    write(dump, unfinished.as_file_mut(), failed)?;
+    unfinished.as_file().sync_all().map_err(|error| failed(&error))?;
+    unfinished.persist(&target).map_err(|error| failed(&error.error))?;
+    Ok(())
+}
+
+/// A file that goes away unless it takes the place of another, and is for those whom that is for.
+fn unfinished(folder: &Path, there: Option<&Metadata>) -> io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".lately-dump-");
+    let usual = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let file = builder.permissions(usual).tempfile_in(folder)?;
+    if let Some(there) = there {
+        file.as_file().set_permissions(there.permissions())?;
+    }
+    Ok(file)
+}
+
+/// What is written to, which remembers why that failed.
+struct Out<'a> {
+    out: &'a mut dyn Write,
+    failed: Option<io::Error>,
+}
+
+impl Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes).inspect_err(|error| {
+            if error.kind() != ErrorKind::Interrupted {
+                self.failed =
+                    Some(error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error));
+            }
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+fn write(dump: &Dump, out: &mut dyn Write, failed: impl Fn(&io::Error) -> CliError) -> Result<(), CliError> {
+    let mut out = Out { out, failed: None };
+    let written = match dump.place.folder() {
+        Some(folder) => from_folder(folder, &mut out),
+        None => from_server(dump, &mut out),
+    };
+    match out.failed {
+        Some(error) => Err(failed(&error)),
+        None => written.and_then(|()| out.flush().map_err(|error| failed(&error))),
+    }
+}
+
+fn from_folder(folder: &Path, out: &mut Out<'_>) -> Result<(), CliError> {
+    let dumped = dump_folder(folder, Arc::new(SystemClock::new()), |piece| out.write_all(piece));
+    let dumped = dumped.map_err(|error| refusal("dump", &error))?;
+    dumped.losses.iter().for_each(|loss| output::message(&format_args!("lately: {loss}")));
+    output::message(&format_args!("lately: {} dumped", keys(dumped.keys)));
+    Ok(())
+}
+
+fn from_server(dump: &Dump, out: &mut Out<'_>) -> Result<(), CliError> {
+    let mut body = dump.place.http()?.get("/v1/dump")?;
+    let copied = io::copy(&mut body, out);
+    copied.map(|_| ()).map_err(|error| CliError::new("dump", error, "the dump is not whole: try again"))
 }
 
 /// Why a folder could not be used.
 pub(crate) fn refusal(what: &str, error: &OfflineError) -> CliError {
     let hint = match error {
-        OfflineError::Journal(lately_journal::JournalError::InUse { .. }) => {
-            "a server has it: dump from it or restore to it with --server"
+        OfflineError::Journal(JournalError::InUse { .. }) => {
+            "a server that has it can be named with --server, in place of --data"
         }
-        OfflineError::Restore(text) if text.contains(" keys: ") => "say --replace if that is meant",
+        OfflineError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
+            "restore the folder from a copy, or have a server go on without what is lost: lately serve --repair"
+        }
+        OfflineError::Journal(JournalError::NoFolder { .. }) => "name the folder of a server with --data",
+        OfflineError::NotEmpty { .. } => "say --replace if that is meant",
         OfflineError::Restore(_) => "nothing was restored",
-        _ => "look at the folder: lately serve says more of it",
+        _ => "look at what the system says of the disk",
     };
     CliError::new(what, error, hint)
-}
-
-fn from_server(dump: &Dump, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut body = dump.server.http()?.get("/v1/dump")?;
-    io::copy(&mut body, out).map(|_| ()).map_err(|error| {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            return CliError::output(&error);
-        }
-        CliError::new("dump", error, "the dump is not whole: try again")
-    })
 }

@@ -1,24 +1,23 @@
 //! `lately restore`: the counts of a dump back into a server or a folder.
 
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use lately::SystemClock;
-use lately_server::restore_folder;
+use lately_server::{Storage, restore_folder};
 
 use super::dump::refusal;
 use crate::error::{CliError, Outcome};
-use crate::output;
+use crate::output::{self, keys};
 use crate::progress::Progress;
-use crate::server::ServerArgs;
-use crate::storage::FolderArgs;
+use crate::storage::PlaceArgs;
 
-/// Take the counts of a dump into a server.
+/// Take the counts of a dump into a server, or into a folder.
 ///
-/// Nothing is changed before all of the dump has come and is whole. The server must have no keys, unless
-/// --replace says that keys of the dump take the place of those of the same names.
+/// Nothing is changed before all of the dump has come and is whole. There must be no keys, unless --replace
+/// says that keys of the dump take the place of those of the same names.
 #[derive(Args)]
 pub(crate) struct Restore {
     /// The dump; - is standard input.
@@ -30,15 +29,16 @@ pub(crate) struct Restore {
     replace: bool,
 
     #[command(flatten)]
-    folder: FolderArgs,
-
-    #[command(flatten)]
-    server: ServerArgs,
+    place: PlaceArgs,
 }
 
 pub(crate) fn run(restore: &Restore) -> Result<Outcome, CliError> {
     let progress = Progress::new();
     let input: Box<dyn Read> = if restore.file.as_os_str() == "-" {
+        if io::stdin().is_terminal() {
+            let cause = "a dump cannot be typed at a terminal";
+            return Err(CliError::new("restore", cause, "name a file, or redirect standard input"));
+        }
         Box::new(io::stdin().lock())
     } else {
         let path = restore.file.display().to_string();
@@ -46,15 +46,15 @@ pub(crate) fn run(restore: &Restore) -> Result<Outcome, CliError> {
         Box::new(opened.map_err(|error| CliError::new(path, error, "give a file that lately dump wrote"))?)
     };
     let mut input = progress.watch(input);
-    let keys = match restore.folder.storage() {
-        Some(storage) => {
-            let config = restore.folder.config()?;
-            restore_folder(config, &storage, Arc::new(SystemClock::new()), &mut input, restore.replace)
+    let restored = match restore.place.folder() {
+        Some(folder) => {
+            let storage = Storage { path: folder.to_owned(), ..Storage::default() };
+            restore_folder(&storage, Arc::new(SystemClock::new()), &mut input, restore.replace)
                 .map_err(|error| refusal("restore", &error))?
         }
-        None => restore.server.http()?.restore(&mut input, restore.replace)?,
+        None => restore.place.http()?.restore(&mut input, restore.replace)?,
     };
     drop(progress);
-    output::message(&format_args!("lately: {keys} keys restored"));
+    output::message(&format_args!("lately: {} restored", keys(restored)));
     Ok(Outcome::Done)
 }

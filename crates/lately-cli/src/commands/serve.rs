@@ -128,7 +128,7 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
             .map_err(|error| CliError::new("config", error, "the server was not started"))?,
         None => Config { storage: Some(Storage::default()), ..Config::default() },
     };
-    config.storage = storage(serve, config.storage);
+    config.storage = storage(serve, &config)?;
     config.resp = serve.resp.unwrap_or(config.resp);
     config.http = serve.http.unwrap_or(config.http);
     config.grpc = serve.grpc.unwrap_or(config.grpc);
@@ -137,19 +137,21 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
 }
 
 /// Where counts are kept, by the flags and the config file.
-fn storage(serve: &Serve, configured: Option<Storage>) -> Option<Storage> {
+fn storage(serve: &Serve, config: &Config) -> Result<Option<Storage>, CliError> {
     if serve.in_memory {
-        return None;
+        return Ok(None);
     }
-    let configured_durability = configured.as_ref().map(|storage| storage.durability);
-    let durability = serve.durability.map_or(configured_durability, Mode::durability)?;
-    let mut storage = configured.unwrap_or_default();
-    storage.durability = durability;
-    storage.repair = serve.repair;
-    if let Some(data) = &serve.data {
-        storage.path.clone_from(data);
-    }
-    Some(storage)
+    let configured = config.storage.as_ref().map(|storage| storage.durability);
+    let Some(durability) = serve.durability.map_or(configured, Mode::durability) else {
+        // What was asked for on the command line is not to come to nothing without a word.
+        let asked = [("--data", serve.data.is_some()), ("--repair", serve.repair)];
+        let Some((flag, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else { return Ok(None) };
+        let cause = format!("{flag} is about a folder of counts, and durability is off: nothing is kept");
+        return Err(CliError::new("serve", cause, format!("say --durability interval, or leave {flag} out")));
+    };
+    let path = serve.data.as_ref().or(config.storage_path.as_ref());
+    let path = path.cloned().unwrap_or_else(|| Storage::default().path);
+    Ok(Some(Storage { path, durability, repair: serve.repair }))
 }
 
 fn refusal(error: &ServerError) -> CliError {

@@ -107,23 +107,129 @@ fn a_restore_that_is_refused_changes_nothing() {
     assert_eq!(server.ask::<u64>("HITS key:1 1d"), before + 10);
 }
 
+/// What a class keeps is not lost by who does not know of the class: panes as narrow and hits as old as that.
+#[test]
+fn a_folder_is_dumped_whatever_its_classes_are() {
+    let root = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| root.path().join(name);
+    let config = path("lately.toml");
+    let classes = [
+        "[[class]]\nmatch = 'old:*'\nretain = '60d'",
+        "[[class]]\nmatch = 'fine:*'\nresolution = '10ms'\nwindow = '10s'\nexact = '2h'\nretain = '2h'",
+    ];
+    fs::write(&config, classes.join("\n")).expect("written");
+    let start = |folder: &str| serve_in(&path(folder), &["--config", text(&config)]);
+    let server = start("data");
+    let now = server.ask::<Vec<u64>>("TIME")[0];
+    for key in 0..20 {
+        for (name, ago) in [("old", 20 * 86_400), ("old", 59 * 86_400), ("fine", 0), ("fine", 5_000)] {
+            for step in 0..40 {
+                let at = now - ago - key * step;
+                assert!(server.ask::<u64>(&format!("HIT {name}:{key} AT {at}.{:03}", step * 17)) < 1_000);
+            }
+        }
+    }
+    let all = |server: &Running| {
+        let old = |key| server.ask::<Vec<u64>>(&format!("HITS old:{key} 1h 21d 58d 60d AT {now}"));
+        let fine = |key| {
+            let windows: String = (1..40).map(|n| format!(" {}ms", n * 70)).collect();
+            [now, now - 5_000].map(|at| server.ask::<Vec<u64>>(&format!("HITS fine:{key}{windows} AT {at}")))
+        };
+        (0..20).map(|key| (old(key), fine(key))).collect::<Vec<_>>()
+    };
+    let wanted = all(&server);
+    server.signal("TERM");
+    server.ended();
+    let before = fs::read_dir(path("data")).expect("a folder").count();
+    assert_eq!(
+        run(&["dump", "--data", text(&path("data")), "-o", text(&path("d"))]).err,
+        "lately: 40 keys dumped\n"
+    );
+    assert_eq!(fs::read_dir(path("data")).expect("a folder").count(), before);
+    run(&["restore", "--data", text(&path("copy")), text(&path("d"))]);
+    run(&["dump", "--data", text(&path("copy")), "-o", text(&path("again"))]);
+    run(&["restore", "--data", text(&path("copy")), "--replace", text(&path("again"))]);
+    assert_eq!(all(&start("copy")), wanted);
+    assert_eq!(all(&start("data")), wanted);
+}
+
+#[test]
+fn a_dump_is_no_files_end() {
+    let root = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| root.path().join(name);
+    let server = serve();
+    let dump = |to: &Path| lately(&["dump", "--server", &server.resp, "-o", text(to)]);
+    // A device stays one.
+    assert_eq!(dump(Path::new("/dev/null")).code, Some(0));
+    assert!(!fs::metadata("/dev/null").expect("it is there").is_file());
+    // Of a link, what it points to is replaced; who may read it stays.
+    fs::write(path("real"), "old").expect("written");
+    let secret = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(path("real"), secret).expect("set");
+    std::os::unix::fs::symlink(path("real"), path("link")).expect("a link");
+    assert_eq!(dump(&path("link")).code, Some(0));
+    assert!(fs::read(path("real")).expect("there").starts_with(b"lately"));
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path("real")).expect("there").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(fs::symlink_metadata(path("link")).expect("there").is_symlink());
+    let refused = |to: &Path, says: &str| {
+        let run = dump(to);
+        assert!(run.code == Some(2) && run.err.contains(says), "{}", run.err);
+    };
+    refused(root.path(), "it is a folder");
+    refused(&path("none/dump"), "No such file or directory");
+    let full = lately(&["dump", "--server", &server.resp, "-o", "/dev/full"]);
+    assert!(full.err.starts_with("lately: /dev/full: No space left on device"), "{}", full.err);
+    assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 2);
+}
+
+/// The server that is asked may be behind a tunnel, and another one at the port it tells.
+#[test]
+fn another_server_is_not_dumped() {
+    let root = tempfile::tempdir().expect("a folder");
+    let (server, other) = (serve(), serve());
+    let dump = root.path().join("dump");
+    for what in [&["dump", "-o"][..], &["restore", "--replace"]] {
+        fs::write(&dump, "").expect("written");
+        let run = lately(&[what, &[text(&dump), "--server", &server.resp, "--http", &other.http]].concat());
+        assert_eq!(run.code, Some(2), "{}", run.err);
+        assert!(run.err.contains("this is not the server") && run.err.contains("--http"), "{}", run.err);
+        run_with_own_http(&server, &dump);
+    }
+}
+
+fn run_with_own_http(server: &Running, dump: &Path) {
+    run(&["dump", "--server", &server.resp, "--http", &server.http, "-o", text(dump)]);
+}
+
 #[test]
 fn folders_that_are_not_there_or_in_use() {
     let root = tempfile::tempdir().expect("a folder");
     let missing = root.path().join("missing");
-    let run = lately(&["dump", "--data", text(&missing)]);
-    assert_eq!(run.code, Some(2));
-    assert!(run.err.contains("there is no such folder") && !missing.exists(), "{}", run.err);
+    let refused = lately(&["dump", "--data", text(&missing)]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("there is no such folder") && !missing.exists(), "{}", refused.err);
     let folder = root.path().join("folder");
     let server = serve_in(&folder, &[]);
-    for args in [["dump", "--data"], ["restore", "--data"]] {
-        let run = lately(&[&args[..], &[text(&folder)]].concat());
+    let dump = root.path().join("dump");
+    run(&["dump", "--server", &server.resp, "-o", text(&dump)]);
+    for args in [&["dump"][..], &["restore", text(&dump)]] {
+        let run = lately(&[args, &["--data", text(&folder)]].concat());
         assert_eq!(run.code, Some(2));
-        assert!(run.err.contains("is in use by another server\nhint: "), "{}", run.err);
+        assert!(run.err.contains("is in use by another process\nhint: "), "{}", run.err);
     }
     assert_eq!(server.ask::<u64>("HIT k"), 1);
     let run = lately(&["restore", text(&missing)]);
     assert!(run.err.contains("No such file"), "{}", run.err);
+    // Neither an empty folder nor any other is taken for one, and nothing is left behind.
+    let empty = root.path().join("empty");
+    fs::create_dir(&empty).expect("made");
+    let run = lately(&["dump", "--data", text(&empty)]);
+    assert!(run.code == Some(2) && run.err.contains("there are no counts in it"), "{}", run.err);
+    assert_eq!(fs::read_dir(&empty).expect("a folder").count(), 0);
+    let run = lately_reading(&["restore", "--data", text(&missing)], b"no dump");
+    assert!(run.code == Some(2) && run.err.contains("no dump of lately") && !missing.exists(), "{}", run.err);
 }
 
 /// Pairs of keys are hit together, over and over: a dump that had half of a batch would have one of a pair

@@ -64,7 +64,7 @@ fn two_servers_cannot_share_a_folder() {
     let run = lately(&[&FREE, &["--data", folder.to_str().expect("text")][..]].concat());
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
     assert!(
-        run.err.contains("data is in use by another server\nhint: two servers cannot share"),
+        run.err.contains("data is in use by another process\nhint: two servers cannot share"),
         "{}",
         run.err
     );

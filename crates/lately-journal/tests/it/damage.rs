@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::path::Path;
 
 use lately::{Store, days};
-use lately_journal::{Disk, DiskFile, Durability, JournalError, Loss, Recovery};
+use lately_journal::{Disk, DiskFile, Durability, JournalError, Loss, LossKind, Recovery};
 
 use crate::dice::trace;
 use crate::life::{Action, Batch, Fate, Life, difference, reference, time};
@@ -232,7 +232,7 @@ fn flip(made: &Made, file: &File, bit: usize) -> Vec<usize> {
     let error = match (start(&disk, false), &judged) {
         (Ok((life, recovery)), &Judged::Torn(at)) => {
             let bytes = (file.size - at) as u64;
-            let loss = Loss { path: path.into(), offset: at as u64, bytes, is_torn: true };
+            let loss = Loss { path: path.into(), offset: at as u64, bytes, kind: LossKind::Torn };
             assert_eq!(recovery.losses, [loss], "{what}");
             let lost = file.first_batch(at).unwrap_or(usize::MAX);
             assert_same(&life.store, &made.without(|index| index >= lost), made, &what);
@@ -264,7 +264,9 @@ fn repair(made: &Made, file: &File, bit: usize, disk: &SimDisk) -> Vec<usize> {
     let (life, recovery) = repaired.unwrap_or_else(|error| panic!("{error}, {what}"));
     let Judged::Damaged(at) = file.judge(bit / 8) else { unreachable!("it was refused") };
     let losses = &recovery.losses;
-    let fits = |loss: &Loss| loss.path == Path::new(&file.name) && loss.offset >= at as u64 && !loss.is_torn;
+    let fits = |loss: &Loss| {
+        loss.path == Path::new(&file.name) && loss.offset >= at as u64 && loss.kind != LossKind::Torn
+    };
     assert!(losses.iter().all(fits) && losses[0].offset == at as u64, "{losses:?}, {what}");
     let frame = file.frame_at(bit / 8);
     let mut lost = Vec::new();
@@ -366,7 +368,7 @@ fn a_torn_end_is_cut_wherever_it_is() {
         disk.open(&log.name).expect("opened").truncate(size as u64).expect("cut");
         let (mut life, recovery) = start(&disk, false).expect("a start");
         let (offset, bytes) = (last.start as u64, (size - last.start) as u64);
-        let loss = Loss { path: log.name.clone().into(), offset, bytes, is_torn: true };
+        let loss = Loss { path: log.name.clone().into(), offset, bytes, kind: LossKind::Torn };
         let losses = if bytes > 0 { vec![loss] } else { Vec::new() };
         assert_eq!(recovery.losses, losses, "{size}");
         assert_eq!(life.journal.needs_checkpoint(), bytes > 0);

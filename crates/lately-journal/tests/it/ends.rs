@@ -1,6 +1,6 @@
 //! Ends that a start did not survive once.
 
-use lately_journal::{Durability, JournalError, Recovery};
+use lately_journal::{Durability, JournalError, LossKind, Recovery};
 
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
 use crate::sim_disk::SimDisk;
@@ -62,7 +62,7 @@ fn syncs_may_fail_for_long() {
             }
             let started = start(&disk, durability);
             let (life, recovery) = started.unwrap_or_else(|error| panic!("{error}, {durability:?}, {seed}"));
-            assert!(recovery.losses.iter().all(|loss| loss.is_torn), "{recovery:?}");
+            assert!(recovery.losses.iter().all(|loss| loss.kind == LossKind::Torn), "{recovery:?}");
             let is_acknowledged = fate == Fate::Acknowledged && !seed.is_multiple_of(2);
             let least = 1 + usize::from(is_acknowledged);
             let fits = |batches: usize| {
@@ -94,6 +94,6 @@ fn power_may_go_while_the_log_is_mended() {
         disk.lose_power();
         let (_, recovery) =
             start(&disk, Durability::Interval).unwrap_or_else(|error| panic!("{error}, {seed}"));
-        assert!(recovery.losses.iter().all(|loss| loss.is_torn), "{recovery:?}, {seed}");
+        assert!(recovery.losses.iter().all(|loss| loss.kind == LossKind::Torn), "{recovery:?}, {seed}");
     }
 }

@@ -9,7 +9,7 @@ use lately::{
 };
 use lately_journal::limits::Bounds;
 use lately_journal::{
-    Durability, Hold, Journal, JournalError, Progress, Receipt, Recovery, Verdict, recover,
+    Durability, Hold, Intent, Journal, JournalError, Progress, Receipt, Recovery, Verdict, recover,
 };
 
 use crate::sim_disk::SimDisk;
@@ -72,6 +72,12 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
     true
 }
 
+/// What is found on a disk by who only looks.
+pub(crate) fn look(disk: &SimDisk, seed: u64) -> Result<Store, JournalError> {
+    let store = store(seed);
+    recover(disk, &store, Intent::Look, 2, &Progress::default()).map(|_| store)
+}
+
 /// A store that batches were applied to, without a journal.
 pub(crate) fn reference<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> Store {
     let store = store(0);
@@ -131,7 +137,8 @@ impl Life {
         bounds: Bounds,
     ) -> Result<(Life, Recovery), JournalError> {
         let store = Arc::new(store(seed));
-        let recovery = recover(disk, &store, repair, 2, &Progress::default())?;
+        let intent = if repair { Intent::Repair } else { Intent::GoOn };
+        let recovery = recover(disk, &store, intent, 2, &Progress::default())?;
         store.check_consistency();
         let disk = disk.clone();
         let journal = Journal::begin_within(bounds, disk, Arc::clone(&store), durability, &recovery)

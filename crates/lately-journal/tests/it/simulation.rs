@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use lately::{Clock, Store, SystemClock, Timestamp};
 use lately_journal::limits::Bounds;
-use lately_journal::{Checkpoint, Durability, Loss};
+use lately_journal::{Checkpoint, Durability, Loss, LossKind};
 
 use crate::dice::{Dice, trace};
-use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
+use crate::life::{Action, Batch, Fate, Life, difference, keys, look, reference, time};
 use crate::sim_disk::SimDisk;
 
 /// Seeds that are run where nothing else is asked for.
@@ -122,7 +122,14 @@ impl Simulation {
     /// order it was written, the first few.
     fn start(&mut self, end: End) -> Life {
         let mut end = end;
+        let mut looked = None;
         let (life, recovery) = loop {
+            if self.dice.once_in(3) {
+                let files = self.disk.files();
+                let found = look(&self.disk, self.dice.next());
+                looked = Some(found.unwrap_or_else(|error| panic!("{error}, {}", self.about("a look"))));
+                assert_eq!(files, self.disk.files(), "{}", self.about("a look"));
+            }
             if self.dice.once_in(3) {
                 let most = 1 << self.dice.below(12);
                 self.disk.end_after(Some(self.dice.next() % most));
@@ -154,10 +161,19 @@ impl Simulation {
             end = if end == End::PowerLoss || self.dice.once_in(2) { End::PowerLoss } else { End::Kill };
             if end == End::PowerLoss {
                 self.disk.lose_power();
+                looked = None;
             }
         };
+        if let Some(looked) = looked {
+            let different = difference(&keys(), &looked, &life.store, self.now());
+            assert_eq!(different, None, "{}", self.about("after a look"));
+        }
         let losses = &recovery.losses;
-        assert!(losses.iter().all(|loss| loss.is_torn), "{losses:?}, {}", self.about("a start"));
+        assert!(
+            losses.iter().all(|loss| loss.kind == LossKind::Torn),
+            "{losses:?}, {}",
+            self.about("a start")
+        );
         // What was lost before is told until there is a checkpoint.
         let is_known = |loss| end != End::Close || self.losses.contains(loss);
         assert!(losses.iter().all(is_known), "{losses:?}, {}", self.about("after a stop"));

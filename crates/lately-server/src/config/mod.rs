@@ -41,6 +41,8 @@ pub struct Config {
     pub idle_timeout: Option<Duration>,
     /// Where counts are kept; `None` is in memory only.
     pub storage: Option<Storage>,
+    /// The folder that the file names, also where it says that nothing is kept.
+    pub storage_path: Option<std::path::PathBuf>,
     /// The most bytes keys and hits may take.
     pub ceiling_bytes: u64,
     /// Classes of keys in the order of the file: the first whose pattern matches counts.
@@ -58,6 +60,7 @@ impl Default for Config {
             max_clients: DEFAULT_MAX_CLIENTS,
             idle_timeout: Some(DEFAULT_IDLE_TIMEOUT),
             storage: None,
+            storage_path: None,
             ceiling_bytes: DEFAULT_CEILING_BYTES,
             classes: Vec::new(),
         }
@@ -123,6 +126,7 @@ impl Config {
             insecure: server.insecure.unwrap_or(defaults.insecure),
             max_clients: server.max_clients.map_or(defaults.max_clients, Into::into),
             idle_timeout: server.idle_timeout.map_or(defaults.idle_timeout, |timeout| timeout.0),
+            storage_path: file.storage.path(),
             storage: file.storage.settle(),
             ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
             classes: file.class.into_iter().map(class::settle).collect::<Result<_, _>>()?,

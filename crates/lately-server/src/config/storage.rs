@@ -47,6 +47,10 @@ impl<'de> Deserialize<'de> for Mode {
 }
 
 impl StorageConfig {
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.path.clone()
+    }
+
     /// What is asked for; `None` is in memory only.
     pub(super) fn settle(self) -> Option<Storage> {
         let defaults = Storage::default();

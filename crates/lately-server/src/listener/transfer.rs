@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{RawQuery, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::body::Frame;
@@ -50,8 +50,17 @@ fn problem(status: StatusCode, title: &'static str, detail: &dyn std::fmt::Displ
     response
 }
 
-fn loading() -> Response {
-    problem(StatusCode::SERVICE_UNAVAILABLE, "loading", &"the server is loading its counts: try again later")
+/// What a request may carry: the `run_id` of `INFO` of the server that it is for.
+const RUN_ID: &str = "lately-run-id";
+
+/// Why there is neither a dump nor a restore now, if so.
+fn refusal(engine: &Engine, headers: &HeaderMap) -> Option<Response> {
+    if headers.get(RUN_ID).is_some_and(|wanted| wanted != engine.run_id.as_str()) {
+        let detail = format!("this is not the server with the {RUN_ID} of the request");
+        return Some(problem(StatusCode::MISDIRECTED_REQUEST, "another server", &detail));
+    }
+    let detail = "the server is loading its counts: try again later";
+    engine.is_loading().then(|| problem(StatusCode::SERVICE_UNAVAILABLE, "loading", &detail))
 }
 
 /// Pieces of a body as they are made.
@@ -77,9 +86,10 @@ impl HttpBody for Pieces {
 pub(super) async fn dump(
     State(engine): State<Arc<Engine>>,
     Extension(progress): Extension<Progress>,
+    headers: HeaderMap,
 ) -> Response {
-    if engine.is_loading() {
-        return loading();
+    if let Some(refusal) = refusal(&engine, &headers) {
+        return refusal;
     }
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
     tokio::task::spawn_blocking(move || {
@@ -103,10 +113,11 @@ pub(super) async fn restore(
     State(engine): State<Arc<Engine>>,
     Extension(progress): Extension<Progress>,
     RawQuery(query): RawQuery,
+    headers: HeaderMap,
     body: Body,
 ) -> Response {
-    if engine.is_loading() {
-        return loading();
+    if let Some(refusal) = refusal(&engine, &headers) {
+        return refusal;
     }
     let replace = match query.as_deref() {
         None | Some("" | "replace=false") => false,

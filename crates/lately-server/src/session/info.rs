@@ -87,6 +87,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
                 field("os", &std::env::consts::OS),
                 field("arch_bits", &usize::BITS),
                 field("process_id", &std::process::id()),
+                field("run_id", &engine.run_id),
                 field("tcp_port", &config.resp.port()),
                 field("http_port", &config.http.port()),
                 field("uptime_in_seconds", &uptime_s),
