@@ -3,14 +3,15 @@
 //! It has the parts of the store, one after the other, and between them what happened meanwhile. A change of a
 //! part that has not come yet is in it when it comes; a change of one that has come follows.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use lately::{Deltas, Portion, Store, Timestamp};
+use lately::{Deltas, Portion, Replay, Store, Timestamp};
 use thiserror::Error;
 
 use crate::checkpoint::{take_part, write_part};
 use crate::frame::{self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, VERSION, take_u64};
-use crate::limits::BLOCK_BYTES;
+use crate::limits::{BLOCK_BYTES, MAX_DUMP_FRAME_BYTES};
 
 /// What the first byte of a payload says.
 const PARTS: u8 = 1;
@@ -125,7 +126,7 @@ impl<'s> Dump<'s> {
 pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpError> {
     let mut reader = Reader { input, offset: 0, payload: Vec::new() };
     reader.begin()?;
-    let mut included: Vec<Option<u64>> = vec![None; usize::from(Store::PARTS)];
+    let (mut replay, mut parts) = (Replay::new(store, Portion::ALL), BTreeSet::new());
     for expected in 0.. {
         let offset = reader.offset;
         let damaged = |what: &str| DumpError::Damaged { offset, what: what.to_owned() };
@@ -138,33 +139,29 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
                 while !rest.is_empty() {
                     let (part, number, bytes) =
                         take_part(&mut rest).ok_or_else(|| damaged("it is no part"))?;
-                    let place =
-                        included.get_mut(usize::from(part)).ok_or_else(|| damaged("it is no part"))?;
-                    *place = Some(number);
+                    replay.include(part, number).map_err(|_| damaged("it is no part"))?;
+                    parts.insert(part);
                     store.read_part(bytes, store.now()).map_err(|error| damaged(&error.to_string()))?;
                 }
             }
             Some((&RECORD, mut rest)) => {
                 let now = take_time(&mut rest).ok_or_else(|| damaged("it has no time"))?;
-                let is_wanted = |sequence: lately::Sequence| {
-                    let included = included.get(usize::from(sequence.part)).copied().flatten();
-                    included.is_some_and(|included| sequence.number > included)
-                };
-                let replayed = store.replay(Deltas::new(now, rest), Portion::ALL, is_wanted);
+                let replayed = replay.record(Deltas::new(now, rest));
                 replayed.map_err(|error| damaged(&error.to_string()))?;
                 store.set_now(now);
             }
             Some((&END, mut rest)) => {
                 let generation = take_u64(&mut rest).ok_or_else(|| damaged("its end is cut"))?;
                 let now = take_time(&mut rest).ok_or_else(|| damaged("its end is cut"))?;
-                if included.contains(&None) {
+                if parts.len() < usize::from(Store::PARTS) {
                     return Err(damaged("a part of the store is missing"));
                 }
+                if !rest.is_empty() {
+                    return Err(damaged("something follows its end"));
+                }
+                replay.settle(0).map_err(|error| damaged(&error.to_string()))?;
                 store.set_now(now);
-                store.start_after(
-                    lately::Generation(generation),
-                    included.into_iter().flatten().max().unwrap_or(0),
-                );
+                store.start_after(lately::Generation(generation), replay.last());
                 return reader.end().map(|()| store.len());
             }
             _ => return Err(damaged("it has what no dump has")),
@@ -206,7 +203,7 @@ impl<R: Read> Reader<'_, R> {
             return Err(DumpError::Unfinished { offset });
         }
         let damaged = || DumpError::Damaged { offset, what: "a block does not fit its checksum".to_owned() };
-        let head = Head::read(&head).ok_or_else(damaged)?;
+        let head = Head::read(&head).filter(|head| head.len <= MAX_DUMP_FRAME_BYTES).ok_or_else(damaged)?;
         let mut payload = std::mem::take(&mut self.payload);
         payload.clear();
         let read = self.input.by_ref().take(head.len as u64).read_to_end(&mut payload)?;

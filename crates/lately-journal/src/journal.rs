@@ -145,6 +145,7 @@ impl<D: Disk> Journal<D> {
         let _ = disk.remove(names::RESERVE);
         let file = Log::prepare(&disk, from.segment + 1)?;
         let mut log = Log::begin(file, from.segment + 1, (from.end, from.end), from.number)?;
+        log.settle(store.level_numbers())?;
         log.unsynced().try_for_each(|file| file.sync())?;
         log.set_synced(log.segment(), log.end());
         let number = log.number();

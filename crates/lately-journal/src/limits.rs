@@ -45,6 +45,9 @@ pub const TRIES: u64 = 25;
 /// The longest record, in bytes.
 pub const MAX_FRAME_BYTES: usize = 1 << 30;
 
+/// The longest block of a dump: a part of the store, or what a batch changed.
+pub const MAX_DUMP_FRAME_BYTES: usize = 128 << 20;
+
 /// Memory that is kept for the records of the next write.
 pub const KEPT_BYTES: usize = 256 << 10;
 

@@ -18,6 +18,9 @@ pub(crate) const SEGMENT: u8 = 0;
 pub(crate) const BATCH: u8 = 1;
 /// The server stopped here and all was written.
 pub(crate) const CLOSED: u8 = 2;
+/// Nobody was between changing something and writing it: what was changed before and is not there never will
+/// be. A number follows, which all changes from here on go on behind.
+pub(crate) const SETTLED: u8 = 3;
 
 /// A segment that is not written to any more, and not synced yet.
 pub(crate) struct Before<F> {
@@ -142,6 +145,12 @@ impl<F: DiskFile> Log<F> {
         for batch in batches {
             self.add(&[&[BATCH], &batch.now().as_millis().to_le_bytes(), batch.bytes()]);
         }
+        self.put()
+    }
+
+    /// Writes that nobody is between changing something and writing it, and that changes go on behind a number.
+    pub(crate) fn settle(&mut self, number: u64) -> io::Result<u64> {
+        self.add(&[&[SETTLED], &number.to_le_bytes()]);
         self.put()
     }
 

@@ -19,7 +19,7 @@ use crate::error::JournalError;
 use crate::frame::{HEAD_BYTES, Head, Kind, VERSION, take_u64};
 use crate::journal::remove_before;
 use crate::limits::READ_BYTES;
-use crate::log::{BATCH, CLOSED, SEGMENT};
+use crate::log::{BATCH, CLOSED, SEGMENT, SETTLED};
 use crate::names;
 use crate::replayer::{Feed, Replayer};
 use crate::scan::{Begin, Scan, Step};
@@ -417,6 +417,9 @@ impl<D: Disk> Reader<'_, D> {
                             if !feed.record(&opened.path, offset, rest) {
                                 return Ok(true);
                             }
+                        }
+                        Some((&SETTLED, mut rest)) if rest.len() == size_of::<u64>() => {
+                            feed.settled(take_u64(&mut rest).unwrap_or(0));
                         }
                         Some((&(SEGMENT | CLOSED), _)) => {}
                         _ => self.damaged(&opened.path, offset, 0, "it has what no log has")?,

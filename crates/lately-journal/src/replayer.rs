@@ -1,13 +1,13 @@
 //! Threads that put back what a journal kept: keys of a checkpoint, each thread some of them; then the
 //! changes of the log, each thread those of its own keys, in order.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lately::{Deltas, Generation, Malformed, Portion, Store, Timestamp};
+use lately::{Deltas, Generation, Malformed, Portion, Replay, Store, Timestamp};
 
 use crate::checkpoint::take_part;
 use crate::error::JournalError;
@@ -39,6 +39,8 @@ pub(crate) struct Feed<'r> {
 enum Work {
     Parts(Chunk),
     Records(Arc<Chunk>),
+    /// What is missing by now never comes; changes go on behind the number.
+    Settled(u64),
 }
 
 /// Payloads of a file that follow each other, without the byte that says what they are.
@@ -101,26 +103,46 @@ impl<'s> Replayer<'s> {
     pub(crate) fn finish(&self, generation: Generation) {
         let now = Timestamp::from_millis(self.now_ms.load(Relaxed));
         self.store.set_now(now.unwrap_or(Timestamp::MIN));
-        let included = self.included.iter().map(|number| number.load(Relaxed)).max();
-        self.store.start_after(generation, self.last.load(Relaxed).max(included.unwrap_or(0)));
+        self.store.start_after(generation, self.last.load(Relaxed));
     }
 
     fn work(&self, work: &Receiver<Work>, portion: Portion) {
+        let mut replay = Replay::new(self.store, portion);
+        for (part, included) in (0..).zip(&self.included) {
+            replay.include(part, included.load(Relaxed)).expect("it is a part");
+        }
+        let mut path = Arc::default();
         while let Ok(work) = work.recv() {
             match work {
                 Work::Parts(chunk) => self.each(&chunk, |payload| self.put_back(payload)),
-                Work::Records(chunk) => self.each(&chunk, |payload| self.replay(payload, portion)),
+                Work::Records(chunk) => {
+                    self.each(&chunk, |payload| self.replay(payload, &mut replay));
+                    path = Arc::clone(&chunk.path);
+                }
+                Work::Settled(number) => self.settle(&mut replay, number, &path),
             }
+        }
+        self.settle(&mut replay, 0, &path);
+        self.last.fetch_max(replay.last(), Relaxed);
+    }
+
+    fn settle(&self, replay: &mut Replay<'_>, number: u64, path: &Path) {
+        if let Err(malformed) = replay.settle(number) {
+            self.fail(path, 0, &malformed);
         }
     }
 
-    fn each(&self, chunk: &Chunk, put_back: impl Fn(&[u8]) -> Result<(), Malformed>) {
+    fn fail(&self, path: &Path, offset: u64, malformed: &Malformed) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let (path, what) = (path.to_owned(), malformed.to_string());
+        failure.get_or_insert(JournalError::Damaged { path, offset, what });
+        self.failed.store(true, Relaxed);
+    }
+
+    fn each(&self, chunk: &Chunk, mut put_back: impl FnMut(&[u8]) -> Result<(), Malformed>) {
         for (offset, payload) in chunk.payloads() {
             if let Err(malformed) = put_back(payload) {
-                let (path, what) = (PathBuf::clone(&chunk.path), malformed.to_string());
-                let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-                failure.get_or_insert(JournalError::Damaged { path, offset, what });
-                self.failed.store(true, Relaxed);
+                self.fail(&chunk.path, offset, &malformed);
             }
         }
     }
@@ -135,18 +157,11 @@ impl<'s> Replayer<'s> {
         Ok(())
     }
 
-    fn replay(&self, mut payload: &[u8], portion: Portion) -> Result<(), Malformed> {
+    fn replay(&self, mut payload: &[u8], replay: &mut Replay<'_>) -> Result<(), Malformed> {
         let now_ms = take_u64(&mut payload).and_then(|now_ms| i64::try_from(now_ms).ok());
         let now = now_ms.and_then(Timestamp::from_millis).ok_or(Malformed::Delta)?;
-        let last = std::cell::Cell::new(0);
-        let replayed = self.store.replay(Deltas::new(now, payload), portion, |sequence| {
-            last.set(sequence.number.max(last.get()));
-            let included = self.included.get(usize::from(sequence.part));
-            included.is_none_or(|included| sequence.number > included.load(Relaxed))
-        });
-        self.last.fetch_max(last.get(), Relaxed);
         self.now_ms.fetch_max(now.as_millis(), Relaxed);
-        replayed
+        replay.record(Deltas::new(now, payload))
     }
 }
 
@@ -172,6 +187,14 @@ impl Feed<'_> {
             self.flush();
         }
         !self.replayer.failed.load(Relaxed)
+    }
+
+    /// Takes note that what is missing by now never comes.
+    pub(crate) fn settled(&mut self, number: u64) {
+        self.flush();
+        for door in &self.doors {
+            let _ = door.send(Work::Settled(number));
+        }
     }
 
     fn flush(&mut self) {

@@ -3,7 +3,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use lately::{Clock, Cursor, DeltaBatch, SettingsError, Store, Timestamp};
@@ -33,6 +33,10 @@ pub struct Engine {
     /// In place of that of the journal, where there is none.
     gate: RwLock<()>,
     pub(crate) progress: Progress,
+    /// Dumps under way.
+    pub(crate) dumps: AtomicUsize,
+    /// Held while a dump is restored.
+    pub(crate) restoring: Mutex<()>,
 }
 
 /// Who is told when there may be a verdict on what was written.
@@ -88,6 +92,8 @@ impl Engine {
             clock,
             journal: OnceLock::new(),
             progress: Progress::default(),
+            dumps: AtomicUsize::new(0),
+            restoring: Mutex::default(),
         })
     }
 

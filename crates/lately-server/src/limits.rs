@@ -91,6 +91,9 @@ pub const READY_WITHIN: Duration = Duration::from_secs(1);
 /// How often is told how far loading is.
 pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
+/// Dumps made at once.
+pub const MAX_DUMPS: usize = 4;
+
 /// Bytes of changes that wait for a dump to be taken; when there are more the dump fails.
 pub const TAP_BYTES: usize = 64 << 20;
 

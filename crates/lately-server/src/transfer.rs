@@ -1,6 +1,7 @@
 //! All keys of a server out, as a dump, and in again. No I/O: the listener carries the bytes.
 
 use std::io::Read;
+use std::sync::TryLockError;
 
 use lately::{DeltaBatch, MemoryStats, Store};
 use lately_journal::{Dump, DumpError, read_dump};
@@ -13,6 +14,8 @@ use crate::engine::Engine;
 pub(crate) enum RestoreError {
     #[error("the dump cannot be restored: {0}")]
     Dump(#[from] DumpError),
+    #[error("another restore is under way")]
+    Busy,
     #[error("the server has {keys} keys: keys of the dump would take the place of those of the same names")]
     NotEmpty { keys: usize },
     #[error("the dump has more than the memory ceiling of {ceiling_bytes} bytes has room for")]
@@ -69,6 +72,12 @@ impl Engine {
     /// # Errors
     /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
     pub(crate) fn restore(&self, input: &mut impl Read, replace: bool) -> Result<usize, RestoreError> {
+        // One at a time: it holds all keys of the dump, and none of another may come between.
+        let _one = match self.restoring.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(RestoreError::Busy),
+            Err(TryLockError::Poisoned(one)) => one.into_inner(),
+            Ok(one) => one,
+        };
         self.check_empty(replace)?;
         let dump = self.read_dump(input)?;
         self.take_in(&dump, replace)

@@ -14,8 +14,8 @@ use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use crate::number::Number;
 use crate::time::Timestamp;
 
-/// The place of a delta in the order of the changes of a part of the store. It is counted up under the
-/// part's lock; larger is later. Numbers of different parts are not related.
+/// The place of a delta in the order of the changes of a part of the store. Under the part's lock it is
+/// counted up by one for each delta; larger is later. Numbers of different parts are not related.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Sequence {
     /// Which part.
@@ -93,6 +93,30 @@ pub enum Delta<'a> {
     },
 }
 
+impl Delta<'_> {
+    /// The generation of the key, or for a flush the first after it.
+    pub(crate) fn generation(&self) -> Generation {
+        match *self {
+            Delta::Hits { generation, .. }
+            | Delta::Limited { generation, .. }
+            | Delta::Forget { generation, .. }
+            | Delta::Restored { generation, .. } => generation,
+            Delta::Flush { below } => below,
+        }
+    }
+
+    /// The key, which a flush has not.
+    pub(crate) fn key(&self) -> &[u8] {
+        match *self {
+            Delta::Hits { key, .. }
+            | Delta::Limited { key, .. }
+            | Delta::Forget { key, .. }
+            | Delta::Restored { key, .. } => key,
+            Delta::Flush { .. } => &[],
+        }
+    }
+}
+
 /// Deltas of one batch of commands, in the order they happened, as bytes.
 #[derive(Default, Debug)]
 pub struct DeltaBatch {
@@ -109,7 +133,7 @@ pub struct DeltaBatch {
 struct Open {
     offset: usize,
     key_len: usize,
-    part: u16,
+    sequence: Sequence,
     generation: Generation,
     at: Timestamp,
     hits: u64,
@@ -250,25 +274,26 @@ impl DeltaBatch {
         self.open = None;
     }
 
-    /// Adds hits. Those that follow each other, of one key at one time, are one delta.
+    /// Adds hits, as the next change of a part. Those that follow each other, of one key at one time, are one
+    /// delta and one change. Gives the number of the change.
     #[inline]
     pub(crate) fn push_hits(
         &mut self,
-        sequence: Sequence,
+        next: Sequence,
         key: &[u8],
         generation: Generation,
         at: Timestamp,
         hits: u64,
-    ) {
-        let mut total = hits;
+    ) -> u64 {
+        let (mut total, mut sequence) = (hits, next);
         if let Some(open) = self.open {
             let is_same = open.at == at
                 && open.generation == generation
-                && open.part == sequence.part
+                && open.sequence.part == next.part
                 && self.open_key(open) == key;
             if is_same && let Some(sum) = open.hits.checked_add(hits).filter(|&sum| sum <= MAX_TOTAL) {
                 self.bytes.truncate(open.offset);
-                total = sum;
+                (total, sequence) = (sum, open.sequence);
             }
         }
         let offset = self.bytes.len();
@@ -284,14 +309,16 @@ impl DeltaBatch {
             _ => {}
         }
         head.finish(key, &mut self.bytes);
-        self.open =
-            Some(Open { offset, key_len: key.len(), part: sequence.part, generation, at, hits: total });
+        self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
+        sequence.number
     }
 
     pub(crate) fn push(&mut self, sequence: Sequence, delta: Delta<'_>) {
         self.close();
         match delta {
-            Delta::Hits { key, generation, at, hits } => self.push_hits(sequence, key, generation, at, hits),
+            Delta::Hits { key, generation, at, hits } => {
+                self.push_hits(sequence, key, generation, at, hits);
+            }
             Delta::Limited { key, generation, until } => {
                 let mut head = Head::new(LIMITED, sequence, key.len(), generation);
                 head.number(until.as_millis().cast_unsigned());
@@ -350,6 +377,11 @@ impl<'a> Deltas<'a> {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// The bytes of those that were not given yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.bytes
     }
 
     fn read(&mut self) -> Option<(Sequence, Delta<'a>)> {
@@ -501,18 +533,20 @@ mod tests {
         let mut batch = DeltaBatch::default();
         batch.advance(time(5));
         let hits = |key, at_ms, hits| Delta::Hits { key, generation: Generation(0), at: time(at_ms), hits };
-        for number in 1..=300 {
-            batch.push_hits(sequence(3, number), b"hot", Generation(0), time(5), 1);
+        // All of them are one change.
+        for _ in 0..300 {
+            assert_eq!(batch.push_hits(sequence(3, 7), b"hot", Generation(0), time(5), 1), 7);
         }
-        batch.push_hits(sequence(3, 301), b"hot", Generation(0), time(4), 2);
+        assert_eq!(batch.push_hits(sequence(3, 8), b"hot", Generation(0), time(4), 2), 8);
         batch.close();
-        batch.push_hits(sequence(3, 302), b"hot", Generation(0), time(4), 1);
-        batch.push_hits(sequence(3, 303), b"not", Generation(0), time(4), 1);
+        assert_eq!(batch.push_hits(sequence(3, 9), b"hot", Generation(0), time(4), 1), 9);
+        assert_eq!(batch.push_hits(sequence(3, 10), b"not", Generation(0), time(4), 1), 10);
+        assert_eq!(batch.push_hits(sequence(3, 11), b"not", Generation(0), time(4), 1), 10);
         let wanted = [
-            (sequence(3, 300), hits(b"hot", 5, 300)),
-            (sequence(3, 301), hits(b"hot", 4, 2)),
-            (sequence(3, 302), hits(b"hot", 4, 1)),
-            (sequence(3, 303), hits(b"not", 4, 1)),
+            (sequence(3, 7), hits(b"hot", 5, 300)),
+            (sequence(3, 8), hits(b"hot", 4, 2)),
+            (sequence(3, 9), hits(b"hot", 4, 1)),
+            (sequence(3, 10), hits(b"not", 4, 2)),
         ];
         assert_eq!(read(&batch), wanted);
     }

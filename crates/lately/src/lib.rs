@@ -52,5 +52,5 @@ pub use ladder::{Ladder, RUNGS_MS};
 pub use series::Point;
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
-pub use store::{Cursor, MemoryStats, Op, Outcome, Part, Portion, ScanPage, Store, StoreBuilder};
+pub use store::{Cursor, MemoryStats, Op, Outcome, Part, Portion, Replay, ScanPage, Store, StoreBuilder};
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

@@ -17,6 +17,7 @@ mod greedy;
 mod kept;
 mod kill;
 mod ledger;
+mod races;
 mod running;
 mod serve;
 mod talk;

@@ -2,6 +2,7 @@
 //! that the log stays short.
 
 use std::io;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::bell::Bell;
@@ -60,20 +61,32 @@ impl<D: Disk> Journal<D> {
     pub fn mend(&self) -> bool {
         // Batches that were refused are taken back, all of them, before what is there is kept for good.
         self.quiesce();
-        let mended = match self.trouble() {
+        let trouble = self.trouble();
+        let mended = match trouble {
             Trouble::None => true,
             Trouble::Write => self.sync() && self.log().try_room().is_ok() || self.make_room(),
             // What the disk has of the log is not known: a checkpoint takes its place.
             Trouble::Sync => self.holds.load(Acquire) == 0 && self.make_checkpoint(|| ()).is_ok(),
         };
-        if mended {
-            self.tries.store(0, Relaxed);
-            self.store.all_taken_back();
-            self.trouble.store(Trouble::None as u8, Relaxed);
-        } else {
+        let mended = mended && (trouble == Trouble::None || self.go_on().is_ok());
+        if !mended {
             self.wake();
         }
         mended
+    }
+
+    /// Takes batches again. What was refused leaves gaps between the changes that were written: it is told that
+    /// nothing fills them.
+    fn go_on(&self) -> io::Result<()> {
+        let _nobody_changes_anything = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log();
+        let bytes = log.settle(self.store.level_numbers())?;
+        self.written.store(log.number(), Relaxed);
+        self.log_bytes.fetch_add(bytes, Relaxed);
+        self.tries.store(0, Relaxed);
+        self.store.all_taken_back();
+        self.trouble.store(Trouble::None as u8, Relaxed);
+        Ok(())
     }
 
     /// Makes room on a full disk, if the log is what fills it; true when some was made. Tried seldom: it

@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::sync::mpsc::{self, Receiver};
 
 use crate::engine::Engine;
-use crate::limits::TRANSFER_PIECES;
+use crate::limits::{MAX_DUMPS, TRANSFER_PIECES};
 use crate::transfer::RestoreError;
 
 /// Counts what a connection has carried: one that carries something is not timed out.
@@ -91,9 +91,13 @@ pub(super) async fn dump(
     if let Some(refusal) = refusal(&engine, &headers) {
         return refusal;
     }
+    let Some(dumping) = Dumping::begin(&engine) else {
+        let detail = format!("{MAX_DUMPS} other dumps are under way");
+        return problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail);
+    };
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
     tokio::task::spawn_blocking(move || {
-        let dumped = engine.dump(|piece| send.blocking_send(Ok(piece.into())).is_ok());
+        let dumped = dumping.0.dump(|piece| send.blocking_send(Ok(piece.into())).is_ok());
         if let Err(why) = dumped {
             // The stream breaks off: whoever reads it finds no end.
             let _ = send.blocking_send(Err(io::Error::other(why)));
@@ -101,6 +105,22 @@ pub(super) async fn dump(
     });
     let body = Body::new(Pieces { pieces, progress });
     ([(CONTENT_TYPE, "application/vnd.lately.dump")], body).into_response()
+}
+
+/// One of a few dumps at a time: what happens meanwhile is held for each.
+struct Dumping(Arc<Engine>);
+
+impl Dumping {
+    fn begin(engine: &Arc<Engine>) -> Option<Dumping> {
+        let one_more = |dumps| (dumps < MAX_DUMPS).then_some(dumps + 1);
+        engine.dumps.fetch_update(Relaxed, Relaxed, one_more).ok().map(|_| Dumping(Arc::clone(engine)))
+    }
+}
+
+impl Drop for Dumping {
+    fn drop(&mut self) {
+        self.0.dumps.fetch_sub(1, Relaxed);
+    }
 }
 
 /// What came of a restore.
@@ -142,6 +162,7 @@ pub(super) async fn restore(
         Err(error @ RestoreError::TooLarge { .. }) => {
             problem(StatusCode::INSUFFICIENT_STORAGE, "too large", &error)
         }
+        Err(error @ RestoreError::Busy) => problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &error),
         Err(error @ RestoreError::Refused(_)) => problem(StatusCode::SERVICE_UNAVAILABLE, "refused", &error),
     }
 }

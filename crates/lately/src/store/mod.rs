@@ -31,7 +31,7 @@ pub use batch::{Op, Outcome};
 pub use builder::StoreBuilder;
 pub use memory::MemoryStats;
 pub use parts::Part;
-pub use replay::Portion;
+pub use replay::{Portion, Replay};
 pub use scan::{Cursor, ScanPage};
 
 use crate::class::Classes;

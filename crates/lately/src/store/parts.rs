@@ -129,4 +129,13 @@ impl Store {
             self.lock(index, Timestamp::MIN).start_after(number);
         }
     }
+
+    /// Has the changes of all parts go on behind the highest number of any, and gives that. Nobody is to change
+    /// anything meanwhile.
+    pub fn level_numbers(&self) -> u64 {
+        let numbers = (0..SHARDS).map(|index| self.lock(index, Timestamp::MIN).sequence().number);
+        let number = numbers.max().unwrap_or(0);
+        self.start_after(Generation::default(), number);
+        number
+    }
 }

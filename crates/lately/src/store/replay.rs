@@ -1,12 +1,13 @@
 //! Putting back what happened: deltas from a journal, a dump or another node.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
 use super::keyed::Keyed;
-use super::{Context, Shard, Store, shard_of};
+use super::{Context, SHARDS, Shard, Store, shard_of};
 use crate::delta::{Delta, DeltaBatch, Deltas, Generation, Sequence};
 use crate::error::Malformed;
 use crate::time::Timestamp;
@@ -42,51 +43,138 @@ impl Portion {
     }
 }
 
-impl Store {
-    /// Applies deltas, flushes and those of which `is_wanted` holds, on keys of a portion, as they stand: they were checked
-    /// when they happened, so nothing is refused and nothing evicted. The rules are those of [`Delta`]. The
-    /// store's time stays as it is: see [`Store::set_now`].
+/// Puts back what happened in a store into another, in the order it happened in. What is given may be in
+/// another order: threads write down what they did some time after they did it. A change that comes before
+/// one that was made earlier waits for it.
+pub struct Replay<'s> {
+    store: &'s Store,
+    portion: Portion,
+    /// Of each part of the store that it happened in.
+    lines: Vec<Line>,
+    /// Keys of lower generations were flushed.
+    floor: Generation,
+}
+
+/// The changes of a part.
+#[derive(Clone, Default, Debug)]
+struct Line {
+    /// The last that was made, and so were those before it; `None` if the part is not there yet.
+    last: Option<u64>,
+    /// Those that wait: their time and their bytes, none if the key is of another portion.
+    waiting: BTreeMap<u64, (Timestamp, Box<[u8]>)>,
+}
+
+impl Line {
+    /// Takes out what need not wait any more.
+    fn next(&mut self) -> Option<(Timestamp, Box<[u8]>)> {
+        let next = self.waiting.first_entry().filter(|entry| self.last == Some(entry.key() - 1))?;
+        self.last = Some(*next.key());
+        Some(next.remove())
+    }
+}
+
+impl<'s> Replay<'s> {
+    /// Of a portion of the keys; the store has nothing yet.
+    #[must_use]
+    pub fn new(store: &'s Store, portion: Portion) -> Replay<'s> {
+        let lines = vec![Line::default(); SHARDS];
+        Replay { store, portion, lines, floor: Generation::default() }
+    }
+
+    /// Takes note that the store has a part, with all changes up to a number. Those of parts it has not are left
+    /// out.
     ///
     /// # Errors
-    /// [`Malformed`] when they are no deltas; those before it are applied.
-    pub fn replay(
-        &self,
-        deltas: Deltas<'_>,
-        portion: Portion,
-        is_wanted: impl Fn(Sequence) -> bool,
-    ) -> Result<(), Malformed> {
-        let now = deltas.now();
-        let mut staged = Vec::with_capacity(STAGED);
-        for delta in deltas {
-            let (sequence, delta) = delta?;
-            let (Delta::Hits { key, .. }
-            | Delta::Limited { key, .. }
-            | Delta::Forget { key, .. }
-            | Delta::Restored { key, .. }) = delta
-            else {
-                // It is of no part: what came after it has a later generation.
-                if let Delta::Flush { below } = delta {
-                    self.replay_staged(&mut staged, now)?;
-                    self.replay_flush(below, portion);
-                }
-                continue;
-            };
-            if !is_wanted(sequence) {
-                continue;
-            }
-            let hash = self.hash(key);
-            if portion.has(shard_of(hash)) {
-                staged.push((delta, hash));
-            }
-            if staged.len() == STAGED {
-                self.replay_staged(&mut staged, now)?;
-            }
-        }
-        self.replay_staged(&mut staged, now)?;
-        self.peek.tidy();
+    /// [`Malformed`] when there is no such part.
+    pub fn include(&mut self, part: u16, number: u64) -> Result<(), Malformed> {
+        self.lines.get_mut(usize::from(part)).ok_or(Malformed::Delta)?.last = Some(number);
         Ok(())
     }
 
+    /// Applies deltas on keys of the portion as they stand: they were checked when they happened, so nothing
+    /// is refused and nothing evicted. The rules are those of [`Delta`]. The store's time stays as it is: see
+    /// [`Store::set_now`].
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are no deltas; those before it are applied.
+    pub fn record(&mut self, mut deltas: Deltas<'_>) -> Result<(), Malformed> {
+        let now = deltas.now();
+        let mut staged = Vec::with_capacity(STAGED);
+        loop {
+            let bytes = deltas.rest();
+            let Some(next) = deltas.next() else { break };
+            let (Sequence { part, number }, delta) = next?;
+            if let Delta::Flush { below } = delta {
+                // It is of no part: what came after it has a later generation, and what came before has not.
+                self.store.replay_staged(&mut staged, now)?;
+                self.store.replay_flush(below, self.portion);
+                self.floor = self.floor.max(below);
+                continue;
+            }
+            let hash = self.store.hash(delta.key());
+            let is_own = self.portion.has(shard_of(hash));
+            let line = self.lines.get_mut(usize::from(part)).ok_or(Malformed::Delta)?;
+            match line.last {
+                None => {}
+                Some(last) if number <= last => {}
+                Some(last) if number > last.saturating_add(1) => {
+                    let len = if is_own { bytes.len() - deltas.rest().len() } else { 0 };
+                    line.waiting.insert(number, (now, bytes[..len].into()));
+                }
+                Some(_) => {
+                    line.last = Some(number);
+                    if is_own && delta.generation() >= self.floor {
+                        staged.push((delta, hash));
+                    }
+                    if staged.len() == STAGED || !line.waiting.is_empty() {
+                        self.store.replay_staged(&mut staged, now)?;
+                        self.catch_up(usize::from(part))?;
+                    }
+                }
+            }
+        }
+        self.store.replay_staged(&mut staged, now)?;
+        self.store.peek.tidy();
+        Ok(())
+    }
+
+    /// Takes note that what is missing by now will never come, and that changes go on behind a number.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a change that waited cannot be made.
+    pub fn settle(&mut self, number: u64) -> Result<(), Malformed> {
+        for part in 0..self.lines.len() {
+            while let Some((&first, _)) = self.lines[part].waiting.first_key_value() {
+                self.lines[part].last = Some(first - 1);
+                self.catch_up(part)?;
+            }
+            let last = &mut self.lines[part].last;
+            *last = last.map(|last| last.max(number));
+        }
+        Ok(())
+    }
+
+    /// The highest number of a change that was made.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.lines.iter().filter_map(|line| line.last).max().unwrap_or(0)
+    }
+
+    /// Makes the changes of a part that need not wait any more.
+    fn catch_up(&mut self, part: usize) -> Result<(), Malformed> {
+        while let Some((now, bytes)) = self.lines[part].next() {
+            for delta in Deltas::new(now, &bytes) {
+                let delta = delta?.1;
+                if delta.generation() >= self.floor {
+                    self.store.replay_one(&delta, self.store.hash(delta.key()), now)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store {
     fn replay_staged(&self, staged: &mut Vec<(Delta<'_>, u64)>, now: Timestamp) -> Result<(), Malformed> {
         let mut hashes = [0; STAGED];
         for (hash, staged) in hashes.iter_mut().zip(&*staged) {

@@ -34,7 +34,6 @@ impl Shard {
                 hits
             }
         };
-        self.number += 1;
         Quick::Counted(hits)
     }
 
@@ -58,7 +57,7 @@ impl Shard {
         }
         let counted = slot.count(hit, frame, settings, &mut self.bytes);
         if counted.is_ok() && hit.weight > 0 {
-            self.record_hit(place, hit, context);
+            self.write_down_hit(place, hit, context);
         }
         Some(counted)
     }
@@ -89,24 +88,20 @@ impl Shard {
         let (frame, settings) = context.frame(class, self.now);
         let counted = slot.count(hit, frame, settings, &mut self.bytes);
         match &counted {
-            Ok(_) if hit.weight > 0 => self.record_hit(place, hit, context),
+            Ok(_) if hit.weight > 0 => self.write_down_hit(place, hit, context),
             Err(_) if found.is_none() => self.remove(place),
             _ => {}
         }
         counted
     }
 
-    fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        self.number += 1;
-        self.write_down_hit(place, hit, context);
-    }
-
     /// Writes down that hits were counted, just now.
     #[inline]
-    pub(in crate::store) fn write_down_hit(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+    pub(in crate::store) fn write_down_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
         if let Some(batch) = context.deltas.as_deref_mut() {
-            let at = hit.at.unwrap_or(self.now);
-            batch.push_hits(self.sequence(), hit.key, self.generation_at(place), at, hit.weight);
+            let (next, at) = (self.next_sequence(), hit.at.unwrap_or(self.now));
+            let number = batch.push_hits(next, hit.key, self.generation_at(place), at, hit.weight);
+            self.number = self.number.max(number);
         }
     }
 }

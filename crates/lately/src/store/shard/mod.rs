@@ -384,11 +384,16 @@ impl Shard {
         }
     }
 
+    /// Numbers are without a gap: what is not written down has none.
     fn record(&mut self, context: &mut Context<'_>, delta: Delta<'_>) {
-        self.number += 1;
         if let Some(batch) = context.deltas.as_deref_mut() {
-            batch.push(self.sequence(), delta);
+            batch.push(self.next_sequence(), delta);
+            self.number += 1;
         }
+    }
+
+    fn next_sequence(&self) -> Sequence {
+        Sequence { part: self.part, number: self.number + 1 }
     }
 
     /// The place of the last change.

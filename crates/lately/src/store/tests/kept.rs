@@ -3,12 +3,19 @@
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
 
+/// A replay on a store that has all parts, without a change.
+fn replay(store: &Store, portion: Portion) -> Replay<'_> {
+    let mut replay = Replay::new(store, portion);
+    (0..Store::PARTS).for_each(|part| replay.include(part, 0).expect("a part"));
+    replay
+}
+
 /// Applies the same commands to a store with deltas and replays them on another.
 fn replayed(commands: impl Fn(&Store, &mut DeltaBatch)) -> (Store, Store) {
     let (original, copy) = (store(), store());
     let mut batch = DeltaBatch::default();
     commands(&original, &mut batch);
-    copy.replay(batch.deltas(), Portion::ALL, |_| true).expect("well formed");
+    replay(&copy, Portion::ALL).record(batch.deltas()).expect("well formed");
     copy.check_consistency();
     (original, copy)
 }
@@ -57,6 +64,45 @@ fn sequences_of_a_key_rise() {
     assert_eq!(numbers.len(), 11);
 }
 
+/// Threads write down what they did in any order: hits of a key behind its end, or the end of a key before the hits
+/// that it ended.
+#[test]
+fn what_is_told_in_another_order_happened_in_one() {
+    let original = store();
+    let mut batches: Vec<DeltaBatch> = (0..60).map(|_| DeltaBatch::default()).collect();
+    for (step, batch) in batches.iter_mut().enumerate() {
+        let now = after(seconds(1 + u64::try_from(step).expect("small")));
+        for key in 0..5_u8 {
+            match (step + usize::from(key)) % 7 {
+                0 => _ = original.forget_into(&[b'k', key], now, Some(batch)),
+                1 => original.limit_until(&[b'k', key], after(days(1)), now, Some(batch)),
+                _ => hit(&original, &[b'k', key], 1 + u64::from(key), now, batch),
+            }
+        }
+    }
+    let now = after(seconds(61));
+    let wanted = answers(&original, now);
+    // Orders that a shuffle of neighbours gives: what one thread is late by is bounded by nothing.
+    for stride in [1, 7, 13, 59] {
+        let copy = store();
+        let mut replays: Vec<_> = Portion::each(2).map(|portion| replay(&copy, portion)).collect();
+        for replay in &mut replays {
+            (0..60)
+                .map(|n| n * stride % 60)
+                .for_each(|n| replay.record(batches[n].deltas()).expect("well formed"));
+        }
+        assert_eq!(answers(&copy, now), wanted, "each {stride}th");
+        // Of what never comes, the rest is made without it.
+        let copy = store();
+        let mut replay = replay(&copy, Portion::ALL);
+        batches[1..].iter().for_each(|batch| replay.record(batch.deltas()).expect("well formed"));
+        assert!(copy.len() < original.len());
+        replay.settle(0).expect("well formed");
+        assert_eq!(copy.len(), original.len());
+        copy.check_consistency();
+    }
+}
+
 #[test]
 fn an_older_generation_changes_nothing() {
     let store = store();
@@ -64,11 +110,13 @@ fn an_older_generation_changes_nothing() {
         |generation, hits| Delta::Hits { key: b"k", generation: Generation(generation), at: START, hits };
     let forget =
         |generation| Delta::Forget { key: b"k", generation: Generation(generation), why: Forgotten::Deleted };
-    let check = |delta, expected| {
+    let (mut replay, mut number) = (replay(&store, Portion::ALL), 0);
+    let mut check = |delta, expected| {
         let mut batch = DeltaBatch::default();
         batch.advance(START);
-        batch.push(Sequence::default(), delta);
-        store.replay(batch.deltas(), Portion::ALL, |_| true).expect("well formed");
+        number += u64::from(!matches!(delta, Delta::Flush { .. }));
+        batch.push(Sequence { part: 0, number }, delta);
+        replay.record(batch.deltas()).expect("well formed");
         assert_eq!(store.hits(b"k", minutes(5), START).estimate, expected);
     };
     check(hits(3, 10), 10);
@@ -96,11 +144,13 @@ fn a_flush_forgets_all_and_starts_a_generation() {
     assert_eq!(store.memory().used_bytes, 0);
     hit(&store, b"after", 1, START, &mut batch);
     // Replayed late, the flush does not take what came after it.
-    let copy = self::store();
-    for deltas in [batch.deltas(), Deltas::new(START, &flushed)] {
-        copy.replay(deltas, Portion::ALL, |_| true).expect("well formed");
+    // Replayed early, it takes what came before it.
+    for order in [[batch.bytes(), &flushed], [&flushed, batch.bytes()]] {
+        let copy = self::store();
+        let mut replay = replay(&copy, Portion::ALL);
+        order.iter().for_each(|bytes| replay.record(Deltas::new(START, bytes)).expect("well formed"));
+        assert!(copy.contains(b"after", START) && !copy.contains(b"before", START));
     }
-    assert!(copy.contains(b"after", START) && !copy.contains(b"before", START));
 }
 
 /// Keys of all forms, with limits and generations.
@@ -186,9 +236,10 @@ fn parts_and_the_changes_they_have_not_make_another() {
     }
     let copy = store();
     copy.read_part(&bytes, now).expect("well formed");
-    let is_wanted = |sequence: Sequence| sequence.number > parts[usize::from(sequence.part)];
     for portion in Portion::each(3) {
-        copy.replay(batch.deltas(), portion, is_wanted).expect("well formed");
+        let mut replay = Replay::new(&copy, portion);
+        (0..).zip(&parts).for_each(|(part, &number)| replay.include(part, number).expect("a part"));
+        replay.record(batch.deltas()).expect("well formed");
     }
     copy.check_consistency();
     assert_eq!(answers(&copy, now), answers(&original, now));
@@ -253,8 +304,9 @@ fn keys_of_another_store_come_in_place_of_those_that_are_there() {
     assert_eq!((found, mine.len()), (wanted, 1));
     // And so they are in a third that is told what happened.
     let copy = store();
+    let mut replay = replay(&copy, Portion::ALL);
     for deltas in [&before, &brought] {
-        copy.replay(deltas.deltas(), Portion::ALL, |_| true).expect("well formed");
+        replay.record(deltas.deltas()).expect("well formed");
     }
     assert_eq!(answers(&copy, now), answers(&here, now));
     // Taken back, there is what was there.
