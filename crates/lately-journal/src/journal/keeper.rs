@@ -64,7 +64,15 @@ impl<D: Disk> Journal<D> {
         let trouble = self.trouble();
         let mended = match trouble {
             Trouble::None => true,
-            Trouble::Write => self.sync() && self.log().try_room().is_ok() || self.make_room(),
+            Trouble::Write => {
+                let has_room = self.sync() && self.log().try_room().is_ok();
+                // A checkpoint also where hits would not be replayed as they were counted.
+                if has_room && self.store.is_mixed() {
+                    self.make_checkpoint(|| ()).is_ok()
+                } else {
+                    has_room || self.make_room()
+                }
+            }
             // What the disk has of the log is not known: a checkpoint takes its place.
             Trouble::Sync => self.holds.load(Acquire) == 0 && self.make_checkpoint(|| ()).is_ok(),
         };

@@ -21,6 +21,12 @@ impl Dice {
         usize::try_from(self.next() % end as u64).expect("below a usize")
     }
 
+    pub(crate) fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, self.below(last + 1));
+        }
+    }
+
     /// True once in so many times.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0

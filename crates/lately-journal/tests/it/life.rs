@@ -1,5 +1,6 @@
 //! A store and its journal, as a server has them, from a start to an end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
@@ -54,7 +55,7 @@ fn evicted(deltas: &DeltaBatch) -> Vec<Action> {
     deltas.deltas().filter_map(evicted).collect()
 }
 
-/// Applies an action; gives whether there was memory for it. A flush is for the caller.
+/// Applies an action; gives whether there was memory for it, or something to delete. A flush is for the caller.
 fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch) -> bool {
     match action {
         Action::Hit { key, weight, late_ms } => {
@@ -62,14 +63,11 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
                 .then(|| Span::from_millis(*late_ms).map_or(now, |late| now.saturating_sub(late)));
             let mut out = Vec::new();
             store.apply_into(&[Op::Hit { key, weight: *weight, at }], now, &mut out, deltas);
-            return !matches!(out[..], [Outcome::Hit(Err(HitError::OutOfMemory { .. }))]);
+            !matches!(out[..], [Outcome::Hit(Err(HitError::OutOfMemory { .. }))])
         }
-        Action::Delete { key } => {
-            store.forget_into(key, now, Some(deltas));
-        }
-        Action::Flush => {}
+        Action::Delete { key } => store.forget_into(key, now, Some(deltas)),
+        Action::Flush => true,
     }
-    true
 }
 
 /// What is found on a disk by who only looks.
@@ -105,6 +103,18 @@ pub(crate) enum Fate {
     Acknowledged,
     Waits,
     Refused,
+}
+
+/// What batches changed, with their numbers.
+pub(crate) type Changed = Vec<(usize, DeltaBatch)>;
+
+/// Keys that were hit.
+pub(crate) fn hit_keys(changed: &Changed) -> BTreeSet<Vec<u8>> {
+    let hit = |delta| match delta {
+        Ok((_, Delta::Hits { key, .. })) => Some(key.to_vec()),
+        _ => None,
+    };
+    changed.iter().flat_map(|(_, deltas)| deltas.deltas().filter_map(hit)).collect()
 }
 
 /// A server, without sockets.
@@ -193,13 +203,20 @@ impl Life {
         if journal.check().is_err() {
             return Fate::Refused;
         }
+        let changed = self.apply(number, batches);
+        others();
+        self.write(changed)
+    }
+
+    /// Applies batches, which are to be written.
+    pub(crate) fn apply(&self, number: usize, batches: &mut [Batch]) -> Changed {
         let mut changed = Vec::new();
         for (number, batch) in (number..).zip(batches) {
             let mut deltas = DeltaBatch::default();
             let (mut done, mut gone) = (Vec::new(), 0);
             for action in batch.actions.drain(..) {
-                let has_room = apply(&self.store, &action, batch.now, &mut deltas);
-                done.extend(Some(action).filter(|_| has_room));
+                let is_done = apply(&self.store, &action, batch.now, &mut deltas);
+                done.extend(Some(action).filter(|_| is_done));
                 let evicted = evicted(&deltas).split_off(gone);
                 gone += evicted.len();
                 done.extend(evicted);
@@ -209,11 +226,14 @@ impl Life {
                 changed.push((number, deltas));
             }
         }
-        others();
-        if changed.is_empty() { Fate::Acknowledged } else { self.write(changed) }
+        changed
     }
 
-    fn write(&mut self, mut changed: Vec<(usize, DeltaBatch)>) -> Fate {
+    /// Writes what batches changed.
+    pub(crate) fn write(&mut self, mut changed: Changed) -> Fate {
+        if changed.is_empty() {
+            return Fate::Acknowledged;
+        }
         match self.journal.write(changed.iter().map(|(_, deltas)| deltas)) {
             Ok(Receipt::Kept) => Fate::Acknowledged,
             Ok(Receipt::Wait(hold)) => {
@@ -229,6 +249,10 @@ impl Life {
 
     pub(crate) fn has_waiting(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    pub(crate) fn is_waiting(&self, number: usize) -> bool {
+        self.held.iter().any(|(waiting, ..)| *waiting == number)
     }
 
     /// What became of batches that waited: their numbers, and whether they are kept.

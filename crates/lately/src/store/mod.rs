@@ -16,6 +16,7 @@ mod slab;
 mod slot;
 mod table;
 mod tags;
+mod taken_back;
 mod turn;
 
 use std::sync::Mutex;
@@ -72,7 +73,7 @@ pub struct Store {
     memory: memory::Memory,
     peek: peek::Peek,
     /// Empty but for the time in which batches are taken back.
-    debts: Mutex<Vec<replay::Debt>>,
+    taken_back: Mutex<taken_back::TakenBack>,
 }
 
 impl Store {
@@ -97,7 +98,7 @@ impl Store {
             generation: AtomicU64::new(0),
             memory: memory::Memory::new(ceiling_bytes),
             peek: peek::Peek::new(SHARDS, available_parallelism().map_or(1, usize::from)),
-            debts: Mutex::default(),
+            taken_back: Mutex::default(),
         }
     }
 

@@ -1,26 +1,15 @@
 //! Putting back what happened: deltas from a journal, a dump or another node.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
 use super::keyed::Keyed;
 use super::{Context, SHARDS, Shard, Store, shard_of};
-use crate::delta::{Delta, DeltaBatch, Deltas, Generation, Sequence};
+use crate::delta::{Delta, Deltas, Generation, Sequence};
 use crate::error::Malformed;
 use crate::time::Timestamp;
-
-/// Hits that were taken back when the life they were of had been ended by a batch that is not taken back, or
-/// not yet.
-#[derive(Debug)]
-pub(super) struct Debt {
-    pub(super) key: Box<[u8]>,
-    pub(super) generation: Generation,
-    pub(super) at: Timestamp,
-    pub(super) hits: u64,
-}
 
 /// The keys that one of several threads puts back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -246,34 +235,5 @@ impl Store {
                 }
             }
         }
-    }
-
-    /// Takes back what a batch changed, because it could not be kept: the last change first. Reads may have
-    /// seen it. Keys that were evicted for it do not come back. The batch is empty then. Batches of other
-    /// threads may be taken back in any order; when all are, [`Store::all_taken_back`] is to be called.
-    pub fn take_back(&self, batch: &mut DeltaBatch) {
-        let now = batch.now();
-        let mut deleted = std::mem::take(&mut batch.deleted);
-        let mut debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner);
-        let deltas: Vec<Delta<'_>> = batch.deltas().flatten().map(|(_, delta)| delta).collect();
-        for delta in deltas.iter().rev() {
-            let (Delta::Hits { key, generation, .. }
-            | Delta::Forget { key, generation, .. }
-            | Delta::Restored { key, generation, .. }) = delta
-            else {
-                continue;
-            };
-            let hash = self.hash(key);
-            let (mut shard, _, mut context) = self.lock_for(hash, now, None);
-            let life = AtomicU64::new(generation.0);
-            context.generation = &life;
-            shard.take_back(delta, hash, (&mut deleted, &mut debts), &mut context);
-        }
-        batch.clear();
-    }
-
-    /// Takes note that all batches that could not be kept have been taken back.
-    pub fn all_taken_back(&self) {
-        *self.debts.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
     }
 }

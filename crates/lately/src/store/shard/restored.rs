@@ -2,7 +2,7 @@
 
 use super::super::context::Context;
 use super::super::keyed::Keyed;
-use super::super::replay::Debt;
+use super::super::taken_back::TakenBack;
 use super::Shard;
 use crate::class::Classes;
 use crate::delta::{Delta, Forgotten, Generation};
@@ -88,23 +88,23 @@ impl Shard {
         keys
     }
 
-    /// Takes back a change that was made; `deleted` are the hits of the keys that were. Hits of a life that
-    /// another batch has ended are added to `debts`: if that is taken back too, they go with it.
+    /// Takes back a change that was made; `deleted` are the hits of the keys that were.
     pub(in crate::store) fn take_back(
         &mut self,
         delta: &Delta<'_>,
         hash: u64,
-        (deleted, debts): (&mut Vec<Entry>, &mut Vec<Debt>),
+        (deleted, taken_back): (&mut Vec<Entry>, &mut TakenBack),
         context: &mut Context<'_>,
     ) {
         match *delta {
             Delta::Hits { key, generation, at, hits } => {
-                let place = self.place_of(key, hash);
-                let Some(place) = place.filter(|&place| self.generation_at(place) == generation) else {
-                    debts.push(Debt { key: key.into(), generation, at, hits });
-                    return;
+                let is_its = |shard: &Shard, place| {
+                    shard.generation_at(place) == generation || taken_back.is_revived(key, generation)
                 };
-                self.take_hits_back(place, at, hits, context);
+                match self.place_of(key, hash) {
+                    Some(place) if is_its(self, place) => self.take_hits_back(place, at, hits, context),
+                    _ => taken_back.owe(key, generation, at, hits),
+                }
             }
             Delta::Forget { key, generation, .. } => {
                 let Some(entry) = deleted.pop() else { return };
@@ -112,8 +112,7 @@ impl Shard {
                 self.change(place, context.classes, |held, settings, now| {
                     held.absorb(entry, settings, now);
                 });
-                let is_owed = |debt: &mut Debt| *debt.key == *key && debt.generation == generation;
-                for Debt { at, hits, .. } in debts.extract_if(.., is_owed) {
+                for (at, hits) in taken_back.revive(key, generation, self.generation_at(place)) {
                     if let Some(place) = self.place_of(key, hash) {
                         self.take_hits_back(place, at, hits, context);
                     }

@@ -1,0 +1,89 @@
+//! Taking back what could not be kept. Batches of several threads are taken back in any order, so the end of a
+//! life may come back before or after what another batch did to that life, or to the next.
+
+use std::mem;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+
+use super::Store;
+use crate::delta::{Delta, DeltaBatch, Forgotten, Generation};
+use crate::time::Timestamp;
+
+/// What was taken back since all was well.
+#[derive(Default, Debug)]
+pub(super) struct TakenBack {
+    /// Hits of lives that a batch has ended that was not taken back, or not yet.
+    debts: Vec<Debt>,
+    /// Lives whose end was taken back: their hits are where the key is now, whatever its generation.
+    revived: Vec<(Box<[u8]>, Generation)>,
+    /// Whether one of them has another generation now than it had.
+    is_mixed: bool,
+}
+
+#[derive(Debug)]
+struct Debt {
+    key: Box<[u8]>,
+    generation: Generation,
+    at: Timestamp,
+    hits: u64,
+}
+
+impl TakenBack {
+    pub(super) fn owe(&mut self, key: &[u8], generation: Generation, at: Timestamp, hits: u64) {
+        self.debts.push(Debt { key: key.into(), generation, at, hits });
+    }
+
+    /// Takes note that the end of a life was taken back, which goes on as `now`; gives the hits it owes.
+    pub(super) fn revive(
+        &mut self,
+        key: &[u8],
+        generation: Generation,
+        now: Generation,
+    ) -> Vec<(Timestamp, u64)> {
+        self.is_mixed |= now != generation;
+        self.revived.push((key.into(), generation));
+        let is_owed = |debt: &mut Debt| *debt.key == *key && debt.generation == generation;
+        self.debts.extract_if(.., is_owed).map(|debt| (debt.at, debt.hits)).collect()
+    }
+
+    pub(super) fn is_revived(&self, key: &[u8], generation: Generation) -> bool {
+        self.revived.iter().any(|(revived, life)| **revived == *key && *life == generation)
+    }
+}
+
+impl Store {
+    /// Takes back what a batch changed, because it could not be kept: the last change first. Reads may have
+    /// seen it. Keys that were evicted for it do not come back. The batch is empty then. Batches of other
+    /// threads may be taken back in any order; when all are, [`Store::all_taken_back`] is to be called.
+    pub fn take_back(&self, batch: &mut DeltaBatch) {
+        let now = batch.now();
+        let mut deleted = mem::take(&mut batch.deleted);
+        let mut taken_back = self.taken_back.lock().unwrap_or_else(PoisonError::into_inner);
+        let deltas: Vec<Delta<'_>> = batch.deltas().flatten().map(|(_, delta)| delta).collect();
+        for delta in deltas.iter().rev() {
+            let (Delta::Hits { key, generation, .. }
+            | Delta::Forget { key, generation, why: Forgotten::Deleted }
+            | Delta::Restored { key, generation, .. }) = delta
+            else {
+                continue;
+            };
+            let hash = self.hash(key);
+            let (mut shard, _, mut context) = self.lock_for(hash, now, None);
+            let life = AtomicU64::new(generation.0);
+            context.generation = &life;
+            shard.take_back(delta, hash, (&mut deleted, &mut taken_back), &mut context);
+        }
+        batch.clear();
+    }
+
+    /// Whether a key has another generation now than it had before something was taken back: hits on it from
+    /// here on would end, where they are replayed, the life that it goes on with.
+    pub fn is_mixed(&self) -> bool {
+        self.taken_back.lock().unwrap_or_else(PoisonError::into_inner).is_mixed
+    }
+
+    /// Takes note that all batches that could not be kept have been taken back.
+    pub fn all_taken_back(&self) {
+        *self.taken_back.lock().unwrap_or_else(PoisonError::into_inner) = TakenBack::default();
+    }
+}
