@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use lately::{Deltas, Portion, Replay, Store, Timestamp};
+use lately::{Deltas, Generation, Portion, Replay, Store, Timestamp};
 use thiserror::Error;
 
 use crate::checkpoint::{take_part, write_part};
@@ -151,7 +151,8 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
                 store.set_now(now);
             }
             Some((&END, mut rest)) => {
-                let generation = take_u64(&mut rest).ok_or_else(|| damaged("its end is cut"))?;
+                let generation = take_u64(&mut rest).and_then(Generation::new);
+                let generation = generation.ok_or_else(|| damaged("its end is cut"))?;
                 let now = take_time(&mut rest).ok_or_else(|| damaged("its end is cut"))?;
                 if parts.len() < usize::from(Store::PARTS) {
                     return Err(damaged("a part of the store is missing"));
@@ -161,7 +162,7 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
                 }
                 replay.settle(0).map_err(|error| damaged(&error.to_string()))?;
                 store.set_now(now);
-                store.start_after(lately::Generation(generation), replay.last());
+                store.start_after(generation, replay.last());
                 return reader.end().map(|()| store.len());
             }
             _ => return Err(damaged("it has what no dump has")),

@@ -1,28 +1,24 @@
-//! A folder of the file system.
+//! A folder of the file system. It is held open: whatever becomes of its name, this is the folder that is used.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags};
+use rustix::fs::{fallocate, fstatvfs, openat, renameat, unlinkat};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::names;
 
-/// The file that who has the folder holds a lock on.
-const LOCK: &str = "lock";
-
 /// A folder, which one process has at a time.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// The folder itself, to sync its names.
+    /// The folder itself. Its lock lasts as long as it is open.
     folder: File,
     may_write: bool,
-    /// Its lock lasts as long as it is open.
-    _lock: Option<File>,
 }
 
 impl Folder {
@@ -40,11 +36,9 @@ impl Folder {
             return Err(no_folder("it is a file"));
         }
         fs::create_dir_all(path).map_err(failed("make the folder", path))?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK));
-        let lock = lock.map_err(failed("write in", path))?;
-        is_free(lock.try_lock(), path)?;
         let folder = File::open(path).map_err(failed("open", path))?;
-        Ok(Folder { path: path.to_owned(), folder, may_write: true, _lock: Some(lock) })
+        is_free(folder.try_lock(), path)?;
+        Ok(Folder { path: path.to_owned(), folder, may_write: true })
     }
 
     /// Takes a folder that has counts, only to look at it: nothing in it is changed, and it need not be
@@ -62,16 +56,23 @@ impl Folder {
             return Err(no_folder("it is a file"));
         }
         let folder = File::open(path).map_err(failed("open", path))?;
-        let lock = File::open(path.join(LOCK)).ok();
-        if let Some(lock) = &lock {
-            is_free(lock.try_lock_shared(), path)?;
-        }
-        let folder = Folder { path: path.to_owned(), folder, may_write: false, _lock: lock };
+        is_free(folder.try_lock_shared(), path)?;
+        let folder = Folder { path: path.to_owned(), folder, may_write: false };
         let files = names::sort(folder.list().map_err(failed("list", path))?);
         if files.logs.is_empty() && files.checkpoints.is_empty() {
             return Err(no_folder("there are no counts in it"));
         }
         Ok(folder)
+    }
+
+    fn file(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        // Not waiting for whoever writes to a pipe of that name.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = File::from(openat(&self.folder, name, flags, Mode::from_raw_mode(0o666))?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        Ok(file)
     }
 }
 
@@ -91,24 +92,25 @@ impl Disk for Folder {
     type File = File;
 
     fn list(&self) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+        let names = Dir::read_from(&self.folder)?
+            .map(|entry| Ok(entry?.file_name().to_str().ok().map(str::to_owned)));
         names.filter_map(Result::transpose).collect()
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().create(true).truncate(true).read(true).write(true).open(self.path.join(name))
+        self.file(name, OFlags::CREATE | OFlags::TRUNC | OFlags::RDWR)
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().read(true).write(self.may_write).open(self.path.join(name))
+        self.file(name, if self.may_write { OFlags::RDWR } else { OFlags::RDONLY })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        Ok(renameat(&self.folder, from, &self.folder, to)?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        Ok(unlinkat(&self.folder, name, AtFlags::empty())?)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -175,7 +177,25 @@ mod tests {
         let error = Folder::open(&path).expect_err("it is taken");
         assert!(matches!(error, JournalError::InUse { .. }), "{error}");
         drop(folder);
-        Folder::open(&path).expect("it is free again");
+        // It is the same by whatever name, and goes by none.
+        let other = root.path().join("other");
+        let folder = Folder::open(&path).expect("it is free again");
+        fs::rename(&path, &other).expect("renamed");
+        assert!(Folder::open(&other).is_err());
+        folder.create("a").expect("made");
+        Folder::open(&path).expect("another folder");
+        assert!(other.join("a").exists() && !path.join("a").exists());
+        std::os::unix::fs::symlink(&other, root.path().join("link")).expect("a link");
+        assert!(Folder::open(&root.path().join("link")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused() {
+        let root = tempfile::tempdir().expect("a folder");
+        std::os::unix::fs::symlink("/dev/zero", root.path().join("log-1")).expect("a link");
+        let folder = Folder::open(root.path()).expect("made");
+        let error = folder.open("log-1").expect_err("it is a device");
+        assert_eq!(error.to_string(), "it is no regular file");
     }
 
     #[test]
@@ -212,7 +232,8 @@ mod tests {
         folder.sync().expect("synced");
         let mut names = folder.list().expect("listed");
         names.sort();
-        assert_eq!(names, ["b", LOCK]);
+        names.retain(|name| !name.starts_with('.'));
+        assert_eq!(names, ["b"]);
         folder.remove("b").expect("removed");
         folder.reserve("c", 1 << 20).expect("there is room");
         assert_eq!(folder.open("c").expect("it is there").size().expect("a size"), 1 << 20);

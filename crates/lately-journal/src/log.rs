@@ -1,7 +1,7 @@
 //! The log: a segment that records are written to, one behind the other.
 //!
-//! A segment begins with a frame that says where the one before it ends, and how far that was synced. What
-//! lies behind its end was refused.
+//! A segment begins with a frame that says which it is, where the one before it ends, and how far that was
+//! synced. What lies behind its end was refused.
 
 use std::io;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl<F: DiskFile> Log<F> {
         let (start, end, synced, told, before, is_lost) = (0, 0, 0, (0, 0), None, false);
         let mut log =
             Log { file, segment, previous, start, end, synced, told, before, is_lost, number, records };
-        log.add(&[&[SEGMENT], &previous.0.to_le_bytes(), &previous.1.to_le_bytes()]);
+        log.add(&[&[SEGMENT], &segment.to_le_bytes(), &previous.0.to_le_bytes(), &previous.1.to_le_bytes()]);
         log.put()?;
         log.start = log.end;
         Ok(log)

@@ -6,6 +6,9 @@ pub(crate) const RESERVE: &str = "reserve";
 /// Digits of a number in a name: names sort as their numbers do.
 const DIGITS: usize = 10;
 
+/// No folder has had so many.
+const MAX_SEGMENT: u64 = 1 << 60;
+
 const LOG: &str = "log-";
 const CHECKPOINT: &str = "checkpoint-";
 const PART: &str = ".part";
@@ -39,9 +42,11 @@ pub(crate) struct Files {
 pub(crate) fn sort(names: impl IntoIterator<Item = String>) -> Files {
     let mut files = Files::default();
     for name in names {
+        // Only names that are written like this, and numbers that can be counted on from.
         let number = |prefix: &str| {
-            let digits = name.strip_prefix(prefix)?;
-            digits.parse::<u64>().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))
+            let number =
+                name.strip_prefix(prefix)?.parse::<u64>().ok().filter(|&number| number < MAX_SEGMENT)?;
+            (name == format!("{prefix}{number:0DIGITS$}")).then_some(number)
         };
         if let Some(segment) = number(LOG) {
             files.logs.push(segment);

@@ -126,15 +126,17 @@ pub fn recover<D: Disk>(
     let checkpoint = files.checkpoints.last().copied();
     let first = checkpoint.unwrap_or(1);
     let segments: Vec<u64> = files.logs.into_iter().filter(|&segment| segment >= first).collect();
-    let replayer = Replayer::new(store);
+    let replayer = Replayer::new(store, intent == Intent::Repair);
     let mut generation = Generation::default();
     let log = reader.open_log(&segments, checkpoint)?;
     if let Some(segment) = checkpoint {
         let file = reader.open(&names::checkpoint(segment))?;
+        reader.expect(&file)?;
         generation = replayer.run(threads, |feed| reader.checkpoint(&file, segment, store, feed))?;
     }
     replayer.run(threads, |feed| reader.log(&log, feed))?;
     replayer.finish(generation);
+    reader.recovery.losses.extend(replayer.losses());
     if reader.may_change() {
         // They are no use, and whether they go is no matter.
         let _ = remove_before(disk, first);
@@ -156,10 +158,10 @@ struct Opened<F> {
     file: F,
 }
 
-/// A segment of the log.
-struct Segment<F> {
+/// A segment of the log. There may be many: each is opened while it is read.
+struct Segment {
     segment: u64,
-    opened: Opened<F>,
+    name: String,
     /// Where the segment before ends, and how far it was synced, as far as this one knows.
     previous: Option<(u64, u64)>,
 }
@@ -180,9 +182,14 @@ impl<D: Disk> Reader<'_, D> {
 
     fn open(&self, name: &str) -> Result<Opened<D::File>, JournalError> {
         let file = self.disk.open(name).map_err(|error| self.failed("open", name, error))?;
-        let size = file.size().map_err(|error| self.failed("read", name, error))?;
-        self.progress.total_bytes.fetch_add(size, Relaxed);
         Ok(Opened { path: Arc::new(self.disk.path(name)), name: name.to_owned(), file })
+    }
+
+    /// Takes note that a file will be read.
+    fn expect(&self, opened: &Opened<D::File>) -> Result<(), JournalError> {
+        let size = opened.file.size().map_err(|error| self.failed("read", &opened.name, error))?;
+        self.progress.total_bytes.fetch_add(size, Relaxed);
+        Ok(())
     }
 
     /// Takes note of damage: an end of the recovery, unless it is to be repaired.
@@ -242,7 +249,9 @@ impl<D: Disk> Reader<'_, D> {
         let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
         self.recovery.checkpoint_bytes = scan.left();
         if let Some(end) = End::read_ahead(&opened.file).map_err(failed)? {
-            store.reserve(usize::try_from(end.keys).unwrap_or(0));
+            // No key takes fewer bytes than this.
+            let most = self.recovery.checkpoint_bytes / MIN_KEY_BYTES;
+            store.reserve(usize::try_from(end.keys.min(most)).unwrap_or(0));
             store.set_now(end.now);
         }
         self.begin(&mut scan, opened, Kind::Checkpoint)?;
@@ -288,11 +297,7 @@ impl<D: Disk> Reader<'_, D> {
     }
 
     /// Opens the segments of the log. Those at its end that never came to be are removed.
-    fn open_log(
-        &mut self,
-        segments: &[u64],
-        checkpoint: Option<u64>,
-    ) -> Result<Vec<Segment<D::File>>, JournalError> {
+    fn open_log(&mut self, segments: &[u64], checkpoint: Option<u64>) -> Result<Vec<Segment>, JournalError> {
         let mut expected = checkpoint.unwrap_or(1);
         if let (None, Some(&first @ 2..)) = (checkpoint, segments.first()) {
             let [log, before] = [first, first - 1].map(names::log);
@@ -306,8 +311,9 @@ impl<D: Disk> Reader<'_, D> {
         let mut log = Vec::new();
         for &segment in segments {
             let opened = self.open(&names::log(segment))?;
-            let previous = self.previous(&opened)?;
-            log.push(Segment { segment, opened, previous });
+            self.expect(&opened)?;
+            let previous = self.previous(&opened, segment)?;
+            log.push(Segment { segment, name: opened.name, previous });
         }
         self.remove_unborn(&mut log)?;
         // The log goes on without a gap.
@@ -322,7 +328,7 @@ impl<D: Disk> Reader<'_, D> {
     }
 
     /// Removes the segments at the end that never came to be.
-    fn remove_unborn(&mut self, log: &mut Vec<Segment<D::File>>) -> Result<(), JournalError> {
+    fn remove_unborn(&mut self, log: &mut Vec<Segment>) -> Result<(), JournalError> {
         while let Some(last @ Segment { previous: None, .. }) = log.last() {
             let last = std::slice::from_ref(last);
             if self.are_synced(last)? {
@@ -335,7 +341,7 @@ impl<D: Disk> Reader<'_, D> {
     }
 
     /// What a segment says of the one before it.
-    fn previous(&self, opened: &Opened<D::File>) -> Result<Option<(u64, u64)>, JournalError> {
+    fn previous(&self, opened: &Opened<D::File>, segment: u64) -> Result<Option<(u64, u64)>, JournalError> {
         let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
         let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
         if scan.begin(Kind::Log).map_err(failed)? != Begin::Well {
@@ -343,11 +349,17 @@ impl<D: Disk> Reader<'_, D> {
         }
         let Step::Frame { payload, .. } = scan.step().map_err(failed)? else { return Ok(None) };
         let mut payload = payload.strip_prefix(&[SEGMENT]).unwrap_or_default();
-        Ok(take_u64(&mut payload).zip(take_u64(&mut payload)))
+        let mut number = || take_u64(&mut payload);
+        let (own, previous) = (number(), number().zip(number()));
+        if own.is_some_and(|own| own != segment) {
+            let (path, what) = (PathBuf::clone(&opened.path), "it is another segment of the log".to_owned());
+            return Err(JournalError::Damaged { path, offset: 0, what });
+        }
+        Ok(previous)
     }
 
     /// Puts back what the log says happened.
-    fn log(&mut self, log: &[Segment<D::File>], feed: &mut Feed<'_>) -> Result<(), JournalError> {
+    fn log(&mut self, log: &[Segment], feed: &mut Feed<'_>) -> Result<(), JournalError> {
         for (index, segment) in log.iter().enumerate() {
             let after = &log[index + 1..];
             if !self.segment(segment, after, feed)? {
@@ -359,19 +371,20 @@ impl<D: Disk> Reader<'_, D> {
     }
 
     /// Removes segments that were begun and never synced.
-    fn drop_segments(&mut self, segments: &[Segment<D::File>]) -> Result<(), JournalError> {
-        for Segment { opened, .. } in segments {
-            let bytes = opened.file.size().map_err(|error| self.failed("read", &opened.name, error))?;
+    fn drop_segments(&mut self, segments: &[Segment]) -> Result<(), JournalError> {
+        for Segment { name, .. } in segments {
+            let opened = self.open(name)?;
+            let bytes = opened.file.size().map_err(|error| self.failed("read", name, error))?;
             self.torn(&opened.path, 0, bytes);
-            self.remove(&opened.name)?;
+            self.remove(name)?;
         }
         Ok(())
     }
 
     /// Whether segments say that all before them was synced.
-    fn are_synced(&self, segments: &[Segment<D::File>]) -> Result<bool, JournalError> {
-        for Segment { opened, .. } in segments {
-            let failed = |error| self.failed("read", &opened.name, error);
+    fn are_synced(&self, segments: &[Segment]) -> Result<bool, JournalError> {
+        for Segment { name, .. } in segments {
+            let (opened, failed) = (self.open(name)?, |error| self.failed("read", name, error));
             let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
             if scan.synced().map_err(failed)? > 0 {
                 return Ok(true);
@@ -384,10 +397,11 @@ impl<D: Disk> Reader<'_, D> {
     /// where it had not been synced: then nothing after that counts.
     fn segment(
         &mut self,
-        Segment { opened, segment, .. }: &Segment<D::File>,
-        after: &[Segment<D::File>],
+        Segment { name, segment, .. }: &Segment,
+        after: &[Segment],
         feed: &mut Feed<'_>,
     ) -> Result<bool, JournalError> {
+        let opened = self.open(name)?;
         let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
         // The last has no other to say where it ends.
         let (end, synced) = after.first().and_then(|next| next.previous).unzip();
@@ -461,7 +475,7 @@ impl<D: Disk> Reader<'_, D> {
         }
         let synced = synced.unwrap_or(0).max(scan.known_synced());
         if self.may_change() {
-            self.write_again(opened, synced, scan.offset()).map_err(failed)?;
+            self.write_again(&opened, synced, scan.offset()).map_err(failed)?;
         }
         self.recovery.log_bytes += scan.offset();
         (self.recovery.segment, self.recovery.end) = (*segment, scan.offset());
@@ -488,6 +502,9 @@ impl<D: Disk> Reader<'_, D> {
     }
 }
 
+/// A key with its length and hits in a checkpoint.
+const MIN_KEY_BYTES: u64 = 4;
+
 /// What a checkpoint ends with.
 struct End {
     generation: Generation,
@@ -500,7 +517,7 @@ impl End {
 
     fn read(mut payload: &[u8]) -> Option<End> {
         let mut number = || take_u64(&mut payload);
-        let (generation, now_ms, keys) = (Generation(number()?), number()?, number()?);
+        let (generation, now_ms, keys) = (Generation::new(number()?)?, number()?, number()?);
         let now = Timestamp::from_millis(i64::try_from(now_ms).ok()?)?;
         payload.is_empty().then_some(End { generation, now, keys })
     }

@@ -13,6 +13,7 @@ use crate::checkpoint::take_part;
 use crate::error::JournalError;
 use crate::frame::take_u64;
 use crate::limits::{CHUNK_BYTES, CHUNKS};
+use crate::recover::{Loss, LossKind};
 
 /// Puts back into a store.
 pub(crate) struct Replayer<'s> {
@@ -25,6 +26,9 @@ pub(crate) struct Replayer<'s> {
     now_ms: AtomicI64,
     failed: AtomicBool,
     failure: Mutex<Option<JournalError>>,
+    /// Whether to go on without what cannot be put back.
+    repair: bool,
+    losses: Mutex<Vec<Loss>>,
 }
 
 /// Where the threads are given what they put back.
@@ -65,7 +69,7 @@ impl Chunk {
 }
 
 impl<'s> Replayer<'s> {
-    pub(crate) fn new(store: &'s Store) -> Replayer<'s> {
+    pub(crate) fn new(store: &'s Store, repair: bool) -> Replayer<'s> {
         Replayer {
             store,
             included: (0..Store::PARTS).map(|_| AtomicU64::new(0)).collect(),
@@ -73,6 +77,8 @@ impl<'s> Replayer<'s> {
             now_ms: AtomicI64::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
+            repair,
+            losses: Mutex::default(),
         }
     }
 
@@ -128,21 +134,36 @@ impl<'s> Replayer<'s> {
 
     fn settle(&self, replay: &mut Replay<'_>, number: u64, path: &Path) {
         if let Err(malformed) = replay.settle(number) {
-            self.fail(path, 0, &malformed);
+            self.fail(path, 0, 0, &malformed);
         }
     }
 
-    fn fail(&self, path: &Path, offset: u64, malformed: &Malformed) {
+    /// Takes note that a payload fits its checksum and cannot be put back, or not all of it.
+    fn fail(&self, path: &Path, offset: u64, bytes: usize, malformed: &Malformed) {
+        let path = path.to_owned();
+        if self.repair {
+            let loss = Loss { path, offset, bytes: bytes as u64, kind: LossKind::Damaged };
+            let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
+            // Each thread meets the same.
+            if !losses.contains(&loss) {
+                losses.push(loss);
+            }
+            return;
+        }
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        let (path, what) = (path.to_owned(), malformed.to_string());
-        failure.get_or_insert(JournalError::Damaged { path, offset, what });
+        failure.get_or_insert(JournalError::Damaged { path, offset, what: malformed.to_string() });
         self.failed.store(true, Relaxed);
+    }
+
+    /// What was left out.
+    pub(crate) fn losses(self) -> Vec<Loss> {
+        self.losses.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn each(&self, chunk: &Chunk, mut put_back: impl FnMut(&[u8]) -> Result<(), Malformed>) {
         for (offset, payload) in chunk.payloads() {
             if let Err(malformed) = put_back(payload) {
-                self.fail(&chunk.path, offset, &malformed);
+                self.fail(&chunk.path, offset, payload.len(), &malformed);
             }
         }
     }

@@ -29,8 +29,14 @@ pub struct Sequence {
 pub struct Generation(pub u64);
 
 impl Generation {
-    /// The last: nobody forgets so often.
-    pub const MAX: Generation = Generation(Number::MAX);
+    /// The last that is read: nobody forgets so often, and from here on there are as many more.
+    pub const MAX: Generation = Generation(Number::MAX / 2);
+
+    /// A generation that somebody tells; `None` if it is past the last.
+    #[must_use]
+    pub fn new(number: u64) -> Option<Generation> {
+        Some(Generation(number)).filter(|&generation| generation <= Generation::MAX)
+    }
 }
 
 /// Why a key was forgotten.
@@ -389,7 +395,7 @@ impl<'a> Deltas<'a> {
         let bytes = &mut { rest };
         let key_len = usize::try_from(Number::take(bytes)?).ok()?;
         let sequence = Sequence { part: u16::from_le_bytes([low, high]), number: Number::take(bytes)? };
-        let generation = Generation(if first & GENERATION == 0 { 0 } else { Number::take(bytes)? });
+        let generation = Generation::new(if first & GENERATION == 0 { 0 } else { Number::take(bytes)? })?;
         let kind = first & KIND;
         let at = if first & AT == 0 {
             self.now

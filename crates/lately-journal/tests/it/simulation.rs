@@ -417,7 +417,7 @@ impl Simulation {
             let [later, first] = [index - 1, index].map(|index| &self.ran[index]);
             first.shadow.is_some()
                 && first.state < State::Acknowledged
-                && later.state >= State::Acknowledged
+                && (later.state >= State::Acknowledged || life.is_waiting(index - 1))
                 && !life.is_waiting(index)
         })
     }

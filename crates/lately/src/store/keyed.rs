@@ -49,7 +49,7 @@ impl<'a> Keyed<'a> {
             bytes.split_off(..len)
         };
         let key = run(MAX_KEY_BYTES).filter(|key| !key.is_empty())?;
-        let generation = Generation(if first & GENERATION == 0 { 0 } else { varint::take(bytes)? });
+        let generation = Generation::new(if first & GENERATION == 0 { 0 } else { varint::take(bytes)? })?;
         if generation > Generation::MAX {
             return None;
         }

@@ -9,6 +9,7 @@ use super::keyed::Keyed;
 use super::{Context, SHARDS, Shard, Store, shard_of};
 use crate::delta::{Delta, Deltas, Generation, Sequence};
 use crate::error::Malformed;
+use crate::number::Number;
 use crate::time::Timestamp;
 
 /// The keys that one of several threads puts back.
@@ -76,7 +77,9 @@ impl<'s> Replay<'s> {
     /// # Errors
     /// [`Malformed`] when there is no such part.
     pub fn include(&mut self, part: u16, number: u64) -> Result<(), Malformed> {
-        self.lines.get_mut(usize::from(part)).ok_or(Malformed::Delta)?.last = Some(number);
+        // A number that cannot be counted on from is none.
+        let line = self.lines.get_mut(usize::from(part)).filter(|_| number <= Number::MAX / 2);
+        line.ok_or(Malformed::Delta)?.last = Some(number);
         Ok(())
     }
 
@@ -93,6 +96,9 @@ impl<'s> Replay<'s> {
             let bytes = deltas.rest();
             let Some(next) = deltas.next() else { break };
             let (Sequence { part, number }, delta) = next?;
+            if number > Number::MAX / 2 {
+                return Err(Malformed::Delta);
+            }
             if let Delta::Flush { below } = delta {
                 // It is of no part: what came after it has a later generation, and what came before has not.
                 self.store.replay_staged(&mut staged, now)?;
@@ -132,6 +138,9 @@ impl<'s> Replay<'s> {
     /// # Errors
     /// [`Malformed`] when a change that waited cannot be made.
     pub fn settle(&mut self, number: u64) -> Result<(), Malformed> {
+        if number > Number::MAX / 2 {
+            return Err(Malformed::Delta);
+        }
         for part in 0..self.lines.len() {
             while let Some((&first, _)) = self.lines[part].waiting.first_key_value() {
                 self.lines[part].last = Some(first - 1);
