@@ -17,7 +17,7 @@ use lately::{DeltaBatch, Store, Timestamp};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::Refused;
-use crate::limits::{Bounds, UNSYNCED_MS};
+use crate::limits::{Bounds, SEGMENTS, UNSYNCED_MS};
 use crate::log::Log;
 use crate::names;
 use crate::recover::Recovery;
@@ -67,6 +67,8 @@ pub struct Journal<D: Disk> {
     checkpoint_ms: AtomicI64,
     syncs: AtomicU64,
     wanted: AtomicBool,
+    /// Why the last checkpoint that was asked for, or due, came to nothing.
+    checkpoint_trouble: Mutex<Option<String>>,
     /// Memory of the checkpoint that is being written.
     block_bytes: AtomicUsize,
     /// How often it was tried to mend a failure.
@@ -108,6 +110,10 @@ pub struct JournalStats {
     pub records: u64,
     /// How often the disk was waited for.
     pub syncs: u64,
+    /// Whether one is being made.
+    pub is_checkpointing: bool,
+    /// Why the last came to nothing, if so.
+    pub checkpoint_trouble: Option<String>,
     /// Why nothing can be written, while that is so.
     pub trouble: Option<String>,
 }
@@ -173,8 +179,9 @@ impl<D: Disk> Journal<D> {
             checkpoints: AtomicU64::new(0),
             checkpoint_ms: AtomicI64::new(-1),
             syncs: AtomicU64::new(0),
-            // What was lost or cut is on the disk still: a checkpoint makes an end of it.
-            wanted: AtomicBool::new(!from.losses.is_empty()),
+            // What was lost or cut is on the disk still: a checkpoint makes an end of it, and of many segments.
+            wanted: AtomicBool::new(!from.losses.is_empty() || from.segments > SEGMENTS),
+            checkpoint_trouble: Mutex::default(),
             block_bytes: AtomicUsize::new(0),
             tries: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -330,6 +337,8 @@ impl<D: Disk> Journal<D> {
             checkpoint_at: Timestamp::from_millis(self.checkpoint_ms.load(Relaxed)),
             records: self.written.load(Relaxed),
             syncs: self.syncs.load(Relaxed),
+            is_checkpointing: self.checkpointing.try_lock().is_err(),
+            checkpoint_trouble: lock(&self.checkpoint_trouble).clone(),
             trouble: self.check().err().map(|refused| refused.why),
         }
     }

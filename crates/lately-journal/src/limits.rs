@@ -39,8 +39,15 @@ pub const ROOM_BYTES: usize = 64 << 10;
 /// Room on the disk that is kept for the next checkpoint, above that of the last and an eighth.
 pub const RESERVE_BYTES: u64 = 128 << 10;
 
-/// One in so many of these tries on a full disk is to cut the log.
+/// One in so many of these tries writes all there is, to cut a log that fills the disk or to take the place of
+/// one that could not be synced.
 pub const TRIES: u64 = 25;
+
+/// And so many of the first where nothing else helps.
+pub const QUICK_TRIES: u64 = 3;
+
+/// A start that finds more segments of the log asks for a checkpoint.
+pub const SEGMENTS: usize = 32;
 
 /// The longest record, in bytes.
 pub const MAX_FRAME_BYTES: usize = 1 << 30;

@@ -51,7 +51,9 @@ pub struct Recovery {
     pub log_bytes: u64,
     /// What could not be put back.
     pub losses: Vec<Loss>,
-    /// The newest segment of the log, where it ends, and the last record.
+    /// Segments of the log.
+    pub(crate) segments: usize,
+    /// The newest of them, where it ends, and the last record.
     pub(crate) segment: u64,
     pub(crate) end: u64,
     pub(crate) number: u64,
@@ -316,6 +318,7 @@ impl<D: Disk> Reader<'_, D> {
             log.push(Segment { segment, name: opened.name, previous });
         }
         self.remove_unborn(&mut log)?;
+        self.recovery.segments = log.len();
         // The log goes on without a gap.
         self.recovery.segment = log.last().map_or(expected - 1, |last| last.segment);
         for &Segment { segment, .. } in &log {

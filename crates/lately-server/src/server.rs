@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use lately::{Clock, Cursor};
+use lately::{Clock, Cursor, MemoryStats};
 use lately_journal::{Folder, Journal, JournalError};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::limits::{LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
+use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::listener;
 use crate::listener::resp::Resp;
 use crate::stopper::Stopper;
@@ -195,11 +195,33 @@ async fn load(
         let keys = if loaded.keys == 1 { "key" } else { "keys" };
         tell(&format!("{} {keys} loaded from {path}", loaded.keys));
     }
+    remarks(engine).iter().for_each(|remark| tell(remark));
     let threads = storage::tend(engine).map_err(ServerError::Close)?;
     if let Some(ready) = ready {
         ready();
     }
     Ok(threads)
+}
+
+/// What is unusual about what was loaded.
+fn remarks(engine: &Engine) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let MemoryStats { evicted_keys, ceiling_bytes, .. } = engine.store.memory();
+    if evicted_keys > 0 {
+        let ceiling_bytes = ceiling_bytes.unwrap_or(0);
+        remarks.push(format!(
+            "{evicted_keys} keys were left out: the memory ceiling of {ceiling_bytes} bytes has no room for them"
+        ));
+    }
+    let ahead_ms = engine.store.now().as_millis() - engine.now().as_millis();
+    if ahead_ms > CLOCK_STEP_MS {
+        let ahead_s = ahead_ms / 1_000;
+        remarks.push(format!(
+            "what was loaded is {ahead_s} s ahead of the clock, which was set back or wrong: \
+             time stands still until the clock is there, and hits count at that time"
+        ));
+    }
+    remarks
 }
 
 /// Has all that was counted written to the disk.

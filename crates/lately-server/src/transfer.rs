@@ -20,8 +20,8 @@ pub(crate) enum RestoreError {
     NotEmpty { keys: usize },
     #[error("the dump has more than the memory ceiling of {ceiling_bytes} bytes has room for")]
     TooLarge { ceiling_bytes: u64 },
-    #[error("{0}")]
-    Refused(#[from] lately_journal::Refused),
+    #[error("{refused}; {keys} keys of the dump are there by now: restore all of it again with replace")]
+    Refused { refused: lately_journal::Refused, keys: usize },
 }
 
 impl Engine {
@@ -70,8 +70,14 @@ impl Engine {
     /// names go, if they may be replaced; else there must be none.
     ///
     /// # Errors
-    /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
-    pub(crate) fn restore(&self, input: &mut impl Read, replace: bool) -> Result<usize, RestoreError> {
+    /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile. `moves` is called while keys are
+    /// taken in.
+    pub(crate) fn restore(
+        &self,
+        input: &mut impl Read,
+        replace: bool,
+        moves: impl Fn(),
+    ) -> Result<usize, RestoreError> {
         // One at a time: it holds all keys of the dump, and none of another may come between.
         let _one = match self.restoring.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(RestoreError::Busy),
@@ -80,7 +86,7 @@ impl Engine {
         };
         self.check_empty(replace)?;
         let dump = self.read_dump(input)?;
-        self.take_in(&dump, replace)
+        self.take_in(&dump, replace, moves)
     }
 
     fn check_empty(&self, replace: bool) -> Result<(), RestoreError> {
@@ -102,26 +108,33 @@ impl Engine {
     }
 
     /// Takes in the keys of a dump that was read.
-    pub(crate) fn take_in(&self, dump: &Store, replace: bool) -> Result<usize, RestoreError> {
+    pub(crate) fn take_in(
+        &self,
+        dump: &Store,
+        replace: bool,
+        moves: impl Fn(),
+    ) -> Result<usize, RestoreError> {
         self.check_empty(replace)?;
-        let (mut bytes, mut deltas) = (Vec::new(), DeltaBatch::default());
+        let (mut bytes, mut deltas, mut keys) = (Vec::new(), DeltaBatch::default(), 0);
         for part in 0..Store::PARTS {
+            moves();
             bytes.clear();
             dump.write_part(part, self.now(), &mut bytes);
             let _entered = self.enter();
-            self.store
-                .bring_part(&bytes, self.now(), &mut deltas)
-                .map_err(|error| DumpError::Damaged { offset: 0, what: error.to_string() })?;
+            let brought = self.store.bring_part(&bytes, self.now(), &mut deltas);
+            let brought =
+                brought.map_err(|error| DumpError::Damaged { offset: 0, what: error.to_string() })?;
             if let Some(journal) = self.journal()
                 && !deltas.is_empty()
                 && let Err(refused) = journal.write_through(&deltas)
             {
                 self.store.take_back(&mut deltas);
-                return Err(refused.into());
+                return Err(RestoreError::Refused { refused, keys });
             }
+            keys += brought;
             self.taps.tell(&deltas);
             deltas.clear();
         }
-        Ok(dump.len())
+        Ok(keys)
     }
 }

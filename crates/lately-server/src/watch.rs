@@ -1,6 +1,7 @@
 //! What an operator should be told while the server runs.
 
 use lately::Timestamp;
+use lately_journal::{Journal, JournalStats};
 
 use crate::engine::Engine;
 use crate::limits::{CLOCK_STEP_MS, EVICTIONS_TOLD_EVERY_MS};
@@ -11,6 +12,8 @@ pub(crate) struct Watch {
     stepped: bool,
     evicted_keys: u64,
     evictions_told: Option<Timestamp>,
+    trouble: Option<String>,
+    checkpoint_trouble: Option<String>,
 }
 
 impl Watch {
@@ -19,7 +22,30 @@ impl Watch {
         self.clock(engine.clock_step_ms())
             .into_iter()
             .chain(self.evictions(engine.store.memory().evicted_keys, engine.now()))
+            .chain(engine.journal().map(Journal::stats).into_iter().flat_map(|stats| self.disk(stats)))
             .collect()
+    }
+
+    /// What is wrong with the disk, and that it is no more.
+    fn disk(&mut self, stats: JournalStats) -> Vec<String> {
+        let JournalStats { trouble, checkpoint_trouble, .. } = stats;
+        let mut news = Vec::new();
+        match (&self.trouble, &trouble) {
+            (None, Some(why)) => {
+                news.push(format!("the journal cannot be written: {why}: hits are refused until it can"));
+            }
+            (Some(_), None) => news.push("the journal can be written again: hits are taken".to_owned()),
+            _ => {}
+        }
+        if let Some(why) =
+            checkpoint_trouble.as_ref().filter(|_| checkpoint_trouble != self.checkpoint_trouble)
+        {
+            news.push(format!(
+                "a checkpoint could not be made: {why}: the log has all, and it is tried again"
+            ));
+        }
+        (self.trouble, self.checkpoint_trouble) = (trouble, checkpoint_trouble);
+        news
     }
 
     fn clock(&mut self, step_ms: i64) -> Option<String> {

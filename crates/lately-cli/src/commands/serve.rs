@@ -1,5 +1,6 @@
 //! `lately serve`: the server.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDR")]
     resp: Option<SocketAddr>,
 
-    /// Where HTTP clients connect: /healthz, /readyz and /metrics [default: 127.0.0.1:7380].
+    /// Where HTTP clients connect: /healthz, /readyz, /metrics, and lately dump and restore [default: 127.0.0.1:7380].
     #[arg(long, value_name = "ADDR")]
     http: Option<SocketAddr>,
 
@@ -54,7 +55,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "MODE")]
     durability: Option<Mode>,
 
-    /// Start although files of the folder are damaged: what can be read is kept, and what was lost is told.
+    /// Start although files of the folder are damaged: what can be read is kept, and what was lost is told. The
+    /// damaged files go: copy the folder first.
     #[arg(long)]
     repair: bool,
 
@@ -160,9 +162,12 @@ fn refusal(error: &ServerError) -> CliError {
             "two servers cannot share a folder: stop the other, or name another folder with --data"
         }
         ServerError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
-            "restore the folder from a copy, or go on without what is lost: lately serve --repair"
+            "restore the folder from a copy; or keep a copy of it and go on without what is lost: lately serve --repair"
         }
         ServerError::Journal(JournalError::Version { .. }) => "start the version of lately that wrote it",
+        ServerError::Journal(JournalError::Disk { error, .. }) if error.kind() == ErrorKind::StorageFull => {
+            "make room on the disk: the counts are there still, and lately dump --data can take them elsewhere"
+        }
         ServerError::Journal(_) => "name a folder that can be written with --data, or say --in-memory",
         ServerError::Close(_) => "look at what the system says of the disk",
         ServerError::Exposed { .. } => {

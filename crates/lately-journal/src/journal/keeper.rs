@@ -9,7 +9,9 @@ use super::bell::Bell;
 use super::{Journal, Trouble, lock};
 use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
-use crate::limits::{BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY, TRIES};
+use crate::limits::{
+    BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, LOG_TO_CHECKPOINT, QUICK_TRIES, RETRY_EVERY, SYNC_EVERY, TRIES,
+};
 
 impl<D: Disk> Journal<D> {
     /// Asks for a checkpoint soon, by the thread that makes them.
@@ -74,7 +76,9 @@ impl<D: Disk> Journal<D> {
                 }
             }
             // What the disk has of the log is not known: a checkpoint takes its place.
-            Trouble::Sync => self.holds.load(Acquire) == 0 && self.make_checkpoint(|| ()).is_ok(),
+            Trouble::Sync => {
+                self.holds.load(Acquire) == 0 && self.is_due() && self.make_checkpoint(|| ()).is_ok()
+            }
         };
         let mended = mended && (trouble == Trouble::None || self.go_on().is_ok());
         if !mended {
@@ -95,6 +99,12 @@ impl<D: Disk> Journal<D> {
         self.store.all_taken_back();
         self.trouble.store(Trouble::None as u8, Relaxed);
         Ok(())
+    }
+
+    /// Whether to try what writes all there is: a few times at once, then seldom.
+    fn is_due(&self) -> bool {
+        let tries = self.tries.fetch_add(1, Relaxed);
+        tries < QUICK_TRIES || tries.is_multiple_of(TRIES)
     }
 
     /// Makes room on a full disk, if the log is what fills it; true when some was made. Tried seldom: it
@@ -135,6 +145,7 @@ impl<D: Disk> Journal<D> {
                 let was_wanted = self.wanted.swap(false, Relaxed);
                 let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
                 self.wanted.fetch_or(was_wanted && made.is_err(), Relaxed);
+                *lock(&self.checkpoint_trouble) = made.as_ref().err().map(ToString::to_string);
                 pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
             }
             self.bells[1].wait(pause);

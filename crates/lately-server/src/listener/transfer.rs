@@ -148,9 +148,10 @@ pub(super) async fn restore(
         }
     };
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
+    let moves = progress.clone();
     let carried = tokio::spawn(carry(body, send, progress));
     let restored = tokio::task::spawn_blocking(move || {
-        engine.restore(&mut Incoming { pieces, piece: Bytes::new() }, replace)
+        engine.restore(&mut Incoming { pieces, piece: Bytes::new() }, replace, || moves.made())
     });
     let restored = restored.await.expect("a panic is a bug that has been reported");
     // Who is answered while it still sends takes that for a failure.
@@ -163,7 +164,9 @@ pub(super) async fn restore(
             problem(StatusCode::INSUFFICIENT_STORAGE, "too large", &error)
         }
         Err(error @ RestoreError::Busy) => problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &error),
-        Err(error @ RestoreError::Refused(_)) => problem(StatusCode::SERVICE_UNAVAILABLE, "refused", &error),
+        Err(error @ RestoreError::Refused { .. }) => {
+            problem(StatusCode::SERVICE_UNAVAILABLE, "refused", &error)
+        }
     }
 }
 

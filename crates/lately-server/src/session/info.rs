@@ -61,6 +61,8 @@ fn persistence(engine: &Engine) -> Vec<(&'static str, String)> {
         field("aof_current_size", &stats.log_bytes),
         field("rdb_last_save_time", &(stats.checkpoint_at.unwrap_or(engine.started).as_millis() / 1_000)),
         field("rdb_saves", &stats.checkpoints),
+        field("rdb_bgsave_in_progress", &u8::from(stats.is_checkpointing)),
+        field("rdb_last_bgsave_status", &if stats.checkpoint_trouble.is_some() { "err" } else { "ok" }),
         field("journal_checkpoint_bytes", &stats.checkpoint_bytes),
         field("journal_records", &stats.records),
         field("journal_syncs", &stats.syncs),

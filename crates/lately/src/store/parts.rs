@@ -68,8 +68,7 @@ impl Store {
             let keyed = Keyed::take(&mut bytes)?;
             let hash = self.hash(keyed.key);
             let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
-            shard.bring(&keyed, hash, &mut context)?;
-            keys += 1;
+            keys += usize::from(shard.bring(&keyed, hash, &mut context)?);
         }
         self.settle(b"", now, Some(deltas));
         Ok(keys)

@@ -48,22 +48,23 @@ impl Shard {
     }
 
     /// As `restore`, of a key that comes from elsewhere: it begins a generation here, and what happened is
-    /// written down.
+    /// written down. False when nothing is left of it by now.
     pub(in crate::store) fn bring(
         &mut self,
         keyed: &Keyed<'_>,
         hash: u64,
         context: &mut Context<'_>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<bool, Malformed> {
         if let Some(place) = self.live_place(keyed.key, hash, context) {
             self.forget(place, Forgotten::Deleted, context);
         }
-        if let Some(place) = self.restore((keyed, hash), context)? {
+        let place = self.restore((keyed, hash), context)?;
+        if let Some(place) = place {
             let generation = self.generation_at(place);
             let &Keyed { key, limited_until, entry, .. } = keyed;
             self.record(context, Delta::Restored { key, generation, limited_until, entry });
         }
-        Ok(())
+        Ok(place.is_some())
     }
 
     /// Appends the keys that live, with their hits; gives how many.
