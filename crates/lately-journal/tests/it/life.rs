@@ -26,7 +26,7 @@ pub(crate) enum Action {
 }
 
 /// What several clients ask for at a time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Batch {
     pub(crate) now: Timestamp,
     pub(crate) actions: Vec<Action>,
@@ -109,12 +109,12 @@ pub(crate) enum Fate {
 pub(crate) type Changed = Vec<(usize, DeltaBatch)>;
 
 /// Keys that were hit.
-pub(crate) fn hit_keys(changed: &Changed) -> BTreeSet<Vec<u8>> {
+pub(crate) fn hit_keys(deltas: &DeltaBatch) -> BTreeSet<Vec<u8>> {
     let hit = |delta| match delta {
         Ok((_, Delta::Hits { key, .. })) => Some(key.to_vec()),
         _ => None,
     };
-    changed.iter().flat_map(|(_, deltas)| deltas.deltas().filter_map(hit)).collect()
+    deltas.deltas().filter_map(hit).collect()
 }
 
 /// A server, without sockets.

@@ -4,6 +4,7 @@
 //!
 //! `LATELY_SIM_SEED` runs one seed; `LATELY_SIM_SECONDS` runs seeds for so long.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lately::{Clock, Store, SystemClock, Timestamp};
@@ -38,9 +39,10 @@ enum End {
 }
 
 /// What is known of a batch.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 enum State {
     /// Refused, and gone for good.
+    #[default]
     Gone,
     /// Refused: it may be on the disk after a loss of power.
     Refused,
@@ -52,14 +54,16 @@ enum State {
     Synced,
 }
 
+#[derive(Default)]
 struct Ran {
     batch: Batch,
     state: State,
     /// Where it stands in the order in which batches were applied.
     turn: usize,
-    /// What is seen of it where a batch that was applied later is on the disk, and it is not: ends of keys that the
-    /// other hit again.
-    shadow: Option<Batch>,
+    /// Keys it hit, if others wait to be written behind it that were applied before.
+    hit: BTreeSet<Vec<u8>>,
+    /// Whether it was written behind batches that were applied later.
+    is_late: bool,
 }
 
 fn is_flush(batch: &Batch) -> bool {
@@ -213,34 +217,38 @@ impl Simulation {
             panic!("{nearest:?}, {}", self.about("after a start"));
         };
         self.losses = recovery.losses;
-        for (index, ran) in self.ran.iter_mut().enumerate() {
-            // What was in doubt between others that count was never written.
-            let is_found = index < found && Simulation::counts(ran, index < sure, least);
-            match ran.shadow.take() {
-                Some(shadow) if shadows && !is_found => (ran.batch, ran.state) = (shadow, State::Synced),
-                _ if is_found => ran.state = State::Synced,
-                _ => ran.state = State::Gone,
-            }
-        }
-        self.ran.retain(|ran| ran.state == State::Synced);
+        // What was in doubt between others that count was never written.
+        let seen = self.seen(sure, found, least, shadows);
+        let synced = |(turn, batch)| Ran { batch, state: State::Synced, turn, ..Ran::default() };
+        self.ran = seen.into_iter().map(synced).collect();
         life
     }
 
-    fn counts(ran: &Ran, is_sure: bool, least: State) -> bool {
-        ran.state >= if is_sure { State::Acknowledged } else { least }
+    /// The batches that count of the first `sure`, and all up to `found` that are at least so certain. Of those that
+    /// do not count and were written late there may be shadows: ends of keys that others, which count, hit again.
+    fn seen(&self, sure: usize, found: usize, least: State, shadows: bool) -> Vec<(usize, Batch)> {
+        let least = |index: usize| if index < sure { State::Acknowledged } else { least };
+        let counts = |index: usize| index < found && self.ran[index].state >= least(index);
+        let shadow = |index: usize| {
+            let Ran { batch, turn, .. } = &self.ran[index];
+            let others = (0..index).filter(|&other| counts(other) && self.ran[other].turn > *turn);
+            let hit: BTreeSet<_> = others.flat_map(|other| &self.ran[other].hit).collect();
+            let is_seen = |action: &&Action| matches!(action, Action::Delete { key } if hit.contains(key));
+            Batch { now: batch.now, actions: batch.actions.iter().filter(is_seen).cloned().collect() }
+        };
+        let seen = |index: usize| {
+            let Ran { batch, turn, is_late, .. } = &self.ran[index];
+            let is_shadow = shadows && *is_late && !counts(index);
+            let batch = if is_shadow { shadow(index) } else { batch.clone() };
+            (is_shadow || counts(index)).then_some((*turn, batch))
+        };
+        let mut seen: Vec<_> = (0..self.ran.len()).filter_map(seen).collect();
+        seen.sort_by_key(|&(turn, _)| turn);
+        seen
     }
 
-    /// A store that was given the batches that count of the first `sure`, and all up to `found` that are at
-    /// least so certain; and maybe the shadows of those that do not count.
     fn wanted(&self, sure: usize, found: usize, least: State, shadows: bool) -> Store {
-        let seen = |(index, ran): (usize, &'_ Ran)| {
-            let is_found = index < found && Simulation::counts(ran, index < sure, least);
-            let shadow = ran.shadow.as_ref().filter(|_| shadows);
-            Some((ran.turn, if is_found { &ran.batch } else { shadow? }.clone()))
-        };
-        let mut seen: Vec<(usize, Batch)> = self.ran.iter().enumerate().filter_map(seen).collect();
-        seen.sort_by_key(|&(turn, _)| turn);
-        reference(seen.iter().map(|(_, batch)| batch))
+        reference(self.seen(sure, found, least, shadows).iter().map(|(_, batch)| batch))
     }
 
     /// How old what was acknowledged and would be lost if so many batches were found is, when the last is
@@ -397,17 +405,15 @@ impl Simulation {
         self.turns += 1;
         let turn = self.turns;
         let others = life.apply(self.ran.len(), &mut batches);
-        let hit = hit_keys(&others);
-        let is_seen = |action: &&Action| matches!(action, Action::Delete { key } if hit.contains(key));
-        let actions = first.actions.iter().filter(is_seen).cloned().collect();
-        let shadow = Batch { now: first.now, actions };
+        let hit: Vec<_> = others.iter().map(|(number, deltas)| (*number, hit_keys(deltas))).collect();
         let fate = life.write(others);
         self.take(batches, fate);
+        hit.into_iter().for_each(|(number, hit)| self.ran[number].hit = hit);
         changed.iter_mut().for_each(|(number, _)| *number = self.ran.len());
         let fate = life.write(changed);
         self.take(vec![first], fate);
         let first = self.ran.last_mut().expect("it was taken note of");
-        (first.turn, first.shadow) = (turn, Some(shadow));
+        (first.turn, first.is_late) = (turn, true);
     }
 
     /// Whether a batch was taken back, and one that was applied later and may have ended what it ended was not.
@@ -415,7 +421,7 @@ impl Simulation {
     fn is_torn_apart(&self, life: &Life) -> bool {
         (1..self.ran.len()).any(|index| {
             let [later, first] = [index - 1, index].map(|index| &self.ran[index]);
-            first.shadow.is_some()
+            first.is_late
                 && first.state < State::Acknowledged
                 && (later.state >= State::Acknowledged || life.is_waiting(index - 1))
                 && !life.is_waiting(index)
@@ -432,7 +438,7 @@ impl Simulation {
         trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.ran.len()));
         for batch in batches {
             self.turns += 1;
-            self.ran.push(Ran { batch, state, turn: self.turns, shadow: None });
+            self.ran.push(Ran { batch, state, turn: self.turns, ..Ran::default() });
         }
     }
 
