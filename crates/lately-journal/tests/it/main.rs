@@ -5,6 +5,7 @@ mod damage;
 mod dice;
 mod ends;
 mod life;
+mod past;
 mod sim_disk;
 mod simulation;
 mod weeks;

@@ -4,15 +4,15 @@
 //!
 //! `LATELY_SIM_SEED` runs one seed; `LATELY_SIM_SECONDS` runs seeds for so long.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use lately::{Clock, Store, SystemClock, Timestamp};
+use lately::{Clock, SystemClock, Timestamp};
 use lately_journal::limits::Bounds;
 use lately_journal::{Checkpoint, Durability, Loss, LossKind};
 
 use crate::dice::{Dice, trace};
-use crate::life::{Action, Batch, Fate, Life, difference, hit_keys, keys, look, reference, time};
+use crate::life::{Action, Batch, Fate, Life, difference, hit_keys, keys, look, time};
+use crate::past::{Past, State};
 use crate::sim_disk::SimDisk;
 
 /// Seeds that are run where nothing else is asked for.
@@ -38,34 +38,6 @@ enum End {
     PowerLoss,
 }
 
-/// What is known of a batch.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-enum State {
-    /// Refused, and gone for good.
-    #[default]
-    Gone,
-    /// Refused: it may be on the disk after a loss of power.
-    Refused,
-    /// It may be on the disk: nobody was told that it counts.
-    InDoubt,
-    /// It survives a kill.
-    Acknowledged,
-    /// It survives a loss of power.
-    Synced,
-}
-
-#[derive(Default)]
-struct Ran {
-    batch: Batch,
-    state: State,
-    /// Where it stands in the order in which batches were applied.
-    turn: usize,
-    /// Keys it hit, if others wait to be written behind it that were applied before.
-    hit: BTreeSet<Vec<u8>>,
-    /// Whether it was written behind batches that were applied later.
-    is_late: bool,
-}
-
 fn is_flush(batch: &Batch) -> bool {
     matches!(batch.actions[..], [Action::Flush])
 }
@@ -76,9 +48,7 @@ struct Simulation {
     disk: SimDisk,
     durability: Durability,
     now_ms: i64,
-    /// All batches, in the order they were written.
-    ran: Vec<Ran>,
-    turns: usize,
+    past: Past,
     lives: usize,
     /// What the last start said was lost.
     losses: Vec<Loss>,
@@ -98,8 +68,7 @@ impl Simulation {
             disk,
             durability,
             now_ms: 0,
-            ran: Vec::new(),
-            turns: 0,
+            past: Past::default(),
             lives: 0,
             losses: Vec::new(),
         }
@@ -201,75 +170,28 @@ impl Simulation {
             End::PowerLoss => State::Synced,
             End::Close | End::Kill => State::Acknowledged,
         };
-        let sure = self.ran.iter().rposition(|ran| ran.state >= certain).map_or(0, |last| last + 1);
+        let sure = self.past.ran.iter().rposition(|ran| ran.state >= certain).map_or(0, |last| last + 1);
         let least = if end == End::PowerLoss { State::Refused } else { State::InDoubt };
-        trace(|| format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.ran.len()));
+        trace(|| {
+            format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.past.ran.len())
+        });
         // A look moves a store's time on: each try is another store.
         let differ = |found: usize, shadows: bool| {
-            let wanted = self.wanted(sure, found, least, shadows);
+            let wanted = self.past.wanted(sure, found, least, shadows);
             difference(&keys(), &life.store, &wanted, self.now())
         };
         // Different batches may look the same by now: what they hit was deleted, or was none of them there.
-        let may_be = |found: &usize| self.lost_ms(*found) <= UNSYNCED_MS;
-        let all = || (sure..=self.ran.len()).filter(may_be).flat_map(|found| [(found, false), (found, true)]);
+        let may_be = |found: &usize| self.past.lost_ms(*found) <= UNSYNCED_MS;
+        let all =
+            || (sure..=self.past.ran.len()).filter(may_be).flat_map(|found| [(found, false), (found, true)]);
         let Some((found, shadows)) = all().find(|&(found, shadows)| differ(found, shadows).is_none()) else {
             let nearest = all().next().map(|(found, shadows)| differ(found, shadows));
             panic!("{nearest:?}, {}", self.about("after a start"));
         };
         self.losses = recovery.losses;
         // What was in doubt between others that count was never written.
-        let seen = self.seen(sure, found, least, shadows);
-        let synced = |(turn, batch)| Ran { batch, state: State::Synced, turn, ..Ran::default() };
-        self.ran = seen.into_iter().map(synced).collect();
+        self.past.found(sure, found, least, shadows);
         life
-    }
-
-    /// The batches that count of the first `sure`, and all up to `found` that are at least so certain. Of those that
-    /// do not count and were written late there may be shadows: ends of keys that others, which count, hit again.
-    fn seen(&self, sure: usize, found: usize, least: State, shadows: bool) -> Vec<(usize, Batch)> {
-        let least = |index: usize| if index < sure { State::Acknowledged } else { least };
-        let counts = |index: usize| index < found && self.ran[index].state >= least(index);
-        let shadow = |index: usize| {
-            let Ran { batch, turn, .. } = &self.ran[index];
-            let others = (0..index).filter(|&other| counts(other) && self.ran[other].turn > *turn);
-            let hit: BTreeSet<_> = others.flat_map(|other| &self.ran[other].hit).collect();
-            let is_seen = |action: &&Action| matches!(action, Action::Delete { key } if hit.contains(key));
-            Batch { now: batch.now, actions: batch.actions.iter().filter(is_seen).cloned().collect() }
-        };
-        let seen = |index: usize| {
-            let Ran { batch, turn, is_late, .. } = &self.ran[index];
-            let is_shadow = shadows && *is_late && !counts(index);
-            let batch = if is_shadow { shadow(index) } else { batch.clone() };
-            (is_shadow || counts(index)).then_some((*turn, batch))
-        };
-        let mut seen: Vec<_> = (0..self.ran.len()).filter_map(seen).collect();
-        seen.sort_by_key(|&(turn, _)| turn);
-        seen
-    }
-
-    fn wanted(&self, sure: usize, found: usize, least: State, shadows: bool) -> Store {
-        reference(self.seen(sure, found, least, shadows).iter().map(|(_, batch)| batch))
-    }
-
-    /// How old what was acknowledged and would be lost if so many batches were found is, when the last is
-    /// acknowledged.
-    fn lost_ms(&self, found: usize) -> i64 {
-        let acknowledged = |ran: &&Ran| ran.state >= State::Acknowledged;
-        let first_lost = self.ran[found..].iter().find(acknowledged);
-        let newest = self.ran.iter().rfind(acknowledged);
-        first_lost
-            .zip(newest)
-            .map_or(0, |(lost, newest)| newest.batch.now.as_millis() - lost.batch.now.as_millis())
-    }
-
-    /// Everything that was acknowledged by now is on the disk for good.
-    fn synced(&mut self) {
-        trace(|| "all is synced".to_owned());
-        for ran in &mut self.ran {
-            if ran.state == State::Acknowledged {
-                ran.state = State::Synced;
-            }
-        }
     }
 
     fn live(&mut self, mut life: Life) -> End {
@@ -290,7 +212,7 @@ impl Simulation {
                 0 => {
                     if journal.sync() {
                         self.verdicts(&mut life);
-                        self.synced();
+                        self.past.synced();
                     }
                 }
                 1 if checkpoint.is_none() => checkpoint = journal.checkpoint().ok(),
@@ -301,7 +223,7 @@ impl Simulation {
                     }
                     if matches!(made, Some(Ok(true))) {
                         self.verdicts(&mut life);
-                        self.synced();
+                        self.past.synced();
                     }
                 }
                 6 if self.dice.once_in(5) => self.disk.fail_writes(true),
@@ -319,11 +241,11 @@ impl Simulation {
                 9 if journal.check().is_err() => {
                     checkpoint = None;
                     self.verdicts(&mut life);
-                    if !life.is_short() && !self.is_torn_apart(&life) && journal.mend() {
+                    if !life.is_short() && !self.past.is_torn_apart(&life) && journal.mend() {
                         self.verdicts(&mut life);
-                        self.synced();
+                        self.past.synced();
                         // What was refused cannot come back from here on.
-                        for ran in self.ran.iter_mut().filter(|ran| ran.state <= State::InDoubt) {
+                        for ran in self.past.ran.iter_mut().filter(|ran| ran.state <= State::InDoubt) {
                             ran.state = State::Gone;
                         }
                     }
@@ -332,11 +254,12 @@ impl Simulation {
             }
             self.verdicts(&mut life);
             // What was evicted and is on the disk comes back: that is seen with the next start.
-            if self.disk.is_dead() || life.is_short() || self.is_torn_apart(&life) {
+            if self.disk.is_dead() || life.is_short() || self.past.is_torn_apart(&life) {
                 break;
             }
             if !life.has_waiting() && self.dice.once_in(4) {
-                let wanted = self.wanted(self.ran.len(), self.ran.len(), State::Acknowledged, false);
+                let wanted =
+                    self.past.wanted(self.past.ran.len(), self.past.ran.len(), State::Acknowledged, false);
                 let found = difference(&keys(), &life.store, &wanted, self.now());
                 assert_eq!(found, None, "{}", self.about("while it lives"));
             }
@@ -347,7 +270,7 @@ impl Simulation {
 
     fn end(&mut self, life: &Life, end: End) -> End {
         if end == End::Close && !self.disk.is_dead() && life.journal.close().is_ok() {
-            self.synced();
+            self.past.synced();
             self.disk.restart();
             return End::Close;
         }
@@ -362,7 +285,7 @@ impl Simulation {
     fn run(&mut self, life: &mut Life, checkpoint: &mut Option<Checkpoint<'_, SimDisk>>) {
         if self.dice.once_in(30) {
             let left_bytes = self.dice.below(KEYS_BYTES);
-            if let Some((batch, fate)) = life.squeeze(self.ran.len(), left_bytes, self.now()) {
+            if let Some((batch, fate)) = life.squeeze(self.past.ran.len(), left_bytes, self.now()) {
                 self.take(vec![batch], fate);
             }
         }
@@ -386,9 +309,9 @@ impl Simulation {
             }
         };
         let fate = if is_flush(&batches[0]) {
-            life.run(self.ran.len(), &batches[0])
+            life.run(self.past.ran.len(), &batches[0])
         } else {
-            life.run_group(self.ran.len(), &mut batches, checkpoint_goes_on)
+            life.run_group(self.past.ran.len(), &mut batches, checkpoint_goes_on)
         };
         // A look would evict, too.
         life.release();
@@ -402,30 +325,17 @@ impl Simulation {
         let mut first = Batch { now: time(self.now_ms), actions: batches[0].actions.clone() };
         self.dice.shuffle(&mut first.actions);
         let mut changed = life.apply(0, std::slice::from_mut(&mut first));
-        self.turns += 1;
-        let turn = self.turns;
-        let others = life.apply(self.ran.len(), &mut batches);
+        let turn = self.past.turn();
+        let others = life.apply(self.past.ran.len(), &mut batches);
         let hit: Vec<_> = others.iter().map(|(number, deltas)| (*number, hit_keys(deltas))).collect();
         let fate = life.write(others);
         self.take(batches, fate);
-        hit.into_iter().for_each(|(number, hit)| self.ran[number].hit = hit);
-        changed.iter_mut().for_each(|(number, _)| *number = self.ran.len());
+        hit.into_iter().for_each(|(number, hit)| self.past.ran[number].hit = hit);
+        changed.iter_mut().for_each(|(number, _)| *number = self.past.ran.len());
         let fate = life.write(changed);
         self.take(vec![first], fate);
-        let first = self.ran.last_mut().expect("it was taken note of");
+        let first = self.past.ran.last_mut().expect("it was taken note of");
         (first.turn, first.is_late) = (turn, true);
-    }
-
-    /// Whether a batch was taken back, and one that was applied later and may have ended what it ended was not.
-    /// Who ended it for good nobody can tell then: hits may be back that should not be, until the next start.
-    fn is_torn_apart(&self, life: &Life) -> bool {
-        (1..self.ran.len()).any(|index| {
-            let [later, first] = [index - 1, index].map(|index| &self.ran[index]);
-            first.is_late
-                && first.state < State::Acknowledged
-                && (later.state >= State::Acknowledged || life.is_waiting(index - 1))
-                && !life.is_waiting(index)
-        })
     }
 
     /// Takes note of batches that one write was made for.
@@ -435,11 +345,8 @@ impl Simulation {
             Fate::Refused if !self.disk.is_dead() && !self.stays_in_log(&batches[0]) => State::Refused,
             Fate::Waits | Fate::Refused => State::InDoubt,
         };
-        trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.ran.len()));
-        for batch in batches {
-            self.turns += 1;
-            self.ran.push(Ran { batch, state, turn: self.turns, ..Ran::default() });
-        }
+        trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.past.ran.len()));
+        batches.into_iter().for_each(|batch| self.past.push(batch, state));
     }
 
     /// Whether a batch that was refused may stay in the log, because others are there that were acknowledged.
@@ -451,9 +358,9 @@ impl Simulation {
         for (number, is_kept) in life.verdicts() {
             trace(|| format!("batch {number} is kept: {is_kept}"));
             if is_kept {
-                self.ran[number].state = State::Synced;
+                self.past.ran[number].state = State::Synced;
             } else if self.durability == Durability::Always && !self.disk.is_dead() {
-                self.ran[number].state = State::Refused;
+                self.past.ran[number].state = State::Refused;
             }
         }
     }

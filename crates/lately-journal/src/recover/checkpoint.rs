@@ -1,0 +1,107 @@
+//! Reading a checkpoint.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lately::{Generation, Store, Timestamp};
+
+use super::{Opened, Reader};
+use crate::checkpoint::{END, HEAD, PARTS};
+use crate::disk::{Disk, DiskFile};
+use crate::error::JournalError;
+use crate::frame::{HEAD_BYTES, Head, Kind, take_u64};
+use crate::replayer::Feed;
+use crate::scan::{Scan, Step};
+
+impl<D: Disk> Reader<'_, D> {
+    /// Puts back the keys of a checkpoint; gives the generation of keys that came after it.
+    pub(super) fn checkpoint(
+        &mut self,
+        opened: &Opened<D::File>,
+        segment: u64,
+        store: &Store,
+        feed: &mut Feed<'_>,
+    ) -> Result<Generation, JournalError> {
+        let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
+        let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
+        self.recovery.checkpoint_bytes = scan.left();
+        if let Some(end) = End::read_ahead(&opened.file).map_err(failed)? {
+            // No key takes fewer bytes than this.
+            let most = self.recovery.checkpoint_bytes / MIN_KEY_BYTES;
+            store.reserve(usize::try_from(end.keys.min(most)).unwrap_or(0));
+            store.set_now(end.now);
+        }
+        self.begin(&mut scan, opened, Kind::Checkpoint)?;
+        // Behind damage any number may follow.
+        let (mut expected, mut end) = (Some(0), None);
+        loop {
+            let offset = scan.offset();
+            match scan.step().map_err(failed)? {
+                Step::Frame { number, payload } => {
+                    if expected.is_some_and(|expected| number != expected) {
+                        self.damaged(&opened.path, offset, 0, "a block is missing before it")?;
+                    }
+                    expected = Some(number + 1);
+                    match payload.split_first() {
+                        Some((&HEAD, rest)) if rest == segment.to_le_bytes() => {}
+                        Some((&PARTS, rest)) if end.is_none() => {
+                            if !feed.parts(&opened.path, offset, rest) {
+                                break;
+                            }
+                        }
+                        Some((&END, rest)) if end.is_none() => end = End::read(rest),
+                        _ => self.damaged(&opened.path, offset, 0, "it has what no checkpoint has")?,
+                    }
+                }
+                Step::End => break,
+                Step::Damage => {
+                    let left = scan.left();
+                    let found = scan.resume().map_err(failed)?;
+                    let bytes = if found { scan.offset() - offset } else { left };
+                    self.damaged(&opened.path, offset, bytes, "a block does not fit its checksum")?;
+                    expected = None;
+                    if !found {
+                        break;
+                    }
+                }
+            }
+            self.progress.done_bytes.fetch_add(scan.offset() - offset, Relaxed);
+        }
+        if end.is_none() {
+            self.damaged(&opened.path, scan.offset(), 0, "it has no end")?;
+        }
+        Ok(end.map_or(Generation::default(), |end| end.generation))
+    }
+}
+
+/// A key with its length and hits in a checkpoint.
+const MIN_KEY_BYTES: u64 = 4;
+
+/// What a checkpoint ends with.
+struct End {
+    generation: Generation,
+    now: Timestamp,
+    keys: u64,
+}
+
+impl End {
+    const BYTES: usize = HEAD_BYTES + 1 + 3 * size_of::<u64>();
+
+    fn read(mut payload: &[u8]) -> Option<End> {
+        let mut number = || take_u64(&mut payload);
+        let (generation, now_ms, keys) = (Generation::new(number()?)?, number()?, number()?);
+        let now = Timestamp::from_millis(i64::try_from(now_ms).ok()?)?;
+        payload.is_empty().then_some(End { generation, now, keys })
+    }
+
+    /// Reads the end first: it says what there is to come.
+    fn read_ahead(file: &impl DiskFile) -> io::Result<Option<End>> {
+        let mut bytes = [0; End::BYTES];
+        let offset = file.size()?.saturating_sub(End::BYTES as u64);
+        let read = file.read_bytes(&mut bytes, offset)?;
+        let payload = &bytes[HEAD_BYTES.min(read)..read];
+        let is_whole = Head::read(&bytes).is_some_and(|head| head.fits(payload));
+        Ok(payload.split_first().filter(|_| is_whole).and_then(|(_, rest)| End::read(rest)))
+    }
+}
