@@ -193,3 +193,6 @@ impl<D: Disk> Reader<'_, D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

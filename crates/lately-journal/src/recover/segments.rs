@@ -73,7 +73,11 @@ impl<D: Disk> Reader<'_, D> {
     }
 
     /// What a segment says of the one before it.
-    fn previous(&self, opened: &Opened<D::File>, segment: u64) -> Result<Option<(u64, u64)>, JournalError> {
+    fn previous(
+        &mut self,
+        opened: &Opened<D::File>,
+        segment: u64,
+    ) -> Result<Option<(u64, u64)>, JournalError> {
         let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
         let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
         if scan.begin(Kind::Log).map_err(failed)? != Begin::Well {
@@ -84,8 +88,7 @@ impl<D: Disk> Reader<'_, D> {
         let mut number = || take_u64(&mut payload);
         let (own, previous) = (number(), number().zip(number()));
         if own.is_some_and(|own| own != segment) {
-            let (path, what) = (PathBuf::clone(&opened.path), "it is another segment of the log".to_owned());
-            return Err(JournalError::Damaged { path, offset: 0, what });
+            self.damaged(&opened.path, 0, 0, "it is another segment of the log")?;
         }
         Ok(previous)
     }

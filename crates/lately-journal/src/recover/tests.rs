@@ -1,0 +1,73 @@
+//! Files that fit their checksums and make no sense.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::checkpoint::{END, HEAD};
+use crate::folder::Folder;
+use crate::frame;
+use crate::log::{BATCH, SEGMENT};
+
+/// Writes a file of frames.
+fn write(folder: &Path, name: &str, kind: Kind, payloads: &[&[u8]]) {
+    let mut bytes = kind.magic().to_vec();
+    for (number, payload) in (0..).zip(payloads) {
+        let start = frame::begin(&mut bytes);
+        bytes.extend_from_slice(payload);
+        frame::finish(&mut bytes, start, number, 0);
+    }
+    fs::write(folder.join(name), bytes).expect("written");
+}
+
+fn segment(number: u64) -> Vec<u8> {
+    [&[SEGMENT][..], &number.to_le_bytes(), &[0; 16]].concat()
+}
+
+fn recovered(folder: &Path, intent: Intent) -> Result<Recovery, JournalError> {
+    let folder = Folder::open(folder)?;
+    let store = Store::builder().build().expect("the defaults are valid");
+    recover(&folder, &store, intent, 2, &Progress::default())
+}
+
+#[test]
+fn a_record_that_makes_no_sense_is_damage_and_can_be_repaired() {
+    let root = tempfile::tempdir().expect("a folder");
+    let now = 1_700_000_000_000_u64.to_le_bytes();
+    let garbage = [&[BATCH][..], &now, b"\x07\0\0garbage"].concat();
+    // A part there is not, and a number that nothing can follow.
+    let part = [&[BATCH][..], &now, &[0, 0xff, 0xff, 2, 2], b"k"].concat();
+    for record in [&garbage, &part] {
+        write(root.path(), &names::log(1), Kind::Log, &[&segment(1), record]);
+        let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+        assert!(error.contains("log-0000000001 is damaged at byte 61"), "{error}");
+        let losses = recovered(root.path(), Intent::Repair).expect("repaired").losses;
+        assert_eq!(losses.len(), 1, "{losses:?}");
+        assert_eq!((losses[0].offset, losses[0].kind), (61, LossKind::Damaged));
+    }
+}
+
+#[test]
+fn a_checkpoint_that_promises_too_much_takes_no_memory() {
+    let root = tempfile::tempdir().expect("a folder");
+    let head = [&[HEAD][..], &1_u64.to_le_bytes()].concat();
+    let end = |generation: u64, keys: u64| {
+        [&[END][..], &generation.to_le_bytes(), &1_000_u64.to_le_bytes(), &keys.to_le_bytes()].concat()
+    };
+    write(root.path(), &names::log(1), Kind::Log, &[&segment(1)]);
+    write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(0, u64::MAX)]);
+    assert_eq!(recovered(root.path(), Intent::GoOn).expect("read").losses, []);
+    write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(u64::MAX, 0)]);
+    let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+    assert!(error.contains("it has no end"), "{error}");
+}
+
+#[test]
+fn a_segment_in_place_of_another_is_damage() {
+    let root = tempfile::tempdir().expect("a folder");
+    for (name, number) in [(1, 2), (2, 1)] {
+        write(root.path(), &names::log(name), Kind::Log, &[&segment(number)]);
+    }
+    let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+    assert!(error.contains("log-0000000001 is damaged at byte 0: it is another segment"), "{error}");
+}
