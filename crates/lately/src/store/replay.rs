@@ -12,6 +12,9 @@ use crate::error::Malformed;
 use crate::number::Number;
 use crate::time::Timestamp;
 
+/// The highest number that is taken: from here on there are as many more as nobody needs.
+const MAX_NUMBER: u64 = Number::MAX / 2;
+
 /// The keys that one of several threads puts back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Portion {
@@ -39,47 +42,36 @@ impl Portion {
 pub struct Replay<'s> {
     store: &'s Store,
     portion: Portion,
-    /// Of each part of the store that it happened in.
-    lines: Vec<Line>,
+    /// Of each part of the store that it happened in, the last change that was made, and so were those before
+    /// it. [`ABSENT`] where the part is not there yet.
+    last: Vec<u64>,
+    waiting: Waiting,
     /// Keys of lower generations were flushed.
     floor: Generation,
 }
 
-/// The changes of a part.
-#[derive(Clone, Default, Debug)]
-struct Line {
-    /// The last that was made, and so were those before it; `None` if the part is not there yet.
-    last: Option<u64>,
-    /// Those that wait: their time and their bytes, none if the key is of another portion.
-    waiting: BTreeMap<u64, (Timestamp, Box<[u8]>)>,
-}
+/// Changes that wait, by part and number: their time and their bytes, none if the key is of another portion.
+type Waiting = BTreeMap<(u16, u64), (Timestamp, Box<[u8]>)>;
 
-impl Line {
-    /// Takes out what need not wait any more.
-    fn next(&mut self) -> Option<(Timestamp, Box<[u8]>)> {
-        let next = self.waiting.first_entry().filter(|entry| self.last == Some(entry.key() - 1))?;
-        self.last = Some(*next.key());
-        Some(next.remove())
-    }
-}
+/// No change of a part that is not there is made.
+const ABSENT: u64 = u64::MAX;
 
 impl<'s> Replay<'s> {
     /// Of a portion of the keys; the store has nothing yet.
     #[must_use]
     pub fn new(store: &'s Store, portion: Portion) -> Replay<'s> {
-        let lines = vec![Line::default(); SHARDS];
-        Replay { store, portion, lines, floor: Generation::default() }
+        let (last, waiting) = (vec![ABSENT; SHARDS], BTreeMap::new());
+        Replay { store, portion, last, waiting, floor: Generation::default() }
     }
 
     /// Takes note that the store has a part, with all changes up to a number. Those of parts it has not are left
     /// out.
     ///
     /// # Errors
-    /// [`Malformed`] when there is no such part.
+    /// [`Malformed`] when there is no such part, or no such number can be counted on from.
     pub fn include(&mut self, part: u16, number: u64) -> Result<(), Malformed> {
-        // A number that cannot be counted on from is none.
-        let line = self.lines.get_mut(usize::from(part)).filter(|_| number <= Number::MAX / 2);
-        line.ok_or(Malformed::Delta)?.last = Some(number);
+        let last = self.last.get_mut(usize::from(part)).filter(|_| number <= MAX_NUMBER);
+        *last.ok_or(Malformed::Delta)? = number;
         Ok(())
     }
 
@@ -96,9 +88,6 @@ impl<'s> Replay<'s> {
             let bytes = deltas.rest();
             let Some(next) = deltas.next() else { break };
             let (Sequence { part, number }, delta) = next?;
-            if number > Number::MAX / 2 {
-                return Err(Malformed::Delta);
-            }
             if let Delta::Flush { below } = delta {
                 // It is of no part: what came after it has a later generation, and what came before has not.
                 self.store.replay_staged(&mut staged, now)?;
@@ -106,26 +95,28 @@ impl<'s> Replay<'s> {
                 self.floor = self.floor.max(below);
                 continue;
             }
+            let last = self.last.get_mut(usize::from(part)).filter(|_| number <= MAX_NUMBER);
+            let last = last.ok_or(Malformed::Delta)?;
+            if number <= *last {
+                continue;
+            }
             let hash = self.store.hash(delta.key());
             let is_own = self.portion.has(shard_of(hash));
-            let line = self.lines.get_mut(usize::from(part)).ok_or(Malformed::Delta)?;
-            match line.last {
-                None => {}
-                Some(last) if number <= last => {}
-                Some(last) if number > last.saturating_add(1) => {
-                    let len = if is_own { bytes.len() - deltas.rest().len() } else { 0 };
-                    line.waiting.insert(number, (now, bytes[..len].into()));
-                }
-                Some(_) => {
-                    line.last = Some(number);
-                    if is_own && delta.generation() >= self.floor {
-                        staged.push((delta, hash));
-                    }
-                    if staged.len() == STAGED || !line.waiting.is_empty() {
-                        self.store.replay_staged(&mut staged, now)?;
-                        self.catch_up(usize::from(part))?;
-                    }
-                }
+            if number > *last + 1 {
+                let len = if is_own { bytes.len() - deltas.rest().len() } else { 0 };
+                self.waiting.insert((part, number), (now, bytes[..len].into()));
+                continue;
+            }
+            *last = number;
+            if is_own && delta.generation() >= self.floor {
+                staged.push((delta, hash));
+            }
+            let is_awaited = !self.waiting.is_empty() && self.waiting.contains_key(&(part, number + 1));
+            if staged.len() == STAGED || is_awaited {
+                self.store.replay_staged(&mut staged, now)?;
+            }
+            if is_awaited {
+                self.catch_up(part)?;
             }
         }
         self.store.replay_staged(&mut staged, now)?;
@@ -138,16 +129,15 @@ impl<'s> Replay<'s> {
     /// # Errors
     /// [`Malformed`] when a change that waited cannot be made.
     pub fn settle(&mut self, number: u64) -> Result<(), Malformed> {
-        if number > Number::MAX / 2 {
+        if number > MAX_NUMBER {
             return Err(Malformed::Delta);
         }
-        for part in 0..self.lines.len() {
-            while let Some((&first, _)) = self.lines[part].waiting.first_key_value() {
-                self.lines[part].last = Some(first - 1);
-                self.catch_up(part)?;
-            }
-            let last = &mut self.lines[part].last;
-            *last = last.map(|last| last.max(number));
+        while let Some((&(part, first), _)) = self.waiting.first_key_value() {
+            self.last[usize::from(part)] = first - 1;
+            self.catch_up(part)?;
+        }
+        for last in self.last.iter_mut().filter(|last| **last != ABSENT) {
+            *last = number.max(*last);
         }
         Ok(())
     }
@@ -155,12 +145,14 @@ impl<'s> Replay<'s> {
     /// The highest number of a change that was made.
     #[must_use]
     pub fn last(&self) -> u64 {
-        self.lines.iter().filter_map(|line| line.last).max().unwrap_or(0)
+        self.last.iter().copied().filter(|&last| last != ABSENT).max().unwrap_or(0)
     }
 
     /// Makes the changes of a part that need not wait any more.
-    fn catch_up(&mut self, part: usize) -> Result<(), Malformed> {
-        while let Some((now, bytes)) = self.lines[part].next() {
+    fn catch_up(&mut self, part: u16) -> Result<(), Malformed> {
+        let last = usize::from(part);
+        while let Some((now, bytes)) = self.waiting.remove(&(part, self.last[last] + 1)) {
+            self.last[last] += 1;
             for delta in Deltas::new(now, &bytes) {
                 let delta = delta?.1;
                 if delta.generation() >= self.floor {
