@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
+use lately_server::Restored;
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent, Body, SendBody};
@@ -60,8 +61,8 @@ impl Http {
         self.answer(answer.call().map_err(|error| self.failed(&error, NO_HTTP))?)
     }
 
-    /// Sends a dump; gives how many keys it had.
-    pub(crate) fn restore(&self, dump: &mut impl Read, replace: bool) -> Result<usize, CliError> {
+    /// Sends a dump; gives what came of it.
+    pub(crate) fn restore(&self, dump: &mut impl Read, replace: bool) -> Result<Restored, CliError> {
         let url = format!("http://{}/v1/restore?replace={replace}", self.address);
         let answer = self.agent.post(url).header(RUN_ID, &self.run_id).send(SendBody::from_reader(dump));
         let answer = answer.map_err(|error| {
@@ -71,10 +72,11 @@ impl Http {
         })?;
         let mut text = String::new();
         let read = self.answer(answer)?.read_to_string(&mut text);
-        let keys = serde_json::from_str::<Value>(&text)
-            .ok()
-            .and_then(|answer| answer["keys"].as_u64()?.try_into().ok());
-        keys.filter(|_| read.is_ok()).ok_or_else(|| {
+        let restored = serde_json::from_str::<Value>(&text).ok().and_then(|answer| {
+            let keys = answer["keys"].as_u64()?.try_into().ok()?;
+            Some(Restored { keys, evicted_keys: answer["evicted_keys"].as_u64()? })
+        });
+        restored.filter(|_| read.is_ok()).ok_or_else(|| {
             CliError::new(&self.address, "it gave no answer that makes sense", "is it a lately server?")
         })
     }

@@ -14,11 +14,13 @@ pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Err(CliError::new("command line", "no command is given", "lately --help lists the commands"));
     }
-    Err(translate(&error.render().to_string()))
+    // What comes first and is no flag is a command: one there is not has a hint of its own.
+    let command = std::env::args().nth(1).filter(|command| !command.starts_with('-'));
+    Err(translate(&error.render().to_string(), command.as_deref()))
 }
 
 /// From clap's paragraphs: the first is the cause, `tip:` lines are hints, the rest is usage.
-fn translate(rendered: &str) -> CliError {
+fn translate(rendered: &str, command: Option<&str>) -> CliError {
     let text = rendered.strip_prefix("error: ").unwrap_or(rendered);
     let (cause, rest) = text.split_once("\n\n").unwrap_or((text, ""));
     let cause: Vec<&str> = cause.split_whitespace().collect();
@@ -27,7 +29,9 @@ fn translate(rendered: &str) -> CliError {
     let hint = match (tip, usage) {
         (Some(tip), _) => tip.into(),
         (None, Some(usage)) => format!("usage: {usage}"),
-        (None, None) => "see lately --help".into(),
+        (None, None) => {
+            command.map_or("see lately --help".into(), |command| format!("see lately {command} --help"))
+        }
     };
     CliError::new("command line", cause.join(" "), hint)
 }
@@ -38,10 +42,10 @@ mod tests {
 
     #[test]
     fn clap_errors_become_ours() {
-        let check = |rendered: &str, expected: &str| assert_eq!(translate(rendered).to_string(), expected);
+        let check = |rendered: &str, expected: &str| assert_eq!(translate(rendered, Some("count")).to_string(), expected);
         check(
             "error: invalid value 'x' for '--top <K>': invalid digit\n\nFor more information, try '--help'.\n",
-            "lately: command line: invalid value 'x' for '--top <K>': invalid digit\nhint: see lately --help",
+            "lately: command line: invalid value 'x' for '--top <K>': invalid digit\nhint: see lately count --help",
         );
         check(
             "error: the following arguments were not provided:\n  <FILE>...\n\nUsage: lately count <FILE>...\n\nFor more\n",

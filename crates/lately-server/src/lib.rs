@@ -25,6 +25,7 @@ pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use server::{Server, ServerError};
 pub use stopper::Stopper;
 pub use storage::Storage;
+pub use transfer::Restored;
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

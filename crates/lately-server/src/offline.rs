@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::storage::{self, Storage};
-use crate::transfer::RestoreError;
+use crate::transfer::{RestoreError, Restored};
 
 /// Why a folder could not be dumped, or a dump not restored to it.
 #[derive(Debug, Error)]
@@ -91,18 +91,18 @@ pub fn restore_folder(
     clock: Arc<dyn Clock>,
     input: &mut impl Read,
     replace: bool,
-) -> Result<usize, OfflineError> {
+) -> Result<Restored, OfflineError> {
     let engine = carrier(clock).map_err(io::Error::other)?;
     // What is no dump leaves no folder behind.
     let dump = engine.read_dump(input)?;
     let folder = Folder::open(&storage.path)?;
     let recovery = storage::put_back(&engine, &folder, Intent::GoOn)?;
-    let keys = engine.take_in(&dump, replace, || ())?;
+    let restored = engine.take_in(&dump, replace, || ())?;
     // None of them is in the log: they count from when the checkpoint has its name.
     storage::begin(&engine, folder, storage, &recovery)?;
     if let Some(journal) = engine.journal() {
         journal.make_checkpoint(|| ())?;
         Journal::close(journal)?;
     }
-    Ok(keys)
+    Ok(restored)
 }

@@ -5,6 +5,7 @@ use std::sync::TryLockError;
 
 use lately::{DeltaBatch, MemoryStats, Store};
 use lately_journal::{Dump, DumpError, read_dump};
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::engine::Engine;
@@ -22,6 +23,15 @@ pub(crate) enum RestoreError {
     TooLarge { ceiling_bytes: u64 },
     #[error("{refused}; {keys} keys of the dump are there by now: restore all of it again with replace")]
     Refused { refused: lately_journal::Refused, keys: usize },
+}
+
+/// What was taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Restored {
+    /// Keys of the dump that have hits still.
+    pub keys: usize,
+    /// Keys that were evicted meanwhile, of the dump or not.
+    pub evicted_keys: u64,
 }
 
 impl Engine {
@@ -77,7 +87,7 @@ impl Engine {
         input: &mut impl Read,
         replace: bool,
         moves: impl Fn(),
-    ) -> Result<usize, RestoreError> {
+    ) -> Result<Restored, RestoreError> {
         // One at a time: it holds all keys of the dump, and none of another may come between.
         let _one = match self.restoring.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(RestoreError::Busy),
@@ -113,9 +123,10 @@ impl Engine {
         dump: &Store,
         replace: bool,
         moves: impl Fn(),
-    ) -> Result<usize, RestoreError> {
+    ) -> Result<Restored, RestoreError> {
         self.check_empty(replace)?;
         let (mut bytes, mut deltas, mut keys) = (Vec::new(), DeltaBatch::default(), 0);
+        let evicted_keys = self.store.memory().evicted_keys;
         for part in 0..Store::PARTS {
             moves();
             bytes.clear();
@@ -135,6 +146,6 @@ impl Engine {
             self.taps.tell(&deltas);
             deltas.clear();
         }
-        Ok(keys)
+        Ok(Restored { keys, evicted_keys: self.store.memory().evicted_keys - evicted_keys })
     }
 }

@@ -55,6 +55,12 @@ pub(crate) fn run(restore: &Restore) -> Result<Outcome, CliError> {
         None => restore.place.http()?.restore(&mut input, restore.replace)?,
     };
     drop(progress);
-    output::message(&format_args!("lately: {} restored", keys(restored)));
+    output::message(&format_args!("lately: {} restored", keys(restored.keys)));
+    if restored.evicted_keys > 0 {
+        let evicted = restored.evicted_keys;
+        output::message(&format_args!(
+            "lately: {evicted} keys were evicted meanwhile: the memory ceiling of the server has no room for all"
+        ));
+    }
     Ok(Outcome::Done)
 }

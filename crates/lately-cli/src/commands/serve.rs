@@ -31,15 +31,15 @@ pub(crate) struct Serve {
     config: Option<PathBuf>,
 
     /// Where Redis clients connect; port 0 picks a free one [default: 127.0.0.1:7379].
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     resp: Option<SocketAddr>,
 
     /// Where HTTP clients connect: /healthz, /readyz, /metrics, and lately dump and restore [default: 127.0.0.1:7380].
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     http: Option<SocketAddr>,
 
     /// Where gRPC clients will connect: nothing listens there in this version.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     grpc: Option<SocketAddr>,
 
     /// The folder that counts are kept in [default: ./lately-data].
@@ -68,6 +68,10 @@ pub(crate) struct Serve {
     /// count, read and delete.
     #[arg(long)]
     insecure: bool,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "give an IP address and a port, such as 127.0.0.1:7379 or [::1]:0".to_owned())
 }
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {

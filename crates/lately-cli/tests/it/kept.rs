@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use crate::common::lately;
-use crate::running::{FREE, PATIENCE, Running, serve, serve_in};
+use crate::running::{FREE, PATIENCE, Running, serve, serve_in, start};
 
 fn stop(server: Running) -> String {
     server.signal("TERM");
@@ -151,4 +151,17 @@ fn what_the_journal_holds_counts() {
     let number = |field: &str| server.info(field).parse::<u64>().expect("a number");
     assert!(number("used_memory_journal") < 1 << 20);
     assert!(number("used_memory") > number("used_memory_journal"));
+}
+
+/// A flag says that counts are kept, where the config file says that they are not: in the folder that it names.
+#[test]
+fn a_flag_for_durability_keeps_the_folder_of_the_file() {
+    let root = tempfile::tempdir().expect("a folder");
+    let [folder, config] = ["elsewhere", "lately.toml"].map(|name| root.path().join(name));
+    let text = format!("[storage]\npath = {folder:?}\ndurability = \"off\"\n");
+    std::fs::write(&config, text).expect("written");
+    let config = config.to_str().expect("text");
+    let server = start(&[&FREE, &["--config", config, "--durability", "always"][..]].concat());
+    assert_eq!(server.ask::<u64>("HIT k"), 1);
+    assert!(folder.is_dir());
 }

@@ -217,7 +217,16 @@ fn flags_that_make_no_sense() {
     check_refused(&run, "the argument '--data <DIR>' cannot be used with '--in-memory'", usage);
     for threads in ["0", "1025", "x"] {
         let run = lately(&["serve", "--threads", threads]);
-        check_refused(&run, "give a number from 1 to 1024", "see lately --help");
+        check_refused(&run, "give a number from 1 to 1024", "see lately serve --help");
+    }
+    let run = lately(&["serve", "--resp", "7379"]);
+    check_refused(&run, "give an IP address and a port, such as 127.0.0.1:7379", "see lately serve --help");
+    let run = lately(&["serve", "--durability", "often"]);
+    check_refused(&run, "invalid value 'often' for '--durability <MODE>': give off, interval or always", "see lately serve --help");
+    for (flag, more) in [("--data", &["d"][..]), ("--repair", &[])] {
+        let run = lately(&[&["serve", "--durability", "off", flag], more].concat());
+        let hint = format!("say --durability interval, or leave {flag} out");
+        check_refused(&run, &format!("{flag} is about a folder of counts, and durability is off"), &hint);
     }
     let server = serve_with(&["--threads", "1"]);
     assert_eq!(server.ask::<u64>("HIT k"), 1);

@@ -35,14 +35,15 @@ impl FromStr for Mode {
             "off" => Ok(Mode(None)),
             "interval" => Ok(Mode(Some(Durability::Interval))),
             "always" => Ok(Mode(Some(Durability::Always))),
-            _ => Err(format!("invalid durability '{text}': give off, interval or always")),
+            _ => Err("give off, interval or always".to_owned()),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|hint| de::Error::custom(format!("invalid durability '{text}': {hint}")))
     }
 }
 

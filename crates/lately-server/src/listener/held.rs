@@ -38,6 +38,11 @@ impl Held {
         Held { written, ..self }
     }
 
+    /// Bytes of memory it holds, beside the replies.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.written.held_bytes()
+    }
+
     /// What became of it.
     pub(super) fn verdict(&self, engine: &Engine) -> Verdict {
         engine.journal().map_or(Verdict::Kept, |journal| journal.verdict(&self.hold))

@@ -89,6 +89,7 @@ impl Roster {
 
     /// Takes replies that wait for a verdict.
     pub(super) fn hold(&mut self, held: Held) {
+        self.engine.charge(0, held.held_bytes());
         self.held.push_back(held);
     }
 
@@ -98,6 +99,9 @@ impl Roster {
         // What is taken back is taken back in reverse.
         for mut held in std::mem::take(&mut self.held).into_iter().rev() {
             let verdict = held.verdict(&self.engine);
+            if verdict != Verdict::Pending {
+                self.engine.charge(held.held_bytes(), 0);
+            }
             match verdict {
                 Verdict::Pending => waiting.push_front(held),
                 Verdict::Kept => self.release(&held, false),

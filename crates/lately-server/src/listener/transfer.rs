@@ -123,12 +123,6 @@ impl Drop for Dumping {
     }
 }
 
-/// What came of a restore.
-#[derive(Serialize)]
-struct Restored {
-    keys: usize,
-}
-
 pub(super) async fn restore(
     State(engine): State<Arc<Engine>>,
     Extension(progress): Extension<Progress>,
@@ -157,7 +151,7 @@ pub(super) async fn restore(
     // Who is answered while it still sends takes that for a failure.
     let _ = carried.await;
     match restored {
-        Ok(keys) => Json(Restored { keys }).into_response(),
+        Ok(restored) => Json(restored).into_response(),
         Err(error @ RestoreError::Dump(_)) => problem(StatusCode::BAD_REQUEST, "invalid dump", &error),
         Err(error @ RestoreError::NotEmpty { .. }) => problem(StatusCode::CONFLICT, "not empty", &error),
         Err(error @ RestoreError::TooLarge { .. }) => {
