@@ -42,7 +42,9 @@ mod tests {
 
     #[test]
     fn clap_errors_become_ours() {
-        let check = |rendered: &str, expected: &str| assert_eq!(translate(rendered, Some("count")).to_string(), expected);
+        let check = |rendered: &str, expected: &str| {
+            assert_eq!(translate(rendered, Some("count")).to_string(), expected);
+        };
         check(
             "error: invalid value 'x' for '--top <K>': invalid digit\n\nFor more information, try '--help'.\n",
             "lately: command line: invalid value 'x' for '--top <K>': invalid digit\nhint: see lately count --help",

@@ -222,7 +222,11 @@ fn flags_that_make_no_sense() {
     let run = lately(&["serve", "--resp", "7379"]);
     check_refused(&run, "give an IP address and a port, such as 127.0.0.1:7379", "see lately serve --help");
     let run = lately(&["serve", "--durability", "often"]);
-    check_refused(&run, "invalid value 'often' for '--durability <MODE>': give off, interval or always", "see lately serve --help");
+    check_refused(
+        &run,
+        "invalid value 'often' for '--durability <MODE>': give off, interval or always",
+        "see lately serve --help",
+    );
     for (flag, more) in [("--data", &["d"][..]), ("--repair", &[])] {
         let run = lately(&[&["serve", "--durability", "off", flag], more].concat());
         let hint = format!("say --durability interval, or leave {flag} out");
