@@ -9,9 +9,9 @@ use std::io::{self, Read};
 use lately::{Deltas, Generation, Portion, Replay, Store, Timestamp};
 use thiserror::Error;
 
-use crate::checkpoint::{take_part, write_part};
 use crate::frame::{self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, VERSION, take_u64};
 use crate::limits::{BLOCK_BYTES, MAX_DUMP_FRAME_BYTES};
+use crate::part::{take_part, write_part};
 
 /// What the first byte of a payload says.
 const PARTS: u8 = 1;

@@ -19,7 +19,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::Refused;
 use crate::limits::{Bounds, SEGMENTS, UNSYNCED_MS};
 use crate::log::Log;
-use crate::names;
+use crate::names::{self, remove_before};
 use crate::recover::Recovery;
 use bell::Bell;
 pub use verdict::{Hold, Receipt, Verdict};
@@ -448,13 +448,4 @@ impl<D: Disk> Journal<D> {
         let _ = remove_before(&self.disk, segment);
         self.keep_reserve();
     }
-}
-
-/// Removes what a checkpoint that goes on with a segment stands for.
-pub(crate) fn remove_before<D: Disk>(disk: &D, segment: u64) -> io::Result<()> {
-    let files = names::sort(disk.list()?);
-    let checkpoints = files.checkpoints.into_iter().filter(|&older| older < segment).map(names::checkpoint);
-    let logs = files.logs.into_iter().filter(|&older| older < segment).map(names::log);
-    // The oldest first: what is left is without a gap.
-    checkpoints.chain(logs).try_for_each(|name| disk.remove(&name))
 }

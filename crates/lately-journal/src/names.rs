@@ -1,5 +1,9 @@
 //! Names of the files: `log-` or `checkpoint-` and a number.
 
+use std::io;
+
+use crate::disk::Disk;
+
 /// The name of what takes up room for the next checkpoint.
 pub(crate) const RESERVE: &str = "reserve";
 
@@ -59,6 +63,15 @@ pub(crate) fn sort(names: impl IntoIterator<Item = String>) -> Files {
     files.logs.sort_unstable();
     files.checkpoints.sort_unstable();
     files
+}
+
+/// Removes what a checkpoint that goes on with a segment stands for.
+pub(crate) fn remove_before<D: Disk>(disk: &D, segment: u64) -> io::Result<()> {
+    let files = sort(disk.list()?);
+    let checkpoints = files.checkpoints.into_iter().filter(|&older| older < segment).map(checkpoint);
+    let logs = files.logs.into_iter().filter(|&older| older < segment).map(log);
+    // The oldest first: what is left is without a gap.
+    checkpoints.chain(logs).try_for_each(|name| disk.remove(&name))
 }
 
 #[cfg(test)]

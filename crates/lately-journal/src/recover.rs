@@ -5,7 +5,6 @@
 //! put back, and what was lost is told. Who only looks changes nothing.
 
 mod checkpoint;
-mod loss;
 mod segments;
 
 use std::io;
@@ -19,11 +18,10 @@ use lately::{Generation, Store};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::frame::{Kind, VERSION};
-use crate::journal::remove_before;
-use crate::names;
+use crate::loss::{Loss, LossKind};
+use crate::names::{self, remove_before};
 use crate::replayer::Replayer;
 use crate::scan::{Begin, Scan};
-pub use loss::{Loss, LossKind};
 
 /// How far a recovery is, for who looks on.
 #[derive(Debug, Default)]

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lately::{Deltas, Generation, Malformed, Portion, Replay, Store, Timestamp};
 
-use crate::checkpoint::take_part;
 use crate::error::JournalError;
 use crate::frame::take_u64;
 use crate::limits::{CHUNK_BYTES, CHUNKS};
-use crate::recover::{Loss, LossKind};
+use crate::loss::{Loss, LossKind};
+use crate::part::take_part;
 
 /// Puts back into a store.
 pub(crate) struct Replayer<'s> {

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use lately::{Generation, Store, Timestamp};
 
 use super::{Opened, Reader};
-use crate::checkpoint::{END, HEAD, PARTS};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::frame::{HEAD_BYTES, Head, Kind, take_u64};
+use crate::part::{END, HEAD, PARTS};
 use crate::replayer::Feed;
 use crate::scan::{Scan, Step};
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::checkpoint::{END, HEAD};
 use crate::folder::Folder;
 use crate::frame;
 use crate::log::{BATCH, SEGMENT};
+use crate::part::{END, HEAD};
 
 /// Writes a file of frames.
 fn write(folder: &Path, name: &str, kind: Kind, payloads: &[&[u8]]) {
