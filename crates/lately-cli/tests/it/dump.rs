@@ -1,6 +1,8 @@
 //! `lately dump` and `lately restore`: from a server and a folder, to a server and a folder.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -201,6 +203,37 @@ fn another_server_is_not_dumped() {
 
 fn run_with_own_http(server: &Running, dump: &Path) {
     run(&["dump", "--server", &server.resp, "--http", &server.http, "-o", text(dump)]);
+}
+
+/// Symptom: hits that were acknowledged while a dump came were gone. Cause: that there were no keys was seen before
+/// it came.
+#[test]
+fn hits_that_come_while_a_dump_does_are_not_replaced() {
+    let root = tempfile::tempdir().expect("a folder");
+    let dump = root.path().join("dump");
+    let (original, server) = (serve(), serve());
+    fill(&original);
+    run(&["dump", "--server", &original.resp, "-o", text(&dump)]);
+    let bytes = fs::read(&dump).expect("a dump");
+    let (first, rest) = bytes.split_at(bytes.len() / 2);
+    let mut socket = TcpStream::connect(&server.http).expect("it listens");
+    let length = bytes.len();
+    write!(
+        socket,
+        "POST /v1/restore HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+    )
+    .expect("sent");
+    // The server says that it wants the dump: it has looked for keys, or is about to.
+    let mut wanted = [0; 25];
+    socket.read_exact(&mut wanted).expect("an answer");
+    assert_eq!(&wanted, b"HTTP/1.1 100 Continue\r\n\r\n");
+    socket.write_all(first).expect("sent");
+    assert!(server.ask::<u64>("HIT key:1 7") >= 7);
+    socket.write_all(rest).expect("sent");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("answered");
+    assert!(answer.starts_with("HTTP/1.1 409 "), "{answer}");
+    assert!(server.ask::<u64>("HITS key:1 1d") >= 7);
 }
 
 #[test]
