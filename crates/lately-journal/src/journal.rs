@@ -63,6 +63,8 @@ pub struct Journal<D: Disk> {
     log_bytes: AtomicU64,
     checkpoint_bytes: AtomicU64,
     checkpoints: AtomicU64,
+    /// Room on the disk that is kept.
+    reserved_bytes: AtomicU64,
     /// Below 0 before there is one.
     checkpoint_ms: AtomicI64,
     syncs: AtomicU64,
@@ -177,6 +179,7 @@ impl<D: Disk> Journal<D> {
             log_bytes,
             checkpoint_bytes: AtomicU64::new(from.checkpoint_bytes),
             checkpoints: AtomicU64::new(0),
+            reserved_bytes: AtomicU64::new(0),
             checkpoint_ms: AtomicI64::new(-1),
             syncs: AtomicU64::new(0),
             // What was lost or cut is on the disk still: a checkpoint makes an end of it, and of many segments.
@@ -188,8 +191,13 @@ impl<D: Disk> Journal<D> {
             bells: [Bell::default(), Bell::default()],
             wakers: Mutex::default(),
         };
-        if !journal.keep_reserve() && journal.is_worth_cutting() {
-            journal.wanted.store(true, Relaxed);
+        if !journal.keep_reserve() {
+            journal.wanted.fetch_or(journal.is_worth_cutting(), Relaxed);
+            // What room there is, is for a checkpoint, or the next start.
+            let mut log = journal.log();
+            if let Err(error) = log.try_room() {
+                journal.fail(&mut log, Trouble::Write, &error);
+            }
         }
         Ok(journal)
     }

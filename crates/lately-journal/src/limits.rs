@@ -36,8 +36,11 @@ pub const CHECKPOINT_RETRY_MOST: Duration = Duration::from_secs(60);
 /// Bytes that must fit the disk before a journal that could not write goes on.
 pub const ROOM_BYTES: usize = 64 << 10;
 
-/// Room on the disk that is kept for the next checkpoint, above that of the last and an eighth.
+/// Room on the disk that is kept for the next checkpoint, above what the keys take in memory.
 pub const RESERVE_BYTES: u64 = 128 << 10;
+
+/// Less room is not kept: a start would not find its own in it.
+pub const LEAST_RESERVE_BYTES: u64 = 8 << 10;
 
 /// One in so many of these tries writes all there is, to cut a log that fills the disk or to take the place of
 /// one that could not be synced.

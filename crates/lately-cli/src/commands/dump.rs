@@ -56,6 +56,20 @@ fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
     // Of a link, what it points to is replaced.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let there = fs::metadata(&target).ok();
+    if there.is_none() && fs::symlink_metadata(path).is_ok() {
+        return Err(CliError::new(
+            path.display().to_string(),
+            "it is a link to nothing",
+            "name another file",
+        ));
+    }
+    let own = dump.place.folder().and_then(|folder| fs::canonicalize(folder).ok());
+    if own.is_some_and(|own| {
+        fs::canonicalize(target.parent().unwrap_or(Path::new("."))).is_ok_and(|it| it == own)
+    }) {
+        let cause = "it is in the folder that is dumped";
+        return Err(CliError::new(path.display().to_string(), cause, "name a file somewhere else"));
+    }
     if there.as_ref().is_some_and(Metadata::is_dir) {
         return Err(CliError::new(path.display().to_string(), "it is a folder", "name a file in it"));
     }

@@ -147,6 +147,8 @@ fn a_folder_is_dumped_whatever_its_classes_are() {
         run(&["dump", "--data", text(&path("data")), "-o", text(&path("d"))]).err,
         "lately: 40 keys dumped\n"
     );
+    let own = lately(&["dump", "--data", text(&path("data")), "-o", text(&path("data/log-0000000001"))]);
+    assert!(own.code == Some(2) && own.err.contains("it is in the folder that is dumped"), "{}", own.err);
     assert_eq!(fs::read_dir(path("data")).expect("a folder").count(), before);
     run(&["restore", "--data", text(&path("copy")), text(&path("d"))]);
     run(&["dump", "--data", text(&path("copy")), "-o", text(&path("again"))]);
@@ -180,6 +182,9 @@ fn a_dump_is_no_files_end() {
         assert!(run.code == Some(2) && run.err.contains(says), "{}", run.err);
     };
     refused(root.path(), "it is a folder");
+    std::os::unix::fs::symlink(path("none"), path("dangling")).expect("a link");
+    refused(&path("dangling"), "it is a link to nothing");
+    fs::remove_file(path("dangling")).expect("removed");
     refused(&path("none/dump"), "No such file or directory");
     let full = lately(&["dump", "--server", &server.resp, "-o", "/dev/full"]);
     assert!(full.err.starts_with("lately: /dev/full: No space left on device"), "{}", full.err);

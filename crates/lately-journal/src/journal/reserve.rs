@@ -1,28 +1,50 @@
-//! Room on the disk that is kept for the next checkpoint: a log that has filled the disk can be cut then.
+//! Room on the disk that is kept for the next checkpoint: a log that has filled the disk can be cut then, and a
+//! server can start.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Journal;
 use crate::disk::Disk;
+use crate::limits::LEAST_RESERVE_BYTES;
 use crate::names::RESERVE;
 
 impl<D: Disk> Journal<D> {
-    /// Takes up room for the next checkpoint, unless less than as much would be left: then there is none, and
-    /// false is returned.
-    pub(crate) fn keep_reserve(&self) -> bool {
+    /// What a checkpoint may take by now, at most about as much as the keys in memory.
+    fn checkpoint_needs(&self) -> u64 {
         let checkpoint_bytes = self.checkpoint_bytes.load(Relaxed);
-        let bytes = self.bounds.reserve_bytes + checkpoint_bytes + checkpoint_bytes / 8;
-        let is_roomy = self.disk.room().is_ok_and(|room| room >= 2 * bytes);
-        if is_roomy {
-            // Where that cannot be done it is gone on without.
-            let _ = self.disk.reserve(RESERVE, bytes);
-        }
-        is_roomy
+        self.store.memory().used_bytes.max(checkpoint_bytes + checkpoint_bytes / 8)
+    }
+
+    /// Takes up room for the next checkpoint, but no more than is left then; false if that is less than it needs.
+    pub(crate) fn keep_reserve(&self) -> bool {
+        let wanted = self.bounds.reserve_bytes + self.checkpoint_needs();
+        let reserved = self.reserved_bytes.load(Relaxed);
+        let Ok(room) = self.disk.room() else { return true };
+        let bytes = wanted.min((room + reserved) / 2);
+        let is_kept = bytes >= LEAST_RESERVE_BYTES && self.disk.reserve(RESERVE, bytes).is_ok();
+        // Where no room can be taken up it is gone on without.
+        self.reserved_bytes.store(if is_kept { bytes } else { 0 }, Relaxed);
+        bytes == wanted
     }
 
     /// Gives the room back, for a checkpoint that begins.
     pub(crate) fn spend_reserve(&self) {
         // There is none, or it is there the next time.
         let _ = self.disk.remove(RESERVE);
+        self.reserved_bytes.store(0, Relaxed);
+    }
+
+    /// Keeps more room when there are more keys. Where there is not as much, a checkpoint is wanted while it fits
+    /// still, if that cuts the log by half of what it may take.
+    pub(super) fn tend_reserve(&self) {
+        let Ok(_no_checkpoint) = self.checkpointing.try_lock() else { return };
+        let needs = self.checkpoint_needs();
+        let wanted = self.bounds.reserve_bytes + needs;
+        if wanted <= self.reserved_bytes.load(Relaxed) * 5 / 4 || self.keep_reserve() {
+            return;
+        }
+        if self.log_bytes.load(Relaxed) > needs.max(self.bounds.reserve_bytes) / 2 {
+            self.wanted.store(true, Relaxed);
+        }
     }
 }
