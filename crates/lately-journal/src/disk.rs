@@ -50,10 +50,10 @@ pub trait Disk: Send + Sync {
     /// As the system says.
     fn room(&self) -> io::Result<u64>;
 
-    /// Makes a file that takes up so many bytes; what they are is no matter.
+    /// Has a file take up so many bytes; what they are is no matter. It is made if there is none.
     ///
     /// # Errors
-    /// As the system says. There is no such file then.
+    /// As the system says. It takes up what it did then.
     fn reserve(&self, name: &str, bytes: u64) -> io::Result<()>;
 
     /// Where a file is, to tell an operator.

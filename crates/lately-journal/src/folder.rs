@@ -123,9 +123,14 @@ impl Disk for Folder {
     }
 
     fn reserve(&self, name: &str, bytes: u64) -> io::Result<()> {
-        let file = self.create(name)?;
-        let taken = fallocate(&file, FallocateFlags::empty(), 0, bytes);
-        Ok(taken.inspect_err(|_| drop(self.remove(name)))?)
+        // What it has is not given up for a moment: others write meanwhile.
+        let file = self.file(name, OFlags::CREATE | OFlags::RDWR)?;
+        let before = file.size()?;
+        if bytes <= before {
+            return file.truncate(bytes);
+        }
+        let taken = fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from);
+        taken.inspect_err(|_| if before > 0 { drop(file.truncate(before)) } else { drop(self.remove(name)) })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -239,6 +244,10 @@ mod tests {
         assert_eq!(folder.open("c").expect("it is there").size().expect("a size"), 1 << 20);
         let room = folder.room().expect("known");
         assert!(folder.reserve("d", 2 * room).is_err() && folder.open("d").is_err());
+        assert!(folder.reserve("c", 2 * room).is_err());
+        assert_eq!(folder.open("c").expect("it is there").size().expect("a size"), 1 << 20);
+        folder.reserve("c", 1 << 10).expect("less");
+        assert_eq!(folder.open("c").expect("it is there").size().expect("a size"), 1 << 10);
         assert_eq!(folder.open("b").expect_err("it went").kind(), ErrorKind::NotFound);
     }
 }

@@ -414,7 +414,7 @@ impl<D: Disk> Journal<D> {
         self.bells[0].ring();
     }
 
-    /// Goes over to a new segment of the log; gives which. Nobody waits for the disk meanwhile: the segment
+    /// Goes over to a new segment of the log, unless there is nothing in this one; gives which. Nobody waits for the disk meanwhile: the segment
     /// before it is synced with it.
     pub(crate) fn rotate(&self) -> io::Result<u64> {
         let _one = lock(&self.syncing);
@@ -422,6 +422,9 @@ impl<D: Disk> Journal<D> {
         let is_lost = self.log().is_lost();
         if !is_lost && !self.sync_alone() {
             return Err(io::Error::other("the log cannot be synced"));
+        }
+        if self.log().is_empty() {
+            return Ok(self.log().segment());
         }
         let segment = self.log().next().0;
         let file = Log::prepare(&self.disk, segment)?;

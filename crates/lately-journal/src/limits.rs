@@ -39,6 +39,9 @@ pub const ROOM_BYTES: usize = 64 << 10;
 /// Room on the disk that is kept for the next checkpoint, above what the keys take in memory.
 pub const RESERVE_BYTES: u64 = 128 << 10;
 
+/// Of that, what is not given to a checkpoint, so that a start finds room for a new segment, and some more do.
+pub const START_BYTES: u64 = 64 << 10;
+
 /// Less room is not kept: a start would not find its own in it.
 pub const LEAST_RESERVE_BYTES: u64 = 8 << 10;
 

@@ -48,6 +48,8 @@ pub(crate) struct Log<F> {
     is_lost: bool,
     /// The number of the last record.
     number: u64,
+    /// Whether it has nothing of a batch.
+    is_empty: bool,
     /// Records that are being made.
     records: Vec<u8>,
 }
@@ -65,8 +67,21 @@ impl<F: DiskFile> Log<F> {
     pub(crate) fn begin(file: F, segment: u64, previous: (u64, u64), number: u64) -> io::Result<Log<F>> {
         let (file, records) = (Arc::new(file), Kind::Log.magic().to_vec());
         let (start, end, synced, told, before, is_lost) = (0, 0, 0, (0, 0), None, false);
-        let mut log =
-            Log { file, segment, previous, start, end, synced, told, before, is_lost, number, records };
+        let is_empty = true;
+        let mut log = Log {
+            file,
+            segment,
+            previous,
+            start,
+            end,
+            synced,
+            told,
+            before,
+            is_lost,
+            number,
+            is_empty,
+            records,
+        };
         log.add(&[&[SEGMENT], &segment.to_le_bytes(), &previous.0.to_le_bytes(), &previous.1.to_le_bytes()]);
         log.put()?;
         log.start = log.end;
@@ -99,6 +114,11 @@ impl<F: DiskFile> Log<F> {
         } else {
             (self.segment + 1, (self.end, self.synced))
         }
+    }
+
+    /// Whether a checkpoint can go on with this segment: there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_empty && !self.is_lost
     }
 
     pub(crate) fn segment(&self) -> u64 {
@@ -142,6 +162,7 @@ impl<F: DiskFile> Log<F> {
 
     /// Writes what batches changed, a record for each; gives the bytes that took. After an error nothing was.
     pub(crate) fn write<'b>(&mut self, batches: impl Iterator<Item = &'b DeltaBatch>) -> io::Result<u64> {
+        self.is_empty = false;
         for batch in batches {
             self.add(&[&[BATCH], &batch.now().as_millis().to_le_bytes(), batch.bytes()]);
         }

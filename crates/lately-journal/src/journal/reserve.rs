@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Journal;
 use crate::disk::Disk;
-use crate::limits::LEAST_RESERVE_BYTES;
+use crate::limits::{LEAST_RESERVE_BYTES, START_BYTES};
 use crate::names::RESERVE;
 
 impl<D: Disk> Journal<D> {
@@ -15,23 +15,27 @@ impl<D: Disk> Journal<D> {
         self.store.memory().used_bytes.max(checkpoint_bytes + checkpoint_bytes / 8)
     }
 
-    /// Takes up room for the next checkpoint, but no more than is left then; false if that is less than it needs.
+    /// Takes up room for the next checkpoint, but no more than is left then, unless that is what a start needs; false
+    /// if it is less than a checkpoint needs.
     pub(crate) fn keep_reserve(&self) -> bool {
-        let wanted = self.bounds.reserve_bytes + self.checkpoint_needs();
+        let wanted = START_BYTES + self.bounds.reserve_bytes + self.checkpoint_needs();
         let reserved = self.reserved_bytes.load(Relaxed);
         let Ok(room) = self.disk.room() else { return true };
-        let bytes = wanted.min((room + reserved) / 2);
-        let is_kept = bytes >= LEAST_RESERVE_BYTES && self.disk.reserve(RESERVE, bytes).is_ok();
+        let most = room + reserved;
+        let bytes = wanted.min(most / 2).max(START_BYTES.min(most - most / 8));
         // Where no room can be taken up it is gone on without.
-        self.reserved_bytes.store(if is_kept { bytes } else { 0 }, Relaxed);
-        bytes == wanted
+        if bytes >= LEAST_RESERVE_BYTES && self.disk.reserve(RESERVE, bytes).is_ok() {
+            self.reserved_bytes.store(bytes, Relaxed);
+        }
+        bytes >= wanted
     }
 
-    /// Gives the room back, for a checkpoint that begins.
+    /// Gives the room back, for a checkpoint that begins, but for what a start needs: others write meanwhile.
     pub(crate) fn spend_reserve(&self) {
-        // There is none, or it is there the next time.
-        let _ = self.disk.remove(RESERVE);
-        self.reserved_bytes.store(0, Relaxed);
+        let reserved = self.reserved_bytes.load(Relaxed);
+        if reserved > START_BYTES && self.disk.reserve(RESERVE, START_BYTES).is_ok() {
+            self.reserved_bytes.store(START_BYTES, Relaxed);
+        }
     }
 
     /// Keeps more room when there are more keys. Where there is not as much, a checkpoint is wanted while it fits
@@ -39,7 +43,7 @@ impl<D: Disk> Journal<D> {
     pub(super) fn tend_reserve(&self) {
         let Ok(_no_checkpoint) = self.checkpointing.try_lock() else { return };
         let needs = self.checkpoint_needs();
-        let wanted = self.bounds.reserve_bytes + needs;
+        let wanted = START_BYTES + self.bounds.reserve_bytes + needs;
         if wanted <= self.reserved_bytes.load(Relaxed) * 5 / 4 || self.keep_reserve() {
             return;
         }

@@ -55,7 +55,7 @@ fn what_was_refused_meanwhile_is_in_no_checkpoint() {
 /// So often more is written to a small disk than it has room for, with a few keys.
 #[test]
 fn a_log_that_filled_the_disk_is_cut() {
-    const DISK_BYTES: usize = 256 << 10;
+    const DISK_BYTES: usize = 512 << 10;
     let bounds = Bounds { reserve_bytes: 32 << 10, ..Bounds::default() };
     let disk = SimDisk::new(3);
     disk.resize(DISK_BYTES);

@@ -318,14 +318,15 @@ impl Disk for SimDisk {
     }
 
     fn reserve(&self, name: &str, bytes: u64) -> io::Result<()> {
-        let file = self.create(name)?;
+        let found = self.alive()?.find(name);
+        let file = found.or_else(|_| self.create(name).map(|file| file.file))?;
         let mut state = self.fueled()?;
         let size = usize::try_from(bytes).expect("small");
-        if state.room() < size {
-            state.rename(name, None);
+        let grows = size.saturating_sub(state.files[file].bytes.len());
+        if state.room() < grows {
             return Err(ErrorKind::StorageFull.into());
         }
-        state.files[file.file].bytes.resize(size, 0);
+        state.files[file].bytes.resize(size, 0);
         state.most_bytes = state.most_bytes.max(state.bytes());
         Ok(())
     }
