@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use lately_server::Restored;
+use lately_server::{RUN_ID_HEADER, Restored};
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent, Body, SendBody};
@@ -20,18 +20,12 @@ pub(crate) struct Http {
 const NO_HTTP: &str = "does the server listen for HTTP there? --http names another address";
 /// The connection ended before there was an answer.
 const HALF: &str = "some of the keys may be there: restore the dump again with --replace";
-/// Says which server a request is for.
-const RUN_ID: &str = "lately-run-id";
 
 impl Http {
     pub(crate) fn new(address: String, run_id: String) -> Http {
         // What a server says is wrong is in the body of its answer.
         let agent = Agent::config_builder().http_status_as_error(false).build().into();
         Http { address, run_id, agent }
-    }
-
-    fn failed(&self, error: &ureq::Error, hint: &str) -> CliError {
-        CliError::new(&self.address, error, hint)
     }
 
     /// The body of an answer, or what it says is wrong.
@@ -57,18 +51,20 @@ impl Http {
 
     /// What there is at a path.
     pub(crate) fn get(&self, path: &str) -> Result<impl Read + use<>, CliError> {
-        let answer = self.agent.get(format!("http://{}{path}", self.address)).header(RUN_ID, &self.run_id);
-        self.answer(answer.call().map_err(|error| self.failed(&error, NO_HTTP))?)
+        let answer =
+            self.agent.get(format!("http://{}{path}", self.address)).header(RUN_ID_HEADER, &self.run_id);
+        self.answer(answer.call().map_err(|error| CliError::new(&self.address, error, NO_HTTP))?)
     }
 
     /// Sends a dump; gives what came of it.
     pub(crate) fn restore(&self, dump: &mut impl Read, replace: bool) -> Result<Restored, CliError> {
         let url = format!("http://{}/v1/restore?replace={replace}", self.address);
-        let answer = self.agent.post(url).header(RUN_ID, &self.run_id).send(SendBody::from_reader(dump));
+        let answer =
+            self.agent.post(url).header(RUN_ID_HEADER, &self.run_id).send(SendBody::from_reader(dump));
         let answer = answer.map_err(|error| {
             let is_unknown = !matches!(error, ureq::Error::ConnectionFailed | ureq::Error::HostNotFound)
                 && !matches!(&error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused);
-            self.failed(&error, if is_unknown { HALF } else { NO_HTTP })
+            CliError::new(&self.address, error, if is_unknown { HALF } else { NO_HTTP })
         })?;
         let mut text = String::new();
         let read = self.answer(answer)?.read_to_string(&mut text);

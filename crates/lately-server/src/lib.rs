@@ -30,5 +30,8 @@ pub use transfer::Restored;
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The header of an HTTP request that says which server it is for: the `run_id` of `INFO`.
+pub const RUN_ID_HEADER: &str = "lately-run-id";
+
 /// The version of Redis that clients are told: they choose by it what to send.
 pub const REDIS_VERSION: &str = "7.2.0";

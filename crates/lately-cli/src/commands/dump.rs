@@ -63,10 +63,10 @@ fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
             "name another file",
         ));
     }
-    let own = dump.place.folder().and_then(|folder| fs::canonicalize(folder).ok());
-    if own.is_some_and(|own| {
-        fs::canonicalize(target.parent().unwrap_or(Path::new("."))).is_ok_and(|it| it == own)
-    }) {
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_same =
+        |dumped| matches!([folder, dumped].map(fs::canonicalize), [Ok(one), Ok(other)] if one == other);
+    if dump.place.folder().is_some_and(is_same) {
         let cause = "it is in the folder that is dumped";
         return Err(CliError::new(path.display().to_string(), cause, "name a file somewhere else"));
     }
@@ -78,7 +78,6 @@ fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
         let mut file = File::options().write(true).open(&target).map_err(|error| failed(&error))?;
         return write(dump, &mut file, failed);
     }
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut unfinished = unfinished(folder, there.as_ref()).map_err(|error| failed(&error))?;
     write(dump, unfinished.as_file_mut(), failed)?;
     unfinished.as_file().sync_all().map_err(|error| failed(&error))?;

@@ -17,6 +17,7 @@ use hyper::body::Frame;
 use serde::Serialize;
 use tokio::sync::mpsc::{self, Receiver};
 
+use crate::RUN_ID_HEADER;
 use crate::engine::Engine;
 use crate::limits::{MAX_DUMPS, TRANSFER_PIECES};
 use crate::transfer::RestoreError;
@@ -50,13 +51,10 @@ fn problem(status: StatusCode, title: &'static str, detail: &dyn std::fmt::Displ
     response
 }
 
-/// What a request may carry: the `run_id` of `INFO` of the server that it is for.
-const RUN_ID: &str = "lately-run-id";
-
 /// Why there is neither a dump nor a restore now, if so.
 fn refusal(engine: &Engine, headers: &HeaderMap) -> Option<Response> {
-    if headers.get(RUN_ID).is_some_and(|wanted| wanted != engine.run_id.as_str()) {
-        let detail = format!("this is not the server with the {RUN_ID} of the request");
+    if headers.get(RUN_ID_HEADER).is_some_and(|wanted| wanted != engine.run_id.as_str()) {
+        let detail = format!("this is not the server with the {RUN_ID_HEADER} of the request");
         return Some(problem(StatusCode::MISDIRECTED_REQUEST, "another server", &detail));
     }
     let detail = "the server is loading its counts: try again later";
