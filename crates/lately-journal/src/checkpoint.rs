@@ -39,9 +39,7 @@ struct Block {
 
 impl Block {
     fn frame(&mut self, payload: impl FnOnce(&mut Vec<u8>)) {
-        let start = frame::begin(&mut self.bytes);
-        payload(&mut self.bytes);
-        frame::finish(&mut self.bytes, start, self.frames, 0);
+        frame::append(&mut self.bytes, self.frames, 0, payload);
         self.frames += 1;
     }
 

@@ -3,7 +3,6 @@
 //! It has the parts of the store, one after the other, and between them what happened meanwhile. A change of a
 //! part that has not come yet is in it when it comes; a change of one that has come follows.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read};
 
 use lately::{Deltas, Generation, Portion, Replay, Store, Timestamp};
@@ -11,11 +10,9 @@ use thiserror::Error;
 
 use crate::frame::{self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, VERSION, take_u64};
 use crate::limits::{BLOCK_BYTES, MAX_DUMP_FRAME_BYTES};
-use crate::part::{take_part, write_part};
+use crate::part::{END, PARTS, take_part, write_part};
 
-/// What the first byte of a payload says.
-const PARTS: u8 = 1;
-const END: u8 = 2;
+/// What the first byte of a payload says, beside what it says in a checkpoint.
 const RECORD: u8 = 3;
 
 /// Why a dump cannot be restored.
@@ -74,9 +71,7 @@ impl<'s> Dump<'s> {
     }
 
     fn frame(&mut self, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u8>)) {
-        let start = frame::begin(out);
-        payload(out);
-        frame::finish(out, start, self.frames, 0);
+        frame::append(out, self.frames, 0, payload);
         self.frames += 1;
     }
 
@@ -126,7 +121,7 @@ impl<'s> Dump<'s> {
 pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpError> {
     let mut reader = Reader { input, offset: 0, payload: Vec::new() };
     reader.begin()?;
-    let (mut replay, mut parts) = (Replay::new(store, Portion::ALL), BTreeSet::new());
+    let mut replay = Replay::new(store, Portion::ALL);
     for expected in 0.. {
         let offset = reader.offset;
         let damaged = |what: &str| DumpError::Damaged { offset, what: what.to_owned() };
@@ -140,7 +135,6 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
                     let (part, number, bytes) =
                         take_part(&mut rest).ok_or_else(|| damaged("it is no part"))?;
                     replay.include(part, number).map_err(|_| damaged("it is no part"))?;
-                    parts.insert(part);
                     store.read_part(bytes, store.now()).map_err(|error| damaged(&error.to_string()))?;
                 }
             }
@@ -154,7 +148,7 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
                 let generation = take_u64(&mut rest).and_then(Generation::new);
                 let generation = generation.ok_or_else(|| damaged("its end is cut"))?;
                 let now = take_time(&mut rest).ok_or_else(|| damaged("its end is cut"))?;
-                if parts.len() < usize::from(Store::PARTS) {
+                if !replay.has_all_parts() {
                     return Err(damaged("a part of the store is missing"));
                 }
                 if !rest.is_empty() {

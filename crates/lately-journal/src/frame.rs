@@ -72,15 +72,11 @@ impl Head {
     }
 }
 
-/// Begins a frame at the end of `out`: room for its head. The payload goes behind it, then [`finish`].
-pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
+/// Appends a frame, whose payload `write` appends.
+pub(crate) fn append(out: &mut Vec<u8>, number: u64, synced: u64, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
-    start
-}
-
-/// Finishes the frame that began at `start`.
-pub(crate) fn finish(out: &mut [u8], start: usize, number: u64, synced: u64) {
+    write(out);
     let (head, payload) = out[start..].split_at_mut(HEAD_BYTES);
     let len = u32::try_from(payload.len()).expect("a frame is bounded");
     head[..4].copy_from_slice(&len.to_le_bytes());
@@ -105,9 +101,8 @@ mod tests {
     #[test]
     fn a_frame_comes_back_and_a_flipped_bit_does_not() {
         let mut bytes = b"before".to_vec();
-        let start = begin(&mut bytes);
-        bytes.extend_from_slice(b"payload");
-        finish(&mut bytes, start, 1 << 40, 77);
+        let start = bytes.len();
+        append(&mut bytes, 1 << 40, 77, |payload| payload.extend_from_slice(b"payload"));
         let frame = &bytes[start..];
         let read = |bytes: &[u8]| {
             let head = Head::read(bytes)?;

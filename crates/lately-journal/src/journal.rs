@@ -414,8 +414,8 @@ impl<D: Disk> Journal<D> {
         self.bells[0].ring();
     }
 
-    /// Goes over to a new segment of the log, unless there is nothing in this one; gives which. Nobody waits for the disk meanwhile: the segment
-    /// before it is synced with it.
+    /// Goes over to a new segment of the log, unless there is nothing in this one; gives which. Nobody waits for
+    /// the disk meanwhile: the segment before it is synced with it.
     pub(crate) fn rotate(&self) -> io::Result<u64> {
         let _one = lock(&self.syncing);
         // What was gone over from is synced before another takes its place.

@@ -182,10 +182,10 @@ impl<F: DiskFile> Log<F> {
     }
 
     fn add(&mut self, payload: &[&[u8]]) {
-        let start = frame::begin(&mut self.records);
-        payload.iter().for_each(|part| self.records.extend_from_slice(part));
         self.number += 1;
-        frame::finish(&mut self.records, start, self.number, self.synced);
+        frame::append(&mut self.records, self.number, self.synced, |out| {
+            payload.iter().for_each(|part| out.extend_from_slice(part));
+        });
     }
 
     /// Writes the records. The numbers of those that could not be written are not used again: their remains

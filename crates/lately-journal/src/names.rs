@@ -89,6 +89,8 @@ mod tests {
             "lock".into(),
             RESERVE.into(),
             "log-+1".into(),
+            "log-1".into(),
+            log(u64::MAX),
         ];
         let files = sort(names);
         let wanted = Files {

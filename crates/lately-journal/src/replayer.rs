@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lately::{Deltas, Generation, Malformed, Portion, Replay, Store, Timestamp};
+use lately::{Deltas, Generation, Malformed, Portion, Replay, Sequence, Store, Timestamp};
 
 use crate::error::JournalError;
 use crate::frame::take_u64;
@@ -115,7 +115,7 @@ impl<'s> Replayer<'s> {
     fn work(&self, work: &Receiver<Work>, portion: Portion) {
         let mut replay = Replay::new(self.store, portion);
         for (part, included) in (0..).zip(&self.included) {
-            replay.include(part, included.load(Relaxed)).expect("it is a part");
+            replay.include(part, included.load(Relaxed)).expect("what is included was looked at");
         }
         let mut path = Arc::default();
         while let Ok(work) = work.recv() {
@@ -172,7 +172,8 @@ impl<'s> Replayer<'s> {
         while !payload.is_empty() {
             let (part, number, bytes) = take_part(&mut payload).ok_or(Malformed::Entry)?;
             self.store.read_part(bytes, self.store.now())?;
-            let included = self.included.get(usize::from(part)).ok_or(Malformed::Entry)?;
+            let included = self.included.get(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
+            let included = included.ok_or(Malformed::Entry)?;
             included.store(number, Relaxed);
         }
         Ok(())

@@ -24,6 +24,11 @@ pub struct Sequence {
     pub number: u64,
 }
 
+impl Sequence {
+    /// The highest number that is read: from here on there are as many more as nobody needs.
+    pub const MAX_NUMBER: u64 = Number::MAX / 2;
+}
+
 /// Which life of a key: forgetting it ends one, the next hit starts a higher one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u64);

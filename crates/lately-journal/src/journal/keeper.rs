@@ -70,15 +70,14 @@ impl<D: Disk> Journal<D> {
                 let has_room = self.sync() && self.log().try_room().is_ok();
                 // A checkpoint also where hits would not be replayed as they were counted.
                 if has_room && self.store.is_mixed() {
-                    self.make_checkpoint(|| ()).is_ok()
+                    self.checkpoint_if_due(QUICK_TRIES)
                 } else {
-                    has_room || self.make_room()
+                    // Room is made by a checkpoint if the log is what fills the disk.
+                    has_room || self.is_worth_cutting() && self.checkpoint_if_due(0)
                 }
             }
             // What the disk has of the log is not known: a checkpoint takes its place.
-            Trouble::Sync => {
-                self.holds.load(Acquire) == 0 && self.is_due() && self.make_checkpoint(|| ()).is_ok()
-            }
+            Trouble::Sync => self.holds.load(Acquire) == 0 && self.checkpoint_if_due(QUICK_TRIES),
         };
         let mended = mended && (trouble == Trouble::None || self.go_on().is_ok());
         if !mended {
@@ -101,18 +100,11 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Whether to try what writes all there is: a few times at once, then seldom.
-    fn is_due(&self) -> bool {
+    /// Makes a checkpoint, which writes all there is and so is tried seldom, but for so many times at first.
+    fn checkpoint_if_due(&self, quick_tries: u64) -> bool {
         let tries = self.tries.fetch_add(1, Relaxed);
-        tries < QUICK_TRIES || tries.is_multiple_of(TRIES)
-    }
-
-    /// Makes room on a full disk, if the log is what fills it; true when some was made. Tried seldom: it
-    /// writes all there is.
-    fn make_room(&self) -> bool {
-        self.tries.fetch_add(1, Relaxed).is_multiple_of(TRIES)
-            && self.is_worth_cutting()
-            && self.make_checkpoint(|| ()).is_ok()
+        let is_due = tries < quick_tries || tries.is_multiple_of(TRIES);
+        is_due && self.make_checkpoint(|| ()).is_ok()
     }
 
     /// Syncs, and mends what fails, until the journal is closed. For a thread of its own.

@@ -15,10 +15,14 @@ impl<D: Disk> Journal<D> {
         self.store.memory().used_bytes.max(checkpoint_bytes + checkpoint_bytes / 8)
     }
 
+    fn wanted_reserve(&self) -> u64 {
+        START_BYTES + self.bounds.reserve_bytes + self.checkpoint_needs()
+    }
+
     /// Takes up room for the next checkpoint, but no more than is left then, unless that is what a start needs; false
     /// if it is less than a checkpoint needs.
     pub(crate) fn keep_reserve(&self) -> bool {
-        let wanted = START_BYTES + self.bounds.reserve_bytes + self.checkpoint_needs();
+        let wanted = self.wanted_reserve();
         let reserved = self.reserved_bytes.load(Relaxed);
         let Ok(room) = self.disk.room() else { return true };
         let most = room + reserved;
@@ -42,12 +46,10 @@ impl<D: Disk> Journal<D> {
     /// still, if that cuts the log by half of what it may take.
     pub(super) fn tend_reserve(&self) {
         let Ok(_no_checkpoint) = self.checkpointing.try_lock() else { return };
-        let needs = self.checkpoint_needs();
-        let wanted = START_BYTES + self.bounds.reserve_bytes + needs;
-        if wanted <= self.reserved_bytes.load(Relaxed) * 5 / 4 || self.keep_reserve() {
+        if self.wanted_reserve() <= self.reserved_bytes.load(Relaxed) * 5 / 4 || self.keep_reserve() {
             return;
         }
-        if self.log_bytes.load(Relaxed) > needs.max(self.bounds.reserve_bytes) / 2 {
+        if self.log_bytes.load(Relaxed) > self.checkpoint_needs().max(self.bounds.reserve_bytes) / 2 {
             self.wanted.store(true, Relaxed);
         }
     }

@@ -7,15 +7,13 @@ use super::*;
 use crate::folder::Folder;
 use crate::frame;
 use crate::log::{BATCH, SEGMENT};
-use crate::part::{END, HEAD};
+use crate::part::{END, HEAD, PARTS};
 
 /// Writes a file of frames.
 fn write(folder: &Path, name: &str, kind: Kind, payloads: &[&[u8]]) {
     let mut bytes = kind.magic().to_vec();
     for (number, payload) in (0..).zip(payloads) {
-        let start = frame::begin(&mut bytes);
-        bytes.extend_from_slice(payload);
-        frame::finish(&mut bytes, start, number, 0);
+        frame::append(&mut bytes, number, 0, |out| out.extend_from_slice(payload));
     }
     fs::write(folder.join(name), bytes).expect("written");
 }
@@ -57,6 +55,10 @@ fn a_checkpoint_that_promises_too_much_takes_no_memory() {
     write(root.path(), &names::log(1), Kind::Log, &[&segment(1)]);
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(0, u64::MAX)]);
     assert_eq!(recovered(root.path(), Intent::GoOn).expect("read").losses, []);
+    // A number of a change that nothing can follow.
+    let part = [&[PARTS][..], &[0; 2], &u64::MAX.to_le_bytes(), &[0; 8]].concat();
+    write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &part, &end(0, 0)]);
+    assert!(recovered(root.path(), Intent::GoOn).is_err());
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(u64::MAX, 0)]);
     let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
     assert!(error.contains("it has no end"), "{error}");

@@ -9,11 +9,7 @@ use super::keyed::Keyed;
 use super::{Context, SHARDS, Shard, Store, shard_of};
 use crate::delta::{Delta, Deltas, Generation, Sequence};
 use crate::error::Malformed;
-use crate::number::Number;
 use crate::time::Timestamp;
-
-/// The highest number that is taken: from here on there are as many more as nobody needs.
-const MAX_NUMBER: u64 = Number::MAX / 2;
 
 /// The keys that one of several threads puts back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +66,7 @@ impl<'s> Replay<'s> {
     /// # Errors
     /// [`Malformed`] when there is no such part, or no such number can be counted on from.
     pub fn include(&mut self, part: u16, number: u64) -> Result<(), Malformed> {
-        let last = self.last.get_mut(usize::from(part)).filter(|_| number <= MAX_NUMBER);
+        let last = self.last.get_mut(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
         *last.ok_or(Malformed::Delta)? = number;
         Ok(())
     }
@@ -95,7 +91,7 @@ impl<'s> Replay<'s> {
                 self.floor = self.floor.max(below);
                 continue;
             }
-            let last = self.last.get_mut(usize::from(part)).filter(|_| number <= MAX_NUMBER);
+            let last = self.last.get_mut(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
             let last = last.ok_or(Malformed::Delta)?;
             if number <= *last {
                 continue;
@@ -129,7 +125,7 @@ impl<'s> Replay<'s> {
     /// # Errors
     /// [`Malformed`] when a change that waited cannot be made.
     pub fn settle(&mut self, number: u64) -> Result<(), Malformed> {
-        if number > MAX_NUMBER {
+        if number > Sequence::MAX_NUMBER {
             return Err(Malformed::Delta);
         }
         while let Some((&(part, first), _)) = self.waiting.first_key_value() {
@@ -140,6 +136,12 @@ impl<'s> Replay<'s> {
             *last = number.max(*last);
         }
         Ok(())
+    }
+
+    /// Whether no part is missing.
+    #[must_use]
+    pub fn has_all_parts(&self) -> bool {
+        !self.last.contains(&ABSENT)
     }
 
     /// The highest number of a change that was made.
