@@ -285,7 +285,11 @@ impl<D: Disk> Journal<D> {
         if !waits {
             log.set_told();
         }
+        let unsynced = log.unsynced_bytes();
         drop(log);
+        if self.is_much(unsynced) && !self.is_much(unsynced - bytes) {
+            self.bells[0].ring();
+        }
         let log_bytes = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
         if self.is_long(log_bytes) && !self.is_long(log_bytes - bytes) {
             self.bells[1].ring();

@@ -9,6 +9,10 @@ pub const LOG_BYTES: u64 = 512 << 20;
 /// See [`LOG_BYTES`].
 pub const LOG_TO_CHECKPOINT: u64 = 2;
 
+/// By how much the thread that makes checkpoints in the background steps back behind those who count (`nice`):
+/// at 10 it has a tenth of what another thread has that wants the same processor.
+pub const CHECKPOINT_NICE: i32 = 10;
+
 /// Bytes of a checkpoint that are written at once, and a part of the store more.
 pub const BLOCK_BYTES: usize = 32 << 10;
 
@@ -16,11 +20,11 @@ pub const BLOCK_BYTES: usize = 32 << 10;
 /// those who count.
 pub const BLOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Bytes of a checkpoint after which the system is told to write them: so that at its end there is not
-/// all of it to wait for.
-pub const SYNC_BYTES: u64 = 8 << 20;
+/// Bytes of the log, or of a checkpoint, that are synced at once: a file system may have whoever writes to
+/// the log wait for them.
+pub const SYNC_BYTES: u64 = 2 << 20;
 
-/// How often what was written is synced where hits do not wait for it.
+/// How often what was written is synced where hits do not wait for it, and it is less than [`SYNC_BYTES`].
 pub const SYNC_EVERY: Duration = Duration::from_millis(500);
 
 /// What is written and not synced is at most this old when a hit is acknowledged.

@@ -133,6 +133,11 @@ impl<F: DiskFile> Log<F> {
         self.end
     }
 
+    /// Bytes that were written since a sync.
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.end.saturating_sub(self.synced)
+    }
+
     /// Whether a sync failed: then no later one says that what was written before is on the disk.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost

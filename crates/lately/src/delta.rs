@@ -169,31 +169,16 @@ const HUGE: u8 = 1 << 6;
 /// The longest key that is copied with what stands before it.
 const SHORT_KEY: usize = 32;
 
-/// What stands before a key, and the key if it is short, while it is made.
-struct Head {
-    bytes: [u8; HEAD_BYTES],
+/// What stands before a key, while it is made.
+struct Head<'b> {
+    bytes: &'b mut [u8; HEAD_BYTES],
     len: usize,
 }
 
-/// The kind, the part, five numbers, a short key, rounded up: what is copied is of one length.
+/// The kind, the part, five numbers, a short key, rounded up.
 const HEAD_BYTES: usize = 80;
 
-impl Head {
-    #[inline(always)]
-    fn new(kind: u8, Sequence { part, number }: Sequence, key_len: usize, generation: Generation) -> Head {
-        let mut bytes = [0; HEAD_BYTES];
-        let has_generation = if generation == Generation::default() { 0 } else { GENERATION };
-        let [low, high] = part.to_le_bytes();
-        bytes[..3].copy_from_slice(&[kind | has_generation, low, high]);
-        let mut head = Head { bytes, len: 3 };
-        head.number(key_len as u64);
-        head.number(number);
-        if has_generation != 0 {
-            head.number(generation.0);
-        }
-        head
-    }
-
+impl Head<'_> {
     #[inline(always)]
     fn number(&mut self, value: u64) {
         let Number { word, len } = Number::new(value);
@@ -205,30 +190,50 @@ impl Head {
         self.bytes[self.len..self.len + 8].copy_from_slice(&word.to_le_bytes());
         self.len += len;
     }
+}
 
-    /// Appends it and the key to `out`.
-    #[inline(always)]
-    fn finish(mut self, key: &[u8], out: &mut Vec<u8>) {
-        let end = out.len() + self.len + key.len();
-        let Head { bytes, len } = &mut self;
-        // Two copies of a known length are quicker than one of any.
-        if let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>())
-            && key.len() <= 16
-        {
-            bytes[*len..*len + 8].copy_from_slice(first);
-            bytes[*len + key.len() - 8..*len + key.len()].copy_from_slice(last);
-        } else if let (Some(first), Some(last)) = (key.first_chunk::<16>(), key.last_chunk::<16>())
-            && key.len() <= SHORT_KEY
-        {
-            bytes[*len..*len + 16].copy_from_slice(first);
-            bytes[*len + key.len() - 16..*len + key.len()].copy_from_slice(last);
-        } else {
-            out.extend_from_slice(&bytes[..*len]);
-            out.extend_from_slice(key);
-            return;
-        }
-        out.extend_from_slice(bytes);
-        out.truncate(end);
+/// Appends a delta: its kind, which change it is, what `more` writes, the key.
+#[inline(always)]
+fn append(
+    out: &mut Vec<u8>,
+    kind: u8,
+    Sequence { part, number }: Sequence,
+    key: &[u8],
+    generation: Generation,
+    more: impl FnOnce(&mut Head<'_>),
+) {
+    let start = out.len();
+    // It is made where it is to be: what was just written in pieces is slow to copy.
+    out.extend_from_slice(&[0; HEAD_BYTES]);
+    let bytes = out[start..].first_chunk_mut::<HEAD_BYTES>().expect("it was just added");
+    let has_generation = if generation == Generation::default() { 0 } else { GENERATION };
+    let [low, high] = part.to_le_bytes();
+    bytes[..3].copy_from_slice(&[kind | has_generation, low, high]);
+    let mut head = Head { bytes, len: 3 };
+    head.number(key.len() as u64);
+    head.number(number);
+    if has_generation != 0 {
+        head.number(generation.0);
+    }
+    more(&mut head);
+    let Head { bytes, len } = head;
+    let end = len + key.len();
+    // Two copies of a known length are quicker than one of any.
+    if let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>())
+        && key.len() <= 16
+    {
+        bytes[len..len + 8].copy_from_slice(first);
+        bytes[end - 8..end].copy_from_slice(last);
+        out.truncate(start + end);
+    } else if let (Some(first), Some(last)) = (key.first_chunk::<16>(), key.last_chunk::<16>())
+        && key.len() <= SHORT_KEY
+    {
+        bytes[len..len + 16].copy_from_slice(first);
+        bytes[end - 16..end].copy_from_slice(last);
+        out.truncate(start + end);
+    } else {
+        out.truncate(start + len);
+        out.extend_from_slice(key);
     }
 }
 
@@ -310,16 +315,17 @@ impl DeltaBatch {
         let offset = self.bytes.len();
         let is_now = at == self.now;
         let (at_flag, hits_flag) = (if is_now { 0 } else { AT }, hits_flag(total));
-        let mut head = Head::new(HITS | at_flag | hits_flag, sequence, key.len(), generation);
-        if !is_now {
-            head.number(zigzag(at.as_millis() - self.now.as_millis()));
-        }
-        match hits_flag {
-            SEVERAL => head.number(total),
-            HUGE => head.word(total, size_of::<u64>()),
-            _ => {}
-        }
-        head.finish(key, &mut self.bytes);
+        let now = self.now;
+        append(&mut self.bytes, HITS | at_flag | hits_flag, sequence, key, generation, |head| {
+            if !is_now {
+                head.number(zigzag(at.as_millis() - now.as_millis()));
+            }
+            match hits_flag {
+                SEVERAL => head.number(total),
+                HUGE => head.word(total, size_of::<u64>()),
+                _ => {}
+            }
+        });
         self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
         sequence.number
     }
@@ -331,24 +337,24 @@ impl DeltaBatch {
                 self.push_hits(sequence, key, generation, at, hits);
             }
             Delta::Limited { key, generation, until } => {
-                let mut head = Head::new(LIMITED, sequence, key.len(), generation);
-                head.number(until.as_millis().cast_unsigned());
-                head.finish(key, &mut self.bytes);
+                append(&mut self.bytes, LIMITED, sequence, key, generation, |head| {
+                    head.number(until.as_millis().cast_unsigned());
+                });
             }
             Delta::Forget { key, generation, why } => {
                 let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
-                Head::new(kind, sequence, key.len(), generation).finish(key, &mut self.bytes);
+                append(&mut self.bytes, kind, sequence, key, generation, |_| ());
             }
             Delta::Restored { key, generation, limited_until, entry } => {
                 // A time of 0 limits nothing.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
-                let mut head = Head::new(RESTORED, sequence, key.len(), generation);
-                head.number(limited_ms.cast_unsigned());
-                head.number(entry.len() as u64);
-                head.finish(key, &mut self.bytes);
+                append(&mut self.bytes, RESTORED, sequence, key, generation, |head| {
+                    head.number(limited_ms.cast_unsigned());
+                    head.number(entry.len() as u64);
+                });
                 self.bytes.extend_from_slice(entry);
             }
-            Delta::Flush { below } => Head::new(FLUSH, sequence, 0, below).finish(b"", &mut self.bytes),
+            Delta::Flush { below } => append(&mut self.bytes, FLUSH, sequence, b"", below, |_| ()),
         }
     }
 

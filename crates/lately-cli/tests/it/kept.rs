@@ -165,3 +165,14 @@ fn a_flag_for_durability_keeps_the_folder_of_the_file() {
     assert_eq!(server.ask::<u64>("HIT k"), 1);
     assert!(folder.is_dir());
 }
+
+#[test]
+fn checkpoints_step_back_behind_those_who_count() {
+    let root = tempfile::tempdir().expect("a folder");
+    let server = serve_in(&root.path().join("data"), &[]);
+    assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
+    while server.info("rdb_saves") == "0" {}
+    let niceness = server.niceness();
+    assert!(niceness.contains(&("lately-checkpoi".to_owned(), 10)), "{niceness:?}");
+    assert!(niceness.contains(&("lately".to_owned(), 0)), "{niceness:?}");
+}

@@ -111,6 +111,22 @@ impl Running {
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");
     }
 
+    /// The names of its threads, as long as the system keeps them, and how nice each is.
+    pub(crate) fn niceness(&self) -> Vec<(String, i32)> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("a process");
+        let stats =
+            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+        let niceness = |stat: String| {
+            let (name, fields) = stat.split_once('(').expect("a name").1.rsplit_once(')').expect("a name");
+            // The 19th of all fields, of which two went with the name.
+            (
+                name.to_owned(),
+                fields.split_whitespace().nth(16).expect("it is there").parse().expect("a number"),
+            )
+        };
+        stats.map(niceness).collect()
+    }
+
     /// Waits for a message that contains this.
     pub(crate) fn wait_for_message(&mut self, part: &str) {
         let mut line = String::new();

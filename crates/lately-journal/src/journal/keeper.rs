@@ -54,6 +54,11 @@ impl<D: Disk> Journal<D> {
         log_bytes >= self.bounds.log_bytes.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
     }
 
+    /// Whether so many bytes are to be synced before it is time for that.
+    pub(super) fn is_much(&self, unsynced_bytes: u64) -> bool {
+        unsynced_bytes >= self.bounds.sync_bytes
+    }
+
     /// Whether the disk would have more room without the log than a checkpoint takes, as far as is known.
     pub(super) fn is_worth_cutting(&self) -> bool {
         self.log_bytes.load(Relaxed) > self.checkpoint_bytes.load(Relaxed)
@@ -111,7 +116,10 @@ impl<D: Disk> Journal<D> {
     pub fn keep_synced(&self) {
         while !self.closing.load(Acquire) {
             let trouble = self.trouble() != Trouble::None;
-            self.bells[0].wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
+            // What came while something was synced may be as much again.
+            if trouble || !self.is_much(self.log().unsynced_bytes()) {
+                self.bells[0].wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
+            }
             if self.trouble() == Trouble::None {
                 self.sync();
             } else {
@@ -128,6 +136,7 @@ impl<D: Disk> Journal<D> {
 
     /// Makes checkpoints when one is due, until the journal is closed. For a thread of its own.
     pub fn keep_short(&self) {
+        step_back();
         let mut pause = SYNC_EVERY;
         while !self.closing.load(Acquire) {
             self.tend_reserve();
@@ -164,4 +173,11 @@ impl<D: Disk> Journal<D> {
         drop(log);
         sync()
     }
+}
+
+/// Lets others go before this thread. Elsewhere than on Linux that would be said of the whole process.
+fn step_back() {
+    #[cfg(target_os = "linux")]
+    // A sandbox may forbid it: then it is as important as any.
+    let _ = rustix::process::nice(crate::limits::CHECKPOINT_NICE);
 }
