@@ -8,7 +8,7 @@ use super::error::Problem;
 use super::value::Length;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table: [[class]]")]
 pub(super) struct ClassConfig {
     #[serde(rename = "match")]
     pattern: String,

@@ -22,7 +22,7 @@ use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLI
 use crate::storage::Storage;
 use class::ClassConfig;
 use storage::StorageConfig;
-use value::{Address, Bytes, Timeout};
+use value::{Address, Bytes, Clients, Timeout};
 
 /// What the server is told, by file and flags.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Default for Config {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a file of tables")]
 struct File {
     #[serde(default)]
     server: ServerConfig,
@@ -81,18 +81,18 @@ struct File {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table: [server]")]
 struct ServerConfig {
     resp: Option<Address>,
     http: Option<Address>,
     grpc: Option<Address>,
     insecure: Option<bool>,
-    max_clients: Option<std::num::NonZeroUsize>,
+    max_clients: Option<Clients>,
     idle_timeout: Option<Timeout>,
 }
 
 #[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table: [memory]")]
 struct MemoryConfig {
     ceiling: Option<Bytes>,
 }
@@ -124,7 +124,7 @@ impl Config {
             http: server.http.map_or(defaults.http, |address| address.0),
             grpc: server.grpc.map_or(defaults.grpc, |address| address.0),
             insecure: server.insecure.unwrap_or(defaults.insecure),
-            max_clients: server.max_clients.map_or(defaults.max_clients, Into::into),
+            max_clients: server.max_clients.map_or(defaults.max_clients, |clients| clients.0.get()),
             idle_timeout: server.idle_timeout.map_or(defaults.idle_timeout, |timeout| timeout.0),
             storage_path: file.storage.path(),
             storage: file.storage.settle(),

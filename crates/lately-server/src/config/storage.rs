@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 use crate::storage::Storage;
 
 #[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table: [storage]")]
 pub(super) struct StorageConfig {
     path: Option<PathBuf>,
     durability: Option<Mode>,

@@ -85,7 +85,13 @@ fn a_bad_file_is_refused_with_line_and_column() {
     check("[server]\nrsep = \"127.0.0.1:1\"", ":2:1: unknown field `rsep`, expected one of `resp`, `http`");
     check("[sever]", ":1:2: unknown field `sever`, expected one of `server`");
     check("[server]\ninsecure = \"yes\"", ":2:12: invalid type: string \"yes\", expected a boolean");
-    check("[server]\nmax_clients = 0", ":2:15:");
+    check(
+        "[server]\nmax_clients = 0",
+        ":2:15: invalid number of clients '0': give a whole number, 1 or more",
+    );
+    check("[server]\nmax_clients = -1", ":2:15: invalid number of clients '-1'");
+    check("server = true", ":1:10: invalid type: boolean `true`, expected a table: [server]");
+    check("storage = 3", ":1:11: invalid type: integer `3`, expected a table: [storage]");
     check("[memory]\nceiling = \"1 giga\"", ":2:11: invalid size '1 giga': give a whole number with KiB");
     check("[memory]\nceiling = 0", ":2:11: invalid size '0'");
     check("[memory]\nceiling = \"1023KiB\"", ":2:11: invalid size '1023KiB'");

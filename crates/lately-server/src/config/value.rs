@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ pub(super) struct Length(pub(super) Span);
 
 /// A duration after which something is given up; 0 is never.
 pub(super) struct Timeout(pub(super) Option<Duration>);
+
+/// How many clients are served at once.
+pub(super) struct Clients(pub(super) NonZeroUsize);
 
 /// A number of bytes.
 pub(super) struct Bytes(pub(super) u64);
@@ -50,6 +54,16 @@ impl FromStr for Timeout {
         }
         let Length(span) = text.parse().map_err(|error| format!("{error}, or 0 for never"))?;
         Ok(Timeout(Some(Duration::from_millis(span.as_millis().unsigned_abs()))))
+    }
+}
+
+impl FromStr for Clients {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Clients, String> {
+        text.parse()
+            .map(Clients)
+            .map_err(|_| format!("invalid number of clients '{text}': give a whole number, 1 or more"))
     }
 }
 
@@ -107,4 +121,4 @@ macro_rules! deserialize_from_text {
     )*};
 }
 
-deserialize_from_text!(Address, Length, Timeout, Bytes);
+deserialize_from_text!(Address, Length, Timeout, Clients, Bytes);
