@@ -6,6 +6,7 @@ mod connection;
 mod describe;
 mod hits;
 mod keys;
+mod limits;
 mod options;
 mod server;
 mod spec;
@@ -19,7 +20,7 @@ pub use keys::{DEFAULT_SCAN_COUNT, Scan};
 pub use server::CommandQuery;
 pub use spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command};
 
-use lately::{Span, Timestamp};
+use lately::{Request, Span, Timestamp};
 
 use crate::args::ArgList;
 use crate::error::CommandError;
@@ -44,6 +45,9 @@ pub enum Command<'a> {
     Rate { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
     /// `SERIES key window step [AT time]`
     Series { key: &'a [u8], window: Span, step: Span, at: Option<Timestamp> },
+
+    /// `LIMIT key max window [COST n] [PEEK] [LOCKOUT duration] [AT time]`
+    Limit(Request<'a>),
 
     /// `DEL key [key …]`
     Delete { keys: ArgList<'a> },

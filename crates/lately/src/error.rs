@@ -112,6 +112,43 @@ impl fmt::Display for HitError {
 
 impl Error for HitError {}
 
+/// A request that could not be decided. It changed nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The hits it asks for could not be counted.
+    Hit(HitError),
+    /// The window reaches further back than hits are kept.
+    Window {
+        /// The window asked for.
+        window: Span,
+        /// How far back hits are kept.
+        retain: Span,
+    },
+}
+
+impl From<HitError> for LimitError {
+    fn from(error: HitError) -> LimitError {
+        LimitError::Hit(error)
+    }
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LimitError::Hit(error) => error.fmt(f),
+            LimitError::Window { window, retain } => {
+                write!(
+                    f,
+                    "invalid window {window}: hits of this key are kept for {retain}, a limit can ask for no more"
+                )
+            }
+        }
+    }
+}
+
+impl Error for LimitError {}
+
 /// A question that cannot be answered as asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]

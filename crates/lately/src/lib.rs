@@ -27,6 +27,7 @@ mod error;
 mod frame;
 mod hit_counter;
 mod ladder;
+mod limit;
 pub mod limits;
 mod number;
 mod own_line;
@@ -46,11 +47,14 @@ pub use class::Pattern;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use count::Count;
 pub use delta::{Delta, DeltaBatch, Deltas, Forgotten, Generation, Sequence};
-pub use error::{HitError, Malformed, QueryError, SettingsError, TimeError};
+pub use error::{HitError, LimitError, Malformed, QueryError, SettingsError, TimeError};
 pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
+pub use limit::{Decision, Retry};
 pub use series::Point;
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
-pub use store::{Cursor, MemoryStats, Op, Outcome, Part, Portion, Replay, ScanPage, Store, StoreBuilder};
+pub use store::{
+    Cursor, MemoryStats, Op, Outcome, Part, Portion, Replay, Request, ScanPage, Store, StoreBuilder,
+};
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

@@ -64,6 +64,16 @@ export async function counting(call, rate) {
   check("SERIES k 5m 1m: aligned", starts.map((start) => start % 60), starts.map(() => 0));
 }
 
+export async function limits(call) {
+  check("LIMIT", await call(["LIMIT", "limited", "3", "1h", "COST", "2"]), [1, 3, 1, 0, 3_600_000]);
+  const denied = await call(["LIMIT", "limited", "3", "1h", "COST", "2"]);
+  check("LIMIT: denied", denied.slice(0, 3), [0, 3, 1]);
+  checkThat("LIMIT: retry after", 3_500_000 < denied[3] && denied[3] <= denied[4] && denied[4] <= 3_600_000, denied);
+  check("LIMIT: never", (await call(["LIMIT", "limited", "3", "1h", "COST", "4"]))[3], -1);
+  check("HITS of what was allowed", await call(["HITS", "limited"]), 2);
+  check("DEL limited", await call(["DEL", "limited"]), 1);
+}
+
 export async function eventTime(call) {
   const past = secondsFromNow(-60);
   check("HIT k 1 AT a minute ago", await call(["HIT", "k", "1", "AT", past]), 1);

@@ -1,7 +1,7 @@
 // ioredis with its defaults against a Lately server: `ioredis.mjs HOST PORT`.
 // Prints `ok N checks`, or the first difference, and exits 1. Flushes the server's keys.
 
-import { check, counting, errors, eventTime, flush, keys, load, main, numbers } from "./checks.mjs";
+import { check, counting, errors, eventTime, flush, keys, limits, load, main, numbers } from "./checks.mjs";
 
 const { Redis, ReplyError } = load("ioredis");
 
@@ -26,6 +26,7 @@ main(async (host, port) => {
     await counting(call, "0.02");
     await numberFromDouble(host, port);
     await eventTime(call);
+    await limits(call);
     await keys(call, async (match) => {
       const found = [];
       const stream = client.scanStream(match === undefined ? {} : { match, count: 7 });

@@ -1,7 +1,7 @@
 // node-redis with its defaults against a Lately server: `node_redis.mjs HOST PORT`.
 // Prints `ok N checks`, or the first difference, and exits 1. Flushes the server's keys.
 
-import { check, counting, errors, eventTime, flush, keys, load, main, numbers } from "./checks.mjs";
+import { check, counting, errors, eventTime, flush, keys, limits, load, main, numbers } from "./checks.mjs";
 
 const { createClient, ErrorReply } = load("redis");
 
@@ -15,6 +15,7 @@ main(async (host, port) => {
     await flush(call);
     await counting(call, 0.02);
     await eventTime(call);
+    await limits(call);
     await keys(call, async (match) => {
       const found = [];
       const options = match === undefined ? {} : { MATCH: match, COUNT: 7 };

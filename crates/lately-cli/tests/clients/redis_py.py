@@ -75,6 +75,18 @@ def event_time(run):
     check("HITS k 5m", run.execute_command("HITS", "k", "5m"), 7)
 
 
+def limits(run):
+    check("LIMIT", run.execute_command("LIMIT", "limited", 3, "1h", "COST", 2), [1, 3, 1, 0, 3_600_000])
+    denied = run.execute_command("LIMIT", "limited", 3, "1h", "COST", 2)
+    check("LIMIT: denied", denied[:3], [0, 3, 1])
+    check_that("LIMIT: retry after", 3_500_000 < denied[3] <= denied[4] <= 3_600_000, denied)
+    check("LIMIT: never", run.execute_command("LIMIT", "limited", 3, "1h", "COST", 4)[3], -1)
+    check("LIMIT PEEK", run.execute_command("LIMIT", "limited", 3, "1h", "PEEK")[:3], [1, 3, 1])
+    check("HITS of what was allowed", run.execute_command("HITS", "limited"), 2)
+    check_error(run, ["LIMIT", "limited", 3, "8d"], "invalid window 8d: hits of this key are kept for 7d")
+    check("DEL limited", run.delete("limited"), 1)
+
+
 def keys(run):
     check("EXISTS k none", run.exists("k", "none"), 1)
     check("TYPE k", run.type("k"), b"hits")
@@ -126,6 +138,7 @@ def main():
         check("FLUSHALL", run.flushall(), True)
         counting(run)
         event_time(run)
+        limits(run)
         keys(run)
         pipelines(run)
         errors(run)

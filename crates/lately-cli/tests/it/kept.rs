@@ -57,6 +57,28 @@ fn a_stop_keeps_all() {
 }
 
 #[test]
+fn limits_and_lockouts_are_kept() {
+    let root = tempfile::tempdir().expect("a folder");
+    let folder = root.path().join("data");
+    let server = serve_in(&folder, &[]);
+    let limit = |server: &Running, rest: &str| server.ask::<Vec<i64>>(&format!("LIMIT {rest}"));
+    assert_eq!(limit(&server, "k 3 1d COST 2")[..3], [1, 3, 1]);
+    assert_eq!(limit(&server, "l 1 1d")[..3], [1, 1, 0]);
+    assert_eq!(limit(&server, "l 1 1d LOCKOUT 1d")[..3], [0, 1, 0]);
+    server.signal("KILL");
+    drop(server);
+    let server = serve_in(&folder, &[]);
+    assert_eq!(limit(&server, "k 3 1d PEEK")[..3], [1, 3, 1]);
+    assert_eq!(limit(&server, "k 3 1d COST 2")[0], 0);
+    // The window has nothing, or hardly: the lockout is there.
+    let [allowed, _, remaining, retry_ms, _] = limit(&server, "l 1 1ms PEEK")[..] else {
+        panic!("five integers")
+    };
+    assert_eq!((allowed, remaining), (0, 0));
+    assert!(retry_ms > 86_000_000, "{retry_ms}");
+}
+
+#[test]
 fn two_servers_cannot_share_a_folder() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = root.path().join("data");

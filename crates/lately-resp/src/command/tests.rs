@@ -90,6 +90,7 @@ fn keys_have_bounds() {
         "MHITS 5m k K",
         "RATE K",
         "SERIES K 5m 1s",
+        "LIMIT K 5 1m",
         "DEL k K",
         "EXISTS K",
         "TYPE K",
@@ -99,6 +100,30 @@ fn keys_have_bounds() {
         check_error(&line.replace('K', "''"), INVALID_KEY);
         check_error(&line.replace('K', &format!("{most}k")), INVALID_KEY);
     }
+}
+
+#[test]
+fn limit() {
+    let limit = |cost, is_peek, lockout, at| {
+        Command::Limit(Request { key: b"k", max: 5, window: span("1m"), cost, at, is_peek, lockout })
+    };
+    check("LIMIT k 5 1m", limit(1, false, None, None));
+    check("limit k 5 60 cost 3", limit(3, false, None, None));
+    check("LIMIT k 5 1m PEEK", limit(1, true, None, None));
+    check("LIMIT k 5 1m AT 9 lockout 15m PEEK COST 0", limit(0, true, Some(span("15m")), at(9)));
+    check_errors(
+        &["LIMIT k x 1m", "LIMIT k -1 1m", "LIMIT k 5 1m COST x", "LIMIT k 5 1m COST -1"],
+        NOT_INTEGER,
+    );
+    let syntax = [
+        "LIMIT k 5 1m COST",
+        "LIMIT k 5 1m PEEK PEEK",
+        "LIMIT k 5 1m AT",
+        "LIMIT k 5 1m LOCKOUT 1 LOCKOUT 2",
+    ];
+    check_errors(&syntax, SYNTAX);
+    check_errors(&["LIMIT k 5 1m now", "LIMIT k 5 1m COST 1 2"], SYNTAX);
+    check_error("LIMIT k 5", &arity("limit"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! that it fetches the memory of all of them at once; the replies are those they would have one by one.
 //! They may be of several connections, one after the other.
 
-use lately::{HitError, Op, Outcome, Span, Timestamp};
+use lately::{Decision, HitError, LimitError, Op, Outcome, Request, Retry, Span, Timestamp};
 use lately_journal::Refused;
 use lately_resp::{Command, Encoder, Protocol};
 
@@ -37,6 +37,17 @@ enum Reply {
     Bounds,
     /// Hits per second of a window of so many.
     Rate(Span, Protocol),
+    /// What a limit said to a request.
+    Limit(Change),
+}
+
+/// What a request that is to stay within a limit may change.
+#[derive(Clone, Copy)]
+struct Change {
+    /// Hits, if it is allowed.
+    hits: u64,
+    /// Whether it locks out, if it is denied.
+    locks_out: bool,
 }
 
 /// What was done, and is not yet in the engine's counters.
@@ -116,6 +127,9 @@ impl<'a> Run<'a> {
                 let panes = settings.whole_panes(window.unwrap_or(settings.window()));
                 self.push(Op::Hits { key, window, at }, Reply::Rate(panes, protocol), target, out);
             }
+            Command::Limit(request) => {
+                self.push(Op::Limit(request), Reply::Limit(Change::of(&request)), target, out);
+            }
             _ => return false,
         }
         true
@@ -183,6 +197,11 @@ impl<'a> Run<'a> {
                     refuse(out, refused.as_ref().expect("it is one"));
                     continue;
                 }
+                Reply::Limit(change) if refused.is_some() && change.may_be() => {
+                    self.tally.refused_hits = self.tally.refused_hits.wrapping_add(change.hits);
+                    refuse(out, refused.as_ref().expect("it is one"));
+                    continue;
+                }
                 _ => {}
             }
             match (shape, outcomes.next()) {
@@ -197,6 +216,22 @@ impl<'a> Run<'a> {
                 (Reply::Hit(weight), Some(Outcome::Hit(Err(error)))) => {
                     self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
                     reply.error(format_args!("{} {error}", code(&error)));
+                }
+                (Reply::Limit(change), Some(Outcome::Limit(Ok(decision)))) => {
+                    let hits = if decision.is_allowed() { change.hits } else { 0 };
+                    self.tally.hits = self.tally.hits.wrapping_add(hits);
+                    decided(&decision, &mut reply);
+                    let is_changed = hits > 0 || !decision.is_allowed() && change.locks_out;
+                    if is_changed && target.engine.has_journal() {
+                        self.written.replied(start, out.len(), hits);
+                    }
+                }
+                (Reply::Limit(change), Some(Outcome::Limit(Err(error)))) => {
+                    self.tally.refused_hits = self.tally.refused_hits.wrapping_add(change.hits);
+                    match &error {
+                        LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
+                        _ => reply.error(format_args!("ERR {error}")),
+                    }
                 }
                 (Reply::Estimate, Some(Outcome::Hits(count))) => reply.integer(integer(count.estimate)),
                 (Reply::Bounds, Some(Outcome::Hits(count))) => {
@@ -227,11 +262,42 @@ impl Run<'_> {
         }
         let refused = engine.journal().and_then(|journal| journal.check().err());
         if refused.is_some() {
-            self.ops.retain(|op| !matches!(op, Op::Hit { .. }));
+            self.ops.retain(|op| match op {
+                Op::Hit { .. } => false,
+                Op::Limit(request) => !Change::of(request).may_be(),
+                _ => true,
+            });
         }
         engine.store.apply_into(&self.ops, now, &mut self.outcomes, &mut self.written.deltas);
         refused
     }
+}
+
+impl Change {
+    fn of(request: &Request<'_>) -> Change {
+        let Request { cost, is_peek, lockout, .. } = *request;
+        Change { hits: if is_peek { 0 } else { cost }, locks_out: !is_peek && lockout.is_some() }
+    }
+
+    fn may_be(self) -> bool {
+        self.hits > 0 || self.locks_out
+    }
+}
+
+/// Five integers: whether it is allowed, the limit, what is left, and the milliseconds until it would be
+/// allowed (-1: never) and until all is left.
+fn decided(decision: &Decision, reply: &mut Encoder<'_>) {
+    let millis = |span: Option<Span>| span.map_or(0, Span::as_millis);
+    reply.array(5);
+    reply.integer(i64::from(decision.is_allowed()));
+    reply.integer(integer(decision.max));
+    reply.integer(integer(decision.remaining));
+    reply.integer(match decision.retry {
+        Retry::Now => 0,
+        Retry::After(wait) => wait.as_millis(),
+        Retry::Never => -1,
+    });
+    reply.integer(millis(decision.reset_after));
 }
 
 /// The code of the error reply to a refused hit.

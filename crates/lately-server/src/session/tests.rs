@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lately::{ManualClock, Timestamp};
+use lately::{ManualClock, Timestamp, milliseconds, minutes};
 use lately_resp::{Args, Limits, Requests};
 
 use super::{Flow, Run, Session};
@@ -13,6 +13,7 @@ use crate::config::Config;
 mod connection;
 mod counting;
 mod keys;
+mod limits;
 mod pipeline;
 mod transaction;
 

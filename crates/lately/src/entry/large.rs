@@ -205,6 +205,15 @@ impl Large {
         recent + self.older.as_ref().map_or(0, |older| older.sum(from_ms, to_ms))
     }
 
+    /// Hits from a pane border on of which no more than the pane is known.
+    pub(super) fn pane_sum(&self, from_ms: i64, settings: &Settings) -> u64 {
+        let ring = match &self.recent {
+            Recent::List { .. } => 0,
+            Recent::Ring(ring) => ring.sum(from_ms, i64::MAX, settings),
+        };
+        ring + self.older.as_ref().map_or(0, |older| older.sum(from_ms, i64::MAX))
+    }
+
     /// As `sum`, by the running total where the range is the default window near the newest hit.
     pub(super) fn exact_sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         if let Recent::Ring(ring) = &self.recent

@@ -8,6 +8,7 @@ mod blob;
 mod cells;
 mod inline;
 mod large;
+mod limit;
 mod list;
 mod moment;
 mod ring;
@@ -25,6 +26,7 @@ use crate::window::Window;
 
 use inline::Inline;
 use large::Large;
+pub(crate) use limit::LimitWindow;
 use list::{Head, List, ListMut};
 pub(crate) use moment::Moment;
 use moment::PackedTime;

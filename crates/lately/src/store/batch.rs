@@ -4,7 +4,8 @@ use super::turn::Turn;
 use super::{Store, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
-use crate::error::HitError;
+use crate::error::{HitError, LimitError};
+use crate::limit::Decision;
 use crate::time::{Span, Timestamp};
 
 /// Operations whose memory is fetched together, a quarter of a usual pipeline: more would push each other
@@ -33,6 +34,28 @@ pub enum Op<'a> {
         /// Where the window ends; `None` is now.
         at: Option<Timestamp>,
     },
+    /// Count hits if they stay within a limit.
+    Limit(Request<'a>),
+}
+
+/// A request that is to stay within a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The most hits in any window of this length.
+    pub max: u64,
+    /// Length of the window, to the millisecond.
+    pub window: Span,
+    /// Hits it takes; 0 asks whether the limit is kept.
+    pub cost: u64,
+    /// When it came; `None` is now. Hits after that count, too.
+    pub at: Option<Timestamp>,
+    /// Decide, and count nothing.
+    pub is_peek: bool,
+    /// How long the key is denied all from the first time it is denied, unless it is asked only; what is
+    /// denied meanwhile makes it no longer.
+    pub lockout: Option<Span>,
 }
 
 /// What an [`Op`] gave, in the order of the batch.
@@ -43,12 +66,14 @@ pub enum Outcome {
     Hit(Result<u64, HitError>),
     /// Of [`Op::Hits`].
     Hits(Count),
+    /// Of [`Op::Limit`].
+    Limit(Result<Decision, LimitError>),
 }
 
 impl<'a> Op<'a> {
     pub(super) fn key(&self) -> &'a [u8] {
         match *self {
-            Op::Hit { key, .. } | Op::Hits { key, .. } => key,
+            Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit(Request { key, .. }) => key,
         }
     }
 }
@@ -57,14 +82,21 @@ impl Outcome {
     pub(super) fn into_hit(self) -> Result<u64, HitError> {
         match self {
             Outcome::Hit(result) => result,
-            Outcome::Hits(count) => Ok(count.estimate),
+            _ => unreachable!("a hit is answered with hits"),
         }
     }
 
     pub(super) fn into_count(self) -> Count {
         match self {
             Outcome::Hits(count) => count,
-            Outcome::Hit(_) => unreachable!("a question is answered with a count"),
+            _ => unreachable!("a question is answered with a count"),
+        }
+    }
+
+    pub(super) fn into_decision(self) -> Result<Decision, LimitError> {
+        match self {
+            Outcome::Limit(decided) => decided,
+            _ => unreachable!("a request is answered with a decision"),
         }
     }
 }

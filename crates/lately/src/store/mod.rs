@@ -5,6 +5,7 @@ mod builder;
 mod cell;
 mod context;
 mod keyed;
+mod limited;
 mod memory;
 mod parts;
 mod peek;
@@ -28,7 +29,7 @@ use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 use std::hash::BuildHasher;
 
-pub use batch::{Op, Outcome};
+pub use batch::{Op, Outcome, Request};
 pub use builder::StoreBuilder;
 pub use memory::MemoryStats;
 pub use parts::Part;
@@ -38,8 +39,9 @@ pub use scan::{Cursor, ScanPage};
 use crate::class::Classes;
 use crate::count::Count;
 use crate::delta::{Delta, DeltaBatch, Generation, Sequence};
-use crate::error::{HitError, QueryError};
+use crate::error::{HitError, LimitError, QueryError};
 use crate::frame::Frame;
+use crate::limit::Decision;
 use crate::limits::MAX_KEY_BYTES;
 use crate::series::Point;
 use crate::settings::Settings;
@@ -155,6 +157,30 @@ impl Store {
     #[must_use]
     pub fn count(&self, key: &[u8], window: Option<Span>, at: Option<Timestamp>, now: Timestamp) -> Count {
         self.apply_one(&Op::Hits { key, window, at }, now).into_count()
+    }
+
+    /// Counts `cost` hits of `key` now if there are at most `max` in the window of length `window` then: no
+    /// window of that length, wherever it lies, ever has more that were allowed. What is denied is not counted.
+    ///
+    /// # Errors
+    /// [`LimitError`] says why nothing could be decided. Nothing changes then.
+    pub fn limit(
+        &self,
+        key: &[u8],
+        max: u64,
+        window: Span,
+        cost: u64,
+        now: Timestamp,
+    ) -> Result<Decision, LimitError> {
+        self.decide(Request { key, max, window, cost, at: None, is_peek: false, lockout: None }, now)
+    }
+
+    /// As [`Store::limit`], for a request of a time of its own, or that only asks.
+    ///
+    /// # Errors
+    /// As [`Store::limit`].
+    pub fn decide(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, LimitError> {
+        self.apply_one(&Op::Limit(request), now).into_decision()
     }
 
     /// Hits of `key` per step of length `step` over the window that ends with the pane of `at`.

@@ -117,7 +117,25 @@ impl<'a> Turn<'a> {
                 Outcome::Hit(self.hit_new(&hit, place))
             }
             Op::Hits { key, window, at } => Outcome::Hits(self.count((key, place), window, at)),
+            Op::Limit(request) => Outcome::Limit(self.limit(&request, hash, place)),
         }
+    }
+
+    /// The shard that is locked, and what changes to it are given.
+    pub(super) fn parts(&mut self) -> (&mut LockedShard<'a>, &mut Context<'a>) {
+        (self.locked.as_mut().expect("the shard of the key is locked"), &mut self.context)
+    }
+
+    /// Whether there is room for a new key, others evicted if there was none; and where it is if somebody
+    /// made it meanwhile.
+    pub(super) fn room_for(&mut self, key: &[u8], hash: u64) -> (bool, Option<u32>) {
+        if !self.store.memory.is_full() {
+            return (true, None);
+        }
+        let has_room = self.make_room(key);
+        let place = self.shard(hash).place_near(None, key, hash);
+        let (locked, context) = self.parts();
+        (has_room, place.and_then(|place| locked.alive(place, context)))
     }
 
     /// Ends the turn. Keys that were there may have grown: others make up for it, but not `keep`.
@@ -164,7 +182,12 @@ impl<'a> Turn<'a> {
         }
     }
 
-    fn hit_when(&mut self, room: bool, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {
+    pub(super) fn hit_when(
+        &mut self,
+        room: bool,
+        hit: &Hit<'_>,
+        place: Option<u32>,
+    ) -> Result<u64, HitError> {
         self.context.ceiling_bytes = (!room).then(|| self.store.memory.ceiling_bytes());
         let locked = self.locked.as_mut().expect("the shard of the key is locked");
         locked.hit(hit, place, &mut self.context)

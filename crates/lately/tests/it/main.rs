@@ -1,6 +1,7 @@
 //! The crate through its public face: against the exact model, and from many threads.
 
 mod examples;
+mod limits;
 mod model;
 mod shared;
 mod subject;

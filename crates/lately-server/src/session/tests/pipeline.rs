@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::limits::RUN_OPERATIONS;
 
-const COMMANDS: [&str; 36] = [
+const COMMANDS: [&str; 39] = [
     "HIT k",
     "HIT k",
     "HIT k",
@@ -31,6 +31,9 @@ const COMMANDS: [&str; 36] = [
     "RATE k",
     "RATE l 1m",
     "SERIES k 5s 1s",
+    "LIMIT k 9 5m COST 4",
+    "LIMIT l 3 1s LOCKOUT 1m",
+    "LIMIT k 7 1h PEEK",
     "DEL k",
     "DEL k l m",
     "EXISTS k l k",

@@ -102,6 +102,17 @@ impl Shard {
         self.slots.get(place)
     }
 
+    /// The hits of the key at a place, if there is one.
+    pub(super) fn entry_at(&self, place: Option<u32>) -> Option<&Entry> {
+        place.and_then(|place| self.slot_at(place)).map(|slot| &slot.entry)
+    }
+
+    /// The class of a key, which is at a place or nowhere.
+    pub(super) fn class_of(&self, key: &[u8], place: Option<u32>, context: &Context<'_>) -> ClassId {
+        let slot = place.and_then(|place| self.slot_at(place));
+        slot.map_or_else(|| context.classes.of(key), |slot| slot.class)
+    }
+
     fn slot_mut(&mut self, place: u32) -> &mut Slot {
         self.slots.get_mut(place).expect("a key lives here")
     }
@@ -193,7 +204,7 @@ impl Shard {
     }
 
     /// The place, when the key there lives. A key that does not is removed.
-    fn alive(&mut self, place: u32, context: &mut Context<'_>) -> Option<u32> {
+    pub(super) fn alive(&mut self, place: u32, context: &mut Context<'_>) -> Option<u32> {
         let slot = self.slots.get(place)?;
         let oldest_ms = context.frame(slot.class, self.now).0.oldest_ms;
         if !slot.entry.expired(oldest_ms) {

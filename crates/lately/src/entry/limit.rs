@@ -1,0 +1,111 @@
+//! The hits of a key that count against a limit, to the millisecond.
+//!
+//! A hit counts until it is as old as the window. Of a hit in a pane, or in the ring, only the pane is
+//! known: it counts until the last millisecond of the cell of the grid that a pane may have become part of by
+//! then. So what was decided holds, whenever panes are joined, and never is too little counted.
+
+use super::Entry;
+use super::list::List;
+use super::moment::Moment;
+use crate::panes::Pane;
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
+
+/// A window of a limit: the milliseconds later than `at` - `window`, those after `at` among them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LimitWindow {
+    at_ms: i64,
+    window_ms: i64,
+    /// Its first millisecond, and that of the cell it lies in.
+    from_ms: i64,
+    cell_ms: i64,
+    grid_ms: i64,
+}
+
+impl LimitWindow {
+    /// The window of length `window` that ends at `at`, as seen from `now`.
+    pub(crate) fn ending_at(at: Timestamp, window: Span, settings: &Settings, now: Timestamp) -> LimitWindow {
+        let (at_ms, window_ms) = (at.as_millis(), window.as_millis());
+        let from_ms = at_ms - window_ms + 1;
+        let age_ms = now.as_millis() - from_ms;
+        let grid_ms = if age_ms <= settings.exact().as_millis() {
+            settings.resolution().as_millis()
+        } else {
+            settings.ladder().pane_width_ms(age_ms)
+        };
+        LimitWindow { at_ms, window_ms, from_ms, cell_ms: from_ms.div_euclid(grid_ms) * grid_ms, grid_ms }
+    }
+
+    /// From when on a hit of a known millisecond does not count.
+    fn moment_leaves_ms(self, at_ms: i64) -> i64 {
+        at_ms + self.window_ms
+    }
+
+    /// From when on a hit that comes before `end_ms`, the end of a pane, does not count.
+    fn pane_leaves_ms(self, end_ms: i64) -> i64 {
+        let cell_end_ms = (end_ms - 1).div_euclid(self.grid_ms) * self.grid_ms + self.grid_ms;
+        cell_end_ms - 1 + self.window_ms
+    }
+
+    /// How long from the end of the window until then; `None` when that is over.
+    fn until(self, ms: i64) -> Option<Span> {
+        Span::from_millis(ms - self.at_ms)
+    }
+}
+
+impl Entry {
+    /// Hits that count in a window.
+    pub(crate) fn used(&self, window: LimitWindow, settings: &Settings) -> u64 {
+        let LimitWindow { from_ms, cell_ms, .. } = window;
+        match self {
+            Entry::Inline(inline) => inline.sum(from_ms, i64::MAX),
+            Entry::List { head, bytes } => List { head, bytes }.sum(from_ms, i64::MAX),
+            Entry::Large { large, .. } => {
+                large.list().map_or(0, |list| list.sum(from_ms, i64::MAX)) + large.pane_sum(cell_ms, settings)
+            }
+        }
+    }
+
+    /// How long until no more than `most` of the hits of a window count; `None` when that is so.
+    pub(crate) fn until_at_most(&self, most: u64, window: LimitWindow, settings: &Settings) -> Option<Span> {
+        let mut left = self.used(window, settings);
+        if left <= most {
+            return None;
+        }
+        let moment_leaves = |moment: Moment| (window.moment_leaves_ms(moment.at_ms), moment.hits);
+        let pane_leaves = |pane: Pane| (window.pane_leaves_ms(pane.end_ms()), pane.hits);
+        let is_counted = |&(leaves_ms, _): &(i64, u64)| leaves_ms > window.at_ms;
+        let mut is_enough = |(_, hits): &(i64, u64)| {
+            left = left.saturating_sub(*hits);
+            left <= most
+        };
+        let last = match self {
+            Entry::Inline(inline) => {
+                inline.oldest_first().map(moment_leaves).filter(is_counted).find(&mut is_enough)
+            }
+            Entry::List { head, bytes } => {
+                let moments = List { head, bytes }.moments();
+                moments.map(moment_leaves).filter(is_counted).find(&mut is_enough)
+            }
+            Entry::Large { large, .. } => {
+                let panes = large.panes().chain(large.cells(settings)).map(pane_leaves).filter(is_counted);
+                let moments = large.list().into_iter().flat_map(List::moments).map(moment_leaves);
+                merged(panes, moments.filter(is_counted)).find(&mut is_enough)
+            }
+        };
+        last.and_then(|(leaves_ms, _)| window.until(leaves_ms))
+    }
+}
+
+/// What leaves, the earlier first, of two that are in that order each.
+fn merged(
+    a: impl Iterator<Item = (i64, u64)>,
+    b: impl Iterator<Item = (i64, u64)>,
+) -> impl Iterator<Item = (i64, u64)> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    std::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some((from_a, _)), Some((from_b, _))) if from_a <= from_b => a.next(),
+        (Some(_), None) => a.next(),
+        _ => b.next(),
+    })
+}

@@ -1,0 +1,206 @@
+//! Decisions: equal to an exact log while that can be, and never more than it in any window.
+
+use lately::{Decision, LimitError, Request, Retry, Settings, Span, Store, Timestamp};
+use proptest::prelude::*;
+
+const START_MS: i64 = 1_700_000_000_000;
+
+fn time(ms: i64) -> Timestamp {
+    Timestamp::from_millis(ms).expect("a time")
+}
+
+fn span(ms: i64) -> Span {
+    Span::from_millis(ms).expect("a span")
+}
+
+/// What happens to the key.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Wait { ms: i64 },
+    Ask { cost: u64, back_ms: i64, is_peek: bool },
+    Hit { hits: u64, back_ms: i64 },
+}
+
+fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
+    let wait = prop::sample::select(vec![1_i64, 9, 250, 1_000, 7_321, 60_000, 3_600_000]);
+    let back = prop_oneof![4 => Just(0_i64), 1 => -5_000..20_000_i64];
+    let step = prop_oneof![
+        3 => (wait, 1_i64..=10).prop_map(|(most, share)| Step::Wait { ms: (most * share / 10).max(1) }),
+        5 => (0_u64..4, back.clone(), prop::bool::weighted(0.2))
+            .prop_map(|(cost, back_ms, is_peek)| Step::Ask { cost, back_ms, is_peek }),
+        1 => (1_u64..3, back).prop_map(|(hits, back_ms)| Step::Hit { hits, back_ms }),
+    ];
+    prop::collection::vec(step, 1..len)
+}
+
+/// Each hit and its millisecond.
+#[derive(Default)]
+struct Log(Vec<(i64, u64)>);
+
+impl Log {
+    fn used(&self, at_ms: i64, window_ms: i64) -> u64 {
+        self.0.iter().filter(|(ms, _)| *ms > at_ms - window_ms).map(|(_, hits)| hits).sum()
+    }
+
+    /// How long until at most `most` hits count.
+    fn until(&self, most: u64, at_ms: i64, window_ms: i64) -> Option<Span> {
+        let mut leaves: Vec<i64> = self.0.iter().map(|(ms, _)| ms + window_ms - at_ms).collect();
+        leaves.sort_unstable();
+        let fits = |after_ms: i64| self.used(at_ms + after_ms, window_ms) <= most;
+        if fits(0) {
+            return None;
+        }
+        leaves.into_iter().find(|&ms| ms > 0 && fits(ms)).map(span)
+    }
+
+    fn decide(&mut self, request: &Request<'_>, now_ms: i64) -> Decision {
+        let (at_ms, window_ms) =
+            (request.at.map_or(now_ms, Timestamp::as_millis), request.window.as_millis());
+        let used = self.used(at_ms, window_ms);
+        let retry = match request.max.checked_sub(request.cost) {
+            None => Retry::Never,
+            Some(most) => self.until(most, at_ms, window_ms).map_or(Retry::Now, Retry::After),
+        };
+        let counts = retry == Retry::Now && !request.is_peek;
+        if counts && request.cost > 0 {
+            self.0.push((at_ms, request.cost));
+        }
+        let taken = if counts { request.cost } else { 0 };
+        let remaining = request.max.saturating_sub(used + taken);
+        Decision { max: request.max, remaining, retry, reset_after: self.until(0, at_ms, window_ms) }
+    }
+}
+
+const WINDOWS_MS: [i64; 6] = [1, 900, 1_000, 60_000, 299_999, 86_400_000];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Two hundred requests have at most so many milliseconds.
+    #[test]
+    fn few_milliseconds_are_decided_as_by_an_exact_log(
+        steps in steps(200),
+        window_ms in prop::sample::select(WINDOWS_MS.to_vec()),
+        max in 0_u64..12,
+    ) {
+        let store = Store::builder().build().expect("valid");
+        let (mut log, mut now_ms) = (Log::default(), START_MS);
+        for step in steps {
+            match step {
+                Step::Wait { ms } => now_ms += ms,
+                Step::Hit { hits, back_ms } => {
+                    let at_ms = now_ms - back_ms;
+                    store.hit_n(b"k", hits, Some(time(at_ms)), time(now_ms)).expect("it is kept");
+                    log.0.push((at_ms, hits));
+                }
+                Step::Ask { cost, back_ms, is_peek } => {
+                    let at = (back_ms != 0).then(|| time(now_ms - back_ms));
+                    let request = Request { key: b"k", max, window: span(window_ms), cost, at, is_peek, lockout: None };
+                    let decided = store.decide(request, time(now_ms)).expect("it can be decided");
+                    prop_assert_eq!(decided, log.decide(&request, now_ms), "{:?} at {}", step, now_ms);
+                }
+            }
+            // What has left every window.
+            log.0.retain(|(ms, _)| *ms > now_ms - 604_000_000);
+        }
+        store.check_consistency();
+    }
+
+    /// However many there are, and whenever panes are joined.
+    #[test]
+    fn no_window_ever_has_more_than_the_limit(
+        gaps_ms in prop::collection::vec(0_i64..40, 400..1_200),
+        scale in prop::sample::select(vec![1_i64, 30, 1_000, 40_000]),
+        window_ms in prop::sample::select(WINDOWS_MS.to_vec()),
+        max in prop::sample::select(vec![1_u64, 5, 40, 300, 700]),
+    ) {
+        let store = Store::builder().build().expect("valid");
+        let (mut admitted, mut now_ms) = (Log::default(), START_MS);
+        for (index, gap_ms) in gaps_ms.into_iter().enumerate() {
+            now_ms += gap_ms * scale;
+            let request =
+                Request { key: b"k", max, window: span(window_ms), cost: 1 + index as u64 % 2, at: None, is_peek: false, lockout: None };
+            let decision = store.decide(request, time(now_ms)).expect("it can be decided");
+            if decision.is_allowed() {
+                admitted.0.push((now_ms, request.cost));
+                let used = admitted.used(now_ms, window_ms);
+                prop_assert!(used <= max, "{used} in the window that ends at {now_ms}");
+            }
+            if index % 50 == 0 {
+                store.merge(b"k", time(now_ms));
+            }
+            if let Retry::After(wait) = decision.retry && index % 7 == 0 {
+                let peek = Request { is_peek: true, ..request };
+                if wait.as_millis() > 1 {
+                    let early = time(now_ms + wait.as_millis() - 1);
+                    let decided = store.decide(peek, early).expect("it can be decided");
+                    prop_assert!(!decided.is_allowed(), "allowed a millisecond before {wait}");
+                }
+                if index % 14 == 0 {
+                    store.merge(b"k", time(now_ms + wait.as_millis() - 1));
+                }
+                now_ms += wait.as_millis();
+                let decided = store.decide(peek, time(now_ms)).expect("it can be decided");
+                prop_assert!(decided.is_allowed(), "denied after {wait}: {decided:?}");
+            }
+        }
+        store.check_consistency();
+    }
+}
+
+#[test]
+fn a_limit_of_more_than_is_kept_is_refused() {
+    let store = Store::builder().build().expect("valid");
+    let retain = Settings::default().retain();
+    let window = span(retain.as_millis() + 1);
+    let error = store.limit(b"k", 5, window, 1, time(START_MS)).expect_err("it asks for too much");
+    assert_eq!(error, LimitError::Window { window, retain });
+    assert!(store.is_empty());
+    assert!(store.limit(b"k", 5, retain, 1, time(START_MS)).expect("it is kept").is_allowed());
+}
+
+#[test]
+fn what_is_denied_makes_no_key() {
+    let store = Store::builder().build().expect("valid");
+    let decision = store.limit(b"k", 5, span(1_000), 6, time(START_MS)).expect("decided");
+    assert_eq!(decision, Decision { max: 5, remaining: 5, retry: Retry::Never, reset_after: None });
+    let peek =
+        Request { key: b"k", max: 5, window: span(1_000), cost: 1, at: None, is_peek: true, lockout: None };
+    assert!(store.decide(peek, time(START_MS)).expect("decided").is_allowed());
+    assert!(store.is_empty());
+}
+
+/// Threads that ask for one key at once are never given one more than there is.
+#[test]
+fn threads_share_a_limit() {
+    let store = Store::builder().build().expect("valid");
+    let allowed: usize = std::thread::scope(|scope| {
+        let ask = || {
+            let ask =
+                |n: i64| store.limit(b"k", 1_000, span(60_000), 1, time(START_MS + n)).expect("decided");
+            (0..1_500).filter(|&n| ask(n).is_allowed()).count()
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
+    });
+    assert_eq!(allowed, 1_000);
+}
+
+#[test]
+fn a_lockout_outlives_the_window() {
+    let store = Store::builder().build().expect("valid");
+    let lockout = Some(span(60_000));
+    let ask = |after_ms: i64, is_peek: bool| {
+        let request = Request { key: b"k", max: 2, window: span(1_000), cost: 1, at: None, is_peek, lockout };
+        store.decide(request, time(START_MS + after_ms)).expect("decided").retry
+    };
+    assert_eq!([ask(0, false), ask(1, false)], [Retry::Now; 2]);
+    // Who only asks is not locked out.
+    assert_eq!(ask(2, true), Retry::After(span(998)));
+    assert_eq!(ask(3, false), Retry::After(span(60_000)));
+    // It is not made longer, and ends to the millisecond.
+    assert_eq!(ask(5_000, false), Retry::After(span(55_003)));
+    assert_eq!(ask(60_002, false), Retry::After(span(1)));
+    assert_eq!(ask(60_003, false), Retry::Now);
+    assert_eq!(store.limit(b"k", 2, span(1_000), 1, time(START_MS + 60_003)).expect("decided").remaining, 0);
+}
