@@ -196,6 +196,21 @@ impl Large {
         self.settle_older();
     }
 
+    /// Has the newest moments kept from here on: what is in a ring goes to the panes.
+    pub(super) fn keep_moments(&mut self, settings: &Settings, now: Timestamp) {
+        match &mut self.recent {
+            Recent::List { head, bytes } => ListMut { head, bytes }.keep_moments(),
+            Recent::Ring(ring) => {
+                let older = self.older.get_or_insert_default();
+                for Pane { start_ms, hits, .. } in ring.panes(settings) {
+                    older.add(start_ms, hits, settings, now);
+                }
+                self.recent = Recent::List { head: Head::default(), bytes: ThinVec::new() };
+                self.settle_older();
+            }
+        }
+    }
+
     /// Hits between two pane borders.
     pub(super) fn sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         let recent = match &self.recent {
@@ -203,6 +218,11 @@ impl Large {
             Recent::Ring(ring) => ring.sum(from_ms, to_ms, settings),
         };
         recent + self.older.as_ref().map_or(0, |older| older.sum(from_ms, to_ms))
+    }
+
+    /// Hits of which no more than the pane is known came before this time.
+    pub(super) fn moments_from_ms(&self) -> i64 {
+        self.list().and_then(List::oldest_ms).unwrap_or(i64::MAX)
     }
 
     /// Hits from a pane border on of which no more than the pane is known.
@@ -311,5 +331,5 @@ fn is_crowded(list: &ListMut<'_>, at_ms: i64, hits: u64, settings: &Settings, no
     list.len() < MAX_MOMENTS
         || list.contains(at_ms)
         || list.total() + hits > list::MAX_TOTAL
-        || list.oldest_ms().is_some_and(|oldest_ms| oldest_ms >= exact_from_ms)
+        || !list.keeps_moments() && list.oldest_ms().is_some_and(|oldest_ms| oldest_ms >= exact_from_ms)
 }

@@ -5,7 +5,7 @@
 //! then. So what was decided holds, whenever panes are joined, and never is too little counted.
 
 use super::Entry;
-use super::list::List;
+use super::list::{List, ListMut};
 use super::moment::Moment;
 use crate::panes::Pane;
 use crate::settings::Settings;
@@ -41,10 +41,11 @@ impl LimitWindow {
         at_ms + self.window_ms
     }
 
-    /// From when on a hit that comes before `end_ms`, the end of a pane, does not count.
-    fn pane_leaves_ms(self, end_ms: i64) -> i64 {
+    /// From when on the hits of a pane that ends at `end_ms` do not count: they came before its cell ended, and
+    /// before `moments_ms`.
+    fn pane_leaves_ms(self, end_ms: i64, moments_ms: i64) -> i64 {
         let cell_end_ms = (end_ms - 1).div_euclid(self.grid_ms) * self.grid_ms + self.grid_ms;
-        cell_end_ms - 1 + self.window_ms
+        cell_end_ms.min(moments_ms) - 1 + self.window_ms
     }
 
     /// How long from the end of the window until then; `None` when that is over.
@@ -54,6 +55,16 @@ impl LimitWindow {
 }
 
 impl Entry {
+    /// Has the newest moments kept from here on, however many come: who decides needs them.
+    pub(crate) fn keep_moments(&mut self, settings: &Settings, now: Timestamp) {
+        match self {
+            // What a few moments grow into is told when it is there.
+            Entry::Inline(_) => {}
+            Entry::List { head, bytes } => ListMut { head, bytes }.keep_moments(),
+            Entry::Large { large, .. } => large.keep_moments(settings, now),
+        }
+    }
+
     /// Hits that count in a window.
     pub(crate) fn used(&self, window: LimitWindow, settings: &Settings) -> u64 {
         let LimitWindow { from_ms, cell_ms, .. } = window;
@@ -61,7 +72,9 @@ impl Entry {
             Entry::Inline(inline) => inline.sum(from_ms, i64::MAX),
             Entry::List { head, bytes } => List { head, bytes }.sum(from_ms, i64::MAX),
             Entry::Large { large, .. } => {
-                large.list().map_or(0, |list| list.sum(from_ms, i64::MAX)) + large.pane_sum(cell_ms, settings)
+                let moments = large.list().map_or(0, |list| list.sum(from_ms, i64::MAX));
+                let has_panes = large.moments_from_ms() > from_ms;
+                moments + if has_panes { large.pane_sum(cell_ms, settings) } else { 0 }
             }
         }
     }
@@ -73,7 +86,6 @@ impl Entry {
             return None;
         }
         let moment_leaves = |moment: Moment| (window.moment_leaves_ms(moment.at_ms), moment.hits);
-        let pane_leaves = |pane: Pane| (window.pane_leaves_ms(pane.end_ms()), pane.hits);
         let is_counted = |&(leaves_ms, _): &(i64, u64)| leaves_ms > window.at_ms;
         let mut is_enough = |(_, hits): &(i64, u64)| {
             left = left.saturating_sub(*hits);
@@ -88,6 +100,8 @@ impl Entry {
                 moments.map(moment_leaves).filter(is_counted).find(&mut is_enough)
             }
             Entry::Large { large, .. } => {
+                let moments_ms = large.moments_from_ms();
+                let pane_leaves = |pane: Pane| (window.pane_leaves_ms(pane.end_ms(), moments_ms), pane.hits);
                 let panes = large.panes().chain(large.cells(settings)).map(pane_leaves).filter(is_counted);
                 let moments = large.list().into_iter().flat_map(List::moments).map(moment_leaves);
                 merged(panes, moments.filter(is_counted)).find(&mut is_enough)

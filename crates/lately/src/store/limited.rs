@@ -40,6 +40,9 @@ impl Turn<'_> {
         let (locked, context) = self.parts();
         let now = locked.now();
         let at = at.unwrap_or(now);
+        if let Some(place) = place.filter(|_| !is_peek) {
+            locked.keep_moments(place, context.classes);
+        }
         let locked_until = place.and_then(|_| locked.limited_until(key, hash)).filter(|&until| until > at);
         let window = LimitWindow::ending_at(at, window, settings, now);
         let decision = decide(request, locked.entry_at(place), window, settings);

@@ -42,6 +42,12 @@ impl Log {
         self.0.iter().filter(|(ms, _)| *ms > at_ms - window_ms).map(|(_, hits)| hits).sum()
     }
 
+    /// Of how many milliseconds there are hits.
+    fn milliseconds(&self, at_ms: i64, window_ms: i64) -> usize {
+        let counted = self.0.iter().map(|(ms, _)| *ms).filter(|ms| *ms > at_ms - window_ms);
+        counted.collect::<std::collections::BTreeSet<i64>>().len()
+    }
+
     /// How long until at most `most` hits count.
     fn until(&self, most: u64, at_ms: i64, window_ms: i64) -> Option<Span> {
         let mut leaves: Vec<i64> = self.0.iter().map(|(ms, _)| ms + window_ms - at_ms).collect();
@@ -102,6 +108,39 @@ proptest! {
             }
             // What has left every window.
             log.0.retain(|(ms, _)| *ms > now_ms - 604_000_000);
+        }
+        store.check_consistency();
+    }
+
+    /// Many come, and hits that nobody decided on among them; few of them are in the window.
+    #[test]
+    fn the_newest_milliseconds_of_a_hot_key_are_decided_as_by_an_exact_log(
+        gaps_ms in prop::collection::vec(0_i64..12, 600..1_500),
+        window_ms in prop::sample::select(vec![1_i64, 100, 999, 1_200]),
+        max in 1_u64..300,
+        hits_each in prop::sample::select(vec![2_usize, 5, 1_000_000]),
+    ) {
+        let store = Store::builder().build().expect("valid");
+        let (mut log, mut now_ms) = (Log::default(), START_MS);
+        for (index, gap_ms) in gaps_ms.into_iter().enumerate() {
+            now_ms += gap_ms;
+            if log.milliseconds(now_ms, window_ms) >= 256 {
+                break;
+            }
+            if index % hits_each == 1 {
+                store.hit(b"k", time(now_ms)).expect("it is counted");
+                log.0.push((now_ms, 1));
+            } else {
+                let cost = 1 + index as u64 % 3;
+                let request =
+                    Request { key: b"k", max, window: span(window_ms), cost, at: None, is_peek: false, lockout: None };
+                let decided = store.decide(request, time(now_ms)).expect("it can be decided");
+                prop_assert_eq!(decided, log.decide(&request, now_ms), "request {} at {}", index, now_ms);
+            }
+            log.0.retain(|(ms, _)| *ms > now_ms - 2 * window_ms);
+            if index % 100 == 0 {
+                store.merge(b"k", time(now_ms));
+            }
         }
         store.check_consistency();
     }

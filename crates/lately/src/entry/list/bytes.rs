@@ -5,6 +5,10 @@ use crate::number::Number;
 
 pub(super) const SIX_BYTES: u64 = (1 << 48) - 1;
 
+/// The bits of the third word that a moment's length takes, and behind them whether moments are kept.
+const LEN_BITS: u64 = 0x7fff << 48;
+const KEEPS_MOMENTS: u64 = 1 << 63;
+
 /// What is known of the moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
@@ -14,6 +18,8 @@ pub(super) struct Header {
     pub(super) end: usize,
     /// Bytes of the newest moment.
     pub(super) newest_len: usize,
+    /// Whether the moments matter to who decides: then they do not become a ring.
+    pub(super) keeps_moments: bool,
     pub(super) cursor: Cursor,
 }
 
@@ -44,7 +50,8 @@ impl Header {
         Header {
             total: total & SIX_BYTES,
             end: (total >> 48) as usize,
-            newest_len: (passed_ms >> 48) as usize,
+            newest_len: ((passed_ms & LEN_BITS) >> 48) as usize,
+            keeps_moments: passed_ms & KEEPS_MOMENTS != 0,
             cursor: Cursor {
                 offset: (passed >> 48) as usize,
                 passed: passed & SIX_BYTES,
@@ -64,6 +71,7 @@ impl Header {
             room.copy_from_slice(&(six | (two as u64) << 48).to_le_bytes());
         }
         bytes[24..].copy_from_slice(&gap_ms.to_le_bytes());
+        bytes[23] |= u8::from(self.keeps_moments) << 7;
     }
 }
 
@@ -77,7 +85,7 @@ pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<u64
     let word = |at: usize| u64::from_le_bytes(*header[at..].first_chunk().expect("inside the header"));
     let (total, passed, newest) = (word(0), word(8), word(16));
     let (end, offset, newest_len) =
-        ((total >> 48) as usize, (passed >> 48) as usize, (newest >> 48) as usize);
+        ((total >> 48) as usize, (passed >> 48) as usize, ((newest & LEN_BITS) >> 48) as usize);
     let cursor = Cursor {
         offset,
         passed: passed & SIX_BYTES,
@@ -98,7 +106,7 @@ pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<u64
         (more, newest_len + more)
     };
     bytes[..8].copy_from_slice(&(total + ((more as u64) << 48) + 1).to_le_bytes());
-    bytes[16..24].copy_from_slice(&(newest & SIX_BYTES | (newest_len as u64) << 48).to_le_bytes());
+    bytes[16..24].copy_from_slice(&(newest & !LEN_BITS | (newest_len as u64) << 48).to_le_bytes());
     Some(hits - cursor.passed)
 }
 

@@ -77,7 +77,7 @@ pub(in crate::entry) fn list_of(items: &[u8], origin_ms: i64, moments: &[Moment]
     let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms, gap_ms: u32::MAX };
     let total = moments.iter().map(|moment| moment.hits).sum();
     let cursor = cursor.before(first.at_ms);
-    Header { total, end, newest_len: last.bytes().len(), cursor }.write(&mut bytes);
+    Header { total, end, newest_len: last.bytes().len(), keeps_moments: false, cursor }.write(&mut bytes);
     head.newest = PackedTime::pack(newest.at_ms);
     head.count_less_one = u8::try_from(moments.len() - 1).expect("at most 256");
     (head, bytes)

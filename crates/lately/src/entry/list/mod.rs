@@ -63,6 +63,11 @@ impl<'a> List<'a> {
         self.head.newest_ms()
     }
 
+    /// Whether the moments matter to who decides.
+    pub(super) fn keeps_moments(self) -> bool {
+        !self.is_empty() && Header::read(self.bytes).keeps_moments
+    }
+
     pub(super) fn total(self) -> u64 {
         if self.is_empty() { 0 } else { Header::read(self.bytes).total }
     }
@@ -261,25 +266,29 @@ impl ListMut<'_> {
         // Wraps to 0 as the moment is appended: one.
         *self.head = Head { newest: PackedTime::pack(moment.at_ms), count_less_one: u8::MAX };
         let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms, gap_ms: 1 };
-        let header = self.append(moment, passed_ms, Header { total: 0, end: ITEMS, newest_len: 0, cursor });
+        let header = self.append(
+            moment,
+            passed_ms,
+            Header { total: 0, end: ITEMS, newest_len: 0, keeps_moments: false, cursor },
+        );
         header.write(self.bytes);
     }
 
     /// The header that is given to this and the next is that of before; they give that of now.
     #[inline(always)]
     fn append(&mut self, moment: Moment, before_ms: i64, header: Header) -> Header {
-        let Header { total, end, mut cursor, .. } = header;
+        let Header { total, end, keeps_moments, mut cursor, .. } = header;
         let newest_len = self.write(end, moment, before_ms);
         if cursor.offset == end {
             cursor = cursor.before(moment.at_ms);
         }
         self.head.newest = PackedTime::pack(moment.at_ms);
         self.head.count_less_one = self.head.count_less_one.wrapping_add(1);
-        Header { total: total + moment.hits, end: end + newest_len, newest_len, cursor }
+        Header { total: total + moment.hits, end: end + newest_len, newest_len, keeps_moments, cursor }
     }
 
     fn raise_newest(&mut self, hits: u64, header: Header) -> Header {
-        let Header { total, end, newest_len, mut cursor } = header;
+        let Header { total, end, newest_len, keeps_moments, mut cursor } = header;
         let last = end - newest_len;
         let newest_ms = self.head.newest_ms();
         // Read from time 0, its time is the gap: that stays.
@@ -291,7 +300,7 @@ impl ListMut<'_> {
             // It has passed the newest: its hits are before the cursor too.
             cursor = Cursor { offset: last + newest_len, passed: cursor.passed + hits, ..cursor };
         }
-        Header { total: total + hits, end: last + newest_len, newest_len, cursor }
+        Header { total: total + hits, end: last + newest_len, newest_len, keeps_moments, cursor }
     }
 
     /// Writes a moment at `offset`: at the end, or over the newest. Gives its bytes.
@@ -352,10 +361,21 @@ impl ListMut<'_> {
 
     /// Builds the list anew, in the memory it needs.
     pub(super) fn rebuild(&mut self, moments: impl Iterator<Item = Moment>) {
+        let keeps_moments = self.shared().keeps_moments();
         *self.bytes = ThinVec::new();
         *self.head = Head::default();
         for moment in moments {
             self.add(moment);
+        }
+        if keeps_moments {
+            self.keep_moments();
+        }
+    }
+
+    /// From here on the moments do not become a ring: who decides needs them.
+    pub(super) fn keep_moments(&mut self) {
+        if !self.bytes.is_empty() {
+            Header { keeps_moments: true, ..Header::read(self.bytes) }.write(self.bytes);
         }
     }
 
@@ -369,7 +389,7 @@ impl ListMut<'_> {
             return Some(oldest);
         };
         let len = first_end - ITEMS;
-        let Header { total, end, newest_len, cursor } = Header::read(self.bytes);
+        let Header { total, end, newest_len, keeps_moments, cursor } = Header::read(self.bytes);
         self.bytes.copy_within(first_end..end, ITEMS);
         set_origin(self.bytes, oldest.at_ms);
         let cursor = if cursor.offset > ITEMS {
@@ -377,7 +397,8 @@ impl ListMut<'_> {
         } else {
             Cursor { passed_ms: oldest.at_ms, ..cursor }.before(second.at_ms)
         };
-        Header { total: total - oldest.hits, end: end - len, newest_len, cursor }.write(self.bytes);
+        let total = total - oldest.hits;
+        Header { total, end: end - len, newest_len, keeps_moments, cursor }.write(self.bytes);
         self.head.count_less_one -= 1;
         Some(oldest)
     }

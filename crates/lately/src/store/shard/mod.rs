@@ -182,6 +182,11 @@ impl Shard {
         self.slot_at(place)
     }
 
+    /// Has the newest moments of the key at `place` kept from here on.
+    pub(super) fn keep_moments(&mut self, place: u32, classes: &Classes) {
+        self.change(place, classes, Entry::keep_moments);
+    }
+
     /// Changes the hits of the key at `place`, and accounts for the memory that takes or gives.
     fn change<T>(
         &mut self,
