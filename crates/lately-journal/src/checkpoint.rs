@@ -55,7 +55,7 @@ impl Block {
 impl<'a, D: Disk> Checkpoint<'a, D> {
     /// Begins one: from here on the log is written to a new segment.
     pub(crate) fn begin(journal: &'a Journal<D>) -> io::Result<Checkpoint<'a, D>> {
-        journal.spend_reserve();
+        journal.spend_start();
         let begun = Checkpoint::begin_in_room(journal);
         if begun.is_err() {
             journal.keep_reserve();
@@ -66,7 +66,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
     fn begin_in_room(journal: &'a Journal<D>) -> io::Result<Checkpoint<'a, D>> {
         let failures = journal.failures();
         let segment = journal.rotate()?;
-        let file = journal.disk().create(&names::unfinished(segment))?;
+        let file = journal.spend_reserve(&names::unfinished(segment))?;
         let mut block = Block::default();
         block.bytes.extend_from_slice(&Kind::Checkpoint.magic());
         block.frame(|payload| {
@@ -94,6 +94,10 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         }
         self.journal.hold_block(self.block.bytes.capacity());
         self.unsynced += self.block.write(&self.file)?;
+        if is_last {
+            // The room that was kept for it was more.
+            self.file.truncate(self.block.written)?;
+        }
         if is_last || self.unsynced >= self.journal.bounds().sync_bytes {
             self.file.sync()?;
             self.unsynced = 0;
@@ -128,11 +132,9 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         });
     }
 
-    /// Removes what there is of it.
+    /// Removes what there is of it; its room is kept.
     pub fn abandon(self) {
-        // What cannot be removed is removed at the next start.
-        let _ = self.journal.disk().remove(&names::unfinished(self.segment));
-        self.journal.keep_reserve();
+        self.journal.take_back_reserve(&names::unfinished(self.segment));
     }
 
     fn finish(&mut self) -> io::Result<()> {

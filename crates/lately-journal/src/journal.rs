@@ -17,7 +17,7 @@ use lately::{DeltaBatch, Store, Timestamp};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::Refused;
-use crate::limits::{Bounds, SEGMENTS, UNSYNCED_MS};
+use crate::limits::{Bounds, LOOK_BYTES, SEGMENTS, UNSYNCED_MS};
 use crate::log::Log;
 use crate::names::{self, remove_before};
 use crate::recover::Recovery;
@@ -118,6 +118,10 @@ pub struct JournalStats {
     pub checkpoint_trouble: Option<String>,
     /// Why nothing can be written, while that is so.
     pub trouble: Option<String>,
+    /// How often something could not be written or synced, and why the last time.
+    pub failures: u64,
+    /// See `failures`.
+    pub failed: String,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -291,7 +295,8 @@ impl<D: Disk> Journal<D> {
             self.bells[0].ring();
         }
         let log_bytes = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
-        if self.is_long(log_bytes) && !self.is_long(log_bytes - bytes) {
+        let is_long_now = self.is_long(log_bytes) && !self.is_long(log_bytes - bytes);
+        if is_long_now || log_bytes / LOOK_BYTES > (log_bytes - bytes) / LOOK_BYTES {
             self.bells[1].ring();
         }
         if !waits || self.kept.load(Acquire) >= number {
@@ -352,6 +357,8 @@ impl<D: Disk> Journal<D> {
             is_checkpointing: self.checkpointing.try_lock().is_err(),
             checkpoint_trouble: lock(&self.checkpoint_trouble).clone(),
             trouble: self.check().err().map(|refused| refused.why),
+            failures: self.failures(),
+            failed: lock(&self.why).clone(),
         }
     }
 

@@ -13,6 +13,9 @@ pub const LOG_TO_CHECKPOINT: u64 = 2;
 /// at 10 it has a tenth of what another thread has that wants the same processor.
 pub const CHECKPOINT_NICE: i32 = 10;
 
+/// After so many bytes more of the log it is looked how much room the disk has.
+pub const LOOK_BYTES: u64 = 1 << 20;
+
 /// Bytes of a checkpoint that are written at once, and a part of the store more.
 pub const BLOCK_BYTES: usize = 32 << 10;
 
@@ -42,6 +45,10 @@ pub const ROOM_BYTES: usize = 64 << 10;
 
 /// Room on the disk that is kept for the next checkpoint, above what the keys take in memory.
 pub const RESERVE_BYTES: u64 = 128 << 10;
+
+/// Of a disk that has not room for four logs up to so many times as much is kept before there are keys, but no
+/// more than a quarter of it.
+pub const SMALL_DISK: u64 = 128;
 
 /// Of that, what is not given to a checkpoint, so that a start finds room for a new segment, and some more do.
 pub const START_BYTES: u64 = 64 << 10;

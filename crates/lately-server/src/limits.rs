@@ -115,8 +115,8 @@ pub const WATCH_EVERY: Duration = Duration::from_millis(100);
 /// A wall clock set by more than this is told: hits stamped by it would be refused as too far ahead.
 pub const CLOCK_STEP_MS: i64 = 10_000;
 
-/// Evictions are told at most this often.
-pub const EVICTIONS_TOLD_EVERY_MS: i64 = 60_000;
+/// Evictions, and failures that last no longer than a look, are told at most this often.
+pub const TOLD_EVERY_MS: i64 = 60_000;
 
 /// One in so many bytes of the memory ceiling is for connections: when they hold more in sum, one that
 /// holds more than an equal part of it is disconnected as soon as it needs more.

@@ -106,6 +106,12 @@ pub(crate) fn text(engine: &Engine) -> String {
             "1 while the journal cannot be written and hits are refused.",
             &failing,
         );
+        metric(
+            "lately_journal_failures_total",
+            counter,
+            "How often the journal could not be written or synced.",
+            &stats.failures,
+        );
     }
     let _ = writeln!(
         text,

@@ -4,7 +4,7 @@ use lately::Timestamp;
 use lately_journal::{Journal, JournalStats};
 
 use crate::engine::Engine;
-use crate::limits::{CLOCK_STEP_MS, EVICTIONS_TOLD_EVERY_MS};
+use crate::limits::{CLOCK_STEP_MS, TOLD_EVERY_MS};
 
 /// What was told last.
 #[derive(Default, Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Watch {
     evicted_keys: u64,
     evictions_told: Option<Timestamp>,
     trouble: Option<String>,
+    failures: u64,
+    failures_told: Option<Timestamp>,
     checkpoint_trouble: Option<String>,
 }
 
@@ -22,21 +24,35 @@ impl Watch {
         self.clock(engine.clock_step_ms())
             .into_iter()
             .chain(self.evictions(engine.store.memory().evicted_keys, engine.now()))
-            .chain(engine.journal().map(Journal::stats).into_iter().flat_map(|stats| self.disk(stats)))
+            .chain(
+                engine
+                    .journal()
+                    .map(Journal::stats)
+                    .into_iter()
+                    .flat_map(|stats| self.disk(stats, engine.now())),
+            )
             .collect()
     }
 
     /// What is wrong with the disk, and that it is no more.
-    fn disk(&mut self, stats: JournalStats) -> Vec<String> {
-        let JournalStats { trouble, checkpoint_trouble, .. } = stats;
+    fn disk(&mut self, stats: JournalStats, now: Timestamp) -> Vec<String> {
+        let JournalStats { trouble, checkpoint_trouble, failures, failed, .. } = stats;
         let mut news = Vec::new();
         match (&self.trouble, &trouble) {
             (None, Some(why)) => {
                 news.push(format!("the journal cannot be written: {why}: hits are refused until it can"));
             }
             (Some(_), None) => news.push("the journal can be written again: hits are taken".to_owned()),
+            // It failed and was mended between two looks. On a disk that the log fills that comes again and again.
+            (None, None) if failures > self.failures && is_due(self.failures_told, now) => {
+                self.failures_told = Some(now);
+                news.push(format!(
+                    "the journal could not be written for a moment: {failed}: hits were refused"
+                ));
+            }
             _ => {}
         }
+        self.failures = failures;
         if let Some(why) =
             checkpoint_trouble.as_ref().filter(|_| checkpoint_trouble != self.checkpoint_trouble)
         {
@@ -60,16 +76,18 @@ impl Watch {
     }
 
     fn evictions(&mut self, evicted_keys: u64, now: Timestamp) -> Option<String> {
-        let waited = self
-            .evictions_told
-            .is_none_or(|told| now.as_millis() - told.as_millis() >= EVICTIONS_TOLD_EVERY_MS);
-        if evicted_keys == self.evicted_keys || !waited {
+        if evicted_keys == self.evicted_keys || !is_due(self.evictions_told, now) {
             return None;
         }
         let more = evicted_keys - self.evicted_keys;
         (self.evicted_keys, self.evictions_told) = (evicted_keys, Some(now));
         Some(format!("the memory ceiling is reached: {more} keys with hits were evicted"))
     }
+}
+
+/// Whether what was told then may be told again.
+fn is_due(told: Option<Timestamp>, now: Timestamp) -> bool {
+    told.is_none_or(|told| now.as_millis() - told.as_millis() >= TOLD_EVERY_MS)
 }
 
 #[cfg(test)]
@@ -84,6 +102,36 @@ mod tests {
         assert_eq!(watch.clock(-50_000), None);
         assert_eq!(watch.clock(0), None);
         assert!(watch.clock(11_000).is_some_and(|told| told.contains("set ahead by 11 s")));
+    }
+
+    #[test]
+    fn a_failure_between_two_looks_is_told_once_a_minute() {
+        let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
+        let stats = |failures, trouble: Option<&str>| JournalStats {
+            durability: lately_journal::Durability::Interval,
+            log_bytes: 0,
+            checkpoint_bytes: 0,
+            checkpoints: 0,
+            checkpoint_at: None,
+            records: 0,
+            syncs: 0,
+            is_checkpointing: false,
+            checkpoint_trouble: None,
+            trouble: trouble.map(str::to_owned),
+            failures,
+            failed: "it is full".to_owned(),
+        };
+        let mut watch = Watch::default();
+        let moment = ["the journal could not be written for a moment: it is full: hits were refused"];
+        assert!(watch.disk(stats(0, None), at(1)).is_empty());
+        assert_eq!(watch.disk(stats(1, None), at(2)), moment);
+        assert!(watch.disk(stats(3, None), at(3)).is_empty());
+        assert!(watch.disk(stats(3, None), at(90)).is_empty());
+        assert_eq!(watch.disk(stats(4, None), at(91)), moment);
+        // One that lasts is told at once, and only as that.
+        let told = watch.disk(stats(5, Some("it is gone")), at(92));
+        assert_eq!(told, ["the journal cannot be written: it is gone: hits are refused until it can"]);
+        assert_eq!(watch.disk(stats(5, None), at(93)), ["the journal can be written again: hits are taken"]);
     }
 
     #[test]

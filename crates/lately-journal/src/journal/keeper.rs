@@ -140,6 +140,7 @@ impl<D: Disk> Journal<D> {
         let mut pause = SYNC_EVERY;
         while !self.closing.load(Acquire) {
             self.tend_reserve();
+            self.tend_room();
             if self.needs_checkpoint() {
                 // If it fails the log holds all, and it is tried again: less and less often, because all
                 // there is was written for nothing, and each time the log has a segment more.

@@ -66,6 +66,7 @@ fn persistence(engine: &Engine) -> Vec<(&'static str, String)> {
         field("journal_checkpoint_bytes", &stats.checkpoint_bytes),
         field("journal_records", &stats.records),
         field("journal_syncs", &stats.syncs),
+        field("journal_failures", &stats.failures),
         field("journal_trouble", &stats.trouble.unwrap_or_default()),
     ]
 }
