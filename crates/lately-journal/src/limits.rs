@@ -60,7 +60,7 @@ pub const LEAST_RESERVE_BYTES: u64 = 8 << 10;
 /// one that could not be synced.
 pub const TRIES: u64 = 25;
 
-/// And so many of the first where nothing else helps.
+/// And so many of the first.
 pub const QUICK_TRIES: u64 = 3;
 
 /// A start that finds more segments of the log asks for a checkpoint.

@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::books::Books;
-use crate::common::skip;
+use crate::common::{lately, skip};
 use crate::dice::Dice;
 use crate::ledger::{Client, Request};
 use crate::running::{Running, serve, serve_in};
@@ -180,6 +180,27 @@ fn a_log_is_cut_before_it_fills_a_small_disk() {
     }
     assert!(server.info("rdb_saves") != "0");
     assert_eq!(server.info("journal_failures"), "0");
+}
+
+/// Symptom: hits as fast as they go filled a small disk, and were refused for good, by the next server too. Cause:
+/// the room that was kept for a checkpoint was free for hits while it was made. Fix: it has the room itself.
+#[test]
+fn a_disk_that_is_filled_at_once_takes_hits_again() {
+    let test = "a_disk_that_is_filled_at_once_takes_hits_again";
+    let Some(disk) = SmallDisk::mount(test, 2) else { return };
+    let server = serve_in(&disk.data(), &[]);
+    let load = ["bench", "--server", &server.resp, "--clients", "8", "--pipeline", "64", "--keys", "5000"];
+    let run = lately(&[&load[..], &["--order", "uniform", "--seconds", "1"]].concat());
+    assert_eq!(run.code, Some(1), "{}", run.err);
+    assert!(server.info("journal_failures") != "0");
+    let mut wire = Wire::connect(&server.resp).expect("it listens");
+    let is_taken = (0..PATIENT_TRIES).any(|_| matches!(wire.ask("HIT one"), Reply::Number(1..)));
+    assert!(is_taken, "{:?}", wire.ask("HIT one"));
+    let count = wire.ask("HITS one 1d");
+    drop(server);
+    let server = serve_in(&disk.data(), &[]);
+    let mut wire = Wire::connect(&server.resp).expect("it listens");
+    assert_eq!(wire.ask("HITS one 1d"), count);
 }
 
 fn check_that_room_is_found(test: &str, durability: &str) {

@@ -74,15 +74,12 @@ impl<D: Disk> Journal<D> {
             Trouble::Write => {
                 let has_room = self.sync() && self.log().try_room().is_ok();
                 // A checkpoint also where hits would not be replayed as they were counted.
-                if has_room && self.store.is_mixed() {
-                    self.checkpoint_if_due(QUICK_TRIES)
-                } else {
-                    // Room is made by a checkpoint if the log is what fills the disk.
-                    has_room || self.is_worth_cutting() && self.checkpoint_if_due(0)
-                }
+                let is_enough = has_room && !self.store.is_mixed();
+                // Room is made by one if the log is what fills the disk.
+                is_enough || (has_room || self.is_worth_cutting()) && self.checkpoint_if_due()
             }
             // What the disk has of the log is not known: a checkpoint takes its place.
-            Trouble::Sync => self.holds.load(Acquire) == 0 && self.checkpoint_if_due(QUICK_TRIES),
+            Trouble::Sync => self.holds.load(Acquire) == 0 && self.checkpoint_if_due(),
         };
         let mended = mended && (trouble == Trouble::None || self.go_on().is_ok());
         if !mended {
@@ -106,9 +103,9 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Makes a checkpoint, which writes all there is and so is tried seldom, but for so many times at first.
-    fn checkpoint_if_due(&self, quick_tries: u64) -> bool {
+    fn checkpoint_if_due(&self) -> bool {
         let tries = self.tries.fetch_add(1, Relaxed);
-        let is_due = tries < quick_tries || tries.is_multiple_of(TRIES);
+        let is_due = tries < QUICK_TRIES || tries.is_multiple_of(TRIES);
         is_due && self.make_checkpoint(|| ()).is_ok()
     }
 
