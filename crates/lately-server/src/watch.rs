@@ -23,7 +23,7 @@ impl Watch {
     pub(crate) fn look(&mut self, engine: &Engine) -> Vec<String> {
         self.clock(engine.clock_step_ms())
             .into_iter()
-            .chain(self.evictions(engine.store.memory().evicted_keys, engine.now()))
+            .chain(self.evictions(engine.store.memory().evicted_keys, engine.now(), engine.is_loading()))
             .chain(
                 engine
                     .journal()
@@ -75,13 +75,19 @@ impl Watch {
         })
     }
 
-    fn evictions(&mut self, evicted_keys: u64, now: Timestamp) -> Option<String> {
+    fn evictions(&mut self, evicted_keys: u64, now: Timestamp, is_loading: bool) -> Option<String> {
+        if is_loading {
+            // They are told as left out when all is loaded.
+            self.evicted_keys = evicted_keys;
+        }
         if evicted_keys == self.evicted_keys || !is_due(self.evictions_told, now) {
             return None;
         }
         let more = evicted_keys - self.evicted_keys;
         (self.evicted_keys, self.evictions_told) = (evicted_keys, Some(now));
-        Some(format!("the memory ceiling is reached: {more} keys with hits were evicted"))
+        Some(format!(
+            "the memory ceiling is reached: {more} keys with hits were evicted; this is told at most once a minute"
+        ))
     }
 }
 
@@ -138,10 +144,12 @@ mod tests {
     fn evictions_are_told_once_a_minute() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut watch = Watch::default();
-        assert_eq!(watch.evictions(0, at(1)), None);
-        assert!(watch.evictions(5, at(1)).is_some_and(|told| told.contains("5 keys")));
-        assert_eq!(watch.evictions(9, at(60)), None);
-        assert!(watch.evictions(12, at(61)).is_some_and(|told| told.contains("7 keys")));
-        assert_eq!(watch.evictions(12, at(200)), None);
+        assert_eq!(watch.evictions(0, at(1), false), None);
+        assert!(watch.evictions(5, at(1), false).is_some_and(|told| told.contains("5 keys")));
+        assert_eq!(watch.evictions(9, at(60), false), None);
+        assert!(watch.evictions(12, at(61), false).is_some_and(|told| told.contains("7 keys")));
+        assert_eq!(watch.evictions(12, at(200), false), None);
+        assert_eq!(watch.evictions(20, at(300), true), None);
+        assert_eq!(watch.evictions(20, at(400), false), None);
     }
 }

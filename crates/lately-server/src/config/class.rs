@@ -47,7 +47,11 @@ pub(super) fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings),
             SettingsError::ExactTooShort { .. } | SettingsError::ExactTooLong { .. } => {
                 class.exact.map(|value| value.span())
             }
-            SettingsError::RetainTooShort { .. } => class.retain.map(|value| value.span()),
+            SettingsError::RetainTooShort { what, .. } => {
+                // Where it is not said it is the default, and the other is what does not fit.
+                let other = if what == "window" { class.window } else { class.exact };
+                class.retain.or(other).map(|value| value.span())
+            }
             _ => None,
         };
         Problem { at: at.unwrap_or(header), message: error.to_string() }

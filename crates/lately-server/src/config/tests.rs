@@ -89,6 +89,7 @@ fn a_bad_file_is_refused_with_line_and_column() {
         "[server]\nmax_clients = 0",
         ":2:15: invalid number of clients '0': give a whole number, 1 or more",
     );
+    check("[server]\nmax_clients = 99999999999999999999", ":2:15: invalid number of clients '9999999");
     check("[server]\nmax_clients = -1", ":2:15: invalid number of clients '-1'");
     check("server = true", ":1:10: invalid type: boolean `true`, expected a table: [server]");
     check("storage = 3", ":1:11: invalid type: integer `3`, expected a table: [storage]");
@@ -105,7 +106,7 @@ fn a_bad_file_is_refused_with_line_and_column() {
     check("[[class]]\nmatch = \"a\"\nwindow = \"fast\"", ":3:10: invalid duration 'fast'");
     check("[[class]]\nmatch = \"a\"\nwindow = \"5m\"\nexact = \"5m\"", ":4:9: exact 5m is too short");
     check("[[class]]\nmatch = \"a\"\nprecision = 2", ":3:13: precision 2 is out of range");
-    check("[[class]]\nmatch = \"a\"\nwindow = \"8d\"", ":1:1: retain 7d is shorter than window");
+    check("[[class]]\nmatch = \"a\"\nwindow = \"8d\"", ":3:10: retain 7d is shorter than window");
     check("[server\n", ":1:8:");
     check("a = 1\na = 2", ":2:1: duplicate key");
 }

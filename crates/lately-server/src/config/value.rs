@@ -109,6 +109,18 @@ impl<T: FromStr<Err = String>> Visitor<'_> for TextVisitor<T> {
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
         self.visit_str(&number.to_string())
     }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_i128<E: de::Error>(self, number: i128) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_u128<E: de::Error>(self, number: u128) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
 }
 
 macro_rules! deserialize_from_text {
