@@ -128,7 +128,7 @@ impl<'a> Run<'a> {
                 self.push(Op::Hits { key, window, at }, Reply::Rate(panes, protocol), target, out);
             }
             Command::Limit(request) => {
-                self.push(Op::Limit(request), Reply::Limit(Change::of(&request)), target, out);
+                self.push(Op::Limit(Box::new(request)), Reply::Limit(Change::of(&request)), target, out);
             }
             _ => return false,
         }
@@ -217,20 +217,16 @@ impl<'a> Run<'a> {
                     self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
                     reply.error(format_args!("{} {error}", code(&error)));
                 }
-                (Reply::Limit(change), Some(Outcome::Limit(Ok(decision)))) => {
-                    let hits = if decision.is_allowed() { change.hits } else { 0 };
-                    self.tally.hits = self.tally.hits.wrapping_add(hits);
-                    decided(&decision, &mut reply);
-                    let is_changed = hits > 0 || !decision.is_allowed() && change.locks_out;
-                    if is_changed && target.engine.has_journal() {
-                        self.written.replied(start, out.len(), hits);
+                (Reply::Limit(change), Some(Outcome::Limit(decided))) => {
+                    let hits = answer_limit(&decided, change, &mut reply);
+                    match hits {
+                        Some(hits) => self.tally.hits = self.tally.hits.wrapping_add(hits),
+                        None => self.tally.refused_hits = self.tally.refused_hits.wrapping_add(change.hits),
                     }
-                }
-                (Reply::Limit(change), Some(Outcome::Limit(Err(error)))) => {
-                    self.tally.refused_hits = self.tally.refused_hits.wrapping_add(change.hits);
-                    match &error {
-                        LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
-                        _ => reply.error(format_args!("ERR {error}")),
+                    let is_allowed = decided.as_ref().is_ok_and(Decision::is_allowed);
+                    let is_changed = hits.is_some_and(|hits| hits > 0) || !is_allowed && change.locks_out;
+                    if is_changed && target.engine.has_journal() {
+                        self.written.replied(start, out.len(), hits.unwrap_or(0));
                     }
                 }
                 (Reply::Estimate, Some(Outcome::Hits(count))) => reply.integer(integer(count.estimate)),
@@ -284,9 +280,31 @@ impl Change {
     }
 }
 
+/// Answers a request that is to stay within a limit; gives the hits that were counted, none if it was refused.
+#[inline(never)]
+fn answer_limit(
+    decided: &Result<Decision, LimitError>,
+    change: Change,
+    reply: &mut Encoder<'_>,
+) -> Option<u64> {
+    match decided {
+        Ok(decision) => {
+            decided_as(decision, reply);
+            Some(if decision.is_allowed() { change.hits } else { 0 })
+        }
+        Err(error) => {
+            match error {
+                LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
+                _ => reply.error(format_args!("ERR {error}")),
+            }
+            None
+        }
+    }
+}
+
 /// Five integers: whether it is allowed, the limit, what is left, and the milliseconds until it would be
 /// allowed (-1: never) and until all is left.
-fn decided(decision: &Decision, reply: &mut Encoder<'_>) {
+fn decided_as(decision: &Decision, reply: &mut Encoder<'_>) {
     let millis = |span: Option<Span>| span.map_or(0, Span::as_millis);
     reply.array(5);
     reply.integer(i64::from(decision.is_allowed()));

@@ -13,7 +13,7 @@ use crate::time::{Span, Timestamp};
 pub(super) const STAGED: usize = 16;
 
 /// One operation on one key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Op<'a> {
     /// Count hits.
@@ -34,8 +34,8 @@ pub enum Op<'a> {
         /// Where the window ends; `None` is now.
         at: Option<Timestamp>,
     },
-    /// Count hits if they stay within a limit.
-    Limit(Request<'a>),
+    /// Count hits if they stay within a limit. Most operations are none: it is not to make them larger.
+    Limit(Box<Request<'a>>),
 }
 
 /// A request that is to stay within a limit.
@@ -72,8 +72,9 @@ pub enum Outcome {
 
 impl<'a> Op<'a> {
     pub(super) fn key(&self) -> &'a [u8] {
-        match *self {
-            Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit(Request { key, .. }) => key,
+        match self {
+            Op::Hit { key, .. } | Op::Hits { key, .. } => key,
+            Op::Limit(request) => request.key,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::time::{Span, Timestamp};
 impl Turn<'_> {
     /// Decides on a request for a key of the shard that is locked, and is at `place` or nowhere; if it is
     /// allowed its hits are counted.
+    #[inline(never)]
     pub(super) fn limit(
         &mut self,
         request: &Request<'_>,

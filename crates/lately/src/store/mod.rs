@@ -180,7 +180,7 @@ impl Store {
     /// # Errors
     /// As [`Store::limit`].
     pub fn decide(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, LimitError> {
-        self.apply_one(&Op::Limit(request), now).into_decision()
+        self.apply_one(&Op::Limit(Box::new(request)), now).into_decision()
     }
 
     /// Hits of `key` per step of length `step` over the window that ends with the pane of `at`.

@@ -389,3 +389,9 @@ fn old_keys_go_before_young_ones_at_the_ceiling() {
     assert!(kept > 80_000, "{kept}");
     assert!(too_old < 100 && too_young < 20, "{too_old} {too_young} of {kept}");
 }
+
+/// An operation of 80 bytes cost hits a twentieth of what the server does.
+#[test]
+fn an_operation_and_an_outcome_have_forty_eight_bytes() {
+    assert_eq!((size_of::<Op<'_>>(), size_of::<Outcome>()), (48, 48));
+}

@@ -92,7 +92,7 @@ impl<'a> Turn<'a> {
     /// list; changes nothing when that is not so. The shard of the hash is locked.
     #[inline(always)]
     fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>, may_wait: bool) -> Quick {
-        let (Op::Hit { key, weight, at: None }, Some(place)) = (*op, place) else { return Quick::Elsewhere };
+        let (&Op::Hit { key, weight, at: None }, Some(place)) = (op, place) else { return Quick::Elsewhere };
         let Some(locked) = &mut self.locked else { return Quick::Elsewhere };
         let context = &mut self.context;
         let quick =
@@ -117,7 +117,7 @@ impl<'a> Turn<'a> {
                 Outcome::Hit(self.hit_new(&hit, place))
             }
             Op::Hits { key, window, at } => Outcome::Hits(self.count((key, place), window, at)),
-            Op::Limit(request) => Outcome::Limit(self.limit(&request, hash, place)),
+            Op::Limit(ref request) => Outcome::Limit(self.limit(request, hash, place)),
         }
     }
 

@@ -112,7 +112,7 @@ fn batches_from_many_threads_add_up() {
                 let mut out = Vec::new();
                 for _ in 0..200 {
                     out.clear();
-                    let ops = [Op::Hit { key: b"hot", weight: 1, at: None }; 64];
+                    let ops = [const { Op::Hit { key: b"hot", weight: 1, at: None } }; 64];
                     store.apply(&ops, now, &mut out);
                     let rising = out.windows(2).all(|pair| match pair {
                         [Outcome::Hit(Ok(a)), Outcome::Hit(Ok(b))] => a < b,
