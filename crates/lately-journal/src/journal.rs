@@ -17,7 +17,7 @@ use lately::{DeltaBatch, Store, Timestamp};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::Refused;
-use crate::limits::{Bounds, LOOK_BYTES, SEGMENTS, UNSYNCED_MS};
+use crate::limits::{Bounds, SEGMENTS, UNSYNCED_MS};
 use crate::log::Log;
 use crate::names::{self, remove_before};
 use crate::recover::Recovery;
@@ -295,8 +295,7 @@ impl<D: Disk> Journal<D> {
             self.bells[0].ring();
         }
         let log_bytes = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
-        let is_long_now = self.is_long(log_bytes) && !self.is_long(log_bytes - bytes);
-        if is_long_now || log_bytes / LOOK_BYTES > (log_bytes - bytes) / LOOK_BYTES {
+        if self.is_to_look(log_bytes, bytes) {
             self.bells[1].ring();
         }
         if !waits || self.kept.load(Acquire) >= number {

@@ -10,7 +10,8 @@ use super::{Journal, Trouble, lock};
 use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
 use crate::limits::{
-    BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, LOG_TO_CHECKPOINT, QUICK_TRIES, RETRY_EVERY, SYNC_EVERY, TRIES,
+    BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, LOG_TO_CHECKPOINT, LOOK_BYTES, QUICK_TRIES, RETRY_EVERY, SYNC_EVERY,
+    TRIES,
 };
 
 impl<D: Disk> Journal<D> {
@@ -52,6 +53,14 @@ impl<D: Disk> Journal<D> {
 
     pub(super) fn is_long(&self, log_bytes: u64) -> bool {
         log_bytes >= self.bounds.log_bytes.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
+    }
+
+    /// Whether the thread that makes checkpoints is to look, the log having grown by `more` to so many bytes. When one
+    /// is wanted already it knows: it was woken for that, or it could not be made and waits to try again.
+    pub(super) fn is_to_look(&self, log_bytes: u64, more: u64) -> bool {
+        let before = log_bytes - more;
+        let is_long_now = self.is_long(log_bytes) && !self.is_long(before);
+        (is_long_now || log_bytes / LOOK_BYTES > before / LOOK_BYTES) && !self.wanted.load(Relaxed)
     }
 
     /// Whether so many bytes are to be synced before it is time for that.
@@ -142,9 +151,9 @@ impl<D: Disk> Journal<D> {
                 // If it fails the log holds all, and it is tried again: less and less often, because all
                 // there is was written for nothing, and each time the log has a segment more.
                 // One that is asked for from here on is another.
-                let was_wanted = self.wanted.swap(false, Relaxed);
+                self.wanted.store(false, Relaxed);
                 let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
-                self.wanted.fetch_or(was_wanted && made.is_err(), Relaxed);
+                self.wanted.fetch_or(made.is_err(), Relaxed);
                 *lock(&self.checkpoint_trouble) = made.as_ref().err().map(ToString::to_string);
                 pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
             }
@@ -178,4 +187,32 @@ fn step_back() {
     #[cfg(target_os = "linux")]
     // A sandbox may forbid it: then it is as important as any.
     let _ = rustix::process::nice(crate::limits::CHECKPOINT_NICE);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lately::Store;
+
+    use super::*;
+    use crate::folder::Folder;
+    use crate::journal::Durability;
+    use crate::recover::Recovery;
+
+    /// Symptom: a checkpoint that did not fit was tried again with each MiB of the log. Cause: the thread that waits
+    /// before the next try was woken. Fix: not while one is wanted.
+    #[test]
+    fn a_log_that_grows_is_looked_at_unless_a_checkpoint_is_wanted() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = Folder::open(root.path()).expect("made");
+        let store = Arc::new(Store::builder().build().expect("valid"));
+        let journal = Journal::begin(folder, store, Durability::Interval, &Recovery::default());
+        let journal = journal.expect("begun");
+        let long = journal.bounds.log_bytes;
+        let steps = [(LOOK_BYTES - 1, 1), (LOOK_BYTES, 1), (LOOK_BYTES + 1, 1), (long + 1, 2)];
+        assert_eq!(steps.map(|(bytes, more)| journal.is_to_look(bytes, more)), [false, true, false, true]);
+        journal.want_checkpoint();
+        assert_eq!(steps.map(|(bytes, more)| journal.is_to_look(bytes, more)), [false; 4]);
+    }
 }

@@ -55,7 +55,7 @@ impl<D: Disk> Journal<D> {
         if self.reserved_bytes.swap(0, Relaxed) == 0 || self.disk.rename(RESERVE, name).is_err() {
             return self.disk.create(name);
         }
-        let file = self.disk.open(name)?;
+        let file = self.disk.open(name).inspect_err(|_| self.take_back_reserve(name))?;
         // What is there for the next start again, as far as it can be had.
         let sizes = std::iter::successors(Some(START_BYTES), |bytes| Some(bytes / 2));
         let mut sizes = sizes.take_while(|&bytes| bytes >= LEAST_RESERVE_BYTES);
