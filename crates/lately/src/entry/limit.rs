@@ -27,12 +27,7 @@ impl LimitWindow {
     pub(crate) fn ending_at(at: Timestamp, window: Span, settings: &Settings, now: Timestamp) -> LimitWindow {
         let (at_ms, window_ms) = (at.as_millis(), window.as_millis());
         let from_ms = at_ms - window_ms + 1;
-        let age_ms = now.as_millis() - from_ms;
-        let grid_ms = if age_ms <= settings.exact().as_millis() {
-            settings.resolution().as_millis()
-        } else {
-            settings.ladder().pane_width_ms(age_ms)
-        };
+        let grid_ms = settings.ladder().edge_grid_ms(now.as_millis() - from_ms, settings.exact());
         LimitWindow { at_ms, window_ms, from_ms, cell_ms: from_ms.div_euclid(grid_ms) * grid_ms, grid_ms }
     }
 
@@ -79,9 +74,16 @@ impl Entry {
         }
     }
 
-    /// How long until no more than `most` of the hits of a window count; `None` when that is so.
-    pub(crate) fn until_at_most(&self, most: u64, window: LimitWindow, settings: &Settings) -> Option<Span> {
-        let mut left = self.used(window, settings);
+    /// How long until no more than `most` of the hits of a window count, of which `used` do now; `None` when that is
+    /// so.
+    pub(crate) fn until_at_most(
+        &self,
+        most: u64,
+        used: u64,
+        window: LimitWindow,
+        settings: &Settings,
+    ) -> Option<Span> {
+        let mut left = used;
         if left <= most {
             return None;
         }

@@ -4,10 +4,9 @@ use super::batch::Request;
 use super::check_key;
 use super::context::Hit;
 use super::turn::Turn;
-use crate::entry::{Entry, LimitWindow};
+use crate::entry::LimitWindow;
 use crate::error::LimitError;
 use crate::limit::{Decision, Retry};
-use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
 impl Turn<'_> {
@@ -44,44 +43,40 @@ impl Turn<'_> {
         if let Some(place) = place.filter(|_| !is_peek) {
             locked.keep_moments(place, context.classes);
         }
-        let locked_until = place.and_then(|_| locked.limited_until(key, hash)).filter(|&until| until > at);
-        let window = LimitWindow::ending_at(at, window, settings, now);
-        let decision = decide(request, locked.entry_at(place), window, settings);
-        if let Some(until) = locked_until {
-            return Ok(locked_out(decision, at, until));
+        let locked_until = place.and_then(|place| locked.limit_at(place)).filter(|&until| until > at);
+        let limit_window = LimitWindow::ending_at(at, window, settings, now);
+        let entry = locked.entry_at(place);
+        let used = entry.map_or(0, |entry| entry.used(limit_window, settings));
+        let until_at_most =
+            |most| entry.and_then(|entry| entry.until_at_most(most, used, limit_window, settings));
+        let retry = match max.checked_sub(cost) {
+            None => Retry::Never,
+            Some(most) if used <= most => Retry::Now,
+            // Denied in any case: more counts than may.
+            Some(most) => Retry::After(until_at_most(most).unwrap_or(window)),
+        };
+        if retry == Retry::Now && counts && locked_until.is_none() {
+            self.hit_when(has_room, &Hit { key, hash, weight: cost, at: request.at }, place)?;
+            let (locked, _) = self.parts();
+            let place = locked.place_near(place, key, hash);
+            let entry = locked.entry_at(place);
+            let reset_after = entry.and_then(|entry| {
+                entry.until_at_most(0, entry.used(limit_window, settings), limit_window, settings)
+            });
+            return Ok(Decision { max, remaining: max - used - cost, retry, reset_after });
         }
-        if let (Retry::After(_), Some(lockout), false) = (decision.retry, lockout, is_peek) {
-            let until = at.saturating_add(lockout);
-            locked.limit_until(key, hash, until, context);
-            return Ok(locked_out(decision, at, until));
+        let decision =
+            Decision { max, remaining: max.saturating_sub(used), retry, reset_after: until_at_most(0) };
+        match (locked_until, lockout, retry) {
+            (Some(until), ..) => Ok(locked_out(decision, at, until)),
+            (None, Some(lockout), Retry::After(_)) if !is_peek => {
+                let until = at.saturating_add(lockout);
+                locked.limit_until(key, hash, until, context);
+                Ok(locked_out(decision, at, until))
+            }
+            _ => Ok(decision),
         }
-        if !counts || !decision.is_allowed() {
-            return Ok(decision);
-        }
-        self.hit_when(has_room, &Hit { key, hash, weight: cost, at: request.at }, place)?;
-        let (locked, _) = self.parts();
-        let place = locked.place_near(place, key, hash);
-        let reset_after = locked.entry_at(place).and_then(|entry| entry.until_at_most(0, window, settings));
-        Ok(Decision { remaining: decision.remaining - cost, reset_after, ..decision })
     }
-}
-
-/// Decides on a request for a key with these hits, if it has any.
-fn decide(
-    request: &Request<'_>,
-    entry: Option<&Entry>,
-    window: LimitWindow,
-    settings: &Settings,
-) -> Decision {
-    let &Request { max, cost, .. } = request;
-    let used = entry.map_or(0, |entry| entry.used(window, settings));
-    let until_at_most = |most| entry.and_then(|entry| entry.until_at_most(most, window, settings));
-    let retry = match max.checked_sub(cost) {
-        None => Retry::Never,
-        Some(most) if used <= most => Retry::Now,
-        Some(most) => until_at_most(most).map_or(Retry::Now, Retry::After),
-    };
-    Decision { max, remaining: max.saturating_sub(used), retry, reset_after: until_at_most(0) }
 }
 
 /// What a decision becomes when the key is locked out: nothing is left before `until`.

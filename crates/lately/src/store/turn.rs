@@ -107,10 +107,10 @@ impl<'a> Turn<'a> {
     fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
         match *op {
             Op::Hit { key, weight, at } => {
-                let locked = self.locked.as_mut().expect("the shard of the key is locked");
+                let (locked, context) = self.parts();
                 let hit = Hit { key, hash, weight, at };
                 if let Some(place) = place
-                    && let Some(counted) = locked.hit_at(place, &hit, &mut self.context)
+                    && let Some(counted) = locked.hit_at(place, &hit, context)
                 {
                     return Outcome::Hit(counted);
                 }
@@ -122,6 +122,7 @@ impl<'a> Turn<'a> {
     }
 
     /// The shard that is locked, and what changes to it are given.
+    #[inline]
     pub(super) fn parts(&mut self) -> (&mut LockedShard<'a>, &mut Context<'a>) {
         (self.locked.as_mut().expect("the shard of the key is locked"), &mut self.context)
     }
@@ -189,8 +190,8 @@ impl<'a> Turn<'a> {
         place: Option<u32>,
     ) -> Result<u64, HitError> {
         self.context.ceiling_bytes = (!room).then(|| self.store.memory.ceiling_bytes());
-        let locked = self.locked.as_mut().expect("the shard of the key is locked");
-        locked.hit(hit, place, &mut self.context)
+        let (locked, context) = self.parts();
+        locked.hit(hit, place, context)
     }
 
     /// Evicts others until there is room; the lock is given back for it.
@@ -206,10 +207,10 @@ impl<'a> Turn<'a> {
         window: Option<Span>,
         at: Option<Timestamp>,
     ) -> Count {
-        let locked = self.locked.as_mut().expect("the shard of the key is locked");
+        let (locked, context) = self.parts();
         let now = locked.now();
-        let classes = self.context.classes;
-        let slot = place.and_then(|place| locked.live_at(place, &mut self.context));
+        let classes = context.classes;
+        let slot = place.and_then(|place| locked.live_at(place, context));
         let class = slot.map_or_else(|| classes.of(key), |slot| slot.class);
         let settings = classes.settings(class);
         let (at, window) = (at.unwrap_or(now), window.unwrap_or(settings.window()));

@@ -71,7 +71,7 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Result<u64, HitError> {
         let found = found.and_then(|place| self.alive(place, context));
-        let class = found.map_or_else(|| context.classes.of(hit.key), |place| self.slot_mut(place).class);
+        let class = self.class_of(hit.key, found, context);
         if let Some(at) = hit.at {
             let (frame, settings) = context.frame(class, self.now);
             frame.check(at, settings)?;

@@ -236,7 +236,12 @@ impl Shard {
 
     /// Whether a limit on the key at `place` is in force.
     pub(super) fn is_limited(&self, place: u32) -> bool {
-        self.beside.side.limited_until(place).is_some_and(|until| until > self.now)
+        self.limit_at(place).is_some()
+    }
+
+    /// Until when a limit on the key at `place` is in force, if one is.
+    pub(super) fn limit_at(&self, place: u32) -> Option<Timestamp> {
+        self.beside.side.limited_until(place).filter(|&until| until > self.now)
     }
 
     /// The key's slot, a new one when there is none.
@@ -342,7 +347,7 @@ impl Shard {
 
     pub(super) fn limited_until(&mut self, key: &[u8], hash: u64) -> Option<Timestamp> {
         let place = self.place_of(key, hash)?;
-        self.beside.side.limited_until(place).filter(|&until| until > self.now)
+        self.limit_at(place)
     }
 
     /// Forgets the key at `place`, which lives.
