@@ -62,6 +62,37 @@ fn a_dump_of_a_server_is_restored_to_another_and_to_a_folder() {
     assert_eq!(counts(&copy, now[0]), wanted);
 }
 
+/// Keys by the thousand have other counts.
+#[test]
+fn a_million_restored_keys_equal_the_original_key_by_key() {
+    const KEYS: u64 = 1_000_000;
+    const AT_ONCE: usize = 8_000;
+    let root = tempfile::tempdir().expect("a folder");
+    let dump = root.path().join("dump");
+    let (original, copy) = (serve(), serve());
+    let ask = |server: &Running, command: &redis::Cmd| -> Vec<u64> {
+        command.query(&mut server.connect()).expect("an answer")
+    };
+    let chunks = || (0..KEYS).step_by(AT_ONCE).map(|start| start..start + AT_ONCE as u64);
+    for keys in chunks() {
+        let mut command = redis::cmd("MHIT");
+        keys.for_each(|key| _ = command.arg(format!("key:{key}")).arg(1 + key % 1_000));
+        ask(&original, &command);
+    }
+    run(&["dump", "--server", &original.resp, "--output", text(&dump)]);
+    let restored = run(&["restore", "--server", &copy.resp, text(&dump)]).err;
+    assert_eq!(restored, "lately: 1000000 keys restored\n");
+    for keys in chunks() {
+        let wanted: Vec<u64> = keys.clone().map(|key| 1 + key % 1_000).collect();
+        let mut command = redis::cmd("MHITS");
+        command.arg("1d");
+        keys.for_each(|key| _ = command.arg(format!("key:{key}")));
+        let [original, copy] = [&original, &copy].map(|server| ask(server, &command));
+        assert_eq!(original, copy);
+        assert_eq!(copy, wanted);
+    }
+}
+
 #[test]
 fn what_was_restored_survives_a_kill() {
     let root = tempfile::tempdir().expect("a folder");
