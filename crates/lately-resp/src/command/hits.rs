@@ -12,10 +12,11 @@ use crate::error::CommandError;
 use crate::limits::{MAX_COUNTED_KEYS, MAX_WINDOWS};
 
 const GROUP: &str = "hits";
-const KEY: ArgumentSpec = ArgumentSpec::of("key", "key");
+pub(super) const KEY: ArgumentSpec = ArgumentSpec::of("key", "key");
 const WINDOW: ArgumentSpec = ArgumentSpec::of("window", "string");
-const AT: ArgumentSpec = ArgumentSpec::of("time", "string").after("AT").optional();
-const WRITE: &[CommandFlag] = &[CommandFlag::Write, CommandFlag::DenyOutOfMemory, CommandFlag::Fast];
+pub(super) const AT: ArgumentSpec = ArgumentSpec::of("time", "string").after("AT").optional();
+pub(super) const WRITE: &[CommandFlag] =
+    &[CommandFlag::Write, CommandFlag::DenyOutOfMemory, CommandFlag::Fast];
 const READ: &[CommandFlag] = &[CommandFlag::ReadOnly, CommandFlag::Fast];
 
 pub(super) static SPECS: [CommandSpec; 6] = [

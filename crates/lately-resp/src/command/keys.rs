@@ -2,6 +2,7 @@
 
 use crate::args::ArgList;
 use crate::command::Command;
+use crate::command::hits::KEY;
 use crate::command::options::{first_key, is_word, keys_from, required};
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
 use crate::error::CommandError;
@@ -11,7 +12,6 @@ use crate::integer::parse_integer;
 pub const DEFAULT_SCAN_COUNT: u64 = 10;
 
 const GROUP: &str = "generic";
-const KEY: ArgumentSpec = ArgumentSpec::of("key", "key");
 const READ: &[CommandFlag] = &[CommandFlag::ReadOnly, CommandFlag::Fast];
 const FLUSH_MODE: &[ArgumentSpec] = &[ArgumentSpec::group(
     "mode",

@@ -4,14 +4,13 @@ use lately::Request;
 
 use crate::args::ArgList;
 use crate::command::Command;
+use crate::command::hits::{AT, KEY, WRITE};
 use crate::command::options::{count, first_key, is_word, required, set_once, span, time};
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
+use crate::command::spec::{ArgumentSpec, CommandSpec};
 use crate::error::CommandError;
 
-const KEY: ArgumentSpec = ArgumentSpec::of("key", "key");
-
 pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("limit", -4, parse_limit)
-    .flags(&[CommandFlag::Write, CommandFlag::DenyOutOfMemory, CommandFlag::Fast])
+    .flags(WRITE)
     .keys(1, 1, 1)
     .doc("limits", "Counts hits of a key if a window has no more than a limit then, and says what is left")
     .arguments(&[
@@ -21,7 +20,7 @@ pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("limit", -4, parse
         ArgumentSpec::of("cost", "integer").after("COST").optional(),
         ArgumentSpec::word("peek", "PEEK").optional(),
         ArgumentSpec::of("lockout", "string").after("LOCKOUT").optional(),
-        ArgumentSpec::of("time", "string").after("AT").optional(),
+        AT,
     ])];
 
 fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {

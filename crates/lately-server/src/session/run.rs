@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
             let start = out.len();
             // Of these replies a rate alone differs between the versions.
             let mut reply = Encoder::new(out, Protocol::default());
-            match shape {
+            let hits = match shape {
                 Reply::Array(len) => {
                     reply.array(len);
                     continue;
@@ -192,17 +192,14 @@ impl<'a> Run<'a> {
                     self.ends.push(out.len());
                     continue;
                 }
-                Reply::Hit(weight) if refused.is_some() => {
-                    self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
-                    refuse(out, refused.as_ref().expect("it is one"));
-                    continue;
-                }
-                Reply::Limit(change) if refused.is_some() && change.may_be() => {
-                    self.tally.refused_hits = self.tally.refused_hits.wrapping_add(change.hits);
-                    refuse(out, refused.as_ref().expect("it is one"));
-                    continue;
-                }
-                _ => {}
+                Reply::Hit(weight) => Some(weight),
+                Reply::Limit(change) if change.may_be() => Some(change.hits),
+                _ => None,
+            };
+            if let (Some(hits), Some(refused)) = (hits, &refused) {
+                self.tally.refused_hits = self.tally.refused_hits.wrapping_add(hits);
+                refuse(out, refused);
+                continue;
             }
             match (shape, outcomes.next()) {
                 (Reply::Hit(weight), Some(Outcome::Hit(Ok(hits)))) => {

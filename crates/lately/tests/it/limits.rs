@@ -13,6 +13,11 @@ fn span(ms: i64) -> Span {
     Span::from_millis(ms).expect("a span")
 }
 
+/// A request for the key, now, that counts.
+fn request(max: u64, window_ms: i64, cost: u64) -> Request<'static> {
+    Request { key: b"k", max, window: span(window_ms), cost, at: None, is_peek: false, lockout: None }
+}
+
 /// What happens to the key.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -101,7 +106,7 @@ proptest! {
                 }
                 Step::Ask { cost, back_ms, is_peek } => {
                     let at = (back_ms != 0).then(|| time(now_ms - back_ms));
-                    let request = Request { key: b"k", max, window: span(window_ms), cost, at, is_peek, lockout: None };
+                    let request = Request { at, is_peek, ..request(max, window_ms, cost) };
                     let decided = store.decide(request, time(now_ms)).expect("it can be decided");
                     prop_assert_eq!(decided, log.decide(&request, now_ms), "{:?} at {}", step, now_ms);
                 }
@@ -132,8 +137,7 @@ proptest! {
                 log.0.push((now_ms, 1));
             } else {
                 let cost = 1 + index as u64 % 3;
-                let request =
-                    Request { key: b"k", max, window: span(window_ms), cost, at: None, is_peek: false, lockout: None };
+                let request = request(max, window_ms, cost);
                 let decided = store.decide(request, time(now_ms)).expect("it can be decided");
                 prop_assert_eq!(decided, log.decide(&request, now_ms), "request {} at {}", index, now_ms);
             }
@@ -157,8 +161,7 @@ proptest! {
         let (mut admitted, mut now_ms) = (Log::default(), START_MS);
         for (index, gap_ms) in gaps_ms.into_iter().enumerate() {
             now_ms += gap_ms * scale;
-            let request =
-                Request { key: b"k", max, window: span(window_ms), cost: 1 + index as u64 % 2, at: None, is_peek: false, lockout: None };
+            let request = request(max, window_ms, 1 + index as u64 % 2);
             let decision = store.decide(request, time(now_ms)).expect("it can be decided");
             if decision.is_allowed() {
                 admitted.0.push((now_ms, request.cost));
@@ -203,8 +206,7 @@ fn what_is_denied_makes_no_key() {
     let store = Store::builder().build().expect("valid");
     let decision = store.limit(b"k", 5, span(1_000), 6, time(START_MS)).expect("decided");
     assert_eq!(decision, Decision { max: 5, remaining: 5, retry: Retry::Never, reset_after: None });
-    let peek =
-        Request { key: b"k", max: 5, window: span(1_000), cost: 1, at: None, is_peek: true, lockout: None };
+    let peek = Request { is_peek: true, ..request(5, 1_000, 1) };
     assert!(store.decide(peek, time(START_MS)).expect("decided").is_allowed());
     assert!(store.is_empty());
 }
@@ -230,7 +232,7 @@ fn a_lockout_outlives_the_window() {
     let store = Store::builder().build().expect("valid");
     let lockout = Some(span(60_000));
     let ask = |after_ms: i64, is_peek: bool| {
-        let request = Request { key: b"k", max: 2, window: span(1_000), cost: 1, at: None, is_peek, lockout };
+        let request = Request { is_peek, lockout, ..request(2, 1_000, 1) };
         store.decide(request, time(START_MS + after_ms)).expect("decided").retry
     };
     assert_eq!([ask(0, false), ask(1, false)], [Retry::Now; 2]);
