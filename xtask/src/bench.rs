@@ -4,7 +4,8 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::run::{self, Failure, Outcome, cargo};
+use crate::clients;
+use crate::run::{self, Failure, Outcome, cargo, path_with};
 use crate::say;
 
 /// What lately-bench exits with when a figure is not what it must be.
@@ -14,7 +15,7 @@ const MISSED: i32 = 1;
 const DOCUMENT: &str = "docs/benchmarks.md";
 
 const HELP: &str = "\
-Needs redis-server and redis-benchmark. A full run takes a quarter of an hour and writes
+Installs Redis's own programs where they are missing, as test does. A full run takes a quarter of an hour and writes
 docs/benchmarks.md; let nothing else run meanwhile.
 Exit code 0: every figure is what it must be. 1: one is not, or an error, which is told.";
 
@@ -31,6 +32,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
+    let programs = clients::install_programs(root)?;
     say::step("bench: building");
     // One after the other: built together, the server would get what the rivals want of its dependencies.
     for package in ["lately-cli", "lately-bench"] {
@@ -43,7 +45,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     let mut command = cargo(root);
     command
         .args(["run", "--release", "--locked", "--quiet", "--package", "lately-bench", "--"])
-        .args(words(options));
+        .args(words(options))
+        .env("PATH", path_with(&programs)?);
     let status = run::status(&mut command, "bench")?;
     if !status.success() {
         return Err(Failure::new(match status.code() {

@@ -29,14 +29,20 @@ impl Clients {
     pub(crate) fn install(root: &Path) -> Outcome<Self> {
         let manifests = root.join("xtask/clients");
         let folder = root.join("target/clients");
-        let programs = folder.join("bin");
-        create(&programs)?;
-        apt::install_missing()?;
-        redis::link_server(&programs)?;
+        let programs = install_programs(root)?;
         let python = python::install(&manifests, &folder)?;
         let node = node::install(&manifests, &folder, &python)?;
         Ok(Self { programs, python, node: node.program, node_modules: node.modules })
     }
+}
+
+/// Installs Debian packages that are missing; gives the folder to be put in front of PATH.
+pub(crate) fn install_programs(root: &Path) -> Outcome<PathBuf> {
+    let programs = root.join("target/clients/bin");
+    create(&programs)?;
+    apt::install_missing()?;
+    redis::link_server(&programs)?;
+    Ok(programs)
 }
 
 fn create(folder: &Path) -> Outcome {
