@@ -10,8 +10,10 @@
 
 use crate::entry::Entry;
 use crate::error::Malformed;
+use crate::gcra::Arrival;
 use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use crate::number::Number;
+use crate::store::Extras;
 use crate::time::Timestamp;
 
 /// The place of a delta in the order of the changes of a part of the store. Under the part's lock it is
@@ -77,6 +79,26 @@ pub enum Delta<'a> {
         /// Until when.
         until: Timestamp,
     },
+    /// Hits were denied by a limit. They are not among the key's hits.
+    Denied {
+        /// The key.
+        key: &'a [u8],
+        /// The key's generation.
+        generation: Generation,
+        /// When they came.
+        at: Timestamp,
+        /// How many.
+        hits: u64,
+    },
+    /// The key's theoretical arrival time was set, by a request that keeps to a rate.
+    Arrival {
+        /// The key.
+        key: &'a [u8],
+        /// The key's generation.
+        generation: Generation,
+        /// The time.
+        arrival: Arrival,
+    },
     /// A key and its hits were forgotten.
     Forget {
         /// The key.
@@ -92,8 +114,8 @@ pub enum Delta<'a> {
         key: &'a [u8],
         /// The generation that began with it.
         generation: Generation,
-        /// Until when a limit on it is in force, if one is.
-        limited_until: Option<Timestamp>,
+        /// What limits know of it beside its hits.
+        beside: Beside<'a>,
         /// Its hits, as a part of a store has them.
         entry: &'a [u8],
     },
@@ -104,12 +126,25 @@ pub enum Delta<'a> {
     },
 }
 
+/// What limits know of a key beside its hits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Beside<'a> {
+    /// Until when a limit on it is in force, if one is.
+    pub limited_until: Option<Timestamp>,
+    /// When all that it was given is used up.
+    pub arrival: Arrival,
+    /// The hits that were denied, as a part of a store has them; empty if none were.
+    pub denied: &'a [u8],
+}
+
 impl Delta<'_> {
     /// The generation of the key, or for a flush the first after it.
     pub(crate) fn generation(&self) -> Generation {
         match *self {
             Delta::Hits { generation, .. }
             | Delta::Limited { generation, .. }
+            | Delta::Denied { generation, .. }
+            | Delta::Arrival { generation, .. }
             | Delta::Forget { generation, .. }
             | Delta::Restored { generation, .. } => generation,
             Delta::Flush { below } => below,
@@ -121,6 +156,8 @@ impl Delta<'_> {
         match *self {
             Delta::Hits { key, .. }
             | Delta::Limited { key, .. }
+            | Delta::Denied { key, .. }
+            | Delta::Arrival { key, .. }
             | Delta::Forget { key, .. }
             | Delta::Restored { key, .. } => key,
             Delta::Flush { .. } => &[],
@@ -134,7 +171,7 @@ pub struct DeltaBatch {
     now: Timestamp,
     bytes: Vec<u8>,
     /// What the keys had that were deleted, in order: it is given back when the batch is taken back.
-    pub(crate) deleted: Vec<Entry>,
+    pub(crate) deleted: Vec<(Entry, Extras)>,
     /// The newest delta, when it is hits and more of the same may be added to it.
     open: Option<Open>,
 }
@@ -158,6 +195,8 @@ const DELETED: u8 = 2;
 const EVICTED: u8 = 3;
 const FLUSH: u8 = 4;
 const RESTORED: u8 = 5;
+const DENIED: u8 = 6;
+const ARRIVAL: u8 = 7;
 /// A generation that is not the first.
 const GENERATION: u8 = 1 << 3;
 /// A time that is not the batch's.
@@ -165,6 +204,9 @@ const AT: u8 = 1 << 4;
 /// More hits than one; and more than a number holds.
 const SEVERAL: u8 = 1 << 5;
 const HUGE: u8 = 1 << 6;
+/// Of a restored key: that hits were denied to it, and that it has an arrival time.
+const HAS_DENIED: u8 = SEVERAL;
+const HAS_ARRIVAL: u8 = HUGE;
 
 /// The longest key that is copied with what stands before it.
 const SHORT_KEY: usize = 32;
@@ -175,7 +217,7 @@ struct Head<'b> {
     len: usize,
 }
 
-/// The kind, the part, five numbers, a short key, rounded up.
+/// The kind, the part, the length of a key in two bytes, five numbers, a short key, rounded up.
 const HEAD_BYTES: usize = 80;
 
 impl Head<'_> {
@@ -313,21 +355,33 @@ impl DeltaBatch {
             }
         }
         let offset = self.bytes.len();
-        let is_now = at == self.now;
-        let (at_flag, hits_flag) = (if is_now { 0 } else { AT }, hits_flag(total));
+        self.append_hits(HITS, sequence, key, generation, (at, total));
+        self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
+        sequence.number
+    }
+
+    #[inline(always)]
+    fn append_hits(
+        &mut self,
+        kind: u8,
+        sequence: Sequence,
+        key: &[u8],
+        generation: Generation,
+        (at, hits): (Timestamp, u64),
+    ) {
         let now = self.now;
-        append(&mut self.bytes, HITS | at_flag | hits_flag, sequence, key, generation, |head| {
+        let is_now = at == now;
+        let (at_flag, hits_flag) = (if is_now { 0 } else { AT }, hits_flag(hits));
+        append(&mut self.bytes, kind | at_flag | hits_flag, sequence, key, generation, |head| {
             if !is_now {
                 head.number(zigzag(at.as_millis() - now.as_millis()));
             }
             match hits_flag {
-                SEVERAL => head.number(total),
-                HUGE => head.word(total, size_of::<u64>()),
+                SEVERAL => head.number(hits),
+                HUGE => head.word(hits, size_of::<u64>()),
                 _ => {}
             }
         });
-        self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
-        sequence.number
     }
 
     pub(crate) fn push(&mut self, sequence: Sequence, delta: Delta<'_>) {
@@ -341,18 +395,41 @@ impl DeltaBatch {
                     head.number(until.as_millis().cast_unsigned());
                 });
             }
+            Delta::Denied { key, generation, at, hits } => {
+                self.append_hits(DENIED, sequence, key, generation, (at, hits));
+            }
+            Delta::Arrival { key, generation, arrival } => {
+                append(&mut self.bytes, ARRIVAL, sequence, key, generation, |head| {
+                    let (millis, ticks) = arrival.to_parts();
+                    head.word(millis, size_of::<u64>());
+                    head.word(ticks, size_of::<u64>());
+                });
+            }
             Delta::Forget { key, generation, why } => {
                 let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
                 append(&mut self.bytes, kind, sequence, key, generation, |_| ());
             }
-            Delta::Restored { key, generation, limited_until, entry } => {
+            Delta::Restored { key, generation, beside, entry } => {
+                let Beside { limited_until, arrival, denied } = beside;
                 // A time of 0 limits nothing.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
-                append(&mut self.bytes, RESTORED, sequence, key, generation, |head| {
+                let has_arrival = arrival != Arrival::default();
+                let flags = if has_arrival { HAS_ARRIVAL } else { 0 }
+                    | if denied.is_empty() { 0 } else { HAS_DENIED };
+                append(&mut self.bytes, RESTORED | flags, sequence, key, generation, |head| {
                     head.number(limited_ms.cast_unsigned());
                     head.number(entry.len() as u64);
+                    if !denied.is_empty() {
+                        head.number(denied.len() as u64);
+                    }
                 });
                 self.bytes.extend_from_slice(entry);
+                self.bytes.extend_from_slice(denied);
+                if has_arrival {
+                    let (millis, ticks) = arrival.to_parts();
+                    self.bytes.extend_from_slice(&millis.to_le_bytes());
+                    self.bytes.extend_from_slice(&ticks.to_le_bytes());
+                }
             }
             Delta::Flush { below } => append(&mut self.bytes, FLUSH, sequence, b"", below, |_| ()),
         }
@@ -415,13 +492,17 @@ impl<'a> Deltas<'a> {
             Timestamp::from_millis(self.now.as_millis().checked_add(after_ms)?)?
         };
         let hits = match first & (SEVERAL | HUGE) {
+            _ if kind == RESTORED => 1,
             0 => 1,
             SEVERAL => Number::take(bytes)?,
-            HUGE => u64::from_le_bytes(*bytes.split_off(..size_of::<u64>())?.first_chunk()?),
+            HUGE => take_word(bytes)?,
             _ => return None,
         };
         let until_ms = if matches!(kind, LIMITED | RESTORED) { Number::take(bytes)? } else { 0 };
+        let has = |flag| kind == RESTORED && first & flag != 0;
         let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
+        let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
+        let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
         let key = bytes.split_off(..key_len)?;
         if key_len > MAX_KEY_BYTES || (kind == FLUSH) != key.is_empty() || hits == 0 || hits > MAX_TOTAL {
             return None;
@@ -432,6 +513,8 @@ impl<'a> Deltas<'a> {
                 let until = Timestamp::from_millis(i64::try_from(until_ms).ok()?)?;
                 Delta::Limited { key, generation, until }
             }
+            DENIED => Delta::Denied { key, generation, at, hits },
+            ARRIVAL => Delta::Arrival { key, generation, arrival },
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
             EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
             FLUSH => Delta::Flush { below: generation },
@@ -439,7 +522,9 @@ impl<'a> Deltas<'a> {
                 let until = Timestamp::from_millis(i64::try_from(until_ms).ok()?)?;
                 let limited_until = Some(until).filter(|&until| until > Timestamp::MIN);
                 let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
-                Delta::Restored { key, generation, limited_until, entry }
+                let denied = bytes.split_off(..usize::try_from(denied_len).ok()?)?;
+                let arrival = if has(HAS_ARRIVAL) { take_arrival(bytes)? } else { arrival };
+                Delta::Restored { key, generation, beside: Beside { limited_until, arrival, denied }, entry }
             }
             _ => return None,
         };
@@ -462,6 +547,14 @@ impl<'a> Iterator for Deltas<'a> {
         }
         Some(read.ok_or(Malformed::Delta))
     }
+}
+
+fn take_word(bytes: &mut &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.split_off(..size_of::<u64>())?.first_chunk()?))
+}
+
+fn take_arrival(bytes: &mut &[u8]) -> Option<Arrival> {
+    Some(Arrival::from_parts(take_word(bytes)?, take_word(bytes)?))
 }
 
 /// Small numbers for those near zero, on either side.
@@ -494,6 +587,8 @@ mod tests {
         let now = time(1_700_000_000_123);
         let long = [b'k'; MAX_KEY_BYTES];
         let key = &b"key"[..];
+        let arrival = Arrival::from_parts(u64::MAX, 7);
+        let beside = Beside { limited_until: Some(now), arrival, denied: &long };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
@@ -501,8 +596,16 @@ mod tests {
             Delta::Limited { key, generation: Generation(1), until: Timestamp::MAX },
             Delta::Forget { key, generation: Generation(0), why: Forgotten::Deleted },
             Delta::Forget { key, generation: Generation(300), why: Forgotten::Evicted },
-            Delta::Restored { key: &long, generation: Generation(2), limited_until: None, entry: &long },
-            Delta::Restored { key, generation: Generation(0), limited_until: Some(now), entry: b"" },
+            Delta::Restored {
+                key: &long,
+                generation: Generation(2),
+                beside: Beside::default(),
+                entry: &long,
+            },
+            Delta::Restored { key, generation: Generation(0), beside, entry: b"" },
+            Delta::Denied { key, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
+            Delta::Denied { key: &long, generation: Generation(0), at: now, hits: 1 },
+            Delta::Arrival { key, generation: Generation(3), arrival: beside.arrival },
             Delta::Flush { below: Generation(9) },
         ];
         let mut batch = DeltaBatch::default();
@@ -516,6 +619,9 @@ mod tests {
             (3, 3),
             (4, 4),
             (5, 5),
+            (6, 6),
+            (7, 7),
+            (8, 8),
             (u16::MAX, 0),
         ];
         let wanted: Vec<_> =

@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::limits::{MAX_EXACT_PANES, MAX_KEY_BYTES, MAX_SERIES_POINTS, MAX_TOTAL, PRECISION_RANGE};
+use crate::limits::{
+    MAX_EXACT_PANES, MAX_KEY_BYTES, MAX_LIMITS, MAX_SERIES_POINTS, MAX_TOTAL, PRECISION_RANGE,
+};
 use crate::time::{Span, Timestamp};
 
 /// A time or a span that could not be read.
@@ -125,6 +127,11 @@ pub enum LimitError {
         /// How far back hits are kept.
         retain: Span,
     },
+    /// More limits than a request may have.
+    Limits {
+        /// How many it has.
+        given: usize,
+    },
 }
 
 impl From<HitError> for LimitError {
@@ -142,6 +149,9 @@ impl fmt::Display for LimitError {
                     f,
                     "invalid window {window}: hits of this key are kept for {retain}, a limit can ask for no more"
                 )
+            }
+            LimitError::Limits { given } => {
+                write!(f, "{given} limits are too many: a request has at most {MAX_LIMITS}")
             }
         }
     }

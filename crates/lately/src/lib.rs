@@ -25,6 +25,7 @@ mod delta;
 mod entry;
 mod error;
 mod frame;
+mod gcra;
 mod hit_counter;
 mod ladder;
 mod limit;
@@ -46,8 +47,9 @@ mod window;
 pub use class::Pattern;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use count::Count;
-pub use delta::{Delta, DeltaBatch, Deltas, Forgotten, Generation, Sequence};
+pub use delta::{Beside, Delta, DeltaBatch, Deltas, Forgotten, Generation, Sequence};
 pub use error::{HitError, LimitError, Malformed, QueryError, SettingsError, TimeError};
+pub use gcra::{Arrival, Rate, Throttle};
 pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
 pub use limit::{Decision, Retry};
@@ -55,6 +57,7 @@ pub use series::Point;
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
-    Cursor, MemoryStats, Op, Outcome, Part, Portion, Replay, Request, ScanPage, Store, StoreBuilder,
+    Cursor, JointRequest, Limit, MemoryStats, Op, Outcome, Part, Portion, Question, Replay, Request,
+    ScanPage, Store, StoreBuilder,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

@@ -18,6 +18,9 @@ pub const PRECISION_RANGE: std::ops::RangeInclusive<f64> = 0.000_1..=1.0;
 /// Classes in one store, beside the default.
 pub const MAX_CLASSES: usize = 255;
 
+/// Limits of one request.
+pub const MAX_LIMITS: usize = 128;
+
 /// Keys compared for each that is evicted, and how many of them one shard gives.
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// See [`EVICTION_SAMPLE`].

@@ -74,6 +74,22 @@ impl Entry {
         }
     }
 
+    /// How long until none of the hits of a window count; `None` when none do.
+    pub(crate) fn until_none(&self, window: LimitWindow, settings: &Settings) -> Option<Span> {
+        let last_pane = match self {
+            Entry::Large { large, .. } if large.list().is_none_or(List::is_empty) => {
+                let last = large.panes().chain(large.cells(settings)).last();
+                last.map(|pane| window.pane_leaves_ms(pane.end_ms(), large.moments_from_ms()))
+            }
+            _ => None,
+        };
+        if self.is_empty() {
+            return None;
+        }
+        // What came last goes last: a pane is over before the moments begin.
+        window.until(last_pane.unwrap_or_else(|| window.moment_leaves_ms(self.newest_ms())))
+    }
+
     /// How long until no more than `most` of the hits of a window count, of which `used` do now; `None` when that is
     /// so.
     pub(crate) fn until_at_most(

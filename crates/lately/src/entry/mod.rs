@@ -73,9 +73,9 @@ impl Entry {
         matches!(self, Entry::Inline(inline) if inline.is_empty())
     }
 
-    /// Whether there is one hit, as far as can be told without a look at the heap.
+    /// Whether there is one hit at most, as far as can be told without a look at the heap.
     pub(crate) fn is_single(&self) -> bool {
-        matches!(self, Entry::Inline(inline) if inline.total() == 1)
+        matches!(self, Entry::Inline(inline) if inline.total() <= 1)
     }
 
     /// The time of the newest hit in milliseconds; 0 before any.
@@ -109,12 +109,7 @@ impl Entry {
         if weight == 0 {
             return Ok(());
         }
-        if !self.has_room(weight) {
-            self.merge(settings, now);
-            if !self.has_room(weight) {
-                return Err(HitError::Overflow { total: self.total(), weight });
-            }
-        }
+        self.make_room(weight, settings, now)?;
         let moment = Moment { at_ms: at.as_millis(), hits: weight };
         if let Entry::Inline(inline) = self
             && inline.add(moment)
@@ -122,6 +117,26 @@ impl Entry {
             return Ok(());
         }
         self.add_to_heap(moment, settings, now);
+        Ok(())
+    }
+
+    /// Drops what has left the retention if that takes it to count `weight` more hits.
+    ///
+    /// # Errors
+    /// As [`Entry::add`].
+    #[inline]
+    pub(crate) fn make_room(
+        &mut self,
+        weight: u64,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Result<(), HitError> {
+        if !self.has_room(weight) {
+            self.merge(settings, now);
+            if !self.has_room(weight) {
+                return Err(HitError::Overflow { total: self.total(), weight });
+            }
+        }
         Ok(())
     }
 

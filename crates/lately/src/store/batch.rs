@@ -5,6 +5,7 @@ use super::{Store, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::error::{HitError, LimitError};
+use crate::gcra::Throttle;
 use crate::limit::Decision;
 use crate::time::{Span, Timestamp};
 
@@ -34,8 +35,26 @@ pub enum Op<'a> {
         /// Where the window ends; `None` is now.
         at: Option<Timestamp>,
     },
-    /// Count hits if they stay within a limit. Most operations are none: it is not to make them larger.
+    /// Ask for the hits in a window that limits denied. Few operations are this or what follows: they are not to
+    /// make the others larger.
+    Denied(Box<Question<'a>>),
+    /// Count hits if they stay within a limit.
     Limit(Box<Request<'a>>),
+    /// Count hits if they keep to a rate.
+    Throttle(Box<Throttle<'a>>),
+    /// Count hits if they stay within several limits.
+    LimitAll(Box<JointRequest<'a>>),
+}
+
+/// What is asked of [`Op::Denied`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Question<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Length of the window; `None` is the default of the key's class.
+    pub window: Option<Span>,
+    /// Where the window ends; `None` is now.
+    pub at: Option<Timestamp>,
 }
 
 /// A request that is to stay within a limit.
@@ -58,24 +77,59 @@ pub struct Request<'a> {
     pub lockout: Option<Span>,
 }
 
+/// A limit of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The most hits in any window of this length.
+    pub max: u64,
+    /// Length of the window, to the millisecond.
+    pub window: Span,
+}
+
+/// A request that is to stay within several limits, of one key or of more: if all allow it its hits are counted,
+/// once for each key, else none are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JointRequest<'a> {
+    /// The limits, at most [`MAX_LIMITS`](crate::limits::MAX_LIMITS). A key may have several.
+    pub limits: Vec<Limit<'a>>,
+    /// As in [`Request`].
+    pub cost: u64,
+    /// As in [`Request`].
+    pub at: Option<Timestamp>,
+    /// As in [`Request`].
+    pub is_peek: bool,
+}
+
 /// What an [`Op`] gave, in the order of the batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
     /// Of [`Op::Hit`]: the hits in the default window ending at the hit, or why it was refused.
     Hit(Result<u64, HitError>),
-    /// Of [`Op::Hits`].
+    /// Of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
-    /// Of [`Op::Limit`].
+    /// Of [`Op::Limit`] and [`Op::Throttle`].
     Limit(Result<Decision, LimitError>),
+    /// Of [`Op::LimitAll`]: for each limit what it says, in their order.
+    LimitAll(Result<Vec<Decision>, LimitError>),
 }
 
 impl<'a> Op<'a> {
     pub(super) fn key(&self) -> &'a [u8] {
         match self {
             Op::Hit { key, .. } | Op::Hits { key, .. } => key,
+            Op::Denied(question) => question.key,
             Op::Limit(request) => request.key,
+            Op::Throttle(request) => request.key,
+            Op::LimitAll(request) => request.limits.first().map_or(b"", |limit| limit.key),
         }
+    }
+
+    /// Whether it is about one key, and may be done before or after those about others.
+    fn is_of_one(&self) -> bool {
+        !matches!(self, Op::LimitAll(_))
     }
 }
 
@@ -91,6 +145,13 @@ impl Outcome {
         match self {
             Outcome::Hits(count) => count,
             _ => unreachable!("a question is answered with a count"),
+        }
+    }
+
+    pub(super) fn into_decisions(self) -> Result<Vec<Decision>, LimitError> {
+        match self {
+            Outcome::LimitAll(decided) => decided,
+            _ => unreachable!("a joint request is answered with decisions"),
         }
     }
 
@@ -121,7 +182,8 @@ impl Store {
     }
 
     fn apply_staged(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, mut turn: Turn<'_>) {
-        for ops in ops.chunks(STAGED) {
+        let groups = ops.chunk_by(|before, after| before.is_of_one() && after.is_of_one());
+        for ops in groups.flat_map(|group| group.chunks(STAGED)) {
             let mut hashes = [0; STAGED];
             for (hash, op) in hashes.iter_mut().zip(ops) {
                 *hash = self.hash(op.key());

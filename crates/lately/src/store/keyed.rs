@@ -1,7 +1,8 @@
 //! A key with its hits as bytes: what the parts of a checkpoint and of a dump are made of.
 
-use crate::delta::Generation;
+use crate::delta::{Beside, Generation};
 use crate::error::Malformed;
+use crate::gcra::Arrival;
 use crate::limits::MAX_KEY_BYTES;
 use crate::time::Timestamp;
 use crate::varint;
@@ -11,7 +12,8 @@ use crate::varint;
 pub(super) struct Keyed<'a> {
     pub(super) key: &'a [u8],
     pub(super) generation: Generation,
-    pub(super) limited_until: Option<Timestamp>,
+    /// What `Entry::write` gave of the hits that were denied is in it.
+    pub(super) beside: Beside<'a>,
     /// What `Entry::write` gave.
     pub(super) entry: &'a [u8],
 }
@@ -19,19 +21,37 @@ pub(super) struct Keyed<'a> {
 // The first byte: what a key has that few have.
 const GENERATION: u8 = 1;
 const LIMITED: u8 = 2;
+const ARRIVAL: u8 = 4;
+const DENIED: u8 = 8;
 
 impl<'a> Keyed<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let has_generation = self.generation != Generation::default();
-        let limited = if self.limited_until.is_some() { LIMITED } else { 0 };
-        out.push(limited | u8::from(has_generation));
+        let Beside { limited_until, arrival, denied } = self.beside;
+        let has_arrival = arrival != Arrival::default();
+        let flag = |has: bool, flag| if has { flag } else { 0 };
+        out.push(
+            flag(has_generation, GENERATION)
+                | flag(limited_until.is_some(), LIMITED)
+                | flag(has_arrival, ARRIVAL)
+                | flag(!denied.is_empty(), DENIED),
+        );
         varint::push(out, self.key.len() as u64);
         out.extend_from_slice(self.key);
         if has_generation {
             varint::push(out, self.generation.0);
         }
-        if let Some(until) = self.limited_until {
+        if let Some(until) = limited_until {
             varint::push(out, until.as_millis().cast_unsigned());
+        }
+        if has_arrival {
+            let (millis, ticks) = arrival.to_parts();
+            varint::push(out, millis);
+            varint::push(out, ticks);
+        }
+        if !denied.is_empty() {
+            varint::push(out, denied.len() as u64);
+            out.extend_from_slice(denied);
         }
         varint::push(out, self.entry.len() as u64);
         out.extend_from_slice(self.entry);
@@ -53,14 +73,22 @@ impl<'a> Keyed<'a> {
         if generation > Generation::MAX {
             return None;
         }
-        let limited_until = if first & LIMITED == 0 {
-            None
-        } else {
-            Some(Timestamp::from_millis(i64::try_from(varint::take(bytes)?).ok()?)?)
+        let mut beside = Beside::default();
+        if first & LIMITED != 0 {
+            beside.limited_until = Some(Timestamp::from_millis(i64::try_from(varint::take(bytes)?).ok()?)?);
+        }
+        if first & ARRIVAL != 0 {
+            beside.arrival = Arrival::from_parts(varint::take(bytes)?, varint::take(bytes)?);
+        }
+        let mut hits = || {
+            let len = usize::try_from(varint::take(bytes)?).ok()?;
+            bytes.split_off(..len)
         };
-        let len = usize::try_from(varint::take(bytes)?).ok()?;
-        let entry = bytes.split_off(..len)?;
-        (first <= GENERATION | LIMITED).then_some(Keyed { key, generation, limited_until, entry })
+        if first & DENIED != 0 {
+            beside.denied = hits()?;
+        }
+        let entry = hits()?;
+        (first <= GENERATION | LIMITED | ARRIVAL | DENIED).then_some(Keyed { key, generation, beside, entry })
     }
 }
 
@@ -72,11 +100,21 @@ mod tests {
     fn keys_come_back() {
         let until = Timestamp::from_millis(1_700_000_000_123);
         let long = [7; MAX_KEY_BYTES];
+        let none = Beside::default();
+        let limited = Beside { limited_until: until, ..none };
+        let arrival = Arrival::from_parts(1 << 41, u64::MAX);
         let all = [
-            Keyed { key: b"k", generation: Generation(0), limited_until: None, entry: b"" },
-            Keyed { key: &long, generation: Generation::MAX, limited_until: until, entry: &long },
-            Keyed { key: b"k", generation: Generation(1), limited_until: None, entry: b"entry" },
-            Keyed { key: b"k", generation: Generation(0), limited_until: until, entry: b"entry" },
+            Keyed { key: b"k", generation: Generation(0), beside: none, entry: b"" },
+            Keyed { key: &long, generation: Generation::MAX, beside: limited, entry: &long },
+            Keyed { key: b"k", generation: Generation(1), beside: none, entry: b"entry" },
+            Keyed { key: b"k", generation: Generation(0), beside: limited, entry: b"entry" },
+            Keyed { key: b"k", generation: Generation(2), beside: Beside { arrival, ..none }, entry: b"" },
+            Keyed {
+                key: b"k",
+                generation: Generation(0),
+                beside: Beside { denied: b"d", ..limited },
+                entry: b"e",
+            },
         ];
         let mut bytes = Vec::new();
         all.iter().for_each(|keyed| keyed.write(&mut bytes));
@@ -89,13 +127,14 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_refused() {
-        let keyed = Keyed { key: b"key", generation: Generation(9), limited_until: None, entry: b"entry" };
+        let beside = Beside { limited_until: None, arrival: Arrival::from_parts(1, 2), denied: b"denied" };
+        let keyed = Keyed { key: b"key", generation: Generation(9), beside, entry: b"entry" };
         let mut bytes = Vec::new();
         keyed.write(&mut bytes);
         for len in 0..bytes.len() {
             assert_eq!(Keyed::take(&mut &bytes[..len]), Err(Malformed::Entry), "{len}");
         }
-        for bytes in [&[0, 0, 0][..], &[4, 1, b'k', 0], &[0, 0x81, 8]] {
+        for bytes in [&[0, 0, 0][..], &[16, 1, b'k', 0], &[0, 0x81, 8]] {
             assert_eq!(Keyed::take(&mut { bytes }), Err(Malformed::Entry), "{bytes:?}");
         }
     }

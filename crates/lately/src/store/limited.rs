@@ -3,15 +3,94 @@
 use super::batch::Request;
 use super::check_key;
 use super::context::Hit;
+use super::shard::Shard;
 use super::turn::Turn;
 use crate::entry::LimitWindow;
 use crate::error::LimitError;
 use crate::limit::{Decision, Retry};
+use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
+
+/// What a limit asks of a key: at most so many hits in the window, with so many more.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) max: u64,
+    pub(super) cost: u64,
+    pub(super) at: Timestamp,
+    pub(super) window: Span,
+}
+
+/// What a limit says as long as nothing is counted.
+pub(super) struct Verdict {
+    asked: Asked,
+    window: LimitWindow,
+    used: u64,
+    retry: Retry,
+    locked_until: Option<Timestamp>,
+}
+
+impl Verdict {
+    pub(super) fn is_allowed(&self) -> bool {
+        self.retry == Retry::Now && self.locked_until.is_none()
+    }
+
+    /// What is left before anything is counted.
+    pub(super) fn left(&self) -> u64 {
+        self.asked.max.saturating_sub(self.used)
+    }
+}
+
+impl Shard {
+    /// What a limit says to a request for the key at a place, or nowhere.
+    pub(super) fn verdict(&self, place: Option<u32>, asked: Asked, settings: &Settings) -> Verdict {
+        let Asked { max, cost, at, window: span } = asked;
+        let window = LimitWindow::ending_at(at, span, settings, self.now());
+        let entry = self.entry_at(place);
+        let used = entry.map_or(0, |entry| entry.used(window, settings));
+        let retry = match max.checked_sub(cost) {
+            None => Retry::Never,
+            Some(most) if used <= most => Retry::Now,
+            // Denied in any case: more counts than may.
+            Some(most) => {
+                let wait = entry.and_then(|entry| entry.until_at_most(most, used, window, settings));
+                Retry::After(wait.unwrap_or(span))
+            }
+        };
+        let locked_until = place.and_then(|place| self.limit_at(place)).filter(|&until| until > at);
+        Verdict { asked, window, used, retry, locked_until }
+    }
+
+    /// The decision where nothing was counted.
+    pub(super) fn not_counted(&self, place: Option<u32>, verdict: &Verdict, settings: &Settings) -> Decision {
+        let decision = Decision {
+            max: verdict.asked.max,
+            remaining: verdict.left(),
+            retry: verdict.retry,
+            reset_after: self.reset_after(place, verdict, settings),
+        };
+        match verdict.locked_until {
+            Some(until) => locked_out(decision, verdict.asked.at, until),
+            None => decision,
+        }
+    }
+
+    /// The decision where what was asked for was counted.
+    pub(super) fn counted(&mut self, place: Option<u32>, verdict: &Verdict, settings: &Settings) -> Decision {
+        let Asked { max, cost, window, .. } = verdict.asked;
+        let remaining = verdict.left() - cost;
+        self.guard(place, (remaining, max), window);
+        let reset_after = self.reset_after(place, verdict, settings);
+        Decision { max, remaining, retry: Retry::Now, reset_after }
+    }
+
+    fn reset_after(&self, place: Option<u32>, verdict: &Verdict, settings: &Settings) -> Option<Span> {
+        self.entry_at(place).and_then(|entry| entry.until_none(verdict.window, settings))
+    }
+}
 
 impl Turn<'_> {
     /// Decides on a request for a key of the shard that is locked, and is at `place` or nowhere; if it is
-    /// allowed its hits are counted.
+    /// allowed its hits are counted, if not those that were denied are.
     #[inline(never)]
     pub(super) fn limit(
         &mut self,
@@ -37,45 +116,33 @@ impl Turn<'_> {
             // Before it is decided: others go without the lock, and somebody may hit the key meanwhile.
             (has_room, place) = self.room_for(key, hash);
         }
+        let hit = Hit { key, hash, weight: cost, at };
         let (locked, context) = self.parts();
-        let now = locked.now();
-        let at = at.unwrap_or(now);
         if let Some(place) = place.filter(|_| !is_peek) {
             locked.keep_moments(place, context.classes);
         }
-        let locked_until = place.and_then(|place| locked.limit_at(place)).filter(|&until| until > at);
-        let limit_window = LimitWindow::ending_at(at, window, settings, now);
-        let entry = locked.entry_at(place);
-        let used = entry.map_or(0, |entry| entry.used(limit_window, settings));
-        let until_at_most =
-            |most| entry.and_then(|entry| entry.until_at_most(most, used, limit_window, settings));
-        let retry = match max.checked_sub(cost) {
-            None => Retry::Never,
-            Some(most) if used <= most => Retry::Now,
-            // Denied in any case: more counts than may.
-            Some(most) => Retry::After(until_at_most(most).unwrap_or(window)),
-        };
-        if retry == Retry::Now && counts && locked_until.is_none() {
-            self.hit_when(has_room, &Hit { key, hash, weight: cost, at: request.at }, place)?;
+        let asked = Asked { max, cost, at: at.unwrap_or(locked.now()), window };
+        let mut verdict = locked.verdict(place, asked, settings);
+        if verdict.is_allowed() && counts {
+            self.count_hit(has_room, &hit, place)?;
             let (locked, _) = self.parts();
             let place = locked.place_near(place, key, hash);
-            let entry = locked.entry_at(place);
-            let reset_after = entry.and_then(|entry| {
-                entry.until_at_most(0, entry.used(limit_window, settings), limit_window, settings)
-            });
-            return Ok(Decision { max, remaining: max - used - cost, retry, reset_after });
+            return Ok(locked.counted(place, &verdict, settings));
         }
-        let decision =
-            Decision { max, remaining: max.saturating_sub(used), retry, reset_after: until_at_most(0) };
-        match (locked_until, lockout, retry) {
-            (Some(until), ..) => Ok(locked_out(decision, at, until)),
-            (None, Some(lockout), Retry::After(_)) if !is_peek => {
-                let until = at.saturating_add(lockout);
+        if !verdict.is_allowed() && !is_peek {
+            let is_full = self.is_full();
+            let (locked, context) = self.parts();
+            context.ceiling_bytes = is_full;
+            place = locked.deny(&hit, place, context);
+            locked.guard(place, (verdict.left(), max), window);
+            if let (None, Some(lockout), Retry::After(_)) = (verdict.locked_until, lockout, verdict.retry) {
+                let until = asked.at.saturating_add(lockout);
                 locked.limit_until(key, hash, until, context);
-                Ok(locked_out(decision, at, until))
+                verdict.locked_until = Some(until);
             }
-            _ => Ok(decision),
         }
+        let (locked, _) = self.parts();
+        Ok(locked.not_counted(place, &verdict, settings))
     }
 }
 

@@ -1,8 +1,9 @@
 //! The byte ceiling: what keys take, and who goes when it is reached.
 //!
 //! Keys whose hits have left the retention go first, then keys with a single hit, then those whose
-//! newest hit is oldest, each among a few that are looked at. A key with a limit in force never goes:
-//! a flood of other keys would be a way round the limit.
+//! newest hit is oldest, each among a few that are looked at. A key that is locked out, or has nothing left of a
+//! limit it was decided by, never goes: a flood of other keys would be a way round the limit. One that has used
+//! half of its limit goes after all others.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,6 +32,7 @@ pub struct MemoryStats {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Victim {
     is_live: bool,
+    is_near: bool,
     has_several: bool,
     newest: Timestamp,
     index: usize,
@@ -143,12 +145,13 @@ impl Store {
             let start = scattered(hand, places);
             let found = (0..places)
                 .map(|step| (start + step) % places)
-                .filter(|&place| !shard.is_limited(place) && shard.key_at(place) != Some(keep))
+                .filter(|&place| !shard.is_held(place) && shard.key_at(place) != Some(keep))
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
                 .map(|(place, slot)| {
                     let is_live = !shard.has_expired(place, &self.classes);
                     let (has_several, newest) = (!slot.entry.is_single(), slot.entry.newest());
-                    Victim { is_live, has_several, newest, index, place }
+                    let is_near = shard.guard_at(place).is_some();
+                    Victim { is_live, is_near, has_several, newest, index, place }
                 });
             candidates.extend(found.take(EVICTION_SAMPLE_A_SHARD));
             if candidates.len() >= EVICTION_SAMPLE {
@@ -166,7 +169,7 @@ impl Store {
         let is_same = shard
             .slot_at(place)
             .is_some_and(|slot| slot.entry.newest() == newest && slot.entry.is_single() != has_several);
-        if !is_same || shard.is_limited(place) || shard.key_at(place) == Some(keep) {
+        if !is_same || shard.is_held(place) || shard.key_at(place) == Some(keep) {
             return;
         }
         if shard.has_expired(place, &self.classes) {

@@ -3,9 +3,11 @@
 mod batch;
 mod builder;
 mod cell;
+mod chunks;
 mod context;
 mod keyed;
 mod limited;
+mod limited_all;
 mod memory;
 mod parts;
 mod peek;
@@ -18,6 +20,7 @@ mod slot;
 mod table;
 mod tags;
 mod taken_back;
+mod throttled;
 mod turn;
 
 use std::sync::Mutex;
@@ -29,18 +32,20 @@ use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 use std::hash::BuildHasher;
 
-pub use batch::{Op, Outcome, Request};
+pub use batch::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use builder::StoreBuilder;
 pub use memory::MemoryStats;
 pub use parts::Part;
 pub use replay::{Portion, Replay};
 pub use scan::{Cursor, ScanPage};
+pub(crate) use side::Extras;
 
 use crate::class::Classes;
 use crate::count::Count;
 use crate::delta::{Delta, DeltaBatch, Generation, Sequence};
 use crate::error::{HitError, LimitError, QueryError};
 use crate::frame::Frame;
+use crate::gcra::Throttle;
 use crate::limit::Decision;
 use crate::limits::MAX_KEY_BYTES;
 use crate::series::Point;
@@ -183,6 +188,31 @@ impl Store {
         self.apply_one(&Op::Limit(Box::new(request)), now).into_decision()
     }
 
+    /// Counts hits if they stay within several limits, of one key or of more: for all of them or for none. Gives what
+    /// each limit says, in their order.
+    ///
+    /// # Errors
+    /// As [`Store::limit`]; and [`LimitError::Limits`] when there are more than a request may have.
+    pub fn decide_all(&self, request: JointRequest<'_>, now: Timestamp) -> Result<Vec<Decision>, LimitError> {
+        self.apply_one(&Op::LimitAll(Box::new(request)), now).into_decisions()
+    }
+
+    /// Counts hits of a key if they keep to a rate, by the generic cell rate algorithm. What it counts shows in
+    /// [`Store::hits`]; hits that were counted otherwise do not matter to it.
+    ///
+    /// # Errors
+    /// As [`Store::limit`].
+    pub fn throttle(&self, request: Throttle<'_>, now: Timestamp) -> Result<Decision, LimitError> {
+        self.apply_one(&Op::Throttle(Box::new(request)), now).into_decision()
+    }
+
+    /// Hits of `key` that limits denied, in a window (default: that of the key's class) that ends with the pane of
+    /// `at` (default: now).
+    #[must_use]
+    pub fn denied(&self, key: &[u8], window: Option<Span>, at: Option<Timestamp>, now: Timestamp) -> Count {
+        self.apply_one(&Op::Denied(Box::new(Question { key, window, at })), now).into_count()
+    }
+
     /// Hits of `key` per step of length `step` over the window that ends with the pane of `at`.
     ///
     /// Steps start at multiples of `step`; the first and the last may reach out of the window, but
@@ -249,19 +279,21 @@ impl Store {
         self.time_to_live(key, now).is_some()
     }
 
-    /// How long until the last hit of `key` leaves the retention and no limit on it is in force;
-    /// `None` if there is no such key.
+    /// How long until the last hit of `key`, counted or denied, leaves the retention and no limit on it is in
+    /// force; `None` if there is no such key.
     #[must_use]
     pub fn time_to_live(&self, key: &[u8], now: Timestamp) -> Option<Span> {
         let hash = self.hash(key);
         let (mut shard, now, mut context) = self.lock_for(hash, now, None);
         let slot = shard.live(key, hash, &mut context)?;
         let settings = self.classes.settings(slot.class);
-        let last_pane = settings.pane_of(slot.entry.newest().as_millis());
-        let hits_until_ms =
-            (last_pane + settings.panes_in(settings.retain())) * settings.resolution().as_millis();
-        let limited_until_ms = shard.limited_until(key, hash).map_or(0, Timestamp::as_millis);
-        let left_ms = hits_until_ms.max(limited_until_ms) - now.as_millis();
+        let leaves_ms = |newest: Timestamp| {
+            let last_pane = settings.pane_of(newest.as_millis());
+            (last_pane + settings.panes_in(settings.retain())) * settings.resolution().as_millis()
+        };
+        let hits_until_ms = leaves_ms(slot.entry.newest());
+        let limits_until_ms = shard.limits_until_ms(key, hash, leaves_ms);
+        let left_ms = hits_until_ms.max(limits_until_ms) - now.as_millis();
         Some(Span::from_millis(left_ms).unwrap_or(Span::MAX))
     }
 

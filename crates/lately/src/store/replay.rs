@@ -189,13 +189,26 @@ impl Store {
                     Ok(())
                 })
             }
+            Delta::Denied { key, generation, at, hits } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    let place = shard.slot_for(key, hash, context);
+                    shard.add_denied(place, at, hits, context).map_err(|_| Malformed::Total)
+                })
+            }
+            Delta::Arrival { key, generation, arrival } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    let place = shard.slot_for(key, hash, context);
+                    shard.set_arrival(key, place, arrival, context);
+                    Ok(())
+                })
+            }
             Delta::Forget { key, generation, .. } => {
                 let ended = Generation(generation.0.saturating_add(1));
                 self.replay_life(key, hash, ended, now, |_, _| Ok(()))
             }
-            Delta::Restored { key, generation, limited_until, entry } => {
+            Delta::Restored { key, generation, beside, entry } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
-                    let keyed = Keyed { key, generation, limited_until, entry };
+                    let keyed = Keyed { key, generation, beside, entry };
                     shard.restore((&keyed, hash), context).map(|_| ())
                 })
             }

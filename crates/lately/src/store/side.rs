@@ -1,84 +1,179 @@
-//! What few keys have, by place: a generation that is not the first, a limit in force.
+//! What few keys have, by place: a generation that is not the first, a theoretical arrival time, and what limits
+//! know of the key beside its hits.
 //!
 //! Nobody needs generations before a key is forgotten. After that every new key has one: eight bytes a
-//! place, in chunks.
+//! place, in chunks. Arrival times are kept likewise, sixteen bytes a place.
 
 use std::collections::HashMap;
 
-use crate::allocation::allocated;
+use super::chunks::Chunks;
 use crate::delta::Generation;
+use crate::entry::Entry;
+use crate::gcra::Arrival;
 use crate::time::Timestamp;
-
-/// Generations of a chunk.
-const CHUNK: usize = 32;
 
 /// What few keys have.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    generations: Vec<Option<Box<[Generation; CHUNK]>>>,
-    limited_until: HashMap<u32, Timestamp>,
+    generations: Chunks<Generation>,
+    arrivals: Chunks<Arrival>,
+    few: HashMap<u32, Few, foldhash::fast::RandomState>,
+}
+
+/// What limits know of a key beside its hits.
+#[derive(Debug, Default)]
+struct Few {
+    limited_until: Option<Timestamp>,
+    guard: Option<Guard>,
+    denied: Entry,
+}
+
+/// What a key takes with it when it goes, and gets back when it comes back.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    pub(super) limited_until: Option<Timestamp>,
+    pub(super) arrival: Arrival,
+    pub(super) denied: Entry,
+}
+
+/// A key that would be allowed more if it were evicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Guard {
+    pub(super) until: Timestamp,
+    /// Whether nothing was left: it never goes. Else it goes after others.
+    pub(super) is_full: bool,
+}
+
+/// What one of the few costs beside the hits that were denied: maps are between seven sixteenths and seven eighths
+/// full, with a byte of tags a place.
+const FEW_BYTES: usize = (size_of::<(u32, Few)>() + 1) * 3 / 2;
+
+impl Few {
+    fn bytes(&self) -> usize {
+        FEW_BYTES + self.denied.heap_bytes()
+    }
 }
 
 impl Side {
     /// The generation of the key at `place`: the first, unless another was set.
     pub(super) fn generation(&self, place: u32) -> Generation {
-        let place = place as usize;
-        let chunk = self.generations.get(place / CHUNK).and_then(Option::as_deref);
-        chunk.map_or_else(Generation::default, |chunk| chunk[place % CHUNK])
+        self.generations.get(place)
     }
 
     /// Sets the generation of the key at `place`.
     pub(super) fn set_generation(&mut self, place: u32, generation: Generation) {
-        if self.generation(place) == generation {
-            return;
-        }
-        let place = place as usize;
-        if self.generations.len() <= place / CHUNK {
-            self.generations.resize_with(place / CHUNK + 1, || None);
-        }
-        self.generations[place / CHUNK].get_or_insert_with(Box::default)[place % CHUNK] = generation;
+        self.generations.set(place, generation);
     }
 
-    /// What the generation of the key at `place` costs: its part of a chunk, when it has one.
+    /// When all that the key at `place` was given is used up; long ago, unless it was set.
+    #[inline]
+    pub(super) fn arrival(&self, place: u32) -> Arrival {
+        self.arrivals.get(place)
+    }
+
+    pub(super) fn set_arrival(&mut self, place: u32, arrival: Arrival) {
+        self.arrivals.set(place, arrival);
+    }
+
+    /// What the key at `place` costs here.
     pub(super) fn bytes_at(&self, place: u32) -> usize {
-        // As for slots, four fifths of the places are used.
-        const BYTES: usize = allocated(CHUNK * size_of::<Generation>()).div_ceil(CHUNK) * 5 / 4;
-        if self.generation(place) == Generation::default() { 0 } else { BYTES }
+        let few_bytes = self.few(place).map_or(0, Few::bytes);
+        self.generations.bytes_at(place) + self.arrivals.bytes_at(place) + few_bytes
+    }
+
+    #[inline]
+    fn few(&self, place: u32) -> Option<&Few> {
+        if self.few.is_empty() { None } else { self.few.get(&place) }
     }
 
     /// Until when the key at `place` is limited, if it ever was.
     pub(super) fn limited_until(&self, place: u32) -> Option<Timestamp> {
-        self.limited_until.get(&place).copied()
+        self.few(place)?.limited_until
     }
 
-    /// Limits the key at `place` until `until`, or as long as was asked for before; gives which.
+    /// Limits the key at `place` until `until`, or as long as was asked for before.
     pub(super) fn limit_until(&mut self, place: u32, until: Timestamp) {
-        let limited = self.limited_until.entry(place).or_insert(until);
-        *limited = until.max(*limited);
+        let few = self.few.entry(place).or_default();
+        few.limited_until = few.limited_until.max(Some(until));
     }
 
-    /// Forgets the key at `place`.
-    pub(super) fn remove(&mut self, place: u32) {
-        self.limited_until.remove(&place);
-        self.set_generation(place, Generation::default());
+    /// What keeps the key at `place` from being evicted, if anything ever did.
+    pub(super) fn guard(&self, place: u32) -> Option<Guard> {
+        self.few(place)?.guard
+    }
+
+    pub(super) fn set_guard(&mut self, place: u32, guard: Guard) {
+        self.few.entry(place).or_default().guard = Some(guard);
+    }
+
+    /// The hits that were denied to the key at `place`.
+    pub(super) fn denied(&self, place: u32) -> Option<&Entry> {
+        self.few(place).map(|few| &few.denied)
+    }
+
+    /// As `denied`, to be changed.
+    pub(super) fn denied_mut(&mut self, place: u32) -> &mut Entry {
+        &mut self.few.entry(place).or_default().denied
+    }
+
+    /// Drops what is over of the key at `place`: `now` is the time, `oldest_ms` the edge of the retention.
+    pub(super) fn tidy(&mut self, place: u32, now: Timestamp, oldest_ms: i64) {
+        if !self.arrivals.get(place).is_after(now) {
+            self.arrivals.set(place, Arrival::default());
+        }
+        let Some(few) = self.few.get_mut(&place) else { return };
+        few.limited_until = few.limited_until.filter(|&until| until > now);
+        few.guard = few.guard.filter(|guard| guard.until > now);
+        if few.denied.expired(oldest_ms) {
+            few.denied = Entry::new();
+        }
+        if few.limited_until.is_none() && few.guard.is_none() && few.denied.is_empty() {
+            self.few.remove(&place);
+        }
+    }
+
+    /// Forgets the key at `place`; gives what it had.
+    pub(super) fn take(&mut self, place: u32) -> Extras {
+        let arrival = self.arrivals.get(place);
+        self.arrivals.set(place, Arrival::default());
+        self.generations.set(place, Generation::default());
+        let Few { limited_until, denied, .. } = self.few.remove(&place).unwrap_or_default();
+        Extras { limited_until, arrival, denied }
+    }
+
+    /// Gives a key that is at `place` now what one had that went.
+    pub(super) fn give(&mut self, place: u32, extras: Extras) {
+        let Extras { limited_until, arrival, denied } = extras;
+        if arrival > self.arrivals.get(place) {
+            self.arrivals.set(place, arrival);
+        }
+        if let Some(until) = limited_until {
+            self.limit_until(place, until);
+        }
+        if !denied.is_empty() {
+            *self.denied_mut(place) = denied;
+        }
     }
 
     /// Takes over what the key that was at `from` in another table, and is at `to` now, has there.
-    pub(super) fn take_over(&mut self, to: u32, before: &Side, from: u32) {
+    pub(super) fn take_over(&mut self, to: u32, before: &mut Side, from: u32) {
         self.set_generation(to, before.generation(from));
-        if let Some(until) = before.limited_until(from) {
-            self.limited_until.insert(to, until);
+        self.set_arrival(to, before.arrival(from));
+        if !before.few.is_empty()
+            && let Some(few) = before.few.remove(&from)
+        {
+            self.few.insert(to, few);
         }
     }
 
     /// Whether no key has anything here.
     pub(super) fn is_empty(&self) -> bool {
-        self.generations.is_empty() && self.limited_until.is_empty()
+        self.generations.is_empty() && self.arrivals.is_empty() && self.few.is_empty()
     }
 
-    /// Places that have a limit, in force or not.
+    /// Places that limits know something of.
     pub(super) fn limited(&self) -> impl Iterator<Item = u32> {
-        self.limited_until.keys().copied()
+        self.few.keys().copied()
     }
 }
 
@@ -87,31 +182,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_there_when_it_is_needed() {
-        let mut side = Side::default();
-        side.set_generation(1_000, Generation(0));
-        assert!(side.generations.is_empty());
-        side.set_generation(40, Generation(3));
-        side.set_generation(41, Generation(4));
-        assert_eq!([39, 40, 41, 1_000].map(|place| side.generation(place).0), [0, 3, 4, 0]);
-        assert_eq!([39, 40].map(|place| side.bytes_at(place)), [0, 11]);
-        side.remove(40);
-        assert_eq!((side.generation(40), side.bytes_at(40)), (Generation(0), 0));
-    }
-
-    #[test]
     fn what_a_key_has_goes_with_it() {
         let until = Timestamp::from_millis(7).expect("a time");
         let mut before = Side::default();
         before.set_generation(3, Generation(9));
+        before.set_arrival(3, Arrival::from_parts(5, 1));
         before.limit_until(4, until);
         before.limit_until(4, Timestamp::MIN);
         let mut after = Side::default();
         for place in 0..8 {
-            after.take_over(100 - place, &before, place);
+            after.take_over(100 - place, &mut before, place);
         }
         assert_eq!((after.generation(97), after.limited_until(97)), (Generation(9), None));
         assert_eq!((after.generation(96), after.limited_until(96)), (Generation(0), Some(until)));
+        assert_eq!(after.arrival(97), Arrival::from_parts(5, 1));
         assert_eq!(after.limited().collect::<Vec<_>>(), [96]);
+    }
+
+    #[test]
+    fn what_is_over_is_dropped() {
+        let at = |ms| Timestamp::from_millis(ms).expect("a time");
+        let mut side = Side::default();
+        side.limit_until(1, at(10));
+        side.set_guard(1, Guard { until: at(20), is_full: true });
+        side.set_arrival(1, Arrival::from_parts(15, 1));
+        let few_bytes = side.bytes_at(1) - side.arrivals.bytes_at(1);
+        assert!(few_bytes > 0 && side.arrivals.bytes_at(1) > 0);
+        side.tidy(1, at(15), 0);
+        assert!(side.limited_until(1).is_none() && side.guard(1).is_some());
+        assert_eq!(side.arrival(1), Arrival::from_parts(15, 1));
+        side.tidy(1, at(20), 0);
+        assert_eq!((side.bytes_at(1), side.guard(1)), (0, None));
     }
 }

@@ -3,12 +3,14 @@
 //! A turn holds one shard's lock at a time, and keeps it while operations stay in the shard: a hot
 //! key is locked once for all its hits of a batch.
 
-use super::batch::{Op, Outcome, STAGED};
+use super::batch::{Op, Outcome, Question, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit, Quick};
+use super::shard::Shard;
 use super::{Store, check_key, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
+use crate::entry::Entry;
 use crate::error::HitError;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
@@ -116,9 +118,37 @@ impl<'a> Turn<'a> {
                 }
                 Outcome::Hit(self.hit_new(&hit, place))
             }
-            Op::Hits { key, window, at } => Outcome::Hits(self.count((key, place), window, at)),
+            Op::Hits { key, window, at } => {
+                Outcome::Hits(
+                    self.count((key, place), window, at, |locked, place| locked.entry_at(Some(place))),
+                )
+            }
+            Op::Denied(ref question) => {
+                let Question { key, window, at } = **question;
+                Outcome::Hits(self.count((key, place), window, at, Shard::denied_at))
+            }
             Op::Limit(ref request) => Outcome::Limit(self.limit(request, hash, place)),
+            Op::Throttle(ref request) => Outcome::Limit(self.throttle(request, hash, place)),
+            Op::LimitAll(ref request) => Outcome::LimitAll(self.limit_all(request)),
         }
+    }
+
+    pub(super) fn store(&self) -> &'a Store {
+        self.store
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    pub(super) fn context_mut(&mut self) -> &mut Context<'a> {
+        &mut self.context
+    }
+
+    /// The ceiling, if the store is at it.
+    pub(super) fn is_full(&self) -> Option<u64> {
+        let memory = &self.store.memory;
+        memory.is_full().then(|| memory.ceiling_bytes())
     }
 
     /// The shard that is locked, and what changes to it are given.
@@ -160,7 +190,7 @@ impl<'a> Turn<'a> {
 
     /// Gives the lock back. Somebody may look at the shard from here on: what was written down stands.
     #[inline]
-    fn unlock(&mut self) {
+    pub(super) fn unlock(&mut self) {
         self.locked = None;
         if let Some(deltas) = &mut self.context.deltas {
             deltas.close();
@@ -183,39 +213,50 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub(super) fn hit_when(
+    /// Counts hits of a key that is at `place` or nowhere.
+    pub(super) fn count_hit(
         &mut self,
-        room: bool,
+        has_room: bool,
         hit: &Hit<'_>,
         place: Option<u32>,
     ) -> Result<u64, HitError> {
+        let (locked, context) = self.parts();
+        if let Some(place) = place
+            && let Some(counted) = locked.hit_at(place, hit, context)
+        {
+            return counted;
+        }
+        self.hit_when(has_room, hit, place)
+    }
+
+    fn hit_when(&mut self, room: bool, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {
         self.context.ceiling_bytes = (!room).then(|| self.store.memory.ceiling_bytes());
         let (locked, context) = self.parts();
         locked.hit(hit, place, context)
     }
 
     /// Evicts others until there is room; the lock is given back for it.
-    fn make_room(&mut self, keep: &[u8]) -> bool {
+    pub(super) fn make_room(&mut self, keep: &[u8]) -> bool {
         self.unlock();
         self.store.make_room(keep, self.now, self.context.deltas.as_deref_mut())
     }
 
-    /// Hits in a window of a key, which is at `place` or nowhere.
+    /// Hits in a window of a key, which is at `place` or nowhere: those that `of` gives.
     fn count(
         &mut self,
         (key, place): (&[u8], Option<u32>),
         window: Option<Span>,
         at: Option<Timestamp>,
+        of: impl FnOnce(&Shard, u32) -> Option<&Entry>,
     ) -> Count {
         let (locked, context) = self.parts();
         let now = locked.now();
         let classes = context.classes;
-        let slot = place.and_then(|place| locked.live_at(place, context));
-        let class = slot.map_or_else(|| classes.of(key), |slot| slot.class);
-        let settings = classes.settings(class);
+        let place = place.filter(|&place| locked.live_at(place, context).is_some());
+        let settings = classes.settings(locked.class_of(key, place, context));
         let (at, window) = (at.unwrap_or(now), window.unwrap_or(settings.window()));
-        match slot {
-            Some(slot) => slot.entry.count(at, window, settings, now),
+        match place.and_then(|place| of(locked, place)) {
+            Some(entry) => entry.count(at, window, settings, now),
             None => Window::ending_at(at, window, settings, now).count(|_, _| 0),
         }
     }

@@ -3,6 +3,8 @@
 use lately::{Decision, LimitError, Request, Retry, Settings, Span, Store, Timestamp};
 use proptest::prelude::*;
 
+use crate::exact_log::ExactLog;
+
 const START_MS: i64 = 1_700_000_000_000;
 
 fn time(ms: i64) -> Timestamp {
@@ -38,50 +40,6 @@ fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..len)
 }
 
-/// Each hit and its millisecond.
-#[derive(Default)]
-struct Log(Vec<(i64, u64)>);
-
-impl Log {
-    fn used(&self, at_ms: i64, window_ms: i64) -> u64 {
-        self.0.iter().filter(|(ms, _)| *ms > at_ms - window_ms).map(|(_, hits)| hits).sum()
-    }
-
-    /// Of how many milliseconds there are hits.
-    fn milliseconds(&self, at_ms: i64, window_ms: i64) -> usize {
-        let counted = self.0.iter().map(|(ms, _)| *ms).filter(|ms| *ms > at_ms - window_ms);
-        counted.collect::<std::collections::BTreeSet<i64>>().len()
-    }
-
-    /// How long until at most `most` hits count.
-    fn until(&self, most: u64, at_ms: i64, window_ms: i64) -> Option<Span> {
-        let mut leaves: Vec<i64> = self.0.iter().map(|(ms, _)| ms + window_ms - at_ms).collect();
-        leaves.sort_unstable();
-        let fits = |after_ms: i64| self.used(at_ms + after_ms, window_ms) <= most;
-        if fits(0) {
-            return None;
-        }
-        leaves.into_iter().find(|&ms| ms > 0 && fits(ms)).map(span)
-    }
-
-    fn decide(&mut self, request: &Request<'_>, now_ms: i64) -> Decision {
-        let (at_ms, window_ms) =
-            (request.at.map_or(now_ms, Timestamp::as_millis), request.window.as_millis());
-        let used = self.used(at_ms, window_ms);
-        let retry = match request.max.checked_sub(request.cost) {
-            None => Retry::Never,
-            Some(most) => self.until(most, at_ms, window_ms).map_or(Retry::Now, Retry::After),
-        };
-        let counts = retry == Retry::Now && !request.is_peek;
-        if counts && request.cost > 0 {
-            self.0.push((at_ms, request.cost));
-        }
-        let taken = if counts { request.cost } else { 0 };
-        let remaining = request.max.saturating_sub(used + taken);
-        Decision { max: request.max, remaining, retry, reset_after: self.until(0, at_ms, window_ms) }
-    }
-}
-
 const WINDOWS_MS: [i64; 6] = [1, 900, 1_000, 60_000, 299_999, 86_400_000];
 
 proptest! {
@@ -95,14 +53,14 @@ proptest! {
         max in 0_u64..12,
     ) {
         let store = Store::builder().build().expect("valid");
-        let (mut log, mut now_ms) = (Log::default(), START_MS);
+        let (mut log, mut now_ms) = (ExactLog::new(), START_MS);
         for step in steps {
             match step {
                 Step::Wait { ms } => now_ms += ms,
                 Step::Hit { hits, back_ms } => {
                     let at_ms = now_ms - back_ms;
                     store.hit_n(b"k", hits, Some(time(at_ms)), time(now_ms)).expect("it is kept");
-                    log.0.push((at_ms, hits));
+                    log.push(at_ms, hits);
                 }
                 Step::Ask { cost, back_ms, is_peek } => {
                     let at = (back_ms != 0).then(|| time(now_ms - back_ms));
@@ -112,7 +70,7 @@ proptest! {
                 }
             }
             // What has left every window.
-            log.0.retain(|(ms, _)| *ms > now_ms - 604_000_000);
+            log.forget_before(now_ms - 604_000_000);
         }
         store.check_consistency();
     }
@@ -126,7 +84,7 @@ proptest! {
         hits_each in prop::sample::select(vec![2_usize, 5, 1_000_000]),
     ) {
         let store = Store::builder().build().expect("valid");
-        let (mut log, mut now_ms) = (Log::default(), START_MS);
+        let (mut log, mut now_ms) = (ExactLog::new(), START_MS);
         for (index, gap_ms) in gaps_ms.into_iter().enumerate() {
             now_ms += gap_ms;
             if log.milliseconds(now_ms, window_ms) >= 256 {
@@ -134,14 +92,14 @@ proptest! {
             }
             if index % hits_each == 1 {
                 store.hit(b"k", time(now_ms)).expect("it is counted");
-                log.0.push((now_ms, 1));
+                log.push(now_ms, 1);
             } else {
                 let cost = 1 + index as u64 % 3;
                 let request = request(max, window_ms, cost);
                 let decided = store.decide(request, time(now_ms)).expect("it can be decided");
                 prop_assert_eq!(decided, log.decide(&request, now_ms), "request {} at {}", index, now_ms);
             }
-            log.0.retain(|(ms, _)| *ms > now_ms - 2 * window_ms);
+            log.forget_before(now_ms - 2 * window_ms);
             if index % 100 == 0 {
                 store.merge(b"k", time(now_ms));
             }
@@ -158,13 +116,13 @@ proptest! {
         max in prop::sample::select(vec![1_u64, 5, 40, 300, 700]),
     ) {
         let store = Store::builder().build().expect("valid");
-        let (mut admitted, mut now_ms) = (Log::default(), START_MS);
+        let (mut admitted, mut now_ms) = (ExactLog::new(), START_MS);
         for (index, gap_ms) in gaps_ms.into_iter().enumerate() {
             now_ms += gap_ms * scale;
             let request = request(max, window_ms, 1 + index as u64 % 2);
             let decision = store.decide(request, time(now_ms)).expect("it can be decided");
             if decision.is_allowed() {
-                admitted.0.push((now_ms, request.cost));
+                admitted.push(now_ms, request.cost);
                 let used = admitted.used(now_ms, window_ms);
                 prop_assert!(used <= max, "{used} in the window that ends at {now_ms}");
             }
@@ -202,13 +160,42 @@ fn a_limit_of_more_than_is_kept_is_refused() {
 }
 
 #[test]
-fn what_is_denied_makes_no_key() {
+fn who_only_asks_makes_no_key() {
     let store = Store::builder().build().expect("valid");
-    let decision = store.limit(b"k", 5, span(1_000), 6, time(START_MS)).expect("decided");
-    assert_eq!(decision, Decision { max: 5, remaining: 5, retry: Retry::Never, reset_after: None });
     let peek = Request { is_peek: true, ..request(5, 1_000, 1) };
     assert!(store.decide(peek, time(START_MS)).expect("decided").is_allowed());
     assert!(store.is_empty());
+}
+
+#[test]
+fn what_is_denied_has_a_count_of_its_own() {
+    let store = Store::builder().build().expect("valid");
+    let week = span(7 * 86_400_000);
+    let ask = |max, cost, after_ms: i64| {
+        store.limit(b"k", max, span(1_000), cost, time(START_MS + after_ms)).expect("decided")
+    };
+    let never = Decision { max: 5, remaining: 5, retry: Retry::Never, reset_after: None };
+    assert_eq!(ask(5, 6, 0), never);
+    let counts = |window: Span, after_ms: i64| {
+        let now = time(START_MS + after_ms);
+        (store.hits(b"k", window, now).estimate, store.denied(b"k", Some(window), None, now).estimate)
+    };
+    assert_eq!(counts(week, 0), (0, 6));
+    assert!(ask(5, 4, 0).is_allowed());
+    for after_ms in 1..1_000 {
+        assert!(!ask(5, 2, after_ms).is_allowed());
+        let peek = Request { is_peek: true, ..request(5, 1_000, 2) };
+        assert!(!store.decide(peek, time(START_MS + after_ms)).expect("decided").is_allowed());
+    }
+    assert_eq!(counts(week, 1_000), (4, 6 + 2 * 999));
+    assert_eq!(counts(span(1_000), 1_500), (0, 0));
+    store.check_consistency();
+    // What was denied keeps the key as long as hits do, and no longer.
+    assert!(store.contains(b"k", time(START_MS + week.as_millis() - 1)));
+    assert!(!store.contains(b"k", time(START_MS + week.as_millis() + 1_000)));
+    assert!(!ask(0, 1, 0).is_allowed());
+    assert!(store.forget(b"k", time(START_MS)));
+    assert_eq!(counts(week, 0), (0, 0));
 }
 
 /// Threads that ask for one key at once are never given one more than there is.

@@ -1,10 +1,13 @@
 //! The crate through its public face: against the exact model, and from many threads.
 
+mod exact_log;
 mod examples;
+mod joint;
 mod limits;
 mod model;
 mod shared;
 mod subject;
 mod threads;
+mod throttle;
 mod time_text;
 mod trace;

@@ -1,6 +1,7 @@
 //! One part of the store's keys, behind one lock.
 
 mod hits;
+mod limits;
 mod restored;
 
 use std::hash::BuildHasher;
@@ -11,7 +12,7 @@ use foldhash::quality::SeedableRandomState;
 
 use super::context::Context;
 use super::peek::Tables;
-use super::side::Side;
+use super::side::{Extras, Side};
 use super::slot::{LongKeys, Slot};
 use super::table::{PAGE, Table};
 use crate::allocation::allocated;
@@ -215,8 +216,8 @@ impl Shard {
         if !slot.entry.expired(oldest_ms) {
             return Some(place);
         }
-        if self.is_limited(place) {
-            // The key stays for its limit; its hits are gone.
+        if self.outlives_hits(place, oldest_ms) {
+            // The key stays for its limits; its hits are gone.
             self.change(place, context.classes, |entry, _, _| *entry = Entry::new());
             return Some(place);
         }
@@ -226,26 +227,14 @@ impl Shard {
 
     /// Whether nothing is left of the key at `place`.
     pub(super) fn has_expired(&self, place: u32, classes: &Classes) -> bool {
-        self.hits_expired(place, classes) && !self.is_limited(place)
-    }
-
-    fn hits_expired(&self, place: u32, classes: &Classes) -> bool {
-        self.slot_at(place)
-            .is_some_and(|slot| slot.entry.expired(classes.settings(slot.class).retention_edge_ms(self.now)))
-    }
-
-    /// Whether a limit on the key at `place` is in force.
-    pub(super) fn is_limited(&self, place: u32) -> bool {
-        self.limit_at(place).is_some()
-    }
-
-    /// Until when a limit on the key at `place` is in force, if one is.
-    pub(super) fn limit_at(&self, place: u32) -> Option<Timestamp> {
-        self.beside.side.limited_until(place).filter(|&until| until > self.now)
+        self.slot_at(place).is_some_and(|slot| {
+            let oldest_ms = classes.settings(slot.class).retention_edge_ms(self.now);
+            slot.entry.expired(oldest_ms) && !self.outlives_hits(place, oldest_ms)
+        })
     }
 
     /// The key's slot, a new one when there is none.
-    fn slot_for(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> u32 {
+    pub(super) fn slot_for(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> u32 {
         if let Some(place) = self.live_place(key, hash, context) {
             return place;
         }
@@ -337,25 +326,12 @@ impl Shard {
         self.beside.side.generation(place)
     }
 
-    /// Keeps the key from being evicted until `until`, or as long as was asked for before.
-    pub(super) fn limit_until(&mut self, key: &[u8], hash: u64, until: Timestamp, context: &mut Context<'_>) {
-        let place = self.slot_for(key, hash, context);
-        self.beside.side.limit_until(place, until);
-        let generation = self.generation_at(place);
-        self.record(context, Delta::Limited { key, generation, until });
-    }
-
-    pub(super) fn limited_until(&mut self, key: &[u8], hash: u64) -> Option<Timestamp> {
-        let place = self.place_of(key, hash)?;
-        self.limit_at(place)
-    }
-
     /// Forgets the key at `place`, which lives.
     pub(super) fn forget(&mut self, place: u32, why: Forgotten, context: &mut Context<'_>) {
         let generation = self.generation_at(place);
-        let (key, entry) = self.take(place);
+        let (key, life) = self.take(place);
         if let Some(batch) = context.deltas.as_deref_mut().filter(|_| why == Forgotten::Deleted) {
-            batch.deleted.push(entry);
+            batch.deleted.push(life);
         }
         // Under the shard's lock: the key cannot come back before the count is up.
         context.generation.fetch_max(generation.0 + 1, Relaxed);
@@ -373,16 +349,16 @@ impl Shard {
         self.take(place);
     }
 
-    /// Takes out the key at `place`: gives its name and its hits.
-    fn take(&mut self, place: u32) -> (Box<[u8]>, Entry) {
+    /// Takes out the key at `place`: gives its name, its hits, and what limits know of it.
+    fn take(&mut self, place: u32) -> (Box<[u8]>, (Entry, Extras)) {
         self.bytes -= self.slot_bytes(place);
         let slot = self.slots.take(place).expect("a key lives here");
-        self.beside.side.remove(place);
+        let extras = self.beside.side.take(place);
         let key = match slot.long_place() {
             Some(place) => self.beside.long_keys.take(place).expect("a long key is kept as long as its slot"),
             None => slot.key(&self.beside.long_keys).into(),
         };
-        (key, slot.entry)
+        (key, (slot.entry, extras))
     }
 
     /// Forgets all keys, and gives their memory back.
@@ -397,6 +373,7 @@ impl Shard {
             return;
         }
         self.change(place, classes, Entry::merge);
+        self.tidy_limits(place, classes);
     }
 
     pub(super) fn merge_key(&mut self, key: &[u8], hash: u64, classes: &Classes) {
@@ -444,7 +421,7 @@ impl Shard {
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots");
         let mut limited = self.beside.side.limited();
         assert!(self.beside.side_before.is_empty(), "what moved was left behind");
-        assert!(limited.all(|place| self.slot_at(place).is_some()), "a limit outlives its key");
+        assert!(limited.all(|place| self.slot_at(place).is_some()), "what limits know outlives its key");
     }
 }
 

@@ -2,12 +2,14 @@
 
 use super::super::context::Context;
 use super::super::keyed::Keyed;
+use super::super::side::Extras;
 use super::super::taken_back::TakenBack;
 use super::Shard;
 use crate::class::Classes;
-use crate::delta::{Delta, Forgotten, Generation};
+use crate::delta::{Beside, Delta, Forgotten, Generation};
 use crate::entry::Entry;
 use crate::error::{HitError, Malformed};
+use crate::gcra::Arrival;
 use crate::time::Timestamp;
 
 impl Shard {
@@ -31,18 +33,26 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Result<Option<u32>, Malformed> {
         let (class, now) = (context.classes.of(keyed.key), self.now);
-        let entry = Entry::read(keyed.entry, context.classes.settings(class), now)?;
+        let settings = context.classes.settings(class);
+        let entry = Entry::read(keyed.entry, settings, now)?;
+        let Beside { limited_until, arrival, denied } = keyed.beside;
+        let denied = if denied.is_empty() { Entry::new() } else { Entry::read(denied, settings, now)? };
         if let Some(place) = self.place_of(keyed.key, hash) {
             self.remove(place);
         }
-        let limited = keyed.limited_until.is_some_and(|until| until > now);
-        if entry.expired(context.frame(class, now).0.oldest_ms) && !limited {
+        let limited_until = limited_until.filter(|&until| until > now);
+        let arrival = if arrival.is_after(now) { arrival } else { Arrival::default() };
+        let oldest_ms = context.frame(class, now).0.oldest_ms;
+        let has_denied = !denied.expired(oldest_ms);
+        let has_limits = limited_until.is_some() || arrival != Arrival::default() || has_denied;
+        if entry.expired(oldest_ms) && !has_limits {
             return Ok(None);
         }
         let place = self.add_slot(keyed.key, hash, class, context);
         self.change(place, context.classes, |old, _, _| *old = entry);
-        if let Some(until) = keyed.limited_until {
-            self.beside.side.limit_until(place, until);
+        if has_limits {
+            let denied = if has_denied { denied } else { Entry::new() };
+            self.change_side(place, |side| side.give(place, Extras { limited_until, arrival, denied }));
         }
         Ok(Some(place))
     }
@@ -61,8 +71,8 @@ impl Shard {
         let place = self.restore((keyed, hash), context)?;
         if let Some(place) = place {
             let generation = self.generation_at(place);
-            let &Keyed { key, limited_until, entry, .. } = keyed;
-            self.record(context, Delta::Restored { key, generation, limited_until, entry });
+            let &Keyed { key, beside, entry, .. } = keyed;
+            self.record(context, Delta::Restored { key, generation, beside, entry });
         }
         Ok(place.is_some())
     }
@@ -70,17 +80,23 @@ impl Shard {
     /// Appends the keys that live, with their hits; gives how many.
     pub(in crate::store) fn write(&mut self, classes: &Classes, out: &mut Vec<u8>) -> usize {
         self.move_all();
-        let (mut keys, mut entry) = (0, Vec::new());
+        let (mut keys, mut entry, mut denied) = (0, Vec::new(), Vec::new());
         for (place, slot) in self.slots.iter() {
             if self.has_expired(place, classes) {
                 continue;
             }
             entry.clear();
             slot.entry.write(classes.settings(slot.class), &mut entry);
+            denied.clear();
+            if let Some(hits) = self.denied_at(place).filter(|hits| !hits.is_empty()) {
+                hits.write(classes.settings(slot.class), &mut denied);
+            }
+            let side = &self.beside.side;
+            let (limited_until, arrival) = (side.limited_until(place), side.arrival(place));
             let keyed = Keyed {
                 key: slot.key(&self.beside.long_keys),
                 generation: self.generation_at(place),
-                limited_until: self.beside.side.limited_until(place),
+                beside: Beside { limited_until, arrival, denied: &denied },
                 entry: &entry,
             };
             keyed.write(out);
@@ -94,7 +110,7 @@ impl Shard {
         &mut self,
         delta: &Delta<'_>,
         hash: u64,
-        (deleted, taken_back): (&mut Vec<Entry>, &mut TakenBack),
+        (deleted, taken_back): (&mut Vec<(Entry, Extras)>, &mut TakenBack),
         context: &mut Context<'_>,
     ) {
         match *delta {
@@ -108,11 +124,12 @@ impl Shard {
                 }
             }
             Delta::Forget { key, generation, .. } => {
-                let Some(entry) = deleted.pop() else { return };
+                let Some((entry, extras)) = deleted.pop() else { return };
                 let place = self.slot_for(key, hash, context);
                 self.change(place, context.classes, |held, settings, now| {
                     held.absorb(entry, settings, now);
                 });
+                self.change_side(place, |side| side.give(place, extras));
                 for (at, hits) in taken_back.revive(key, generation, self.generation_at(place)) {
                     if let Some(place) = self.place_of(key, hash) {
                         self.take_hits_back(place, at, hits, context);
@@ -124,14 +141,27 @@ impl Shard {
                     self.remove(place);
                 }
             }
-            // A key may stay longer than it had to: it does no harm. A flush is made when it is written.
-            Delta::Limited { .. } | Delta::Flush { .. } => {}
+            Delta::Denied { key, generation, at, hits } => {
+                if let Some(place) = self.place_of(key, hash)
+                    && self.generation_at(place) == generation
+                {
+                    self.take_denied_back(place, at, hits, context.classes);
+                    self.remove_if_empty(place);
+                }
+            }
+            // A key may be limited longer than it had to: too little is allowed, not too much. A flush is made
+            // when it is written.
+            Delta::Limited { .. } | Delta::Arrival { .. } | Delta::Flush { .. } => {}
         }
     }
 
     fn take_hits_back(&mut self, place: u32, at: Timestamp, hits: u64, context: &Context<'_>) {
         self.change(place, context.classes, |entry, settings, now| entry.take_back(at, hits, settings, now));
-        if self.slot_at(place).is_some_and(|slot| slot.entry.is_empty()) && !self.is_limited(place) {
+        self.remove_if_empty(place);
+    }
+
+    fn remove_if_empty(&mut self, place: u32) {
+        if self.slot_at(place).is_some_and(|slot| slot.entry.is_empty()) && !self.outlives_hits(place, 0) {
             self.remove(place);
         }
     }

@@ -1,0 +1,221 @@
+//! The generic cell rate algorithm, in its virtual-scheduling form (ITU-T I.371, annex A): hits come evenly
+//! spaced, and a burst of them may come early.
+//!
+//! All that is known of a key is its theoretical arrival time: when all it was given would be used up at an even
+//! pace. Time is cut into 2^-64 ms. The space between hits is rounded down to that, so that what comes to whole
+//! milliseconds is decided as with exact fractions, for every rate a clock in milliseconds can tell from another.
+
+use crate::limit::{Decision, Retry};
+use crate::time::{Span, Timestamp};
+
+/// A rate, and a burst that may come ahead of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    burst: u64,
+    /// The time between hits, never 0.
+    interval: u128,
+}
+
+impl Rate {
+    /// `count` hits each `period`, evenly; `burst` more may come at once. `None` for a rate of zero.
+    #[must_use]
+    pub fn new(burst: u64, count: u64, period: Span) -> Option<Rate> {
+        // Of the most that can be counted, a period is a tick or more for each.
+        let interval = ticks(period.as_millis()).checked_div(u128::from(count)).filter(|&ticks| ticks > 0)?;
+        Some(Rate { burst, interval })
+    }
+
+    /// The most that can be taken at once.
+    #[must_use]
+    pub fn limit(self) -> u64 {
+        self.burst.saturating_add(1)
+    }
+
+    /// The time that so many hits take.
+    fn time_of(self, hits: u64) -> u128 {
+        self.interval.saturating_mul(u128::from(hits))
+    }
+}
+
+/// A request that is to keep to a rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Throttle<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The rate.
+    pub rate: Rate,
+    /// Hits it takes; 0 only asks, and fewer give room back. Hits that were counted stay counted then.
+    pub quantity: i64,
+}
+
+/// When all that a key was given will be used up, in ticks since the epoch; in the past when nothing is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Arrival(u128);
+
+impl Arrival {
+    /// Whole milliseconds since the epoch, and 2^-64 ms beside them.
+    #[must_use]
+    pub fn to_parts(self) -> (u64, u64) {
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+        ((self.0 >> TICK_BITS) as u64, self.0 as u64)
+    }
+
+    /// What [`Arrival::to_parts`] gave.
+    #[must_use]
+    pub fn from_parts(millis: u64, ticks: u64) -> Arrival {
+        Arrival(u128::from(millis) << TICK_BITS | u128::from(ticks))
+    }
+
+    /// Whether it is still to come: a key that has it limits until then.
+    pub(crate) fn is_after(self, now: Timestamp) -> bool {
+        self.0 > ticks(now.as_millis())
+    }
+
+    /// The first millisecond that is not before it.
+    pub(crate) fn rounded_up(self) -> Timestamp {
+        let millis = i64::try_from(self.0.div_ceil(1 << TICK_BITS)).ok();
+        millis.and_then(Timestamp::from_millis).unwrap_or(Timestamp::MAX)
+    }
+}
+
+const TICK_BITS: u32 = 64;
+
+fn ticks(millis: i64) -> u128 {
+    u128::from(millis.unsigned_abs()) << TICK_BITS
+}
+
+/// A span of so many ticks, rounded up to a millisecond; `None` of none.
+fn span(ticks: u128) -> Option<Span> {
+    let millis = i64::try_from(ticks.div_ceil(1 << TICK_BITS)).unwrap_or(i64::MAX);
+    if millis > Span::MAX.as_millis() { Some(Span::MAX) } else { Span::from_millis(millis) }
+}
+
+/// Decides on a request for so many hits of a key; gives its arrival time after that, too.
+pub(crate) fn decide(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp) -> (Decision, Arrival) {
+    let max = rate.limit();
+    let now = ticks(now.as_millis());
+    let used = arrival.0.saturating_sub(now);
+    let asked = rate.time_of(quantity.unsigned_abs());
+    let (retry, used) = if quantity < 0 {
+        (Retry::Now, used.saturating_sub(asked))
+    } else {
+        match max.checked_sub(quantity.unsigned_abs()).map(|spare| rate.time_of(spare)) {
+            None => (Retry::Never, used),
+            Some(spare) if used <= spare => (Retry::Now, used.saturating_add(asked)),
+            Some(spare) => (span(used - spare).map_or(Retry::Now, Retry::After), used),
+        }
+    };
+    let used_hits = u64::try_from(used.div_ceil(rate.interval)).unwrap_or(u64::MAX);
+    let decision = Decision { max, remaining: max.saturating_sub(used_hits), retry, reset_after: span(used) };
+    let after = if decision.is_allowed() { Arrival(now.saturating_add(used)) } else { arrival };
+    (decision, after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::seconds;
+
+    /// The algorithm in whole numbers: times in milliseconds, each counted `count` times over, so that the space
+    /// between hits, `period / count`, is whole.
+    struct Exact {
+        count: i128,
+        arrival: i128,
+    }
+
+    impl Exact {
+        /// Whether it is allowed, what is left, the milliseconds until it would be (-1: never) and until all is.
+        fn ask(
+            &mut self,
+            (burst, period_ms): (i128, i128),
+            quantity: i128,
+            now_ms: i128,
+        ) -> (bool, i128, i128, i128) {
+            let (limit, now) = (burst + 1, now_ms * self.count);
+            let arrival = self.arrival.max(now);
+            let next = (arrival + quantity * period_ms).max(now);
+            let early = next - limit * period_ms - now;
+            let rounded_up = |scaled: i128| -(-scaled).div_euclid(self.count);
+            let (is_allowed, used) =
+                if early <= 0 || quantity < 0 { (true, next - now) } else { (false, arrival - now) };
+            if is_allowed {
+                self.arrival = next;
+            }
+            let left = (limit * period_ms - used).div_euclid(period_ms).max(0);
+            let retry_ms = match is_allowed {
+                true => 0,
+                false if quantity > limit => -1,
+                false => rounded_up(early),
+            };
+            (is_allowed, left, retry_ms, rounded_up(used))
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn it_is_the_algorithm_in_exact_fractions(
+            burst in proptest::prop_oneof![0..4_u64, 0..5_000_u64],
+            count in proptest::prop_oneof![1..8_u64, 900..1_100_u64, 999_990..3_000_000_u64],
+            period_s in 1..90_u64,
+            steps in proptest::collection::vec((-3..12_i64, 0..4_u8, 0..2_000_i64), 1..80),
+        ) {
+            let rate = Rate::new(burst, count, seconds(period_s)).expect("a rate");
+            let mut exact = Exact { count: i128::from(count), arrival: 0 };
+            let (mut arrival, mut now_ms) = (Arrival::default(), 1_700_000_000_000);
+            for (quantity, pace, gap_ms) in steps {
+                now_ms += if pace == 0 { gap_ms } else { gap_ms % 3 };
+                let quantity = if pace == 3 { quantity * burst.cast_signed().max(1) / 5 } else { quantity };
+                let now = Timestamp::from_millis(now_ms).expect("a time");
+                let (decision, after) = decide(rate, arrival, quantity, now);
+                arrival = after;
+                let retry_ms = match decision.retry {
+                    Retry::Now => 0,
+                    Retry::Never => -1,
+                    Retry::After(wait) => i128::from(wait.as_millis()),
+                };
+                let reset_ms = decision.reset_after.map_or(0, |wait| i128::from(wait.as_millis()));
+                let got = (decision.is_allowed(), i128::from(decision.remaining), retry_ms, reset_ms);
+                let limits = (i128::from(burst), i128::from(period_s) * 1_000);
+                proptest::prop_assert_eq!(got, exact.ask(limits, i128::from(quantity), i128::from(now_ms)));
+            }
+        }
+    }
+
+    #[test]
+    fn rates_past_a_million_a_second_are_kept() {
+        let rate = Rate::new(0, 4_000_000, seconds(1)).expect("a rate");
+        let at = |ms: i64| Timestamp::from_millis(1_700_000_000_000 + ms).expect("a time");
+        // A clock in milliseconds: one each millisecond, and 4,000 with a burst of as many.
+        let (first, arrival) = decide(rate, Arrival::default(), 1, at(0));
+        let (second, _) = decide(rate, arrival, 1, at(0));
+        assert!(first.is_allowed() && !second.is_allowed());
+        let burst = Rate::new(3_999, 4_000_000, seconds(1)).expect("a rate");
+        let (mut arrival, mut allowed) = (Arrival::default(), 0);
+        for ask in 0..50_000 {
+            let (decision, after) = decide(burst, arrival, 1, at(i64::from(ask / 5_000)));
+            arrival = after;
+            allowed += u32::from(decision.is_allowed());
+        }
+        assert_eq!(allowed, 40_000);
+    }
+
+    #[test]
+    fn the_largest_numbers_stay_in_bounds() {
+        let most = i64::MAX.unsigned_abs();
+        let (first, last) = (Timestamp::MIN, Timestamp::MAX);
+        for (burst, count) in [(most, 1), (most, most), (0, most), (0, 1)] {
+            let rate = Rate::new(burst, count, Span::MAX).expect("a rate");
+            for quantity in [0, 1, i64::MAX, i64::MIN] {
+                for now in [first, last] {
+                    let (decision, after) = decide(rate, Arrival::default(), quantity, now);
+                    assert_eq!(decision.max, burst + 1);
+                    assert!(decision.remaining <= decision.max, "{decision:?}");
+                    decide(rate, after, quantity, now);
+                }
+            }
+        }
+        assert_eq!(Rate::new(0, 0, Span::MIN), None);
+        let parts = Arrival(u128::MAX - 7).to_parts();
+        assert_eq!(Arrival::from_parts(parts.0, parts.1), Arrival(u128::MAX - 7));
+    }
+}

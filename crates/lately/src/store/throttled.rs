@@ -1,0 +1,52 @@
+//! Requests that are to keep to a rate: decided and counted under one lock.
+
+use super::check_key;
+use super::context::Hit;
+use super::turn::Turn;
+use crate::error::LimitError;
+use crate::gcra::{self, Throttle};
+use crate::limit::Decision;
+
+impl Turn<'_> {
+    /// Decides on a request for a key of the shard that is locked, and is at `place` or nowhere; if it is
+    /// allowed its hits are counted, if not those that were denied are.
+    #[inline(never)]
+    pub(super) fn throttle(
+        &mut self,
+        request: &Throttle<'_>,
+        hash: u64,
+        place: Option<u32>,
+    ) -> Result<Decision, LimitError> {
+        let &Throttle { key, rate, quantity } = request;
+        check_key(key)?;
+        let (locked, context) = self.parts();
+        let mut place = place.and_then(|place| locked.alive(place, context));
+        let weight = u64::try_from(quantity).unwrap_or(0);
+        let mut has_room = true;
+        if place.is_none() && weight > 0 && weight <= rate.limit() {
+            (has_room, place) = self.room_for(key, hash);
+        }
+        let (locked, _) = self.parts();
+        let before = locked.arrival_at(place);
+        let (decision, after) = gcra::decide(rate, before, quantity, locked.now());
+        let hit = Hit { key, hash, weight, at: None };
+        if !decision.is_allowed() {
+            let is_full = self.is_full();
+            let (locked, context) = self.parts();
+            context.ceiling_bytes = is_full;
+            place = locked.deny(&hit, place, context);
+        } else if weight > 0 {
+            self.count_hit(has_room, &hit, place)?;
+            let (locked, _) = self.parts();
+            place = locked.place_near(place, key, hash);
+        }
+        let (locked, context) = self.parts();
+        if let Some(place) = place.filter(|_| after != before && quantity != 0) {
+            locked.set_arrival(key, place, after, context);
+        }
+        if let Some(reset_after) = decision.reset_after {
+            locked.guard(place, (decision.remaining, decision.max), reset_after);
+        }
+        Ok(decision)
+    }
+}

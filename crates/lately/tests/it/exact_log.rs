@@ -1,0 +1,76 @@
+//! Each hit of a key and its millisecond: what decisions are held against.
+
+use std::collections::BTreeSet;
+
+use lately::{Decision, Request, Retry, Span, Timestamp};
+
+/// The hits of a key.
+#[derive(Default)]
+pub(crate) struct ExactLog(Vec<(i64, u64)>);
+
+impl ExactLog {
+    pub(crate) const fn new() -> ExactLog {
+        ExactLog(Vec::new())
+    }
+
+    pub(crate) fn push(&mut self, at_ms: i64, hits: u64) {
+        self.0.push((at_ms, hits));
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().map(|(_, hits)| hits).sum()
+    }
+
+    /// Hits that count in a window, those after its end among them.
+    pub(crate) fn used(&self, at_ms: i64, window_ms: i64) -> u64 {
+        self.0.iter().filter(|(ms, _)| *ms > at_ms - window_ms).map(|(_, hits)| hits).sum()
+    }
+
+    pub(crate) fn forget_before(&mut self, ms: i64) {
+        self.0.retain(|&(at_ms, _)| at_ms > ms);
+    }
+
+    /// Of how many milliseconds there are hits that count.
+    pub(crate) fn milliseconds(&self, at_ms: i64, window_ms: i64) -> usize {
+        let counted = self.0.iter().map(|(ms, _)| *ms).filter(|ms| *ms > at_ms - window_ms);
+        counted.collect::<BTreeSet<i64>>().len()
+    }
+
+    /// How long until at most `most` hits count.
+    pub(crate) fn until(&self, most: u64, at_ms: i64, window_ms: i64) -> Option<Span> {
+        let mut leaves: Vec<i64> = self.0.iter().map(|(ms, _)| ms + window_ms - at_ms).collect();
+        leaves.sort_unstable();
+        let fits = |after_ms: i64| self.used(at_ms + after_ms, window_ms) <= most;
+        if fits(0) {
+            return None;
+        }
+        leaves.into_iter().find(|&ms| ms > 0 && fits(ms)).and_then(Span::from_millis)
+    }
+
+    /// What is left of a limit.
+    pub(crate) fn left(&self, max: u64, window_ms: i64, at_ms: i64) -> u64 {
+        max.saturating_sub(self.used(at_ms, window_ms))
+    }
+
+    /// What a limit says as long as nothing is counted.
+    pub(crate) fn says(&self, max: u64, window_ms: i64, cost: u64, at_ms: i64) -> Decision {
+        let retry = match max.checked_sub(cost) {
+            None => Retry::Never,
+            Some(most) => self.until(most, at_ms, window_ms).map_or(Retry::Now, Retry::After),
+        };
+        let remaining = self.left(max, window_ms, at_ms);
+        Decision { max, remaining, retry, reset_after: self.until(0, at_ms, window_ms) }
+    }
+
+    /// Decides on a request, and counts it if it is allowed.
+    pub(crate) fn decide(&mut self, request: &Request<'_>, now_ms: i64) -> Decision {
+        let &Request { max, cost, window, is_peek, .. } = request;
+        let (at_ms, window_ms) = (request.at.map_or(now_ms, Timestamp::as_millis), window.as_millis());
+        let said = self.says(max, window_ms, cost, at_ms);
+        if !said.is_allowed() || is_peek || cost == 0 {
+            return said;
+        }
+        self.push(at_ms, cost);
+        Decision { remaining: said.remaining - cost, reset_after: self.until(0, at_ms, window_ms), ..said }
+    }
+}
