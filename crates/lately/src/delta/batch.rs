@@ -1,0 +1,541 @@
+//! Deltas as bytes: written one after the other, and read again. The table is in the design document.
+
+use super::{Beside, Delta, Forgotten, Generation, Sequence};
+use crate::entry::Entry;
+use crate::error::Malformed;
+use crate::gcra::Arrival;
+use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
+use crate::number::Number;
+use crate::store::Extras;
+use crate::time::Timestamp;
+
+/// Deltas of one batch of commands, in the order they happened, as bytes.
+#[derive(Default, Debug)]
+pub struct DeltaBatch {
+    now: Timestamp,
+    bytes: Vec<u8>,
+    /// What the keys had that were deleted, in order: it is given back when the batch is taken back.
+    pub(crate) deleted: Vec<(Entry, Extras)>,
+    /// The newest delta, when it is hits and more of the same may be added to it.
+    open: Option<Open>,
+}
+
+/// Hits that end a batch and may become more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Open {
+    offset: usize,
+    key_len: usize,
+    sequence: Sequence,
+    generation: Generation,
+    at: Timestamp,
+    hits: u64,
+}
+
+// The first byte of a delta: what it is, and what of it is not as usual and so is written.
+const KIND: u8 = 0b111;
+const HITS: u8 = 0;
+const LIMITED: u8 = 1;
+const DELETED: u8 = 2;
+const EVICTED: u8 = 3;
+const FLUSH: u8 = 4;
+const RESTORED: u8 = 5;
+const DENIED: u8 = 6;
+const ARRIVAL: u8 = 7;
+/// A generation that is not the first.
+const GENERATION: u8 = 1 << 3;
+/// A time that is not the batch's.
+const AT: u8 = 1 << 4;
+/// More hits than one; and more than a number holds.
+const SEVERAL: u8 = 1 << 5;
+const HUGE: u8 = 1 << 6;
+/// Of a restored key: that hits were denied to it, and that it has an arrival time.
+const HAS_DENIED: u8 = SEVERAL;
+const HAS_ARRIVAL: u8 = HUGE;
+
+/// The longest key that is copied with what stands before it.
+const SHORT_KEY: usize = 32;
+
+/// What stands before a key, while it is made.
+struct Head<'b> {
+    bytes: &'b mut [u8; HEAD_BYTES],
+    len: usize,
+}
+
+/// The kind, the part, the length of a key in two bytes, five numbers, a short key, rounded up.
+const HEAD_BYTES: usize = 80;
+
+impl Head<'_> {
+    #[inline(always)]
+    fn number(&mut self, value: u64) {
+        let Number { word, len } = Number::new(value);
+        self.word(word, len);
+    }
+
+    #[inline(always)]
+    fn word(&mut self, word: u64, len: usize) {
+        self.bytes[self.len..self.len + 8].copy_from_slice(&word.to_le_bytes());
+        self.len += len;
+    }
+}
+
+/// Appends a delta: its kind, which change it is, what `more` writes, the key.
+#[inline(always)]
+fn append(
+    out: &mut Vec<u8>,
+    kind: u8,
+    Sequence { part, number }: Sequence,
+    key: &[u8],
+    generation: Generation,
+    more: impl FnOnce(&mut Head<'_>),
+) {
+    let start = out.len();
+    // It is made where it is to be: what was just written in pieces is slow to copy.
+    out.extend_from_slice(&[0; HEAD_BYTES]);
+    let bytes = out[start..].first_chunk_mut::<HEAD_BYTES>().expect("it was just added");
+    let has_generation = if generation == Generation::default() { 0 } else { GENERATION };
+    let [low, high] = part.to_le_bytes();
+    bytes[..3].copy_from_slice(&[kind | has_generation, low, high]);
+    let mut head = Head { bytes, len: 3 };
+    head.number(key.len() as u64);
+    head.number(number);
+    if has_generation != 0 {
+        head.number(generation.0);
+    }
+    more(&mut head);
+    let Head { bytes, len } = head;
+    let end = len + key.len();
+    // Two copies of a known length are quicker than one of any.
+    if let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>())
+        && key.len() <= 16
+    {
+        bytes[len..len + 8].copy_from_slice(first);
+        bytes[end - 8..end].copy_from_slice(last);
+        out.truncate(start + end);
+    } else if let (Some(first), Some(last)) = (key.first_chunk::<16>(), key.last_chunk::<16>())
+        && key.len() <= SHORT_KEY
+    {
+        bytes[len..len + 16].copy_from_slice(first);
+        bytes[end - 16..end].copy_from_slice(last);
+        out.truncate(start + end);
+    } else {
+        out.truncate(start + len);
+        out.extend_from_slice(key);
+    }
+}
+
+impl DeltaBatch {
+    /// The clock the batch was applied with.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Whether nothing happened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Forgets the deltas and keeps their memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.deleted.clear();
+        self.open = None;
+        self.now = Timestamp::MIN;
+    }
+
+    /// The deltas as bytes, for [`Deltas::new`].
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes of memory the batch holds.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The deltas.
+    #[must_use]
+    pub fn deltas(&self) -> Deltas<'_> {
+        Deltas::new(self.now, &self.bytes)
+    }
+
+    /// Takes note of the time, if nothing happened yet: times in the batch are told from it.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        if self.is_empty() {
+            self.now = now;
+        }
+    }
+
+    /// What is pushed from here on is not added to hits that are there: somebody may have looked.
+    #[inline]
+    pub(crate) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Adds hits, as the next change of a part. Those that follow each other, of one key at one time, are one
+    /// delta and one change. Gives the number of the change.
+    #[inline]
+    pub(crate) fn push_hits(
+        &mut self,
+        next: Sequence,
+        key: &[u8],
+        generation: Generation,
+        at: Timestamp,
+        hits: u64,
+    ) -> u64 {
+        let (mut total, mut sequence) = (hits, next);
+        if let Some(open) = self.open {
+            let is_same = open.at == at
+                && open.generation == generation
+                && open.sequence.part == next.part
+                && self.open_key(open) == key;
+            if is_same && let Some(sum) = open.hits.checked_add(hits).filter(|&sum| sum <= MAX_TOTAL) {
+                self.bytes.truncate(open.offset);
+                (total, sequence) = (sum, open.sequence);
+            }
+        }
+        let offset = self.bytes.len();
+        self.append_hits(HITS, sequence, key, generation, (at, total));
+        self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
+        sequence.number
+    }
+
+    #[inline(always)]
+    fn append_hits(
+        &mut self,
+        kind: u8,
+        sequence: Sequence,
+        key: &[u8],
+        generation: Generation,
+        (at, hits): (Timestamp, u64),
+    ) {
+        let now = self.now;
+        let is_now = at == now;
+        let (at_flag, hits_flag) = (if is_now { 0 } else { AT }, hits_flag(hits));
+        append(&mut self.bytes, kind | at_flag | hits_flag, sequence, key, generation, |head| {
+            if !is_now {
+                head.number(zigzag(at.as_millis() - now.as_millis()));
+            }
+            match hits_flag {
+                SEVERAL => head.number(hits),
+                HUGE => head.word(hits, size_of::<u64>()),
+                _ => {}
+            }
+        });
+    }
+
+    pub(crate) fn push(&mut self, sequence: Sequence, delta: Delta<'_>) {
+        self.close();
+        match delta {
+            Delta::Hits { key, generation, at, hits } => {
+                self.push_hits(sequence, key, generation, at, hits);
+            }
+            Delta::Limited { key, generation, until } => {
+                append(&mut self.bytes, LIMITED, sequence, key, generation, |head| {
+                    head.number(until.as_millis().cast_unsigned());
+                });
+            }
+            Delta::Denied { key, generation, at, hits } => {
+                self.append_hits(DENIED, sequence, key, generation, (at, hits));
+            }
+            Delta::Arrival { key, generation, arrival } => {
+                append(&mut self.bytes, ARRIVAL, sequence, key, generation, |head| {
+                    let (millis, ticks) = arrival.to_parts();
+                    head.word(millis, size_of::<u64>());
+                    head.word(ticks, size_of::<u64>());
+                });
+            }
+            Delta::Forget { key, generation, why } => {
+                let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
+                append(&mut self.bytes, kind, sequence, key, generation, |_| ());
+            }
+            Delta::Restored { key, generation, beside, entry } => {
+                let Beside { limited_until, arrival, denied } = beside;
+                // A time of 0 limits nothing.
+                let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
+                let has_arrival = arrival != Arrival::default();
+                let flags = if has_arrival { HAS_ARRIVAL } else { 0 }
+                    | if denied.is_empty() { 0 } else { HAS_DENIED };
+                append(&mut self.bytes, RESTORED | flags, sequence, key, generation, |head| {
+                    head.number(limited_ms.cast_unsigned());
+                    head.number(entry.len() as u64);
+                    if !denied.is_empty() {
+                        head.number(denied.len() as u64);
+                    }
+                });
+                self.bytes.extend_from_slice(entry);
+                self.bytes.extend_from_slice(denied);
+                if has_arrival {
+                    let (millis, ticks) = arrival.to_parts();
+                    self.bytes.extend_from_slice(&millis.to_le_bytes());
+                    self.bytes.extend_from_slice(&ticks.to_le_bytes());
+                }
+            }
+            Delta::Flush { below } => append(&mut self.bytes, FLUSH, sequence, b"", below, |_| ()),
+        }
+    }
+
+    /// The key of the hits that are open: it ends the batch.
+    #[inline]
+    fn open_key(&self, open: Open) -> &[u8] {
+        &self.bytes[self.bytes.len() - open.key_len..]
+    }
+}
+
+/// How so many hits are written.
+#[inline]
+fn hits_flag(hits: u64) -> u8 {
+    match hits {
+        1 => 0,
+        2..=Number::MAX => SEVERAL,
+        _ => HUGE,
+    }
+}
+
+/// Deltas as they stand in bytes. Of bytes that [`DeltaBatch::bytes`] did not give, it gives what can be
+/// read of them and then an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Deltas<'a> {
+    now: Timestamp,
+    bytes: &'a [u8],
+}
+
+impl<'a> Deltas<'a> {
+    /// The deltas of a batch that was applied at `now`.
+    #[must_use]
+    pub fn new(now: Timestamp, bytes: &'a [u8]) -> Deltas<'a> {
+        Deltas { now, bytes }
+    }
+
+    /// The clock the batch was applied with.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The bytes of those that were not given yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    fn read(&mut self) -> Option<(Sequence, Delta<'a>)> {
+        let (&[first, low, high], rest) = self.bytes.split_first_chunk()?;
+        let bytes = &mut { rest };
+        let key_len = usize::try_from(Number::take(bytes)?).ok()?;
+        let sequence = Sequence { part: u16::from_le_bytes([low, high]), number: Number::take(bytes)? };
+        let generation = Generation::new(if first & GENERATION == 0 { 0 } else { Number::take(bytes)? })?;
+        let kind = first & KIND;
+        let at = if first & AT == 0 {
+            self.now
+        } else {
+            let after_ms = unzigzag(Number::take(bytes)?);
+            Timestamp::from_millis(self.now.as_millis().checked_add(after_ms)?)?
+        };
+        let hits = match first & (SEVERAL | HUGE) {
+            _ if kind == RESTORED => 1,
+            0 => 1,
+            SEVERAL => Number::take(bytes)?,
+            HUGE => take_word(bytes)?,
+            _ => return None,
+        };
+        let until_ms = if matches!(kind, LIMITED | RESTORED) { Number::take(bytes)? } else { 0 };
+        let has = |flag| kind == RESTORED && first & flag != 0;
+        let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
+        let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
+        let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
+        let key = bytes.split_off(..key_len)?;
+        if key_len > MAX_KEY_BYTES || (kind == FLUSH) != key.is_empty() || hits == 0 || hits > MAX_TOTAL {
+            return None;
+        }
+        let delta = match kind {
+            HITS => Delta::Hits { key, generation, at, hits },
+            LIMITED => {
+                let until = Timestamp::from_millis(i64::try_from(until_ms).ok()?)?;
+                Delta::Limited { key, generation, until }
+            }
+            DENIED => Delta::Denied { key, generation, at, hits },
+            ARRIVAL => Delta::Arrival { key, generation, arrival },
+            DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
+            EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
+            FLUSH => Delta::Flush { below: generation },
+            RESTORED => {
+                let until = Timestamp::from_millis(i64::try_from(until_ms).ok()?)?;
+                let limited_until = Some(until).filter(|&until| until > Timestamp::MIN);
+                let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
+                let denied = bytes.split_off(..usize::try_from(denied_len).ok()?)?;
+                let arrival = if has(HAS_ARRIVAL) { take_arrival(bytes)? } else { arrival };
+                Delta::Restored { key, generation, beside: Beside { limited_until, arrival, denied }, entry }
+            }
+            _ => return None,
+        };
+        self.bytes = bytes;
+        Some((sequence, delta))
+    }
+}
+
+impl<'a> Iterator for Deltas<'a> {
+    type Item = Result<(Sequence, Delta<'a>), Malformed>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let read = self.read();
+        if read.is_none() {
+            self.bytes = &[];
+        }
+        Some(read.ok_or(Malformed::Delta))
+    }
+}
+
+fn take_word(bytes: &mut &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.split_off(..size_of::<u64>())?.first_chunk()?))
+}
+
+fn take_arrival(bytes: &mut &[u8]) -> Option<Arrival> {
+    Some(Arrival::from_parts(take_word(bytes)?, take_word(bytes)?))
+}
+
+/// Small numbers for those near zero, on either side.
+fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63).cast_unsigned()
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms).expect("a time")
+    }
+
+    fn read(batch: &DeltaBatch) -> Vec<(Sequence, Delta<'_>)> {
+        batch.deltas().collect::<Result<_, _>>().expect("well formed")
+    }
+
+    fn sequence(part: u16, number: u64) -> Sequence {
+        Sequence { part, number }
+    }
+
+    #[test]
+    fn deltas_come_back() {
+        let now = time(1_700_000_000_123);
+        let long = [b'k'; MAX_KEY_BYTES];
+        let key = &b"key"[..];
+        let arrival = Arrival::from_parts(u64::MAX, 7);
+        let beside = Beside { limited_until: Some(now), arrival, denied: &long };
+        let deltas = [
+            Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
+            Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
+            Delta::Hits { key, generation: Generation::MAX, at: Timestamp::MAX, hits: 2 },
+            Delta::Limited { key, generation: Generation(1), until: Timestamp::MAX },
+            Delta::Forget { key, generation: Generation(0), why: Forgotten::Deleted },
+            Delta::Forget { key, generation: Generation(300), why: Forgotten::Evicted },
+            Delta::Restored {
+                key: &long,
+                generation: Generation(2),
+                beside: Beside::default(),
+                entry: &long,
+            },
+            Delta::Restored { key, generation: Generation(0), beside, entry: b"" },
+            Delta::Denied { key, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
+            Delta::Denied { key: &long, generation: Generation(0), at: now, hits: 1 },
+            Delta::Arrival { key, generation: Generation(3), arrival: beside.arrival },
+            Delta::Flush { below: Generation(9) },
+        ];
+        let mut batch = DeltaBatch::default();
+        batch.advance(now);
+        let places = [
+            (0, 1),
+            (1_023, Number::MAX),
+            (512, 1 << 20),
+            (1, 1),
+            (2, 2),
+            (3, 3),
+            (4, 4),
+            (5, 5),
+            (6, 6),
+            (7, 7),
+            (8, 8),
+            (u16::MAX, 0),
+        ];
+        let wanted: Vec<_> =
+            places.into_iter().map(|(part, number)| sequence(part, number)).zip(deltas).collect();
+        for &(sequence, delta) in &wanted {
+            batch.push(sequence, delta);
+        }
+        assert_eq!(read(&batch), wanted);
+        // However it is cut, what is left is told apart from what was written.
+        for len in 0..batch.bytes().len() {
+            let deltas: Vec<_> = Deltas::new(now, &batch.bytes()[..len]).collect();
+            assert!(deltas.iter().rev().skip(1).all(Result::is_ok));
+            assert!(deltas.iter().flatten().zip(&wanted).all(|(read, wanted)| read == wanted));
+        }
+    }
+
+    #[test]
+    fn keys_of_every_length_come_back() {
+        let name: Vec<u8> = (0..=u8::MAX).cycle().take(MAX_KEY_BYTES).collect();
+        let mut batch = DeltaBatch::default();
+        for len in 1..=MAX_KEY_BYTES {
+            batch.push_hits(sequence(1, 1 << 40), &name[..len], Generation(len as u64), time(3), len as u64);
+        }
+        for (len, (_, delta)) in (1..).zip(read(&batch)) {
+            let (key, generation, hits) = (&name[..len], Generation(len as u64), len as u64);
+            assert_eq!(delta, Delta::Hits { key, generation, at: time(3), hits });
+        }
+    }
+
+    #[test]
+    fn hits_of_one_key_that_follow_each_other_are_one_delta() {
+        let mut batch = DeltaBatch::default();
+        batch.advance(time(5));
+        let hits = |key, at_ms, hits| Delta::Hits { key, generation: Generation(0), at: time(at_ms), hits };
+        // All of them are one change.
+        for _ in 0..300 {
+            assert_eq!(batch.push_hits(sequence(3, 7), b"hot", Generation(0), time(5), 1), 7);
+        }
+        assert_eq!(batch.push_hits(sequence(3, 8), b"hot", Generation(0), time(4), 2), 8);
+        batch.close();
+        assert_eq!(batch.push_hits(sequence(3, 9), b"hot", Generation(0), time(4), 1), 9);
+        assert_eq!(batch.push_hits(sequence(3, 10), b"not", Generation(0), time(4), 1), 10);
+        assert_eq!(batch.push_hits(sequence(3, 11), b"not", Generation(0), time(4), 1), 10);
+        let wanted = [
+            (sequence(3, 7), hits(b"hot", 5, 300)),
+            (sequence(3, 8), hits(b"hot", 4, 2)),
+            (sequence(3, 9), hits(b"hot", 4, 1)),
+            (sequence(3, 10), hits(b"not", 4, 2)),
+        ];
+        assert_eq!(read(&batch), wanted);
+    }
+
+    #[test]
+    fn hits_that_add_up_past_the_bound_stay_apart() {
+        let mut batch = DeltaBatch::default();
+        batch.push_hits(sequence(0, 1), b"k", Generation(0), Timestamp::MIN, MAX_TOTAL);
+        batch.push_hits(sequence(0, 2), b"k", Generation(0), Timestamp::MIN, 1);
+        assert_eq!(read(&batch).len(), 2);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(0_u8.., 0..64), now_ms in 0_i64..1 << 42) {
+            let mut batch = DeltaBatch::default();
+            batch.advance(time(now_ms));
+            for (sequence, delta) in Deltas::new(time(now_ms), &bytes).flatten() {
+                batch.push(sequence, delta);
+            }
+            // What was read can be written and read again.
+            proptest::prop_assert!(batch.deltas().all(|delta| delta.is_ok()));
+        }
+    }
+}
