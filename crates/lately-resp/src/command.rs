@@ -3,6 +3,7 @@
 
 mod client;
 mod connection;
+mod coolest;
 mod describe;
 mod hits;
 mod keys;
@@ -10,17 +11,19 @@ mod limits;
 mod options;
 mod server;
 mod spec;
+mod throttle;
 mod transaction;
 
 pub use client::ClientCommand;
 pub use connection::Hello;
+pub use coolest::{Among, Coolest};
 pub use describe::{write_command_docs, write_command_info, write_command_list, write_help};
 pub use hits::{Pairs, Windows};
 pub use keys::{DEFAULT_SCAN_COUNT, Scan};
 pub use server::CommandQuery;
 pub use spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command};
 
-use lately::{Request, Span, Timestamp};
+use lately::{JointRequest, Request, Span, Throttle, Timestamp};
 
 use crate::args::ArgList;
 use crate::error::CommandError;
@@ -39,6 +42,8 @@ pub enum Command<'a> {
     Hits { key: &'a [u8], windows: Windows<'a>, at: Option<Timestamp> },
     /// `HITS key [window] BOUNDS [AT time]`
     HitsBounds { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
+    /// `HITS key [window] DENIED [AT time]`
+    HitsDenied { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
     /// `MHITS window key [key …]`
     MultiHits { window: Span, keys: ArgList<'a> },
     /// `RATE key [window] [AT time]`
@@ -48,6 +53,12 @@ pub enum Command<'a> {
 
     /// `LIMIT key max window [COST n] [PEEK] [LOCKOUT duration] [AT time]`
     Limit(Request<'a>),
+    /// `MLIMIT key max window [key max window …] [COST n] [PEEK] [AT time]`
+    LimitAll(JointRequest<'a>),
+    /// `CL.THROTTLE key max_burst count_per_period period [quantity]`
+    Throttle(Throttle<'a>),
+    /// `COOLEST k [WINDOW w] [BELOW n] key [key …]`, or `PREFIX p` in place of the keys
+    Coolest(Coolest<'a>),
 
     /// `DEL key [key …]`
     Delete { keys: ArgList<'a> },

@@ -102,6 +102,15 @@ pub enum CommandError {
     /// Options that make no sense.
     #[error("ERR syntax error")]
     Syntax,
+    /// No hits in a period, or a period of no time.
+    #[error("ERR zero rates are not supported")]
+    ZeroRate,
+    /// A period that is longer than time is kept.
+    #[error("ERR invalid period: give whole seconds, from 1 to 1000000000")]
+    LongPeriod,
+    /// `DENIED` with several windows.
+    #[error("ERR DENIED answers one window: name at most one, without BOUNDS")]
+    DeniedWindows,
     /// Not an integer, or one that is out of range.
     #[error("ERR value is not an integer or out of range")]
     NotInteger,

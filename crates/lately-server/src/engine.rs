@@ -51,6 +51,8 @@ pub(crate) struct Stats {
     pub(crate) hits: AtomicU64,
     /// Hits refused, by weight.
     pub(crate) refused_hits: AtomicU64,
+    /// Hits denied by limits, by weight.
+    pub(crate) denied_hits: AtomicU64,
     /// Connections taken.
     pub(crate) connections: AtomicU64,
     /// Connections refused because there were too many.

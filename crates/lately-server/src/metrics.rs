@@ -72,6 +72,7 @@ pub(crate) fn text(engine: &Engine) -> String {
         "Hits refused: late, too far ahead, out of room or over the bound.",
         &stats.refused_hits.load(Relaxed),
     );
+    metric("lately_hits_denied_total", counter, "Hits denied by limits.", &stats.denied_hits.load(Relaxed));
     metric(
         "lately_evicted_keys_total",
         counter,

@@ -174,7 +174,7 @@ fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     at_most(MAX_WINDOWS, "windows", window_count, "HITS")?;
     let windows = parse_windows(named.first(window_count))?;
 
-    let (mut at, mut bounds): (Option<Timestamp>, Option<()>) = (None, None);
+    let (mut at, mut bounds, mut denied) = (None::<Timestamp>, None, None);
     let mut index = window_count;
     while let Some(word) = named.get(index) {
         if is_word(word, "AT") {
@@ -184,15 +184,18 @@ fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
             set_once(&mut bounds, ())?;
             index += 1;
         } else if is_word(word, "DENIED") {
-            return Err(unsupported("DENIED", "HITS"));
+            set_once(&mut denied, ())?;
+            index += 1;
         } else {
             return Err(CommandError::Syntax);
         }
     }
-    match bounds {
-        None => Ok(Command::Hits { key, windows, at }),
-        Some(()) if windows.len() > 1 => Err(CommandError::BoundsWindows),
-        Some(()) => Ok(Command::HitsBounds { key, window: windows.first, at }),
+    match (bounds, denied) {
+        (None, None) => Ok(Command::Hits { key, windows, at }),
+        (_, Some(())) if windows.len() > 1 || bounds.is_some() => Err(CommandError::DeniedWindows),
+        (_, Some(())) => Ok(Command::HitsDenied { key, window: windows.first, at }),
+        (Some(()), _) if windows.len() > 1 => Err(CommandError::BoundsWindows),
+        (Some(()), _) => Ok(Command::HitsBounds { key, window: windows.first, at }),
     }
 }
 

@@ -1,7 +1,9 @@
 //! The table of commands: one entry per command, from which lookup, arity and `COMMAND` replies come.
 
 use crate::args::ArgList;
-use crate::command::{Command, client, connection, hits, keys, limits, server, transaction};
+use crate::command::{
+    Command, client, connection, coolest, hits, keys, limits, server, throttle, transaction,
+};
 use crate::error::CommandError;
 
 /// What a command does, where its keys are and how it is documented.
@@ -144,8 +146,16 @@ impl ContainerName {
 }
 
 /// The families, those with the most frequent commands first: lookup goes through them in turn.
-static FAMILIES: [&[CommandSpec]; 6] =
-    [&hits::SPECS, &limits::SPECS, &keys::SPECS, &transaction::SPECS, &connection::SPECS, &server::SPECS];
+static FAMILIES: [&[CommandSpec]; 8] = [
+    &hits::SPECS,
+    &limits::SPECS,
+    &throttle::SPECS,
+    &keys::SPECS,
+    &transaction::SPECS,
+    &connection::SPECS,
+    &server::SPECS,
+    &coolest::SPECS,
+];
 
 /// Containers are statics of their own, so that their help can name them.
 static CONTAINERS: [&CommandSpec; 3] = [&client::CLIENT, &server::COMMAND, &server::CONFIG];

@@ -125,6 +125,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
                 field("total_commands_processed", &stats.commands.load(Relaxed)),
                 field("total_hits", &stats.hits.load(Relaxed)),
                 field("refused_hits", &stats.refused_hits.load(Relaxed)),
+                field("denied_hits", &stats.denied_hits.load(Relaxed)),
                 field("evicted_keys", &memory.evicted_keys),
                 field("evicted_clients", &stats.evicted_connections.load(Relaxed)),
                 field("expired_keys", &memory.expired_keys),

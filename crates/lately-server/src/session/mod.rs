@@ -1,6 +1,8 @@
 //! One client's conversation: commands in, replies out. No I/O: the listener brings the bytes.
 
 mod connection;
+mod coolest;
+mod decided;
 mod info;
 mod keys;
 mod run;
@@ -141,6 +143,7 @@ impl Session {
             Command::Series { key, window, step, at } => {
                 self.series(key, (*window, *step), *at, now, &mut reply);
             }
+            Command::Coolest(coolest) => self.coolest(coolest, now, &mut reply),
             Command::Delete { keys } => self.delete(*keys, written, now, out),
             Command::Exists { keys } => reply.integer(self.existing(*keys, now)),
             Command::Scan(scan) => self.scan(scan, now, &mut reply),

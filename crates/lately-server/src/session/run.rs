@@ -2,10 +2,11 @@
 //! that it fetches the memory of all of them at once; the replies are those they would have one by one.
 //! They may be of several connections, one after the other.
 
-use lately::{Decision, HitError, LimitError, Op, Outcome, Request, Retry, Span, Timestamp};
+use lately::{HitError, Op, Outcome, Question, Span, Timestamp};
 use lately_journal::Refused;
 use lately_resp::{Command, Encoder, Protocol};
 
+use super::decided::{self, Change, Told, Words};
 use super::integer;
 use super::written::{Written, refuse};
 use crate::engine::{Engine, Stats};
@@ -38,16 +39,9 @@ enum Reply {
     /// Hits per second of a window of so many.
     Rate(Span, Protocol),
     /// What a limit said to a request.
-    Limit(Change),
-}
-
-/// What a request that is to stay within a limit may change.
-#[derive(Clone, Copy)]
-struct Change {
-    /// Hits, if it is allowed.
-    hits: u64,
-    /// Whether it locks out, if it is denied.
-    locks_out: bool,
+    Limit(Words, Change),
+    /// What several limits said to a request.
+    LimitAll(Change),
 }
 
 /// What was done, and is not yet in the engine's counters.
@@ -56,6 +50,16 @@ struct Tally {
     commands: u64,
     hits: u64,
     refused_hits: u64,
+    denied_hits: u64,
+}
+
+impl Tally {
+    /// Takes note of what became of a request. The counters wrap, as those do that they are added to.
+    fn add(&mut self, told: &Told) {
+        self.hits = self.hits.wrapping_add(told.counted);
+        self.refused_hits = self.refused_hits.wrapping_add(told.refused);
+        self.denied_hits = self.denied_hits.wrapping_add(told.denied);
+    }
 }
 
 /// Where a run goes.
@@ -127,8 +131,21 @@ impl<'a> Run<'a> {
                 let panes = settings.whole_panes(window.unwrap_or(settings.window()));
                 self.push(Op::Hits { key, window, at }, Reply::Rate(panes, protocol), target, out);
             }
+            Command::HitsDenied { key, window, at } => {
+                let question = Question { key, window, at };
+                self.push(Op::Denied(Box::new(question)), Reply::Estimate, target, out);
+            }
             Command::Limit(request) => {
-                self.push(Op::Limit(Box::new(request)), Reply::Limit(Change::of(&request)), target, out);
+                let reply = Reply::Limit(Words::Limit, Change::of(&request));
+                self.push(Op::Limit(Box::new(request)), reply, target, out);
+            }
+            Command::Throttle(request) => {
+                let reply = Reply::Limit(Words::Throttle, Change::of_throttle(&request));
+                self.push(Op::Throttle(Box::new(request)), reply, target, out);
+            }
+            Command::LimitAll(ref request) => {
+                let reply = Reply::LimitAll(Change::of_joint(request));
+                self.push(Op::LimitAll(Box::new(request.clone())), reply, target, out);
             }
             _ => return false,
         }
@@ -169,6 +186,7 @@ impl<'a> Run<'a> {
         Stats::add(&engine.stats.commands, tally.commands);
         Stats::add(&engine.stats.hits, tally.hits);
         Stats::add(&engine.stats.refused_hits, tally.refused_hits);
+        Stats::add(&engine.stats.denied_hits, tally.denied_hits);
     }
 
     /// Applies what was collected and appends the replies.
@@ -193,7 +211,9 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 Reply::Hit(weight) => Some(weight),
-                Reply::Limit(change) if change.may_be() => Some(change.hits),
+                Reply::Limit(_, change) | Reply::LimitAll(change) if change.may_be() => {
+                    Some(change.all_hits())
+                }
                 _ => None,
             };
             if let (Some(hits), Some(refused)) = (hits, &refused) {
@@ -214,16 +234,18 @@ impl<'a> Run<'a> {
                     self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
                     reply.error(format_args!("{} {error}", code(&error)));
                 }
-                (Reply::Limit(change), Some(Outcome::Limit(decided))) => {
-                    let hits = answer_limit(&decided, change, &mut reply);
-                    match hits {
-                        Some(hits) => self.tally.hits = self.tally.hits.wrapping_add(hits),
-                        None => self.tally.refused_hits = self.tally.refused_hits.wrapping_add(change.hits),
+                (Reply::Limit(words, change), Some(Outcome::Limit(decided))) => {
+                    let told = decided::answer(&decided, (words, change), &mut reply);
+                    self.tally.add(&told);
+                    if told.is_changed && target.engine.has_journal() {
+                        self.written.replied(start, out.len(), told.counted);
                     }
-                    let is_allowed = decided.as_ref().is_ok_and(Decision::is_allowed);
-                    let is_changed = hits.is_some_and(|hits| hits > 0) || !is_allowed && change.locks_out;
-                    if is_changed && target.engine.has_journal() {
-                        self.written.replied(start, out.len(), hits.unwrap_or(0));
+                }
+                (Reply::LimitAll(change), Some(Outcome::LimitAll(decided))) => {
+                    let told = decided::answer_all(&decided, change, &mut reply);
+                    self.tally.add(&told);
+                    if told.is_changed && target.engine.has_journal() {
+                        self.written.replied(start, out.len(), told.counted);
                     }
                 }
                 (Reply::Estimate, Some(Outcome::Hits(count))) => reply.integer(integer(count.estimate)),
@@ -257,8 +279,7 @@ impl Run<'_> {
         if refused.is_some() {
             self.ops.retain(|op| match op {
                 Op::Hit { .. } => false,
-                Op::Limit(request) => !Change::of(request).may_be(),
-                _ => true,
+                _ => Change::of_operation(op).is_none_or(|change| !change.may_be()),
             });
         }
         engine.store.apply_into(&self.ops, now, &mut self.outcomes, &mut self.written.deltas);
@@ -266,57 +287,8 @@ impl Run<'_> {
     }
 }
 
-impl Change {
-    fn of(request: &Request<'_>) -> Change {
-        let Request { cost, is_peek, lockout, .. } = *request;
-        Change { hits: if is_peek { 0 } else { cost }, locks_out: !is_peek && lockout.is_some() }
-    }
-
-    fn may_be(self) -> bool {
-        self.hits > 0 || self.locks_out
-    }
-}
-
-/// Answers a request that is to stay within a limit; gives the hits that were counted, none if it was refused.
-#[inline(never)]
-fn answer_limit(
-    decided: &Result<Decision, LimitError>,
-    change: Change,
-    reply: &mut Encoder<'_>,
-) -> Option<u64> {
-    match decided {
-        Ok(decision) => {
-            decided_as(decision, reply);
-            Some(if decision.is_allowed() { change.hits } else { 0 })
-        }
-        Err(error) => {
-            match error {
-                LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
-                _ => reply.error(format_args!("ERR {error}")),
-            }
-            None
-        }
-    }
-}
-
-/// Five integers: whether it is allowed, the limit, what is left, and the milliseconds until it would be
-/// allowed (-1: never) and until all is left.
-fn decided_as(decision: &Decision, reply: &mut Encoder<'_>) {
-    let millis = |span: Option<Span>| span.map_or(0, Span::as_millis);
-    reply.array(5);
-    reply.integer(i64::from(decision.is_allowed()));
-    reply.integer(integer(decision.max));
-    reply.integer(integer(decision.remaining));
-    reply.integer(match decision.retry {
-        Retry::Now => 0,
-        Retry::After(wait) => wait.as_millis(),
-        Retry::Never => -1,
-    });
-    reply.integer(millis(decision.reset_after));
-}
-
 /// The code of the error reply to a refused hit.
-fn code(error: &HitError) -> &'static str {
+pub(super) fn code(error: &HitError) -> &'static str {
     match error {
         HitError::Late { .. } => "LATE",
         HitError::Future { .. } => "FUTURE",

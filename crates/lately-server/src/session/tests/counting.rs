@@ -118,7 +118,7 @@ fn hits_takes_windows_bounds_and_a_time() {
         ("HITS k 5m BOUNDS", "*4|:3|:3|:3|:1000|"),
         ("HITS none BOUNDS", "*4|:0|:0|:0|:1000|"),
         ("HITS k 5m 1m BOUNDS", "-ERR BOUNDS takes at most one window|"),
-        ("HITS k 5m DENIED", "-ERR the DENIED option of HITS is not supported by this version|"),
+        ("HITS k 5m DENIED", ":0|"),
         ("HITS k AT", SYNTAX),
         ("HITS ''", "-ERR invalid key: a key has 1 to 1024 bytes|"),
         (&format!("HITS {}", "k".repeat(1_024)), ":0|"),

@@ -1,0 +1,74 @@
+//! The least-hit of keys: `COOLEST`.
+
+use lately::Span;
+
+use crate::args::ArgList;
+use crate::command::Command;
+use crate::command::options::{at_most, count, is_word, key, keys_from, required, set_once, span};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
+use crate::error::CommandError;
+use crate::limits::MAX_COUNTED_KEYS;
+
+/// `COOLEST k [WINDOW w] [BELOW n] key [key …]`, or `PREFIX p` in place of the keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Coolest<'a> {
+    /// How many keys are wanted.
+    pub count: usize,
+    /// In which window; `None` is the default of each key's class.
+    pub window: Option<Span>,
+    /// Only keys with fewer hits.
+    pub below: Option<u64>,
+    /// Which keys.
+    pub among: Among<'a>,
+}
+
+/// The keys that are compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Among<'a> {
+    /// These, whether they have hits or not.
+    Keys(ArgList<'a>),
+    /// All in the store that begin so.
+    Prefix(&'a [u8]),
+}
+
+const KEYS: &[ArgumentSpec] =
+    &[ArgumentSpec::of("key", "key").multiple(), ArgumentSpec::of("prefix", "string").after("PREFIX")];
+
+pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("coolest", -3, parse_coolest)
+    .flags(&[CommandFlag::ReadOnly])
+    .doc("limits", "Returns the keys with the fewest hits in a window")
+    .complexity("O(N) with N the number of keys named, or with PREFIX of all keys")
+    .arguments(&[
+        ArgumentSpec::of("k", "integer"),
+        ArgumentSpec::of("window", "string").after("WINDOW").optional(),
+        ArgumentSpec::of("n", "integer").after("BELOW").optional(),
+        ArgumentSpec::group("among", "oneof", KEYS),
+    ])];
+
+/// An option word is one as long as no key came: a key of that name may stand behind another.
+fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    let wanted = usize::try_from(count(required(args, 1)?)?).unwrap_or(usize::MAX);
+    at_most(MAX_COUNTED_KEYS, "keys", wanted, "COOLEST")?;
+    let (mut window, mut below) = (None, None);
+    let mut index = 2;
+    loop {
+        let word = required(args, index)?;
+        if is_word(word, "WINDOW") {
+            set_once(&mut window, span(required(args, index + 1)?)?)?;
+        } else if is_word(word, "BELOW") {
+            set_once(&mut below, count(required(args, index + 1)?)?)?;
+        } else {
+            break;
+        }
+        index += 2;
+    }
+    let named = args.from(index);
+    let among = match named.get(0) {
+        Some(word) if is_word(word, "PREFIX") && named.len() == 2 => Among::Prefix(key(required(named, 1)?)?),
+        _ => {
+            at_most(MAX_COUNTED_KEYS, "keys", named.len(), "COOLEST")?;
+            Among::Keys(keys_from(args, index)?)
+        }
+    };
+    Ok(Command::Coolest(Coolest { count: wanted, window, below, among }))
+}

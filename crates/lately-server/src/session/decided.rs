@@ -1,0 +1,158 @@
+//! What limits said to requests, as replies.
+
+use lately::{Decision, JointRequest, LimitError, Op, Request, Retry, Span, Throttle};
+use lately_resp::Encoder;
+
+use super::integer;
+use super::run::code;
+
+/// What a request that is to stay within limits may change.
+#[derive(Clone, Copy)]
+pub(super) struct Change {
+    /// Hits of each key, if it is allowed.
+    hits: u64,
+    keys: u64,
+    /// Whether something is changed beside hits: it gives room back if it is allowed, or locks out if it is denied.
+    gives_back: bool,
+    locks_out: bool,
+}
+
+/// In which words a decision is told.
+#[derive(Clone, Copy)]
+pub(super) enum Words {
+    /// Those of `LIMIT`.
+    Limit,
+    /// Those of redis-cell.
+    Throttle,
+}
+
+/// What became of a request.
+pub(super) struct Told {
+    /// Hits that were counted, denied, or could not be decided on.
+    pub(super) counted: u64,
+    pub(super) denied: u64,
+    pub(super) refused: u64,
+    /// Whether the reply says that something was changed.
+    pub(super) is_changed: bool,
+}
+
+impl Change {
+    pub(super) fn of(request: &Request<'_>) -> Change {
+        let Request { cost, is_peek, lockout, .. } = *request;
+        let hits = if is_peek { 0 } else { cost };
+        Change { hits, keys: 1, gives_back: false, locks_out: !is_peek && lockout.is_some() }
+    }
+
+    pub(super) fn of_throttle(request: &Throttle<'_>) -> Change {
+        let hits = u64::try_from(request.quantity).unwrap_or(0);
+        Change { hits, keys: 1, gives_back: request.quantity < 0, locks_out: false }
+    }
+
+    pub(super) fn of_joint(request: &JointRequest<'_>) -> Change {
+        let JointRequest { limits, cost, is_peek, .. } = request;
+        let is_first = |&index: &usize| limits[..index].iter().all(|before| before.key != limits[index].key);
+        let keys = (0..limits.len()).filter(is_first).count() as u64;
+        Change { hits: if *is_peek { 0 } else { *cost }, keys, gives_back: false, locks_out: false }
+    }
+
+    /// What an operation may change, if it is such a request.
+    pub(super) fn of_operation(op: &Op<'_>) -> Option<Change> {
+        match op {
+            Op::Limit(request) => Some(Change::of(request)),
+            Op::Throttle(request) => Some(Change::of_throttle(request)),
+            Op::LimitAll(request) => Some(Change::of_joint(request)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn may_be(self) -> bool {
+        self.hits > 0 || self.gives_back || self.locks_out
+    }
+
+    /// All hits, if it is allowed.
+    pub(super) fn all_hits(self) -> u64 {
+        self.hits.saturating_mul(self.keys)
+    }
+
+    fn told(self, is_allowed: bool) -> Told {
+        let (counted, denied) = if is_allowed { (self.all_hits(), 0) } else { (0, self.all_hits()) };
+        let is_changed = if is_allowed { counted > 0 || self.gives_back } else { self.locks_out };
+        Told { counted, denied, refused: 0, is_changed }
+    }
+
+    fn refused(self, error: &LimitError, reply: &mut Encoder<'_>) -> Told {
+        match error {
+            LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
+            _ => reply.error(format_args!("ERR {error}")),
+        }
+        Told { counted: 0, denied: 0, refused: self.all_hits(), is_changed: false }
+    }
+}
+
+/// Answers a request that is to stay within a limit.
+#[inline(never)]
+pub(super) fn answer(
+    decided: &Result<Decision, LimitError>,
+    (words, change): (Words, Change),
+    reply: &mut Encoder<'_>,
+) -> Told {
+    match decided {
+        Ok(decision) => {
+            match words {
+                Words::Limit => five_of_limit(decision, reply),
+                Words::Throttle => five_of_throttle(decision, reply),
+            }
+            change.told(decision.is_allowed())
+        }
+        Err(error) => change.refused(error, reply),
+    }
+}
+
+/// Answers a request that is to stay within several limits: whether all allow it, and what each says.
+#[inline(never)]
+pub(super) fn answer_all(
+    decided: &Result<Vec<Decision>, LimitError>,
+    change: Change,
+    reply: &mut Encoder<'_>,
+) -> Told {
+    match decided {
+        Ok(decisions) => {
+            let is_allowed = decisions.iter().all(Decision::is_allowed);
+            reply.array(1 + decisions.len());
+            reply.integer(i64::from(is_allowed));
+            decisions.iter().for_each(|decision| five_of_limit(decision, reply));
+            change.told(is_allowed)
+        }
+        Err(error) => change.refused(error, reply),
+    }
+}
+
+/// Whether it is allowed, the limit, what is left, and the milliseconds until it would be allowed (-1: never) and
+/// until all is left.
+fn five_of_limit(decision: &Decision, reply: &mut Encoder<'_>) {
+    reply.array(5);
+    reply.integer(i64::from(decision.is_allowed()));
+    reply.integer(integer(decision.max));
+    reply.integer(integer(decision.remaining));
+    reply.integer(match decision.retry {
+        Retry::Now => 0,
+        Retry::After(wait) => wait.as_millis(),
+        Retry::Never => -1,
+    });
+    reply.integer(decision.reset_after.map_or(0, Span::as_millis));
+}
+
+/// As redis-cell has them: whether it is denied, the limit, what is left, and the seconds, rounded up, until it would
+/// be allowed (-1: it is, or never) and until all is left.
+fn five_of_throttle(decision: &Decision, reply: &mut Encoder<'_>) {
+    let seconds = |span: Span| (span.as_millis() + 999) / 1_000;
+    reply.array(5);
+    reply.integer(i64::from(!decision.is_allowed()));
+    reply.integer(integer(decision.max));
+    reply.integer(integer(decision.remaining));
+    reply.integer(match decision.retry {
+        Retry::After(wait) => seconds(wait),
+        Retry::Now | Retry::Never => -1,
+    });
+    reply.integer(decision.reset_after.map_or(0, seconds));
+}
