@@ -5,6 +5,7 @@
 //! and whoever called counts it, for instance in a [`Tally`].
 
 mod access;
+mod by_key;
 mod error;
 mod format;
 mod json;
@@ -12,6 +13,7 @@ pub mod limits;
 mod lines;
 mod parser;
 mod pattern;
+mod ranking;
 mod runs;
 mod scan;
 mod tally;
