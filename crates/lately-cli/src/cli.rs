@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, completions, count, dump, hit, hits, restore, serve};
+use crate::commands::{backtest, bench, completions, count, dump, hit, hits, restore, serve};
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
 ///
@@ -19,6 +19,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Serve(serve::Serve),
     Count(count::Count),
+    Backtest(backtest::BacktestArgs),
     Hit(hit::Hit),
     Hits(hits::Hits),
     Bench(bench::Bench),

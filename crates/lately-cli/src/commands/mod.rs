@@ -1,5 +1,6 @@
 //! The subcommands, a file each: its arguments, which are its help, and `run`.
 
+pub(crate) mod backtest;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod count;

@@ -1,5 +1,8 @@
 //! The binary `lately` as its users run it.
 
+mod backtest;
+mod backtest_errors;
+mod backtest_reference;
 mod bench;
 mod books;
 mod clients;
