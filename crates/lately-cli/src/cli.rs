@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{backtest, bench, completions, count, dump, hit, hits, restore, serve};
+use crate::commands::{backtest, bench, completions, count, dump, hit, hits, limit, restore, serve};
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
 ///
@@ -22,6 +22,7 @@ pub(crate) enum Command {
     Backtest(backtest::BacktestArgs),
     Hit(hit::Hit),
     Hits(hits::Hits),
+    Limit(limit::Limit),
     Bench(bench::Bench),
     Dump(dump::Dump),
     Restore(restore::Restore),

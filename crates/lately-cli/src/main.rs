@@ -44,6 +44,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Serve(serve) => commands::serve::run(&serve),
         Command::Hit(hit) => commands::hit::run(&hit),
         Command::Hits(hits) => commands::hits::run(&hits),
+        Command::Limit(limit) => commands::limit::run(&limit),
         Command::Bench(bench) => commands::bench::run(&bench),
         Command::Count(count) => commands::count::run(&count),
         Command::Backtest(backtest) => commands::backtest::run(&backtest),

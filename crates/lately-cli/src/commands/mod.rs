@@ -7,5 +7,6 @@ pub(crate) mod count;
 pub(crate) mod dump;
 pub(crate) mod hit;
 pub(crate) mod hits;
+pub(crate) mod limit;
 pub(crate) mod restore;
 pub(crate) mod serve;
