@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, completions, count, dump, hit, hits, restore, serve};
+use crate::commands::{backtest, bench, completions, count, dump, hit, hits, limit, restore, serve};
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
 ///
@@ -19,8 +19,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Serve(serve::Serve),
     Count(count::Count),
+    Backtest(backtest::BacktestArgs),
     Hit(hit::Hit),
     Hits(hits::Hits),
+    Limit(limit::Limit),
     Bench(bench::Bench),
     Dump(dump::Dump),
     Restore(restore::Restore),

@@ -8,6 +8,7 @@ mod commands;
 mod error;
 mod http;
 mod limits;
+mod log_args;
 mod log_file;
 mod output;
 mod progress;
@@ -43,8 +44,10 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Serve(serve) => commands::serve::run(&serve),
         Command::Hit(hit) => commands::hit::run(&hit),
         Command::Hits(hits) => commands::hits::run(&hits),
+        Command::Limit(limit) => commands::limit::run(&limit),
         Command::Bench(bench) => commands::bench::run(&bench),
         Command::Count(count) => commands::count::run(&count),
+        Command::Backtest(backtest) => commands::backtest::run(&backtest),
         Command::Dump(dump) => commands::dump::run(&dump),
         Command::Restore(restore) => commands::restore::run(&restore),
         Command::Completions(completions) => commands::completions::run(&completions),

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use lately::Timestamp;
+
 /// Writes a table whose last column is as wide as it needs to be; the others are right-aligned.
 pub(crate) fn write<const N: usize>(
     out: &mut dyn Write,
@@ -42,6 +44,12 @@ pub(crate) fn printable(key: &[u8]) -> String {
     shown
 }
 
+/// `2015-05-17T22:00:00Z`. The last hours of the year 9999, which are beyond the calendar, are
+/// Unix seconds.
+pub(crate) fn utc(at: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(at.as_millis()).map_or_else(|_| at.to_string(), |at| at.to_string())
+}
+
 /// Marks that change the direction or the look of what follows them.
 fn is_invisible(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
@@ -59,6 +67,14 @@ mod tests {
         check(b"a\x1b[31mb\r\n\t", r"a\u{1b}[31mb\r\n\t");
         check(b"\xff\xfea\\", r"\xff\xfea\\");
         check("\u{202e}x\u{85}".as_bytes(), r"\u{202e}x\u{85}");
+    }
+
+    #[test]
+    fn times_are_readable_to_the_end_of_time() {
+        let check = |time: &str, expected: &str| assert_eq!(utc(time.parse().expect("a time")), expected);
+        check("1431900000", "2015-05-17T22:00:00Z");
+        check("0.25", "1970-01-01T00:00:00.25Z");
+        check("253402300799", "253402300799");
     }
 
     #[test]

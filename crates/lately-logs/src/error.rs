@@ -6,9 +6,9 @@ use std::io;
 
 use lately::limits::MAX_KEY_BYTES;
 
-use crate::limits::{MAX_KEY_FIELDS, MAX_LINE_BYTES};
+use crate::limits::{MAX_KEY_FIELDS, MAX_LIMITS, MAX_LINE_BYTES};
 
-/// A format, key or time field that cannot work whatever the lines are.
+/// A format, key, time field or limit that cannot work whatever the lines are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -48,6 +48,16 @@ pub enum SetupError {
         /// Name of the format.
         format: &'static str,
     },
+    /// The limit cannot be read.
+    Limit {
+        /// What was given.
+        text: String,
+    },
+    /// There are more than [`MAX_LIMITS`] limits.
+    Limits {
+        /// How many there are.
+        limits: usize,
+    },
 }
 
 impl fmt::Display for SetupError {
@@ -74,6 +84,12 @@ impl fmt::Display for SetupError {
                 f,
                 "the {format} format has its time in a fixed place: a time field is for json and regex"
             ),
+            SetupError::Limit { text } => {
+                write!(f, "invalid limit '{text}': give MAX/WINDOW, such as 100/1m")
+            }
+            SetupError::Limits { limits } => {
+                write!(f, "{limits} limits are too many: give at most {MAX_LIMITS}")
+            }
         }
     }
 }

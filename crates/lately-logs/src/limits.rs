@@ -6,5 +6,8 @@ pub const MAX_LINE_BYTES: usize = 1 << 20;
 /// Fields in one key template.
 pub const MAX_KEY_FIELDS: usize = 16;
 
+/// Limits in one backtest.
+pub const MAX_LIMITS: usize = 16;
+
 /// How many lines that do not parse are named; the others are only counted.
 pub const MAX_NAMED_LINES: usize = 3;

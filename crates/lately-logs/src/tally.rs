@@ -5,14 +5,12 @@
 //! with 0 ≤ pane(t) − pane(hit) < window / pane. Lines may come in any order: all panes of a key are
 //! kept until the end, which is what makes every number exact.
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
-use std::cmp::Reverse;
-use std::hash::BuildHasher;
+use std::cmp::{Ordering, Reverse};
 
 use lately::{RUNGS_MS, Span, Timestamp};
 
-use crate::runs::Runs;
+use crate::by_key::ByKey;
+use crate::ranking::Ranking;
 
 /// Counts hits, and answers at the end.
 #[derive(Clone, Debug)]
@@ -20,19 +18,7 @@ pub struct Tally {
     pane_ms: i64,
     window_panes: i64,
     newest: Option<Timestamp>,
-    hasher: RandomState,
-    /// Indices into `entries`, by key.
-    index: HashTable<u32>,
-    entries: Vec<Entry>,
-    /// The keys, one after the other.
-    keys: Vec<u8>,
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    key_from: usize,
-    key_len: u32,
-    runs: Runs,
+    hits: ByKey,
 }
 
 /// The numbers of one key.
@@ -52,7 +38,7 @@ pub struct Row {
 
 /// The numbers of one key, before its name is looked up.
 struct Figures {
-    entry: u32,
+    key: u32,
     hits: u64,
     peak: u64,
     peak_pane: i64,
@@ -70,33 +56,13 @@ impl Tally {
             // The narrowest rung, a millisecond, divides every span.
             RUNGS_MS.into_iter().rev().find(|rung| window_ms % rung == 0).unwrap_or(1)
         };
-        Tally {
-            pane_ms,
-            window_panes: window_ms / pane_ms,
-            newest: None,
-            hasher: RandomState::default(),
-            index: HashTable::new(),
-            entries: Vec::new(),
-            keys: Vec::new(),
-        }
+        Tally { pane_ms, window_panes: window_ms / pane_ms, newest: None, hits: ByKey::default() }
     }
 
     /// Counts one hit. Panics past four billion distinct keys.
     pub fn hit(&mut self, key: &[u8], at: Timestamp) {
         self.newest = self.newest.max(Some(at));
-        let pane = at.as_millis() / self.pane_ms;
-        let Tally { hasher, index, entries, keys, .. } = self;
-        let hash = hasher.hash_one(key);
-        let named = |&entry: &u32| entries[entry as usize].key(keys) == key;
-        if let Some(&entry) = index.find(hash, named) {
-            entries[entry as usize].runs.hit(pane);
-            return;
-        }
-        let (key_from, key_len) = (keys.len(), u32::try_from(key.len()).expect("keys are short"));
-        keys.extend_from_slice(key);
-        let entry = u32::try_from(entries.len()).expect("fewer than 2^32 keys");
-        entries.push(Entry { key_from, key_len, runs: Runs::new(pane) });
-        index.insert_unique(hash, entry, |&entry| hasher.hash_one(entries[entry as usize].key(keys)));
+        self.hits.hit(key, at.as_millis() / self.pane_ms);
     }
 
     /// Time of the newest hit.
@@ -108,7 +74,7 @@ impl Tally {
     /// Distinct keys.
     #[must_use]
     pub fn keys(&self) -> usize {
-        self.entries.len()
+        self.hits.len()
     }
 
     /// The first `top` keys, or all of them, by hits in the window ending at `at` (default: the
@@ -119,25 +85,17 @@ impl Tally {
         let Some(at) = at.or(self.newest) else { return Vec::new() };
         let end_pane = at.as_millis() / self.pane_ms;
         let mut panes = Vec::new();
-        let mut best = Vec::new();
-        for (entry, index) in self.entries.iter().zip(0..) {
-            entry.runs.sorted_into(&mut panes);
-            best.push(self.figures(index, &panes, end_pane));
-            if let Some(top) = top
-                && best.len() >= top.saturating_mul(2).saturating_add(1_024)
-            {
-                self.rank(&mut best);
-                best.truncate(top);
-            }
+        let mut ranking = Ranking::new(top, |a, b| self.order(a, b));
+        for (key, runs) in self.hits.iter() {
+            runs.sorted_into(&mut panes);
+            ranking.push(self.figures(key, &panes, end_pane));
         }
-        self.rank(&mut best);
-        best.truncate(top.unwrap_or(usize::MAX));
-        best.iter().map(|figures| self.row(figures)).collect()
+        ranking.into_best().iter().map(|figures| self.row(figures)).collect()
     }
 
     /// The numbers of a key with hits in these `panes`, oldest first.
-    fn figures(&self, entry: u32, panes: &[(i64, u64)], end_pane: i64) -> Figures {
-        let mut figures = Figures { entry, hits: 0, peak: 0, peak_pane: 0, total: 0 };
+    fn figures(&self, key: u32, panes: &[(i64, u64)], end_pane: i64) -> Figures {
+        let mut figures = Figures { key, hits: 0, peak: 0, peak_pane: 0, total: 0 };
         let (mut oldest, mut in_window) = (0, 0);
         for &(pane, hits) in panes {
             in_window += hits;
@@ -156,32 +114,21 @@ impl Tally {
         figures
     }
 
-    fn rank(&self, figures: &mut [Figures]) {
-        figures.sort_unstable_by(|a, b| {
-            let numbers = |of: &Figures| Reverse((of.hits, of.peak, of.total));
-            numbers(a).cmp(&numbers(b)).then_with(|| self.key_of(a).cmp(self.key_of(b)))
-        });
+    /// Most hits first, then peak, then total, then key bytes.
+    fn order(&self, a: &Figures, b: &Figures) -> Ordering {
+        let numbers = |of: &Figures| Reverse((of.hits, of.peak, of.total));
+        numbers(a).cmp(&numbers(b)).then_with(|| self.hits.key(a.key).cmp(self.hits.key(b.key)))
     }
 
     fn row(&self, figures: &Figures) -> Row {
         let peak_at = Timestamp::from_millis(figures.peak_pane * self.pane_ms);
         Row {
-            key: self.key_of(figures).to_vec(),
+            key: self.hits.key(figures.key).to_vec(),
             hits: figures.hits,
             peak: figures.peak,
             peak_at: peak_at.expect("a pane starts no later than its hits"),
             total: figures.total,
         }
-    }
-
-    fn key_of(&self, figures: &Figures) -> &[u8] {
-        self.entries[figures.entry as usize].key(&self.keys)
-    }
-}
-
-impl Entry {
-    fn key<'a>(&self, keys: &'a [u8]) -> &'a [u8] {
-        &keys[self.key_from..self.key_from + self.key_len as usize]
     }
 }
 

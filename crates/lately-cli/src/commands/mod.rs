@@ -1,10 +1,12 @@
 //! The subcommands, a file each: its arguments, which are its help, and `run`.
 
+pub(crate) mod backtest;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod count;
 pub(crate) mod dump;
 pub(crate) mod hit;
 pub(crate) mod hits;
+pub(crate) mod limit;
 pub(crate) mod restore;
 pub(crate) mod serve;

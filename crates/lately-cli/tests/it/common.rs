@@ -50,6 +50,25 @@ pub(crate) fn beside(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(name)
 }
 
+/// A real access log, in the combined format: `LATELY_TEST_LOG`, or beside the repository.
+pub(crate) fn real_log() -> Option<String> {
+    let beside = || {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/apache_access.log");
+        path.is_file().then(|| path.display().to_string())
+    };
+    std::env::var("LATELY_TEST_LOG").ok().or_else(beside)
+}
+
+/// What a Python program of `tests/it` makes of these arguments.
+pub(crate) fn python(program: &str, args: &[&str]) -> Run {
+    let output = Command::new("python3").arg(beside(program)).args(args).output().expect("python3 runs");
+    Run {
+        out: String::from_utf8(output.stdout).expect("data is UTF-8"),
+        err: String::from_utf8(output.stderr).expect("messages are UTF-8"),
+        code: output.status.code(),
+    }
+}
+
 /// Says on standard error that a test has nothing to test.
 pub(crate) fn skip(test: &str, why: &str) {
     writeln!(std::io::stderr(), "skipped {test}: {why}").expect("standard error is open");

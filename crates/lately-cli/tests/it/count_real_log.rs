@@ -1,34 +1,18 @@
 //! `lately count` on a real access log, against an independent program.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::common::{beside, lately};
-
-/// Where the log is: `LATELY_TEST_LOG`, or beside the repository.
-fn log() -> Option<String> {
-    let beside = || {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/apache_access.log");
-        path.is_file().then(|| path.display().to_string())
-    };
-    std::env::var("LATELY_TEST_LOG").ok().or_else(beside)
-}
+use crate::common::{lately, python, real_log, skip};
 
 fn reference(log: &str, key: &str, window_s: &str, at: &str) -> String {
-    let output = Command::new("python3")
-        .arg(beside("count_reference.py"))
-        .args([log, key, window_s, at])
-        .output()
-        .expect("python3 runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("the reference prints UTF-8")
+    let run = python("count_reference.py", &[log, key, window_s, at]);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    run.out
 }
 
 #[test]
 fn every_number_of_a_real_log() {
-    let Some(log) = log() else {
+    let Some(log) = real_log() else {
         let name = "every_number_of_a_real_log";
-        return crate::common::skip(name, "no log: set LATELY_TEST_LOG to a combined access log");
+        return skip(name, "no log: set LATELY_TEST_LOG to a combined access log");
     };
     for (key, window_s, at) in [
         ("ip", "300", "newest"),

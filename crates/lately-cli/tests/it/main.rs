@@ -1,5 +1,9 @@
 //! The binary `lately` as its users run it.
 
+mod asking;
+mod backtest;
+mod backtest_errors;
+mod backtest_reference;
 mod bench;
 mod books;
 mod clients;
@@ -17,6 +21,7 @@ mod greedy;
 mod kept;
 mod kill;
 mod ledger;
+mod limit;
 mod races;
 mod running;
 mod serve;

@@ -1,0 +1,100 @@
+//! `lately backtest`: what limits would have decided on the requests of a log.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use clap::Args;
+use lately::Span;
+use lately_logs::{Backtest, Limit, Replay, Verdict};
+
+use crate::error::{CliError, Outcome};
+use crate::log_args::LogArgs;
+use crate::output;
+use crate::table;
+
+/// Replay a log against limits: who would have been denied, and when first.
+///
+/// The lines are requests, decided in the order of their times, those of the same time in the order of
+/// the lines. A request is allowed when each --limit has room: fewer than MAX requests of its key were
+/// allowed in the WINDOW before it. Windows are to the millisecond; a request counts until it is as old
+/// as the window. What is denied does not count.
+///
+/// For each key: the requests denied, those allowed, and when the first was denied. Rows are sorted by
+/// denied, then allowed, most first, then key; keys of which nothing is denied are included. Without
+/// --json they are a table with a header and times in UTC, in which unprintable bytes of keys are
+/// escaped. How many requests and keys would have been denied in all goes to standard error.
+///
+/// Lines that do not parse are skipped; their number, and where the first three are, goes to standard
+/// error.
+#[derive(Args)]
+pub(crate) struct BacktestArgs {
+    /// The most requests of a key in any window of a length, such as 100/1m; may be repeated, then all
+    /// have to allow a request. MAX may be 0. WINDOW: seconds, or a number with ms, s, m, h, d or w.
+    #[arg(long = "limit", required = true, value_name = "MAX/WINDOW", allow_negative_numbers = true)]
+    limits: Vec<Limit>,
+
+    /// Deny a key everything for so long from a denial on, which further denials do not prolong: seconds, or
+    /// a number with ms, s, m, h, d or w.
+    #[arg(long, value_name = "D", allow_negative_numbers = true)]
+    lockout: Option<Span>,
+
+    #[command(flatten)]
+    logs: LogArgs,
+
+    /// Print an object per line: key (key_b64 when it is no UTF-8), allowed, denied, first_denied_at
+    /// (null when nothing is denied).
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
+    let refused = |error| CliError::new("--limit", error, "see lately backtest --help");
+    let mut backtest = Backtest::new(&args.limits, args.lockout).map_err(refused)?;
+    let read = args.logs.read("backtest", |key, at| backtest.request(key, at))?;
+    let replay = backtest.replay(args.logs.top());
+    let verdicts = &replay.verdicts;
+    output::data(|out| if args.json { write_json(out, verdicts) } else { write_table(out, verdicts) })?;
+    output::message(&Summary { replay: &replay, has_lockout: args.lockout.is_some() });
+    read.outcome()
+}
+
+fn write_json(out: &mut dyn Write, verdicts: &[Verdict]) -> io::Result<()> {
+    for Verdict { key, allowed, denied, first_denied_at } in verdicts {
+        let key = output::key_member(key);
+        let first = first_denied_at.map_or("null".to_owned(), |at| at.to_string());
+        writeln!(out, "{{{key},\"allowed\":{allowed},\"denied\":{denied},\"first_denied_at\":{first}}}")?;
+    }
+    Ok(())
+}
+
+fn write_table(out: &mut dyn Write, verdicts: &[Verdict]) -> io::Result<()> {
+    if verdicts.is_empty() {
+        return Ok(());
+    }
+    let cells = |verdict: &Verdict| {
+        let first = verdict.first_denied_at.map_or("-".to_owned(), table::utc);
+        let key = table::printable(&verdict.key);
+        [verdict.denied.to_string(), verdict.allowed.to_string(), first, key]
+    };
+    let cells: Vec<_> = verdicts.iter().map(cells).collect();
+    table::write(out, ["DENIED", "ALLOWED", "FIRST DENIED (UTC)", "KEY"], &cells)
+}
+
+/// The sums in a sentence.
+struct Summary<'a> {
+    replay: &'a Replay,
+    has_lockout: bool,
+}
+
+impl fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Replay { requests, denied, keys, denied_keys, lockouts, .. } = self.replay;
+        let s = |count: u64| if count == 1 { "" } else { "s" };
+        write!(f, "lately: backtest: {denied} of {requests} request{} and ", s(*requests))?;
+        write!(f, "{denied_keys} of {} would have been denied", output::keys(*keys))?;
+        if self.has_lockout {
+            write!(f, ", with {lockouts} lockout{}", s(*lockouts))?;
+        }
+        Ok(())
+    }
+}

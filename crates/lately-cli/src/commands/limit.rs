@@ -1,0 +1,156 @@
+//! `lately limit`: asks a server whether a request stays within a limit.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::str::FromStr;
+
+use clap::Args;
+use lately::Span;
+
+use crate::error::{CliError, Outcome};
+use crate::output;
+use crate::server::{ServerArgs, key_bytes};
+
+/// Ask a server whether a request stays within a limit, and count it if it does.
+///
+/// It is allowed if that leaves at most MAX hits of the key in the window that ends now. Prints a line of
+/// name and value for each of allowed (yes or no), max, remaining (what is left of max), retry_after_ms
+/// (milliseconds until the same request would be allowed; 0 when it is, never when it costs more than max)
+/// and reset_after_ms (milliseconds until all of max is left). Exit code 0: allowed. 1: denied. 2: an
+/// error.
+#[derive(Args)]
+pub(crate) struct Limit {
+    /// The key: 1 to 1024 bytes.
+    key: OsString,
+
+    /// The most hits in a window, or the name of a limit that the server knows, which needs no WINDOW.
+    #[arg(value_name = "MAX|@NAME", allow_negative_numbers = true)]
+    rule: Rule,
+
+    /// Length of the window: seconds, or a number with ms, s, m, h, d or w.
+    #[arg(allow_negative_numbers = true)]
+    window: Option<Span>,
+
+    /// How many hits the request is.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1)]
+    cost: u64,
+
+    /// Ask only: nothing is counted, and nobody locked out.
+    #[arg(long)]
+    peek: bool,
+
+    /// Deny the key everything for so long when this is denied: seconds, or a number with ms, s, m, h, d or w.
+    #[arg(long, value_name = "D", allow_negative_numbers = true)]
+    lockout: Option<Span>,
+
+    /// Print an object: key (key_b64 when it is no UTF-8), allowed, max, remaining, retry_after_ms (null for
+    /// never), reset_after_ms.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Which limit.
+#[derive(Clone)]
+enum Rule {
+    /// At most so many hits in the window.
+    Max(u64),
+    /// One that the server knows; with its `@`.
+    Named(String),
+}
+
+impl FromStr for Rule {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Rule, &'static str> {
+        match text.parse() {
+            Ok(max) => Ok(Rule::Max(max)),
+            Err(_) if text.starts_with('@') && text.len() > 1 => Ok(Rule::Named(text.to_owned())),
+            Err(_) => Err("give a whole number of hits, such as 100, or the name of a limit, such as @login"),
+        }
+    }
+}
+
+/// What the server says.
+struct Decision {
+    allowed: bool,
+    max: u64,
+    remaining: u64,
+    /// `None` is never.
+    retry_after_ms: Option<u64>,
+    reset_after_ms: u64,
+}
+
+pub(crate) fn run(limit: &Limit) -> Result<Outcome, CliError> {
+    let command = limit.command()?;
+    let reply = limit.server.connect()?.ask(&command)?;
+    let decision = Decision::read(reply);
+    output::data(|out| {
+        if limit.json {
+            write_json(out, key_bytes(&limit.key), &decision)
+        } else {
+            write_lines(out, &decision)
+        }
+    })?;
+    Ok(if decision.allowed { Outcome::Done } else { Outcome::Negative })
+}
+
+impl Limit {
+    fn command(&self) -> Result<redis::Cmd, CliError> {
+        let mut command = redis::cmd("LIMIT");
+        command.arg(key_bytes(&self.key));
+        match (&self.rule, self.window) {
+            (Rule::Max(max), Some(window)) => command.arg(max).arg(window.to_string()),
+            (Rule::Named(name), None) => command.arg(name),
+            (Rule::Max(max), None) => {
+                let cause = format!("a max of {max} needs a window");
+                return Err(CliError::new("limit", cause, "give KEY MAX WINDOW, such as user:42 100 1m"));
+            }
+            (Rule::Named(name), Some(_)) => {
+                let cause = format!("{name} has a window of its own");
+                return Err(CliError::new("limit", cause, format!("give KEY {name}")));
+            }
+        };
+        // What is not asked for is not sent: a named limit may have a lockout of its own.
+        if self.cost != 1 {
+            command.arg("COST").arg(self.cost);
+        }
+        if self.peek {
+            command.arg("PEEK");
+        }
+        if let Some(lockout) = self.lockout {
+            command.arg("LOCKOUT").arg(lockout.to_string());
+        }
+        Ok(command)
+    }
+}
+
+impl Decision {
+    /// Of the five integers of the reply. Only the wait can be negative, when it has no end.
+    fn read((allowed, max, remaining, retry_after_ms, reset_after_ms): (u8, u64, u64, i64, u64)) -> Decision {
+        let retry_after_ms = u64::try_from(retry_after_ms).ok();
+        Decision { allowed: allowed == 1, max, remaining, retry_after_ms, reset_after_ms }
+    }
+}
+
+fn write_json(out: &mut dyn Write, key: &[u8], decision: &Decision) -> io::Result<()> {
+    let Decision { allowed, max, remaining, retry_after_ms, reset_after_ms } = decision;
+    let key = output::key_member(key);
+    let retry = retry_after_ms.map_or("null".to_owned(), |wait_ms| wait_ms.to_string());
+    write!(out, "{{{key},\"allowed\":{allowed},\"max\":{max},\"remaining\":{remaining},")?;
+    writeln!(out, "\"retry_after_ms\":{retry},\"reset_after_ms\":{reset_after_ms}}}")
+}
+
+fn write_lines(out: &mut dyn Write, decision: &Decision) -> io::Result<()> {
+    let Decision { allowed, max, remaining, retry_after_ms, reset_after_ms } = decision;
+    writeln!(out, "allowed         {}", if *allowed { "yes" } else { "no" })?;
+    writeln!(out, "max             {max}")?;
+    writeln!(out, "remaining       {remaining}")?;
+    match retry_after_ms {
+        Some(wait_ms) => writeln!(out, "retry_after_ms  {wait_ms}")?,
+        None => writeln!(out, "retry_after_ms  never")?,
+    }
+    writeln!(out, "reset_after_ms  {reset_after_ms}")
+}

@@ -1,0 +1,136 @@
+//! `lately backtest`: what it decides and how it prints it.
+
+use crate::common::{Run, data, lately, lately_reading};
+
+const UNPARSED: &str =
+    "lately: backtest: 2 of 13 lines do not parse: line 4 (not of the format), line 10 (no time)\n";
+
+/// Runs it with exit code 0.
+fn backtest(args: &[&str], input: &str) -> Run {
+    let run = lately_reading(&[&["backtest"], args].concat(), input.as_bytes());
+    assert_eq!(run.code, Some(0), "{args:?}: {}", run.err);
+    run
+}
+
+/// JSON lines, a request each.
+fn requests(keys_and_times: &[(&str, &str)]) -> String {
+    let line = |(key, time): &(&str, &str)| format!("{{\"ip\":\"{key}\",\"time\":{time}}}\n");
+    keys_and_times.iter().map(line).collect()
+}
+
+#[test]
+fn a_disordered_log_is_replayed_by_its_times() {
+    let run = backtest(&[&data("disordered.log"), "--limit", "2/1m", "--lockout", "5m"], "");
+    assert_eq!(
+        run.out,
+        "DENIED  ALLOWED    FIRST DENIED (UTC)  KEY\n\
+         \u{20}    4        2  2015-05-17T10:05:03Z  192.0.2.1\n\
+         \u{20}    0        3                     -  192.0.2.9\n\
+         \u{20}    0        2                     -  2001:db8::7\n"
+    );
+    let sums = "lately: backtest: 4 of 11 requests and 1 of 3 keys would have been denied, with 1 lockout\n";
+    assert_eq!(run.err, format!("{sums}{UNPARSED}"));
+    // Without the lockout the requests of five minutes later are allowed.
+    let run = backtest(&[&data("disordered.log"), "--limit", "2/1m", "--top", "1"], "");
+    assert!(run.out.ends_with("\n     2        4  2015-05-17T10:05:03Z  192.0.2.1\n"), "{}", run.out);
+    let sums = "lately: backtest: 2 of 11 requests and 1 of 3 keys would have been denied\n";
+    assert_eq!(run.err, format!("{sums}{UNPARSED}"));
+}
+
+#[test]
+fn json_is_exactly_this() {
+    let log = requests(&[("b", "7.25"), ("b", "7.2"), ("a\\n", "1"), ("b", "7.249"), ("c", "9"), ("c", "8")]);
+    let run = backtest(&["-", "--json", "--limit", "1/50ms"], &log);
+    assert_eq!(
+        run.out,
+        concat!(
+            r#"{"key":"b","allowed":2,"denied":1,"first_denied_at":7.249}"#,
+            "\n",
+            r#"{"key":"c","allowed":2,"denied":0,"first_denied_at":null}"#,
+            "\n",
+            r#"{"key":"a\n","allowed":1,"denied":0,"first_denied_at":null}"#,
+            "\n"
+        )
+    );
+    assert_eq!(run.err, "lately: backtest: 1 of 6 requests and 1 of 3 keys would have been denied\n");
+}
+
+#[test]
+fn sums_are_in_words() {
+    let check = |args: &[&str], log: &[(&str, &str)], expected: &str| {
+        let run = backtest(&[&["-", "--limit", "0/1"], args].concat(), &requests(log));
+        assert_eq!(run.err, format!("lately: backtest: {expected}\n"), "{args:?}");
+    };
+    check(&[], &[], "0 of 0 requests and 0 of 0 keys would have been denied");
+    check(&[], &[("a", "1")], "1 of 1 request and 1 of 1 key would have been denied");
+    let two = [("a", "1"), ("a", "3")];
+    check(
+        &["--lockout", "2s"],
+        &two,
+        "2 of 2 requests and 1 of 1 key would have been denied, with 2 lockouts",
+    );
+    check(
+        &["--lockout", "3s"],
+        &two,
+        "2 of 2 requests and 1 of 1 key would have been denied, with 1 lockout",
+    );
+}
+
+#[test]
+fn all_limits_have_to_allow() {
+    let log = requests(&[("a", "0"), ("a", "1"), ("a", "2"), ("a", "70"), ("a", "71"), ("a", "131")]);
+    let check = |limits: &[&str], allowed: u64, denied: u64| {
+        let mut args = vec!["-", "--json"];
+        limits.iter().for_each(|limit| args.extend(["--limit", limit]));
+        let run = backtest(&args, &log);
+        let expected = format!("{{\"key\":\"a\",\"allowed\":{allowed},\"denied\":{denied},");
+        assert!(run.out.starts_with(&expected), "{limits:?}: {}", run.out);
+    };
+    check(&["2/1m"], 5, 1);
+    check(&["4/1h"], 4, 2);
+    check(&["2/1m", "3/1h"], 3, 3);
+    check(&["3/3600", "2/60"], 3, 3);
+    check(&["100/1m", "0/250ms"], 0, 6);
+}
+
+#[test]
+fn keys_are_bytes() {
+    let log = data("disordered.log");
+    let run = backtest(&[&log, "--json", "--limit", "0/1m", "--key", "path", "--top", "0"], "");
+    // "/caf\xe9" in base64.
+    assert!(run.out.contains("{\"key_b64\":\"L2NhZuk=\",\"allowed\":0,\"denied\":1,"), "{}", run.out);
+    let run = backtest(&[&log, "--limit", "1/1m", "--key", "path", "--top", "0"], "");
+    assert!(run.out.contains(" -  /caf\\xe9\n"), "{}", run.out);
+}
+
+#[test]
+fn the_top_is_the_start_of_all_and_the_sums_are_of_all() {
+    let times = |key: usize| (0..=key).map(move |time| (format!("k{key}"), time.to_string()));
+    let all: Vec<(String, String)> = (0..15).flat_map(times).collect();
+    let log = requests(&all.iter().map(|(key, time)| (key.as_str(), time.as_str())).collect::<Vec<_>>());
+    let with = |args: &[&str]| backtest(&[&["-", "--json", "--limit", "3/1h"], args].concat(), &log);
+    let everything = with(&["--top", "0"]);
+    assert_eq!(everything.out.lines().count(), 15);
+    for (args, rows) in [(&[][..], 10), (&["--top", "3"], 3), (&["--top", "100"], 15)] {
+        let run = with(args);
+        assert_eq!(run.out, everything.out.split_inclusive('\n').take(rows).collect::<String>(), "{args:?}");
+        assert_eq!(run.err, everything.err, "{args:?}");
+    }
+    assert!(everything.err.contains("78 of 120 requests and 12 of 15 keys"), "{}", everything.err);
+}
+
+#[test]
+fn several_logs_are_replayed_as_one() {
+    let (access, events) = (data("disordered.log"), data("events.jsonl"));
+    let run = lately(&["backtest", &access, &events, "--json", "--top", "1", "--limit", "2/1m"]);
+    // 10:04:58 and 10:04:59 fill the window; two of 10:05:03, one 250 ms and one 400 ms later are too many.
+    assert_eq!(
+        run.out,
+        "{\"key\":\"192.0.2.1\",\"allowed\":4,\"denied\":4,\"first_denied_at\":1431857103}\n"
+    );
+    let unparsed = format!(
+        "lately: backtest: 4 of 19 lines do not parse: {access}:4 (not of the format), {access}:10 (no time), {events}:5 (no time), …\n"
+    );
+    let sums = "lately: backtest: 4 of 15 requests and 1 of 5 keys would have been denied\n";
+    assert_eq!((run.err, run.code), (format!("{sums}{unparsed}"), Some(0)));
+}

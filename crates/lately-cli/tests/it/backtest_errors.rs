@@ -1,0 +1,76 @@
+//! `lately backtest`: what it refuses, with which code and words.
+
+use lately_logs::limits::MAX_LIMITS;
+
+use crate::common::{data, lately, lately_reading};
+
+/// Runs it and expects exit code 2, nothing on standard output and exactly these two lines.
+fn refused(args: &[&str], error: &str, hint: &str) {
+    let run = lately_reading(&[&["backtest"], args].concat(), b"hello\n");
+    assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "{args:?}: {}", run.err);
+    assert_eq!(run.err, format!("lately: {error}\nhint: {hint}\n"), "{args:?}");
+}
+
+#[test]
+fn what_a_backtest_refuses() {
+    let log = data("disordered.log");
+    for bad in ["100", "100/", "/1m", "many/1m", "+5/1m", "5/1min", "5/0", "1m/5m", "", "-5"] {
+        refused(
+            &[&log, "--limit", bad],
+            &format!(
+                "command line: invalid value '{bad}' for '--limit <MAX/WINDOW>': invalid limit '{bad}': give MAX/WINDOW, such as 100/1m"
+            ),
+            "see lately backtest --help",
+        );
+    }
+    let usage = "usage: lately backtest --limit <MAX/WINDOW> <FILE>...";
+    let missing = "command line: the following required arguments were not provided:";
+    refused(&[&log], &format!("{missing} --limit <MAX/WINDOW>"), usage);
+    refused(&["--limit", "5/1m"], &format!("{missing} <FILE>..."), usage);
+    refused(
+        &[&log, "--limit", "5/1m", "--lockout", "soon"],
+        "command line: invalid value 'soon' for '--lockout <D>': invalid duration 'soon': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s",
+        "see lately backtest --help",
+    );
+    let limits = ["--limit", "5/1m"].repeat(MAX_LIMITS + 1);
+    let most = &limits[2..];
+    refused(
+        &[&[log.as_str()], &limits[..]].concat(),
+        "--limit: 17 limits are too many: give at most 16",
+        "see lately backtest --help",
+    );
+    assert_eq!(lately(&[&["backtest", &log], most].concat()).code, Some(0));
+}
+
+#[test]
+fn logs_and_options_are_refused_as_by_count() {
+    let with =
+        |args: &[&str], error: &str, hint: &str| refused(&[&["--limit", "5/1m"], args].concat(), error, hint);
+    let like = "--format and --key say what the lines are like, see lately backtest --help";
+    with(
+        &["missing.log"],
+        "missing.log: No such file or directory (os error 2)",
+        "give the path of a log, or - for standard input",
+    );
+    let fields = "no field 'host' in the combined format: it has ip, path, status, method, user, request, protocol, bytes, referer, agent";
+    with(&["--key", "host", "-"], &format!("standard input: {fields}"), like);
+    with(&["--key", "host", "--format", "combined", "-"], &format!("backtest: {fields}"), like);
+}
+
+#[test]
+fn lines_that_do_not_parse_fail_a_strict_backtest_only() {
+    let log = data("disordered.log");
+    let lax = lately(&["backtest", "--limit", "2/1m", &log]);
+    let strict = lately(&["backtest", "--limit", "2/1m", "--strict", &log]);
+    assert_eq!((lax.code, strict.code, strict.out), (Some(0), Some(2), lax.out));
+    let hint = "hint: the rows are of the others; --format may help\n";
+    assert_eq!(strict.err, format!("{}{hint}", lax.err));
+    let run = lately_reading(&["backtest", "--limit", "2/1m", "-"], b"hello\n");
+    assert_eq!((run.out.as_str(), run.code), ("", Some(0)));
+    assert_eq!(
+        run.err,
+        "lately: backtest: 0 of 0 requests and 0 of 0 keys would have been denied\n\
+         lately: backtest: 1 of 1 line does not parse: line 1 (not of the format)\n\
+         hint: --format and --key say what the lines are like, see lately backtest --help\n"
+    );
+}

@@ -1,0 +1,97 @@
+//! `lately backtest` against an independent program.
+
+use crate::common::{lately, python, real_log, skip};
+use crate::dice::Dice;
+
+/// Runs both, expects the same rows and sums, and gives the rows.
+fn compare(log: &str, key: &str, limits: &[&str], lockout: Option<&str>) -> String {
+    let mut args = vec!["backtest", log, "--json", "--top", "0", "--key", key];
+    limits.iter().for_each(|limit| args.extend(["--limit", limit]));
+    lockout.iter().for_each(|lockout| args.extend(["--lockout", lockout]));
+    let run = lately(&args);
+    assert_eq!(run.code, Some(0), "{args:?}: {}", run.err);
+    let expected =
+        python("backtest_reference.py", &[&[log, key, lockout.unwrap_or("none")], limits].concat());
+    assert_eq!(expected.code, Some(0), "{args:?}: {}", expected.err);
+    assert!(run.out.lines().count() > 10, "{args:?}: too few rows to tell");
+    for (row, (found, expected)) in run.out.lines().zip(expected.out.lines()).enumerate() {
+        assert_eq!(found, expected, "{args:?}, row {}", row + 1);
+    }
+    assert_eq!(run.out.lines().count(), expected.out.lines().count(), "{args:?}");
+    let sums = run.err.lines().next().and_then(|line| line.strip_prefix("lately: backtest: "));
+    assert_eq!(sums, expected.err.lines().next(), "{args:?}");
+    run.out
+}
+
+/// Two hours of a login, in JSON lines out of order: 30 users who mistype, `robot` who tries again and
+/// again, `volley` who does so in bursts, and `patient` who stays below five a minute.
+fn brute_force() -> String {
+    const START_MS: u64 = 1_431_857_103_000;
+    const LENGTH_MS: u64 = 2 * 3_600_000;
+    let mut dice = Dice::new(5);
+    let mut tries: Vec<(u64, String)> = Vec::new();
+    for user in 0..30 {
+        for from_ms in (START_MS..START_MS + LENGTH_MS).step_by(1_200_000) {
+            let first_ms = from_ms + dice.below(600_000);
+            let mistakes = 1 + dice.below(3);
+            tries.extend((0..mistakes).map(|mistake| (first_ms + mistake * 7_000, format!("user-{user}"))));
+        }
+    }
+    let mut steady = |name: &str, pause_ms: u64, spread_ms: u64| {
+        let mut at_ms = START_MS + 600_000;
+        while at_ms < START_MS + LENGTH_MS {
+            tries.push((at_ms, name.to_owned()));
+            at_ms += pause_ms + dice.below(spread_ms);
+        }
+    };
+    steady("robot", 800, 3_000);
+    steady("patient", 15_000, 2_000);
+    for burst in 0..12 {
+        let from_ms = START_MS + burst * 600_000;
+        tries.extend((0..40).map(|attempt| (from_ms + attempt / 3, "volley".to_owned())));
+    }
+    // Workers write their lines when they get to it.
+    tries.sort_by_cached_key(|&(at_ms, _)| at_ms + dice.below(30_000));
+    let line = |(at_ms, name): &(u64, String)| {
+        format!("{{\"ip\":\"{name}\",\"time\":{}.{:03}}}\n", at_ms / 1_000, at_ms % 1_000)
+    };
+    tries.iter().map(line).collect()
+}
+
+#[test]
+fn a_brute_force_is_denied_as_by_an_independent_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("login.jsonl");
+    std::fs::write(&path, brute_force()).expect("a file");
+    let log = path.to_str().expect("a readable path");
+    // Nobody who mistypes is denied, and who tries for hours is: by one limit but for the patient.
+    let denied = |rows: &str| {
+        let denied = rows.lines().filter(|row| !row.ends_with(":null}"));
+        let key = |row: &str| row.split('"').nth(3).expect("a key").to_owned();
+        let mut keys: Vec<String> = denied.map(key).collect();
+        keys.sort_unstable();
+        keys
+    };
+    let (fast, slow) = ("5/1m", "100/3600");
+    for lockout in [None, Some("15m"), Some("1ms"), Some("1d")] {
+        assert_eq!(denied(&compare(log, "ip", &[fast], lockout)), ["robot", "volley"], "{lockout:?}");
+        assert_eq!(denied(&compare(log, "ip", &[fast, slow], lockout)), ["patient", "robot", "volley"]);
+    }
+    compare(log, "ip", &["10/12ms"], None);
+    compare(log, "ip", &["1/1ms", "2/5"], Some("6ms"));
+    compare(log, "ip", &["0/1m"], Some("1h"));
+}
+
+#[test]
+fn every_verdict_on_a_real_log() {
+    let Some(log) = real_log() else {
+        let name = "every_verdict_on_a_real_log";
+        return skip(name, "no log: set LATELY_TEST_LOG to a combined access log");
+    };
+    for lockout in [None, Some("15m")] {
+        compare(&log, "ip", &["10/1m"], lockout);
+        compare(&log, "ip", &["5/10", "100/1d"], lockout);
+    }
+    compare(&log, "{ip} {status}", &["3/1"], Some("30s"));
+    compare(&log, "path", &["20/1h", "2/2s"], None);
+}

@@ -1,0 +1,365 @@
+//! What limits would have decided, had they been in force when a log was written.
+//!
+//! Every request of the log is decided by an exact log of those allowed before it, in milliseconds:
+//! at t it is allowed if, for each limit, the allowed ones later than t less the window, and this one,
+//! are at most its max. A request that is denied is not counted. A key's requests are decided by
+//! their times, whatever the order of the lines; those of the same millisecond are alike, and keys
+//! have nothing to do with each other, so each key is replayed by itself at the end.
+
+use std::cmp::{Ordering, Reverse};
+
+use lately::{Span, Timestamp};
+
+use crate::by_key::ByKey;
+use crate::error::SetupError;
+use crate::limit::Limit;
+use crate::limits::MAX_LIMITS;
+use crate::ranking::Ranking;
+
+/// Takes requests in any order, and decides them at the end.
+#[derive(Clone, Debug)]
+pub struct Backtest {
+    limits: Vec<Limit>,
+    lockout: Option<Span>,
+    /// By key and millisecond.
+    requests: ByKey,
+}
+
+/// What would have been decided.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Replay {
+    /// The keys that were asked for.
+    pub verdicts: Vec<Verdict>,
+    /// All requests.
+    pub requests: u64,
+    /// Requests of these that are denied.
+    pub denied: u64,
+    /// Distinct keys.
+    pub keys: usize,
+    /// Keys of these with a request that is denied.
+    pub denied_keys: usize,
+    /// How often a key is locked out.
+    pub lockouts: u64,
+}
+
+/// What would have been decided for one key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Requests that are allowed.
+    pub allowed: u64,
+    /// Requests that are denied.
+    pub denied: u64,
+    /// When the first of these was.
+    pub first_denied_at: Option<Timestamp>,
+}
+
+/// The verdict on a key, before its name is looked up.
+#[derive(Default)]
+struct Figures {
+    key: u32,
+    allowed: u64,
+    denied: u64,
+    first_denied_ms: Option<i64>,
+    lockouts: u64,
+}
+
+/// Requests of one key in one millisecond, and how many.
+type Moment = (i64, u64);
+
+/// What counts against one limit: the newest of the moments that were allowed.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    /// The oldest one.
+    from: usize,
+    requests: u64,
+}
+
+impl Backtest {
+    /// Of these limits: all of them have to allow a request. With a lockout, a key of which a request
+    /// is denied is denied everything for so long from then on, which further denials do not prolong.
+    ///
+    /// # Errors
+    /// When there are more than [`MAX_LIMITS`].
+    pub fn new(limits: &[Limit], lockout: Option<Span>) -> Result<Backtest, SetupError> {
+        if limits.len() > MAX_LIMITS {
+            return Err(SetupError::Limits { limits: limits.len() });
+        }
+        Ok(Backtest { limits: limits.to_vec(), lockout, requests: ByKey::default() })
+    }
+
+    /// Takes one request. Panics past four billion distinct keys.
+    pub fn request(&mut self, key: &[u8], at: Timestamp) {
+        self.requests.hit(key, at.as_millis());
+    }
+
+    /// Decides all requests. The verdicts are those on the first `top` keys, or on all of them, by
+    /// requests denied, then allowed, most first, then key bytes; the sums are over all keys.
+    #[must_use]
+    pub fn replay(&self, top: Option<usize>) -> Replay {
+        let mut replay = Replay { keys: self.requests.len(), ..Replay::default() };
+        let mut ranking = Ranking::new(top, |a, b| self.order(a, b));
+        let mut moments = Vec::new();
+        for (key, runs) in self.requests.iter() {
+            runs.sorted_into(&mut moments);
+            let figures = Figures { key, ..self.decide(&mut moments) };
+            replay.requests += figures.allowed + figures.denied;
+            replay.denied += figures.denied;
+            replay.denied_keys += usize::from(figures.denied > 0);
+            replay.lockouts += figures.lockouts;
+            ranking.push(figures);
+        }
+        replay.verdicts = ranking.into_best().iter().map(|figures| self.verdict(figures)).collect();
+        replay
+    }
+
+    /// Decides the requests of one key, which are given oldest first. What is allowed is written over
+    /// them, from the start: it is never more.
+    fn decide(&self, moments: &mut [Moment]) -> Figures {
+        let mut figures = Figures::default();
+        let mut counted = vec![Counted::default(); self.limits.len()];
+        let (mut kept, mut locked_until_ms) = (0, 0);
+        for next in 0..moments.len() {
+            let (at_ms, requests) = moments[next];
+            let room =
+                if at_ms < locked_until_ms { 0 } else { self.room(at_ms, &moments[..kept], &mut counted) };
+            let allowed = requests.min(room);
+            if allowed > 0 {
+                moments[kept] = (at_ms, allowed);
+                kept += 1;
+                counted.iter_mut().for_each(|counted| counted.requests += allowed);
+            }
+            figures.allowed += allowed;
+            if allowed < requests {
+                figures.denied += requests - allowed;
+                figures.first_denied_ms.get_or_insert(at_ms);
+                if let Some(lockout) = self.lockout
+                    && at_ms >= locked_until_ms
+                {
+                    locked_until_ms = at_ms + lockout.as_millis();
+                    figures.lockouts += 1;
+                }
+            }
+        }
+        figures
+    }
+
+    /// How many requests every limit has left at `at_ms`, after these were allowed. Forgets those that
+    /// count no more: each is looked at once for each limit.
+    fn room(&self, at_ms: i64, allowed: &[Moment], counted: &mut [Counted]) -> u64 {
+        let mut room = u64::MAX;
+        for (limit, counted) in self.limits.iter().zip(counted) {
+            while let Some((oldest_ms, requests)) = allowed.get(counted.from)
+                && *oldest_ms <= at_ms - limit.window.as_millis()
+            {
+                counted.requests -= requests;
+                counted.from += 1;
+            }
+            room = room.min(limit.max - counted.requests);
+        }
+        room
+    }
+
+    /// Most denied first, then allowed, then key bytes.
+    fn order(&self, a: &Figures, b: &Figures) -> Ordering {
+        let numbers = |of: &Figures| Reverse((of.denied, of.allowed));
+        numbers(a).cmp(&numbers(b)).then_with(|| self.requests.key(a.key).cmp(self.requests.key(b.key)))
+    }
+
+    fn verdict(&self, figures: &Figures) -> Verdict {
+        Verdict {
+            key: self.requests.key(figures.key).to_vec(),
+            allowed: figures.allowed,
+            denied: figures.denied,
+            first_denied_at: figures.first_denied_ms.and_then(Timestamp::from_millis),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use lately::{milliseconds, seconds};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn time(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis).expect("in range")
+    }
+
+    fn limit(max: u64, window: Span) -> Limit {
+        Limit { max, window }
+    }
+
+    fn replay(requests: &[(u8, i64)], limits: &[Limit], lockout: Option<Span>) -> Replay {
+        let mut backtest = Backtest::new(limits, lockout).expect("few limits");
+        requests.iter().for_each(|&(key, at_ms)| backtest.request(&[key], time(at_ms)));
+        backtest.replay(None)
+    }
+
+    /// One request after the other by time, ties as they came, each with a look at all that were allowed.
+    fn naive(requests: &[(u8, i64)], limits: &[Limit], lockout: Option<Span>) -> Replay {
+        let mut in_order = requests.to_vec();
+        in_order.sort_by_key(|&(_, at_ms)| at_ms);
+        let mut allowed: Vec<(u8, i64)> = Vec::new();
+        let mut lockouts: Vec<(u8, i64)> = Vec::new();
+        let mut verdicts: BTreeMap<u8, Verdict> = BTreeMap::new();
+        for (key, at_ms) in in_order {
+            let fits = |limit: &Limit| {
+                let counts =
+                    |other: &&(u8, i64)| other.0 == key && other.1 > at_ms - limit.window.as_millis();
+                (allowed.iter().filter(counts).count() as u64) < limit.max
+            };
+            let length_ms = lockout.map_or(0, Span::as_millis);
+            let is_locked_out =
+                lockouts.iter().any(|&(other, from_ms)| other == key && at_ms < from_ms + length_ms);
+            let verdict = verdicts.entry(key).or_insert(Verdict {
+                key: vec![key],
+                allowed: 0,
+                denied: 0,
+                first_denied_at: None,
+            });
+            if !is_locked_out && limits.iter().all(fits) {
+                allowed.push((key, at_ms));
+                verdict.allowed += 1;
+            } else {
+                verdict.denied += 1;
+                verdict.first_denied_at = verdict.first_denied_at.or(Some(time(at_ms)));
+                if lockout.is_some() && !is_locked_out {
+                    lockouts.push((key, at_ms));
+                }
+            }
+        }
+        let mut verdicts: Vec<Verdict> = verdicts.into_values().collect();
+        verdicts.sort_by_key(|of| (Reverse(of.denied), Reverse(of.allowed), of.key.clone()));
+        Replay {
+            requests: requests.len() as u64,
+            denied: verdicts.iter().map(|of| of.denied).sum(),
+            keys: verdicts.len(),
+            denied_keys: verdicts.iter().filter(|of| of.denied > 0).count(),
+            lockouts: lockouts.len() as u64,
+            verdicts,
+        }
+    }
+
+    /// Requests of one key, which of them are allowed (by their times), and how many lockouts there are.
+    fn check(
+        times_ms: &[i64],
+        limits: &[Limit],
+        lockout: Option<Span>,
+        allowed: u64,
+        first: i64,
+        lockouts: u64,
+    ) {
+        let requests: Vec<(u8, i64)> = times_ms.iter().map(|&at_ms| (b'k', at_ms)).collect();
+        let denied = times_ms.len() as u64 - allowed;
+        let first_denied_at = (denied > 0).then(|| time(first));
+        let found = replay(&requests, limits, lockout);
+        let verdict = Verdict { key: b"k".to_vec(), allowed, denied, first_denied_at };
+        assert_eq!(found.verdicts, [verdict], "{times_ms:?}");
+        assert_eq!((found.denied, found.lockouts), (denied, lockouts), "{times_ms:?}");
+        assert_eq!(found, naive(&requests, limits, lockout), "{times_ms:?}");
+    }
+
+    #[test]
+    fn a_request_counts_until_it_is_as_old_as_the_window() {
+        let limits = [limit(2, seconds(1))];
+        check(&[0, 0, 999, 1_000, 1_000, 1_000], &limits, None, 4, 999, 0);
+        // What is denied does not count: at 1,000 only that of 500 does.
+        check(&[0, 500, 600, 700, 800, 1_000, 1_499, 1_500], &limits, None, 4, 600, 0);
+    }
+
+    #[test]
+    fn lines_may_be_in_any_order() {
+        check(&[1_000, 0, 1_000, 999, 0, 1_000], &[limit(2, seconds(1))], None, 4, 999, 0);
+    }
+
+    #[test]
+    fn requests_of_one_millisecond_are_decided_one_after_the_other() {
+        check(&[7; 10], &[limit(3, seconds(1))], None, 3, 7, 0);
+        check(&[7; 10], &[limit(3, seconds(1))], Some(milliseconds(1)), 3, 7, 1);
+        // Of two keys, whichever came first.
+        let found = replay(&[(2, 5), (1, 5), (2, 5), (1, 5)], &[limit(1, seconds(1))], None);
+        let verdict = |key| Verdict { key: vec![key], allowed: 1, denied: 1, first_denied_at: Some(time(5)) };
+        assert_eq!(found.verdicts, [verdict(1), verdict(2)]);
+    }
+
+    #[test]
+    fn a_window_of_a_millisecond_is_that_millisecond() {
+        check(&[0, 0, 1, 2, 2, 2, 4], &[limit(1, milliseconds(1))], None, 4, 0, 0);
+    }
+
+    #[test]
+    fn a_max_of_none_allows_none() {
+        check(&[0, 5, 100_000], &[limit(0, milliseconds(1))], None, 0, 0, 0);
+        check(&[0, 5, 100_000], &[limit(5, seconds(1)), limit(0, seconds(1))], None, 0, 0, 0);
+    }
+
+    #[test]
+    fn the_bounds_of_limits_and_of_time_fit() {
+        let last = Timestamp::MAX.as_millis();
+        let widest = limit(lately::limits::MAX_TOTAL, Span::MAX);
+        check(&[0, last, last], &[widest], Some(Span::MAX), 3, 0, 0);
+        check(&[0, last, last], &[limit(1, Span::MAX)], Some(Span::MAX), 2, last, 1);
+        assert_eq!(Backtest::new(&[widest; MAX_LIMITS], None).map(|_| ()), Ok(()));
+        let error = SetupError::Limits { limits: MAX_LIMITS + 1 };
+        assert_eq!(Backtest::new(&[widest; MAX_LIMITS + 1], None).map(|_| ()), Err(error));
+    }
+
+    #[test]
+    fn all_limits_have_to_allow() {
+        let limits = [limit(2, seconds(1)), limit(3, seconds(10))];
+        // 0, 1 and 1,000 fill the ten seconds; at 10,000 the first of them counts no more.
+        check(&[0, 1, 2, 1_000, 1_001, 9_999, 10_000, 10_000], &limits, None, 4, 2, 0);
+        check(&[0, 1, 2, 1_000, 1_001, 9_999, 10_000, 10_000], &[limits[1], limits[0]], None, 4, 2, 0);
+    }
+
+    #[test]
+    fn a_lockout_lasts_from_the_first_denial_on() {
+        let (limits, lockout) = ([limit(2, seconds(1))], Some(seconds(5)));
+        // Denied at 10, so until 5,009; those in between prolong nothing. At 5,010 the window is empty.
+        check(&[0, 5, 10, 2_000, 5_009, 5_010, 5_011], &limits, lockout, 4, 10, 1);
+        check(&[0, 5, 10, 2_000, 5_009, 5_010, 5_011, 5_012, 10_011, 10_012], &limits, lockout, 5, 10, 2);
+        // A lockout that is shorter than the window: denied again after it, which is another.
+        check(&[0, 1, 2, 50, 102, 103, 202, 1_500], &limits, Some(milliseconds(100)), 3, 2, 3);
+    }
+
+    #[test]
+    fn rows_and_sums() {
+        let requests =
+            [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (4, 0), (5, 0), (5, 9_000), (6, 0), (6, 1), (6, 2)];
+        let found = replay(&requests, &[limit(1, seconds(5))], Some(seconds(1)));
+        let keys: Vec<u8> = found.verdicts.iter().map(|of| of.key[0]).collect();
+        assert_eq!(keys, [6, 2, 3, 5, 1, 4]);
+        let sums = (found.requests, found.denied, found.keys, found.denied_keys, found.lockouts);
+        assert_eq!(sums, (11, 4, 6, 3, 3));
+        let mut backtest = Backtest::new(&[limit(1, seconds(5))], Some(seconds(1))).expect("one limit");
+        requests.iter().for_each(|&(key, at_ms)| backtest.request(&[key], time(at_ms)));
+        for top in 0..8 {
+            let verdicts = found.verdicts[..top.min(6)].to_vec();
+            assert_eq!(backtest.replay(Some(top)), Replay { verdicts, ..found.clone() }, "top {top}");
+        }
+        assert_eq!(Backtest::new(&[], None).expect("no limit").replay(Some(10)), Replay::default());
+    }
+
+    /// Mostly short, so that windows fill; sometimes far longer than all the requests.
+    fn spans() -> impl Strategy<Value = Span> {
+        let millis = prop_oneof![Just(1), 1..30_i64, 1..3_000_i64, Just(Span::MAX.as_millis())];
+        millis.prop_map(|millis| Span::from_millis(millis).expect("in range"))
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_naive_replay(
+            requests in proptest::collection::vec((0..4_u8, prop_oneof![0..40_i64, 0..5_000_i64]), 0..250),
+            limits in proptest::collection::vec((0..12_u64, spans()), 1..4),
+            lockout in proptest::option::of(spans()),
+        ) {
+            let limits: Vec<Limit> = limits.into_iter().map(|(max, window)| limit(max, window)).collect();
+            prop_assert_eq!(replay(&requests, &limits, lockout), naive(&requests, &limits, lockout));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The hits of a whole log: which keys it has, and the panes of each. Every key is kept, once, and
+//! every pane until the end, because lines come in any order.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
+use crate::runs::Runs;
+
+/// A number for each key, from 0 in the order they came, and the hits under it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ByKey {
+    hasher: RandomState,
+    /// The numbers, by key.
+    index: HashTable<u32>,
+    names: Names,
+    runs: Vec<Runs>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Names {
+    /// The keys, one after the other.
+    bytes: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+}
+
+impl ByKey {
+    /// One hit of `key` in `pane`. Panics past four billion distinct keys.
+    pub(crate) fn hit(&mut self, key: &[u8], pane: i64) {
+        let ByKey { hasher, index, names, runs } = self;
+        let hash = hasher.hash_one(key);
+        if let Some(&number) = index.find(hash, |&number| names.get(number) == key) {
+            runs[number as usize].hit(pane);
+            return;
+        }
+        let number = u32::try_from(runs.len()).expect("fewer than 2^32 keys");
+        names.push(key);
+        runs.push(Runs::new(pane));
+        index.insert_unique(hash, number, |&number| hasher.hash_one(names.get(number)));
+    }
+
+    /// Distinct keys.
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    pub(crate) fn key(&self, number: u32) -> &[u8] {
+        self.names.get(number)
+    }
+
+    /// The hits of each key, with its number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Runs)> {
+        (0..).zip(&self.runs)
+    }
+}
+
+impl Names {
+    fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn get(&self, number: u32) -> &[u8] {
+        let number = number as usize;
+        let from = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[from..self.ends[number]]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_told_apart_by_all_their_bytes() {
+        let mut hits = ByKey::default();
+        let keys: [&[u8]; 5] = [b"a", b"ab", b"", b"b", b"\xff\0"];
+        for (pane, key) in (0..).zip(keys.repeat(3)) {
+            hits.hit(key, pane);
+        }
+        assert_eq!(hits.len(), keys.len());
+        for (number, key) in (0..).zip(keys) {
+            assert_eq!(hits.key(number), key);
+        }
+        let mut panes = Vec::new();
+        for (number, runs) in hits.iter() {
+            runs.sorted_into(&mut panes);
+            let first = i64::from(number);
+            assert_eq!(panes, [(first, 1), (first + 5, 1), (first + 10, 1)]);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A limit on the command line: so many requests in so long.
+
+use std::str::FromStr;
+
+use lately::Span;
+use lately::limits::MAX_TOTAL;
+
+use crate::error::SetupError;
+
+/// At most so many requests in any window of a length: `100/1m`, `5/60`, `10/250ms`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    /// The most requests; 0 allows none.
+    pub max: u64,
+    /// The length of the window.
+    pub window: Span,
+}
+
+impl FromStr for Limit {
+    type Err = SetupError;
+
+    fn from_str(text: &str) -> Result<Limit, SetupError> {
+        let error = || SetupError::Limit { text: text.into() };
+        let (max, window) = text.split_once('/').ok_or_else(error)?;
+        if !max.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(error());
+        }
+        let max = max.parse().ok().filter(|&max| max <= MAX_TOTAL).ok_or_else(error)?;
+        Ok(Limit { max, window: window.parse().map_err(|_| error())? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lately::{milliseconds, minutes};
+
+    use super::*;
+
+    #[test]
+    fn limits_parse() {
+        let check = |text: &str, max: u64, window: Span| {
+            assert_eq!(text.parse(), Ok(Limit { max, window }), "{text}");
+        };
+        check("100/1m", 100, minutes(1));
+        check("5/60", 5, minutes(1));
+        check("10/250ms", 10, milliseconds(250));
+        check("0/1.5h", 0, minutes(90));
+        check("9223372036854775807/1ms", MAX_TOTAL, milliseconds(1));
+    }
+
+    #[test]
+    fn what_is_no_limit_is_refused() {
+        for bad in [
+            "",
+            "/",
+            "100",
+            "100/",
+            "/1m",
+            "+5/1m",
+            "-5/1m",
+            "5 /1m",
+            "1.5/1m",
+            "many/1m",
+            "5/1min",
+            "5/0",
+            "5/1m/2",
+            "1m/5m",
+            "9223372036854775808/1m",
+        ] {
+            assert_eq!(bad.parse::<Limit>(), Err(SetupError::Limit { text: bad.into() }));
+        }
+    }
+}
