@@ -1,12 +1,13 @@
 //! A shard behind its lock.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use super::memory::Memory;
 use super::peek::Peek;
 use super::shard::Shard;
 use crate::prefetch::prefetch;
+use crate::sync::{Mutex, MutexGuard};
 use crate::time::Timestamp;
 
 /// A shard that is changed under a lock. Two shards share no cache line.

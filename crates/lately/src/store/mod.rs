@@ -9,6 +9,8 @@ mod keyed;
 mod limited;
 mod limited_all;
 mod memory;
+#[cfg(all(test, loom))]
+mod models;
 mod parts;
 mod peek;
 mod replay;
@@ -58,7 +60,7 @@ use shard::Shard;
 
 /// Parts of the store with a lock each.
 const SHARDS: usize = 1 << SHARD_BITS;
-const SHARD_BITS: u32 = 10;
+const SHARD_BITS: u32 = if cfg!(loom) { 3 } else { 10 };
 
 /// Sliding-window counts for many keys.
 ///

@@ -62,6 +62,7 @@ impl Store {
         let deltas: Vec<Delta<'_>> = batch.deltas().flatten().map(|(_, delta)| delta).collect();
         for delta in deltas.iter().rev() {
             let (Delta::Hits { key, generation, .. }
+            | Delta::Denied { key, generation, .. }
             | Delta::Forget { key, generation, why: Forgotten::Deleted }
             | Delta::Restored { key, generation, .. }) = delta
             else {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::class::Pattern;
+use crate::gcra::Rate;
 use crate::limits::MAX_SCAN_SLOTS;
 use crate::time::{days, minutes, seconds};
 
@@ -157,6 +158,75 @@ fn a_key_that_limits_is_never_evicted() {
     }
     assert_eq!(store.hits(b"limited", minutes(5), after(seconds(1))).estimate, 1);
     assert_eq!(store.limited_until(b"limited", after(minutes(15))), None, "over");
+}
+
+/// Keys that come in pairs of hits, so that none is a single one, and more than fit.
+fn flood(store: &Store, rounds: std::ops::Range<u32>, now: Timestamp) {
+    for n in rounds {
+        for _ in 0..2 {
+            store.hit(format!("flood:{n}").as_bytes(), now).expect("there is always a key to evict");
+        }
+    }
+}
+
+#[test]
+fn a_key_near_its_limit_outlives_a_flood() {
+    let store = Store::builder().memory_ceiling(100_000).build().expect("valid");
+    let ask = |key: &[u8], max, now| store.limit(key, max, minutes(5), 1, now).expect("decided");
+    for n in 0..9 {
+        assert_eq!(ask(b"near", 10, START).remaining, 9 - n);
+    }
+    assert_eq!(ask(b"full", 1, START).remaining, 0);
+    let rate = Rate::new(1, 1, minutes(5)).expect("a rate");
+    let throttle = Throttle { key: b"throttled", rate, quantity: 1 };
+    assert_eq!(store.throttle(throttle, START).expect("decided").remaining, 1);
+    assert_eq!(ask(b"far", 1_000, START).remaining, 999);
+    let lockout = Request {
+        key: b"locked",
+        max: 1,
+        window: minutes(1),
+        cost: 1,
+        at: None,
+        is_peek: false,
+        lockout: Some(minutes(15)),
+    };
+    (0..2).for_each(|_| _ = store.decide(lockout, START).expect("decided"));
+    for step in 1..20 {
+        flood(&store, 5_000 * step..5_000 * (step + 1), after(seconds(10 * u64::from(step))));
+    }
+    store.check_consistency();
+    let now = after(seconds(200));
+    assert!(!store.contains(b"far", now), "somebody has to go");
+    assert_eq!((ask(b"near", 10, now).remaining, ask(b"near", 10, now).is_allowed()), (0, false));
+    assert!(!ask(b"full", 1, now).is_allowed());
+    assert_eq!(store.throttle(throttle, now).expect("decided").remaining, 0);
+    assert_eq!(store.limited_until(b"locked", now), Some(after(minutes(15))));
+    // When its window is over a key is as others are.
+    flood(&store, 200_000..205_000, after(seconds(901)));
+    assert!(["near", "full", "locked"].iter().all(|key| !store.contains(key.as_bytes(), after(minutes(30)))));
+    store.check_consistency();
+}
+
+/// What limits know of a key counts towards the ceiling.
+#[test]
+fn what_was_denied_takes_memory_that_is_accounted_for() {
+    let store = Store::builder().memory_ceiling(200_000).build().expect("valid");
+    for n in 0..20_000_u32 {
+        let now = after(seconds(1 + u64::from(n) / 1_000));
+        let key = format!("denied:{n}").into_bytes();
+        assert!(!store.limit(&key, 0, minutes(5), 1, now).expect("decided").is_allowed());
+        store
+            .throttle(
+                Throttle { key: &key, rate: Rate::new(9, 1, minutes(1)).expect("a rate"), quantity: 1 },
+                now,
+            )
+            .expect("decided");
+        assert!(store.memory().used_bytes <= 201_000);
+    }
+    assert!(store.memory().evicted_keys > 15_000);
+    store.check_consistency();
+    sweep(&store, after(days(8)));
+    assert_eq!((store.len(), store.memory().used_bytes), (0, 0));
 }
 
 #[test]

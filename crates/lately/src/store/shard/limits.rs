@@ -39,7 +39,8 @@ impl Shard {
     /// key goes after others, and with all of it never.
     #[inline]
     pub(in crate::store) fn guard(&mut self, place: Option<u32>, (left, max): (u64, u64), window: Span) {
-        let Some(place) = place.filter(|_| left <= max / 2) else { return };
+        // Who has used nothing has nothing to lose.
+        let Some(place) = place.filter(|_| left <= max / 2 && left < max) else { return };
         let guard = Guard { until: self.now.saturating_add(window), is_full: left == 0 };
         let known = self.guard_at(place);
         // Once a quarter of the window, or when it gets worse, not with each request.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
+use crate::gcra::Rate;
 
 /// A replay on a store that has all parts, without a change.
 fn replay(store: &Store, portion: Portion) -> Replay<'_> {
@@ -24,6 +25,21 @@ fn hit(store: &Store, key: &[u8], weight: u64, at: Timestamp, batch: &mut DeltaB
     let mut out = Vec::new();
     store.apply_into(&[Op::Hit { key, weight, at: Some(at) }], at, &mut out, batch);
     assert!(matches!(out[..], [Outcome::Hit(Ok(_))]), "{out:?}");
+}
+
+/// Four at once, and one an hour.
+fn rate() -> Rate {
+    Rate::new(3, 1, crate::time::hours(1)).expect("a rate")
+}
+
+/// Asks limits for as many hits of a key, by one and by the other.
+fn ask(store: &Store, key: &[u8], cost: u64, now: Timestamp, batch: &mut DeltaBatch) {
+    let request = Request { key, max: 5, window: minutes(5), cost, at: None, is_peek: false, lockout: None };
+    let throttle = Throttle { key, rate: rate(), quantity: i64::try_from(cost).expect("small") };
+    let ops = [Op::Limit(Box::new(request)), Op::Throttle(Box::new(throttle))];
+    let mut out = Vec::new();
+    store.apply_into(&ops, now, &mut out, batch);
+    assert!(matches!(out[..], [Outcome::Limit(Ok(_)), Outcome::Limit(Ok(_))]), "{out:?}");
 }
 
 #[test]
@@ -161,6 +177,10 @@ fn crowd(store: &Store, batch: &mut DeltaBatch) -> Timestamp {
         if n % 7 == 0 {
             hit(store, b"hot", 1, after(seconds(1 + n.unsigned_abs())), batch);
         }
+        if n % 3 == 0 {
+            let key = format!("asked:{}", n % 50);
+            ask(store, key.as_bytes(), 1 + n.unsigned_abs() % 4, after(seconds(1 + n.unsigned_abs())), batch);
+        }
         if n % 50 == 0 {
             store.forget_into(key.as_bytes(), after(seconds(1 + n.unsigned_abs())), Some(batch));
         }
@@ -170,8 +190,8 @@ fn crowd(store: &Store, batch: &mut DeltaBatch) -> Timestamp {
     now
 }
 
-/// All that can be asked of a key.
-type Answers = (Box<[u8]>, Vec<Count>, Option<Timestamp>, Option<Span>);
+/// All that can be asked of a key: hits, counted and denied; then what limits know.
+type Answers = (Box<[u8]>, Vec<Count>, (Option<Timestamp>, Option<Span>, Decision));
 
 fn answers(store: &Store, now: Timestamp) -> Vec<Answers> {
     let mut keys = Vec::new();
@@ -187,9 +207,12 @@ fn answers(store: &Store, now: Timestamp) -> Vec<Answers> {
     keys.sort();
     let windows = [seconds(1), minutes(5), minutes(20), days(7), Span::MAX];
     let of = |key: Box<[u8]>| {
-        let counts = windows.map(|window| store.hits(&key, window, now)).to_vec();
-        let (limited, left) = (store.limited_until(&key, now), store.time_to_live(&key, now));
-        (key, counts, limited, left)
+        let counted = windows.map(|window| store.hits(&key, window, now));
+        let denied = windows.map(|window| store.denied(&key, Some(window), None, now));
+        let throttle = Throttle { key: &key, rate: rate(), quantity: 0 };
+        let throttled = store.throttle(throttle, now).expect("decided");
+        let limits = (store.limited_until(&key, now), store.time_to_live(&key, now), throttled);
+        (key, [counted, denied].concat(), limits)
     };
     keys.into_iter().map(of).collect()
 }
@@ -231,6 +254,7 @@ fn parts_and_the_changes_they_have_not_make_another() {
         if round % 200 == 0 {
             hit(&original, b"hot", 1, now, &mut batch);
         }
+        ask(&original, format!("key:{}", round % 90).as_bytes(), 1 + round % 7, now, &mut batch);
         let part = original.write_part(u16::try_from(round).expect("few"), now, &mut bytes);
         parts.push(part.sequence.number);
     }
@@ -259,13 +283,29 @@ fn a_batch_that_is_taken_back_was_never_there() {
         assert!(store.forget_into(key, now, Some(&mut batch)));
         hit(&store, key, 5, now, &mut batch);
     }
+    for key in [&b"asked:3"[..], b"hot", b"never asked"] {
+        (1..7).for_each(|cost| ask(&store, key, cost, now, &mut batch));
+    }
+    assert!(store.forget_into(b"asked:9", now, Some(&mut batch)));
+    ask(&store, b"asked:9", 9, now, &mut batch);
     store.take_back(&mut batch);
     assert!(batch.is_empty());
     store.check_consistency();
     let without_limits = |answers: Vec<Answers>| {
-        answers.into_iter().map(|(key, counts, ..)| (key, counts)).collect::<Vec<_>>()
+        let known = answers.into_iter().map(|(key, counts, _)| (key, counts));
+        known.filter(|(_, counts)| counts.iter().any(|count| count.estimate > 0)).collect::<Vec<_>>()
     };
-    assert_eq!(without_limits(answers(&store, now)), without_limits(answers(&untouched, now)));
+    // What a rate admitted stays used up: too little is admitted then, not too much.
+    let used_up = |store: &Store, key: &[u8]| {
+        let throttle = Throttle { key, rate: rate(), quantity: 0 };
+        4 - store.throttle(throttle, now).expect("decided").remaining
+    };
+    for key in [&b"asked:3"[..], b"asked:9", b"hot"] {
+        assert!(used_up(&store, key) >= used_up(&untouched, key));
+    }
+    let (found, wanted) = (without_limits(answers(&store, now)), without_limits(answers(&untouched, now)));
+    found.iter().zip(&wanted).for_each(|(found, wanted)| assert_eq!(found, wanted));
+    assert_eq!(found.len(), wanted.len());
 }
 
 /// Symptom: hits that were refused stayed. Cause: the end of a life that came back in a later life was not known

@@ -1,0 +1,96 @@
+//! Models of requests that lock several shards: loom plays through the orders in which threads get the locks, up to
+//! a number of preemptions. A circle of threads that wait for each other ends a run.
+
+use loom::model::Builder;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::batch::{JointRequest, Limit};
+use super::{Store, shard_of};
+use crate::time::{Timestamp, minutes};
+
+/// Preemptions of a thread by another that a run may have.
+const PREEMPTIONS: usize = 3;
+
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(run);
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_seconds(1_700_000_000).expect("a time")
+}
+
+/// A store, and keys of as many shards.
+fn store() -> Arc<Store> {
+    let store = Store::builder().seed(1).build().expect("valid");
+    let shards = KEYS.map(|key| shard_of(store.hash(key)));
+    assert!(shards[0] != shards[1] && shards[1] != shards[2] && shards[0] != shards[2], "{shards:?}");
+    Arc::new(store)
+}
+
+const KEYS: [&[u8]; 3] = [b"ip:10.0.0.1", b"user:42", b"everybody"];
+const MAX: u64 = 1;
+
+/// Asks for one hit of each of the keys, in this order; gives whether it is allowed.
+fn ask(store: &Store, keys: &[usize]) -> bool {
+    let limit = |&key: &usize| Limit { key: KEYS[key], max: MAX, window: minutes(5) };
+    let limits = keys.iter().map(limit).collect();
+    let decisions = store.decide_all(JointRequest { limits, cost: 1, at: None, is_peek: false }, now());
+    decisions.expect("decided").iter().all(crate::Decision::is_allowed)
+}
+
+fn counts(store: &Store) -> [u64; 3] {
+    KEYS.map(|key| store.hits(key, minutes(5), now()).estimate)
+}
+
+/// Of two with a key in common, one is allowed, and of the other nothing is counted.
+#[test]
+fn two_that_share_keys() {
+    model(|| {
+        let store = store();
+        let other = Arc::clone(&store);
+        let thread = thread::spawn(move || ask(&other, &[1, 0]));
+        let here = ask(&store, &[0, 1]);
+        let there = thread.join().expect("it does not panic");
+        assert!(here != there);
+        assert_eq!(counts(&store), [1, 1, 0]);
+    });
+}
+
+/// Three in a ring, each with a key of the one before it, would wait for each other if they locked as they are
+/// named.
+#[test]
+fn three_in_a_ring() {
+    model(|| {
+        let store = store();
+        let ask_apart = |keys: [usize; 2]| {
+            let store = Arc::clone(&store);
+            thread::spawn(move || ask(&store, &keys))
+        };
+        let threads = [ask_apart([0, 1]), ask_apart([1, 2])];
+        let here = ask(&store, &[2, 0]);
+        let there = threads.map(|thread| thread.join().expect("it does not panic"));
+        let allowed = usize::from(here) + there.into_iter().filter(|&allowed| allowed).count();
+        // Any two have a key in common.
+        assert_eq!(allowed, 1);
+        assert_eq!(counts(&store).iter().sum::<u64>(), 2);
+    });
+}
+
+/// Beside one that asks for a single key.
+#[test]
+fn a_single_key_beside_several() {
+    model(|| {
+        let store = store();
+        let other = Arc::clone(&store);
+        let thread = thread::spawn(move || {
+            other.limit(KEYS[1], MAX, minutes(5), 1, now()).expect("decided").is_allowed()
+        });
+        let here = ask(&store, &[0, 1]);
+        let there = thread.join().expect("it does not panic");
+        assert!(here != there);
+        assert_eq!(counts(&store), if here { [1, 1, 0] } else { [0, 1, 0] });
+    });
+}
