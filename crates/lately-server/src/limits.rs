@@ -127,3 +127,9 @@ pub const DEFAULT_CEILING_BYTES: u64 = 1 << 30;
 
 /// The longest config file, in bytes.
 pub const MAX_CONFIG_BYTES: u64 = 16 << 20;
+
+/// Limits with names in one config.
+pub const MAX_LIMITS: usize = 1_024;
+
+/// The longest name of a limit, in bytes.
+pub const MAX_LIMIT_NAME_BYTES: usize = 64;

@@ -2,6 +2,7 @@
 
 mod class;
 mod error;
+mod limit;
 mod storage;
 mod unbuilt;
 mod value;
@@ -16,11 +17,13 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use error::ConfigError;
+pub use limit::NamedLimit;
 pub use storage::Mode;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS, MAX_CONFIG_BYTES};
 use crate::storage::Storage;
 use class::ClassConfig;
+use limit::LimitConfig;
 use storage::StorageConfig;
 use value::{Address, Bytes, Clients, Timeout};
 
@@ -47,6 +50,8 @@ pub struct Config {
     pub ceiling_bytes: u64,
     /// Classes of keys in the order of the file: the first whose pattern matches counts.
     pub classes: Vec<(Pattern, Settings)>,
+    /// Limits with names, in the order of the file.
+    pub limits: Vec<NamedLimit>,
 }
 
 /// As of an empty file, but that counts are in memory only.
@@ -63,6 +68,7 @@ impl Default for Config {
             storage_path: None,
             ceiling_bytes: DEFAULT_CEILING_BYTES,
             classes: Vec::new(),
+            limits: Vec::new(),
         }
     }
 }
@@ -78,6 +84,8 @@ struct File {
     memory: MemoryConfig,
     #[serde(default)]
     class: Vec<Spanned<ClassConfig>>,
+    #[serde(default)]
+    limit: Vec<Spanned<LimitConfig>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -130,6 +138,7 @@ impl Config {
             storage: file.storage.settle(),
             ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
             classes: file.class.into_iter().map(class::settle).collect::<Result<_, _>>()?,
+            limits: limit::settle(file.limit)?,
         })
     }
 }
