@@ -11,6 +11,7 @@ mod listener;
 mod metrics;
 mod offline;
 mod process;
+mod rules;
 mod server;
 mod session;
 mod stopper;

@@ -133,3 +133,6 @@ pub const MAX_LIMITS: usize = 1_024;
 
 /// The longest name of a limit, in bytes.
 pub const MAX_LIMIT_NAME_BYTES: usize = 64;
+
+/// Names of limits that are listed for who names one that is not there.
+pub const MAX_LISTED_LIMITS: usize = 8;

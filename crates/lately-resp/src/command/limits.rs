@@ -1,6 +1,6 @@
 //! Deciding: `LIMIT`.
 
-use lately::Request;
+use lately::{Request, Span, Timestamp};
 
 use crate::args::ArgList;
 use crate::command::Command;
@@ -9,14 +9,19 @@ use crate::command::options::{count, first_key, is_word, required, set_once, spa
 use crate::command::spec::{ArgumentSpec, CommandSpec};
 use crate::error::CommandError;
 
-pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("limit", -4, parse_limit)
+const SAID: ArgumentSpec = ArgumentSpec::group(
+    "said",
+    "block",
+    &[ArgumentSpec::of("max", "integer"), ArgumentSpec::of("window", "string")],
+);
+
+pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("limit", -3, parse_limit)
     .flags(WRITE)
     .keys(1, 1, 1)
     .doc("limits", "Counts hits of a key if a window has no more than a limit then, and says what is left")
     .arguments(&[
         KEY,
-        ArgumentSpec::of("max", "integer"),
-        ArgumentSpec::of("window", "string"),
+        ArgumentSpec::group("limit", "oneof", &[SAID, ArgumentSpec::of("@name", "string")]),
         ArgumentSpec::of("cost", "integer").after("COST").optional(),
         ArgumentSpec::word("peek", "PEEK").optional(),
         ArgumentSpec::of("lockout", "string").after("LOCKOUT").optional(),
@@ -25,9 +30,29 @@ pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("limit", -4, parse
 
 fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let key = first_key(args)?;
-    let (max, window) = (count(required(args, 2)?)?, span(required(args, 3)?)?);
+    let max = required(args, 2)?;
+    if let Some(name) = max.strip_prefix(b"@") {
+        let Options { cost, is_peek, lockout, at } = options(args, 3)?;
+        let named = Command::LimitByRule { key, name, cost, at, is_peek };
+        return if lockout.is_none() { Ok(named) } else { Err(CommandError::NamedLockout) };
+    }
+    let window = args.get(3).ok_or(CommandError::Arity { name: "limit" })?;
+    let (max, window) = (count(max)?, span(window)?);
+    let Options { cost, is_peek, lockout, at } = options(args, 4)?;
+    Ok(Command::Limit(Request { key, max, window, cost, at, is_peek, lockout }))
+}
+
+/// What may follow the limit.
+struct Options {
+    cost: u64,
+    is_peek: bool,
+    lockout: Option<Span>,
+    at: Option<Timestamp>,
+}
+
+/// Reads all that is left from `index` on.
+fn options(args: ArgList<'_>, mut index: usize) -> Result<Options, CommandError> {
     let (mut cost, mut peek, mut lockout, mut at) = (None, None, None, None);
-    let mut index = 4;
     while let Some(word) = args.get(index) {
         if is_word(word, "PEEK") {
             set_once(&mut peek, ())?;
@@ -46,6 +71,5 @@ fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         }
         index += 2;
     }
-    let (cost, is_peek) = (cost.unwrap_or(1), peek.is_some());
-    Ok(Command::Limit(Request { key, max, window, cost, at, is_peek, lockout }))
+    Ok(Options { cost: cost.unwrap_or(1), is_peek: peek.is_some(), lockout, at })
 }

@@ -91,6 +91,7 @@ fn keys_have_bounds() {
         "RATE K",
         "SERIES K 5m 1s",
         "LIMIT K 5 1m",
+        "LIMIT K @login",
         "DEL k K",
         "EXISTS K",
         "TYPE K",
@@ -124,6 +125,22 @@ fn limit() {
     check_errors(&syntax, SYNTAX);
     check_errors(&["LIMIT k 5 1m now", "LIMIT k 5 1m COST 1 2"], SYNTAX);
     check_error("LIMIT k 5", &arity("limit"));
+}
+
+#[test]
+fn a_limit_by_its_name() {
+    let named = |name, cost, is_peek, at| Command::LimitByRule { key: b"k", name, cost, at, is_peek };
+    check("LIMIT k @login", named(b"login", 1, false, None));
+    check("limit k @Login:1 cost 3", named(b"Login:1", 3, false, None));
+    check("LIMIT k @a AT 9 PEEK COST 0", named(b"a", 0, true, at(9)));
+    // Whether there is such a limit is not for the parser to say.
+    check("LIMIT k @", named(b"", 1, false, None));
+    check("LIMIT k @@a", named(b"@a", 1, false, None));
+    let lockout = "ERR LOCKOUT does not go with @name: the limit has its own in the config";
+    check_error("LIMIT k @a LOCKOUT 5m", lockout);
+    check_errors(&["LIMIT k @a 5 1m", "LIMIT k @a COST", "LIMIT k @a PEEK PEEK", "LIMIT k @a now"], SYNTAX);
+    check_errors(&["LIMIT k @a COST x", "LIMIT k a@ 1m"], NOT_INTEGER);
+    check_error("LIMIT k", &arity("limit"));
 }
 
 #[test]

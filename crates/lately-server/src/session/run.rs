@@ -2,6 +2,10 @@
 //! that it fetches the memory of all of them at once; the replies are those they would have one by one.
 //! They may be of several connections, one after the other.
 
+mod named;
+
+use std::sync::Arc;
+
 use lately::{Decision, HitError, LimitError, Op, Outcome, Request, Retry, Span, Timestamp};
 use lately_journal::Refused;
 use lately_resp::{Command, Encoder, Protocol};
@@ -10,6 +14,8 @@ use super::integer;
 use super::written::{Written, refuse};
 use crate::engine::{Engine, Stats};
 use crate::limits::RUN_OPERATIONS;
+use crate::rules::{RuleNumber, Rules};
+use named::Named;
 
 /// What was collected and is still to be applied. Keys borrow from the read buffer.
 #[derive(Default)]
@@ -20,6 +26,8 @@ pub(crate) struct Run<'a> {
     /// Where in the output the replies of each connection end.
     ends: Vec<usize>,
     tally: Tally,
+    /// The limits with names, from the first that was asked for to the end of the batch.
+    rules: Option<Arc<Rules>>,
     /// What was changed.
     pub(crate) written: Written,
 }
@@ -48,6 +56,10 @@ struct Change {
     hits: u64,
     /// Whether it locks out, if it is denied.
     locks_out: bool,
+    /// The limit with a name that counts what it says.
+    rule: Option<RuleNumber>,
+    /// Whether the limit only watches: it is told to be allowed in any case.
+    is_shadow: bool,
 }
 
 /// What was done, and is not yet in the engine's counters.
@@ -78,6 +90,7 @@ impl<'a> Run<'a> {
             outcomes: self.outcomes,
             ends: self.ends,
             tally: self.tally,
+            rules: self.rules,
             written: self.written,
         }
     }
@@ -130,6 +143,9 @@ impl<'a> Run<'a> {
             Command::Limit(request) => {
                 self.push(Op::Limit(Box::new(request)), Reply::Limit(Change::of(&request)), target, out);
             }
+            Command::LimitByRule { key, name, cost, at, is_peek } => {
+                self.add_named(&Named { key, name, cost, at, is_peek }, target, out);
+            }
             _ => return false,
         }
         true
@@ -165,6 +181,7 @@ impl<'a> Run<'a> {
     /// Ends the run: all is applied, and shows in the server's counters from here on.
     pub(crate) fn finish(&mut self, engine: &Engine, now: Timestamp, out: &mut Vec<u8>) {
         self.apply(Target { engine, now }, out);
+        self.rules = None;
         let tally = std::mem::take(&mut self.tally);
         Stats::add(&engine.stats.commands, tally.commands);
         Stats::add(&engine.stats.hits, tally.hits);
@@ -220,10 +237,12 @@ impl<'a> Run<'a> {
                         Some(hits) => self.tally.hits = self.tally.hits.wrapping_add(hits),
                         None => self.tally.refused_hits = self.tally.refused_hits.wrapping_add(change.hits),
                     }
+                    let named = named::count(self.rules.as_ref(), change, &decided);
                     let is_allowed = decided.as_ref().is_ok_and(Decision::is_allowed);
                     let is_changed = hits.is_some_and(|hits| hits > 0) || !is_allowed && change.locks_out;
                     if is_changed && target.engine.has_journal() {
                         self.written.replied(start, out.len(), hits.unwrap_or(0));
+                        self.written.said(named);
                     }
                 }
                 (Reply::Estimate, Some(Outcome::Hits(count))) => reply.integer(integer(count.estimate)),
@@ -269,7 +288,8 @@ impl Run<'_> {
 impl Change {
     fn of(request: &Request<'_>) -> Change {
         let Request { cost, is_peek, lockout, .. } = *request;
-        Change { hits: if is_peek { 0 } else { cost }, locks_out: !is_peek && lockout.is_some() }
+        let hits = if is_peek { 0 } else { cost };
+        Change { hits, locks_out: !is_peek && lockout.is_some(), rule: None, is_shadow: false }
     }
 
     fn may_be(self) -> bool {
@@ -286,7 +306,7 @@ fn answer_limit(
 ) -> Option<u64> {
     match decided {
         Ok(decision) => {
-            decided_as(decision, reply);
+            decided_as(decision, change.is_shadow, reply);
             Some(if decision.is_allowed() { change.hits } else { 0 })
         }
         Err(error) => {
@@ -300,14 +320,15 @@ fn answer_limit(
 }
 
 /// Five integers: whether it is allowed, the limit, what is left, and the milliseconds until it would be
-/// allowed (-1: never) and until all is left.
-fn decided_as(decision: &Decision, reply: &mut Encoder<'_>) {
+/// allowed (-1: never) and until all is left. A limit that only watches says that it is allowed.
+fn decided_as(decision: &Decision, is_shadow: bool, reply: &mut Encoder<'_>) {
     let millis = |span: Option<Span>| span.map_or(0, Span::as_millis);
     reply.array(5);
-    reply.integer(i64::from(decision.is_allowed()));
+    reply.integer(i64::from(decision.is_allowed() || is_shadow));
     reply.integer(integer(decision.max));
     reply.integer(integer(decision.remaining));
     reply.integer(match decision.retry {
+        _ if is_shadow => 0,
         Retry::Now => 0,
         Retry::After(wait) => wait.as_millis(),
         Retry::Never => -1,
