@@ -136,3 +136,6 @@ pub const MAX_LIMIT_NAME_BYTES: usize = 64;
 
 /// Names of limits that are listed for who names one that is not there.
 pub const MAX_LISTED_LIMITS: usize = 8;
+
+/// Time between looks at the config file.
+pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);

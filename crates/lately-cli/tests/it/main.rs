@@ -18,6 +18,7 @@ mod kept;
 mod kill;
 mod ledger;
 mod races;
+mod rules;
 mod running;
 mod serve;
 mod talk;

@@ -3,7 +3,7 @@
 use lately_journal::Durability;
 
 use super::*;
-use crate::limits::{MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
+use crate::limits::{MAX_CONFIG_BYTES, MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text).map_err(|problem| problem.in_file(Path::new("lately.toml"), text).to_string())
@@ -190,6 +190,13 @@ fn limits_have_bounds() {
     assert!(limits(2, MAX_LIMIT_NAME_BYTES + 1).is_err_and(|error| error.starts_with(&expected)));
     let usual = "[[limit]]\nname = \"Az_09-.:\"\nmax = 9223372036854775807\nwindow = 1";
     assert_eq!(parse(usual).map(|config| config.limits[0].max), Ok(i64::MAX.unsigned_abs()));
+}
+
+#[test]
+fn classes_have_a_bound() {
+    let classes = |count: usize| parse(&"[[class]]\nmatch = \"a\"\n".repeat(count));
+    assert_eq!(classes(255).map(|config| config.classes.len()), Ok(255));
+    assert_eq!(classes(256).err().as_deref(), Some("lately.toml:511:1: too many classes: at most 255"));
 }
 
 #[test]
