@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{bench, completions, count, dump, hit, hits, restore, serve};
+use crate::commands::{bench, check, completions, count, dump, hit, hits, restore, serve};
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
 ///
@@ -24,6 +24,7 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     Dump(dump::Dump),
     Restore(restore::Restore),
+    Check(check::Check),
     Completions(completions::Completions),
 }
 

@@ -47,6 +47,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Count(count) => commands::count::run(&count),
         Command::Dump(dump) => commands::dump::run(&dump),
         Command::Restore(restore) => commands::restore::run(&restore),
+        Command::Check(check) => commands::check::run(&check),
         Command::Completions(completions) => commands::completions::run(&completions),
     }
 }

@@ -1,6 +1,7 @@
 //! The subcommands, a file each: its arguments, which are its help, and `run`.
 
 pub(crate) mod bench;
+pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod count;
 pub(crate) mod dump;

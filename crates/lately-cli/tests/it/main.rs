@@ -2,6 +2,7 @@
 
 mod bench;
 mod books;
+mod check;
 mod clients;
 mod common;
 mod completions;
