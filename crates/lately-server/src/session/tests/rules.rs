@@ -97,6 +97,21 @@ fn limits_are_asked_by_name_in_a_transaction() {
     assert!(replies.starts_with(&start) && replies.ends_with("*5|:0|:1|:0|:900000|:900000|"), "{replies}");
 }
 
+/// How long hits are kept is the key's: a config cannot be wrong about it, a request can.
+#[test]
+fn a_named_limit_of_more_than_is_kept_is_refused() {
+    let text =
+        "[[class]]\nmatch = \"long:*\"\nretain = \"30d\"\n[[limit]]\nname = \"a\"\nmax = 1\nwindow = \"8d\"";
+    let config = Config { storage: None, ..Config::parse(text).expect("valid") };
+    let mut talk = Talk::with(config);
+    talk.check("LIMIT long:1 @a", "*5|:1|:1|:0|:0|:691200000|");
+    talk.check(
+        "LIMIT k @a",
+        "-ERR invalid window 8d: hits of this key are kept for 7d, a limit can ask for no more|",
+    );
+    assert!(talk.info("limit_a").ends_with("allowed=1,denied=0,would_deny=0"));
+}
+
 /// A batch goes by the limits there were when it first asked for one.
 #[test]
 fn limits_that_are_replaced_are_for_the_next_batch() {
@@ -110,6 +125,18 @@ fn limits_that_are_replaced_are_for_the_next_batch() {
     talk.engine.rules.replace(&max(4));
     talk.check("LIMIT k @wide:1", "*5|:1|:4|:1|:0|:10000|");
     assert!(talk.info("limit_wide_1").ends_with("allowed=2,denied=1,would_deny=0"));
+    // Two connections bring a batch; the limits are replaced while it runs.
+    let (bytes, now) = (b"LIMIT new @wide:1\n", talk.engine.now());
+    let (mut requests, mut args) = (Requests::new(), Args::new());
+    requests.parse(bytes, &Limits::default(), &mut args);
+    let (mut run, mut out) = (Run::default(), Vec::new());
+    for max in [max(5), max(6)] {
+        talk.session.batch(requests.iter(bytes), &mut run, now, &mut out);
+        talk.engine.rules.replace(&max);
+    }
+    run.finish(&talk.engine, now, &mut out);
+    assert_eq!(barred(&out), "*5|:1|:4|:3|:0|:10000|*5|:1|:4|:2|:0|:10000|");
+    talk.check("LIMIT new @wide:1", "*5|:1|:6|:3|:0|:10000|");
 }
 
 #[test]
