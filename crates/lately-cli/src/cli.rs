@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{backtest, bench, completions, count, dump, hit, hits, limit, restore, serve};
+use crate::commands::{backtest, bench, check, completions, count, dump, hit, hits, limit, restore, serve};
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
 ///
@@ -26,6 +26,7 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     Dump(dump::Dump),
     Restore(restore::Restore),
+    Check(check::Check),
     Completions(completions::Completions),
 }
 

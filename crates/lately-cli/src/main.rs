@@ -50,6 +50,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Backtest(backtest) => commands::backtest::run(&backtest),
         Command::Dump(dump) => commands::dump::run(&dump),
         Command::Restore(restore) => commands::restore::run(&restore),
+        Command::Check(check) => commands::check::run(&check),
         Command::Completions(completions) => commands::completions::run(&completions),
     }
 }

@@ -78,8 +78,7 @@ struct Counted {
 
 impl Backtest {
     /// Of these limits: all of them have to allow a request. With a lockout, a key of which a request
-    /// is denied is denied everything for so long from then on, which further denials do not prolong. As in the
-    /// server, a limit of 0 locks nobody out: what can never be allowed is denied anyway.
+    /// is denied is denied everything for so long from then on, which further denials do not prolong.
     ///
     /// # Errors
     /// When there are more than [`MAX_LIMITS`].
@@ -87,7 +86,6 @@ impl Backtest {
         if limits.len() > MAX_LIMITS {
             return Err(SetupError::Limits { limits: limits.len() });
         }
-        let lockout = lockout.filter(|_| limits.iter().all(|limit| limit.max > 0));
         Ok(Backtest { limits: limits.to_vec(), lockout, requests: ByKey::default() })
     }
 
@@ -204,7 +202,6 @@ mod tests {
 
     /// One request after the other by time, ties as they came, each with a look at all that were allowed.
     fn naive(requests: &[(u8, i64)], limits: &[Limit], lockout: Option<Span>) -> Replay {
-        let lockout = if limits.iter().any(|limit| limit.max == 0) { None } else { lockout };
         let mut in_order = requests.to_vec();
         in_order.sort_by_key(|&(_, at_ms)| at_ms);
         let mut allowed: Vec<(u8, i64)> = Vec::new();

@@ -53,6 +53,8 @@ pub enum Command<'a> {
 
     /// `LIMIT key max window [COST n] [PEEK] [LOCKOUT duration] [AT time]`
     Limit(Request<'a>),
+    /// `LIMIT key @name [COST n] [PEEK] [AT time]`: the config says the rest.
+    LimitByRule { key: &'a [u8], name: &'a [u8], cost: u64, at: Option<Timestamp>, is_peek: bool },
     /// `MLIMIT key max window [key max window …] [COST n] [PEEK] [AT time]`
     LimitAll(JointRequest<'a>),
     /// `CL.THROTTLE key max_burst count_per_period period [quantity]`

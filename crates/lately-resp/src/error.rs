@@ -128,6 +128,9 @@ pub enum CommandError {
         /// The command.
         command: &'static str,
     },
+    /// `LOCKOUT` where the limit is named: whether it locks out is for the config to say.
+    #[error("ERR LOCKOUT does not go with @name: the limit has its own in the config")]
+    NamedLockout,
     /// More of something than one command takes.
     #[error("ERR {command} takes at most {most} {what}")]
     TooMany {

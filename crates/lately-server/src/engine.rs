@@ -12,12 +12,15 @@ use lately_journal::{Folder, Journal, Progress};
 use crate::clients::Clients;
 use crate::config::Config;
 use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
+use crate::rules::CurrentRules;
 use crate::taps::Taps;
 
 /// The counting part of the server.
 pub struct Engine {
     pub(crate) store: Arc<Store>,
     pub(crate) config: Config,
+    /// Limits with names.
+    pub(crate) rules: CurrentRules,
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
     pub(crate) started: Timestamp,
@@ -90,6 +93,7 @@ impl Engine {
             run_id: run_id(),
             wakers: Wakers::default(),
             loading: AtomicBool::new(config.storage.is_some()),
+            rules: CurrentRules::new(&config.limits),
             config,
             clock,
             journal: OnceLock::new(),

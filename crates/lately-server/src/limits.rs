@@ -127,3 +127,15 @@ pub const DEFAULT_CEILING_BYTES: u64 = 1 << 30;
 
 /// The longest config file, in bytes.
 pub const MAX_CONFIG_BYTES: u64 = 16 << 20;
+
+/// Limits with names in one config.
+pub const MAX_LIMITS: usize = 1_024;
+
+/// The longest name of a limit, in bytes.
+pub const MAX_LIMIT_NAME_BYTES: usize = 64;
+
+/// Names of limits that are listed for who names one that is not there.
+pub const MAX_LISTED_LIMITS: usize = 8;
+
+/// Time between looks at the config file.
+pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);

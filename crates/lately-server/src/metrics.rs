@@ -7,6 +7,7 @@ use lately_journal::Journal;
 
 use crate::VERSION;
 use crate::engine::Engine;
+use crate::rules::Said;
 
 /// All metrics.
 pub(crate) fn text(engine: &Engine) -> String {
@@ -114,9 +115,72 @@ pub(crate) fn text(engine: &Engine) -> String {
             &stats.failures,
         );
     }
+    limits(engine, &mut text);
     let _ = writeln!(
         text,
         "# HELP lately_build_info The version that runs.\n# TYPE lately_build_info gauge\nlately_build_info{{version=\"{VERSION}\"}} 1"
     );
     text
+}
+
+/// What limits with names said; nothing where there are none.
+fn limits(engine: &Engine, text: &mut String) {
+    const NAME: &str = "lately_limit_requests_total";
+    for (index, rule) in engine.rules.get().iter().enumerate() {
+        if index == 0 {
+            let help = "Requests by a limit with a name, by what it said.";
+            let _ = writeln!(text, "# HELP {NAME} {help}\n# TYPE {NAME} counter");
+        }
+        let limit = escaped(&rule.limit.name);
+        for (said, decision) in Said::ALL {
+            let value = rule.tally.get(said);
+            let _ = writeln!(text, "{NAME}{{limit=\"{limit}\",decision=\"{decision}\"}} {value}");
+        }
+    }
+}
+
+/// A label's value as the text format has it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lately::{ManualClock, Timestamp};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::rules::tests::limit;
+
+    #[test]
+    fn limits_have_a_line_for_each_decision() {
+        let text_of = |limits| {
+            let config = Config { limits, ..Config::default() };
+            let engine = Engine::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+            let rules = engine.rules.get();
+            rules.iter().take(1).for_each(|rule| rule.tally.count(Said::Denied));
+            text(&engine)
+        };
+        let expected = "\
+# HELP lately_limit_requests_total Requests by a limit with a name, by what it said.
+# TYPE lately_limit_requests_total counter
+lately_limit_requests_total{limit=\"a:1\",decision=\"allowed\"} 0
+lately_limit_requests_total{limit=\"a:1\",decision=\"denied\"} 1
+lately_limit_requests_total{limit=\"a:1\",decision=\"would_deny\"} 0
+lately_limit_requests_total{limit=\"b\",decision=\"allowed\"} 0
+lately_limit_requests_total{limit=\"b\",decision=\"denied\"} 0
+lately_limit_requests_total{limit=\"b\",decision=\"would_deny\"} 0
+";
+        let with_limits = text_of(vec![limit("a:1"), limit("b")]);
+        assert!(with_limits.contains(expected), "{with_limits}");
+        assert!(!text_of(Vec::new()).contains("lately_limit"));
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escaped("a:b-c.d_E"), "a:b-c.d_E");
+        assert_eq!(escaped("a\"b\\c\nd"), r#"a\"b\\c\nd"#);
+    }
 }

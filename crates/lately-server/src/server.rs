@@ -10,11 +10,12 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
-use crate::config::Config;
+use crate::config::{Config, Source};
 use crate::engine::Engine;
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::listener;
 use crate::listener::resp::Resp;
+use crate::reload::{self, Reloader};
 use crate::stopper::Stopper;
 use crate::storage;
 use crate::watch::Watch;
@@ -60,6 +61,8 @@ pub struct Server {
     resp: Resp,
     http: TcpListener,
     stopper: Stopper,
+    source: Option<Source>,
+    reloader: Reloader,
     folder: Option<Folder>,
     tell: Tell,
     ready: Ready,
@@ -86,12 +89,13 @@ impl Server {
         config.resp = address_of(&resp, config.resp);
         config.http = address_of(&http, config.http);
         let address = config.resp;
+        let (source, reloader) = (config.source.take(), Reloader::default());
         let engine = Arc::new(Engine::new(config, clock)?);
         let stopper = Stopper::new();
         let resp = Resp::new(resp, Arc::clone(&engine), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
         let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
-        Ok(Server { engine, resp, http, stopper, folder, tell, ready })
+        Ok(Server { engine, resp, http, stopper, source, reloader, folder, tell, ready })
     }
 
     /// Where RESP clients connect.
@@ -118,8 +122,14 @@ impl Server {
         self.stopper.clone()
     }
 
+    /// What has the server read its config file again.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        self.reloader.clone()
+    }
+
     /// Has `tell` called with what an operator should know while the server runs: the wall clock was
-    /// set, keys were evicted.
+    /// set, keys were evicted, the config file has changed.
     #[must_use]
     pub fn telling(self, tell: impl Fn(&str) + Send + Sync + 'static) -> Server {
         Server { tell: Arc::new(tell), ..self }
@@ -137,11 +147,16 @@ impl Server {
     /// # Errors
     /// [`ServerError`] when what was kept cannot be loaded, or the last counts cannot be synced.
     pub async fn run(self) -> Result<(), ServerError> {
-        let Server { engine, resp, http, stopper, folder, tell, ready } = self;
+        let Server { engine, resp, http, stopper, source, reloader, folder, tell, ready } = self;
+        let reload = {
+            let tell = Arc::clone(&tell);
+            reload::keep(Arc::clone(&engine), source, (reloader, stopper.clone()), move |news| tell(news))
+        };
         let tend = tend(Arc::clone(&engine), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let http = tokio::spawn(listener::http::serve(http, Arc::clone(&engine), stopper.clone()));
         let tend = tokio::spawn(tend);
+        let reload = tokio::spawn(reload);
         let loaded = match folder {
             Some(folder) => load(&engine, folder, &stopper, &tell, ready).await,
             None => {
@@ -153,7 +168,7 @@ impl Server {
             stopper.stop();
         }
         // A listener that panicked is a bug that has been reported; the others are still waited for.
-        let _ = tokio::join!(resp, http, tend);
+        let _ = tokio::join!(resp, http, tend, reload);
         close(&engine, loaded?).await
     }
 }

@@ -16,6 +16,12 @@ impl Pattern {
         Pattern(text.into())
     }
 
+    /// The text it was made of.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Whether all of `key` matches.
     ///
     /// Takes time in the order of pattern length times key length: after a mismatch only the last

@@ -2,6 +2,7 @@
 
 pub(crate) mod backtest;
 pub(crate) mod bench;
+pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod count;
 pub(crate) mod dump;

@@ -11,7 +11,7 @@ use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
 use lately_server::config::Mode;
 use lately_server::limits::MAX_HTTP_CONNECTIONS;
-use lately_server::{Config, Server, ServerError, Stopper, Storage};
+use lately_server::{Config, Reloader, Server, ServerError, Stopper, Storage};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
@@ -23,7 +23,8 @@ use crate::output;
 /// Counts are kept in a folder, and loaded from there at the next start. On a stop the listeners close,
 /// what clients had sent is answered, all counts are synced to the disk, and the exit code is 0. When the
 /// server is ready, or has loaded for a second, its addresses are printed to standard output, a line
-/// each: resp ADDR, http ADDR.
+/// each: resp ADDR, http ADDR. The limits of the config file are taken over while the server runs, when the
+/// file changes and on SIGHUP.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// Config file, TOML. Flags win over it.
@@ -97,7 +98,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let outcome = runtime.block_on(async {
         let server =
             Server::bind(config, Arc::new(SystemClock::new())).await.map_err(|error| refusal(&error))?;
-        watch_signals(server.stopper())?;
+        watch_signals(server.stopper(), server.reloader())?;
         let announcement = announcement(&server, storage.as_ref());
         let server = server.telling(|news| output::message(&format_args!("lately: {news}")));
         server.when_ready(announcement).run().await.map_err(|error| refusal(&error))?;
@@ -207,8 +208,8 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
     }
 }
 
-/// Stops the server on SIGTERM and SIGINT; takes note of SIGHUP, which would end the process.
-fn watch_signals(stopper: Stopper) -> Result<(), CliError> {
+/// Stops the server on SIGTERM and SIGINT; has the config file read again on SIGHUP.
+fn watch_signals(stopper: Stopper, reloader: Reloader) -> Result<(), CliError> {
     let listen =
         |kind| signal(kind).map_err(|error| CliError::new("serve", error, "signals cannot be caught"));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
@@ -218,9 +219,7 @@ fn watch_signals(stopper: Stopper) -> Result<(), CliError> {
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                _ = hang_up.recv() => {
-                    output::message(&"lately: SIGHUP: the config is not reloaded by this version: restart to change it");
-                }
+                _ = hang_up.recv() => reloader.reload(),
             }
         }
         output::message(&"lately: stopping: waiting for clients to take their last replies");

@@ -1,7 +1,7 @@
 """redis-py with its defaults against a Lately server: `redis_py.py HOST PORT`.
 
 Prints `ok N checks`, or the first difference, and exits 1. Warnings are errors; so are log records at WARNING or above.
-Flushes the server's keys.
+Flushes the server's keys. The server has a limit `login`, of one in an hour, that nobody has asked for yet.
 """
 
 import logging
@@ -84,7 +84,13 @@ def limits(run):
     check("LIMIT PEEK", run.execute_command("LIMIT", "limited", 3, "1h", "PEEK")[:3], [1, 3, 1])
     check("HITS of what was allowed", run.execute_command("HITS", "limited"), 2)
     check_error(run, ["LIMIT", "limited", 3, "8d"], "invalid window 8d: hits of this key are kept for 7d")
-    check("DEL limited", run.delete("limited"), 1)
+    check("LIMIT by name", run.execute_command("LIMIT", "named", "@login"), [1, 1, 0, 0, 3_600_000])
+    check("LIMIT by name: denied", run.execute_command("LIMIT", "named", "@login")[:3], [0, 1, 0])
+    check("LIMIT by name PEEK", run.execute_command("LIMIT", "other", "@login", "PEEK")[:3], [1, 1, 1])
+    check_error(run, ["LIMIT", "named", "@nosuch"], "no such limit 'nosuch': the config has login")
+    said = run.info("limits")["limit_login"]
+    check("INFO limits", (said["allowed"], said["denied"], said["would_deny"]), (1, 1, 0))
+    check("DEL limited named", run.delete("limited", "named"), 2)
 
 
 def keys(run):

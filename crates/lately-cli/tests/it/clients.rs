@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::running::{Running, serve};
+use crate::running::{Running, serve, serve_with};
 
 /// Runs a program to its end; what it said on standard output.
 fn run(command: &mut Command, input: &str) -> Output {
@@ -105,7 +105,11 @@ fn script(interpreter: &str, name: &str) {
     if name.ends_with(".mjs") {
         set("LATELY_TEST_NODE_MODULES");
     }
-    let server = serve();
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("lately.toml");
+    let limit = "[[limit]]\nname = \"login\"\nmax = 1\nwindow = \"1h\"\n";
+    std::fs::write(&config, limit).expect("room for a file");
+    let server = serve_with(&["--config", config.to_str().expect("text")]);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name);
     let output = run(Command::new(program).arg(path).args(["127.0.0.1", server.port()]), "");
     let (out, err) = (text(&output.stdout), text(&output.stderr));

@@ -83,10 +83,12 @@ fn shutdown_ends_it() {
 }
 
 #[test]
-fn a_hang_up_is_noted() {
+fn a_hang_up_without_a_config_is_noted() {
     let mut server = serve();
     server.signal("HUP");
-    server.wait_for_message("lately: SIGHUP: the config is not reloaded by this version");
+    server.wait_for_message(
+        "lately: config: there is no file to reload: the server was started without --config\n",
+    );
     assert_eq!(server.ask::<String>("PING"), "PONG");
     server.signal("TERM");
     check_stopped(&server.ended());

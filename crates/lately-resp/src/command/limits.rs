@@ -1,7 +1,7 @@
 //! Deciding: `LIMIT` and `MLIMIT`.
 
 use lately::limits::MAX_LIMITS;
-use lately::{JointRequest, Limit, Request};
+use lately::{JointRequest, Limit, Request, Span, Timestamp};
 
 use crate::args::ArgList;
 use crate::command::Command;
@@ -15,8 +15,10 @@ const WINDOW: ArgumentSpec = ArgumentSpec::of("window", "string");
 const COST: ArgumentSpec = ArgumentSpec::of("cost", "integer").after("COST").optional();
 const PEEK: ArgumentSpec = ArgumentSpec::word("peek", "PEEK").optional();
 
+const SAID: ArgumentSpec = ArgumentSpec::group("said", "block", &[MAX, WINDOW]);
+
 pub(super) static SPECS: [CommandSpec; 2] = [
-    CommandSpec::new("limit", -4, parse_limit)
+    CommandSpec::new("limit", -3, parse_limit)
         .flags(WRITE)
         .keys(1, 1, 1)
         .doc(
@@ -25,8 +27,7 @@ pub(super) static SPECS: [CommandSpec; 2] = [
         )
         .arguments(&[
             KEY,
-            MAX,
-            WINDOW,
+            ArgumentSpec::group("limit", "oneof", &[SAID, ArgumentSpec::of("@name", "string")]),
             COST,
             PEEK,
             ArgumentSpec::of("lockout", "string").after("LOCKOUT").optional(),
@@ -42,9 +43,29 @@ pub(super) static SPECS: [CommandSpec; 2] = [
 
 fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let key = first_key(args)?;
-    let (max, window) = (count(required(args, 2)?)?, span(required(args, 3)?)?);
+    let max = required(args, 2)?;
+    if let Some(name) = max.strip_prefix(b"@") {
+        let Options { cost, is_peek, lockout, at } = options(args, 3)?;
+        let named = Command::LimitByRule { key, name, cost, at, is_peek };
+        return if lockout.is_none() { Ok(named) } else { Err(CommandError::NamedLockout) };
+    }
+    let window = args.get(3).ok_or(CommandError::Arity { name: "limit" })?;
+    let (max, window) = (count(max)?, span(window)?);
+    let Options { cost, is_peek, lockout, at } = options(args, 4)?;
+    Ok(Command::Limit(Request { at, is_peek, lockout, ..Request::new(key, max, window, cost) }))
+}
+
+/// What may follow the limit.
+struct Options {
+    cost: u64,
+    is_peek: bool,
+    lockout: Option<Span>,
+    at: Option<Timestamp>,
+}
+
+/// Reads all that is left from `index` on.
+fn options(args: ArgList<'_>, mut index: usize) -> Result<Options, CommandError> {
     let (mut cost, mut peek, mut lockout, mut at) = (None, None, None, None);
-    let mut index = 4;
     while let Some(word) = args.get(index) {
         if is_word(word, "PEEK") {
             set_once(&mut peek, ())?;
@@ -63,34 +84,23 @@ fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         }
         index += 2;
     }
-    let (cost, is_peek) = (cost.unwrap_or(1), peek.is_some());
-    Ok(Command::Limit(Request { key, max, window, cost, at, is_peek, lockout }))
+    Ok(Options { cost: cost.unwrap_or(1), is_peek: peek.is_some(), lockout, at })
 }
 
 /// Behind a limit, an option word is one: a key of that name has to be named first.
 fn parse_multi_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
-    let mut limits = Vec::new();
-    let (mut cost, mut peek, mut at) = (None, None, None);
-    let mut index = 1;
-    while let Some(word) = args.get(index) {
-        let is_option = |name| !limits.is_empty() && is_word(word, name);
-        if is_option("PEEK") {
-            set_once(&mut peek, ())?;
-            index += 1;
-        } else if is_option("COST") {
-            set_once(&mut cost, count(required(args, index + 1)?)?)?;
-            index += 2;
-        } else if is_option("AT") {
-            set_once(&mut at, time(required(args, index + 1)?)?)?;
-            index += 2;
-        } else if cost.is_none() && peek.is_none() && at.is_none() {
-            let (max, window) = (count(required(args, index + 1)?)?, span(required(args, index + 2)?)?);
-            limits.push(Limit { key: key(word)?, max, window });
-            at_most(MAX_LIMITS, "limits", limits.len(), "MLIMIT")?;
-            index += 3;
-        } else {
-            return Err(CommandError::Syntax);
+    let is_option = |arg: &[u8]| ["COST", "PEEK", "AT"].iter().any(|word| is_word(arg, word));
+    let (mut limits, mut index) = (Vec::new(), 1);
+    while let Some(word) = args.get(index).filter(|word| limits.is_empty() || !is_option(word)) {
+        let (max, window) = (count(required(args, index + 1)?)?, span(required(args, index + 2)?)?);
+        limits.push(Limit { key: key(word)?, max, window });
+        at_most(MAX_LIMITS, "limits", limits.len(), "MLIMIT")?;
+        index += 3;
+    }
+    match options(args, index)? {
+        Options { lockout: Some(_), .. } => Err(CommandError::Syntax),
+        Options { cost, is_peek, at, lockout: None } => {
+            Ok(Command::LimitAll(JointRequest { limits, cost, at, is_peek }))
         }
     }
-    Ok(Command::LimitAll(JointRequest { limits, cost: cost.unwrap_or(1), at, is_peek: peek.is_some() }))
 }

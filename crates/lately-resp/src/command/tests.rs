@@ -92,6 +92,7 @@ fn keys_have_bounds() {
         "RATE K",
         "SERIES K 5m 1s",
         "LIMIT K 5 1m",
+        "LIMIT K @login",
         "DEL k K",
         "EXISTS K",
         "TYPE K",

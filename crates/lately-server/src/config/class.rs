@@ -1,5 +1,6 @@
 //! `[[class]]`: settings of the keys a pattern matches.
 
+use lately::limits::MAX_CLASSES;
 use lately::{Pattern, Settings, SettingsError, Span};
 use serde::Deserialize;
 use toml::Spanned;
@@ -20,8 +21,17 @@ pub(super) struct ClassConfig {
     precision: Option<Spanned<f64>>,
 }
 
+/// Checks all classes; a problem is placed at the first that is wrong.
+pub(super) fn settle_all(classes: Vec<Spanned<ClassConfig>>) -> Result<Vec<(Pattern, Settings)>, Problem> {
+    if let Some(class) = classes.get(MAX_CLASSES) {
+        let message = SettingsError::Classes { most: MAX_CLASSES }.to_string();
+        return Err(Problem { at: class.span(), message });
+    }
+    classes.into_iter().map(settle).collect()
+}
+
 /// Checks a class's settings against each other; a problem is placed at the setting it is about.
-pub(super) fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
+fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
     let header = class.span();
     let class = class.into_inner();
     let length = |value: &Option<Spanned<Length>>| value.as_ref().map(|value| value.get_ref().0);

@@ -25,6 +25,12 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
     },
+    /// It is not a file that can be read while the server runs.
+    #[error("{}: not a regular file: it cannot be read again", path.display())]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file says something that does not hold.
     #[error("{}:{line}:{column}: {message}", path.display())]
     Invalid {
@@ -41,13 +47,13 @@ pub enum ConfigError {
 
 /// Something wrong at a place of the text.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     pub(super) at: Range<usize>,
     pub(super) message: String,
 }
 
 impl Problem {
-    pub(super) fn in_file(self, path: &Path, text: &str) -> ConfigError {
+    pub(crate) fn in_file(self, path: &Path, text: &str) -> ConfigError {
         let before = text.get(..self.at.start).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         ConfigError::Invalid {

@@ -1,12 +1,14 @@
 //! The config file: TOML, taken whole or refused whole.
 
 mod class;
+mod difference;
 mod error;
+mod limit;
+mod source;
 mod storage;
 mod unbuilt;
 mod value;
 
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -16,11 +18,15 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use error::ConfigError;
+pub(crate) use error::Problem;
+pub use limit::NamedLimit;
+pub use source::Source;
 pub use storage::Mode;
 
-use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS, MAX_CONFIG_BYTES};
+use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
 use crate::storage::Storage;
 use class::ClassConfig;
+use limit::LimitConfig;
 use storage::StorageConfig;
 use value::{Address, Bytes, Clients, Timeout};
 
@@ -47,6 +53,10 @@ pub struct Config {
     pub ceiling_bytes: u64,
     /// Classes of keys in the order of the file: the first whose pattern matches counts.
     pub classes: Vec<(Pattern, Settings)>,
+    /// Limits with names, in the order of the file.
+    pub limits: Vec<NamedLimit>,
+    /// The file it was read from.
+    pub source: Option<Source>,
 }
 
 /// As of an empty file, but that counts are in memory only.
@@ -63,6 +73,8 @@ impl Default for Config {
             storage_path: None,
             ceiling_bytes: DEFAULT_CEILING_BYTES,
             classes: Vec::new(),
+            limits: Vec::new(),
+            source: None,
         }
     }
 }
@@ -78,6 +90,8 @@ struct File {
     memory: MemoryConfig,
     #[serde(default)]
     class: Vec<Spanned<ClassConfig>>,
+    #[serde(default)]
+    limit: Vec<Spanned<LimitConfig>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -103,18 +117,13 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the file and, where there is one, the line and column.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        let unreadable = |error| ConfigError::Unreadable { path: path.into(), error };
-        let mut text = String::new();
-        // A device or a pipe has no length to ask for: what is read is bounded.
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > MAX_CONFIG_BYTES {
-            return Err(ConfigError::TooLong { path: path.into() });
-        }
-        Config::parse(&text).map_err(|problem| problem.in_file(path, &text))
+        let source = Source::read(path)?;
+        let config = Config::parse(&source.text).map_err(|problem| problem.in_file(path, &source.text))?;
+        Ok(Config { source: Some(source), ..config })
     }
 
-    fn parse(text: &str) -> Result<Config, error::Problem> {
+    /// The config that a text is, without its file.
+    pub(crate) fn parse(text: &str) -> Result<Config, Problem> {
         unbuilt::refuse(text)?;
         let file: File = toml::from_str(text)?;
         let defaults = Config::default();
@@ -129,7 +138,9 @@ impl Config {
             storage_path: file.storage.path(),
             storage: file.storage.settle(),
             ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
-            classes: file.class.into_iter().map(class::settle).collect::<Result<_, _>>()?,
+            classes: class::settle_all(file.class)?,
+            limits: limit::settle(file.limit)?,
+            source: None,
         })
     }
 }

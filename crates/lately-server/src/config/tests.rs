@@ -3,6 +3,7 @@
 use lately_journal::Durability;
 
 use super::*;
+use crate::limits::{MAX_CONFIG_BYTES, MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text).map_err(|problem| problem.in_file(Path::new("lately.toml"), text).to_string())
@@ -50,6 +51,20 @@ fn every_supported_key_is_taken() {
 
         [[class]]
         match = "*"
+
+        [[limit]]
+        name = "login"
+        max = 5
+        window = "1m"
+        lockout = "15m"
+        shadow = true
+        domain = "edge"
+        descriptors = { remote_address = "*" }
+
+        [[limit]]
+        name = "none"
+        max = 0
+        window = 90
         "#,
     )
     .expect("valid");
@@ -68,6 +83,25 @@ fn every_supported_key_is_taken() {
     assert_eq!(settings.retain(), lately::days(1));
     assert_eq!(settings.precision(), 0.05);
     assert_eq!(config.classes[1].1, Settings::default());
+    let login = NamedLimit {
+        name: "login".to_owned(),
+        max: 5,
+        window: lately::minutes(1),
+        lockout: Some(lately::minutes(15)),
+        is_shadow: true,
+        domain: Some("edge".to_owned()),
+        descriptors: [("remote_address".to_owned(), "*".to_owned())].into(),
+    };
+    let none = NamedLimit {
+        name: "none".to_owned(),
+        max: 0,
+        window: lately::seconds(90),
+        lockout: None,
+        is_shadow: false,
+        domain: None,
+        descriptors: [].into(),
+    };
+    assert_eq!(config.limits, [login, none]);
     assert_eq!(parse("[server]\nidle_timeout = 0").expect("valid").idle_timeout, None);
 }
 
@@ -107,8 +141,62 @@ fn a_bad_file_is_refused_with_line_and_column() {
     check("[[class]]\nmatch = \"a\"\nwindow = \"5m\"\nexact = \"5m\"", ":4:9: exact 5m is too short");
     check("[[class]]\nmatch = \"a\"\nprecision = 2", ":3:13: precision 2 is out of range");
     check("[[class]]\nmatch = \"a\"\nwindow = \"8d\"", ":3:10: retain 7d is shorter than window");
+    check_limits(check);
     check("[server\n", ":1:8:");
     check("a = 1\na = 2", ":2:1: duplicate key");
+}
+
+fn check_limits(check: impl Fn(&str, &str)) {
+    let limit = |more: &str| format!("[[limit]]\nname = \"a\"\nmax = 1\nwindow = \"1m\"\n{more}");
+    check("[[limit]]\nmax = 1\nwindow = 1", "missing field `name`");
+    check("[[limit]]\nname = \"a\"\nwindow = 1", "missing field `max`");
+    check("[[limit]]\nname = \"a\"\nmax = 1", "missing field `window`");
+    check("limit = 3", ":1:9: invalid type: integer `3`, expected a sequence");
+    check(&limit("lock_out = \"1h\""), ":5:1: unknown field `lock_out`, expected one of `name`, `max`, ");
+    check(&limit("shadow = 1"), ":5:10: invalid type: integer `1`, expected a boolean");
+    check(&limit("lockout = \"0s\""), ":5:11: invalid duration '0s'");
+    check(&limit("domain = 1"), ":5:10: invalid type: integer `1`, expected a string");
+    check(&limit("descriptors = \"*\""), ":5:15: invalid type: string \"*\", expected a map");
+    check(&limit("descriptors = { a = 1 }"), ":5:21: invalid type: integer `1`, expected a string");
+    check(&limit("max = 2"), ":5:1: duplicate key");
+    check(
+        &limit("").replace("max = 1", "max = -1"),
+        ":3:7: invalid max '-1': give a whole number from 0 to 9223372036854775807",
+    );
+    check(&limit("").replace("max = 1", "max = 1.5"), ":3:7: invalid type: floating point `1.5`");
+    check(&limit("").replace("\"1m\"", "\"soon\""), ":4:10: invalid duration 'soon'");
+    let name = "invalid name of a limit: give 1 to 64 letters, digits, or any of _ - . :";
+    for bad in ["", "a b", "ä", "@a", "a,b", "a\\n"] {
+        check(&limit("").replace("\"a\"", &format!("\"{bad}\"")), &format!(":2:8: {name}"));
+    }
+    check(&limit("").replace("\"a\"", "7"), ":2:8: invalid type: integer `7`, expected a string");
+    let twice = limit(&limit("").replace("max", "  max").replace("name", " name"));
+    check(&twice, ":6:9: a second limit of the name 'a': give each a name of its own");
+}
+
+#[test]
+fn limits_have_bounds() {
+    let limits = |count: usize, name_bytes: usize| {
+        let limit =
+            |number: usize| format!("[[limit]]\nname = \"{number:0>name_bytes$}\"\nmax = 1\nwindow = 1\n");
+        parse(&(0..count).map(limit).collect::<String>())
+    };
+    assert_eq!(limits(MAX_LIMITS, 4).map(|config| config.limits.len()), Ok(MAX_LIMITS));
+    let line = 4 * MAX_LIMITS + 1;
+    let expected = format!("lately.toml:{line}:1: too many limits: a config has at most 1024");
+    assert_eq!(limits(MAX_LIMITS + 1, 4).err(), Some(expected));
+    assert!(limits(2, MAX_LIMIT_NAME_BYTES).is_ok());
+    let expected = format!("lately.toml:2:8: invalid name of a limit: give 1 to {MAX_LIMIT_NAME_BYTES} ");
+    assert!(limits(2, MAX_LIMIT_NAME_BYTES + 1).is_err_and(|error| error.starts_with(&expected)));
+    let usual = "[[limit]]\nname = \"Az_09-.:\"\nmax = 9223372036854775807\nwindow = 1";
+    assert_eq!(parse(usual).map(|config| config.limits[0].max), Ok(i64::MAX.unsigned_abs()));
+}
+
+#[test]
+fn classes_have_a_bound() {
+    let classes = |count: usize| parse(&"[[class]]\nmatch = \"a\"\n".repeat(count));
+    assert_eq!(classes(255).map(|config| config.classes.len()), Ok(255));
+    assert_eq!(classes(256).err().as_deref(), Some("lately.toml:511:1: too many classes: at most 255"));
 }
 
 #[test]
@@ -121,8 +209,8 @@ fn what_is_not_built_yet_is_refused_by_name() {
         "lately.toml:3:1: 'server.password_file' is not supported by this version: remove it",
     );
     check(
-        "\n[[limit]]\nname = \"login\"",
-        "lately.toml:2:3: 'limit' is not supported by this version: remove it",
+        "\n[[alert]]\nname = \"ddos\"",
+        "lately.toml:2:3: 'alert' is not supported by this version: remove it",
     );
     check(
         "[[class]]\nmatch = \"a\"\n[[class]]\nmatch = \"b\"\n  unique = true",

@@ -6,8 +6,7 @@ use toml::de::{DeTable, DeValue};
 use super::error::Problem;
 
 /// Tables and their keys; no keys means the whole table.
-const UNBUILT: [(&str, &[&str]); 6] = [
-    ("limit", &[]),
+const UNBUILT: [(&str, &[&str]); 5] = [
     ("alert", &[]),
     ("cluster", &[]),
     ("user", &[]),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::limits::MIN_CEILING_BYTES;
 use lately::Span;
+use lately::limits::MAX_TOTAL;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// `host:port` with an IP address.
@@ -23,6 +24,9 @@ pub(super) struct Timeout(pub(super) Option<Duration>);
 
 /// How many clients are served at once.
 pub(super) struct Clients(pub(super) NonZeroUsize);
+
+/// The most hits a limit allows; 0 denies all.
+pub(super) struct Most(pub(super) u64);
 
 /// A number of bytes.
 pub(super) struct Bytes(pub(super) u64);
@@ -64,6 +68,16 @@ impl FromStr for Clients {
         text.parse()
             .map(Clients)
             .map_err(|_| format!("invalid number of clients '{text}': give a whole number, 1 or more"))
+    }
+}
+
+impl FromStr for Most {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Most, String> {
+        let most = text.parse().ok().filter(|&most: &u64| most <= MAX_TOTAL);
+        most.map(Most)
+            .ok_or_else(|| format!("invalid max '{text}': give a whole number from 0 to {MAX_TOTAL}"))
     }
 }
 
@@ -133,4 +147,4 @@ macro_rules! deserialize_from_text {
     )*};
 }
 
-deserialize_from_text!(Address, Length, Timeout, Clients, Bytes);
+deserialize_from_text!(Address, Length, Timeout, Clients, Most, Bytes);

@@ -5,21 +5,26 @@ use lately_resp::Encoder;
 
 use super::integer;
 use super::run::code;
+use crate::rules::RuleNumber;
 
-/// What a request that is to stay within limits may change.
+/// What a request that is to stay within limits may change, and how it is answered.
 #[derive(Clone, Copy)]
 pub(super) struct Change {
-    /// Hits of each key, if it is allowed.
-    hits: u64,
-    keys: u64,
+    /// Hits, if it is allowed: of all keys together.
+    pub(super) hits: u64,
+    /// The limit with a name that counts what it says.
+    pub(super) rule: Option<RuleNumber>,
+    words: Words,
     /// Whether something is changed beside hits: it gives room back if it is allowed, or locks out if it is denied.
     gives_back: bool,
     locks_out: bool,
+    /// Whether the limit only watches: it is told to be allowed in any case.
+    pub(super) is_shadow: bool,
 }
 
 /// In which words a decision is told.
 #[derive(Clone, Copy)]
-pub(super) enum Words {
+enum Words {
     /// Those of `LIMIT`.
     Limit,
     /// Those of redis-cell.
@@ -37,22 +42,32 @@ pub(super) struct Told {
 }
 
 impl Change {
+    fn of_hits(hits: u64) -> Change {
+        let words = Words::Limit;
+        Change { hits, rule: None, words, gives_back: false, locks_out: false, is_shadow: false }
+    }
+
     pub(super) fn of(request: &Request<'_>) -> Change {
-        let Request { cost, is_peek, lockout, .. } = *request;
-        let hits = if is_peek { 0 } else { cost };
-        Change { hits, keys: 1, gives_back: false, locks_out: !is_peek && lockout.is_some() }
+        let Request { cost, is_peek, is_shadow, lockout, .. } = *request;
+        let locks_out = !is_peek && lockout.is_some();
+        Change { locks_out, is_shadow, ..Change::of_hits(if is_peek { 0 } else { cost }) }
+    }
+
+    /// Counted by the limit with a name that says it.
+    pub(super) fn counted_by(self, rule: Option<RuleNumber>) -> Change {
+        Change { rule, ..self }
     }
 
     pub(super) fn of_throttle(request: &Throttle<'_>) -> Change {
-        let hits = u64::try_from(request.quantity).unwrap_or(0);
-        Change { hits, keys: 1, gives_back: request.quantity < 0, locks_out: false }
+        let change = Change::of_hits(u64::try_from(request.quantity).unwrap_or(0));
+        Change { words: Words::Throttle, gives_back: request.quantity < 0, ..change }
     }
 
     pub(super) fn of_joint(request: &JointRequest<'_>) -> Change {
         let JointRequest { limits, cost, is_peek, .. } = request;
         let is_first = |&index: &usize| limits[..index].iter().all(|before| before.key != limits[index].key);
         let keys = (0..limits.len()).filter(is_first).count() as u64;
-        Change { hits: if *is_peek { 0 } else { *cost }, keys, gives_back: false, locks_out: false }
+        Change::of_hits(if *is_peek { 0 } else { cost.saturating_mul(keys) })
     }
 
     /// What an operation may change, if it is such a request.
@@ -69,13 +84,9 @@ impl Change {
         self.hits > 0 || self.gives_back || self.locks_out
     }
 
-    /// All hits, if it is allowed.
-    pub(super) fn all_hits(self) -> u64 {
-        self.hits.saturating_mul(self.keys)
-    }
-
     fn told(self, is_allowed: bool) -> Told {
-        let (counted, denied) = if is_allowed { (self.all_hits(), 0) } else { (0, self.all_hits()) };
+        let denied = if is_allowed || self.is_shadow { 0 } else { self.hits };
+        let counted = if is_allowed { self.hits } else { 0 };
         let is_changed = if is_allowed { counted > 0 || self.gives_back } else { self.locks_out };
         Told { counted, denied, refused: 0, is_changed }
     }
@@ -85,7 +96,7 @@ impl Change {
             LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
             _ => reply.error(format_args!("ERR {error}")),
         }
-        Told { counted: 0, denied: 0, refused: self.all_hits(), is_changed: false }
+        Told { counted: 0, denied: 0, refused: self.hits, is_changed: false }
     }
 }
 
@@ -93,13 +104,13 @@ impl Change {
 #[inline(never)]
 pub(super) fn answer(
     decided: &Result<Decision, LimitError>,
-    (words, change): (Words, Change),
+    change: Change,
     reply: &mut Encoder<'_>,
 ) -> Told {
     match decided {
         Ok(decision) => {
-            match words {
-                Words::Limit => five_of_limit(decision, reply),
+            match change.words {
+                Words::Limit => five_of_limit(decision, change.is_shadow, reply),
                 Words::Throttle => five_of_throttle(decision, reply),
             }
             change.told(decision.is_allowed())
@@ -120,7 +131,7 @@ pub(super) fn answer_all(
             let is_allowed = decisions.iter().all(Decision::is_allowed);
             reply.array(1 + decisions.len());
             reply.integer(i64::from(is_allowed));
-            decisions.iter().for_each(|decision| five_of_limit(decision, reply));
+            decisions.iter().for_each(|decision| five_of_limit(decision, false, reply));
             change.told(is_allowed)
         }
         Err(error) => change.refused(error, reply),
@@ -128,13 +139,14 @@ pub(super) fn answer_all(
 }
 
 /// Whether it is allowed, the limit, what is left, and the milliseconds until it would be allowed (-1: never) and
-/// until all is left.
-fn five_of_limit(decision: &Decision, reply: &mut Encoder<'_>) {
+/// until all is left. A limit that only watches says that it is allowed.
+fn five_of_limit(decision: &Decision, is_shadow: bool, reply: &mut Encoder<'_>) {
     reply.array(5);
-    reply.integer(i64::from(decision.is_allowed()));
+    reply.integer(i64::from(decision.is_allowed() || is_shadow));
     reply.integer(integer(decision.max));
     reply.integer(integer(decision.remaining));
     reply.integer(match decision.retry {
+        _ if is_shadow => 0,
         Retry::Now => 0,
         Retry::After(wait) => wait.as_millis(),
         Retry::Never => -1,

@@ -1,14 +1,17 @@
 //! `INFO`: the server in figures, in the form Redis clients and exporters read.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
-use lately::Timestamp;
+use lately::{Span, Timestamp};
 use lately_journal::{Durability, Journal};
 use lately_resp::ArgList;
 
+use crate::config::NamedLimit;
 use crate::engine::Engine;
 use crate::process;
+use crate::rules::{Rule, Said};
 use crate::{REDIS_VERSION, VERSION};
 
 /// The sections named, or all.
@@ -38,8 +41,7 @@ pub(super) fn text(engine: &Engine, sections: ArgList<'_>, now: Timestamp) -> St
 
 /// Where counts are kept, in the words of Redis where it has some: the log is its append-only file, a
 /// checkpoint its snapshot.
-fn persistence(engine: &Engine) -> Vec<(&'static str, String)> {
-    let field = |name, value: &dyn ToString| (name, value.to_string());
+fn persistence(engine: &Engine) -> Vec<Field> {
     let loading = field("loading", &u8::from(engine.is_loading()));
     let Some(stats) = engine.journal().map(Journal::stats) else {
         let (done_bytes, total_bytes) = engine.progress.bytes();
@@ -71,7 +73,29 @@ fn persistence(engine: &Engine) -> Vec<(&'static str, String)> {
     ]
 }
 
-type Section = (&'static str, Vec<(&'static str, String)>);
+/// Limits with names, each a line as Redis has them for commands.
+fn limits(engine: &Engine) -> Vec<Field> {
+    let line = |rule: &Rule| {
+        let NamedLimit { name, max, window, lockout, is_shadow, .. } = &rule.limit;
+        // A colon ends the name of a field: as in Redis, it is shown as another character.
+        let field = format!("limit_{}", name.replace(':', "_"));
+        let (window_ms, lockout_ms) = (window.as_millis(), lockout.map_or(0, Span::as_millis));
+        let shadow = u8::from(*is_shadow);
+        let mut value = format!("max={max},window_ms={window_ms},lockout_ms={lockout_ms},shadow={shadow}");
+        for (said, name) in Said::ALL {
+            let _ = write!(value, ",{name}={}", rule.tally.get(said));
+        }
+        (Cow::Owned(field), value)
+    };
+    engine.rules.get().iter().map(line).collect()
+}
+
+type Field = (Cow<'static, str>, String);
+type Section = (&'static str, Vec<Field>);
+
+fn field(name: &'static str, value: &dyn ToString) -> Field {
+    (Cow::Borrowed(name), value.to_string())
+}
 
 fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
     let (config, stats, memory) = (&engine.config, &engine.stats, engine.store.memory());
@@ -79,7 +103,6 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
     let keys = engine.store.len();
     let connection_bytes = stats.connection_bytes.load(Relaxed);
     let journal_bytes = stats.journal_bytes.load(Relaxed);
-    let field = |name, value: &dyn ToString| (name, value.to_string());
     vec![
         (
             "Server",
@@ -131,6 +154,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
                 field("expired_keys", &memory.expired_keys),
             ],
         ),
+        ("Limits", limits(engine)),
         ("Replication", vec![field("role", &"master"), field("connected_slaves", &0)]),
         ("Cluster", vec![field("cluster_enabled", &0)]),
         (

@@ -2,15 +2,21 @@
 //! that it fetches the memory of all of them at once; the replies are those they would have one by one.
 //! They may be of several connections, one after the other.
 
+mod named;
+
+use std::sync::Arc;
+
 use lately::{HitError, Op, Outcome, Question, Span, Timestamp};
 use lately_journal::Refused;
 use lately_resp::{Command, Encoder, Protocol};
 
-use super::decided::{self, Change, Told, Words};
+use super::decided::{self, Change, Told};
 use super::integer;
 use super::written::{Written, refuse};
 use crate::engine::{Engine, Stats};
 use crate::limits::RUN_OPERATIONS;
+use crate::rules::Rules;
+use named::Named;
 
 /// What was collected and is still to be applied. Keys borrow from the read buffer.
 #[derive(Default)]
@@ -21,6 +27,8 @@ pub(crate) struct Run<'a> {
     /// Where in the output the replies of each connection end.
     ends: Vec<usize>,
     tally: Tally,
+    /// The limits with names, from the first that was asked for to the end of the batch.
+    rules: Option<Arc<Rules>>,
     /// What was changed.
     pub(crate) written: Written,
 }
@@ -39,7 +47,7 @@ enum Reply {
     /// Hits per second of a window of so many.
     Rate(Span, Protocol),
     /// What a limit said to a request.
-    Limit(Words, Change),
+    Limit(Change),
     /// What several limits said to a request.
     LimitAll(Change),
 }
@@ -82,6 +90,7 @@ impl<'a> Run<'a> {
             outcomes: self.outcomes,
             ends: self.ends,
             tally: self.tally,
+            rules: self.rules,
             written: self.written,
         }
     }
@@ -136,16 +145,19 @@ impl<'a> Run<'a> {
                 self.push(Op::Denied(Box::new(question)), Reply::Estimate, target, out);
             }
             Command::Limit(request) => {
-                let reply = Reply::Limit(Words::Limit, Change::of(&request));
+                let reply = Reply::Limit(Change::of(&request));
                 self.push(Op::Limit(Box::new(request)), reply, target, out);
             }
             Command::Throttle(request) => {
-                let reply = Reply::Limit(Words::Throttle, Change::of_throttle(&request));
+                let reply = Reply::Limit(Change::of_throttle(&request));
                 self.push(Op::Throttle(Box::new(request)), reply, target, out);
             }
             Command::LimitAll(ref request) => {
                 let reply = Reply::LimitAll(Change::of_joint(request));
                 self.push(Op::LimitAll(Box::new(request.clone())), reply, target, out);
+            }
+            Command::LimitByRule { key, name, cost, at, is_peek } => {
+                self.add_named(&Named { key, name, cost, at, is_peek }, target, out);
             }
             _ => return false,
         }
@@ -182,6 +194,7 @@ impl<'a> Run<'a> {
     /// Ends the run: all is applied, and shows in the server's counters from here on.
     pub(crate) fn finish(&mut self, engine: &Engine, now: Timestamp, out: &mut Vec<u8>) {
         self.apply(Target { engine, now }, out);
+        self.rules = None;
         let tally = std::mem::take(&mut self.tally);
         Stats::add(&engine.stats.commands, tally.commands);
         Stats::add(&engine.stats.hits, tally.hits);
@@ -211,9 +224,7 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 Reply::Hit(weight) => Some(weight),
-                Reply::Limit(_, change) | Reply::LimitAll(change) if change.may_be() => {
-                    Some(change.all_hits())
-                }
+                Reply::Limit(change) | Reply::LimitAll(change) if change.may_be() => Some(change.hits),
                 _ => None,
             };
             if let (Some(hits), Some(refused)) = (hits, &refused) {
@@ -234,11 +245,13 @@ impl<'a> Run<'a> {
                     self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
                     reply.error(format_args!("{} {error}", code(&error)));
                 }
-                (Reply::Limit(words, change), Some(Outcome::Limit(decided))) => {
-                    let told = decided::answer(&decided, (words, change), &mut reply);
+                (Reply::Limit(change), Some(Outcome::Limit(decided))) => {
+                    let told = decided::answer(&decided, change, &mut reply);
                     self.tally.add(&told);
+                    let named = named::count(self.rules.as_ref(), change, &decided);
                     if told.is_changed && target.engine.has_journal() {
                         self.written.replied(start, out.len(), told.counted);
+                        self.written.said(named);
                     }
                 }
                 (Reply::LimitAll(change), Some(Outcome::LimitAll(decided))) => {

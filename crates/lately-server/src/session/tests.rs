@@ -15,6 +15,7 @@ mod counting;
 mod keys;
 mod limits;
 mod pipeline;
+mod rules;
 mod transaction;
 
 /// Where the clock stands: a time that is aligned to a minute.

@@ -2,6 +2,7 @@
 //! it cannot be, they are replaced.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lately::DeltaBatch;
@@ -9,6 +10,7 @@ use lately_journal::{Hold, Receipt, Refused};
 use lately_resp::{Encoder, Protocol};
 
 use crate::engine::Engine;
+use crate::rules::{RuleTally, Said};
 
 /// What requests changed.
 #[derive(Default)]
@@ -18,6 +20,8 @@ pub(crate) struct Written {
     replies: Vec<Range<usize>>,
     /// Hits among the changes, by weight.
     hits: u64,
+    /// What limits with names said when they changed something.
+    said: Vec<(Arc<RuleTally>, Said)>,
 }
 
 /// What becomes of replies that say what was changed.
@@ -38,6 +42,11 @@ impl Written {
         self.hits = self.hits.wrapping_add(hits);
     }
 
+    /// Takes note of what a limit with a name said and counted.
+    pub(super) fn said(&mut self, named: Option<(&Arc<RuleTally>, Said)>) {
+        self.said.extend(named.map(|(tally, said)| (Arc::clone(tally), said)));
+    }
+
     /// Whether there are such replies in a part of the output.
     pub(crate) fn is_in(&self, part: &Range<usize>) -> bool {
         self.replies.iter().any(|reply| part.contains(&reply.start))
@@ -45,7 +54,9 @@ impl Written {
 
     /// Bytes of memory it holds.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.deltas.held_bytes() + self.replies.capacity() * size_of::<Range<usize>>()
+        self.deltas.held_bytes()
+            + self.replies.capacity() * size_of::<Range<usize>>()
+            + self.said.capacity() * size_of::<(Arc<RuleTally>, Said)>()
     }
 
     /// Writes changes down, where that is done: all of them in one piece.
@@ -67,6 +78,7 @@ impl Written {
     pub(crate) fn take_back(&mut self, engine: &Engine) {
         engine.store.take_back(&mut self.deltas);
         engine.taps.fail("the journal failed meanwhile");
+        self.said.iter().for_each(|(tally, said)| tally.take_back(*said));
         engine.stats.hits.fetch_sub(self.hits, Relaxed);
         engine.stats.refused_hits.fetch_add(self.hits, Relaxed);
     }
@@ -90,6 +102,7 @@ impl Written {
         self.deltas.clear();
         self.replies.clear();
         self.hits = 0;
+        self.said.clear();
         if self.held_bytes() > kept_bytes {
             *self = Written::default();
         }

@@ -72,9 +72,19 @@ pub struct Request<'a> {
     pub at: Option<Timestamp>,
     /// Decide, and count nothing.
     pub is_peek: bool,
+    /// Count what is allowed, and nothing of what is denied: it is let through all the same.
+    pub is_shadow: bool,
     /// How long the key is denied all from the first time it is denied, unless it is asked only; what is
     /// denied meanwhile makes it no longer.
     pub lockout: Option<Span>,
+}
+
+impl<'a> Request<'a> {
+    /// A request of now, for `cost` hits of a key that is to have at most `max` in any window of this length.
+    #[must_use]
+    pub fn new(key: &'a [u8], max: u64, window: Span, cost: u64) -> Request<'a> {
+        Request { key, max, window, cost, at: None, is_peek: false, is_shadow: false, lockout: None }
+    }
 }
 
 /// A limit of a key.

@@ -98,7 +98,7 @@ impl Turn<'_> {
         hash: u64,
         place: Option<u32>,
     ) -> Result<Decision, LimitError> {
-        let &Request { key, max, window, cost, at, is_peek, lockout } = request;
+        let &Request { key, max, window, cost, at, is_peek, is_shadow, lockout } = request;
         check_key(key)?;
         let (locked, context) = self.parts();
         let mut place = place.and_then(|place| locked.alive(place, context));
@@ -129,13 +129,13 @@ impl Turn<'_> {
             let place = locked.place_near(place, key, hash);
             return Ok(locked.counted(place, &verdict, settings));
         }
-        if !verdict.is_allowed() && !is_peek {
+        if !verdict.is_allowed() && !is_peek && !is_shadow {
             let is_full = self.is_full();
             let (locked, context) = self.parts();
             context.ceiling_bytes = is_full;
             place = locked.deny(&hit, place, context);
             locked.guard(place, (verdict.left(), max), window);
-            if let (None, Some(lockout), Retry::After(_)) = (verdict.locked_until, lockout, verdict.retry) {
+            if let (None, Some(lockout)) = (verdict.locked_until, lockout) {
                 let until = asked.at.saturating_add(lockout);
                 locked.limit_until(key, hash, until, context);
                 verdict.locked_until = Some(until);

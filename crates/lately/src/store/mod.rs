@@ -179,7 +179,7 @@ impl Store {
         cost: u64,
         now: Timestamp,
     ) -> Result<Decision, LimitError> {
-        self.decide(Request { key, max, window, cost, at: None, is_peek: false, lockout: None }, now)
+        self.decide(Request::new(key, max, window, cost), now)
     }
 
     /// As [`Store::limit`], for a request of a time of its own, or that only asks.

@@ -181,15 +181,7 @@ fn a_key_near_its_limit_outlives_a_flood() {
     let throttle = Throttle { key: b"throttled", rate, quantity: 1 };
     assert_eq!(store.throttle(throttle, START).expect("decided").remaining, 1);
     assert_eq!(ask(b"far", 1_000, START).remaining, 999);
-    let lockout = Request {
-        key: b"locked",
-        max: 1,
-        window: minutes(1),
-        cost: 1,
-        at: None,
-        is_peek: false,
-        lockout: Some(minutes(15)),
-    };
+    let lockout = Request { lockout: Some(minutes(15)), ..Request::new(b"locked", 1, minutes(1), 1) };
     (0..2).for_each(|_| _ = store.decide(lockout, START).expect("decided"));
     for step in 1..20 {
         flood(&store, 5_000 * step..5_000 * (step + 1), after(seconds(10 * u64::from(step))));

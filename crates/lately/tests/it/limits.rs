@@ -17,7 +17,7 @@ fn span(ms: i64) -> Span {
 
 /// A request for the key, now, that counts.
 fn request(max: u64, window_ms: i64, cost: u64) -> Request<'static> {
-    Request { key: b"k", max, window: span(window_ms), cost, at: None, is_peek: false, lockout: None }
+    Request::new(b"k", max, span(window_ms), cost)
 }
 
 /// What happens to the key.
@@ -196,6 +196,18 @@ fn what_is_denied_has_a_count_of_its_own() {
     assert!(!ask(0, 1, 0).is_allowed());
     assert!(store.forget(b"k", time(START_MS)));
     assert_eq!(counts(week, 0), (0, 0));
+}
+
+/// What a limit in shadow says is what enforcing it would have done.
+#[test]
+fn what_is_denied_in_shadow_is_not_counted() {
+    let store = Store::builder().build().expect("valid");
+    let shadow = Request { is_shadow: true, ..request(2, 1_000, 1) };
+    let ask = |after_ms| store.decide(shadow, time(START_MS + after_ms)).expect("decided").is_allowed();
+    assert_eq!([0, 1, 2, 3, 1_000, 1_001, 1_002].map(ask), [true, true, false, false, true, true, false]);
+    let now = time(START_MS + 1_002);
+    let counted = store.hits(b"k", span(60_000), now).estimate;
+    assert_eq!((counted, store.denied(b"k", None, None, now).estimate), (4, 0));
 }
 
 /// Threads that ask for one key at once are never given one more than there is.

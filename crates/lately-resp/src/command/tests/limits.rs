@@ -6,7 +6,7 @@ use lately::{Limit, Rate};
 #[test]
 fn limit() {
     let limit = |cost, is_peek, lockout, at| {
-        Command::Limit(Request { key: b"k", max: 5, window: span("1m"), cost, at, is_peek, lockout })
+        Command::Limit(Request { at, is_peek, lockout, ..Request::new(b"k", 5, span("1m"), cost) })
     };
     check("LIMIT k 5 1m", limit(1, false, None, None));
     check("limit k 5 60 cost 3", limit(3, false, None, None));
@@ -104,4 +104,20 @@ fn coolest() {
     check_error("COOLEST 1", &arity("coolest"));
     check_many("COOLEST 1", 16_384, "a", None);
     check_many("COOLEST 1", 16_385, "a", Some("ERR COOLEST takes at most 16384 keys"));
+}
+
+#[test]
+fn a_limit_by_its_name() {
+    let named = |name, cost, is_peek, at| Command::LimitByRule { key: b"k", name, cost, at, is_peek };
+    check("LIMIT k @login", named(b"login", 1, false, None));
+    check("limit k @Login:1 cost 3", named(b"Login:1", 3, false, None));
+    check("LIMIT k @a AT 9 PEEK COST 0", named(b"a", 0, true, at(9)));
+    // Whether there is such a limit is not for the parser to say.
+    check("LIMIT k @", named(b"", 1, false, None));
+    check("LIMIT k @@a", named(b"@a", 1, false, None));
+    let lockout = "ERR LOCKOUT does not go with @name: the limit has its own in the config";
+    check_error("LIMIT k @a LOCKOUT 5m", lockout);
+    check_errors(&["LIMIT k @a 5 1m", "LIMIT k @a COST", "LIMIT k @a PEEK PEEK", "LIMIT k @a now"], SYNTAX);
+    check_errors(&["LIMIT k @a COST x", "LIMIT k a@ 1m"], NOT_INTEGER);
+    check_error("LIMIT k", &arity("limit"));
 }

@@ -233,7 +233,7 @@ fn info_has_what_clients_look_for() {
     talk.check("INFO nosuch", "$0||");
     let sections = talk.ask("info KEYSPACE cluster");
     assert!(sections.contains("# Cluster|cluster_enabled:0||# Keyspace|db0:"), "{sections}");
-    assert_eq!(talk.ask("INFO everything").matches("# ").count(), 8);
+    assert_eq!(talk.ask("INFO everything").matches("# ").count(), 9);
     talk.check("FLUSHALL", "+OK|");
     assert!(talk.ask("INFO").ends_with("||# Keyspace||"));
     let mut talk = Talk::v3();

@@ -34,7 +34,7 @@ fn rate() -> Rate {
 
 /// Asks limits for as many hits of a key, by one and by the other.
 fn ask(store: &Store, key: &[u8], cost: u64, now: Timestamp, batch: &mut DeltaBatch) {
-    let request = Request { key, max: 5, window: minutes(5), cost, at: None, is_peek: false, lockout: None };
+    let request = Request::new(key, 5, minutes(5), cost);
     let throttle = Throttle { key, rate: rate(), quantity: i64::try_from(cost).expect("small") };
     let ops = [Op::Limit(Box::new(request)), Op::Throttle(Box::new(throttle))];
     let mut out = Vec::new();

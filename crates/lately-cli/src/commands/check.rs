@@ -1,0 +1,215 @@
+//! `lately check`: what the server would make of a config file.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lately::{Pattern, Settings, Span};
+use lately_journal::Durability;
+use lately_server::config::NamedLimit;
+use lately_server::{Config, Storage};
+use serde::Serialize;
+
+use crate::error::{CliError, Outcome};
+use crate::output;
+use crate::table::printable;
+
+/// Read a config file as lately serve does, and print what it says.
+///
+/// A line each: server, storage, memory, then the classes and the limits in their order; what the file does
+/// not say has its default. Addresses and folders are not tried. A file that the server would refuse exits 2,
+/// with the line and the column of the mistake.
+#[derive(Args)]
+pub(crate) struct Check {
+    /// The file.
+    file: PathBuf,
+
+    /// Print one object: server, storage, memory, classes, limits.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
+    let config = Config::load(&check.file)
+        .map_err(|error| CliError::new("config", error, "lately serve would not start with it"))?;
+    output::data(|out| {
+        if check.json {
+            let object = serde_json::to_string(&Checked::of(&config)).map_err(io::Error::other)?;
+            writeln!(out, "{object}")
+        } else {
+            write_lines(out, &config)
+        }
+    })?;
+    if config.limits.iter().any(|limit| limit.domain.is_some() || !limit.descriptors.is_empty()) {
+        let file = check.file.display();
+        output::message(&format_args!(
+            "lately: config: {file}: domain and descriptors of limits have no effect in this version"
+        ));
+    }
+    Ok(Outcome::Done)
+}
+
+fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
+    let Config { resp, http, grpc, insecure, max_clients, ceiling_bytes, .. } = config;
+    let idle_timeout = or_word(idle_timeout(config), "never");
+    writeln!(
+        out,
+        "server: resp {resp}, http {http}, grpc {grpc}, insecure {insecure}, max_clients {max_clients}, idle_timeout {idle_timeout}"
+    )?;
+    let (path, durability) = storage(config);
+    writeln!(
+        out,
+        "storage: path {}, durability {durability}",
+        printable(path.as_os_str().as_encoded_bytes())
+    )?;
+    writeln!(out, "memory: ceiling {ceiling_bytes}B")?;
+    for (pattern, settings) in &config.classes {
+        let [resolution, window, exact, retain, max_skew] = spans(settings);
+        let (pattern, precision) = (printable(pattern.as_bytes()), settings.precision());
+        writeln!(
+            out,
+            "class {pattern}: resolution {resolution}, window {window}, exact {exact}, retain {retain}, max_skew {max_skew}, precision {precision}"
+        )?;
+    }
+    config.limits.iter().try_for_each(|limit| {
+        let NamedLimit { name, max, window, lockout, is_shadow, domain, descriptors } = limit;
+        let lockout = or_word(*lockout, "none");
+        write!(out, "limit {name}: {max} in {window}, lockout {lockout}, shadow {is_shadow}")?;
+        if let Some(domain) = domain {
+            write!(out, ", domain {}", printable(domain.as_bytes()))?;
+        }
+        for (key, value) in descriptors {
+            write!(out, ", descriptor {}={}", printable(key.as_bytes()), printable(value.as_bytes()))?;
+        }
+        writeln!(out)
+    })
+}
+
+fn or_word(span: Option<Span>, word: &str) -> String {
+    span.map_or_else(|| word.to_owned(), |span| span.to_string())
+}
+
+/// After how much silence a client is disconnected, if ever. It was read as a span.
+fn idle_timeout(config: &Config) -> Option<Span> {
+    Span::from_millis(i64::try_from(config.idle_timeout?.as_millis()).ok()?)
+}
+
+/// The folder that counts are kept in, or would be, and what they survive.
+fn storage(config: &Config) -> (PathBuf, &'static str) {
+    let path = config.storage_path.clone().unwrap_or_else(|| Storage::default().path);
+    let durability = match config.storage.as_ref().map(|storage| storage.durability) {
+        None => "off",
+        Some(Durability::Interval) => "interval",
+        Some(Durability::Always) => "always",
+    };
+    (path, durability)
+}
+
+fn spans(settings: &Settings) -> [Span; 5] {
+    [settings.resolution(), settings.window(), settings.exact(), settings.retain(), settings.max_skew()]
+}
+
+/// The object that is printed; its fields in this order.
+#[derive(Serialize)]
+struct Checked<'a> {
+    server: CheckedServer,
+    storage: CheckedStorage,
+    memory: CheckedMemory,
+    classes: Vec<CheckedClass>,
+    limits: Vec<CheckedLimit<'a>>,
+}
+
+#[derive(Serialize)]
+struct CheckedServer {
+    resp: SocketAddr,
+    http: SocketAddr,
+    grpc: SocketAddr,
+    insecure: bool,
+    max_clients: usize,
+    idle_timeout_ms: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct CheckedStorage {
+    path: String,
+    durability: &'static str,
+}
+
+#[derive(Serialize)]
+struct CheckedMemory {
+    ceiling_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct CheckedClass {
+    #[serde(rename = "match")]
+    pattern: String,
+    resolution_ms: i64,
+    window_ms: i64,
+    exact_ms: i64,
+    retain_ms: i64,
+    max_skew_ms: i64,
+    precision: f64,
+}
+
+#[derive(Serialize)]
+struct CheckedLimit<'a> {
+    name: &'a str,
+    max: u64,
+    window_ms: i64,
+    lockout_ms: Option<i64>,
+    shadow: bool,
+    domain: Option<&'a str>,
+    descriptors: &'a BTreeMap<String, String>,
+}
+
+impl Checked<'_> {
+    fn of(config: &Config) -> Checked<'_> {
+        let (path, durability) = storage(config);
+        Checked {
+            server: CheckedServer {
+                resp: config.resp,
+                http: config.http,
+                grpc: config.grpc,
+                insecure: config.insecure,
+                max_clients: config.max_clients,
+                idle_timeout_ms: idle_timeout(config).map(Span::as_millis),
+            },
+            storage: CheckedStorage { path: text(&path), durability },
+            memory: CheckedMemory { ceiling_bytes: config.ceiling_bytes },
+            classes: config.classes.iter().map(CheckedClass::of).collect(),
+            limits: config.limits.iter().map(CheckedLimit::of).collect(),
+        }
+    }
+}
+
+impl CheckedClass {
+    fn of((pattern, settings): &(Pattern, Settings)) -> CheckedClass {
+        let [resolution_ms, window_ms, exact_ms, retain_ms, max_skew_ms] =
+            spans(settings).map(Span::as_millis);
+        let pattern = String::from_utf8_lossy(pattern.as_bytes()).into_owned();
+        let precision = settings.precision();
+        CheckedClass { pattern, resolution_ms, window_ms, exact_ms, retain_ms, max_skew_ms, precision }
+    }
+}
+
+impl CheckedLimit<'_> {
+    fn of(limit: &NamedLimit) -> CheckedLimit<'_> {
+        CheckedLimit {
+            name: &limit.name,
+            max: limit.max,
+            window_ms: limit.window.as_millis(),
+            lockout_ms: limit.lockout.map(Span::as_millis),
+            shadow: limit.is_shadow,
+            domain: limit.domain.as_deref(),
+            descriptors: &limit.descriptors,
+        }
+    }
+}
+
+/// A path of a TOML file: it is UTF-8.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,136 @@
+//! `lately check`.
+
+use std::path::Path;
+
+use crate::common::{Run, lately};
+
+/// What it says of a file; the path of the file is FILE.
+fn check(text: &str, more: &[&str]) -> Run {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("lately.toml");
+    std::fs::write(&file, text).expect("room for a file");
+    let file = file.to_str().expect("text");
+    let run = lately(&[&["check", file], more].concat());
+    Run { err: run.err.replace(file, "FILE"), ..run }
+}
+
+const FULL: &str = r#"
+[server]
+resp = "0.0.0.0:1"
+http = "[::1]:2"
+insecure = true
+max_clients = 7
+idle_timeout = 0
+
+[storage]
+path = "/var/lib/lately"
+durability = "always"
+
+[memory]
+ceiling = "1MiB"
+
+[[class]]
+match = "ad:*"
+resolution = "100ms"
+window = "10s"
+exact = "36s"
+retain = 86400
+max_skew = "1s"
+precision = 0.05
+
+[[class]]
+match = "\u001b*"
+
+[[limit]]
+name = "login"
+max = 5
+window = "1m"
+lockout = "15m"
+
+[[limit]]
+name = "edge:1"
+max = 0
+window = 90
+shadow = true
+domain = "edge\n"
+descriptors = { remote_address = "*", a = "b" }
+"#;
+
+#[test]
+fn what_a_config_says_is_printed() {
+    let run = check(FULL, &[]);
+    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, grpc 127.0.0.1:7381, insecure true, max_clients 7, idle_timeout never
+storage: path /var/lib/lately, durability always
+memory: ceiling 1048576B
+class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05
+class \u{1b}*: resolution 1s, window 5m, exact 6m, retain 7d, max_skew 10s, precision 0.01
+limit login: 5 in 1m, lockout 15m, shadow false
+limit edge:1: 0 in 90s, lockout none, shadow true, domain edge\n, descriptor a=b, descriptor remote_address=*
+";
+    assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
+    let no_effect = "lately: config: FILE: domain and descriptors of limits have no effect in this version\n";
+    assert_eq!(run.err, no_effect);
+    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, grpc 127.0.0.1:7381, insecure false, max_clients 10000, idle_timeout 1h
+storage: path ./lately-data, durability interval
+memory: ceiling 1073741824B
+";
+    let run = check("", &[]);
+    assert_eq!((run.out.as_str(), run.err.as_str(), run.code), (empty, "", Some(0)));
+    let run = check("[storage]\ndurability = \"off\"", &[]);
+    assert!(run.out.contains("\nstorage: path ./lately-data, durability off\n"), "{}", run.out);
+}
+
+#[test]
+fn what_a_config_says_is_printed_as_an_object() {
+    let run = check(FULL, &["--json"]);
+    let expected = concat!(
+        r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","grpc":"127.0.0.1:7381","insecure":true,"max_clients":7,"idle_timeout_ms":null},"#,
+        r#""storage":{"path":"/var/lib/lately","durability":"always"},"memory":{"ceiling_bytes":1048576},"#,
+        r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05},"#,
+        r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01}],"#,
+        r#""limits":[{"name":"login","max":5,"window_ms":60000,"lockout_ms":900000,"shadow":false,"domain":null,"descriptors":{}},"#,
+        r#"{"name":"edge:1","max":0,"window_ms":90000,"lockout_ms":null,"shadow":true,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}]}"#,
+        "\n"
+    );
+    assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
+    let run = check("", &["--json"]);
+    assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
+    assert!(run.out.ends_with("\"classes\":[],\"limits\":[]}\n"), "{}", run.out);
+}
+
+#[test]
+fn a_bad_config_is_told_with_its_place() {
+    let refused = |text: &str, expected: &str| {
+        for more in [&[][..], &["--json"]] {
+            let run = check(text, more);
+            let expected =
+                format!("lately: config: {expected}\nhint: lately serve would not start with it\n");
+            assert_eq!((run.out.as_str(), run.err.as_str(), run.code), ("", expected.as_str(), Some(2)));
+        }
+    };
+    refused(
+        "[[limit]]\nname = \"login\"\nmax = -1\nwindow = \"1m\"\n",
+        "FILE:3:7: invalid max '-1': give a whole number from 0 to 9223372036854775807",
+    );
+    refused(
+        "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n",
+        "FILE:6:8: a second limit of the name 'a': give each a name of its own",
+    );
+    refused("\n[cluster]\n", "FILE:2:2: 'cluster' is not supported by this version: remove it");
+    refused("x", "FILE:1:2: key with no value, expected `=`");
+    let run = lately(&["check", "nowhere.toml"]);
+    let gone = "lately: config: nowhere.toml: No such file or directory (os error 2)\nhint: lately serve would not start with it\n";
+    assert_eq!((run.out.as_str(), run.err.as_str(), run.code), ("", gone, Some(2)));
+    assert_eq!(lately(&["check"]).code, Some(2));
+}
+
+#[test]
+fn the_example_of_the_readme_is_taken() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).expect("it is in the repository");
+    let example =
+        readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let run = check(example, &[]);
+    assert_eq!((run.err.as_str(), run.code), ("", Some(0)));
+    assert!(run.out.ends_with("limit login: 5 in 1m, lockout 15m, shadow false\n"), "{}", run.out);
+}

@@ -1,0 +1,77 @@
+//! What differs between two configs and cannot change while a server runs.
+
+use super::Config;
+use crate::storage::Storage;
+
+impl Config {
+    /// The names of what differs but for the limits, as the file has them.
+    pub(crate) fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
+        // All of it is named here: a key that is added is not to be forgotten.
+        let Config {
+            resp,
+            http,
+            grpc,
+            insecure,
+            max_clients,
+            idle_timeout,
+            storage,
+            storage_path,
+            ceiling_bytes,
+            classes,
+            limits: _,
+            source: _,
+        } = self;
+        let default = Storage::default().path;
+        let path_of = |path: &Option<_>| path.clone().unwrap_or_else(|| default.clone());
+        let durability_of = |storage: &Option<Storage>| storage.as_ref().map(|storage| storage.durability);
+        let named = [
+            ("server.resp", *resp != other.resp),
+            ("server.http", *http != other.http),
+            ("server.grpc", *grpc != other.grpc),
+            ("server.insecure", *insecure != other.insecure),
+            ("server.max_clients", *max_clients != other.max_clients),
+            ("server.idle_timeout", *idle_timeout != other.idle_timeout),
+            ("storage.path", path_of(storage_path) != path_of(&other.storage_path)),
+            ("storage.durability", durability_of(storage) != durability_of(&other.storage)),
+            ("memory.ceiling", *ceiling_bytes != other.ceiling_bytes),
+            ("[[class]]", *classes != other.classes),
+        ];
+        named.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named() {
+        let parse = |text: &str| Config::parse(text).expect(text);
+        let check = |before: &str, after: &str, expected: &[&str]| {
+            assert_eq!(parse(before).fixed_differences(&parse(after)), expected, "{before} {after}");
+            assert_eq!(parse(after).fixed_differences(&parse(before)), expected, "{after} {before}");
+        };
+        let server = "[server]\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:2\"\ngrpc = \"127.0.0.1:3\"\ninsecure = true\n\
+            max_clients = 5\nidle_timeout = 7\n";
+        let all = [
+            "server.resp",
+            "server.http",
+            "server.grpc",
+            "server.insecure",
+            "server.max_clients",
+            "server.idle_timeout",
+        ];
+        check("", server, &all);
+        check("", "[storage]\npath = \"./elsewhere\"", &["storage.path"]);
+        check("", "[storage]\npath = \"./lately-data\"\ndurability = \"interval\"", &[]);
+        check("", "[storage]\ndurability = \"off\"", &["storage.durability"]);
+        check("[storage]\ndurability = \"always\"", "", &["storage.durability"]);
+        check("", "[memory]\nceiling = \"2GiB\"", &["memory.ceiling"]);
+        check("", "[memory]\nceiling = \"1024MiB\"", &[]);
+        let class = |more: &str| format!("[[class]]\nmatch = \"a\"\n{more}");
+        check("", &class(""), &["[[class]]"]);
+        check(&class(""), &class("window = \"5m\""), &[]);
+        check(&class(""), &class("window = \"4m\""), &["[[class]]"]);
+        check("", "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1", &[]);
+    }
+}

@@ -1,0 +1,87 @@
+//! `[[limit]]`: limits that requests name instead of saying them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lately::Span;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::error::Problem;
+use super::value::{Length, Most};
+use crate::limits::{MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
+
+/// A limit with a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamedLimit {
+    /// Its name: letters, digits and `_ - . :`. No other has the same.
+    pub name: String,
+    /// The most hits in any window.
+    pub max: u64,
+    /// Length of the window.
+    pub window: Span,
+    /// How long a key is denied all once it is denied.
+    pub lockout: Option<Span>,
+    /// Nobody is denied; what would be is counted.
+    pub is_shadow: bool,
+    /// For gRPC, which this version has not: nothing reads it.
+    pub domain: Option<String>,
+    /// For gRPC, which this version has not: nothing reads it.
+    pub descriptors: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table: [[limit]]")]
+pub(super) struct LimitConfig {
+    name: Spanned<String>,
+    max: Most,
+    window: Length,
+    lockout: Option<Length>,
+    #[serde(default)]
+    shadow: bool,
+    domain: Option<String>,
+    #[serde(default)]
+    descriptors: BTreeMap<String, String>,
+}
+
+/// Checks the names; a problem is placed at the first that is wrong.
+pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>) -> Result<Vec<NamedLimit>, Problem> {
+    let mut names = BTreeSet::new();
+    if let Some(limit) = limits.get(MAX_LIMITS) {
+        let message = format!("too many limits: a config has at most {MAX_LIMITS}");
+        return Err(Problem { at: limit.span(), message });
+    }
+    for limit in &limits {
+        let name = &limit.get_ref().name;
+        let message = if !is_name(name.get_ref()) {
+            format!(
+                "invalid name of a limit: give 1 to {MAX_LIMIT_NAME_BYTES} letters, digits, or any of _ - . :"
+            )
+        } else if !names.insert(name.get_ref().as_str()) {
+            format!("a second limit of the name '{}': give each a name of its own", name.get_ref())
+        } else {
+            continue;
+        };
+        return Err(Problem { at: name.span(), message });
+    }
+    Ok(limits.into_iter().map(|limit| NamedLimit::from(limit.into_inner())).collect())
+}
+
+fn is_name(name: &str) -> bool {
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual)
+}
+
+impl From<LimitConfig> for NamedLimit {
+    fn from(config: LimitConfig) -> NamedLimit {
+        let LimitConfig { name, max, window, lockout, shadow, domain, descriptors } = config;
+        NamedLimit {
+            name: name.into_inner(),
+            max: max.0,
+            window: window.0,
+            lockout: lockout.map(|lockout| lockout.0),
+            is_shadow: shadow,
+            domain,
+            descriptors,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The file of a config, as it was read.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::error::ConfigError;
+use crate::limits::MAX_CONFIG_BYTES;
+
+/// A file and what it said.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+    /// Whether it can be read a second time: a pipe cannot.
+    pub(crate) is_regular: bool,
+}
+
+impl Source {
+    pub(super) fn read(path: &Path) -> Result<Source, ConfigError> {
+        let unreadable = |error| ConfigError::Unreadable { path: path.into(), error };
+        let file = File::open(path).map_err(unreadable)?;
+        let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let mut text = String::new();
+        // A device or a pipe has no length to ask for: what is read is bounded.
+        file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > MAX_CONFIG_BYTES {
+            return Err(ConfigError::TooLong { path: path.into() });
+        }
+        Ok(Source { path: path.into(), text, is_regular })
+    }
+
+    /// What it says by now, or why that is not known.
+    pub(crate) fn read_again(path: &Path) -> Result<String, ConfigError> {
+        // To open a pipe may take for ever: who would write to it may have gone.
+        let metadata =
+            path.metadata().map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
+        if !metadata.is_file() {
+            return Err(ConfigError::NotAFile { path: path.into() });
+        }
+        Source::read(path).map(|source| source.text)
+    }
+}

@@ -1,0 +1,240 @@
+//! The config file while the server runs: its limits are taken over when it changes, the rest at the next start.
+//!
+//! The file is read once a second and what it says compared with what was loaded; a change is taken when two
+//! looks in a row find the same. An editor writes in pieces, and may empty the file or take it away for a
+//! moment first: what one look finds may be half of it. That content is compared, and not a time or a number
+//! of the file, needs nothing of the system and misses no way of changing a file: written in place, renamed
+//! over it, or, as Kubernetes does, a link in its path that leads elsewhere. SIGHUP has the file read at once,
+//! and taken as it is.
+//!
+//! A file that is refused changes nothing. That is told once for what it says, and each time after SIGHUP.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
+
+use crate::config::{Config, NamedLimit, Source};
+use crate::engine::Engine;
+use crate::limits::CONFIG_LOOK_EVERY;
+use crate::stopper::Stopper;
+
+/// Has a server read its config file again; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Reloader(Arc<Notify>);
+
+impl Reloader {
+    /// Has the file read at once. What comes of it is told as all that an operator should know.
+    pub fn reload(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// What the file said, or why that is not known.
+type Content = Result<String, String>;
+
+/// What is known of the file.
+struct Reload {
+    /// It, and what it said at the start.
+    source: Source,
+    started: Config,
+    /// What was loaded or refused last.
+    judged: Content,
+    /// What the last look found, if that was something else.
+    changed: Option<Content>,
+}
+
+/// What a look led to.
+#[derive(Default, PartialEq, Debug)]
+struct Change {
+    /// The limits from here on, if they are to be replaced.
+    limits: Option<Vec<NamedLimit>>,
+    news: Vec<String>,
+}
+
+/// Looks at the file until the stop.
+pub(crate) async fn keep(
+    engine: Arc<Engine>,
+    source: Option<Source>,
+    (reloader, stopper): (Reloader, Stopper),
+    tell: impl Fn(&str),
+) {
+    let mut ticks = tokio::time::interval(CONFIG_LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let is_watched = source.as_ref().is_some_and(|source| source.is_regular);
+    let mut kept = source.map(Reload::new);
+    loop {
+        let is_asked = tokio::select! {
+            _ = ticks.tick(), if is_watched => false,
+            () = reloader.0.notified() => true,
+            () = stopper.stopped() => return,
+        };
+        let Some(mut reload) = kept.take() else {
+            tell("config: there is no file to reload: the server was started without --config");
+            continue;
+        };
+        // A disk may take its time.
+        let looking = tokio::task::spawn_blocking(move || {
+            let found = Source::read_again(&reload.source.path).map_err(|error| error.to_string());
+            let change = reload.look(found, is_asked);
+            (reload, change)
+        });
+        let (reload, Change { limits, news }) = tokio::select! {
+            looked = looking => looked.expect("a panic is a bug that has been reported"),
+            () = stopper.stopped() => return,
+        };
+        kept = Some(reload);
+        if let Some(limits) = limits {
+            engine.rules.replace(&limits);
+        }
+        news.iter().for_each(|news| tell(news));
+    }
+}
+
+impl Reload {
+    fn new(source: Source) -> Reload {
+        let started = Config::parse(&source.text).unwrap_or_default();
+        let judged = Ok(source.text.clone());
+        Reload { source, started, judged, changed: None }
+    }
+
+    /// What follows from what was found.
+    fn look(&mut self, found: Content, is_asked: bool) -> Change {
+        if !is_asked && found == self.judged {
+            self.changed = None;
+            return Change::default();
+        }
+        if !is_asked && self.changed.as_ref() != Some(&found) {
+            self.changed = Some(found);
+            return Change::default();
+        }
+        self.changed = None;
+        let change = self.judge(&found);
+        self.judged = found;
+        change
+    }
+
+    fn judge(&self, found: &Content) -> Change {
+        let path = &self.source.path;
+        let config = found
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|text| Config::parse(text).map_err(|problem| problem.in_file(path, text).to_string()));
+        let config = match config {
+            Ok(config) => config,
+            Err(why) => {
+                let news = vec![format!("config: {why}: the old config stays")];
+                return Change { limits: None, news };
+            }
+        };
+        let differs = |name| format!("config: {name} differs: it takes effect at the next start");
+        let limits = config.limits.len();
+        let noun = if limits == 1 { "limit" } else { "limits" };
+        let reloaded = format!("config: {} reloaded: {limits} {noun}", path.display());
+        let news =
+            self.started.fixed_differences(&config).into_iter().map(differs).chain([reloaded]).collect();
+        Change { limits: Some(config.limits), news }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n";
+    const RELOADED: &str = "config: lately.toml reloaded: 1 limit";
+
+    fn reload() -> Reload {
+        Reload::new(Source { path: "lately.toml".into(), text: String::new(), is_regular: true })
+    }
+
+    /// What is told after a look that found this.
+    fn news(reload: &mut Reload, found: &str) -> Vec<String> {
+        reload.look(Ok(found.to_owned()), false).news
+    }
+
+    #[test]
+    fn a_change_is_taken_when_two_looks_find_the_same() {
+        let mut reload = reload();
+        assert_eq!(news(&mut reload, ""), [""; 0]);
+        // Halves that would do, and none, until it is written.
+        for found in [ONE, "# a", "# ab", "# a", ""] {
+            assert_eq!(news(&mut reload, found), [""; 0], "{found}");
+        }
+        assert_eq!(news(&mut reload, ONE), [""; 0]);
+        let change = reload.look(Ok(ONE.to_owned()), false);
+        assert_eq!(change.news, [RELOADED]);
+        assert_eq!(change.limits.map(|limits| limits[0].name.clone()), Some("a".to_owned()));
+        assert_eq!(reload.look(Ok(ONE.to_owned()), false), Change::default());
+        assert_eq!(
+            [news(&mut reload, ""), news(&mut reload, "")].concat(),
+            ["config: lately.toml reloaded: 0 limits"]
+        );
+    }
+
+    #[test]
+    fn what_is_asked_for_is_done_at_once() {
+        let mut reload = reload();
+        let mut ask = |found: &str| reload.look(Ok(found.to_owned()), true);
+        assert_eq!(ask(ONE).news, [RELOADED]);
+        assert_eq!(ask(ONE).news, [RELOADED]);
+        assert_eq!(
+            ask("x").news,
+            ["config: lately.toml:1:2: key with no value, expected `=`: the old config stays"]
+        );
+        assert_eq!(ask("x").news.len(), 1);
+        // A look does not tell it again.
+        assert_eq!(news(&mut reload, "x"), [""; 0]);
+        assert_eq!(news(&mut reload, "x"), [""; 0]);
+    }
+
+    #[test]
+    fn a_bad_file_is_told_once_and_changes_nothing() {
+        let mut reload = reload();
+        assert_eq!(news(&mut reload, "[sever]"), [""; 0]);
+        let change = reload.look(Ok("[sever]".to_owned()), false);
+        assert_eq!(change.limits, None);
+        assert!(
+            change.news[0].starts_with("config: lately.toml:1:2: unknown field `sever`"),
+            "{:?}",
+            change.news
+        );
+        assert!(change.news[0].ends_with(": the old config stays"), "{:?}", change.news);
+        assert_eq!(news(&mut reload, "[sever]"), [""; 0]);
+        let gone = || Err("lately.toml: it is gone".to_owned());
+        assert_eq!(reload.look(gone(), false), Change::default());
+        assert_eq!(
+            reload.look(gone(), false).news,
+            ["config: lately.toml: it is gone: the old config stays"]
+        );
+        assert_eq!(reload.look(gone(), false), Change::default());
+        // It is told that all is well again, too.
+        assert_eq!(news(&mut reload, ""), [""; 0]);
+        assert_eq!(news(&mut reload, ""), ["config: lately.toml reloaded: 0 limits"]);
+    }
+
+    #[test]
+    fn what_takes_a_start_is_told_by_name() {
+        let mut reload = reload();
+        let text = format!("[memory]\nceiling = \"2GiB\"\n[[class]]\nmatch = \"a\"\n{ONE}");
+        let change = reload.look(Ok(text), true);
+        let differs = ["memory.ceiling", "[[class]]"]
+            .map(|name| format!("config: {name} differs: it takes effect at the next start"));
+        assert_eq!(change.news, [&differs[..], &[RELOADED.to_owned()]].concat());
+        assert_eq!(change.limits.map(|limits| limits.len()), Some(1));
+        assert_eq!(reload.look(Ok(String::new()), true).news.len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_read_again_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let read = |name: &str| {
+            let read = Source::read_again(&folder.path().join(name));
+            read.map_err(|error| error.to_string().replace(&folder.path().display().to_string(), "."))
+        };
+        std::fs::write(folder.path().join("file"), ONE).expect("room");
+        assert_eq!(read("file").as_deref(), Ok(ONE));
+        assert_eq!(read("").err().as_deref(), Some("./: not a regular file: it cannot be read again"));
+        assert!(read("gone").is_err_and(|error| error.starts_with("./gone: No such file")));
+    }
+}
