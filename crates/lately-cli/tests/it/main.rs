@@ -23,6 +23,7 @@ mod kill;
 mod ledger;
 mod limit;
 mod races;
+mod recipes;
 mod running;
 mod serve;
 mod talk;
