@@ -10,6 +10,7 @@ mod fmt;
 mod fuzz;
 mod limits;
 mod loom;
+mod picture;
 mod run;
 mod say;
 mod sim;
@@ -48,6 +49,8 @@ enum Verb {
     Deny,
     /// Measure ours and its rivals side by side
     Bench(bench::Options),
+    /// Draw what limits admit, for docs/limits.md
+    Picture(picture::Options),
     /// Play through the models of what threads share
     Loom,
     /// Run the fuzz targets
@@ -78,6 +81,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
         Verb::Bench(options) => bench::run(&root, options),
+        Verb::Picture(options) => picture::run(&root, options),
         Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),
         Verb::Sim(options) => sim::run(&root, options),

@@ -24,6 +24,7 @@ mod kill;
 mod ledger;
 mod limit;
 mod races;
+mod recipes;
 mod rules;
 mod running;
 mod serve;

@@ -1,0 +1,94 @@
+//! The trace as a kind of limit decides it, and what that comes to.
+
+use crate::fixed::Begin;
+use crate::limiter::{Limiter, MAX, window};
+use crate::trace::{after_ms, requests, time};
+
+/// A request, and whether it was admitted.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) at_ms: i64,
+    pub(crate) is_admitted: bool,
+}
+
+/// What one kind of limit made of the trace. Times are in milliseconds from where it begins.
+pub(crate) struct Replay {
+    /// What the kind is called.
+    pub(crate) name: &'static str,
+    /// How one asks for it.
+    pub(crate) how: String,
+    pub(crate) requests: Vec<Request>,
+    /// When windows began, where they do.
+    pub(crate) begun_ms: Vec<i64>,
+}
+
+impl Replay {
+    /// By all kinds of limits.
+    pub(crate) fn all() -> [Replay; 4] {
+        let (window, burst) = (window().as_millis() / 1_000, MAX - 1);
+        let sliding = format!("LIMIT key {MAX} {window}");
+        let throttle = format!("CL.THROTTLE key {burst} {MAX} {window}");
+        let (clock, first) = ("INCR key:window".to_owned(), format!("INCR key, EXPIRE key {window}"));
+        [
+            Replay::of("Sliding window", sliding, Limiter::sliding()),
+            Replay::of("GCRA", throttle, Limiter::throttle(burst, MAX)),
+            Replay::of("Fixed window by the clock", clock, Limiter::fixed(Begin::OnTheClock)),
+            Replay::of(
+                "Fixed window from the first request",
+                first,
+                Limiter::fixed(Begin::WithTheFirstRequest),
+            ),
+        ]
+    }
+
+    fn of(name: &'static str, how: String, mut limiter: Limiter) -> Replay {
+        let mut begun_ms = Vec::new();
+        let decided = requests().map(|at_ms| {
+            let is_admitted = limiter.admits(time(at_ms));
+            begun_ms.extend(limiter.began().map(after_ms));
+            Request { at_ms, is_admitted }
+        });
+        let requests = decided.collect();
+        begun_ms.dedup();
+        Replay { name, how, requests, begun_ms }
+    }
+
+    /// When requests were admitted.
+    pub(crate) fn admitted_ms(&self) -> impl Iterator<Item = i64> {
+        self.requests.iter().filter(|request| request.is_admitted).map(|request| request.at_ms)
+    }
+
+    /// How many were admitted from one time until before another.
+    pub(crate) fn admitted_between(&self, from_ms: i64, until_ms: i64) -> usize {
+        self.admitted_ms().filter(|at_ms| (from_ms..until_ms).contains(at_ms)).count()
+    }
+
+    /// How many were admitted in the window that ends with the millisecond of a time.
+    pub(crate) fn admitted_lately(&self, at_ms: i64) -> usize {
+        self.admitted_between(at_ms + 1 - window().as_millis(), at_ms + 1)
+    }
+
+    /// The most that were admitted in any window, wherever it lies.
+    pub(crate) fn most(&self) -> usize {
+        self.admitted_ms().map(|at_ms| self.admitted_lately(at_ms)).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_sliding_window_keeps_to_the_limit() {
+        let most = Replay::all().map(|replay| replay.most());
+        assert_eq!(most, [10, 19, 20, 19]);
+    }
+
+    #[test]
+    fn half_at_once_and_half_evenly_keep_to_the_limit() {
+        let replay = Replay::of("GCRA", String::new(), Limiter::throttle(MAX / 2 - 1, MAX / 2));
+        assert!(replay.most() <= 10, "{}", replay.most());
+        assert_eq!(replay.admitted_between(9_000, 11_000), 5);
+        assert_eq!(Replay::all()[0].admitted_between(9_000, 11_000), 9);
+    }
+}
