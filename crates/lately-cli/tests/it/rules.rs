@@ -72,7 +72,7 @@ fn a_named_limit_allows_denies_and_locks_out() {
     let server = Ruled::start(&limit("login", LOGIN));
     assert_eq!(server.limit("k @login"), [1, 2, 1, 0, 3_600_000]);
     assert_eq!(server.limit("k @login PEEK")[..3], [1, 2, 1]);
-    assert_eq!(server.limit("k @login COST 3")[..4], [0, 2, 1, -1]);
+    assert_eq!(server.limit("k @login COST 3 PEEK")[..4], [0, 2, 1, -1]);
     assert_eq!(server.limit("k @login")[..3], [1, 2, 0]);
     // The lockout is longer than the window.
     assert_eq!(server.limit("k @login")[..4], [0, 2, 0, 7_200_000]);
