@@ -71,7 +71,15 @@ export async function limits(call) {
   checkThat("LIMIT: retry after", 3_500_000 < denied[3] && denied[3] <= denied[4] && denied[4] <= 3_600_000, denied);
   check("LIMIT: never", (await call(["LIMIT", "limited", "3", "1h", "COST", "4"]))[3], -1);
   check("HITS of what was allowed", await call(["HITS", "limited"]), 2);
-  check("DEL limited", await call(["DEL", "limited"]), 1);
+  check("HITS DENIED", await call(["HITS", "limited", "DENIED"]), 6);
+  const both = ["MLIMIT", "limited", "4", "1h", "both", "2", "1d"];
+  check("MLIMIT", await call(both), [1, [1, 4, 1, 0, 3_600_000], [1, 2, 1, 0, 86_400_000]]);
+  const [allowed, ...limits] = await call([...both, "COST", "2"]);
+  check("MLIMIT: denied", [allowed, ...limits.map((limit) => limit.slice(0, 3))], [0, [0, 4, 1], [0, 2, 1]]);
+  check("CL.THROTTLE", await call(["CL.THROTTLE", "rate", "15", "30", "60"]), [0, 16, 15, -1, 2]);
+  check("CL.THROTTLE: denied", await call(["CL.THROTTLE", "rate", "15", "30", "60", "17"]), [1, 16, 15, -1, 2]);
+  check("COOLEST", await call(["COOLEST", "2", "limited", "both", "nobody"]), [["nobody", 0], ["both", 1]]);
+  check("DEL limited both rate", await call(["DEL", "limited", "both", "rate"]), 3);
 }
 
 export async function eventTime(call) {

@@ -90,7 +90,16 @@ def limits(run):
     check_error(run, ["LIMIT", "named", "@nosuch"], "no such limit 'nosuch': the config has login")
     said = run.info("limits")["limit_login"]
     check("INFO limits", (said["allowed"], said["denied"], said["would_deny"]), (1, 1, 0))
-    check("DEL limited named", run.delete("limited", "named"), 2)
+    check("HITS DENIED", run.execute_command("HITS", "limited", "DENIED"), 6)
+    both = ["MLIMIT", "limited", 4, "1h", "both", 2, "1d"]
+    check("MLIMIT", run.execute_command(*both), [1, [1, 4, 1, 0, 3_600_000], [1, 2, 1, 0, 86_400_000]])
+    denied = run.execute_command(*both, "COST", 2)
+    check("MLIMIT: denied", [denied[0], *(limit[:3] for limit in denied[1:])], [0, [0, 4, 1], [0, 2, 1]])
+    check("CL.THROTTLE", run.execute_command("CL.THROTTLE", "rate", 15, 30, 60), [0, 16, 15, -1, 2])
+    check("CL.THROTTLE: denied", run.execute_command("CL.THROTTLE", "rate", 15, 30, 60, 17), [1, 16, 15, -1, 2])
+    coolest = run.execute_command("COOLEST", 2, "limited", "both", "nobody")
+    check("COOLEST", coolest, [[b"nobody", 0], [b"both", 1]])
+    check("DEL limited named both rate", run.delete("limited", "named", "both", "rate"), 4)
 
 
 def keys(run):
