@@ -30,6 +30,15 @@ impl ExactLog {
         self.0.retain(|&(at_ms, _)| at_ms > ms);
     }
 
+    /// The most hits in any window of this length: one that is fullest ends with a hit.
+    pub(crate) fn fullest(&self, window_ms: i64) -> u64 {
+        let ending_at = |end_ms: i64| {
+            let is_in = |ms: i64| end_ms - window_ms < ms && ms <= end_ms;
+            self.0.iter().filter(|(ms, _)| is_in(*ms)).map(|(_, hits)| hits).sum()
+        };
+        self.0.iter().map(|&(end_ms, _)| ending_at(end_ms)).max().unwrap_or(0)
+    }
+
     /// Of how many milliseconds there are hits that count.
     pub(crate) fn milliseconds(&self, at_ms: i64, window_ms: i64) -> usize {
         let counted = self.0.iter().map(|(ms, _)| *ms).filter(|ms| *ms > at_ms - window_ms);

@@ -148,6 +148,38 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Requests come with times of their own, before and after others and now, in bursts, and the clock is set back
+    /// and ahead.
+    #[test]
+    fn neither_times_nor_clocks_open_a_window(
+        steps in prop::collection::vec((-9_000_i64..12_000, 1_u64..4, prop::option::of(-40_000_i64..10_000)), 100..700),
+        scale in prop::sample::select(vec![1_i64, 10, 100]),
+        window_ms in prop::sample::select(vec![1_i64, 900, 1_000, 30_000, 400_000]),
+        max in prop::sample::select(vec![1_u64, 5, 40, 300]),
+    ) {
+        let store = Store::builder().build().expect("valid");
+        let (mut admitted, mut clock_ms, mut latest_ms) = (ExactLog::new(), START_MS, 0);
+        for (index, (gap_ms, cost, after_ms)) in steps.into_iter().enumerate() {
+            clock_ms += gap_ms / 1_000 * scale;
+            latest_ms = latest_ms.max(clock_ms);
+            // The store's time does not go back.
+            let at_ms = after_ms.map(|after_ms| latest_ms + after_ms / 10 * scale.min(10));
+            let request = Request { at: at_ms.map(time), ..request(max, window_ms, cost) };
+            if store.decide(request, time(clock_ms)).expect("it can be decided").is_allowed() {
+                admitted.push(at_ms.unwrap_or(latest_ms), cost);
+            }
+            if index % 60 == 0 {
+                store.merge(b"k", time(clock_ms));
+            }
+        }
+        prop_assert!(admitted.fullest(window_ms) <= max);
+        store.check_consistency();
+    }
+}
+
 #[test]
 fn a_limit_of_more_than_is_kept_is_refused() {
     let store = Store::builder().build().expect("valid");
