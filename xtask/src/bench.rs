@@ -66,7 +66,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     Ok(())
 }
 
-/// Installs what stands beside ours, unless it is there. It is the lesser half of the run that needs it.
+/// Installs what stands beside ours, unless it is there. Most of the run does not need it.
 fn install_rival(root: &Path) -> Outcome {
     let rivals = root.join("target/rivals");
     if run::find(RIVAL).is_some() || rivals.join("bin").join(RIVAL).is_file() {
@@ -76,7 +76,6 @@ fn install_rival(root: &Path) -> Outcome {
     clients::install_protoc()?;
     let mut command = cargo(root);
     command.args(["install", RIVAL, "--locked", "--version", RIVAL_VERSION, "--root"]).arg(&rivals);
-    command.arg("--target-dir").arg(rivals.join("build"));
     run::run(&mut command, &format!("bench: installing {RIVAL}"))
 }
 

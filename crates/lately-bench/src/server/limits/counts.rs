@@ -31,7 +31,7 @@ pub(super) fn row(options: &Options, servers: &Servers) -> Result<Row, Failure> 
 
 /// A request for each key, or for three; all are allowed.
 fn check(options: &Options, server: &Process, load: &Load) -> Result<Checked, Failure> {
-    let keys = options.pick(KEYS, KEYS / 5);
+    let keys = options.pick(KEYS, KEYS / 10);
     let plan = Plan { keys, ending: Ending::Requests(keys), ..load.round(options, server, 64) };
     let before = Counts::read(&plan, Counted::Hits)?;
     let report = run(&plan)?;

@@ -22,7 +22,7 @@ const RIVAL: &str = "THROTTLE of throttlecrab-server";
 
 pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Failure> {
     // The rival takes seconds to get a million.
-    let keys = options.pick(KEYS, KEYS / 5);
+    let keys = options.pick(KEYS, KEYS / 10);
     let rival = Process::throttlecrab().transpose()?;
     if let Some(rival) = &rival {
         Load::rival_throttle().fill_singly(rival, keys)?;
