@@ -11,11 +11,16 @@ use crate::say;
 /// What lately-bench exits with when a figure is not what it must be.
 const MISSED: i32 = 1;
 
+/// The rival that is a program and no Debian package, of the version of its library that lately-bench is built with.
+const RIVAL: &str = "throttlecrab-server";
+const RIVAL_VERSION: &str = "0.4.40";
+
 /// Where the full run writes its tables.
 const DOCUMENT: &str = "docs/benchmarks.md";
 
 const HELP: &str = "\
-Installs Redis's own programs where they are missing, as test does. A full run takes a quarter of an hour and writes
+Installs Redis's own programs where they are missing, as test does, and throttlecrab-server into target/rivals; goes
+on without that where it cannot be had. A full run takes a quarter of an hour and writes
 docs/benchmarks.md; let nothing else run meanwhile.
 Exit code 0: every figure is what it must be. 1: one is not, or an error, which is told.";
 
@@ -33,6 +38,9 @@ pub(crate) struct Options {
 
 pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     let programs = clients::install_programs(root)?;
+    if let Err(failure) = install_rival(root) {
+        say::step(&format!("{failure}; goes on without it"));
+    }
     say::step("bench: building");
     // One after the other: built together, the server would get what the rivals want of its dependencies.
     for package in ["lately-cli", "lately-bench"] {
@@ -56,6 +64,19 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     }
     say::passed("bench");
     Ok(())
+}
+
+/// Installs what stands beside ours, unless it is there. Most of the run does not need it.
+fn install_rival(root: &Path) -> Outcome {
+    let rivals = root.join("target/rivals");
+    if run::find(RIVAL).is_some() || rivals.join("bin").join(RIVAL).is_file() {
+        return Ok(());
+    }
+    say::step(&format!("bench: installing {RIVAL} (a minute or two)"));
+    clients::install_protoc()?;
+    let mut command = cargo(root);
+    command.args(["install", RIVAL, "--locked", "--version", RIVAL_VERSION, "--root"]).arg(&rivals);
+    run::run(&mut command, &format!("bench: installing {RIVAL}"))
 }
 
 /// What lately-bench is told.

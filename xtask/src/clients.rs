@@ -11,7 +11,7 @@ mod stamp;
 
 use std::path::{Path, PathBuf};
 
-use crate::run::{Failure, Outcome};
+use crate::run::{Failure, Outcome, find};
 
 /// Where the installed clients are.
 pub(crate) struct Clients {
@@ -43,6 +43,12 @@ pub(crate) fn install_programs(root: &Path) -> Outcome<PathBuf> {
     apt::install_missing()?;
     redis::link_server(&programs)?;
     Ok(programs)
+}
+
+/// Installs what is called `protoc` on the PATH, with which programs that speak gRPC are built.
+pub(crate) fn install_protoc() -> Outcome {
+    let missing = find("protoc").is_none();
+    apt::install_packages(if missing { &["protobuf-compiler"] } else { &[] })
 }
 
 fn create(folder: &Path) -> Outcome {

@@ -6,6 +6,7 @@ use std::process::Command;
 use lately::{Clock, SystemClock};
 
 use crate::row::Row;
+use crate::server::process::throttlecrab_program;
 use crate::short;
 use crate::table::{Form, missed, render, summary};
 
@@ -43,6 +44,10 @@ a tenth from run to run, those of threads that write one cache line by much more
   none came to its end does not count. *Half the load* is half of what *off* did under full load in the same run, with latency
   from when a request was due. Recovery is from the start of the process until `/readyz` says so, of 16-byte keys with a hit
   each, while the page cache has the files.
+- **Decisions**: a server of ours each, on the same million keys, and limits that none of them reaches; the scripts of Redis
+  decide too, and count nothing that they deny. *All denied* is on keys that are at their limit of ten, *all allowed* on keys
+  that have eight when a round begins and twelve when it ends. Each reply of a round is looked at: one that decides otherwise
+  than it should makes the round void. throttlecrab-server gets one request at a time, as pipelines stall it.
 - **Journal**: carriers that a journal could stand on. A batch is 64 hits in 1.5 KiB, one record of the file and one value of
   the others. It is with the operating system when the next one begins, but with redb, whose commits without a sync stay in
   its own memory; *syncs held back* is redb over a file that passes syncs on when it is told to. The writer is killed and
@@ -75,6 +80,8 @@ pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> String
         summary(rows),
         short::table(rows)
     );
+    let throttlecrab =
+        throttlecrab_program().map(|path| version_of(&path.to_string_lossy(), &["--version"], ""));
     let facts = [
         ("date", setting.date.clone()),
         ("command", format!("`{command}`")),
@@ -87,6 +94,7 @@ pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> String
         ("rivals in the process", rivals(LOCK_FILE)),
         ("redis", version_of("redis-server", &["--version"], "")),
         ("redis-benchmark", version_of("redis-benchmark", &["--version"], "")),
+        ("throttlecrab-server", throttlecrab.unwrap_or_else(|| "not installed".to_owned())),
     ];
     text.push_str("| | |\n|---|---|\n");
     for (name, fact) in facts {

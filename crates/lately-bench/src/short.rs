@@ -4,7 +4,7 @@ use crate::row::Row;
 use crate::table::brief;
 
 /// A row is shown when its name begins with one of these; in this order.
-const SHOWN: [&str; 23] = [
+const SHOWN: [&str; 29] = [
     "HIT ÷ INCR, redis-benchmark, pipeline 64",
     "HIT ÷ INCR, redis-benchmark, pipeline 16",
     "HIT ÷ INCR, redis-benchmark, pipeline 1",
@@ -17,6 +17,12 @@ const SHOWN: [&str; 23] = [
     "HITS over 5 min on 1,000 ",
     "HITS over 24 h on 1,000 ",
     "HITS over 7 d on 1,000 ",
+    "LIMIT ÷ HIT, pipeline 64",
+    "LIMIT ÷ redis ",
+    "MLIMIT of 3 keys ÷ LIMIT",
+    "LIMIT, all denied ÷ ",
+    "CL.THROTTLE ÷ HIT, pipeline 64",
+    "server CPU per CL.THROTTLE ÷ ",
     "worst pause",
     "hit, one at a time, 1 M keys",
     "hit, batches of 64, 1 M keys",

@@ -6,11 +6,13 @@ use std::net::SocketAddr;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
+use crate::decisions::Decisions;
 use crate::error::LoadError;
-use crate::keys::Keys;
 use crate::limits::PATIENCE;
-use crate::plan::{Plan, Times};
-use crate::replies::{Errors, Replies};
+use crate::lines::Lines;
+use crate::numbers::Numbers;
+use crate::plan::{Answer, Plan};
+use crate::tally::Tally;
 
 pub(crate) struct Connection {
     socket: TcpStream,
@@ -18,44 +20,16 @@ pub(crate) struct Connection {
     out: Vec<u8>,
     /// What of `out` is still to be written.
     unsent: std::ops::Range<usize>,
-    replies: Replies,
+    reader: Reader,
     due: usize,
     /// When the batch was due to be sent.
     pub(crate) since_ns: u64,
 }
 
-/// What a request is numbered by: all connections draw from it.
-pub(crate) struct Numbers {
-    keys: Keys,
-    count: u64,
-    /// How many keys have had their turn at this time.
-    turn: u64,
-    time: u64,
-    times: Times,
-}
-
-impl Numbers {
-    pub(crate) fn new(plan: &Plan) -> Numbers {
-        Numbers {
-            keys: Keys::new(plan.order, plan.keys),
-            count: plan.keys,
-            turn: 0,
-            time: plan.times.start,
-            times: plan.times,
-        }
-    }
-
-    /// Key and time of the next request.
-    #[inline]
-    pub(crate) fn next(&mut self) -> (u64, u64) {
-        let time = self.time;
-        self.turn += 1;
-        if self.turn == self.count {
-            self.turn = 0;
-            self.time += self.times.step;
-        }
-        (self.keys.next(), time)
-    }
+/// What the replies are taken for.
+enum Reader {
+    Lines(Lines),
+    Decisions(Decisions),
 }
 
 impl Connection {
@@ -67,7 +41,10 @@ impl Connection {
             socket,
             out: plan.request.repeat(plan.pipeline),
             unsent: 0..0,
-            replies: Replies::default(),
+            reader: match plan.answer {
+                Answer::Line => Reader::Lines(Lines::default()),
+                Answer::Decision { allowed } => Reader::Decisions(Decisions::new(allowed)),
+            },
             due: 0,
             since_ns: 0,
         })
@@ -82,8 +59,7 @@ impl Connection {
     ) -> Result<(), LoadError> {
         let length = plan.request.len();
         for request in self.out.chunks_exact_mut(length).take(requests) {
-            let (key, time) = numbers.next();
-            plan.request.patch(request, key, time);
+            plan.request.patch(request, numbers);
         }
         self.unsent = 0..requests * length;
         self.due = requests;
@@ -109,7 +85,7 @@ impl Connection {
         &mut self,
         buffer: &mut [u8],
         ended: bool,
-        errors: &mut Errors,
+        tally: &mut Tally,
     ) -> Result<bool, LoadError> {
         if self.due == 0 {
             return Ok(false);
@@ -122,7 +98,11 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
-            let replies = self.replies.count(&buffer[..count], errors)?;
+            let read = &buffer[..count];
+            let replies = match &mut self.reader {
+                Reader::Lines(lines) => lines.count(read, tally)?,
+                Reader::Decisions(decisions) => decisions.count(read, tally)?,
+            };
             let due = self.due;
             self.due = due.checked_sub(replies).ok_or_else(|| LoadError::Extra { extra: replies - due })?;
             if self.due == 0 {

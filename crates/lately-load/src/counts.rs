@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use redis::Connection;
 
-use crate::connection::Numbers;
 use crate::error::LoadError;
 use crate::limits::{KEY_DIGITS, KEYS_AT_ONCE, PATIENCE};
+use crate::numbers::Numbers;
 use crate::plan::Plan;
 
 /// How the server is asked for its counts.
@@ -75,18 +75,28 @@ impl Counts {
     }
 
     /// Compares what was counted since `before` with what so many requests of the plan were, each one
-    /// hit; with none when they were no hits.
+    /// hit of each key that it names; with none when they were no hits.
     #[must_use]
-    pub fn check(&self, before: &Counts, plan: &Plan, hits: u64) -> Checked {
+    pub fn check(&self, before: &Counts, plan: &Plan, requests: u64) -> Checked {
         let mut expected = vec![0_u64; self.0.len()];
+        let mut checked = Checked { sent: 0, counted: 0, wrong_keys: 0, first_wrong: None };
         let mut numbers = Numbers::new(plan);
-        for _ in 0..hits {
-            let (key, _) = numbers.next();
-            if let Some(expected) = usize::try_from(key).ok().and_then(|key| expected.get_mut(key)) {
-                *expected += 1;
+        let mut named = Vec::with_capacity(plan.request.keys());
+        for _ in 0..requests {
+            named.clear();
+            for _ in 0..plan.request.keys() {
+                let key = numbers.next_key();
+                // A key that a request names twice is hit once.
+                if named.contains(&key) {
+                    continue;
+                }
+                named.push(key);
+                checked.sent += 1;
+                if let Some(expected) = usize::try_from(key).ok().and_then(|key| expected.get_mut(key)) {
+                    *expected += 1;
+                }
             }
         }
-        let mut checked = Checked { sent: hits, counted: 0, wrong_keys: 0, first_wrong: None };
         for (key, ((&after, &before), expected)) in (0..).zip(self.0.iter().zip(&before.0).zip(expected)) {
             let counted = after.saturating_sub(before);
             checked.counted += counted;
@@ -136,5 +146,19 @@ mod tests {
         assert_eq!((swapped.counted, swapped.wrong_keys), (6, 2));
         assert_eq!(swapped.first_wrong, Some(("key:000000000001".to_owned(), 2, 1)));
         assert!(!check([7, 2, 1, 9]).holds());
+    }
+
+    #[test]
+    fn a_request_hits_each_key_that_it_names_once() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let check = |keys: u64, counted: &[u64], sent: u64| {
+            let request = Request::parse("MLIMIT {key} 5 1m {key} 9 1h {key} 9 1d", "key:");
+            let plan = Plan { keys, order: Order::Sequential, ..Plan::new(address, request) };
+            let checked = Counts(counted.to_vec()).check(&Counts(vec![0; counted.len()]), &plan, 4);
+            assert!(checked.holds() && checked.sent == sent, "{checked:?}");
+        };
+        check(4, &[3, 3, 3, 3], 12);
+        check(2, &[4, 4], 8);
+        check(1, &[4], 4);
     }
 }

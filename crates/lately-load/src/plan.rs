@@ -26,6 +26,19 @@ pub struct Times {
     pub step: u64,
 }
 
+/// What the replies are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// A line each, of which hardly more than the end is looked at.
+    Line,
+    /// A decision each: an integer, or an array that starts with one, of one digit, which says whether the request
+    /// was allowed.
+    Decision {
+        /// The digit that says so.
+        allowed: u8,
+    },
+}
+
 /// A load.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
@@ -33,6 +46,8 @@ pub struct Plan {
     pub address: SocketAddr,
     /// What is sent.
     pub request: Request,
+    /// What it is answered.
+    pub answer: Answer,
     /// How many keys there are.
     pub keys: u64,
     /// In which order they come.
@@ -51,13 +66,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A load of this request over a million keys in permuted order, 50 connections, one request at a
+    /// A load of this request, answered by a line, over a million keys in permuted order, 50 connections, one request at a
     /// time, for a second.
     #[must_use]
     pub fn new(address: SocketAddr, request: Request) -> Plan {
         Plan {
             address,
             request,
+            answer: Answer::Line,
             keys: 1_000_000,
             order: Order::Permuted,
             times: Times { start: 0, step: 0 },

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::limits::MAX_LATENCY;
+use crate::tally::Tally;
 
 /// What a load found.
 #[derive(Clone, Debug)]
@@ -15,6 +16,10 @@ pub struct Report {
     pub errors: u64,
     /// The first of them.
     pub first_error: Option<String>,
+    /// Of replies that are decisions, those that say that the request was allowed.
+    pub allowed: u64,
+    /// Those that say that it was not.
+    pub denied: u64,
     /// From the first request to the last reply.
     pub elapsed: Duration,
     latency: Histogram<u64>,
@@ -25,13 +30,27 @@ impl Report {
         let most = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
         // Three digits: a latency is told apart from one that is a thousandth longer.
         let latency = Histogram::new_with_max(most, 3).expect("constants that fit");
-        Report { requests: 0, errors: 0, first_error: None, elapsed: Duration::ZERO, latency }
+        Report {
+            requests: 0,
+            errors: 0,
+            first_error: None,
+            allowed: 0,
+            denied: 0,
+            elapsed: Duration::ZERO,
+            latency,
+        }
     }
 
     /// Takes note of a batch that took so long.
     #[inline]
     pub(crate) fn batch(&mut self, took_ns: u64) {
         self.latency.saturating_record(took_ns);
+    }
+
+    /// Takes note of what the replies said.
+    pub(crate) fn take(&mut self, tally: Tally) {
+        (self.errors, self.first_error) = (tally.errors, tally.first_error);
+        (self.allowed, self.denied) = (tally.allowed, tally.denied);
     }
 
     /// Requests a second.

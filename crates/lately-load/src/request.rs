@@ -1,6 +1,7 @@
-//! A request as it is sent: rendered once, then only the digits of its key and its time change.
+//! A request as it is sent: rendered once, then only the digits of its keys and its time change.
 
 use crate::limits::{KEY_DIGITS, TIME_DIGITS};
+use crate::numbers::Numbers;
 
 /// A word of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,17 +14,18 @@ pub enum Word {
     Time,
 }
 
-/// A request with places for the key and the time.
+/// A request with places for its keys and its time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     pub(crate) prefix: Vec<u8>,
     bytes: Vec<u8>,
-    key_at: Option<usize>,
+    keys_at: Vec<usize>,
     time_at: Option<usize>,
 }
 
 impl Request {
-    /// Of these words; of several keys or times only the last changes.
+    /// Of these words. Each key is one of its own; they share a prefix, or only those with that of the last are
+    /// found by [`crate::Counts`]. Of several times only the last changes.
     #[must_use]
     pub fn new(words: &[Word]) -> Request {
         let rendered: Vec<Vec<u8>> = words
@@ -37,22 +39,25 @@ impl Request {
         let args: Vec<&[u8]> = rendered.iter().map(Vec::as_slice).collect();
         let mut bytes = Vec::new();
         lately_resp::write_request(&mut bytes, &args);
-        let mut request = Request { prefix: Vec::new(), bytes, key_at: None, time_at: None };
+        let mut request = Request { prefix: Vec::new(), bytes, keys_at: Vec::new(), time_at: None };
         // From the end: what follows a word, its own line end included, has a known length.
         let mut end = request.bytes.len();
         for (word, rendered) in words.iter().zip(&rendered).rev() {
             let line = format!("${}\r\n", rendered.len()).len();
             end -= 2;
             match word {
-                Word::Key(prefix) if request.key_at.is_none() => {
-                    request.key_at = Some(end - KEY_DIGITS);
-                    request.prefix.clone_from(prefix);
+                Word::Key(prefix) => {
+                    if request.keys_at.is_empty() {
+                        request.prefix.clone_from(prefix);
+                    }
+                    request.keys_at.push(end - KEY_DIGITS);
                 }
                 Word::Time if request.time_at.is_none() => request.time_at = Some(end - TIME_DIGITS),
                 _ => {}
             }
             end -= rendered.len() + line;
         }
+        request.keys_at.reverse();
         request
     }
 
@@ -77,14 +82,19 @@ impl Request {
         self.bytes.repeat(times)
     }
 
-    /// Sets the key and the time in one of them.
+    /// How many keys it has.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys_at.len()
+    }
+
+    /// Sets the keys and the time in one of them to those of the next request.
     #[inline]
-    pub(crate) fn patch(&self, bytes: &mut [u8], key: u64, time: u64) {
-        if let Some(at) = self.key_at {
-            write_digits(&mut bytes[at..at + KEY_DIGITS], key);
-        }
+    pub(crate) fn patch(&self, bytes: &mut [u8], numbers: &mut Numbers) {
         if let Some(at) = self.time_at {
-            write_digits(&mut bytes[at..at + TIME_DIGITS], time);
+            write_digits(&mut bytes[at..at + TIME_DIGITS], numbers.time());
+        }
+        for &at in &self.keys_at {
+            write_digits(&mut bytes[at..at + KEY_DIGITS], numbers.next_key());
         }
     }
 }
@@ -113,23 +123,57 @@ fn write_digits(digits: &mut [u8], mut number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::Order;
+    use crate::plan::{Plan, Times};
 
     #[test]
-    fn only_the_key_and_the_time_change() {
-        let request = Request::parse("HIT {key} 1 AT {time}", "key:");
-        let mut bytes = request.repeat(2);
-        assert_eq!(bytes.len(), 2 * request.len());
-        let check = |bytes: &[u8], key: &str, time: &str| {
-            let expected =
-                format!("*5\r\n$3\r\nHIT\r\n$16\r\nkey:{key}\r\n$1\r\n1\r\n$2\r\nAT\r\n$10\r\n{time}\r\n");
-            assert_eq!(String::from_utf8_lossy(bytes), expected);
+    fn only_the_keys_and_the_time_change() {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let numbers_of = |request: &Request| {
+            Numbers::new(&Plan {
+                keys: 3,
+                order: Order::Sequential,
+                times: Times { start: 1_795_238_302, step: 7 },
+                ..Plan::new(address, request.clone())
+            })
         };
-        let second = &mut bytes[request.len()..];
-        request.patch(second, 999_999_999_999, 1_795_238_302);
-        check(second, "999999999999", "1795238302");
-        request.patch(second, 42, 7);
-        check(second, "000000000042", "0000000007");
-        check(&bytes[..request.len()], "000000000000", "0000000000");
-        assert_eq!(Request::parse("PING", "key:").repeat(1), b"*1\r\n$4\r\nPING\r\n");
+        let check = |text: &str, expected: [&str; 4]| {
+            let request = Request::parse(text, "key:");
+            let (mut numbers, mut bytes) = (numbers_of(&request), request.repeat(4));
+            assert_eq!(bytes.len(), 4 * request.len());
+            for (one, expected) in bytes.chunks_exact_mut(request.len()).zip(expected) {
+                request.patch(one, &mut numbers);
+                let words: Vec<&[u8]> = expected.split(' ').map(str::as_bytes).collect();
+                let mut whole = Vec::new();
+                lately_resp::write_request(&mut whole, &words);
+                assert_eq!(String::from_utf8_lossy(one), String::from_utf8_lossy(&whole));
+            }
+        };
+        check(
+            "HIT {key} 1 AT {time}",
+            [
+                "HIT key:000000000000 1 AT 1795238302",
+                "HIT key:000000000001 1 AT 1795238302",
+                "HIT key:000000000002 1 AT 1795238302",
+                "HIT key:000000000000 1 AT 1795238309",
+            ],
+        );
+        check(
+            "MLIMIT {key} 5 1m {key} 9 1h",
+            [
+                "MLIMIT key:000000000000 5 1m key:000000000001 9 1h",
+                "MLIMIT key:000000000002 5 1m key:000000000000 9 1h",
+                "MLIMIT key:000000000001 5 1m key:000000000002 9 1h",
+                "MLIMIT key:000000000000 5 1m key:000000000001 9 1h",
+            ],
+        );
+        check("PING", ["PING"; 4]);
+    }
+
+    #[test]
+    fn digits_are_filled_up_with_zeroes() {
+        let mut digits = [b'9'; 6];
+        write_digits(&mut digits, 42);
+        assert_eq!(&digits, b"000042");
     }
 }

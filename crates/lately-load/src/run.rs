@@ -5,13 +5,14 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 
 use crate::clock::Stopwatch;
-use crate::connection::{Connection, Numbers};
+use crate::connection::Connection;
 use crate::error::LoadError;
 use crate::limits::{PATIENCE, READ_BYTES};
+use crate::numbers::Numbers;
 use crate::plan::{Ending, Plan};
-use crate::replies::Errors;
 use crate::report::Report;
 use crate::schedule::{Next, Schedule};
+use crate::tally::Tally;
 
 /// The system's timers are this coarse: what is due sooner is waited for by looking again and again.
 const TIMER: Duration = Duration::from_millis(2);
@@ -33,7 +34,7 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
         active: 0,
         numbers: Numbers::new(plan),
         schedule: Schedule::new(plan),
-        errors: Errors::default(),
+        tally: Tally::default(),
         report: Report::new(),
         watch: Stopwatch::start(),
     };
@@ -44,8 +45,7 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
         load.report.elapsed = load.report.elapsed.max(planned);
     }
     load.report.requests = load.schedule.sent();
-    load.report.errors = load.errors.count;
-    load.report.first_error = load.errors.first;
+    load.report.take(load.tally);
     Ok(load.report)
 }
 
@@ -58,7 +58,7 @@ struct Load<'a> {
     active: usize,
     numbers: Numbers,
     schedule: Schedule,
-    errors: Errors,
+    tally: Tally,
     report: Report,
     watch: Stopwatch,
 }
@@ -89,7 +89,7 @@ impl Load<'_> {
                     connection.write()?;
                 }
                 let ended = event.is_read_closed();
-                if event.is_readable() && connection.read(&mut buffer, ended, &mut self.errors)? {
+                if event.is_readable() && connection.read(&mut buffer, ended, &mut self.tally)? {
                     now_ns = self.watch.elapsed_ns();
                     self.report.batch(now_ns.saturating_sub(connection.since_ns));
                     self.active -= 1;

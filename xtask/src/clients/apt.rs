@@ -5,9 +5,19 @@ use std::process::Command;
 use crate::run::{self, Failure, Outcome, find, succeeds};
 use crate::say;
 
-/// Installs what is missing, as root or through a sudo that asks nothing; else says what to type.
+/// Installs what tests need and is missing.
 pub(super) fn install_missing() -> Outcome {
-    let packages = missing();
+    install_packages(&missing())?;
+    match missing().as_slice() {
+        [] => Ok(()),
+        still => {
+            Err(Failure::new(format!("test: installed, but still not on the PATH: {}", still.join(" "))))
+        }
+    }
+}
+
+/// Installs packages, as root or through a sudo that asks nothing; else says what to type.
+pub(super) fn install_packages(packages: &[&str]) -> Outcome {
     if packages.is_empty() {
         return Ok(());
     }
@@ -24,16 +34,11 @@ pub(super) fn install_missing() -> Outcome {
     }
     say::step(&format!("test: apt-get install {}", packages.join(" ")));
     // The lists are often absent in images and often fresh elsewhere, so they are fetched only when without them it fails.
-    if run::run(&mut install(root, &packages), "install").is_err() {
+    if run::run(&mut install(root, packages), "install").is_err() {
         run::run(apt_get(root).arg("update"), "test: apt-get update (are the package mirrors reachable?)")?;
-        run::run(&mut install(root, &packages), &format!("test: apt-get (by hand: {by_hand})"))?;
+        run::run(&mut install(root, packages), &format!("test: apt-get (by hand: {by_hand})"))?;
     }
-    match missing().as_slice() {
-        [] => Ok(()),
-        still => {
-            Err(Failure::new(format!("test: installed, but still not on the PATH: {}", still.join(" "))))
-        }
-    }
+    Ok(())
 }
 
 fn missing() -> Vec<&'static str> {

@@ -22,27 +22,32 @@ pub(crate) struct Measured {
     pub(crate) worst_us: f64,
 }
 
-/// No figure at all: it misses every must.
-const NONE: Measured = Measured {
-    per_second: f64::NAN,
-    cpu_us: f64::NAN,
-    p50_us: f64::NAN,
-    p99_us: f64::NAN,
-    p999_us: f64::NAN,
-    worst_us: f64::NAN,
-};
-
 impl Measured {
-    /// Under our generator.
+    /// No figure at all: it misses every must.
+    pub(crate) const NONE: Measured = Measured {
+        per_second: f64::NAN,
+        cpu_us: f64::NAN,
+        p50_us: f64::NAN,
+        p99_us: f64::NAN,
+        p999_us: f64::NAN,
+        worst_us: f64::NAN,
+    };
+
+    /// Under our generator. Of decisions, all must be that the request is allowed.
     pub(crate) fn load(server: &Process, plan: &Plan) -> Measured {
-        Measured::or_none(load(server, plan))
+        Measured::or_none(load(server, plan, Verdict::Allowed))
+    }
+
+    /// The same, of requests that must be denied.
+    pub(crate) fn load_denied(server: &Process, plan: &Plan) -> Measured {
+        Measured::or_none(load(server, plan, Verdict::Denied))
     }
 
     /// What was measured; no figures if that failed, and why is told.
     pub(crate) fn or_none(measured: Result<Measured, Failure>) -> Measured {
         measured.unwrap_or_else(|failure| {
             say::message(format_args!("lately-bench: {failure}"));
-            NONE
+            Measured::NONE
         })
     }
 
@@ -79,12 +84,26 @@ impl Measured {
     }
 }
 
-fn load(server: &Process, plan: &Plan) -> Result<Measured, Failure> {
+/// What decisions must be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Allowed,
+    Denied,
+}
+
+fn load(server: &Process, plan: &Plan, verdict: Verdict) -> Result<Measured, Failure> {
     let before = server.cpu_ns()?;
     let report = run(plan)?;
     let spent = server.cpu_ns()? - before;
     if let Some(first) = &report.first_error {
         return Err(Failure::new(format!("{} error replies, such as: {first}", report.errors)));
+    }
+    let (others, other) = match verdict {
+        Verdict::Allowed => (report.denied, "denied"),
+        Verdict::Denied => (report.requests - report.denied, "not denied"),
+    };
+    if others > 0 {
+        return Err(Failure::new(format!("{others} of {} requests were {other}", report.requests)));
     }
     let latency = |share: f64| report.latency(share).as_secs_f64() * 1e6;
     Ok(Measured {
@@ -144,7 +163,7 @@ fn parse_csv(text: &str) -> Option<Measured> {
         .map(|field| field.trim_matches('"').parse().ok())
         .collect::<Option<_>>()?;
     let [max, p99, _p95, p50, _min, _average, per_second] = fields.try_into().ok()?;
-    Some(Measured { per_second, p50_us: p50 * 1e3, p99_us: p99 * 1e3, worst_us: max * 1e3, ..NONE })
+    Some(Measured { per_second, p50_us: p50 * 1e3, p99_us: p99 * 1e3, worst_us: max * 1e3, ..Measured::NONE })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a mean is not counted to the last digit")]
@@ -171,6 +190,6 @@ mod tests {
     #[test]
     fn a_figure_that_could_not_be_had_is_none() {
         assert!(Measured::or_none(Err(Failure::new("no such server"))).per_second.is_nan());
-        assert!(Measured::median(&[NONE, NONE]).cpu_us.is_nan());
+        assert!(Measured::median(&[Measured::NONE, Measured::NONE]).cpu_us.is_nan());
     }
 }

@@ -3,12 +3,13 @@
 mod durability;
 mod failure;
 mod growth;
+mod limits;
 mod measured;
 mod memory;
 pub(crate) mod nothing;
 mod pipelines;
 mod plans;
-mod process;
+pub(crate) mod process;
 mod reads;
 mod scripts;
 mod spread;
@@ -24,11 +25,12 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// In the order in which they run, each under the names that `--only` knows.
-const SECTIONS: [(&[&str], Section); 6] = [
+const SECTIONS: [(&[&str], Section); 7] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
     (&["server/spread"], spread::rows),
     (&["server/growth"], growth::rows),
+    (&["server/limits"], limits::rows),
     (&["server/durability"], durability::rows),
     (&["server/memory"], memory::rows),
 ];

@@ -11,7 +11,7 @@ use crate::server::failure::Failure;
 use crate::server::measured::Measured;
 use crate::server::nothing::Way;
 use crate::server::plans::{KEYS, fill, round};
-use crate::server::process::Process;
+use crate::server::process::{Process, THROTTLECRAB_MISSING};
 use crate::server::scripts;
 use crate::table::number;
 
@@ -45,7 +45,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
         rows.extend(say::section(name, || rows_at(options, &servers, pipeline))?);
     }
     if servers.throttlecrab.is_none() {
-        say::message("lately-bench: throttlecrab-server is not installed: skipped");
+        say::message(format_args!("lately-bench: throttlecrab-server: {THROTTLECRAB_MISSING}"));
     }
     Ok(rows)
 }

@@ -20,6 +20,10 @@ use crate::server::nothing::Way;
 /// How long a server may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
+/// What is said of figures that throttlecrab-server would have been part of.
+pub(crate) const THROTTLECRAB_MISSING: &str =
+    "not measured: not installed: cargo install throttlecrab-server --root target/rivals";
+
 /// A running server; killed when dropped.
 pub(crate) struct Process {
     pub(crate) address: SocketAddr,
@@ -82,9 +86,9 @@ impl Process {
 
     /// `throttlecrab-server`, if it is installed.
     pub(crate) fn throttlecrab() -> Option<Result<Process, Failure>> {
-        find("throttlecrab-server")?;
+        let program = throttlecrab_program()?;
         Some(free_address().and_then(|address| {
-            let mut command = Command::new("throttlecrab-server");
+            let mut command = Command::new(program);
             command.args([
                 "--redis",
                 "--redis-host",
@@ -179,6 +183,18 @@ impl Drop for Process {
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())
+}
+
+/// Where `throttlecrab-server` is: on the PATH, or where `cargo xtask bench` installs it, in `rivals` beside the folder
+/// that this program was built into.
+pub(crate) fn throttlecrab_program() -> Option<PathBuf> {
+    let name = "throttlecrab-server";
+    let installed = || {
+        let ours = std::env::current_exe().ok()?;
+        let path = ours.parent()?.parent()?.join("rivals/bin").join(name);
+        path.is_file().then_some(path)
+    };
+    find(name).or_else(installed)
 }
 
 /// The binary named, or the one beside ours.

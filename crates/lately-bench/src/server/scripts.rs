@@ -1,4 +1,4 @@
-//! How people count hits in a window with Redis today: scripts.
+//! How people count hits in a window, and limit them, with Redis today: scripts.
 
 use crate::server::failure::Failure;
 use crate::server::process::Process;
@@ -26,6 +26,57 @@ pub(crate) const HASH: &str = "local now = tonumber(redis.call('TIME')[1]) \
     if tonumber(fields[i]) > now - 300 then sum = sum + tonumber(fields[i + 1]) \
     else redis.call('HDEL', KEYS[1], fields[i]) end end \
     return sum";
+
+/// A script that decides on a hit of a key by a limit and a window in seconds: it gives 1 and counts the hit, or 0.
+pub(crate) struct Deciding {
+    pub(crate) text: &'static str,
+    /// The command that tells how many hits of a key count.
+    count: &'static str,
+}
+
+/// A counter that expires, which counts no more than the limit.
+pub(crate) const DECIDING_COUNTER: Deciding = Deciding {
+    text: "local n = tonumber(redis.call('GET', KEYS[1]) or '0') \
+        if n >= tonumber(ARGV[1]) then return 0 end \
+        if redis.call('INCR', KEYS[1]) == 1 then redis.call('EXPIRE', KEYS[1], ARGV[2]) end \
+        return 1",
+    count: "GET",
+};
+
+/// A sliding log: a sorted set with a member per hit that was allowed.
+pub(crate) const DECIDING_SET: Deciding = Deciding {
+    text: "local t = redis.call('TIME') \
+        local now = t[1] * 1000000 + t[2] \
+        local start = now - tonumber(ARGV[2]) * 1000000 \
+        redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', start)) \
+        if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end \
+        local member = string.format('%.0f', now) \
+        redis.call('ZADD', KEYS[1], member, member) \
+        redis.call('EXPIRE', KEYS[1], ARGV[2]) \
+        return 1",
+    count: "ZCARD",
+};
+
+impl Deciding {
+    /// Whether it does what it is said to: of four hits and a limit of two, two are allowed and counted.
+    pub(crate) fn check(&self, server: &Process) -> Result<(), Failure> {
+        let (mut connection, key) = (server.connect()?, "probe");
+        let mut verdicts: Vec<i64> = Vec::new();
+        for _ in 0..4 {
+            verdicts
+                .push(redis::cmd("EVAL").arg(self.text).arg(&["1", key, "2", "60"]).query(&mut connection)?);
+        }
+        let counted: i64 = redis::cmd(self.count).arg(key).query(&mut connection)?;
+        redis::cmd("DEL").arg(key).exec(&mut connection)?;
+        if verdicts == [1, 1, 0, 0] && counted == 2 {
+            return Ok(());
+        }
+        let count = self.count;
+        Err(Failure::new(format!(
+            "the script that is counted by {count} said {verdicts:?} and counted {counted}"
+        )))
+    }
+}
 
 /// Has the server keep a script, and gives the request that runs it on a key.
 pub(crate) fn load(server: &Process, script: &str) -> Result<String, Failure> {

@@ -1,31 +1,24 @@
-//! Counting replies: integers, simple strings and errors, each a line.
+//! Counting replies that are a line each: integers, simple strings and errors.
 
 use memchr::{memchr, memchr_iter, memchr3};
 
 use crate::error::LoadError;
+use crate::tally::Tally;
 
 /// What has been read of a connection's replies.
 #[derive(Default)]
-pub(crate) struct Replies {
+pub(crate) struct Lines {
     /// Whether the last byte read was inside a line, and whether that line is an error.
     inside: bool,
     in_error: bool,
 }
 
-/// What errors came over all connections.
-#[derive(Default)]
-pub(crate) struct Errors {
-    pub(crate) count: u64,
-    /// The first, without its marker, as far as it came in one piece.
-    pub(crate) first: Option<String>,
-}
-
-impl Replies {
+impl Lines {
     /// Counts the replies that end in `bytes`.
-    pub(crate) fn count(&mut self, bytes: &[u8], errors: &mut Errors) -> Result<usize, LoadError> {
+    pub(crate) fn count(&mut self, bytes: &[u8], tally: &mut Tally) -> Result<usize, LoadError> {
         let starts_well = self.inside || matches!(bytes.first(), Some(b':' | b'+'));
         if !starts_well || self.in_error || memchr3(b'-', b'$', b'*', bytes).is_some() {
-            return self.count_lines(bytes, errors);
+            return self.count_lines(bytes, tally);
         }
         self.inside = bytes.last() != Some(&b'\n');
         Ok(memchr_iter(b'\n', bytes).count())
@@ -33,7 +26,7 @@ impl Replies {
 
     /// Line by line: there is an error among them, or something that has no place here.
     #[cold]
-    fn count_lines(&mut self, mut bytes: &[u8], errors: &mut Errors) -> Result<usize, LoadError> {
+    fn count_lines(&mut self, mut bytes: &[u8], tally: &mut Tally) -> Result<usize, LoadError> {
         let mut replies = 0;
         while let Some(&first) = bytes.first() {
             if !self.inside {
@@ -41,11 +34,7 @@ impl Replies {
                     b':' | b'+' => self.in_error = false,
                     b'-' => {
                         self.in_error = true;
-                        errors.count += 1;
-                        errors.first.get_or_insert_with(|| {
-                            let line = bytes[1..].split(|&byte| byte == b'\r').next().unwrap_or_default();
-                            String::from_utf8_lossy(line).into_owned()
-                        });
+                        tally.error(bytes);
                     }
                     first => return Err(LoadError::Reply { first }),
                 }
@@ -69,18 +58,21 @@ mod tests {
     fn replies_are_counted_however_they_are_cut() {
         let text = b":1\r\n+OK - so\r\n-LATE too - old\r\n:-12\r\n-ERR\r\n:3\r\n";
         for cut in 0..=text.len() {
-            let (mut replies, mut errors) = (Replies::default(), Errors::default());
-            let first = replies.count(&text[..cut], &mut errors).expect("good replies");
-            let second = replies.count(&text[cut..], &mut errors).expect("good replies");
-            assert_eq!((first + second, errors.count), (6, 2), "cut at {cut}");
-            assert!(errors.first.is_some_and(|first| "LATE too - old".starts_with(&first)), "cut at {cut}");
+            let (mut lines, mut tally) = (Lines::default(), Tally::default());
+            let first = lines.count(&text[..cut], &mut tally).expect("good replies");
+            let second = lines.count(&text[cut..], &mut tally).expect("good replies");
+            assert_eq!((first + second, tally.errors), (6, 2), "cut at {cut}");
+            assert!(
+                tally.first_error.is_some_and(|first| "LATE too - old".starts_with(&first)),
+                "cut at {cut}"
+            );
         }
     }
 
     #[test]
     fn other_replies_are_refused() {
         for text in ["$1\r\na\r\n", ":1\r\n*0\r\n", "_\r\n"] {
-            let said = Replies::default().count(text.as_bytes(), &mut Errors::default()).expect_err(text);
+            let said = Lines::default().count(text.as_bytes(), &mut Tally::default()).expect_err(text);
             assert!(said.to_string().ends_with("has no place here"), "{said}");
         }
     }

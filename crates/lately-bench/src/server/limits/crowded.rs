@@ -1,0 +1,111 @@
+//! Keys that are at their limit: requests that are denied, beside requests that are allowed on keys with as many hits.
+
+use std::cell::RefCell;
+
+use lately_load::{Ending, Plan};
+
+use super::TABLE;
+use super::figures::Figures;
+use super::load::Load;
+use crate::options::Options;
+use crate::rounds::Contender;
+use crate::row::{Must, Row};
+use crate::server::failure::Failure;
+use crate::server::measured::Measured;
+use crate::server::plans::KEYS;
+use crate::server::process::Process;
+
+/// What a key of the limit that denies has.
+const MAX: u64 = 10;
+/// What a round adds to each key of the limit that allows: before it they have half of that less than those of the
+/// other, and after it half of that more.
+const GROWTH: u64 = 4;
+/// A limit that is never reached, of as many digits, and a window that nothing leaves.
+const WIDE_MAX: u64 = 99;
+const WINDOW: &str = "1h";
+const PIPELINE: usize = 64;
+
+const DENIED: &str = "LIMIT, all denied";
+const ALLOWED: &str = "all allowed, as many hits in each window";
+
+pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
+    let keys = options.pick(KEYS, KEYS / 5);
+    let round = |load: &Load, server| Plan {
+        keys,
+        ending: Ending::Requests(keys * GROWTH),
+        ..load.round(options, server, PIPELINE)
+    };
+    let (narrow, wide) = (Load::limit_of(MAX, WINDOW), Load::limit_of(WIDE_MAX, WINDOW));
+    let (denying, allowing) = (Process::lately(options)?, Process::lately(options)?);
+    narrow.fill(&denying, keys, MAX)?;
+    let (denied_plan, allowed_plan) = (round(&narrow, &denying), round(&wide, &allowing));
+    let wrong = RefCell::new(0);
+    let denied = || -> Result<Measured, Failure> {
+        let before = Told::of(&denying)?;
+        let measured = Measured::load_denied(&denying, &denied_plan);
+        *wrong.borrow_mut() += Told::of(&denying)?.is_off(&before, Told { hits: 0, denied: keys * GROWTH });
+        Ok(measured)
+    };
+    let allowed = || -> Result<Measured, Failure> {
+        redis::cmd("FLUSHALL").exec(&mut allowing.connect()?)?;
+        wide.fill(&allowing, keys, MAX - GROWTH / 2)?;
+        let before = Told::of(&allowing)?;
+        let measured = Measured::load(&allowing, &allowed_plan);
+        *wrong.borrow_mut() += Told::of(&allowing)?.is_off(&before, Told { hits: keys * GROWTH, denied: 0 });
+        Ok(measured)
+    };
+    let contenders = vec![
+        Contender::new(DENIED, || Measured::or_none(denied())),
+        Contender::new(ALLOWED, || Measured::or_none(allowed())),
+    ];
+    let figures = Figures::of(contenders, options.rounds(), PIPELINE);
+    let name = "hits that INFO counted otherwise than the replies said, denied and allowed";
+    Ok(vec![
+        figures.throughput(DENIED, ALLOWED, Must::AtLeast(1.0, 1.0)),
+        Row::new(TABLE, name, f64::from(wrong.into_inner()), "", Must::AtMost(0.0, 0.0)),
+    ])
+}
+
+/// What the server says it has counted and denied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Told {
+    hits: u64,
+    denied: u64,
+}
+
+impl Told {
+    fn of(server: &Process) -> Result<Told, Failure> {
+        let text: String = redis::cmd("INFO").arg("stats").query(&mut server.connect()?)?;
+        Told::parse(&text).ok_or_else(|| Failure::new("INFO says nothing of hits that were denied"))
+    }
+
+    fn parse(text: &str) -> Option<Told> {
+        let field = |name: &str| {
+            let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            values.next()?.trim_end().parse().ok()
+        };
+        Some(Told { hits: field("total_hits")?, denied: field("denied_hits")? })
+    }
+
+    /// How many hits this is off from what came since `before`.
+    fn is_off(self, before: &Told, since: Told) -> u32 {
+        let off = |now: u64, before: u64, since: u64| now.abs_diff(before + since);
+        let sum = off(self.hits, before.hits, since.hits) + off(self.denied, before.denied, since.denied);
+        u32::try_from(sum).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_info_says_of_hits() {
+        let told = Told::parse("# Stats\r\ntotal_hits:10\r\nrefused_hits:0\r\ndenied_hits:4\r\n");
+        assert_eq!(told, Some(Told { hits: 10, denied: 4 }));
+        assert_eq!(Told::parse("# Stats\r\ntotal_hits:10\r\n"), None);
+        let (before, after) = (Told { hits: 10, denied: 4 }, Told { hits: 17, denied: 9 });
+        assert_eq!(after.is_off(&before, Told { hits: 7, denied: 5 }), 0);
+        assert_eq!(after.is_off(&before, Told { hits: 5, denied: 8 }), 5);
+    }
+}

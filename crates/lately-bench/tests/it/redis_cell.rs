@@ -1,0 +1,91 @@
+//! What users of redis-cell found missing: rates past a thousand and past a million a second, asking without taking,
+//! and giving back.
+
+use lately::{Rate, Retry, Store, Throttle, Timestamp, minutes, seconds};
+
+const START_MS: i64 = 1_700_000_000_000;
+
+/// Of a rate of `(burst, count, period in seconds)`: at each time, that of the start taken off, what of so many
+/// requests of a quantity is allowed, and how much is left after the last.
+fn check(rate: (u64, u64, u64), steps: &[(i64, u64, i64, u64, u64)]) {
+    let (burst, count, period_s) = rate;
+    let rate = Rate::new(burst, count, seconds(period_s)).expect("a rate");
+    let store = Store::builder().build().expect("valid");
+    for &(after_ms, requests, quantity, expected, expected_left) in steps {
+        let now = Timestamp::from_millis(START_MS + after_ms).expect("a time");
+        let ask = |_| store.throttle(Throttle { key: b"k", rate, quantity }, now).expect("decided");
+        let decisions: Vec<_> = (0..requests).map(ask).collect();
+        let allowed = decisions.iter().filter(|decision| decision.is_allowed()).count() as u64;
+        let left = decisions.last().map(|decision| decision.remaining);
+        assert_eq!((allowed, left), (expected, Some(expected_left)), "{rate:?} after {after_ms} ms");
+    }
+}
+
+#[test]
+fn rates_past_a_thousand_a_second_are_kept() {
+    // Two each millisecond, and two thousand at once.
+    check(
+        (1_999, 2_000, 1),
+        &[(0, 3_000, 1, 2_000, 0), (1, 9, 1, 2, 0), (2, 9, 1, 2, 0), (502, 3_000, 1, 1_000, 0)],
+    );
+    // As many in a minute as are 1,500 a second: three in two milliseconds.
+    check((2, 90_000, 60), &[(0, 9, 1, 3, 0), (1, 9, 1, 1, 0), (2, 9, 1, 2, 0), (3, 9, 1, 1, 0)]);
+}
+
+#[test]
+fn rates_past_a_million_a_second_are_kept() {
+    check(
+        (1_999_999, 2_000_000, 1),
+        &[(0, 3_000, 1_000, 2_000, 0), (1, 9_000, 1, 2_000, 0), (501, 3_000, 1_000, 1_000, 0)],
+    );
+    check(
+        (5_999, 3_000_000, 1),
+        &[(0, 9_000, 1, 6_000, 0), (1, 9_000, 1, 3_000, 0), (3, 9_000, 1, 6_000, 0)],
+    );
+}
+
+#[test]
+fn a_quantity_of_zero_takes_nothing() {
+    check(
+        (4, 5, 1),
+        &[
+            (0, 9, 0, 9, 5),
+            (0, 3, 1, 3, 2),
+            (0, 9, 0, 9, 2),
+            (0, 9, 1, 2, 0),
+            (0, 9, 0, 9, 0),
+            (200, 9, 0, 9, 1),
+        ],
+    );
+}
+
+#[test]
+fn a_negative_quantity_gives_back() {
+    check(
+        (4, 5, 60),
+        &[
+            (0, 9, 1, 5, 0),
+            (0, 1, -2, 1, 2),
+            (0, 9, 1, 2, 0),
+            (0, 2, -2, 2, 4),
+            (0, 9, -2, 9, 5),
+            (0, 9, 1, 5, 0),
+        ],
+    );
+}
+
+#[test]
+fn what_is_asked_or_given_back_is_no_hit() {
+    let store = Store::builder().build().expect("valid");
+    let rate = Rate::new(4, 5, minutes(1)).expect("a rate");
+    let now = Timestamp::from_millis(START_MS).expect("a time");
+    let ask = |quantity| store.throttle(Throttle { key: b"k", rate, quantity }, now).expect("decided");
+    let hits = || store.hits(b"k", minutes(5), now).estimate;
+    assert!(ask(0).is_allowed() && hits() == 0);
+    assert!(ask(3).is_allowed() && hits() == 3);
+    // What was given back did come.
+    assert!(ask(-1).is_allowed() && hits() == 3);
+    assert!(matches!(ask(4).retry, Retry::After(_)) && hits() == 3);
+    assert!(ask(3).is_allowed() && hits() == 6);
+    assert_eq!((ask(6).retry, hits()), (Retry::Never, 6));
+}

@@ -1,0 +1,127 @@
+//! Counting decisions: replies that are an integer, or an array that starts with one, which says whether a request
+//! was allowed.
+//!
+//! Such a reply is several short lines: looking at each byte of them is cheaper here than any search.
+
+use crate::error::LoadError;
+use crate::tally::Tally;
+
+/// What has been read of a connection's replies.
+pub(crate) struct Decisions {
+    /// The digit that says that a request was allowed.
+    allowed: u8,
+    /// Values of the reply under way that are still to come; none between two replies.
+    due: usize,
+    /// Whether the one that decides is among them.
+    is_open: bool,
+    /// The start of a line whose end is still to come.
+    cut: Vec<u8>,
+}
+
+impl Decisions {
+    pub(crate) fn new(allowed: u8) -> Decisions {
+        Decisions { allowed, due: 0, is_open: false, cut: Vec::new() }
+    }
+
+    /// Counts the replies that end in `bytes`.
+    pub(crate) fn count(&mut self, bytes: &[u8], tally: &mut Tally) -> Result<usize, LoadError> {
+        let (mut replies, mut at) = (0, 0);
+        if !self.cut.is_empty() {
+            let mut line = std::mem::take(&mut self.cut);
+            at = line_end(bytes, 0).unwrap_or(bytes.len());
+            line.extend_from_slice(&bytes[..at]);
+            if line.last() == Some(&b'\n') {
+                replies += usize::from(self.line(&line, tally)?);
+            } else {
+                self.cut = line;
+            }
+        }
+        while at < bytes.len() {
+            let Some(end) = line_end(bytes, at) else {
+                self.cut.extend_from_slice(&bytes[at..]);
+                break;
+            };
+            replies += usize::from(self.line(&bytes[at..end], tally)?);
+            at = end;
+        }
+        Ok(replies)
+    }
+
+    /// Takes a whole line, and tells whether it ends a reply.
+    #[inline]
+    fn line(&mut self, line: &[u8], tally: &mut Tally) -> Result<bool, LoadError> {
+        if self.due == 0 {
+            (self.due, self.is_open) = (1, true);
+        }
+        self.due -= 1;
+        match line {
+            [b':', digits @ ..] => {
+                if self.is_open {
+                    self.is_open = false;
+                    let is_allowed = digits == [self.allowed, b'\r', b'\n'];
+                    *(if is_allowed { &mut tally.allowed } else { &mut tally.denied }) += 1;
+                }
+            }
+            [b'*', digits @ ..] => self.due += array_len(digits)?,
+            [b'-', ..] => {
+                tally.error(line);
+                self.is_open = false;
+            }
+            _ => return Err(LoadError::Reply { first: line[0] }),
+        }
+        Ok(self.due == 0)
+    }
+}
+
+/// Where the line that starts at `start` has ended.
+#[inline]
+fn line_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let end = bytes[start..].iter().position(|&byte| byte == b'\n')?;
+    Some(start + end + 1)
+}
+
+/// How many values an array has, of the digits behind its marker.
+fn array_len(digits: &[u8]) -> Result<usize, LoadError> {
+    let digits = std::str::from_utf8(digits).ok().map(str::trim_end);
+    digits.and_then(|digits| digits.parse().ok()).ok_or(LoadError::Reply { first: b'*' })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions_are_counted_however_they_are_cut() {
+        let limits = "*5\r\n:1\r\n:100\r\n:99\r\n:0\r\n:60000\r\n*5\r\n:0\r\n:100\r\n:0\r\n:-1\r\n:1\r\n";
+        let joint = "*3\r\n:1\r\n*2\r\n:0\r\n:7\r\n*2\r\n:0\r\n:0\r\n*3\r\n:0\r\n*2\r\n:1\r\n:7\r\n*2\r\n:1\r\n:0\r\n";
+        let text =
+            format!("{limits}:1\r\n-ERR no - 1\r\n{joint}:0\r\n:12\r\n*5\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
+        let text = text.as_bytes();
+        for cut in 0..=text.len() {
+            for second_cut in cut..=text.len() {
+                let (mut decisions, mut tally) = (Decisions::new(b'1'), Tally::default());
+                let mut count = |bytes: &[u8]| decisions.count(bytes, &mut tally).expect("good replies");
+                let replies =
+                    count(&text[..cut]) + count(&text[cut..second_cut]) + count(&text[second_cut..]);
+                let told = (replies, tally.allowed, tally.denied, tally.errors);
+                assert_eq!(told, (9, 4, 4, 1), "cut at {cut} and {second_cut}");
+                assert_eq!(tally.first_error.as_deref(), Some("ERR no - 1"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_says_allowed_is_told() {
+        let mut tally = Tally::default();
+        let replies = Decisions::new(b'0').count(b"*2\r\n:0\r\n:-1\r\n*2\r\n:1\r\n:3\r\n:0\r\n", &mut tally);
+        assert_eq!((replies.ok(), tally.allowed, tally.denied), (Some(3), 2, 1));
+    }
+
+    #[test]
+    fn other_replies_are_refused() {
+        for text in ["$1\r\na\r\n", "+OK\r\n", ":1\r\n*-1\r\n", "*5\r\n_\r\n", "\r\n", "*x\r\n"] {
+            let said = Decisions::new(b'1').count(text.as_bytes(), &mut Tally::default()).expect_err(text);
+            assert!(said.to_string().ends_with("has no place here"), "{said}");
+        }
+    }
+}

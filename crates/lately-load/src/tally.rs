@@ -1,0 +1,23 @@
+//! What replies said, over all connections.
+
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Replies that are errors.
+    pub(crate) errors: u64,
+    /// The first of them, without its marker, as far as it came in one piece.
+    pub(crate) first_error: Option<String>,
+    /// Replies that say that a request was allowed, and those that say that it was not.
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+}
+
+impl Tally {
+    /// Takes note of an error reply, which starts with its marker.
+    pub(crate) fn error(&mut self, reply: &[u8]) {
+        self.errors += 1;
+        self.first_error.get_or_insert_with(|| {
+            let line = reply[1..].split(|&byte| byte == b'\r').next().unwrap_or_default();
+            String::from_utf8_lossy(line).into_owned()
+        });
+    }
+}
