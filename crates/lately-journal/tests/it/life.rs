@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
 use lately::{
-    Delta, DeltaBatch, Forgotten, HitError, Op, Outcome, Span, Store, Timestamp, days, hours, minutes,
-    seconds,
+    Delta, DeltaBatch, Forgotten, HitError, Op, Outcome, Request, Span, Store, Timestamp, days, hours,
+    minutes, seconds,
 };
 use lately_journal::limits::Bounds;
 use lately_journal::{
@@ -21,6 +21,7 @@ pub(crate) const START_MS: i64 = 1_700_000_000_000;
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Hit { key: Vec<u8>, weight: u64, late_ms: i64 },
+    Deny { key: Vec<u8>, hits: u64 },
     Delete { key: Vec<u8> },
     Flush,
 }
@@ -64,6 +65,16 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             let mut out = Vec::new();
             store.apply_into(&[Op::Hit { key, weight: *weight, at }], now, &mut out, deltas);
             !matches!(out[..], [Outcome::Hit(Err(HitError::OutOfMemory { .. }))])
+        }
+        Action::Deny { key, hits } => {
+            let denials = |deltas: &DeltaBatch| {
+                deltas.deltas().filter(|delta| matches!(delta, Ok((_, Delta::Denied { .. })))).count()
+            };
+            let before = denials(deltas);
+            let request = Request::new(key, 0, minutes(1), *hits);
+            store.apply_into(&[Op::Limit(Box::new(request))], now, &mut Vec::new(), deltas);
+            // What is denied makes no key where there is no memory for one.
+            denials(deltas) > before
         }
         Action::Delete { key } => store.forget_into(key, now, Some(deltas)),
         Action::Flush => true,
@@ -111,7 +122,7 @@ pub(crate) type Changed = Vec<(usize, DeltaBatch)>;
 /// Keys that were hit.
 pub(crate) fn hit_keys(deltas: &DeltaBatch) -> BTreeSet<Vec<u8>> {
     let hit = |delta| match delta {
-        Ok((_, Delta::Hits { key, .. })) => Some(key.to_vec()),
+        Ok((_, Delta::Hits { key, .. } | Delta::Denied { key, .. })) => Some(key.to_vec()),
         _ => None,
     };
     deltas.deltas().filter_map(hit).collect()
@@ -298,7 +309,10 @@ pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: T
         for ago in [None, Some(minutes(4)), Some(hours(5))] {
             let at = ago.map(|ago| now.saturating_sub(ago));
             for window in windows {
-                let [found, wanted] = [found, wanted].map(|store| store.count(key, Some(window), at, now));
+                let counts = |store: &Store| {
+                    (store.count(key, Some(window), at, now), store.denied(key, Some(window), at, now))
+                };
+                let (found, wanted) = (counts(found), counts(wanted));
                 if found != wanted {
                     let key = String::from_utf8_lossy(key);
                     return Some(format!("{key}, {window} ending {at:?}: {found:?}, not {wanted:?}"));

@@ -96,6 +96,7 @@ impl Simulation {
                 0 => Action::Delete { key },
                 1..5 => Action::Hit { key, weight: 1, late_ms: 1 + small(dice.below(1_000_000_000)) },
                 5 => Action::Hit { key, weight: 1 << dice.below(40), late_ms: 0 },
+                6..9 => Action::Deny { key, hits: 1 + dice.below(5) as u64 },
                 _ => Action::Hit { key, weight: 1, late_ms: 0 },
             }
         };

@@ -10,6 +10,7 @@ use super::chunks::Chunks;
 use crate::delta::Generation;
 use crate::entry::Entry;
 use crate::gcra::Arrival;
+use crate::settings::Settings;
 use crate::time::Timestamp;
 
 /// What few keys have.
@@ -141,8 +142,8 @@ impl Side {
         Extras { limited_until, arrival, denied }
     }
 
-    /// Gives a key that is at `place` now what one had that went.
-    pub(super) fn give(&mut self, place: u32, extras: Extras) {
+    /// Gives a key that is at `place` now what one had that went, beside what it has.
+    pub(super) fn give(&mut self, place: u32, extras: Extras, settings: &Settings, now: Timestamp) {
         let Extras { limited_until, arrival, denied } = extras;
         if arrival > self.arrivals.get(place) {
             self.arrivals.set(place, arrival);
@@ -151,7 +152,7 @@ impl Side {
             self.limit_until(place, until);
         }
         if !denied.is_empty() {
-            *self.denied_mut(place) = denied;
+            self.denied_mut(place).absorb(denied, settings, now);
         }
     }
 

@@ -24,26 +24,29 @@ pub(super) struct TakenBack {
 struct Debt {
     key: Box<[u8]>,
     generation: Generation,
-    at: Timestamp,
-    hits: u64,
+    hits: Owed,
+}
+
+/// Hits that are to leave a life.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owed {
+    pub(super) at: Timestamp,
+    pub(super) hits: u64,
+    /// Whether they were denied, not counted.
+    pub(super) is_denied: bool,
 }
 
 impl TakenBack {
-    pub(super) fn owe(&mut self, key: &[u8], generation: Generation, at: Timestamp, hits: u64) {
-        self.debts.push(Debt { key: key.into(), generation, at, hits });
+    pub(super) fn owe(&mut self, key: &[u8], generation: Generation, hits: Owed) {
+        self.debts.push(Debt { key: key.into(), generation, hits });
     }
 
     /// Takes note that the end of a life was taken back, which goes on as `now`; gives the hits it owes.
-    pub(super) fn revive(
-        &mut self,
-        key: &[u8],
-        generation: Generation,
-        now: Generation,
-    ) -> Vec<(Timestamp, u64)> {
+    pub(super) fn revive(&mut self, key: &[u8], generation: Generation, now: Generation) -> Vec<Owed> {
         self.is_mixed |= now != generation;
         self.revived.push((key.into(), generation));
         let is_owed = |debt: &mut Debt| *debt.key == *key && debt.generation == generation;
-        self.debts.extract_if(.., is_owed).map(|debt| (debt.at, debt.hits)).collect()
+        self.debts.extract_if(.., is_owed).map(|debt| debt.hits).collect()
     }
 
     pub(super) fn is_revived(&self, key: &[u8], generation: Generation) -> bool {

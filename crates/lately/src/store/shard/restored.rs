@@ -3,7 +3,7 @@
 use super::super::context::Context;
 use super::super::keyed::Keyed;
 use super::super::side::Extras;
-use super::super::taken_back::TakenBack;
+use super::super::taken_back::{Owed, TakenBack};
 use super::Shard;
 use crate::class::Classes;
 use crate::delta::{Beside, Delta, Forgotten, Generation};
@@ -52,7 +52,8 @@ impl Shard {
         self.change(place, context.classes, |old, _, _| *old = entry);
         if has_limits {
             let denied = if has_denied { denied } else { Entry::new() };
-            self.change_side(place, |side| side.give(place, Extras { limited_until, arrival, denied }));
+            let extras = Extras { limited_until, arrival, denied };
+            self.change_side(place, |side| side.give(place, extras, settings, now));
         }
         Ok(Some(place))
     }
@@ -115,13 +116,12 @@ impl Shard {
     ) {
         match *delta {
             Delta::Hits { key, generation, at, hits } => {
-                let is_its = |shard: &Shard, place| {
-                    shard.generation_at(place) == generation || taken_back.is_revived(key, generation)
-                };
-                match self.place_of(key, hash) {
-                    Some(place) if is_its(self, place) => self.take_hits_back(place, at, hits, context),
-                    _ => taken_back.owe(key, generation, at, hits),
-                }
+                let owed = Owed { at, hits, is_denied: false };
+                self.take_life_back((key, hash), generation, owed, taken_back, context);
+            }
+            Delta::Denied { key, generation, at, hits } => {
+                let owed = Owed { at, hits, is_denied: true };
+                self.take_life_back((key, hash), generation, owed, taken_back, context);
             }
             Delta::Forget { key, generation, .. } => {
                 let Some((entry, extras)) = deleted.pop() else { return };
@@ -129,10 +129,12 @@ impl Shard {
                 self.change(place, context.classes, |held, settings, now| {
                     held.absorb(entry, settings, now);
                 });
-                self.change_side(place, |side| side.give(place, extras));
-                for (at, hits) in taken_back.revive(key, generation, self.generation_at(place)) {
+                let (class, now) = (self.slot_mut(place).class, self.now);
+                let settings = context.classes.settings(class);
+                self.change_side(place, |side| side.give(place, extras, settings, now));
+                for owed in taken_back.revive(key, generation, self.generation_at(place)) {
                     if let Some(place) = self.place_of(key, hash) {
-                        self.take_hits_back(place, at, hits, context);
+                        self.take_hits_back(place, owed, context);
                     }
                 }
             }
@@ -141,22 +143,39 @@ impl Shard {
                     self.remove(place);
                 }
             }
-            Delta::Denied { key, generation, at, hits } => {
-                if let Some(place) = self.place_of(key, hash)
-                    && self.generation_at(place) == generation
-                {
-                    self.take_denied_back(place, at, hits, context.classes);
-                    self.remove_if_empty(place);
-                }
-            }
             // A key may be limited longer than it had to: too little is allowed, not too much. A flush is made
             // when it is written.
             Delta::Limited { .. } | Delta::Arrival { .. } | Delta::Flush { .. } => {}
         }
     }
 
-    fn take_hits_back(&mut self, place: u32, at: Timestamp, hits: u64, context: &Context<'_>) {
-        self.change(place, context.classes, |entry, settings, now| entry.take_back(at, hits, settings, now));
+    /// Takes hits back from a life of a key, or writes down that they are owed if it has ended.
+    fn take_life_back(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        generation: Generation,
+        owed: Owed,
+        taken_back: &mut TakenBack,
+        context: &Context<'_>,
+    ) {
+        let is_its = |shard: &Shard, place| {
+            shard.generation_at(place) == generation || taken_back.is_revived(key, generation)
+        };
+        match self.place_of(key, hash) {
+            Some(place) if is_its(self, place) => self.take_hits_back(place, owed, context),
+            _ => taken_back.owe(key, generation, owed),
+        }
+    }
+
+    fn take_hits_back(&mut self, place: u32, owed: Owed, context: &Context<'_>) {
+        let Owed { at, hits, is_denied } = owed;
+        if is_denied {
+            self.take_denied_back(place, at, hits, context.classes);
+        } else {
+            self.change(place, context.classes, |entry, settings, now| {
+                entry.take_back(at, hits, settings, now);
+            });
+        }
         self.remove_if_empty(place);
     }
 
