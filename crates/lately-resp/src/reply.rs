@@ -64,6 +64,19 @@ impl<'a> Encoder<'a> {
         self.number(b':', value);
     }
 
+    /// An array of integers.
+    pub fn integers<const N: usize>(&mut self, values: [i64; N]) {
+        self.array(N);
+        // Room once for all of them: a marker, the digits and a line end each.
+        self.out.reserve(N * (1 + 20 + 2));
+        for value in values {
+            match u8::try_from(value) {
+                Ok(digit @ 0..10) => self.out.extend_from_slice(&[b':', b'0' + digit, b'\r', b'\n']),
+                _ => self.integer(value),
+            }
+        }
+    }
+
     /// A string of any bytes.
     pub fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();

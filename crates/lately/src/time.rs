@@ -159,6 +159,9 @@ impl FromStr for Span {
     type Err = TimeError;
 
     fn from_str(text: &str) -> Result<Span, TimeError> {
+        if let Some(span) = whole_span(text.as_bytes()) {
+            return Ok(span);
+        }
         let error = || TimeError::Span { text: text.into() };
         let number_len = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
         let (number, unit) = text.split_at(number_len);
@@ -183,6 +186,23 @@ impl FromStr for Span {
         let millis = whole.checked_mul(unit_ms).and_then(|ms| ms.checked_add(part));
         millis.and_then(Span::from_millis).ok_or_else(error)
     }
+}
+
+/// A span as most are written, a few digits and one letter or none; `None` of others, whether they are one or not.
+fn whole_span(text: &[u8]) -> Option<Span> {
+    let (digits, unit_ms) = match text.split_last()? {
+        (b's', digits) => (digits, MILLIS_PER_SECOND),
+        (b'm', digits) => (digits, 60 * MILLIS_PER_SECOND),
+        (b'h', digits) => (digits, 3_600 * MILLIS_PER_SECOND),
+        (b'd', digits) => (digits, 86_400 * MILLIS_PER_SECOND),
+        (b'0'..=b'9', _) => (text, MILLIS_PER_SECOND),
+        _ => return None,
+    };
+    if digits.is_empty() || digits.len() > 9 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
+    Span::from_millis(number * unit_ms)
 }
 
 /// `dividend / divisor`, rounded up; the divisor is positive.

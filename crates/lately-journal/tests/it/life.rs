@@ -72,7 +72,7 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             };
             let before = denials(deltas);
             let request = Request::new(key, 0, minutes(1), *hits);
-            store.apply_into(&[Op::Limit(Box::new(request))], now, &mut Vec::new(), deltas);
+            store.apply_into(&[Op::of(request)], now, &mut Vec::new(), deltas);
             // What is denied makes no key where there is no memory for one.
             denials(deltas) > before
         }

@@ -73,7 +73,8 @@ impl Change {
     /// What an operation may change, if it is such a request.
     pub(super) fn of_operation(op: &Op<'_>) -> Option<Change> {
         match op {
-            Op::Limit(request) => Some(Change::of(request)),
+            Op::Limit { cost, .. } => Some(Change::of_hits(*cost)),
+            Op::Decide(request) => Some(Change::of(request)),
             Op::Throttle(request) => Some(Change::of_throttle(request)),
             Op::LimitAll(request) => Some(Change::of_joint(request)),
             _ => None,
@@ -141,30 +142,32 @@ pub(super) fn answer_all(
 /// Whether it is allowed, the limit, what is left, and the milliseconds until it would be allowed (-1: never) and
 /// until all is left. A limit that only watches says that it is allowed.
 fn five_of_limit(decision: &Decision, is_shadow: bool, reply: &mut Encoder<'_>) {
-    reply.array(5);
-    reply.integer(i64::from(decision.is_allowed() || is_shadow));
-    reply.integer(integer(decision.max));
-    reply.integer(integer(decision.remaining));
-    reply.integer(match decision.retry {
-        _ if is_shadow => 0,
-        Retry::Now => 0,
-        Retry::After(wait) => wait.as_millis(),
-        Retry::Never => -1,
-    });
-    reply.integer(decision.reset_after.map_or(0, Span::as_millis));
+    reply.integers([
+        i64::from(decision.is_allowed() || is_shadow),
+        integer(decision.max),
+        integer(decision.remaining),
+        match decision.retry {
+            _ if is_shadow => 0,
+            Retry::Now => 0,
+            Retry::After(wait) => wait.as_millis(),
+            Retry::Never => -1,
+        },
+        decision.reset_after.map_or(0, Span::as_millis),
+    ]);
 }
 
 /// As redis-cell has them: whether it is denied, the limit, what is left, and the seconds, rounded up, until it would
 /// be allowed (-1: it is, or never) and until all is left.
 fn five_of_throttle(decision: &Decision, reply: &mut Encoder<'_>) {
     let seconds = |span: Span| (span.as_millis() + 999) / 1_000;
-    reply.array(5);
-    reply.integer(i64::from(!decision.is_allowed()));
-    reply.integer(integer(decision.max));
-    reply.integer(integer(decision.remaining));
-    reply.integer(match decision.retry {
-        Retry::After(wait) => seconds(wait),
-        Retry::Now | Retry::Never => -1,
-    });
-    reply.integer(decision.reset_after.map_or(0, seconds));
+    reply.integers([
+        i64::from(!decision.is_allowed()),
+        integer(decision.max),
+        integer(decision.remaining),
+        match decision.retry {
+            Retry::After(wait) => seconds(wait),
+            Retry::Now | Retry::Never => -1,
+        },
+        decision.reset_after.map_or(0, seconds),
+    ]);
 }

@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
             }
             Command::Limit(request) => {
                 let reply = Reply::Limit(Change::of(&request));
-                self.push(Op::Limit(Box::new(request)), reply, target, out);
+                self.push(Op::of(request), reply, target, out);
             }
             Command::Throttle(request) => {
                 let reply = Reply::Limit(Change::of_throttle(&request));

@@ -16,19 +16,28 @@ use crate::time::{Span, Timestamp};
 pub(crate) struct LimitWindow {
     at_ms: i64,
     window_ms: i64,
-    /// Its first millisecond, and that of the cell it lies in.
+    /// Its first millisecond, and how long ago that is.
     from_ms: i64,
-    cell_ms: i64,
-    grid_ms: i64,
+    age_ms: i64,
 }
 
 impl LimitWindow {
     /// The window of length `window` that ends at `at`, as seen from `now`.
-    pub(crate) fn ending_at(at: Timestamp, window: Span, settings: &Settings, now: Timestamp) -> LimitWindow {
+    pub(crate) fn ending_at(at: Timestamp, window: Span, now: Timestamp) -> LimitWindow {
         let (at_ms, window_ms) = (at.as_millis(), window.as_millis());
         let from_ms = at_ms - window_ms + 1;
-        let grid_ms = settings.ladder().edge_grid_ms(now.as_millis() - from_ms, settings.exact());
-        LimitWindow { at_ms, window_ms, from_ms, cell_ms: from_ms.div_euclid(grid_ms) * grid_ms, grid_ms }
+        LimitWindow { at_ms, window_ms, from_ms, age_ms: now.as_millis() - from_ms }
+    }
+
+    /// The width of the cells of the grid at its edge.
+    fn grid_ms(self, settings: &Settings) -> i64 {
+        settings.ladder().edge_grid_ms(self.age_ms, settings.exact())
+    }
+
+    /// The first millisecond of the cell that its first lies in.
+    fn cell_ms(self, settings: &Settings) -> i64 {
+        let grid_ms = self.grid_ms(settings);
+        self.from_ms.div_euclid(grid_ms) * grid_ms
     }
 
     /// From when on a hit of a known millisecond does not count.
@@ -38,8 +47,8 @@ impl LimitWindow {
 
     /// From when on the hits of a pane that ends at `end_ms` do not count: they came before its cell ended, and
     /// before `moments_ms`.
-    fn pane_leaves_ms(self, end_ms: i64, moments_ms: i64) -> i64 {
-        let cell_end_ms = (end_ms - 1).div_euclid(self.grid_ms) * self.grid_ms + self.grid_ms;
+    fn pane_leaves_ms(self, end_ms: i64, moments_ms: i64, grid_ms: i64) -> i64 {
+        let cell_end_ms = (end_ms - 1).div_euclid(grid_ms) * grid_ms + grid_ms;
         cell_end_ms.min(moments_ms) - 1 + self.window_ms
     }
 
@@ -50,6 +59,16 @@ impl LimitWindow {
 }
 
 impl Entry {
+    /// Whether the newest moments are kept in any case, or need not be asked for yet.
+    #[inline]
+    pub(crate) fn keeps_moments(&self) -> bool {
+        match self {
+            Entry::Inline(_) => true,
+            Entry::List { head, bytes } => List { head, bytes }.keeps_moments(),
+            Entry::Large { .. } => false,
+        }
+    }
+
     /// Has the newest moments kept from here on, however many come: who decides needs them.
     pub(crate) fn keep_moments(&mut self, settings: &Settings, now: Timestamp) {
         match self {
@@ -62,14 +81,14 @@ impl Entry {
 
     /// Hits that count in a window.
     pub(crate) fn used(&self, window: LimitWindow, settings: &Settings) -> u64 {
-        let LimitWindow { from_ms, cell_ms, .. } = window;
+        let from_ms = window.from_ms;
         match self {
             Entry::Inline(inline) => inline.sum(from_ms, i64::MAX),
             Entry::List { head, bytes } => List { head, bytes }.sum(from_ms, i64::MAX),
             Entry::Large { large, .. } => {
                 let moments = large.list().map_or(0, |list| list.sum(from_ms, i64::MAX));
                 let has_panes = large.moments_from_ms() > from_ms;
-                moments + if has_panes { large.pane_sum(cell_ms, settings) } else { 0 }
+                moments + if has_panes { large.pane_sum(window.cell_ms(settings), settings) } else { 0 }
             }
         }
     }
@@ -79,7 +98,8 @@ impl Entry {
         let last_pane = match self {
             Entry::Large { large, .. } if large.list().is_none_or(List::is_empty) => {
                 let last = large.panes().chain(large.cells(settings)).last();
-                last.map(|pane| window.pane_leaves_ms(pane.end_ms(), large.moments_from_ms()))
+                let grid_ms = window.grid_ms(settings);
+                last.map(|pane| window.pane_leaves_ms(pane.end_ms(), large.moments_from_ms(), grid_ms))
             }
             _ => None,
         };
@@ -118,8 +138,9 @@ impl Entry {
                 moments.map(moment_leaves).filter(is_counted).find(&mut is_enough)
             }
             Entry::Large { large, .. } => {
-                let moments_ms = large.moments_from_ms();
-                let pane_leaves = |pane: Pane| (window.pane_leaves_ms(pane.end_ms(), moments_ms), pane.hits);
+                let (moments_ms, grid_ms) = (large.moments_from_ms(), window.grid_ms(settings));
+                let pane_leaves =
+                    |pane: Pane| (window.pane_leaves_ms(pane.end_ms(), moments_ms, grid_ms), pane.hits);
                 let panes = large.panes().chain(large.cells(settings)).map(pane_leaves).filter(is_counted);
                 let moments = large.list().into_iter().flat_map(List::moments).map(moment_leaves);
                 merged(panes, moments.filter(is_counted)).find(&mut is_enough)

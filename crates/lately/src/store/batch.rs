@@ -38,8 +38,19 @@ pub enum Op<'a> {
     /// Ask for the hits in a window that limits denied. Few operations are this or what follows: they are not to
     /// make the others larger.
     Denied(Box<Question<'a>>),
-    /// Count hits if they stay within a limit.
-    Limit(Box<Request<'a>>),
+    /// Count hits now if they stay within a limit.
+    Limit {
+        /// The key.
+        key: &'a [u8],
+        /// The most hits in any window of this length.
+        max: u64,
+        /// Length of the window, to the millisecond.
+        window: Span,
+        /// How many hits.
+        cost: u64,
+    },
+    /// The same, of a time of its own, or only asking, or with a lockout.
+    Decide(Box<Request<'a>>),
     /// Count hits if they keep to a rate.
     Throttle(Box<Throttle<'a>>),
     /// Count hits if they stay within several limits.
@@ -120,7 +131,7 @@ pub enum Outcome {
     Hit(Result<u64, HitError>),
     /// Of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
-    /// Of [`Op::Limit`] and [`Op::Throttle`].
+    /// Of [`Op::Limit`], [`Op::Decide`] and [`Op::Throttle`].
     Limit(Result<Decision, LimitError>),
     /// Of [`Op::LimitAll`]: for each limit what it says, in their order.
     LimitAll(Result<Vec<Decision>, LimitError>),
@@ -129,12 +140,29 @@ pub enum Outcome {
 impl<'a> Op<'a> {
     pub(super) fn key(&self) -> &'a [u8] {
         match self {
-            Op::Hit { key, .. } | Op::Hits { key, .. } => key,
+            Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit { key, .. } => key,
             Op::Denied(question) => question.key,
-            Op::Limit(request) => request.key,
+            Op::Decide(request) => request.key,
             Op::Throttle(request) => request.key,
             Op::LimitAll(request) => request.limits.first().map_or(b"", |limit| limit.key),
         }
+    }
+
+    /// The operation that a request is.
+    #[must_use]
+    pub fn of(request: Request<'a>) -> Op<'a> {
+        match request {
+            Request { key, max, window, cost, at: None, is_peek: false, is_shadow: false, lockout: None } => {
+                Op::Limit { key, max, window, cost }
+            }
+            _ => Op::Decide(Box::new(request)),
+        }
+    }
+
+    /// Whether what limits know of its key matters.
+    #[inline]
+    pub(super) fn asks_a_limit(&self) -> bool {
+        matches!(self, Op::Limit { .. } | Op::Decide(_) | Op::Throttle(_) | Op::Denied(_))
     }
 
     /// Whether it is about one key, and may be done before or after those about others.
@@ -192,8 +220,18 @@ impl Store {
     }
 
     fn apply_staged(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, mut turn: Turn<'_>) {
-        let groups = ops.chunk_by(|before, after| before.is_of_one() && after.is_of_one());
-        for ops in groups.flat_map(|group| group.chunks(STAGED)) {
+        for group in ops.chunk_by(|before, after| before.is_of_one() == after.is_of_one()) {
+            if group[0].is_of_one() {
+                self.apply_of_one(group, out, &mut turn);
+            } else {
+                turn.apply_joint(group, out);
+            }
+        }
+        turn.end(ops.last().map_or(b"", Op::key));
+    }
+
+    fn apply_of_one(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, turn: &mut Turn<'_>) {
+        for ops in ops.chunks(STAGED) {
             let mut hashes = [0; STAGED];
             for (hash, op) in hashes.iter_mut().zip(ops) {
                 *hash = self.hash(op.key());
@@ -204,7 +242,6 @@ impl Store {
             self.fetch_slots(hashes, places);
             turn.apply(ops, hashes, places, out);
         }
-        turn.end(ops.last().map_or(b"", Op::key));
     }
 
     /// Has the memory fetched that holds the slots of these hashes, a stage at a time for all of

@@ -44,7 +44,7 @@ impl Shard {
     /// What a limit says to a request for the key at a place, or nowhere.
     pub(super) fn verdict(&self, place: Option<u32>, asked: Asked, settings: &Settings) -> Verdict {
         let Asked { max, cost, at, window: span } = asked;
-        let window = LimitWindow::ending_at(at, span, settings, self.now());
+        let window = LimitWindow::ending_at(at, span, self.now());
         let entry = self.entry_at(place);
         let used = entry.map_or(0, |entry| entry.used(window, settings));
         let retry = match max.checked_sub(cost) {
@@ -126,7 +126,8 @@ impl Turn<'_> {
         if verdict.is_allowed() && counts {
             self.count_hit(has_room, &hit, place)?;
             let (locked, _) = self.parts();
-            let place = locked.place_near(place, key, hash);
+            // Where it was it is.
+            let place = place.or_else(|| locked.place_of(key, hash));
             return Ok(locked.counted(place, &verdict, settings));
         }
         if !verdict.is_allowed() && !is_peek && !is_shadow {

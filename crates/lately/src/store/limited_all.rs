@@ -1,7 +1,7 @@
 //! Requests that are to stay within several limits, of one key or of more: all counted or none. The shards of all
 //! keys are locked, in the order of their indices, until it is decided and done.
 
-use super::batch::{JointRequest, Limit, STAGED};
+use super::batch::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::cell::LockedShard;
 use super::context::Hit;
 use super::limited::Asked;
@@ -37,31 +37,77 @@ struct Placed<'r> {
     limit: &'r Limit<'r>,
     hash: u64,
     place: Option<u32>,
-    /// Whether it is the first that names the key.
-    is_first: bool,
 }
 
+/// Requests whose memory is fetched together.
+const TOGETHER: usize = STAGED / 4;
+
 impl<'a> Turn<'a> {
+    /// Applies operations that are all requests with several limits.
+    pub(super) fn apply_joint(&mut self, ops: &[Op<'_>], out: &mut Vec<Outcome>) {
+        for ops in ops.chunks(TOGETHER) {
+            let joint = ops.iter().filter_map(|op| match op {
+                Op::LimitAll(request) => Some(&**request),
+                _ => None,
+            });
+            let requests: Vec<&JointRequest<'_>> = joint.collect();
+            let limits: Vec<&Limit<'_>> = requests.iter().flat_map(|request| &request.limits).collect();
+            let mut placed = self.placed(&limits);
+            let mut rest = &mut placed[..];
+            for request in requests {
+                let (its, others) = rest.split_at_mut(request.limits.len());
+                rest = others;
+                out.push(Outcome::LimitAll(self.limit_all(request, its)));
+            }
+        }
+    }
+
+    /// The limits with the hashes of their keys and where these most likely are; has their memory fetched.
+    fn placed<'r>(&self, limits: &[&'r Limit<'r>]) -> Vec<Placed<'r>> {
+        let mut placed = Vec::with_capacity(limits.len());
+        for limits in limits.chunks(STAGED) {
+            let (mut hashes, mut places) = ([0; STAGED], [None; STAGED]);
+            for (hash, limit) in hashes.iter_mut().zip(limits) {
+                *hash = self.store().hash(limit.key);
+            }
+            self.store().fetch_slots(&hashes[..limits.len()], &mut places[..limits.len()]);
+            let each = limits.iter().zip(hashes).zip(places);
+            placed.extend(each.map(|((limit, hash), place)| Placed { limit, hash, place }));
+        }
+        placed
+    }
+
     /// Decides on a request, for each limit by itself; if all allow it its hits are counted, once for each key, if not
-    /// those that were denied are, for each key with a limit that denies it.
-    pub(super) fn limit_all(&mut self, request: &JointRequest<'_>) -> Result<Vec<Decision>, LimitError> {
-        let JointRequest { limits, cost, at, is_peek } = request;
-        let (cost, at, counts) = (*cost, *at, !is_peek && *cost > 0);
+    /// those that were denied are, once for each key with a limit that denies it.
+    fn limit_all(
+        &mut self,
+        request: &JointRequest<'_>,
+        placed: &mut [Placed<'_>],
+    ) -> Result<Vec<Decision>, LimitError> {
+        let &JointRequest { ref limits, cost, at, is_peek } = request;
+        let counts = !is_peek && cost > 0;
         if limits.len() > MAX_LIMITS {
             return Err(LimitError::Limits { given: limits.len() });
         }
         limits.iter().try_for_each(|limit| check_key(limit.key))?;
-        let mut placed = self.placed(limits);
         let first = limits.first().map_or(&b""[..], |limit| limit.key);
-        let (mut locks, ceiling_bytes) = self.lock_all(&placed, if counts { first } else { b"" });
+        let (mut locks, ceiling_bytes) = self.lock_all(placed, if counts { first } else { b"" });
         let context = &mut *self.context_mut();
         context.ceiling_bytes = ceiling_bytes;
-        let mut verdicts = Vec::with_capacity(placed.len());
-        for Placed { limit, hash, place, .. } in &mut placed {
-            let &mut &Limit { key, max, window } = limit;
+        for Placed { limit, hash, place } in &mut *placed {
             let locked = locks.of(*hash);
-            *place = locked.place_near(*place, key, *hash).and_then(|place| locked.alive(place, context));
-            let class = locked.class_of(key, *place, context);
+            *place =
+                locked.place_near(*place, limit.key, *hash).and_then(|place| locked.alive(place, context));
+            if let Some(place) = *place {
+                locked.prefetch_heap(place);
+                locked.prefetch_side(place);
+            }
+        }
+        let mut verdicts = Vec::with_capacity(placed.len());
+        for &Placed { limit, hash, place } in &*placed {
+            let &Limit { key, max, window } = limit;
+            let locked = locks.of(hash);
+            let class = locked.class_of(key, place, context);
             let (frame, settings) = context.frame(class, locked.now());
             if let Some(at) = at {
                 frame.check(at, settings)?;
@@ -73,12 +119,12 @@ impl<'a> Turn<'a> {
                 locked.keep_moments(place, context.classes);
             }
             let asked = Asked { max, cost, at: at.unwrap_or(locked.now()), window };
-            verdicts.push((locked.verdict(*place, asked, settings), settings));
+            verdicts.push((locked.verdict(place, asked, settings), settings));
         }
         let is_allowed = verdicts.iter().all(|(verdict, _)| verdict.is_allowed());
         if is_allowed && counts {
             // Whatever may stand in the way of one key is found out before anything is counted.
-            for Placed { hash, place, .. } in &placed {
+            for Placed { hash, place, .. } in &*placed {
                 match (place, ceiling_bytes) {
                     (Some(place), _) => locks.of(*hash).make_room_for(*place, cost, context.classes)?,
                     (None, Some(ceiling_bytes)) => Err(HitError::OutOfMemory { ceiling_bytes })?,
@@ -88,51 +134,37 @@ impl<'a> Turn<'a> {
                     (None, None) => {}
                 }
             }
-            for Placed { limit, hash, place, .. } in placed.iter_mut().filter(|placed| placed.is_first) {
-                let hit = Hit { key: limit.key, hash: *hash, weight: cost, at };
-                locks.of(*hash).hit(&hit, *place, context).expect("it was found out that it can be counted");
+        }
+        let names_before = |index: usize, is_it: &dyn Fn(usize) -> bool| {
+            (0..index).any(|before| placed[before].limit.key == placed[index].limit.key && is_it(before))
+        };
+        for (index, &Placed { limit, hash, place }) in placed.iter().enumerate() {
+            let hit = Hit { key: limit.key, hash, weight: cost, at };
+            let is_denied = |index: usize| !verdicts[index].0.is_allowed();
+            if is_allowed && counts && !names_before(index, &|_| true) {
+                locks.of(hash).hit_known(&hit, place, context);
+            } else if !is_peek && is_denied(index) && !names_before(index, &is_denied) {
+                locks.of(hash).deny(&hit, place, context);
             }
         }
         let mut decisions = Vec::with_capacity(placed.len());
-        let mut denied: Vec<&[u8]> = Vec::new();
-        for (Placed { limit, hash, place, .. }, (verdict, settings)) in placed.iter_mut().zip(&verdicts) {
-            let &mut &Limit { key, max, window } = limit;
-            let locked = locks.of(*hash);
-            *place = locked.place_near(*place, key, *hash);
-            if is_allowed && counts {
-                decisions.push(locked.counted(*place, verdict, settings));
-                continue;
-            }
+        for (&Placed { limit, hash, place }, (verdict, settings)) in placed.iter().zip(&verdicts) {
+            let &Limit { key, max, window } = limit;
+            let locked = locks.of(hash);
+            // Where it was it is.
+            let place = place.or_else(|| locked.place_of(key, hash));
             if !verdict.is_allowed() && !is_peek {
-                if !denied.contains(&key) {
-                    denied.push(key);
-                    *place = locked.deny(&Hit { key, hash: *hash, weight: cost, at }, *place, context);
-                }
-                locked.guard(*place, (verdict.left(), max), window);
+                locked.guard(place, (verdict.left(), max), window);
             }
-            decisions.push(locked.not_counted(*place, verdict, settings));
+            decisions.push(if is_allowed && counts {
+                locked.counted(place, verdict, settings)
+            } else {
+                locked.not_counted(place, verdict, settings)
+            });
         }
         drop(locks);
         self.unlock();
         Ok(decisions)
-    }
-
-    /// The limits with the hashes of their keys and where these most likely are.
-    fn placed<'r>(&self, limits: &'r [Limit<'r>]) -> Vec<Placed<'r>> {
-        let mut placed: Vec<Placed<'r>> = Vec::with_capacity(limits.len());
-        for limits in limits.chunks(STAGED) {
-            let (mut hashes, mut places) = ([0; STAGED], [None; STAGED]);
-            for (hash, limit) in hashes.iter_mut().zip(limits) {
-                *hash = self.store().hash(limit.key);
-            }
-            self.store().fetch_slots(&hashes[..limits.len()], &mut places[..limits.len()]);
-            for ((limit, hash), place) in limits.iter().zip(hashes).zip(places) {
-                let is_first =
-                    placed.iter().all(|before| before.hash != hash || before.limit.key != limit.key);
-                placed.push(Placed { limit, hash, place, is_first });
-            }
-        }
-        placed
     }
 
     /// Locks the shards of all keys; before that, others are evicted if new keys have no room, but not `keep`. Gives

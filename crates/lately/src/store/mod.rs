@@ -187,7 +187,7 @@ impl Store {
     /// # Errors
     /// As [`Store::limit`].
     pub fn decide(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, LimitError> {
-        self.apply_one(&Op::Limit(Box::new(request)), now).into_decision()
+        self.apply_one(&Op::of(request), now).into_decision()
     }
 
     /// Counts hits if they stay within several limits, of one key or of more: for all of them or for none. Gives what

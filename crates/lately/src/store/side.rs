@@ -4,9 +4,8 @@
 //! Nobody needs generations before a key is forgotten. After that every new key has one: eight bytes a
 //! place, in chunks. Arrival times are kept likewise, sixteen bytes a place.
 
-use std::collections::HashMap;
-
 use super::chunks::Chunks;
+use super::slab::Slab;
 use crate::delta::Generation;
 use crate::entry::Entry;
 use crate::gcra::Arrival;
@@ -18,11 +17,14 @@ use crate::time::Timestamp;
 pub(super) struct Side {
     generations: Chunks<Generation>,
     arrivals: Chunks<Arrival>,
-    few: HashMap<u32, Few, foldhash::fast::RandomState>,
+    /// Where in `few` a place has something, plus one.
+    few_at: Chunks<u32>,
+    few: Slab<Few>,
 }
 
 /// What limits know of a key beside its hits.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Few {
     limited_until: Option<Timestamp>,
     guard: Option<Guard>,
@@ -45,9 +47,8 @@ pub(super) struct Guard {
     pub(super) is_full: bool,
 }
 
-/// What one of the few costs beside the hits that were denied: maps are between seven sixteenths and seven eighths
-/// full, with a byte of tags a place.
-const FEW_BYTES: usize = (size_of::<(u32, Few)>() + 1) * 3 / 2;
+/// What one of the few costs beside the hits that were denied, with a chunk that is not full.
+const FEW_BYTES: usize = size_of::<Option<Few>>() * 5 / 4;
 
 impl Few {
     fn bytes(&self) -> usize {
@@ -79,12 +80,43 @@ impl Side {
     /// What the key at `place` costs here.
     pub(super) fn bytes_at(&self, place: u32) -> usize {
         let few_bytes = self.few(place).map_or(0, Few::bytes);
-        self.generations.bytes_at(place) + self.arrivals.bytes_at(place) + few_bytes
+        self.generations.bytes_at(place)
+            + self.arrivals.bytes_at(place)
+            + self.few_at.bytes_at(place)
+            + few_bytes
+    }
+
+    /// Has what limits know of the key at `place` fetched.
+    #[inline]
+    pub(super) fn prefetch(&self, place: u32) {
+        self.arrivals.prefetch(place);
+        if let Some(at) = self.few_at.get(place).checked_sub(1) {
+            self.few.prefetch(at);
+        }
     }
 
     #[inline]
     fn few(&self, place: u32) -> Option<&Few> {
-        if self.few.is_empty() { None } else { self.few.get(&place) }
+        self.few.get(self.few_at.get(place).checked_sub(1)?)
+    }
+
+    /// As `few`, and there is one from here on.
+    fn few_mut(&mut self, place: u32) -> &mut Few {
+        if self.few_at.get(place) == 0 {
+            self.put_few(place, Few::default());
+        }
+        self.few.get_mut(self.few_at.get(place) - 1).expect("it was put there")
+    }
+
+    fn put_few(&mut self, place: u32, few: Few) {
+        let at = self.few.insert(few);
+        self.few_at.set(place, at + 1);
+    }
+
+    fn take_few(&mut self, place: u32) -> Option<Few> {
+        let few = self.few.take(self.few_at.get(place).checked_sub(1)?);
+        self.few_at.set(place, 0);
+        few
     }
 
     /// Until when the key at `place` is limited, if it ever was.
@@ -94,7 +126,7 @@ impl Side {
 
     /// Limits the key at `place` until `until`, or as long as was asked for before.
     pub(super) fn limit_until(&mut self, place: u32, until: Timestamp) {
-        let few = self.few.entry(place).or_default();
+        let few = self.few_mut(place);
         few.limited_until = few.limited_until.max(Some(until));
     }
 
@@ -104,7 +136,7 @@ impl Side {
     }
 
     pub(super) fn set_guard(&mut self, place: u32, guard: Guard) {
-        self.few.entry(place).or_default().guard = Some(guard);
+        self.few_mut(place).guard = Some(guard);
     }
 
     /// The hits that were denied to the key at `place`.
@@ -114,7 +146,7 @@ impl Side {
 
     /// As `denied`, to be changed.
     pub(super) fn denied_mut(&mut self, place: u32) -> &mut Entry {
-        &mut self.few.entry(place).or_default().denied
+        &mut self.few_mut(place).denied
     }
 
     /// Drops what is over of the key at `place`: `now` is the time, `oldest_ms` the edge of the retention.
@@ -122,14 +154,17 @@ impl Side {
         if !self.arrivals.get(place).is_after(now) {
             self.arrivals.set(place, Arrival::default());
         }
-        let Some(few) = self.few.get_mut(&place) else { return };
+        if self.few(place).is_none() {
+            return;
+        }
+        let few = self.few_mut(place);
         few.limited_until = few.limited_until.filter(|&until| until > now);
         few.guard = few.guard.filter(|guard| guard.until > now);
         if few.denied.expired(oldest_ms) {
             few.denied = Entry::new();
         }
         if few.limited_until.is_none() && few.guard.is_none() && few.denied.is_empty() {
-            self.few.remove(&place);
+            self.take_few(place);
         }
     }
 
@@ -138,7 +173,7 @@ impl Side {
         let arrival = self.arrivals.get(place);
         self.arrivals.set(place, Arrival::default());
         self.generations.set(place, Generation::default());
-        let Few { limited_until, denied, .. } = self.few.remove(&place).unwrap_or_default();
+        let Few { limited_until, denied, .. } = self.take_few(place).unwrap_or_default();
         Extras { limited_until, arrival, denied }
     }
 
@@ -160,21 +195,19 @@ impl Side {
     pub(super) fn take_over(&mut self, to: u32, before: &mut Side, from: u32) {
         self.set_generation(to, before.generation(from));
         self.set_arrival(to, before.arrival(from));
-        if !before.few.is_empty()
-            && let Some(few) = before.few.remove(&from)
-        {
-            self.few.insert(to, few);
+        if let Some(few) = before.take_few(from) {
+            self.put_few(to, few);
         }
     }
 
     /// Whether no key has anything here.
     pub(super) fn is_empty(&self) -> bool {
-        self.generations.is_empty() && self.arrivals.is_empty() && self.few.is_empty()
+        self.generations.is_empty() && self.arrivals.is_empty() && self.few_at.is_empty()
     }
 
     /// Places that limits know something of.
     pub(super) fn limited(&self) -> impl Iterator<Item = u32> {
-        self.few.keys().copied()
+        self.few_at.places()
     }
 }
 

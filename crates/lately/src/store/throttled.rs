@@ -38,7 +38,8 @@ impl Turn<'_> {
         } else if weight > 0 {
             self.count_hit(has_room, &hit, place)?;
             let (locked, _) = self.parts();
-            place = locked.place_near(place, key, hash);
+            // Where it was it is.
+            place = place.or_else(|| locked.place_of(key, hash));
         }
         let (locked, context) = self.parts();
         if let Some(place) = place.filter(|_| after != before && quantity != 0) {

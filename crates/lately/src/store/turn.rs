@@ -3,7 +3,7 @@
 //! A turn holds one shard's lock at a time, and keeps it while operations stay in the shard: a hot
 //! key is locked once for all its hits of a batch.
 
-use super::batch::{Op, Outcome, Question, STAGED};
+use super::batch::{Op, Outcome, Question, Request, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit, Quick};
 use super::shard::Shard;
@@ -56,7 +56,12 @@ impl<'a> Turn<'a> {
                 Quick::Elsewhere => {
                     let locked = self.shard(hash);
                     *place = locked.place_near(*place, op.key(), hash);
-                    place.is_some_and(|place| locked.prefetch_heap(place))
+                    place.is_some_and(|place| {
+                        if op.asks_a_limit() {
+                            locked.prefetch_side(place);
+                        }
+                        locked.prefetch_heap(place) || op.asks_a_limit()
+                    })
                 }
             };
             if on_heap && ops.len() > 1 {
@@ -127,9 +132,16 @@ impl<'a> Turn<'a> {
                 let Question { key, window, at } = **question;
                 Outcome::Hits(self.count((key, place), window, at, Shard::denied_at))
             }
-            Op::Limit(ref request) => Outcome::Limit(self.limit(request, hash, place)),
+            Op::Limit { key, max, window, cost } => {
+                Outcome::Limit(self.limit(&Request::new(key, max, window, cost), hash, place))
+            }
+            Op::Decide(ref request) => Outcome::Limit(self.limit(request, hash, place)),
             Op::Throttle(ref request) => Outcome::Limit(self.throttle(request, hash, place)),
-            Op::LimitAll(ref request) => Outcome::LimitAll(self.limit_all(request)),
+            Op::LimitAll(_) => {
+                let mut outcomes = Vec::new();
+                self.apply_joint(std::slice::from_ref(op), &mut outcomes);
+                outcomes.pop().expect("an outcome for each")
+            }
         }
     }
 

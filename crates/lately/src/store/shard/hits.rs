@@ -95,6 +95,18 @@ impl Shard {
         counted
     }
 
+    /// Counts hits that are known to be good, of a key that is at `place` or nowhere.
+    pub(in crate::store) fn hit_known(
+        &mut self,
+        hit: &Hit<'_>,
+        place: Option<u32>,
+        context: &mut Context<'_>,
+    ) {
+        let counted = place.and_then(|place| self.hit_at(place, hit, context));
+        let counted = counted.unwrap_or_else(|| self.hit(hit, place, context));
+        counted.expect("it was found out before that they can be counted");
+    }
+
     /// Writes down that hits were counted, just now.
     #[inline]
     pub(in crate::store) fn write_down_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {

@@ -20,6 +20,12 @@ impl Shard {
             || side.denied(place).is_some_and(|denied| !denied.expired(oldest_ms))
     }
 
+    /// Has what limits know of the key at `place` beside its hits fetched.
+    #[inline]
+    pub(in crate::store) fn prefetch_side(&self, place: u32) {
+        self.beside.side.prefetch(place);
+    }
+
     /// Until when a limit on the key at `place` is in force, if one is.
     pub(in crate::store) fn limit_at(&self, place: u32) -> Option<Timestamp> {
         self.beside.side.limited_until(place).filter(|&until| until > self.now)

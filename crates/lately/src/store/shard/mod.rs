@@ -185,6 +185,9 @@ impl Shard {
 
     /// Has the newest moments of the key at `place` kept from here on.
     pub(super) fn keep_moments(&mut self, place: u32, classes: &Classes) {
+        if self.slot_mut(place).entry.keeps_moments() {
+            return;
+        }
         self.change(place, classes, Entry::keep_moments);
     }
 
