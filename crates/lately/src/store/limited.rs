@@ -2,7 +2,7 @@
 
 use super::batch::Request;
 use super::check_key;
-use super::context::Hit;
+use super::context::{Context, Hit};
 use super::shard::Shard;
 use super::turn::Turn;
 use crate::entry::LimitWindow;
@@ -41,6 +41,25 @@ impl Verdict {
 }
 
 impl Shard {
+    /// The settings of a key, which is at a place or nowhere, if a request of this time and window can be decided.
+    pub(super) fn settings_to_decide<'a>(
+        &self,
+        (key, place): (&[u8], Option<u32>),
+        at: Option<Timestamp>,
+        window: Span,
+        context: &mut Context<'a>,
+    ) -> Result<&'a Settings, LimitError> {
+        let class = self.class_of(key, place, context);
+        let (frame, settings) = context.frame(class, self.now());
+        if let Some(at) = at {
+            frame.check(at, settings)?;
+        }
+        if window > settings.retain() {
+            return Err(LimitError::Window { window, retain: settings.retain() });
+        }
+        Ok(settings)
+    }
+
     /// What a limit says to a request for the key at a place, or nowhere.
     pub(super) fn verdict(&self, place: Option<u32>, asked: Asked, settings: &Settings) -> Verdict {
         let Asked { max, cost, at, window: span } = asked;
@@ -102,14 +121,7 @@ impl Turn<'_> {
         check_key(key)?;
         let (locked, context) = self.parts();
         let mut place = place.and_then(|place| locked.alive(place, context));
-        let class = locked.class_of(key, place, context);
-        let (frame, settings) = context.frame(class, locked.now());
-        if let Some(at) = at {
-            frame.check(at, settings)?;
-        }
-        if window > settings.retain() {
-            return Err(LimitError::Window { window, retain: settings.retain() });
-        }
+        let settings = locked.settings_to_decide((key, place), at, window, context)?;
         let counts = !is_peek && cost > 0;
         let mut has_room = true;
         if place.is_none() && counts && cost <= max {

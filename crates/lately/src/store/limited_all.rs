@@ -107,14 +107,7 @@ impl<'a> Turn<'a> {
         for &Placed { limit, hash, place } in &*placed {
             let &Limit { key, max, window } = limit;
             let locked = locks.of(hash);
-            let class = locked.class_of(key, place, context);
-            let (frame, settings) = context.frame(class, locked.now());
-            if let Some(at) = at {
-                frame.check(at, settings)?;
-            }
-            if window > settings.retain() {
-                return Err(LimitError::Window { window, retain: settings.retain() });
-            }
+            let settings = locked.settings_to_decide((key, place), at, window, context)?;
             if let Some(place) = place.filter(|_| !is_peek) {
                 locked.keep_moments(place, context.classes);
             }
@@ -138,21 +131,27 @@ impl<'a> Turn<'a> {
         let names_before = |index: usize, is_it: &dyn Fn(usize) -> bool| {
             (0..index).any(|before| placed[before].limit.key == placed[index].limit.key && is_it(before))
         };
-        for (index, &Placed { limit, hash, place }) in placed.iter().enumerate() {
-            let hit = Hit { key: limit.key, hash, weight: cost, at };
+        for (index, &Placed { limit: &Limit { key, .. }, hash, place }) in placed.iter().enumerate() {
+            let hit = Hit { key, hash, weight: cost, at };
             let is_denied = |index: usize| !verdicts[index].0.is_allowed();
-            if is_allowed && counts && !names_before(index, &|_| true) {
-                locks.of(hash).hit_known(&hit, place, context);
-            } else if !is_peek && is_denied(index) && !names_before(index, &is_denied) {
-                locks.of(hash).deny(&hit, place, context);
+            let counts_here = is_allowed && counts && !names_before(index, &|_| true);
+            let denies_here = !is_peek && is_denied(index) && !names_before(index, &is_denied);
+            if counts_here || denies_here {
+                let locked = locks.of(hash);
+                // A new key that came before it may have moved the others of its shard.
+                let place = locked.place_near(place, key, hash);
+                if counts_here {
+                    locked.hit_known(&hit, place, context);
+                } else {
+                    locked.deny(&hit, place, context);
+                }
             }
         }
         let mut decisions = Vec::with_capacity(placed.len());
         for (&Placed { limit, hash, place }, (verdict, settings)) in placed.iter().zip(&verdicts) {
             let &Limit { key, max, window } = limit;
             let locked = locks.of(hash);
-            // Where it was it is.
-            let place = place.or_else(|| locked.place_of(key, hash));
+            let place = locked.place_near(place, key, hash);
             if !verdict.is_allowed() && !is_peek {
                 locked.guard(place, (verdict.left(), max), window);
             }

@@ -160,6 +160,37 @@ fn a_key_that_limits_is_never_evicted() {
     assert_eq!(store.limited_until(b"limited", after(minutes(15))), None, "over");
 }
 
+/// New keys move those of their shard that are there, also those of the same request.
+#[test]
+fn keys_of_one_request_are_found_while_places_move() {
+    let store = store();
+    let keys: Vec<Vec<u8>> = (0_u32..)
+        .map(|n| format!("k:{n}").into_bytes())
+        .filter(|key| shard_of(store.hash(key)) < 2)
+        .take(4_000)
+        .collect();
+    let mut wanted = vec![0; keys.len()];
+    for (round, end) in (8..keys.len()).step_by(4).enumerate() {
+        // Four that are new, and older ones, some of them named twice; nine of ten requests are allowed.
+        let is_allowed = round % 10 != 9;
+        let named: Vec<usize> =
+            (0..4).flat_map(|n| [end - 1 - n, (end * 7 + n * 13) % end, (end * 5) % end]).collect();
+        let limit = |&index: &usize| Limit { key: &keys[index], max: 1 << 40, window: minutes(5) };
+        let mut limits: Vec<Limit<'_>> = named.iter().map(limit).collect();
+        limits[3].max = if is_allowed { 1 << 40 } else { 0 };
+        let decisions = store.decide_all(JointRequest { limits, cost: 1, at: None, is_peek: false }, START);
+        assert_eq!(decisions.expect("decided").iter().all(Decision::is_allowed), is_allowed);
+        if is_allowed {
+            let distinct: std::collections::BTreeSet<usize> = named.into_iter().collect();
+            distinct.into_iter().for_each(|index| wanted[index] += 1);
+        }
+    }
+    store.check_consistency();
+    for (key, wanted) in keys.iter().zip(wanted) {
+        assert_eq!(store.hits(key, minutes(5), START).estimate, wanted);
+    }
+}
+
 /// Keys that come in pairs of hits, so that none is a single one, and more than fit.
 fn flood(store: &Store, rounds: std::ops::Range<u32>, now: Timestamp) {
     for n in rounds {
