@@ -87,7 +87,7 @@ proptest! {
         let (mut log, mut now_ms) = (ExactLog::new(), START_MS);
         for (index, gap_ms) in gaps_ms.into_iter().enumerate() {
             now_ms += gap_ms;
-            if log.milliseconds(now_ms, window_ms) >= 256 {
+            if log.milliseconds(now_ms, window_ms) > 256 {
                 break;
             }
             if index % hits_each == 1 {
