@@ -56,11 +56,9 @@ impl<'a> Turn<'a> {
                 Quick::Elsewhere => {
                     let locked = self.shard(hash);
                     *place = locked.place_near(*place, op.key(), hash);
+                    let asks = op.asks_a_limit();
                     place.is_some_and(|place| {
-                        if op.asks_a_limit() {
-                            locked.prefetch_side(place);
-                        }
-                        locked.prefetch_heap(place) || op.asks_a_limit()
+                        locked.prefetch_heap(place) | (asks && locked.prefetch_side(place))
                     })
                 }
             };

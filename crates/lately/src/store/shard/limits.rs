@@ -14,20 +14,30 @@ use crate::time::{Span, Timestamp};
 impl Shard {
     /// Whether limits keep the key at `place` when its hits are gone; `oldest_ms` is the edge of the retention.
     pub(in crate::store) fn outlives_hits(&self, place: u32, oldest_ms: i64) -> bool {
+        if !self.has_limits {
+            return false;
+        }
         let side = &self.beside.side;
         self.limit_at(place).is_some()
             || side.arrival(place).is_after(self.now)
             || side.denied(place).is_some_and(|denied| !denied.expired(oldest_ms))
     }
 
-    /// Has what limits know of the key at `place` beside its hits fetched.
+    /// Has what limits know of the key at `place` beside its hits fetched; false when they know of no key.
     #[inline]
-    pub(in crate::store) fn prefetch_side(&self, place: u32) {
-        self.beside.side.prefetch(place);
+    pub(in crate::store) fn prefetch_side(&self, place: u32) -> bool {
+        if self.has_limits {
+            self.beside.side.prefetch(place);
+        }
+        self.has_limits
     }
 
     /// Until when a limit on the key at `place` is in force, if one is.
+    #[inline]
     pub(in crate::store) fn limit_at(&self, place: u32) -> Option<Timestamp> {
+        if !self.has_limits {
+            return None;
+        }
         self.beside.side.limited_until(place).filter(|&until| until > self.now)
     }
 
@@ -38,6 +48,9 @@ impl Shard {
 
     /// Whether the key at `place` would be allowed more if it went, if anybody knows.
     pub(in crate::store) fn guard_at(&self, place: u32) -> Option<Guard> {
+        if !self.has_limits {
+            return None;
+        }
         self.beside.side.guard(place).filter(|guard| guard.until > self.now)
     }
 
@@ -96,6 +109,7 @@ impl Shard {
 
     /// When all that the key at `place` was given is used up.
     pub(in crate::store) fn arrival_at(&self, place: Option<u32>) -> Arrival {
+        let place = place.filter(|_| self.has_limits);
         place.map_or_else(Arrival::default, |place| self.beside.side.arrival(place))
     }
 
@@ -107,6 +121,7 @@ impl Shard {
         arrival: Arrival,
         context: &mut Context<'_>,
     ) {
+        self.has_limits = true;
         if (self.beside.side.arrival(place) == Arrival::default()) == (arrival == Arrival::default()) {
             self.beside.side.set_arrival(place, arrival);
         } else {
@@ -181,6 +196,9 @@ impl Shard {
 
     /// Drops what is over of what limits know of the key at `place`, and tidies the rest.
     pub(super) fn tidy_limits(&mut self, place: u32, classes: &Classes) {
+        if !self.has_limits {
+            return;
+        }
         let (class, now) = (self.slot_mut(place).class, self.now);
         let settings = classes.settings(class);
         self.change_side(place, |side| {
@@ -203,6 +221,7 @@ impl Shard {
 
     /// Changes what limits know of the key at `place`, and accounts for the memory that takes or gives.
     pub(super) fn change_side(&mut self, place: u32, change: impl FnOnce(&mut Side)) {
+        self.has_limits = true;
         let side = &mut self.beside.side;
         let before = side.bytes_at(place);
         change(side);

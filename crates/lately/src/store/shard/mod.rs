@@ -43,6 +43,8 @@ pub(super) struct Shard {
     beside: Box<Beside>,
     /// Whether others know where the tags and pages are.
     published: bool,
+    /// Whether limits know, or knew, something of a key beside its hits: what is beside need not be looked at else.
+    has_limits: bool,
     /// Which part of the store this is.
     part: u16,
 }
@@ -62,6 +64,7 @@ impl Shard {
         Shard {
             slots: Table::default(),
             published: false,
+            has_limits: false,
             part,
             beside: Box::new(Beside {
                 hasher,
