@@ -114,6 +114,16 @@ impl<'a> ReadLogs<'a> {
         Ok(Outcome::Done)
     }
 
+    /// An error when there are lines and none parses: what there is to say of none misleads.
+    pub(crate) fn check_some(&self) -> Result<(), CliError> {
+        if self.lines == 0 || self.malformed < self.lines {
+            return Ok(());
+        }
+        let lines = if self.lines == 1 { "line" } else { "lines" };
+        let cause = format!("none of {} {lines} parses: {}", self.lines, self.places());
+        Err(CliError::new(self.command, cause, setup_hint(self.command)))
+    }
+
     fn add(&mut self, path: &'a Path, scanned: Scanned) {
         self.lines += scanned.lines;
         self.malformed += scanned.malformed;

@@ -108,6 +108,17 @@ pub enum CommandError {
     /// A period that is longer than time is kept.
     #[error("ERR invalid period: give whole seconds, from 1 to 1000000000")]
     LongPeriod,
+    /// An option of `COOLEST` where keys are.
+    #[error(
+        "ERR COOLEST takes WINDOW and BELOW before the keys, and PREFIX in place of them: no key has such a name here"
+    )]
+    OptionAfterKeys,
+    /// A limit by its name in `MLIMIT`.
+    #[error("ERR MLIMIT takes a key, its max and its window, and no @name")]
+    NameAmongLimits,
+    /// `LOCKOUT` in `MLIMIT`.
+    #[error("ERR LOCKOUT does not go with MLIMIT")]
+    LockoutAmongLimits,
     /// `DENIED` with several windows.
     #[error("ERR DENIED answers one window: name at most one, without BOUNDS")]
     DeniedWindows,

@@ -119,6 +119,7 @@ impl Reload {
         let config = found
             .as_ref()
             .map_err(Clone::clone)
+            .and_then(|text| not_empty(text).ok_or_else(|| format!("{} is empty", path.display())))
             .and_then(|text| Config::parse(text).map_err(|problem| problem.in_file(path, text).to_string()));
         let config = match config {
             Ok(config) => config,
@@ -135,6 +136,11 @@ impl Reload {
             self.started.fixed_differences(&config).into_iter().map(differs).chain([reloaded]).collect();
         Change { limits: Some(config.limits), news }
     }
+}
+
+/// An empty file is a config, and while the server runs rather one that somebody is about to write.
+fn not_empty(text: &String) -> Option<&String> {
+    Some(text).filter(|text| !text.trim().is_empty())
 }
 
 #[cfg(test)]
@@ -158,7 +164,7 @@ mod tests {
         let mut reload = reload();
         assert_eq!(news(&mut reload, ""), [""; 0]);
         // Halves that would do, and none, until it is written.
-        for found in [ONE, "# a", "# ab", "# a", ""] {
+        for found in [ONE, "# a", "# ab", "# a", " \n"] {
             assert_eq!(news(&mut reload, found), [""; 0], "{found}");
         }
         assert_eq!(news(&mut reload, ONE), [""; 0]);
@@ -167,8 +173,13 @@ mod tests {
         assert_eq!(change.limits.map(|limits| limits[0].name.clone()), Some("a".to_owned()));
         assert_eq!(reload.look(Ok(ONE.to_owned()), false), Change::default());
         assert_eq!(
-            [news(&mut reload, ""), news(&mut reload, "")].concat(),
+            [news(&mut reload, "# none"), news(&mut reload, "# none")].concat(),
             ["config: lately.toml reloaded: 0 limits"]
+        );
+        // Somebody is about to write it.
+        assert_eq!(
+            [news(&mut reload, "\n"), news(&mut reload, "\n")].concat(),
+            ["config: lately.toml is empty: the old config stays"]
         );
     }
 
@@ -209,8 +220,8 @@ mod tests {
         );
         assert_eq!(reload.look(gone(), false), Change::default());
         // It is told that all is well again, too.
-        assert_eq!(news(&mut reload, ""), [""; 0]);
-        assert_eq!(news(&mut reload, ""), ["config: lately.toml reloaded: 0 limits"]);
+        assert_eq!(news(&mut reload, "# none"), [""; 0]);
+        assert_eq!(news(&mut reload, "# none"), ["config: lately.toml reloaded: 0 limits"]);
     }
 
     #[test]

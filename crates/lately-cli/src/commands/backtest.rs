@@ -33,7 +33,7 @@ pub(crate) struct BacktestArgs {
     #[arg(long = "limit", required = true, value_name = "MAX/WINDOW", allow_negative_numbers = true)]
     limits: Vec<Limit>,
 
-    /// Deny a key everything for so long from a denial on, which further denials do not prolong: seconds, or
+    /// Deny a key all requests for so long from a denial on, which further denials do not prolong: seconds, or
     /// a number with ms, s, m, h, d or w.
     #[arg(long, value_name = "D", allow_negative_numbers = true)]
     lockout: Option<Span>,
@@ -51,6 +51,7 @@ pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
     let refused = |error| CliError::new("--limit", error, "see lately backtest --help");
     let mut backtest = Backtest::new(&args.limits, args.lockout).map_err(refused)?;
     let read = args.logs.read("backtest", |key, at| backtest.request(key, at))?;
+    read.check_some()?;
     let replay = backtest.replay(args.logs.top());
     let verdicts = &replay.verdicts;
     output::data(|out| if args.json { write_json(out, verdicts) } else { write_table(out, verdicts) })?;

@@ -195,6 +195,8 @@ fn checkpoints_step_back_behind_those_who_count() {
     assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
     while server.info("rdb_saves") == "0" {}
     let niceness = server.niceness();
-    assert!(niceness.contains(&("lately-checkpoi".to_owned(), 10)), "{niceness:?}");
-    assert!(niceness.contains(&("lately".to_owned(), 0)), "{niceness:?}");
+    let of = |thread: &str| niceness.iter().find(|(name, _)| name == thread).map(|&(_, niceness)| niceness);
+    // The test itself may have been started to step back.
+    let wanted = of("lately").map(|own| (own + 10).min(19));
+    assert!(wanted.is_some() && of("lately-checkpoi") == wanted, "{niceness:?}");
 }

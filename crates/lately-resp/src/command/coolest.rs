@@ -45,7 +45,7 @@ pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("coolest", -3, par
         ArgumentSpec::group("among", "oneof", KEYS),
     ])];
 
-/// An option word is one as long as no key came: a key of that name may stand behind another.
+/// An option word behind a key is an error, and no server of that name.
 fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let wanted = usize::try_from(count(required(args, 1)?)?).unwrap_or(usize::MAX);
     at_most(MAX_COUNTED_KEYS, "keys", wanted, "COOLEST")?;
@@ -66,6 +66,10 @@ fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let among = match named.get(0) {
         Some(word) if is_word(word, "PREFIX") && named.len() == 2 => Among::Prefix(key(required(named, 1)?)?),
         _ => {
+            let is_option = |arg: &[u8]| ["WINDOW", "BELOW", "PREFIX"].iter().any(|word| is_word(arg, word));
+            if named.iter().any(is_option) {
+                return Err(CommandError::OptionAfterKeys);
+            }
             at_most(MAX_COUNTED_KEYS, "keys", named.len(), "COOLEST")?;
             Among::Keys(keys_from(args, index)?)
         }

@@ -89,16 +89,20 @@ fn options(args: ArgList<'_>, mut index: usize) -> Result<Options, CommandError>
 
 /// Behind a limit, an option word is one: a key of that name has to be named first.
 fn parse_multi_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
-    let is_option = |arg: &[u8]| ["COST", "PEEK", "AT"].iter().any(|word| is_word(arg, word));
+    let is_option = |arg: &[u8]| ["COST", "PEEK", "AT", "LOCKOUT"].iter().any(|word| is_word(arg, word));
     let (mut limits, mut index) = (Vec::new(), 1);
     while let Some(word) = args.get(index).filter(|word| limits.is_empty() || !is_option(word)) {
-        let (max, window) = (count(required(args, index + 1)?)?, span(required(args, index + 2)?)?);
+        let max = required(args, index + 1)?;
+        if max.starts_with(b"@") {
+            return Err(CommandError::NameAmongLimits);
+        }
+        let (max, window) = (count(max)?, span(required(args, index + 2)?)?);
         limits.push(Limit { key: key(word)?, max, window });
         at_most(MAX_LIMITS, "limits", limits.len(), "MLIMIT")?;
         index += 3;
     }
     match options(args, index)? {
-        Options { lockout: Some(_), .. } => Err(CommandError::Syntax),
+        Options { lockout: Some(_), .. } => Err(CommandError::LockoutAmongLimits),
         Options { cost, is_peek, at, lockout: None } => {
             Ok(Command::LimitAll(JointRequest { limits, cost, at, is_peek }))
         }

@@ -1,6 +1,6 @@
 //! `[[limit]]`: limits that requests name instead of saying them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lately::Span;
 use serde::Deserialize;
@@ -34,7 +34,7 @@ pub struct NamedLimit {
 pub(super) struct LimitConfig {
     name: Spanned<String>,
     max: Most,
-    window: Length,
+    window: Spanned<Length>,
     lockout: Option<Length>,
     #[serde(default)]
     shadow: bool,
@@ -43,9 +43,10 @@ pub(super) struct LimitConfig {
     descriptors: BTreeMap<String, String>,
 }
 
-/// Checks the names; a problem is placed at the first that is wrong.
-pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>) -> Result<Vec<NamedLimit>, Problem> {
-    let mut names = BTreeSet::new();
+/// Checks the names, and the windows against the longest time that hits of any key are kept; a problem is placed at
+/// the first that is wrong.
+pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>, longest: Span) -> Result<Vec<NamedLimit>, Problem> {
+    let mut names = BTreeMap::new();
     if let Some(limit) = limits.get(MAX_LIMITS) {
         let message = format!("too many limits: a config has at most {MAX_LIMITS}");
         return Err(Problem { at: limit.span(), message });
@@ -56,14 +57,32 @@ pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>) -> Result<Vec<NamedLimit
             format!(
                 "invalid name of a limit: give 1 to {MAX_LIMIT_NAME_BYTES} letters, digits, or any of _ - . :"
             )
-        } else if !names.insert(name.get_ref().as_str()) {
-            format!("a second limit of the name '{}': give each a name of its own", name.get_ref())
+        } else if let Some(other) = names.insert(info_name(name.get_ref()), name.get_ref()) {
+            let name = name.get_ref();
+            if other == name {
+                format!("a second limit of the name '{name}': give each a name of its own")
+            } else {
+                format!("'{other}' and '{name}' are one name in INFO: give each a name of its own")
+            }
         } else {
-            continue;
+            let window = &limit.get_ref().window;
+            if window.get_ref().0 <= longest {
+                continue;
+            }
+            let message = format!(
+                "window {} is longer than hits of any key are kept, {longest}: give a shorter one, or have a class retain more",
+                window.get_ref().0
+            );
+            return Err(Problem { at: window.span(), message });
         };
         return Err(Problem { at: name.span(), message });
     }
     Ok(limits.into_iter().map(|limit| NamedLimit::from(limit.into_inner())).collect())
+}
+
+/// A name as `INFO` shows it, where a colon ends the name of a field.
+pub(crate) fn info_name(name: &str) -> String {
+    name.replace(':', "_")
 }
 
 fn is_name(name: &str) -> bool {
@@ -77,7 +96,7 @@ impl From<LimitConfig> for NamedLimit {
         NamedLimit {
             name: name.into_inner(),
             max: max.0,
-            window: window.0,
+            window: window.into_inner().0,
             lockout: lockout.map(|lockout| lockout.0),
             is_shadow: shadow,
             domain,

@@ -1,5 +1,6 @@
 //! The config file: TOML, taken whole or refused whole.
 
+mod arrays;
 mod class;
 mod difference;
 mod error;
@@ -20,6 +21,7 @@ use toml::Spanned;
 pub use error::ConfigError;
 pub(crate) use error::Problem;
 pub use limit::NamedLimit;
+pub(crate) use limit::info_name;
 pub use source::Source;
 pub use storage::Mode;
 
@@ -125,9 +127,13 @@ impl Config {
     /// The config that a text is, without its file.
     pub(crate) fn parse(text: &str) -> Result<Config, Problem> {
         unbuilt::refuse(text)?;
+        arrays::check(text)?;
         let file: File = toml::from_str(text)?;
         let defaults = Config::default();
         let server = file.server;
+        let classes = class::settle_all(file.class)?;
+        let kept = classes.iter().map(|(_, settings)| settings.retain());
+        let longest = kept.fold(Settings::default().retain(), std::cmp::Ord::max);
         Ok(Config {
             resp: server.resp.map_or(defaults.resp, |address| address.0),
             http: server.http.map_or(defaults.http, |address| address.0),
@@ -138,8 +144,8 @@ impl Config {
             storage_path: file.storage.path(),
             storage: file.storage.settle(),
             ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
-            classes: class::settle_all(file.class)?,
-            limits: limit::settle(file.limit)?,
+            limits: limit::settle(file.limit, longest)?,
+            classes,
             source: None,
         })
     }

@@ -8,7 +8,7 @@ use lately::{Span, Timestamp};
 use lately_journal::{Durability, Journal};
 use lately_resp::ArgList;
 
-use crate::config::NamedLimit;
+use crate::config::{NamedLimit, info_name};
 use crate::engine::Engine;
 use crate::process;
 use crate::rules::{Rule, Said};
@@ -78,7 +78,7 @@ fn limits(engine: &Engine) -> Vec<Field> {
     let line = |rule: &Rule| {
         let NamedLimit { name, max, window, lockout, is_shadow, .. } = &rule.limit;
         // A colon ends the name of a field: as in Redis, it is shown as another character.
-        let field = format!("limit_{}", name.replace(':', "_"));
+        let field = format!("limit_{}", info_name(name));
         let (window_ms, lockout_ms) = (window.as_millis(), lockout.map_or(0, Span::as_millis));
         let shadow = u8::from(*is_shadow);
         let mut value = format!("max={max},window_ms={window_ms},lockout_ms={lockout_ms},shadow={shadow}");

@@ -50,6 +50,11 @@ fn several_limits() {
         ],
         SYNTAX,
     );
+    check_errors(
+        &["MLIMIT ip @day ip @minute", "MLIMIT ip 5 1m ip @day"],
+        "ERR MLIMIT takes a key, its max and its window, and no @name",
+    );
+    check_error("MLIMIT ip 5 1m LOCKOUT 1m", "ERR LOCKOUT does not go with MLIMIT");
     check_error("MLIMIT ip -5 1m", "ERR value is not an integer or out of range");
     check_error("MLIMIT ip 5", &arity("mlimit"));
     let many = |count: usize| format!("MLIMIT{}", " ip 5 1m".repeat(count));
@@ -94,11 +99,13 @@ fn coolest() {
     check_coolest("COOLEST 1 a b", 1, None, None, 2);
     check_coolest("COOLEST 2 WINDOW 1m BELOW 9 a b", 2, Some("1m"), Some(9), 6);
     check_coolest("COOLEST 2 below 9 window 1m a", 2, Some("1m"), Some(9), 6);
-    // Three words are keys.
-    check_coolest("COOLEST 2 PREFIX a b", 2, None, None, 2);
     let prefix = |count, prefix| Coolest { count, window: None, below: None, among: Among::Prefix(prefix) };
     check("COOLEST 3 PREFIX web:", Command::Coolest(prefix(3, b"web:")));
     check_errors(&["COOLEST 1 WINDOW 1m", "COOLEST 1 BELOW 1 BELOW 2 a", "COOLEST 1 WINDOW"], SYNTAX);
+    check_errors(
+        &["COOLEST 1 a BELOW 5", "COOLEST 1 a window", "COOLEST 1 PREFIX", "COOLEST 1 PREFIX a BELOW 5"],
+        "ERR COOLEST takes WINDOW and BELOW before the keys, and PREFIX in place of them: no key has such a name here",
+    );
     check_error("COOLEST x a", "ERR value is not an integer or out of range");
     check_error("COOLEST 16385 a", "ERR COOLEST takes at most 16384 keys");
     check_error("COOLEST 1", &arity("coolest"));

@@ -1,0 +1,20 @@
+//! Tables that there may be several of: each has two brackets. One bracket is an easy slip, and what TOML makes of it
+//! says nothing to whoever made it.
+
+use toml::de::{DeTable, DeValue};
+
+use super::error::Problem;
+
+/// Refuses the first such table that is a single one.
+pub(super) fn check(text: &str) -> Result<(), Problem> {
+    let document = DeTable::parse(text)?;
+    for name in ["class", "limit"] {
+        if let Some((key, value)) = document.get_ref().get_key_value(name)
+            && matches!(value.get_ref(), DeValue::Table(_))
+        {
+            let message = format!("write [[{name}]], with two brackets: there may be several");
+            return Err(Problem { at: key.span(), message });
+        }
+    }
+    Ok(())
+}
