@@ -105,6 +105,9 @@ pub enum CommandError {
     /// No hits in a period, or a period of no time.
     #[error("ERR zero rates are not supported")]
     ZeroRate,
+    /// A burst that at its rate takes longer than any time.
+    #[error("ERR invalid rate: max_burst hits at this rate would take longer than 146 million years")]
+    LongBurst,
     /// A period that is longer than time is kept.
     #[error("ERR invalid period: give whole seconds, from 1 to 1000000000")]
     LongPeriod,

@@ -6,6 +6,7 @@
 //! milliseconds is decided as with exact fractions, for every rate a clock in milliseconds can tell from another.
 
 use crate::limit::{Decision, Retry};
+use crate::limits::MAX_BURST_MS;
 use crate::time::{Span, Timestamp};
 
 /// A rate, and a burst that may come ahead of it.
@@ -17,12 +18,15 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `count` hits each `period`, evenly; `burst` more may come at once. `None` for a rate of zero.
+    /// `count` hits each `period`, evenly; `burst` more may come at once. `None` for a rate of zero, and for a burst
+    /// that takes longer than [`MAX_BURST_MS`].
     #[must_use]
     pub fn new(burst: u64, count: u64, period: Span) -> Option<Rate> {
         // Of the most that can be counted, a period is a tick or more for each.
         let interval = ticks(period.as_millis()).checked_div(u128::from(count)).filter(|&ticks| ticks > 0)?;
-        Some(Rate { burst, interval })
+        let rate = Rate { burst, interval };
+        let burst_ticks = interval.checked_mul(u128::from(rate.limit()))?;
+        (burst_ticks <= ticks(MAX_BURST_MS)).then_some(rate)
     }
 
     /// The most that can be taken at once.
@@ -204,7 +208,10 @@ mod tests {
         let most = i64::MAX.unsigned_abs();
         let (first, last) = (Timestamp::MIN, Timestamp::MAX);
         for (burst, count) in [(most, 1), (most, most), (0, most), (0, 1)] {
-            let rate = Rate::new(burst, count, Span::MAX).expect("a rate");
+            let Some(rate) = Rate::new(burst, count, Span::MAX) else {
+                assert_eq!((burst, count), (most, 1), "it takes longer than time is");
+                continue;
+            };
             for quantity in [0, 1, i64::MAX, i64::MIN] {
                 for now in [first, last] {
                     let (decision, after) = decide(rate, Arrival::default(), quantity, now);

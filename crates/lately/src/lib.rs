@@ -52,7 +52,7 @@ pub use error::{HitError, LimitError, Malformed, QueryError, SettingsError, Time
 pub use gcra::{Arrival, Rate, Throttle};
 pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
-pub use limit::{Decision, Retry};
+pub use limit::{Decision, JointDecision, Retry};
 pub use series::Point;
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};

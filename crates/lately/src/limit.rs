@@ -26,6 +26,23 @@ pub struct Decision {
     pub reset_after: Option<Span>,
 }
 
+/// What several limits say to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JointDecision {
+    /// What each says, in their order.
+    pub decisions: Vec<Decision>,
+    /// Hits that were denied: the cost, for each key with a limit that denies it.
+    pub denied_hits: u64,
+}
+
+impl JointDecision {
+    /// Whether the request is allowed: whether each limit allows it.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.decisions.iter().all(Decision::is_allowed)
+    }
+}
+
 impl Decision {
     /// Whether the request is allowed.
     #[must_use]

@@ -18,6 +18,9 @@ pub const PRECISION_RANGE: std::ops::RangeInclusive<f64> = 0.000_1..=1.0;
 /// Classes in one store, beside the default.
 pub const MAX_CLASSES: usize = 255;
 
+/// The longest time that the burst of a rate may take at an even pace, in milliseconds: 146 million years.
+pub const MAX_BURST_MS: i64 = i64::MAX >> 1;
+
 /// Limits of one request.
 pub const MAX_LIMITS: usize = 128;
 
@@ -25,6 +28,9 @@ pub const MAX_LIMITS: usize = 128;
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// See [`EVICTION_SAMPLE`].
 pub(crate) const EVICTION_SAMPLE_A_SHARD: usize = 4;
+
+/// Places looked at for one that may go, before there is said to be none.
+pub(crate) const EVICTION_LOOKS: u32 = 1 << 12;
 
 /// Slots one page of a scan looks at.
 pub const MAX_SCAN_SLOTS: usize = 10_000;

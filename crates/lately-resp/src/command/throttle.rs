@@ -37,6 +37,6 @@ fn parse_throttle(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         None => 1,
     };
     let period = Span::from_seconds(period_s).ok_or(CommandError::LongPeriod)?;
-    let rate = Rate::new(burst, count_per_period, period).ok_or(CommandError::ZeroRate)?;
+    let rate = Rate::new(burst, count_per_period, period).ok_or(CommandError::LongBurst)?;
     Ok(Command::Throttle(Throttle { key, rate, quantity }))
 }

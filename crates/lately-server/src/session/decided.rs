@@ -1,6 +1,6 @@
 //! What limits said to requests, as replies.
 
-use lately::{Decision, JointRequest, LimitError, Op, Request, Retry, Span, Throttle};
+use lately::{Decision, JointDecision, JointRequest, LimitError, Op, Request, Retry, Span, Throttle};
 use lately_resp::Encoder;
 
 use super::integer;
@@ -123,17 +123,16 @@ pub(super) fn answer(
 /// Answers a request that is to stay within several limits: whether all allow it, and what each says.
 #[inline(never)]
 pub(super) fn answer_all(
-    decided: &Result<Vec<Decision>, LimitError>,
+    decided: &Result<JointDecision, LimitError>,
     change: Change,
     reply: &mut Encoder<'_>,
 ) -> Told {
     match decided {
-        Ok(decisions) => {
-            let is_allowed = decisions.iter().all(Decision::is_allowed);
-            reply.array(1 + decisions.len());
-            reply.integer(i64::from(is_allowed));
-            decisions.iter().for_each(|decision| five_of_limit(decision, false, reply));
-            change.told(is_allowed)
+        Ok(joint) => {
+            reply.array(1 + joint.decisions.len());
+            reply.integer(i64::from(joint.is_allowed()));
+            joint.decisions.iter().for_each(|decision| five_of_limit(decision, false, reply));
+            Told { denied: joint.denied_hits, ..change.told(joint.is_allowed()) }
         }
         Err(error) => change.refused(error, reply),
     }

@@ -6,7 +6,7 @@ use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::error::{HitError, LimitError};
 use crate::gcra::Throttle;
-use crate::limit::Decision;
+use crate::limit::{Decision, JointDecision};
 use crate::time::{Span, Timestamp};
 
 /// Operations whose memory is fetched together, a quarter of a usual pipeline: more would push each other
@@ -133,8 +133,8 @@ pub enum Outcome {
     Hits(Count),
     /// Of [`Op::Limit`], [`Op::Decide`] and [`Op::Throttle`].
     Limit(Result<Decision, LimitError>),
-    /// Of [`Op::LimitAll`]: for each limit what it says, in their order.
-    LimitAll(Result<Vec<Decision>, LimitError>),
+    /// Of [`Op::LimitAll`].
+    LimitAll(Result<JointDecision, LimitError>),
 }
 
 impl<'a> Op<'a> {
@@ -186,10 +186,10 @@ impl Outcome {
         }
     }
 
-    pub(super) fn into_decisions(self) -> Result<Vec<Decision>, LimitError> {
+    pub(super) fn into_joint(self) -> Result<JointDecision, LimitError> {
         match self {
             Outcome::LimitAll(decided) => decided,
-            _ => unreachable!("a joint request is answered with decisions"),
+            _ => unreachable!("a joint request is answered with a joint decision"),
         }
     }
 

@@ -6,7 +6,7 @@ use super::context::{Context, Hit};
 use super::shard::Shard;
 use super::turn::Turn;
 use crate::entry::LimitWindow;
-use crate::error::LimitError;
+use crate::error::{HitError, LimitError};
 use crate::limit::{Decision, Retry};
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
@@ -124,7 +124,7 @@ impl Turn<'_> {
         let settings = locked.settings_to_decide((key, place), at, window, context)?;
         let counts = !is_peek && cost > 0;
         let mut has_room = true;
-        if place.is_none() && counts && cost <= max {
+        if place.is_none() && counts && (cost <= max || lockout.is_some()) {
             // Before it is decided: others go without the lock, and somebody may hit the key meanwhile.
             (has_room, place) = self.room_for(key, hash);
         }
@@ -149,6 +149,10 @@ impl Turn<'_> {
             place = locked.deny(&hit, place, context);
             locked.guard(place, (verdict.left(), max), window);
             if let (None, Some(lockout)) = (verdict.locked_until, lockout) {
+                // Without room for the key it cannot be locked out: it is denied all the same.
+                if let (None, Some(ceiling_bytes)) = (place, is_full) {
+                    return Err(HitError::OutOfMemory { ceiling_bytes }.into());
+                }
                 let until = asked.at.saturating_add(lockout);
                 locked.limit_until(key, hash, until, context);
                 verdict.locked_until = Some(until);

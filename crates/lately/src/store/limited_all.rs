@@ -8,7 +8,7 @@ use super::limited::Asked;
 use super::turn::Turn;
 use super::{check_key, shard_of};
 use crate::error::{HitError, LimitError};
-use crate::limit::Decision;
+use crate::limit::JointDecision;
 use crate::limits::{MAX_LIMITS, MAX_TOTAL};
 
 /// Shards that are locked together.
@@ -83,7 +83,7 @@ impl<'a> Turn<'a> {
         &mut self,
         request: &JointRequest<'_>,
         placed: &mut [Placed<'_>],
-    ) -> Result<Vec<Decision>, LimitError> {
+    ) -> Result<JointDecision, LimitError> {
         let &JointRequest { ref limits, cost, at, is_peek } = request;
         let counts = !is_peek && cost > 0;
         if limits.len() > MAX_LIMITS {
@@ -131,6 +131,7 @@ impl<'a> Turn<'a> {
         let names_before = |index: usize, is_it: &dyn Fn(usize) -> bool| {
             (0..index).any(|before| placed[before].limit.key == placed[index].limit.key && is_it(before))
         };
+        let mut denied_hits = 0_u64;
         for (index, &Placed { limit: &Limit { key, .. }, hash, place }) in placed.iter().enumerate() {
             let hit = Hit { key, hash, weight: cost, at };
             let is_denied = |index: usize| !verdicts[index].0.is_allowed();
@@ -144,6 +145,7 @@ impl<'a> Turn<'a> {
                     locked.hit_known(&hit, place, context);
                 } else {
                     locked.deny(&hit, place, context);
+                    denied_hits = denied_hits.saturating_add(cost);
                 }
             }
         }
@@ -163,7 +165,7 @@ impl<'a> Turn<'a> {
         }
         drop(locks);
         self.unlock();
-        Ok(decisions)
+        Ok(JointDecision { decisions, denied_hits })
     }
 
     /// Locks the shards of all keys; before that, others are evicted if new keys have no room, but not `keep`. Gives

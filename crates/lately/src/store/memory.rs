@@ -12,7 +12,7 @@ use super::Store;
 use super::table::place_of;
 use super::tags::fraction;
 use crate::delta::{DeltaBatch, Forgotten};
-use crate::limits::{EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD};
+use crate::limits::{EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD};
 use crate::time::Timestamp;
 
 /// What the store accounts for, and what it had to let go.
@@ -132,18 +132,26 @@ impl Store {
     }
 
     /// Of a few keys that may go, from as many shards as it takes to find them, the one that is
-    /// missed least.
+    /// missed least. When of so many places none has one, there is none: who comes next looks further on.
     fn victim(&self, keep: &[u8], now: Timestamp) -> Option<Victim> {
         let hand = self.memory.hand.fetch_add(1, Relaxed);
         let count = self.shards.len();
         let first = usize::try_from(hand).unwrap_or(0) % count;
         let mut candidates = Vec::with_capacity(EVICTION_SAMPLE);
-        for index in (first..first + count).map(|index| index % count) {
+        let mut looks = EVICTION_LOOKS;
+        for (passed, index) in (0..).zip((first..first + count).map(|index| index % count)) {
+            if looks == 0 {
+                self.memory.hand.fetch_add(passed, Relaxed);
+                break;
+            }
             let mut shard = self.lock(index, now);
             shard.move_all();
             let places = shard.places();
             let start = scattered(hand, places);
-            let found = (0..places)
+            // A shard is a look, too.
+            let seen = places.min(looks).max(1);
+            looks -= seen;
+            let found = (0..places.min(seen))
                 .map(|step| (start + step) % places)
                 .filter(|&place| !shard.is_held(place) && shard.key_at(place) != Some(keep))
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))

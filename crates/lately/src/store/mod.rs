@@ -48,7 +48,7 @@ use crate::delta::{Delta, DeltaBatch, Generation, Sequence};
 use crate::error::{HitError, LimitError, QueryError};
 use crate::frame::Frame;
 use crate::gcra::Throttle;
-use crate::limit::Decision;
+use crate::limit::{Decision, JointDecision};
 use crate::limits::MAX_KEY_BYTES;
 use crate::series::Point;
 use crate::settings::Settings;
@@ -195,8 +195,8 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::limit`]; and [`LimitError::Limits`] when there are more than a request may have.
-    pub fn decide_all(&self, request: JointRequest<'_>, now: Timestamp) -> Result<Vec<Decision>, LimitError> {
-        self.apply_one(&Op::LimitAll(Box::new(request)), now).into_decisions()
+    pub fn decide_all(&self, request: JointRequest<'_>, now: Timestamp) -> Result<JointDecision, LimitError> {
+        self.apply_one(&Op::LimitAll(Box::new(request)), now).into_joint()
     }
 
     /// Counts hits of a key if they keep to a rate, by the generic cell rate algorithm. What it counts shows in

@@ -179,7 +179,7 @@ fn keys_of_one_request_are_found_while_places_move() {
         let mut limits: Vec<Limit<'_>> = named.iter().map(limit).collect();
         limits[3].max = if is_allowed { 1 << 40 } else { 0 };
         let decisions = store.decide_all(JointRequest { limits, cost: 1, at: None, is_peek: false }, START);
-        assert_eq!(decisions.expect("decided").iter().all(Decision::is_allowed), is_allowed);
+        assert_eq!(decisions.expect("decided").is_allowed(), is_allowed);
         if is_allowed {
             let distinct: std::collections::BTreeSet<usize> = named.into_iter().collect();
             distinct.into_iter().for_each(|index| wanted[index] += 1);
@@ -227,6 +227,30 @@ fn a_key_near_its_limit_outlives_a_flood() {
     // When its window is over a key is as others are.
     flood(&store, 200_000..205_000, after(seconds(901)));
     assert!(["near", "full", "locked"].iter().all(|key| !store.contains(key.as_bytes(), after(minutes(30)))));
+    store.check_consistency();
+}
+
+/// Symptom: lockouts of new keys took memory without bound. Cause: the key was made for the lockout though there was
+/// no room for it.
+#[test]
+fn lockouts_stay_below_the_ceiling() {
+    let store = Store::builder().memory_ceiling(100_000).build().expect("valid");
+    let mut refused = 0;
+    for n in 0..5_000_u32 {
+        let key = n.to_le_bytes();
+        let max = u64::from(n % 2);
+        let request = Request { lockout: Some(days(1)), ..Request::new(&key, max, minutes(1), 2) };
+        match store.decide(request, START) {
+            Ok(decision) => assert!(!decision.is_allowed()),
+            Err(error) => {
+                let full = HitError::OutOfMemory { ceiling_bytes: 100_000 };
+                assert_eq!(error, crate::LimitError::Hit(full));
+                refused += 1;
+            }
+        }
+        assert!(store.memory().used_bytes <= 101_000);
+    }
+    assert!(refused > 4_000 && store.memory().evicted_keys == 0, "{refused}");
     store.check_consistency();
 }
 

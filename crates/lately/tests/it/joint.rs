@@ -47,7 +47,7 @@ proptest! {
     ) {
         let store = store();
         let mut logs = [const { ExactLog::new() }; 4];
-        let mut denied = [0; 4];
+        let (mut denied, mut denied_hits) = ([0; 4], 0);
         let mut now_ms = START_MS;
         for (limits, cost, (gap_ms, is_peek, after_ms)) in steps {
             now_ms += gap_ms;
@@ -74,9 +74,12 @@ proptest! {
                     decision.reset_after = logs[key].until(0, at_ms, window_ms);
                 }
             }
-            prop_assert_eq!(store.decide_all(joint, time(now_ms)).expect("decided"), wanted);
+            let decided = store.decide_all(joint, time(now_ms)).expect("decided");
+            prop_assert_eq!(decided.decisions, wanted);
+            denied_hits += decided.denied_hits;
         }
         store.check_consistency();
+        prop_assert_eq!(denied_hits, denied.iter().sum::<u64>());
         for (key, (log, denied)) in KEYS.iter().zip(logs.iter().zip(denied)) {
             let (now, week) = (time(now_ms + 3_000), span(86_400_000));
             prop_assert_eq!(store.hits(key, week, now).estimate, log.total());
@@ -109,7 +112,7 @@ fn a_request_that_cannot_be_decided_changes_nothing() {
     assert_eq!(refused(many.clone()), LimitError::Limits { given: MAX_LIMITS + 1 });
     assert_eq!(store.len(), 1);
     many.limits.pop();
-    assert_eq!(store.decide_all(many, now).expect("decided").len(), MAX_LIMITS);
+    assert_eq!(store.decide_all(many, now).expect("decided").decisions.len(), MAX_LIMITS);
     assert_eq!(store.hits(KEYS[0], span(1_000), now).estimate, 1);
 }
 
@@ -129,7 +132,7 @@ fn threads_share_keys_without_a_deadlock() {
                 let limits: Vec<_> = set.iter().map(|&key| (key, MAX, window.as_millis())).collect();
                 let ask = |n: i64| {
                     let decisions = store.decide_all(request(&limits, 1), time(START_MS + n));
-                    decisions.expect("decided").iter().all(Decision::is_allowed)
+                    decisions.expect("decided").is_allowed()
                 };
                 (index, (0..2_000).filter(|&n| ask(n)).count() as u64)
             })
@@ -171,7 +174,8 @@ fn a_key_that_is_locked_out_denies_all() {
     // That it can never be allowed makes no difference.
     assert_eq!(store.decide(ask, time(START_MS)).expect("decided").retry, Retry::Never);
     let joint = store.decide_all(request(&[(0, 9, 1_000), (1, 9, 1_000)], 1), time(START_MS));
-    let retries: Vec<Retry> = joint.expect("decided").iter().map(|decision| decision.retry).collect();
+    let retries: Vec<Retry> =
+        joint.expect("decided").decisions.iter().map(|decision| decision.retry).collect();
     assert_eq!(retries, [Retry::After(span(60_000)), Retry::Now]);
     assert_eq!(store.hits(KEYS[1], span(1_000), time(START_MS)).estimate, 0);
 }

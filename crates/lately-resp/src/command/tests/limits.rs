@@ -84,6 +84,10 @@ fn throttle() {
         "CL.THROTTLE k 15 30 1000000001",
         "ERR invalid period: give whole seconds, from 1 to 1000000000",
     );
+    check_error(
+        "CL.THROTTLE k 1000000000000000 1 1000000000",
+        "ERR invalid rate: max_burst hits at this rate would take longer than 146 million years",
+    );
     check_errors(&["CL.THROTTLE k 15 30", "CL.THROTTLE k 15 30 60 1 1"], &arity("cl.throttle"));
 }
 
