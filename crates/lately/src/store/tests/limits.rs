@@ -1,0 +1,120 @@
+//! Tests of what limits keep and of what keeps them.
+
+use super::*;
+use crate::gcra::Rate;
+
+/// New keys move those of their shard that are there, also those of the same request.
+#[test]
+fn keys_of_one_request_are_found_while_places_move() {
+    let store = store();
+    let keys: Vec<Vec<u8>> = (0_u32..)
+        .map(|n| format!("k:{n}").into_bytes())
+        .filter(|key| shard_of(store.hash(key)) < 2)
+        .take(4_000)
+        .collect();
+    let mut wanted = vec![0; keys.len()];
+    for (round, end) in (8..keys.len()).step_by(4).enumerate() {
+        // Four that are new, and older ones, some of them named twice; nine of ten requests are allowed.
+        let is_allowed = round % 10 != 9;
+        let named: Vec<usize> =
+            (0..4).flat_map(|n| [end - 1 - n, (end * 7 + n * 13) % end, (end * 5) % end]).collect();
+        let limit = |&index: &usize| Limit { key: &keys[index], max: 1 << 40, window: minutes(5) };
+        let mut limits: Vec<Limit<'_>> = named.iter().map(limit).collect();
+        limits[3].max = if is_allowed { 1 << 40 } else { 0 };
+        let decisions = store.decide_all(JointRequest { limits, cost: 1, at: None, is_peek: false }, START);
+        assert_eq!(decisions.expect("decided").is_allowed(), is_allowed);
+        if is_allowed {
+            let distinct: std::collections::BTreeSet<usize> = named.into_iter().collect();
+            distinct.into_iter().for_each(|index| wanted[index] += 1);
+        }
+    }
+    store.check_consistency();
+    for (key, wanted) in keys.iter().zip(wanted) {
+        assert_eq!(store.hits(key, minutes(5), START).estimate, wanted);
+    }
+}
+
+/// Keys that come in pairs of hits, so that none is a single one, and more than fit.
+fn flood(store: &Store, rounds: std::ops::Range<u32>, now: Timestamp) {
+    for n in rounds {
+        for _ in 0..2 {
+            store.hit(format!("flood:{n}").as_bytes(), now).expect("there is always a key to evict");
+        }
+    }
+}
+
+#[test]
+fn a_key_near_its_limit_outlives_a_flood() {
+    let store = Store::builder().memory_ceiling(100_000).build().expect("valid");
+    let ask = |key: &[u8], max, now| store.limit(key, max, minutes(5), 1, now).expect("decided");
+    for n in 0..9 {
+        assert_eq!(ask(b"near", 10, START).remaining, 9 - n);
+    }
+    assert_eq!(ask(b"full", 1, START).remaining, 0);
+    let rate = Rate::new(1, 1, minutes(5)).expect("a rate");
+    let throttle = Throttle { key: b"throttled", rate, quantity: 1 };
+    assert_eq!(store.throttle(throttle, START).expect("decided").remaining, 1);
+    assert_eq!(ask(b"far", 1_000, START).remaining, 999);
+    let lockout = Request { lockout: Some(minutes(15)), ..Request::new(b"locked", 1, minutes(1), 1) };
+    (0..2).for_each(|_| _ = store.decide(lockout, START).expect("decided"));
+    for step in 1..20 {
+        flood(&store, 5_000 * step..5_000 * (step + 1), after(seconds(10 * u64::from(step))));
+    }
+    store.check_consistency();
+    let now = after(seconds(200));
+    assert!(!store.contains(b"far", now), "somebody has to go");
+    assert_eq!((ask(b"near", 10, now).remaining, ask(b"near", 10, now).is_allowed()), (0, false));
+    assert!(!ask(b"full", 1, now).is_allowed());
+    assert_eq!(store.throttle(throttle, now).expect("decided").remaining, 0);
+    assert_eq!(store.limited_until(b"locked", now), Some(after(minutes(15))));
+    // When its window is over a key is as others are.
+    flood(&store, 200_000..205_000, after(seconds(901)));
+    assert!(["near", "full", "locked"].iter().all(|key| !store.contains(key.as_bytes(), after(minutes(30)))));
+    store.check_consistency();
+}
+
+/// Symptom: lockouts of new keys took memory without bound. Cause: the key was made for the lockout though there was
+/// no room for it.
+#[test]
+fn lockouts_stay_below_the_ceiling() {
+    let store = Store::builder().memory_ceiling(100_000).build().expect("valid");
+    let mut refused = 0;
+    for n in 0..5_000_u32 {
+        let key = n.to_le_bytes();
+        let max = u64::from(n % 2);
+        let request = Request { lockout: Some(days(1)), ..Request::new(&key, max, minutes(1), 2) };
+        match store.decide(request, START) {
+            Ok(decision) => assert!(!decision.is_allowed()),
+            Err(error) => {
+                let full = HitError::OutOfMemory { ceiling_bytes: 100_000 };
+                assert_eq!(error, crate::LimitError::Hit(full));
+                refused += 1;
+            }
+        }
+        assert!(store.memory().used_bytes <= 101_000);
+    }
+    assert!(refused > 4_000 && store.memory().evicted_keys == 0, "{refused}");
+    store.check_consistency();
+}
+
+/// What limits know of a key counts towards the ceiling.
+#[test]
+fn what_was_denied_takes_memory_that_is_accounted_for() {
+    let store = Store::builder().memory_ceiling(200_000).build().expect("valid");
+    for n in 0..20_000_u32 {
+        let now = after(seconds(1 + u64::from(n) / 1_000));
+        let key = format!("denied:{n}").into_bytes();
+        assert!(!store.limit(&key, 0, minutes(5), 1, now).expect("decided").is_allowed());
+        store
+            .throttle(
+                Throttle { key: &key, rate: Rate::new(9, 1, minutes(1)).expect("a rate"), quantity: 1 },
+                now,
+            )
+            .expect("decided");
+        assert!(store.memory().used_bytes <= 201_000);
+    }
+    assert!(store.memory().evicted_keys > 15_000);
+    store.check_consistency();
+    sweep(&store, after(days(8)));
+    assert_eq!((store.len(), store.memory().used_bytes), (0, 0));
+}
