@@ -8,6 +8,7 @@ mod keeper;
 mod reserve;
 mod verdict;
 
+use std::fmt;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize};
@@ -31,6 +32,16 @@ pub enum Durability {
     Interval,
     /// A loss of power, too: replies wait for the disk.
     Always,
+}
+
+/// The word that a config has for it.
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Interval => "interval",
+            Durability::Always => "always",
+        })
+    }
 }
 
 /// A journal of a store.

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lately::{Pattern, Settings, Span};
-use lately_journal::Durability;
 use lately_server::config::NamedLimit;
 use lately_server::{Config, Storage};
 use serde::Serialize;
@@ -97,14 +96,10 @@ fn idle_timeout(config: &Config) -> Option<Span> {
 }
 
 /// The folder that counts are kept in, or would be, and what they survive.
-fn storage(config: &Config) -> (PathBuf, &'static str) {
+fn storage(config: &Config) -> (PathBuf, String) {
     let path = config.storage_path.clone().unwrap_or_else(|| Storage::default().path);
-    let durability = match config.storage.as_ref().map(|storage| storage.durability) {
-        None => "off",
-        Some(Durability::Interval) => "interval",
-        Some(Durability::Always) => "always",
-    };
-    (path, durability)
+    let durability = config.storage.as_ref().map(|storage| storage.durability.to_string());
+    (path, durability.unwrap_or_else(|| "off".to_owned()))
 }
 
 fn spans(settings: &Settings) -> [Span; 5] {
@@ -134,7 +129,7 @@ struct CheckedServer {
 #[derive(Serialize)]
 struct CheckedStorage {
     path: String,
-    durability: &'static str,
+    durability: String,
 }
 
 #[derive(Serialize)]

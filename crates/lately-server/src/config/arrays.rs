@@ -6,10 +6,9 @@ use toml::de::{DeTable, DeValue};
 use super::error::Problem;
 
 /// Refuses the first such table that is a single one.
-pub(super) fn check(text: &str) -> Result<(), Problem> {
-    let document = DeTable::parse(text)?;
+pub(super) fn check(document: &DeTable<'_>) -> Result<(), Problem> {
     for name in ["class", "limit"] {
-        if let Some((key, value)) = document.get_ref().get_key_value(name)
+        if let Some((key, value)) = document.get_key_value(name)
             && matches!(value.get_ref(), DeValue::Table(_))
         {
             let message = format!("write [[{name}]], with two brackets: there may be several");

@@ -17,6 +17,7 @@ use std::time::Duration;
 use lately::{Pattern, Settings};
 use serde::Deserialize;
 use toml::Spanned;
+use toml::de::DeTable;
 
 pub use error::ConfigError;
 pub(crate) use error::Problem;
@@ -126,8 +127,9 @@ impl Config {
 
     /// The config that a text is, without its file.
     pub(crate) fn parse(text: &str) -> Result<Config, Problem> {
-        unbuilt::refuse(text)?;
-        arrays::check(text)?;
+        let document = DeTable::parse(text)?;
+        unbuilt::refuse(document.get_ref())?;
+        arrays::check(document.get_ref())?;
         let file: File = toml::from_str(text)?;
         let defaults = Config::default();
         let server = file.server;

@@ -15,10 +15,9 @@ const UNBUILT: [(&str, &[&str]); 5] = [
 ];
 
 /// Refuses the first key that is not built yet.
-pub(super) fn refuse(text: &str) -> Result<(), Problem> {
-    let document = DeTable::parse(text)?;
+pub(super) fn refuse(document: &DeTable<'_>) -> Result<(), Problem> {
     for (table, keys) in UNBUILT {
-        let Some((name, value)) = document.get_ref().get_key_value(table) else { continue };
+        let Some((name, value)) = document.get_key_value(table) else { continue };
         if keys.is_empty() {
             return Err(problem(name.span(), table));
         }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lately::{Span, Timestamp};
-use lately_journal::{Durability, Journal};
+use lately_journal::Journal;
 use lately_resp::ArgList;
 
 use crate::config::{NamedLimit, info_name};
@@ -50,14 +50,10 @@ fn persistence(engine: &Engine) -> Vec<Field> {
         let progress = progress.into_iter().filter(|_| engine.is_loading());
         return [loading, field("aof_enabled", &0)].into_iter().chain(progress).collect();
     };
-    let durability = match stats.durability {
-        Durability::Interval => "interval",
-        Durability::Always => "always",
-    };
     let status = if stats.trouble.is_some() { "err" } else { "ok" };
     vec![
         loading,
-        field("durability", &durability),
+        field("durability", &stats.durability),
         field("aof_enabled", &1),
         field("aof_last_write_status", &status),
         field("aof_current_size", &stats.log_bytes),

@@ -95,6 +95,9 @@ impl Entry {
 
     /// How long until none of the hits of a window count; `None` when none do.
     pub(crate) fn until_none(&self, window: LimitWindow, settings: &Settings) -> Option<Span> {
+        if self.is_empty() {
+            return None;
+        }
         let last_pane = match self {
             Entry::Large { large, .. } if large.list().is_none_or(List::is_empty) => {
                 let last = large.panes().chain(large.cells(settings)).last();
@@ -103,9 +106,6 @@ impl Entry {
             }
             _ => None,
         };
-        if self.is_empty() {
-            return None;
-        }
         // What came last goes last: a pane is over before the moments begin.
         window.until(last_pane.unwrap_or_else(|| window.moment_leaves_ms(self.newest_ms())))
     }

@@ -143,14 +143,12 @@ impl Turn<'_> {
             return Ok(locked.counted(place, &verdict, settings));
         }
         if !verdict.is_allowed() && !is_peek && !is_shadow {
-            let is_full = self.is_full();
+            place = self.deny(&hit, place);
             let (locked, context) = self.parts();
-            context.ceiling_bytes = is_full;
-            place = locked.deny(&hit, place, context);
             locked.guard(place, (verdict.left(), max), window);
             if let (None, Some(lockout)) = (verdict.locked_until, lockout) {
                 // Without room for the key it cannot be locked out: it is denied all the same.
-                if let (None, Some(ceiling_bytes)) = (place, is_full) {
+                if let (None, Some(ceiling_bytes)) = (place, context.ceiling_bytes) {
                     return Err(HitError::OutOfMemory { ceiling_bytes }.into());
                 }
                 let until = asked.at.saturating_add(lockout);

@@ -3,7 +3,7 @@
 
 use super::batch::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::cell::LockedShard;
-use super::context::Hit;
+use super::context::{Context, Hit};
 use super::limited::Asked;
 use super::turn::Turn;
 use super::{check_key, shard_of};
@@ -21,6 +21,34 @@ impl<'a> Locks<'a> {
         let index = shard_of(hash);
         let at = self.shards.binary_search_by_key(&index, LockedShard::index);
         &mut self.shards[at.expect("the shards of all keys are locked")]
+    }
+
+    /// Finds the keys; those of which nothing is left are nowhere. Has what they have elsewhere fetched.
+    fn find(&mut self, placed: &mut [Placed<'_>], context: &mut Context<'_>) {
+        for Placed { limit, hash, place } in placed {
+            let locked = self.of(*hash);
+            *place =
+                locked.place_near(*place, limit.key, *hash).and_then(|place| locked.alive(place, context));
+            if let Some(place) = *place {
+                locked.prefetch_heap(place);
+                locked.prefetch_side(place);
+            }
+        }
+    }
+
+    /// Finds out whether so many hits of each key can be counted.
+    fn make_room(&mut self, placed: &[Placed<'_>], cost: u64, context: &Context<'_>) -> Result<(), HitError> {
+        for Placed { hash, place, .. } in placed {
+            match (place, context.ceiling_bytes) {
+                (Some(place), _) => self.of(*hash).make_room_for(*place, cost, context.classes)?,
+                (None, Some(ceiling_bytes)) => return Err(HitError::OutOfMemory { ceiling_bytes }),
+                (None, None) if cost > MAX_TOTAL => {
+                    return Err(HitError::Overflow { total: 0, weight: cost });
+                }
+                (None, None) => {}
+            }
+        }
+        Ok(())
     }
 }
 
@@ -94,15 +122,7 @@ impl<'a> Turn<'a> {
         let (mut locks, ceiling_bytes) = self.lock_all(placed, if counts { first } else { b"" });
         let context = &mut *self.context_mut();
         context.ceiling_bytes = ceiling_bytes;
-        for Placed { limit, hash, place } in &mut *placed {
-            let locked = locks.of(*hash);
-            *place =
-                locked.place_near(*place, limit.key, *hash).and_then(|place| locked.alive(place, context));
-            if let Some(place) = *place {
-                locked.prefetch_heap(place);
-                locked.prefetch_side(place);
-            }
-        }
+        locks.find(placed, context);
         let mut verdicts = Vec::with_capacity(placed.len());
         for &Placed { limit, hash, place } in &*placed {
             let &Limit { key, max, window } = limit;
@@ -117,16 +137,7 @@ impl<'a> Turn<'a> {
         let is_allowed = verdicts.iter().all(|(verdict, _)| verdict.is_allowed());
         if is_allowed && counts {
             // Whatever may stand in the way of one key is found out before anything is counted.
-            for Placed { hash, place, .. } in &*placed {
-                match (place, ceiling_bytes) {
-                    (Some(place), _) => locks.of(*hash).make_room_for(*place, cost, context.classes)?,
-                    (None, Some(ceiling_bytes)) => Err(HitError::OutOfMemory { ceiling_bytes })?,
-                    (None, None) if cost > MAX_TOTAL => {
-                        Err(HitError::Overflow { total: 0, weight: cost })?;
-                    }
-                    (None, None) => {}
-                }
-            }
+            locks.make_room(placed, cost, context)?;
         }
         let names_before = |index: usize, is_it: &dyn Fn(usize) -> bool| {
             (0..index).any(|before| placed[before].limit.key == placed[index].limit.key && is_it(before))

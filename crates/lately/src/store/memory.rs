@@ -148,10 +148,10 @@ impl Store {
             shard.move_all();
             let places = shard.places();
             let start = scattered(hand, places);
-            // A shard is a look, too.
-            let seen = places.min(looks).max(1);
-            looks -= seen;
-            let found = (0..places.min(seen))
+            let seen = places.min(looks);
+            // A shard without places is a look, too.
+            looks -= seen.max(1);
+            let found = (0..seen)
                 .map(|step| (start + step) % places)
                 .filter(|&place| !shard.is_held(place) && shard.key_at(place) != Some(keep))
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))

@@ -31,10 +31,7 @@ impl Turn<'_> {
         let (decision, after) = gcra::decide(rate, before, quantity, locked.now());
         let hit = Hit { key, hash, weight, at: None };
         if !decision.is_allowed() {
-            let is_full = self.is_full();
-            let (locked, context) = self.parts();
-            context.ceiling_bytes = is_full;
-            place = locked.deny(&hit, place, context);
+            place = self.deny(&hit, place);
         } else if weight > 0 {
             self.count_hit(has_room, &hit, place)?;
             let (locked, _) = self.parts();

@@ -239,6 +239,14 @@ impl<'a> Turn<'a> {
         self.hit_when(has_room, hit, place)
     }
 
+    /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
+    /// when the store is full.
+    pub(super) fn deny(&mut self, hit: &Hit<'_>, place: Option<u32>) -> Option<u32> {
+        self.context.ceiling_bytes = self.is_full();
+        let (locked, context) = self.parts();
+        locked.deny(hit, place, context)
+    }
+
     fn hit_when(&mut self, room: bool, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {
         self.context.ceiling_bytes = (!room).then(|| self.store.memory.ceiling_bytes());
         let (locked, context) = self.parts();

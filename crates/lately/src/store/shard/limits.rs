@@ -170,12 +170,11 @@ impl Shard {
     ) -> Result<(), HitError> {
         let (class, now) = (self.slot_mut(place).class, self.now);
         let (frame, settings) = context.frame(class, now);
-        let is_new = self.beside.side.denied(place).is_none();
-        let before = if is_new { 0 } else { self.beside.side.denied_mut(place).heap_bytes() };
-        if is_new {
+        if self.beside.side.denied(place).is_none() {
             self.change_side(place, |side| _ = side.denied_mut(place));
         }
         let denied = self.beside.side.denied_mut(place);
+        let before = denied.heap_bytes();
         if denied.expired(frame.oldest_ms) {
             *denied = Entry::new();
         }
