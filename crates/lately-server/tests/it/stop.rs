@@ -59,8 +59,9 @@ fn who_goes_on_sending_gets_what_it_sent_before_the_stop_answered() {
                             }
                         });
                         assert!(client.line().starts_with(':'));
-                        all_began.wait();
                         let before = sent.load(SeqCst);
+                        // The first to stop the server stops it for all.
+                        all_began.wait();
                         server.stopper.stop();
                         let replies = client.take_rest().iter().filter(|&&byte| byte == b'\n').count();
                         assert!(replies + 1 >= before, "{replies} of {before}");
