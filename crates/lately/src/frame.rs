@@ -2,7 +2,7 @@
 
 use crate::error::HitError;
 use crate::settings::Settings;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// The edges of a class at `now`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +26,13 @@ impl Frame {
         Frame { now, oldest_ms: edges.oldest_ms, from_ms, to_ms: edges.end_ms, is_exact }
     }
 
+    /// With the window of a limit, to the millisecond, in place of the default window.
+    #[inline]
+    pub(crate) fn of_limit(&self, window: Span) -> Frame {
+        let to_ms = self.now.as_millis() + 1;
+        Frame { from_ms: to_ms - window.as_millis(), to_ms, is_exact: true, ..*self }
+    }
+
     /// Whether a hit at `at` may be counted.
     pub(crate) fn check(&self, at: Timestamp, settings: &Settings) -> Result<(), HitError> {
         if at.as_millis() < self.oldest_ms {
@@ -42,7 +49,7 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{Span, days, milliseconds, minutes, seconds};
+    use crate::time::{days, milliseconds, minutes, seconds};
     use crate::window::Window;
 
     #[test]

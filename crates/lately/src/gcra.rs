@@ -13,8 +13,8 @@ use crate::time::{Span, Timestamp};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     burst: u64,
-    /// The time between hits, never 0.
-    interval: u128,
+    /// The time between hits, never 0: whole milliseconds, and ticks beside them.
+    interval: (u64, u64),
 }
 
 impl Rate {
@@ -24,7 +24,7 @@ impl Rate {
     pub fn new(burst: u64, count: u64, period: Span) -> Option<Rate> {
         // Of the most that can be counted, a period is a tick or more for each.
         let interval = ticks(period.as_millis()).checked_div(u128::from(count)).filter(|&ticks| ticks > 0)?;
-        let rate = Rate { burst, interval };
+        let rate = Rate { burst, interval: parts(interval) };
         let burst_ticks = interval.checked_mul(u128::from(rate.limit()))?;
         (burst_ticks <= ticks(MAX_BURST_MS)).then_some(rate)
     }
@@ -35,9 +35,13 @@ impl Rate {
         self.burst.saturating_add(1)
     }
 
+    fn interval(self) -> u128 {
+        whole(self.interval)
+    }
+
     /// The time that so many hits take.
     fn time_of(self, hits: u64) -> u128 {
-        self.interval.saturating_mul(u128::from(hits))
+        self.interval().saturating_mul(u128::from(hits))
     }
 }
 
@@ -60,14 +64,13 @@ impl Arrival {
     /// Whole milliseconds since the epoch, and 2^-64 ms beside them.
     #[must_use]
     pub fn to_parts(self) -> (u64, u64) {
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-        ((self.0 >> TICK_BITS) as u64, self.0 as u64)
+        parts(self.0)
     }
 
     /// What [`Arrival::to_parts`] gave.
     #[must_use]
     pub fn from_parts(millis: u64, ticks: u64) -> Arrival {
-        Arrival(u128::from(millis) << TICK_BITS | u128::from(ticks))
+        Arrival(whole((millis, ticks)))
     }
 
     /// Whether it is still to come: a key that has it limits until then.
@@ -86,6 +89,16 @@ const TICK_BITS: u32 = 64;
 
 fn ticks(millis: i64) -> u128 {
     u128::from(millis.unsigned_abs()) << TICK_BITS
+}
+
+/// Whole milliseconds, and ticks beside them.
+#[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+fn parts(ticks: u128) -> (u64, u64) {
+    ((ticks >> TICK_BITS) as u64, ticks as u64)
+}
+
+fn whole((millis, ticks): (u64, u64)) -> u128 {
+    u128::from(millis) << TICK_BITS | u128::from(ticks)
 }
 
 /// A span of so many ticks, rounded up to a millisecond; `None` of none.
@@ -109,7 +122,7 @@ pub(crate) fn decide(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp
             Some(spare) => (span(used - spare).map_or(Retry::Now, Retry::After), used),
         }
     };
-    let used_hits = u64::try_from(used.div_ceil(rate.interval)).unwrap_or(u64::MAX);
+    let used_hits = u64::try_from(used.div_ceil(rate.interval())).unwrap_or(u64::MAX);
     let decision = Decision { max, remaining: max.saturating_sub(used_hits), retry, reset_after: span(used) };
     let after = if decision.is_allowed() { Arrival(now.saturating_add(used)) } else { arrival };
     (decision, after)

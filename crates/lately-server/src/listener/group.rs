@@ -1,6 +1,5 @@
-//! A group: batches with one look at the clock, and one write to the journal before their replies go out.
-//!
-//! Where nothing is written down a group is one batch: to answer soon is better then.
+//! A group: batches with one look at the clock, and one write to the journal before their replies go out. Where
+//! nothing is written down it is of use, too: clients that wait are woken once for all of them.
 
 use std::io;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ impl Group {
         if !self.batches[self.current].is_full_for(&roster.connections[token]) {
             return;
         }
-        if !roster.engine.has_journal() || self.current + 1 >= GROUP_BATCHES {
+        if self.current + 1 >= GROUP_BATCHES {
             return self.run(roster);
         }
         self.current += 1;

@@ -75,7 +75,8 @@ impl Change {
         match op {
             Op::Limit { cost, .. } => Some(Change::of_hits(*cost)),
             Op::Decide(request) => Some(Change::of(request)),
-            Op::Throttle(request) => Some(Change::of_throttle(request)),
+            Op::Throttle { .. } => Some(Change { words: Words::Throttle, ..Change::of_hits(1) }),
+            Op::ThrottleBy(request) => Some(Change::of_throttle(request)),
             Op::LimitAll(request) => Some(Change::of_joint(request)),
             _ => None,
         }

@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
             }
             Command::Throttle(request) => {
                 let reply = Reply::Limit(Change::of_throttle(&request));
-                self.push(Op::Throttle(Box::new(request)), reply, target, out);
+                self.push(Op::of_throttle(request), reply, target, out);
             }
             Command::LimitAll(ref request) => {
                 let reply = Reply::LimitAll(Change::of_joint(request));

@@ -7,6 +7,7 @@
 use super::Entry;
 use super::list::{List, ListMut};
 use super::moment::Moment;
+use crate::frame::Frame;
 use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
@@ -79,6 +80,17 @@ impl Entry {
         }
     }
 
+    /// Hits that count in the window of a limit that ends now, where only moments are looked at and the newest are
+    /// kept; `None` when it is not as simple as that.
+    #[inline]
+    pub(crate) fn used_now(&mut self, frame: &Frame) -> Option<u64> {
+        match self {
+            Entry::Inline(inline) => Some(inline.sum(frame.from_ms, i64::MAX)),
+            Entry::List { head, bytes } => ListMut { head, bytes }.sum_kept(frame.from_ms),
+            Entry::Large { .. } => None,
+        }
+    }
+
     /// Hits that count in a window.
     pub(crate) fn used(&self, window: LimitWindow, settings: &Settings) -> u64 {
         let from_ms = window.from_ms;
@@ -134,7 +146,7 @@ impl Entry {
                 inline.oldest_first().map(moment_leaves).filter(is_counted).find(&mut is_enough)
             }
             Entry::List { head, bytes } => {
-                let moments = List { head, bytes }.moments();
+                let moments = List { head, bytes }.moments_from(window.from_ms);
                 moments.map(moment_leaves).filter(is_counted).find(&mut is_enough)
             }
             Entry::Large { large, .. } => {
@@ -142,7 +154,11 @@ impl Entry {
                 let pane_leaves =
                     |pane: Pane| (window.pane_leaves_ms(pane.end_ms(), moments_ms, grid_ms), pane.hits);
                 let panes = large.panes().chain(large.cells(settings)).map(pane_leaves).filter(is_counted);
-                let moments = large.list().into_iter().flat_map(List::moments).map(moment_leaves);
+                let moments = large
+                    .list()
+                    .into_iter()
+                    .flat_map(|list| list.moments_from(window.from_ms))
+                    .map(moment_leaves);
                 merged(panes, moments.filter(is_counted)).find(&mut is_enough)
             }
         };

@@ -5,7 +5,7 @@ use super::{Store, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::error::{HitError, LimitError};
-use crate::gcra::Throttle;
+use crate::gcra::{Rate, Throttle};
 use crate::limit::{Decision, JointDecision};
 use crate::time::{Span, Timestamp};
 
@@ -51,8 +51,15 @@ pub enum Op<'a> {
     },
     /// The same, of a time of its own, or only asking, or with a lockout.
     Decide(Box<Request<'a>>),
-    /// Count hits if they keep to a rate.
-    Throttle(Box<Throttle<'a>>),
+    /// Count a hit now if it keeps to a rate.
+    Throttle {
+        /// The key.
+        key: &'a [u8],
+        /// The rate.
+        rate: Rate,
+    },
+    /// The same of other than one hit.
+    ThrottleBy(Box<Throttle<'a>>),
     /// Count hits if they stay within several limits.
     LimitAll(Box<JointRequest<'a>>),
 }
@@ -131,7 +138,7 @@ pub enum Outcome {
     Hit(Result<u64, HitError>),
     /// Of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
-    /// Of [`Op::Limit`], [`Op::Decide`] and [`Op::Throttle`].
+    /// Of [`Op::Limit`], [`Op::Decide`], [`Op::Throttle`] and [`Op::ThrottleBy`].
     Limit(Result<Decision, LimitError>),
     /// Of [`Op::LimitAll`].
     LimitAll(Result<JointDecision, LimitError>),
@@ -140,10 +147,12 @@ pub enum Outcome {
 impl<'a> Op<'a> {
     pub(super) fn key(&self) -> &'a [u8] {
         match self {
-            Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit { key, .. } => key,
+            Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit { key, .. } | Op::Throttle { key, .. } => {
+                key
+            }
             Op::Denied(question) => question.key,
             Op::Decide(request) => request.key,
-            Op::Throttle(request) => request.key,
+            Op::ThrottleBy(request) => request.key,
             Op::LimitAll(request) => request.limits.first().map_or(b"", |limit| limit.key),
         }
     }
@@ -159,10 +168,13 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Whether what limits know of its key matters.
-    #[inline]
-    pub(super) fn asks_a_limit(&self) -> bool {
-        matches!(self, Op::Limit { .. } | Op::Decide(_) | Op::Throttle(_) | Op::Denied(_))
+    /// The operation that a request to keep to a rate is.
+    #[must_use]
+    pub fn of_throttle(request: Throttle<'a>) -> Op<'a> {
+        match request {
+            Throttle { key, rate, quantity: 1 } => Op::Throttle { key, rate },
+            _ => Op::ThrottleBy(Box::new(request)),
+        }
     }
 
     /// Whether it is about one key, and may be done before or after those about others.

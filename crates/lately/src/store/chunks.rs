@@ -1,7 +1,6 @@
 //! A value for each place, kept in chunks where some place has one that is not the usual.
 
 use crate::allocation::allocated;
-use crate::prefetch::prefetch;
 
 /// Values of a chunk.
 const CHUNK: usize = 32;
@@ -25,15 +24,6 @@ impl<T: Copy + Default + PartialEq> Chunks<T> {
         chunk.map_or_else(T::default, |chunk| chunk[place % CHUNK])
     }
 
-    /// Has the value of a place fetched.
-    #[inline]
-    pub(super) fn prefetch(&self, place: u32) {
-        let place = place as usize;
-        if let Some(Some(chunk)) = self.chunks.get(place / CHUNK) {
-            prefetch(&raw const chunk[place % CHUNK]);
-        }
-    }
-
     /// Sets the value of a place.
     pub(super) fn set(&mut self, place: u32, value: T) {
         if self.get(place) == value {
@@ -45,15 +35,6 @@ impl<T: Copy + Default + PartialEq> Chunks<T> {
         }
         let chunk = self.chunks[place / CHUNK].get_or_insert_with(|| Box::new([T::default(); CHUNK]));
         chunk[place % CHUNK] = value;
-    }
-
-    /// Places that have another value than the usual.
-    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
-        let places = (0..).zip(self.chunks.iter().flat_map(|chunk| {
-            let values = chunk.as_deref().copied().unwrap_or([T::default(); CHUNK]);
-            values.map(|value| value != T::default())
-        }));
-        places.filter_map(|(place, is_other)| is_other.then_some(place))
     }
 
     /// What the value of a place costs: nothing when it is the usual.

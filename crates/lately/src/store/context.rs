@@ -3,9 +3,11 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::record::Fetched;
 use crate::class::{ClassId, Classes};
 use crate::delta::DeltaBatch;
 use crate::frame::Frame;
+use crate::limit::Decision;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -18,12 +20,13 @@ pub(super) struct Hit<'a> {
     pub(super) at: Option<Timestamp>,
 }
 
-/// What came of the short way for hits.
+/// What came of the short way for an operation.
 pub(super) enum Quick {
     /// The hits of the default window.
     Counted(u64),
-    /// The key is at this place, and it takes longer: what it has on the heap is being fetched.
-    At(u32),
+    Decided(Decision),
+    /// The key is at this place, and it takes longer: what it has on the heap is being fetched, so far.
+    At(u32, Fetched),
     /// The key may be somewhere else, or nowhere.
     Elsewhere,
 }

@@ -3,8 +3,10 @@
 use super::batch::Request;
 use super::check_key;
 use super::context::{Context, Hit};
+use super::record::Denial;
 use super::shard::Shard;
 use super::turn::Turn;
+use crate::class::Classes;
 use crate::entry::LimitWindow;
 use crate::error::{HitError, LimitError};
 use crate::limit::{Decision, Retry};
@@ -32,6 +34,20 @@ pub(super) struct Verdict {
 impl Verdict {
     pub(super) fn is_allowed(&self) -> bool {
         self.retry == Retry::Now && self.locked_until.is_none()
+    }
+
+    /// What it says of a hit now, and from now on as long as none is counted, if it denies one.
+    fn denial(&self, decision: &Decision, now: Timestamp) -> Option<Denial> {
+        let Asked { max, cost, at, window } = self.asked;
+        let Retry::After(wait) = decision.retry else { return None };
+        let until = at.saturating_add(wait);
+        let none_from = at.saturating_add(decision.reset_after?);
+        (cost == 1 && at == now && self.locked_until.is_none()).then_some(Denial {
+            max,
+            window,
+            until,
+            none_from,
+        })
     }
 
     /// What is left before anything is counted.
@@ -94,10 +110,15 @@ impl Shard {
     }
 
     /// The decision where what was asked for was counted.
-    pub(super) fn counted(&mut self, place: Option<u32>, verdict: &Verdict, settings: &Settings) -> Decision {
+    pub(super) fn counted(
+        &mut self,
+        place: Option<u32>,
+        verdict: &Verdict,
+        (settings, classes): (&Settings, &Classes),
+    ) -> Decision {
         let Asked { max, cost, window, .. } = verdict.asked;
         let remaining = verdict.left() - cost;
-        self.guard(place, (remaining, max), window);
+        self.guard(place, (remaining, max), window, classes);
         let reset_after = self.reset_after(place, verdict, settings);
         Decision { max, remaining, retry: Retry::Now, reset_after }
     }
@@ -137,15 +158,16 @@ impl Turn<'_> {
         let mut verdict = locked.verdict(place, asked, settings);
         if verdict.is_allowed() && counts {
             self.count_hit(has_room, &hit, place)?;
-            let (locked, _) = self.parts();
+            let (locked, context) = self.parts();
             // Where it was it is.
             let place = place.or_else(|| locked.place_of(key, hash));
-            return Ok(locked.counted(place, &verdict, settings));
+            return Ok(locked.counted(place, &verdict, (settings, context.classes)));
         }
-        if !verdict.is_allowed() && !is_peek && !is_shadow {
+        let denies = !verdict.is_allowed() && !is_peek && !is_shadow;
+        if denies {
             place = self.deny(&hit, place);
             let (locked, context) = self.parts();
-            locked.guard(place, (verdict.left(), max), window);
+            locked.guard(place, (verdict.left(), max), window, context.classes);
             if let (None, Some(lockout)) = (verdict.locked_until, lockout) {
                 // Without room for the key it cannot be locked out: it is denied all the same.
                 if let (None, Some(ceiling_bytes)) = (place, context.ceiling_bytes) {
@@ -156,8 +178,14 @@ impl Turn<'_> {
                 verdict.locked_until = Some(until);
             }
         }
-        let (locked, _) = self.parts();
-        Ok(locked.not_counted(place, &verdict, settings))
+        let (locked, context) = self.parts();
+        let decision = locked.not_counted(place, &verdict, settings);
+        if let (Some(place), true) = (place, denies)
+            && let Some(denial) = verdict.denial(&decision, locked.now())
+        {
+            locked.set_denial(place, denial, context.classes);
+        }
+        Ok(decision)
     }
 }
 

@@ -31,7 +31,6 @@ impl<'a> Locks<'a> {
                 locked.place_near(*place, limit.key, *hash).and_then(|place| locked.alive(place, context));
             if let Some(place) = *place {
                 locked.prefetch_heap(place);
-                locked.prefetch_side(place);
             }
         }
     }
@@ -166,10 +165,10 @@ impl<'a> Turn<'a> {
             let locked = locks.of(hash);
             let place = locked.place_near(place, key, hash);
             if !verdict.is_allowed() && !is_peek {
-                locked.guard(place, (verdict.left(), max), window);
+                locked.guard(place, (verdict.left(), max), window, context.classes);
             }
             decisions.push(if is_allowed && counts {
-                locked.counted(place, verdict, settings)
+                locked.counted(place, verdict, (settings, context.classes))
             } else {
                 locked.not_counted(place, verdict, settings)
             });

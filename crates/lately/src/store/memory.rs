@@ -157,7 +157,8 @@ impl Store {
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
                 .map(|(place, slot)| {
                     let is_live = !shard.has_expired(place, &self.classes);
-                    let (has_several, newest) = (!slot.entry.is_single(), slot.entry.newest());
+                    let hits = slot.record.hits();
+                    let (has_several, newest) = (!hits.is_single(), hits.newest());
                     let is_near = shard.guard_at(place).is_some();
                     Victim { is_live, is_near, has_several, newest, index, place }
                 });
@@ -175,8 +176,8 @@ impl Store {
         let mut shard = self.lock(index, now);
         // One that took its place meanwhile and looks the same goes as well as it.
         let is_same = shard
-            .slot_at(place)
-            .is_some_and(|slot| slot.entry.newest() == newest && slot.entry.is_single() != has_several);
+            .entry_at(Some(place))
+            .is_some_and(|hits| hits.newest() == newest && hits.is_single() != has_several);
         if !is_same || shard.is_held(place) || shard.key_at(place) == Some(keep) {
             return;
         }

@@ -13,10 +13,10 @@ mod memory;
 mod models;
 mod parts;
 mod peek;
+mod record;
 mod replay;
 mod scan;
 mod shard;
-mod side;
 mod slab;
 mod slot;
 mod table;
@@ -38,9 +38,9 @@ pub use batch::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use builder::StoreBuilder;
 pub use memory::MemoryStats;
 pub use parts::Part;
+pub(crate) use record::Extras;
 pub use replay::{Portion, Replay};
 pub use scan::{Cursor, ScanPage};
-pub(crate) use side::Extras;
 
 use crate::class::Classes;
 use crate::count::Count;
@@ -205,7 +205,7 @@ impl Store {
     /// # Errors
     /// As [`Store::limit`].
     pub fn throttle(&self, request: Throttle<'_>, now: Timestamp) -> Result<Decision, LimitError> {
-        self.apply_one(&Op::Throttle(Box::new(request)), now).into_decision()
+        self.apply_one(&Op::of_throttle(request), now).into_decision()
     }
 
     /// Hits of `key` that limits denied, in a window (default: that of the key's class) that ends with the pane of
@@ -234,7 +234,7 @@ impl Store {
         let (mut shard, now, mut context) = self.lock_for(hash, now, None);
         let class = self.classes.of(key);
         let query = crate::series::Query { window, step, at: at.unwrap_or(now) };
-        let entry = shard.live(key, hash, &mut context).map(|slot| &slot.entry);
+        let entry = shard.live(key, hash, &mut context).map(|slot| slot.record.hits());
         query.points(entry, self.classes.settings(class), now)
     }
 
@@ -293,7 +293,7 @@ impl Store {
             let last_pane = settings.pane_of(newest.as_millis());
             (last_pane + settings.panes_in(settings.retain())) * settings.resolution().as_millis()
         };
-        let hits_until_ms = leaves_ms(slot.entry.newest());
+        let hits_until_ms = leaves_ms(slot.record.hits().newest());
         let limits_until_ms = shard.limits_until_ms(key, hash, leaves_ms);
         let left_ms = hits_until_ms.max(limits_until_ms) - now.as_millis();
         Some(Span::from_millis(left_ms).unwrap_or(Span::MAX))

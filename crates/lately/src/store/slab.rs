@@ -1,7 +1,5 @@
 //! Values by place, in chunks: growing copies at most one chunk, and a value keeps its place.
 
-use crate::prefetch::prefetch;
-
 /// Values of a full chunk.
 const CHUNK: usize = 128;
 /// Values the last chunk grows by, once it has that many; before, it doubles.
@@ -32,20 +30,6 @@ impl<T> Slab<T> {
     pub(super) fn get(&self, place: u32) -> Option<&T> {
         let (chunk, within) = locate(place);
         self.chunks.get(chunk)?.get(within)?.as_ref()
-    }
-
-    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
-        let (chunk, within) = locate(place);
-        self.chunks.get_mut(chunk)?.get_mut(within)?.as_mut()
-    }
-
-    /// Has the value at a place fetched.
-    #[inline]
-    pub(super) fn prefetch(&self, place: u32) {
-        let (chunk, within) = locate(place);
-        if let Some(value) = self.chunks.get(chunk).and_then(|chunk| chunk.get(within)) {
-            prefetch(value);
-        }
     }
 
     /// Puts a value into a free place.

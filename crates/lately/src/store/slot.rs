@@ -1,11 +1,11 @@
-//! A key and its hits in 40 bytes.
+//! A key and what is kept of it in 40 bytes.
 
 use std::num::NonZeroU8;
 
 use super::context::Hit;
+use super::record::Record;
 use super::slab::Slab;
 use crate::class::ClassId;
-use crate::entry::Entry;
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::settings::Settings;
@@ -20,14 +20,14 @@ const PLACE_BYTES: usize = size_of::<u32>();
 /// Keys too long for a slot.
 pub(super) type LongKeys = Slab<Box<[u8]>>;
 
-/// A key, what class it has, and its hits.
+/// A key, what class it has, and what is kept of it.
 #[derive(Debug)]
 pub(super) struct Slot {
     /// Length of the key, or [`LONG`]. Never 0: that is how a free slot is told.
     len: NonZeroU8,
     bytes: [u8; INLINE_BYTES],
     pub(super) class: ClassId,
-    pub(super) entry: Entry,
+    pub(super) record: Record,
 }
 
 impl Slot {
@@ -41,7 +41,7 @@ impl Slot {
         } else {
             bytes[..key.len()].copy_from_slice(key);
         }
-        Slot { len, bytes, class, entry: Entry::new() }
+        Slot { len, bytes, class, record: Record::default() }
     }
 
     /// The key.
@@ -71,7 +71,7 @@ impl Slot {
         settings: &Settings,
         bytes: &mut usize,
     ) -> Result<u64, HitError> {
-        let entry = &mut self.entry;
+        let entry = self.record.hits_mut();
         let before = entry.heap_bytes();
         let counted = match hit.at {
             None if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),

@@ -6,12 +6,14 @@
 use super::batch::{Op, Outcome, Question, Request, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit, Quick};
+use super::record::Fetched;
 use super::shard::Shard;
 use super::{Store, check_key, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::entry::Entry;
 use crate::error::HitError;
+use crate::gcra::Throttle;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
@@ -29,8 +31,8 @@ impl<'a> Turn<'a> {
     }
 
     /// Applies up to [`STAGED`] operations on keys that most likely are at `places`. Those on keys with
-    /// hits on the heap come second, when what the first pass had fetched is there; operations on one
-    /// key keep their order.
+    /// something on the heap come second, when what the first pass had fetched is there, and what is behind
+    /// that has been asked for; operations on one key keep their order.
     pub(super) fn apply(
         &mut self,
         ops: &[Op<'_>],
@@ -40,6 +42,8 @@ impl<'a> Turn<'a> {
     ) {
         let start = out.len();
         let mut later = Later::default();
+        // A bit for each operation that has more behind what was fetched.
+        let mut behind = 0_u32;
         for (index, ((op, &hash), place)) in ops.iter().zip(hashes).zip(&mut *places).enumerate() {
             if later.has(hash) {
                 later.push(index, hash);
@@ -47,26 +51,37 @@ impl<'a> Turn<'a> {
                 continue;
             }
             self.shard(hash);
-            let on_heap = match self.quick_hit(op, hash, *place, ops.len() == 1) {
+            let fetched = match self.quick(op, hash, *place, ops.len() == 1) {
                 Quick::Counted(hits) => {
                     out.push(Outcome::Hit(Ok(hits)));
                     continue;
                 }
-                Quick::At(_) => true,
+                Quick::Decided(decision) => {
+                    out.push(Outcome::Limit(Ok(decision)));
+                    continue;
+                }
+                Quick::At(_, fetched) => fetched,
                 Quick::Elsewhere => {
                     let locked = self.shard(hash);
                     *place = locked.place_near(*place, op.key(), hash);
-                    let asks = op.asks_a_limit();
-                    place.is_some_and(|place| {
-                        locked.prefetch_heap(place) | (asks && locked.prefetch_side(place))
-                    })
+                    place.map_or(Fetched::Nothing, |place| locked.prefetch_heap(place))
                 }
             };
-            if on_heap && ops.len() > 1 {
-                later.push(index, hash);
-                out.push(Outcome::Hit(Ok(0)));
-            } else {
+            if fetched == Fetched::Nothing || ops.len() == 1 {
                 out.push(self.apply_at(op, hash, *place));
+                continue;
+            }
+            later.push(index, hash);
+            out.push(Outcome::Hit(Ok(0)));
+            if fetched == Fetched::First {
+                behind |= 1 << index;
+            }
+        }
+        while behind != 0 {
+            let index = behind.trailing_zeros() as usize;
+            behind &= behind - 1;
+            if let Some(place) = places[index] {
+                self.shard(hashes[index]).prefetch_behind(place);
             }
         }
         for &index in later.indexes() {
@@ -85,27 +100,41 @@ impl<'a> Turn<'a> {
     #[inline]
     fn apply_near(&mut self, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
         self.shard(hash);
-        let place = match self.quick_hit(op, hash, guess, true) {
+        let place = match self.quick(op, hash, guess, true) {
             Quick::Counted(hits) => return Outcome::Hit(Ok(hits)),
-            Quick::At(place) => Some(place),
+            Quick::Decided(decision) => return Outcome::Limit(Ok(decision)),
+            Quick::At(place, _) => Some(place),
             Quick::Elsewhere => self.shard(hash).place_near(guess, op.key(), hash),
         };
         self.apply_at(op, hash, place)
     }
 
-    /// Counts hits now of a key that is at `place` and has all its hits there, or, if `may_wait`, in a
-    /// list; changes nothing when that is not so. The shard of the hash is locked.
+    /// Applies what most operations are, on a key that is at `place` and has all its hits there, or, if
+    /// `may_wait`, in a list; changes nothing when that is not so. The shard of the hash is locked.
     #[inline(always)]
-    fn quick_hit(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>, may_wait: bool) -> Quick {
-        let (&Op::Hit { key, weight, at: None }, Some(place)) = (op, place) else { return Quick::Elsewhere };
-        let Some(locked) = &mut self.locked else { return Quick::Elsewhere };
+    fn quick(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>, may_wait: bool) -> Quick {
+        let (Some(place), Some(locked)) = (place, &mut self.locked) else { return Quick::Elsewhere };
         let context = &mut self.context;
-        let quick =
-            locked.quick_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
-        if matches!(quick, Quick::Counted(_)) {
-            locked.write_down_hit(place, &Hit { key, hash, weight, at: None }, context);
+        match *op {
+            Op::Hit { key, weight, at: None } => {
+                let hit = Hit { key, hash, weight, at: None };
+                let quick = locked
+                    .quick_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
+                if matches!(quick, Quick::Counted(_)) {
+                    locked.write_down_hit(place, &hit, context);
+                }
+                quick
+            }
+            Op::Limit { key, max, window, cost } => {
+                let hit = Hit { key, hash, weight: cost, at: None };
+                locked.quick_limit(place, &hit, (max, window), may_wait, context)
+            }
+            Op::Throttle { key, rate } => {
+                let hit = Hit { key, hash, weight: 1, at: None };
+                locked.quick_throttle(place, &hit, rate, may_wait, context)
+            }
+            _ => Quick::Elsewhere,
         }
-        quick
     }
 
     /// Applies an operation on a key of the shard that is locked, and is at `place` or nowhere.
@@ -134,7 +163,10 @@ impl<'a> Turn<'a> {
                 Outcome::Limit(self.limit(&Request::new(key, max, window, cost), hash, place))
             }
             Op::Decide(ref request) => Outcome::Limit(self.limit(request, hash, place)),
-            Op::Throttle(ref request) => Outcome::Limit(self.throttle(request, hash, place)),
+            Op::Throttle { key, rate } => {
+                Outcome::Limit(self.throttle(&Throttle { key, rate, quantity: 1 }, hash, place))
+            }
+            Op::ThrottleBy(ref request) => Outcome::Limit(self.throttle(request, hash, place)),
             Op::LimitAll(_) => {
                 let mut outcomes = Vec::new();
                 self.apply_joint(std::slice::from_ref(op), &mut outcomes);

@@ -85,6 +85,15 @@ impl<'a> List<'a> {
         self.read(self.start(), Header::read(self.bytes).end)
     }
 
+    /// The moments from `from_ms` on, oldest first.
+    pub(super) fn moments_from(self, from_ms: i64) -> Reader<'a> {
+        if self.is_empty() {
+            return self.moments();
+        }
+        let header = Header::read(self.bytes);
+        self.read(self.seek(from_ms, &header), header.end)
+    }
+
     fn read(self, from: Cursor, end: usize) -> Reader<'a> {
         Reader { bytes: self.bytes, offset: from.offset, end, before_ms: from.passed_ms }
     }
@@ -245,6 +254,22 @@ impl ListMut<'_> {
     fn raise_and_sum(&mut self, hits: u64, header: Header, from_ms: i64) -> u64 {
         let header = self.raise_newest(hits, header);
         self.settle(header, from_ms)
+    }
+
+    /// The hits from `from_ms` on, and moves the cursor there; `None` when moments need not be kept.
+    #[inline]
+    pub(super) fn sum_kept(&mut self, from_ms: i64) -> Option<u64> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let header = Header::read(self.bytes);
+        if !header.keeps_moments {
+            return None;
+        }
+        if header.cursor.is_at(from_ms) {
+            return Some(header.total - header.cursor.passed);
+        }
+        Some(self.settle(header, from_ms))
     }
 
     /// Writes the header, its cursor moved to the first moment from `from_ms` on, unless it is past it;

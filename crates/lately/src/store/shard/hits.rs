@@ -1,6 +1,7 @@
 //! Hits that come to a shard: by a short way, most of them; else by one that can do all.
 
 use super::super::context::{Context, Hit, Quick};
+use super::super::record::{Fetched, Record};
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::ClassId;
@@ -20,20 +21,24 @@ impl Shard {
         frame: impl FnOnce(ClassId, Timestamp) -> &'a Frame,
     ) -> Quick {
         let slot = self.slots.get_mut(place).filter(|slot| slot.is(key, &self.beside.long_keys));
-        let Some(Slot { class, entry, .. }) = slot else { return Quick::Elsewhere };
+        let Some(Slot { class, record, .. }) = slot else { return Quick::Elsewhere };
         let frame = frame(*class, self.now);
-        let hits = match entry.quick_hit(weight, frame) {
-            Some(hits) => hits,
-            None if !may_wait => {
-                return if entry.prefetch_heap() { Quick::At(place) } else { Quick::Elsewhere };
-            }
-            None => {
-                let before = entry.heap_bytes();
-                let Some(hits) = entry.list_hit(weight, frame) else { return Quick::At(place) };
-                self.bytes = self.bytes + entry.heap_bytes() - before;
-                hits
-            }
-        };
+        if let Record::Hits(entry) = record
+            && let Some(hits) = entry.quick_hit(weight, frame)
+        {
+            return Quick::Counted(hits);
+        }
+        if !may_wait {
+            return match record.prefetch() {
+                Fetched::Nothing => Quick::Elsewhere,
+                fetched => Quick::At(place, fetched),
+            };
+        }
+        let entry = record.hits_mut();
+        let before = entry.heap_bytes();
+        let hits = entry.quick_hit(weight, frame).or_else(|| entry.list_hit(weight, frame));
+        let Some(hits) = hits else { return Quick::At(place, Fetched::All) };
+        self.bytes = self.bytes + entry.heap_bytes() - before;
         Quick::Counted(hits)
     }
 
@@ -47,7 +52,7 @@ impl Shard {
     ) -> Option<Result<u64, HitError>> {
         let slot = self.slots.get_mut(place)?;
         let (frame, settings) = context.frame(slot.class, self.now);
-        if slot.entry.expired(frame.oldest_ms) {
+        if slot.record.hits().expired(frame.oldest_ms) {
             return None;
         }
         if let Some(at) = hit.at

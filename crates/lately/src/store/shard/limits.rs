@@ -2,43 +2,21 @@
 //! to be evicted.
 
 use super::super::context::{Context, Hit};
-use super::super::side::{Guard, Side};
+use super::super::record::{Denial, Guard};
 use super::Shard;
 use crate::class::Classes;
 use crate::delta::Delta;
 use crate::entry::Entry;
 use crate::error::HitError;
 use crate::gcra::Arrival;
+use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
 impl Shard {
-    /// Whether limits keep the key at `place` when its hits are gone; `oldest_ms` is the edge of the retention.
-    pub(in crate::store) fn outlives_hits(&self, place: u32, oldest_ms: i64) -> bool {
-        if !self.has_limits {
-            return false;
-        }
-        let side = &self.beside.side;
-        self.limit_at(place).is_some()
-            || side.arrival(place).is_after(self.now)
-            || side.denied(place).is_some_and(|denied| !denied.expired(oldest_ms))
-    }
-
-    /// Has what limits know of the key at `place` beside its hits fetched; false when they know of no key.
-    #[inline]
-    pub(in crate::store) fn prefetch_side(&self, place: u32) -> bool {
-        if self.has_limits {
-            self.beside.side.prefetch(place);
-        }
-        self.has_limits
-    }
-
     /// Until when a limit on the key at `place` is in force, if one is.
     #[inline]
     pub(in crate::store) fn limit_at(&self, place: u32) -> Option<Timestamp> {
-        if !self.has_limits {
-            return None;
-        }
-        self.beside.side.limited_until(place).filter(|&until| until > self.now)
+        self.slot_at(place)?.record.limited_until().filter(|&until| until > self.now)
     }
 
     /// Whether the key at `place` never goes: it is locked out, or has nothing left of a limit.
@@ -48,28 +26,27 @@ impl Shard {
 
     /// Whether the key at `place` would be allowed more if it went, if anybody knows.
     pub(in crate::store) fn guard_at(&self, place: u32) -> Option<Guard> {
-        if !self.has_limits {
-            return None;
-        }
-        self.beside.side.guard(place).filter(|guard| guard.until > self.now)
+        self.slot_at(place)?.record.guard().filter(|guard| guard.until > self.now)
     }
 
-    /// Takes note of what is left of `max` for the key at `place`, for `window` at most: with half of it gone the
-    /// key goes after others, and with all of it never.
+    /// Takes note of what is left of `max` for the key at `place`, for `window` at most.
     #[inline]
-    pub(in crate::store) fn guard(&mut self, place: Option<u32>, (left, max): (u64, u64), window: Span) {
-        // Who has used nothing has nothing to lose.
-        let Some(place) = place.filter(|_| left <= max / 2 && left < max) else { return };
-        let guard = Guard { until: self.now.saturating_add(window), is_full: left == 0 };
-        let known = self.guard_at(place);
-        // Once a quarter of the window, or when it gets worse, not with each request.
-        let is_known = known.is_some_and(|known| {
-            (known.is_full || !guard.is_full)
-                && 4 * (guard.until.as_millis() - known.until.as_millis()) <= window.as_millis()
-        });
-        if !is_known {
-            self.change_side(place, |side| side.set_guard(place, guard));
+    pub(in crate::store) fn guard(
+        &mut self,
+        place: Option<u32>,
+        left_of_max: (u64, u64),
+        window: Span,
+        classes: &Classes,
+    ) {
+        let Some(place) = place else { return };
+        if let Some(guard) = Guard::next(self.guard_at(place), left_of_max, window, self.now) {
+            self.change_record(place, classes, |record, _, _| record.set_guard(guard));
         }
+    }
+
+    /// Takes note of what a limit said of the hits of the key at `place`.
+    pub(in crate::store) fn set_denial(&mut self, place: u32, denial: Denial, classes: &Classes) {
+        self.change_record(place, classes, |record, _, _| record.set_denial(denial));
     }
 
     /// Keeps the key, and denies all to it, until `until`, or as long as was asked for before.
@@ -81,7 +58,7 @@ impl Shard {
         context: &mut Context<'_>,
     ) {
         let place = self.slot_for(key, hash, context);
-        self.change_side(place, |side| side.limit_until(place, until));
+        self.change_record(place, context.classes, |record, _, _| record.limit_until(until));
         let generation = self.generation_at(place);
         self.record(context, Delta::Limited { key, generation, until });
     }
@@ -99,18 +76,18 @@ impl Shard {
         hash: u64,
         leaves_ms: impl FnOnce(Timestamp) -> i64,
     ) -> i64 {
-        let Some(place) = self.place_of(key, hash) else { return 0 };
-        let side = &self.beside.side;
+        let slot = self.place_of(key, hash).and_then(|place| Some((place, self.slot_at(place)?)));
+        let Some((place, slot)) = slot else { return 0 };
         let limited_ms = self.limit_at(place).map_or(0, Timestamp::as_millis);
-        let arrival_ms = side.arrival(place).rounded_up().as_millis();
-        let denied = side.denied(place).filter(|denied| !denied.is_empty());
+        let arrival_ms = slot.record.arrival().rounded_up().as_millis();
+        let denied = slot.record.denied().filter(|denied| !denied.is_empty());
         limited_ms.max(arrival_ms).max(denied.map_or(0, |denied| leaves_ms(denied.newest())))
     }
 
     /// When all that the key at `place` was given is used up.
     pub(in crate::store) fn arrival_at(&self, place: Option<u32>) -> Arrival {
-        let place = place.filter(|_| self.has_limits);
-        place.map_or_else(Arrival::default, |place| self.beside.side.arrival(place))
+        let slot = place.and_then(|place| self.slot_at(place));
+        slot.map_or_else(Arrival::default, |slot| slot.record.arrival())
     }
 
     /// Sets when all that the key at `place` was given is used up.
@@ -121,19 +98,26 @@ impl Shard {
         arrival: Arrival,
         context: &mut Context<'_>,
     ) {
-        self.has_limits = true;
-        if (self.beside.side.arrival(place) == Arrival::default()) == (arrival == Arrival::default()) {
-            self.beside.side.set_arrival(place, arrival);
-        } else {
-            self.change_side(place, |side| side.set_arrival(place, arrival));
-        }
+        self.change_record(place, context.classes, |record, _, _| record.set_arrival(arrival));
+        self.write_down_arrival(key, place, arrival, context);
+    }
+
+    /// Writes down that an arrival time was set, just now.
+    #[inline]
+    pub(super) fn write_down_arrival(
+        &mut self,
+        key: &[u8],
+        place: u32,
+        arrival: Arrival,
+        context: &mut Context<'_>,
+    ) {
         let generation = self.generation_at(place);
         self.record(context, Delta::Arrival { key, generation, arrival });
     }
 
     /// The hits that were denied to the key at `place`.
     pub(in crate::store) fn denied_at(&self, place: u32) -> Option<&Entry> {
-        self.beside.side.denied(place)
+        self.slot_at(place)?.record.denied()
     }
 
     /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
@@ -154,10 +138,17 @@ impl Shard {
         };
         let at = hit.at.unwrap_or(self.now);
         if self.add_denied(place, at, hit.weight, context).is_ok() {
-            let (key, hits, generation) = (hit.key, hit.weight, self.generation_at(place));
-            self.record(context, Delta::Denied { key, generation, at, hits });
+            self.write_down_denied(place, hit, context);
         }
         Some(place)
+    }
+
+    /// Writes down that hits were denied, just now.
+    #[inline]
+    pub(super) fn write_down_denied(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        let (key, hits, generation) = (hit.key, hit.weight, self.generation_at(place));
+        let at = hit.at.unwrap_or(self.now);
+        self.record(context, Delta::Denied { key, generation, at, hits });
     }
 
     /// Adds to the hits that were denied to the key at `place`.
@@ -168,43 +159,15 @@ impl Shard {
         hits: u64,
         context: &mut Context<'_>,
     ) -> Result<(), HitError> {
-        let (class, now) = (self.slot_mut(place).class, self.now);
-        let (frame, settings) = context.frame(class, now);
-        if self.beside.side.denied(place).is_none() {
-            self.change_side(place, |side| _ = side.denied_mut(place));
-        }
-        let denied = self.beside.side.denied_mut(place);
-        let before = denied.heap_bytes();
-        if denied.expired(frame.oldest_ms) {
-            *denied = Entry::new();
-        }
-        let counted = match at == now {
-            true => denied.hit_now(hits, frame, settings).map(|_| ()),
-            false => denied.add(at, hits, settings, now),
-        };
-        self.bytes = self.bytes + denied.heap_bytes() - before;
-        counted
+        self.change_record(place, context.classes, |record, settings, now| {
+            add_denied(record.denied_mut(), at, hits, settings, now)
+        })
     }
 
     /// Takes back hits that were denied to the key at `place`.
     pub(super) fn take_denied_back(&mut self, place: u32, at: Timestamp, hits: u64, classes: &Classes) {
-        let now = self.now;
-        let settings = classes.settings(self.slot_mut(place).class);
-        self.change_side(place, |side| side.denied_mut(place).take_back(at, hits, settings, now));
-    }
-
-    /// Drops what is over of what limits know of the key at `place`, and tidies the rest.
-    pub(super) fn tidy_limits(&mut self, place: u32, classes: &Classes) {
-        if !self.has_limits {
-            return;
-        }
-        let (class, now) = (self.slot_mut(place).class, self.now);
-        let settings = classes.settings(class);
-        self.change_side(place, |side| {
-            side.tidy(place, now, settings.retention_edge_ms(now));
-            if side.denied(place).is_some() {
-                side.denied_mut(place).merge(settings, now);
-            }
+        self.change_record(place, classes, |record, settings, now| {
+            record.denied_mut().take_back(pane_start(at, settings), hits, settings, now);
         });
     }
 
@@ -217,13 +180,27 @@ impl Shard {
     ) -> Result<(), HitError> {
         self.change(place, classes, |entry, settings, now| entry.make_room(hits, settings, now))
     }
+}
 
-    /// Changes what limits know of the key at `place`, and accounts for the memory that takes or gives.
-    pub(super) fn change_side(&mut self, place: u32, change: impl FnOnce(&mut Side)) {
-        self.has_limits = true;
-        let side = &mut self.beside.side;
-        let before = side.bytes_at(place);
-        change(side);
-        self.bytes = self.bytes + side.bytes_at(place) - before;
+/// Adds hits that were denied: only their pane is kept, of which all answers are made.
+#[inline]
+pub(super) fn add_denied(
+    denied: &mut Entry,
+    at: Timestamp,
+    hits: u64,
+    settings: &Settings,
+    now: Timestamp,
+) -> Result<(), HitError> {
+    let at = pane_start(at, settings);
+    if denied.expired(settings.retention_edge_ms(now)) {
+        *denied = Entry::new();
     }
+    denied.add(at, hits, settings, now)
+}
+
+/// The first millisecond of the pane of a time.
+#[inline]
+fn pane_start(at: Timestamp, settings: &Settings) -> Timestamp {
+    let start_ms = settings.pane_of(at.as_millis()) * settings.resolution().as_millis();
+    Timestamp::from_millis(start_ms).unwrap_or(Timestamp::MIN)
 }

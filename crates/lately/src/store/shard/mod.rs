@@ -2,6 +2,7 @@
 
 mod hits;
 mod limits;
+mod quick;
 mod restored;
 
 use std::hash::BuildHasher;
@@ -10,9 +11,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use foldhash::quality::SeedableRandomState;
 
+use super::chunks::Chunks;
 use super::context::Context;
 use super::peek::Tables;
-use super::side::{Extras, Side};
+use super::record::{Extras, Fetched, Record};
 use super::slot::{LongKeys, Slot};
 use super::table::{PAGE, Table};
 use crate::allocation::allocated;
@@ -43,8 +45,6 @@ pub(super) struct Shard {
     beside: Box<Beside>,
     /// Whether others know where the tags and pages are.
     published: bool,
-    /// Whether limits know, or knew, something of a key beside its hits: what is beside need not be looked at else.
-    has_limits: bool,
     /// Which part of the store this is.
     part: u16,
 }
@@ -54,9 +54,10 @@ pub(super) struct Shard {
 struct Beside {
     hasher: SeedableRandomState,
     long_keys: LongKeys,
-    side: Side,
+    /// Of the first generation, unless another was set: nobody needs them before a key is forgotten.
+    generations: Chunks<Generation>,
     /// Of slots that have yet to move.
-    side_before: Side,
+    generations_before: Chunks<Generation>,
 }
 
 impl Shard {
@@ -64,13 +65,12 @@ impl Shard {
         Shard {
             slots: Table::default(),
             published: false,
-            has_limits: false,
             part,
             beside: Box::new(Beside {
                 hasher,
                 long_keys: LongKeys::default(),
-                side: Side::default(),
-                side_before: Side::default(),
+                generations: Chunks::default(),
+                generations_before: Chunks::default(),
             }),
             now: Timestamp::MIN,
             number: 0,
@@ -108,7 +108,7 @@ impl Shard {
 
     /// The hits of the key at a place, if there is one.
     pub(super) fn entry_at(&self, place: Option<u32>) -> Option<&Entry> {
-        place.and_then(|place| self.slot_at(place)).map(|slot| &slot.entry)
+        place.and_then(|place| self.slot_at(place)).map(|slot| slot.record.hits())
     }
 
     /// The class of a key, which is at a place or nowhere.
@@ -124,8 +124,8 @@ impl Shard {
     /// Where the key is, when it is there.
     #[inline]
     pub(super) fn place_of(&mut self, key: &[u8], hash: u64) -> Option<u32> {
-        let Beside { long_keys, side, side_before, .. } = &mut *self.beside;
-        let moved = |from, to| side.take_over(to, side_before, from);
+        let Beside { long_keys, generations, generations_before, .. } = &mut *self.beside;
+        let moved = |from, to| generations.set(to, generations_before.get(from));
         self.slots.find(hash, |slot| slot.is(key, long_keys), moved)
     }
 
@@ -145,10 +145,18 @@ impl Shard {
         self.slots.get(place).is_some_and(|slot| slot.is(key, &self.beside.long_keys))
     }
 
-    /// Has what the slot at `place` points at fetched; false when it points at nothing.
+    /// Has what the slot at `place` points at fetched.
     #[inline]
-    pub(super) fn prefetch_heap(&self, place: u32) -> bool {
-        self.slots.get(place).is_some_and(|slot| slot.entry.prefetch_heap())
+    pub(super) fn prefetch_heap(&self, place: u32) -> Fetched {
+        self.slots.get(place).map_or(Fetched::Nothing, |slot| slot.record.prefetch())
+    }
+
+    /// Has what is behind that fetched.
+    #[inline]
+    pub(super) fn prefetch_behind(&self, place: u32) {
+        if let Some(slot) = self.slots.get(place) {
+            slot.record.prefetch_behind();
+        }
     }
 
     /// Whether the tables for looking ahead are published.
@@ -188,7 +196,7 @@ impl Shard {
 
     /// Has the newest moments of the key at `place` kept from here on.
     pub(super) fn keep_moments(&mut self, place: u32, classes: &Classes) {
-        if self.slot_mut(place).entry.keeps_moments() {
+        if self.slot_mut(place).record.hits().keeps_moments() {
             return;
         }
         self.change(place, classes, Entry::keep_moments);
@@ -201,11 +209,21 @@ impl Shard {
         classes: &Classes,
         change: impl FnOnce(&mut Entry, &Settings, Timestamp) -> T,
     ) -> T {
+        self.change_record(place, classes, |record, settings, now| change(record.hits_mut(), settings, now))
+    }
+
+    /// As `change`, of all that is kept of the key.
+    fn change_record<T>(
+        &mut self,
+        place: u32,
+        classes: &Classes,
+        change: impl FnOnce(&mut Record, &Settings, Timestamp) -> T,
+    ) -> T {
         let now = self.now;
         let slot = self.slot_mut(place);
-        let before = slot.entry.heap_bytes();
-        let result = change(&mut slot.entry, classes.settings(slot.class), now);
-        let after = slot.entry.heap_bytes();
+        let before = slot.record.heap_bytes();
+        let result = change(&mut slot.record, classes.settings(slot.class), now);
+        let after = slot.record.heap_bytes();
         self.bytes = self.bytes + after - before;
         result
     }
@@ -219,10 +237,10 @@ impl Shard {
     pub(super) fn alive(&mut self, place: u32, context: &mut Context<'_>) -> Option<u32> {
         let slot = self.slots.get(place)?;
         let oldest_ms = context.frame(slot.class, self.now).0.oldest_ms;
-        if !slot.entry.expired(oldest_ms) {
+        if !slot.record.hits().expired(oldest_ms) {
             return Some(place);
         }
-        if self.outlives_hits(place, oldest_ms) {
+        if slot.record.outlives_hits(self.now, oldest_ms) {
             // The key stays for its limits; its hits are gone.
             self.change(place, context.classes, |entry, _, _| *entry = Entry::new());
             return Some(place);
@@ -235,7 +253,7 @@ impl Shard {
     pub(super) fn has_expired(&self, place: u32, classes: &Classes) -> bool {
         self.slot_at(place).is_some_and(|slot| {
             let oldest_ms = classes.settings(slot.class).retention_edge_ms(self.now);
-            slot.entry.expired(oldest_ms) && !self.outlives_hits(place, oldest_ms)
+            slot.record.hits().expired(oldest_ms) && !slot.record.outlives_hits(self.now, oldest_ms)
         })
     }
 
@@ -255,7 +273,7 @@ impl Shard {
         self.move_page();
         let slot = Slot::new(key, class, &mut self.beside.long_keys);
         let place = self.slots.insert(hash, slot);
-        self.beside.side.set_generation(place, Generation(context.generation.load(Relaxed)));
+        self.beside.generations.set(place, Generation(context.generation.load(Relaxed)));
         self.bytes += self.slot_bytes(place);
         place
     }
@@ -264,7 +282,7 @@ impl Shard {
     /// of any key.
     fn resize(&mut self, hash: u64) {
         self.slots.resize(hash);
-        self.beside.side_before = mem::take(&mut self.beside.side);
+        self.beside.generations_before = mem::take(&mut self.beside.generations);
         self.published = false;
     }
 
@@ -279,11 +297,11 @@ impl Shard {
     /// Moves a page of slots to their new places, if any are to move.
     pub(super) fn move_page(&mut self) {
         if self.slots.is_moving() {
-            let Beside { hasher, long_keys, side, side_before } = &mut *self.beside;
+            let Beside { hasher, long_keys, generations, generations_before } = &mut *self.beside;
             let hash_of = |slot: &Slot| hasher.hash_one(slot.key(long_keys));
-            self.slots.move_page(hash_of, |from, to| side.take_over(to, side_before, from));
+            self.slots.move_page(hash_of, |from, to| generations.set(to, generations_before.get(from)));
             if !self.slots.is_moving() {
-                *side_before = Side::default();
+                *generations_before = Chunks::default();
             }
         }
     }
@@ -324,12 +342,12 @@ impl Shard {
     fn slot_bytes(&self, place: u32) -> usize {
         let Some(slot) = self.slots.get(place) else { return 0 };
         let long_key = slot.long_place().and_then(|place| self.beside.long_keys.get(place));
-        let beside = SLOT_BYTES + self.beside.side.bytes_at(place);
-        beside + long_key.map_or(0, |key| LONG_KEY_BYTES + allocated(key.len())) + slot.entry.heap_bytes()
+        let beside = SLOT_BYTES + self.beside.generations.bytes_at(place);
+        beside + long_key.map_or(0, |key| LONG_KEY_BYTES + allocated(key.len())) + slot.record.heap_bytes()
     }
 
     pub(super) fn generation_at(&self, place: u32) -> Generation {
-        self.beside.side.generation(place)
+        self.beside.generations.get(place)
     }
 
     /// Forgets the key at `place`, which lives.
@@ -359,12 +377,12 @@ impl Shard {
     fn take(&mut self, place: u32) -> (Box<[u8]>, (Entry, Extras)) {
         self.bytes -= self.slot_bytes(place);
         let slot = self.slots.take(place).expect("a key lives here");
-        let extras = self.beside.side.take(place);
+        self.beside.generations.set(place, Generation::default());
         let key = match slot.long_place() {
             Some(place) => self.beside.long_keys.take(place).expect("a long key is kept as long as its slot"),
             None => slot.key(&self.beside.long_keys).into(),
         };
-        (key, (slot.entry, extras))
+        (key, slot.record.into_parts())
     }
 
     /// Forgets all keys, and gives their memory back.
@@ -378,8 +396,10 @@ impl Shard {
         if self.slot_at(place).is_none() {
             return;
         }
-        self.change(place, classes, Entry::merge);
-        self.tidy_limits(place, classes);
+        self.change_record(place, classes, |record, settings, now| {
+            record.hits_mut().merge(settings, now);
+            record.tidy(settings, now);
+        });
     }
 
     pub(super) fn merge_key(&mut self, key: &[u8], hash: u64, classes: &Classes) {
@@ -419,15 +439,13 @@ impl Shard {
             let is_it = |other: &Slot| other.is(key, &self.beside.long_keys);
             let found = self.slots.find_moved(self.beside.hasher.hash_one(key), is_it);
             assert_eq!(found, Some(place), "the table finds each slot");
-            slot.entry.check_consistency(classes.settings(slot.class), self.now);
+            slot.record.hits().check_consistency(classes.settings(slot.class), self.now);
             bytes += self.slot_bytes(place);
             used += 1;
         }
         assert_eq!(used, self.slots.len(), "the table counts the slots in use");
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots");
-        let mut limited = self.beside.side.limited();
-        assert!(self.beside.side_before.is_empty(), "what moved was left behind");
-        assert!(limited.all(|place| self.slot_at(place).is_some()), "what limits know outlives its key");
+        assert!(self.beside.generations_before.is_empty(), "what moved was left behind");
     }
 }
 

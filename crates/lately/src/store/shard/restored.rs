@@ -2,7 +2,8 @@
 
 use super::super::context::Context;
 use super::super::keyed::Keyed;
-use super::super::side::Extras;
+use super::super::record::Extras;
+use super::super::slot::Slot;
 use super::super::taken_back::{Owed, TakenBack};
 use super::Shard;
 use crate::class::Classes;
@@ -53,7 +54,9 @@ impl Shard {
         if has_limits {
             let denied = if has_denied { denied } else { Entry::new() };
             let extras = Extras { limited_until, arrival, denied };
-            self.change_side(place, |side| side.give(place, extras, settings, now));
+            self.change_record(place, context.classes, |record, settings, now| {
+                record.give(extras, settings, now);
+            });
         }
         Ok(Some(place))
     }
@@ -87,13 +90,12 @@ impl Shard {
                 continue;
             }
             entry.clear();
-            slot.entry.write(classes.settings(slot.class), &mut entry);
+            slot.record.hits().write(classes.settings(slot.class), &mut entry);
             denied.clear();
             if let Some(hits) = self.denied_at(place).filter(|hits| !hits.is_empty()) {
                 hits.write(classes.settings(slot.class), &mut denied);
             }
-            let side = &self.beside.side;
-            let (limited_until, arrival) = (side.limited_until(place), side.arrival(place));
+            let (limited_until, arrival) = (slot.record.limited_until(), slot.record.arrival());
             let keyed = Keyed {
                 key: slot.key(&self.beside.long_keys),
                 generation: self.generation_at(place),
@@ -126,12 +128,10 @@ impl Shard {
             Delta::Forget { key, generation, .. } => {
                 let Some((entry, extras)) = deleted.pop() else { return };
                 let place = self.slot_for(key, hash, context);
-                self.change(place, context.classes, |held, settings, now| {
-                    held.absorb(entry, settings, now);
+                self.change_record(place, context.classes, |record, settings, now| {
+                    record.hits_mut().absorb(entry, settings, now);
+                    record.give(extras, settings, now);
                 });
-                let (class, now) = (self.slot_mut(place).class, self.now);
-                let settings = context.classes.settings(class);
-                self.change_side(place, |side| side.give(place, extras, settings, now));
                 for owed in taken_back.revive(key, generation, self.generation_at(place)) {
                     if let Some(place) = self.place_of(key, hash) {
                         self.take_hits_back(place, owed, context);
@@ -180,7 +180,8 @@ impl Shard {
     }
 
     fn remove_if_empty(&mut self, place: u32) {
-        if self.slot_at(place).is_some_and(|slot| slot.entry.is_empty()) && !self.outlives_hits(place, 0) {
+        let Some(Slot { record, .. }) = self.slot_at(place) else { return };
+        if record.hits().is_empty() && !record.outlives_hits(self.now, 0) {
             self.remove(place);
         }
     }

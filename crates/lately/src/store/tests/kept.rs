@@ -36,7 +36,7 @@ fn rate() -> Rate {
 fn ask(store: &Store, key: &[u8], cost: u64, now: Timestamp, batch: &mut DeltaBatch) {
     let request = Request::new(key, 5, minutes(5), cost);
     let throttle = Throttle { key, rate: rate(), quantity: i64::try_from(cost).expect("small") };
-    let ops = [Op::of(request), Op::Throttle(Box::new(throttle))];
+    let ops = [Op::of(request), Op::of_throttle(throttle)];
     let mut out = Vec::new();
     store.apply_into(&ops, now, &mut out, batch);
     assert!(matches!(out[..], [Outcome::Limit(Ok(_)), Outcome::Limit(Ok(_))]), "{out:?}");

@@ -1,0 +1,452 @@
+//! What is kept of a key: its hits, and what limits know of it beside them. Of most keys they know nothing: then it is
+//! the hits alone. Else both are on the heap together, so that who decides fetches them at once.
+
+use std::mem;
+
+use crate::allocation::allocated;
+use crate::entry::Entry;
+use crate::gcra::Arrival;
+use crate::limit::{Decision, Retry};
+use crate::prefetch::prefetch;
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
+
+/// What is kept of a key, in 16 bytes and what is on the heap.
+#[derive(Debug)]
+pub(super) enum Record {
+    /// Nothing but its hits.
+    Hits(Entry),
+    /// It is watched, and was not denied anything.
+    Watched(Box<Watched>),
+    /// It was denied something, or all.
+    Limited(Box<Limited>),
+}
+
+/// A key that used half of a limit, or has an arrival time.
+#[derive(Default, Debug)]
+pub(super) struct Watched {
+    hits: Entry,
+    beside: Beside,
+}
+
+/// What is known of a key that is watched.
+#[derive(Default, Debug)]
+pub(super) struct Beside {
+    /// As [`Arrival::to_parts`] has it: long ago, unless it was set.
+    arrival: (u64, u64),
+    guard: PackedGuard,
+}
+
+/// A key that was denied something.
+#[derive(Default, Debug)]
+pub(super) struct Limited {
+    watched: Watched,
+    /// What it was denied, by panes.
+    denied: Entry,
+    limited_until: Option<Timestamp>,
+    denial: Option<Denial>,
+}
+
+/// What a limit said when it denied a hit: it says so again until that time, if no hits are counted meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Denial {
+    pub(super) max: u64,
+    pub(super) window: Span,
+    /// When it would be allowed, and when all would be left.
+    pub(super) until: Timestamp,
+    pub(super) none_from: Timestamp,
+}
+
+/// A key that would be allowed more if it were evicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Guard {
+    pub(super) until: Timestamp,
+    /// Whether nothing was left: it never goes. Else it goes after others.
+    pub(super) is_full: bool,
+}
+
+/// A guard, if there is one, in eight bytes: the time, and in the lowest bit whether nothing was left.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct PackedGuard(u64);
+
+/// What a key takes with it beside its hits when it goes, and gets back when it comes back.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    pub(super) limited_until: Option<Timestamp>,
+    pub(super) arrival: Arrival,
+    pub(super) denied: Entry,
+}
+
+/// How much of a key's memory was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fetched {
+    /// There is nothing on the heap.
+    Nothing,
+    All,
+    /// There may be more behind it: ask again when it is there.
+    First,
+}
+
+impl Guard {
+    /// What is to be known of a key that has so much left of `max`, for `window` at most: with half of it gone the
+    /// key goes after others, and with all of it never. `None` when what is known will do: that changes once a
+    /// quarter of the window, or when it gets worse, not with each request.
+    #[inline]
+    pub(super) fn next(
+        known: Option<Guard>,
+        (left, max): (u64, u64),
+        window: Span,
+        now: Timestamp,
+    ) -> Option<Guard> {
+        // Who has used nothing has nothing to lose.
+        if left > max / 2 || left >= max {
+            return None;
+        }
+        let guard = Guard { until: now.saturating_add(window), is_full: left == 0 };
+        let is_known = known.filter(|known| known.until > now).is_some_and(|known| {
+            (known.is_full || !guard.is_full)
+                && 4 * (guard.until.as_millis() - known.until.as_millis()) <= window.as_millis()
+        });
+        (!is_known).then_some(guard)
+    }
+}
+
+impl Denial {
+    /// What the limit says of a hit now, if it is the same limit and still denies one.
+    #[inline]
+    pub(super) fn again(&self, max: u64, window: Span, now: Timestamp) -> Option<Decision> {
+        let left = |time: Timestamp| Span::from_millis(time.as_millis() - now.as_millis());
+        let wait = left(self.until).filter(|_| self.max == max && self.window == window)?;
+        Some(Decision { max, remaining: 0, retry: Retry::After(wait), reset_after: left(self.none_from) })
+    }
+}
+
+impl PackedGuard {
+    #[inline]
+    pub(super) fn get(self) -> Option<Guard> {
+        let until = Timestamp::from_millis((self.0 >> 1).cast_signed())?;
+        (self.0 != 0).then_some(Guard { until, is_full: self.0 & 1 == 1 })
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, guard: Option<Guard>) {
+        let pack = |guard: Guard| guard.until.as_millis().cast_unsigned() << 1 | u64::from(guard.is_full);
+        self.0 = guard.map_or(0, pack);
+    }
+}
+
+impl Beside {
+    pub(super) fn set_arrival(&mut self, arrival: Arrival) {
+        self.arrival = arrival.to_parts();
+    }
+
+    pub(super) fn guard(&self) -> Option<Guard> {
+        self.guard.get()
+    }
+
+    pub(super) fn set_guard(&mut self, guard: Option<Guard>) {
+        self.guard.set(guard);
+    }
+}
+
+impl Default for Record {
+    fn default() -> Record {
+        Record::Hits(Entry::new())
+    }
+}
+
+impl Record {
+    /// The hits.
+    #[inline]
+    pub(super) fn hits(&self) -> &Entry {
+        match self {
+            Record::Hits(hits) => hits,
+            Record::Watched(watched) => &watched.hits,
+            Record::Limited(limited) => &limited.watched.hits,
+        }
+    }
+
+    /// The hits, to be changed: what a limit said of them is forgotten.
+    #[inline]
+    pub(super) fn hits_mut(&mut self) -> &mut Entry {
+        self.hits_and_watched().0
+    }
+
+    /// As `hits_mut`, and what is known of a key that is watched.
+    #[inline]
+    pub(super) fn hits_and_watched(&mut self) -> (&mut Entry, Option<&mut Beside>) {
+        match self {
+            Record::Hits(hits) => (hits, None),
+            Record::Watched(watched) => (&mut watched.hits, Some(&mut watched.beside)),
+            Record::Limited(limited) => {
+                limited.denial = None;
+                (&mut limited.watched.hits, Some(&mut limited.watched.beside))
+            }
+        }
+    }
+
+    #[inline]
+    fn watched(&self) -> Option<&Beside> {
+        match self {
+            Record::Hits(_) => None,
+            Record::Watched(watched) => Some(&watched.beside),
+            Record::Limited(limited) => Some(&limited.watched.beside),
+        }
+    }
+
+    /// As `watched`, and it is from here on.
+    fn watched_mut(&mut self) -> &mut Watched {
+        if let Record::Hits(hits) = self {
+            *self = Record::Watched(Box::new(Watched { hits: mem::take(hits), ..Watched::default() }));
+        }
+        match self {
+            Record::Hits(_) => unreachable!("it is watched by now"),
+            Record::Watched(watched) => watched,
+            Record::Limited(limited) => &mut limited.watched,
+        }
+    }
+
+    fn limited(&self) -> Option<&Limited> {
+        match self {
+            Record::Limited(limited) => Some(limited),
+            _ => None,
+        }
+    }
+
+    /// As `limited`, and it is from here on.
+    fn limited_mut(&mut self) -> &mut Limited {
+        if !matches!(self, Record::Limited(_)) {
+            let watched = mem::take(self.watched_mut());
+            *self = Record::Limited(Box::new(Limited { watched, ..Limited::default() }));
+        }
+        match self {
+            Record::Limited(limited) => limited,
+            _ => unreachable!("it is limited by now"),
+        }
+    }
+
+    /// Has what is on the heap fetched.
+    #[inline]
+    pub(super) fn prefetch(&self) -> Fetched {
+        match self {
+            Record::Hits(hits) if hits.prefetch_heap() => Fetched::All,
+            Record::Hits(_) => Fetched::Nothing,
+            Record::Watched(watched) => {
+                prefetch(&raw const **watched);
+                prefetch(&raw const watched.beside);
+                Fetched::First
+            }
+            Record::Limited(limited) => {
+                prefetch(&raw const **limited);
+                prefetch(&raw const limited.denied);
+                prefetch(&raw const limited.denial);
+                Fetched::First
+            }
+        }
+    }
+
+    /// Has what is behind that fetched, as far as who decides needs it.
+    #[inline]
+    pub(super) fn prefetch_behind(&self) {
+        match self {
+            Record::Hits(_) => {}
+            Record::Watched(watched) => _ = watched.hits.prefetch_heap(),
+            Record::Limited(limited) => {
+                limited.denied.prefetch_heap();
+                if limited.denial.is_none() {
+                    limited.watched.hits.prefetch_heap();
+                }
+            }
+        }
+    }
+
+    /// Bytes on the heap.
+    #[inline]
+    pub(super) fn heap_bytes(&self) -> usize {
+        const WATCHED_BYTES: usize = allocated(size_of::<Watched>());
+        const LIMITED_BYTES: usize = allocated(size_of::<Limited>());
+        match self {
+            Record::Hits(hits) => hits.heap_bytes(),
+            Record::Watched(watched) => WATCHED_BYTES + watched.hits.heap_bytes(),
+            Record::Limited(limited) => {
+                LIMITED_BYTES + limited.watched.hits.heap_bytes() + limited.denied.heap_bytes()
+            }
+        }
+    }
+
+    /// When all that the key was given is used up; long ago, unless it was set.
+    #[inline]
+    pub(super) fn arrival(&self) -> Arrival {
+        let parts = self.watched().map_or((0, 0), |watched| watched.arrival);
+        Arrival::from_parts(parts.0, parts.1)
+    }
+
+    pub(super) fn set_arrival(&mut self, arrival: Arrival) {
+        if arrival != self.arrival() {
+            self.watched_mut().beside.set_arrival(arrival);
+        }
+    }
+
+    /// What keeps the key from being evicted, if anything ever did.
+    #[inline]
+    pub(super) fn guard(&self) -> Option<Guard> {
+        self.watched()?.guard()
+    }
+
+    pub(super) fn set_guard(&mut self, guard: Guard) {
+        self.watched_mut().beside.set_guard(Some(guard));
+    }
+
+    /// Until when the key is limited, if it ever was.
+    #[inline]
+    pub(super) fn limited_until(&self) -> Option<Timestamp> {
+        self.limited()?.limited_until
+    }
+
+    /// Limits the key until `until`, or as long as was asked for before.
+    pub(super) fn limit_until(&mut self, until: Timestamp) {
+        let limited = self.limited_mut();
+        limited.limited_until = limited.limited_until.max(Some(until));
+    }
+
+    /// What a limit said last, if it would say that again.
+    #[inline]
+    pub(super) fn denial(&self) -> Option<Denial> {
+        self.limited()?.denial
+    }
+
+    /// Takes note of what a limit says of the hits that are there.
+    pub(super) fn set_denial(&mut self, denial: Denial) {
+        self.limited_mut().denial = Some(denial);
+    }
+
+    /// The hits that were denied to the key.
+    pub(super) fn denied(&self) -> Option<&Entry> {
+        self.limited().map(|limited| &limited.denied)
+    }
+
+    /// As `denied`, to be changed.
+    #[inline]
+    pub(super) fn denied_mut(&mut self) -> &mut Entry {
+        &mut self.limited_mut().denied
+    }
+
+    /// Whether limits keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of the retention.
+    pub(super) fn outlives_hits(&self, now: Timestamp, oldest_ms: i64) -> bool {
+        self.limited_until().is_some_and(|until| until > now)
+            || self.arrival().is_after(now)
+            || self.denied().is_some_and(|denied| !denied.expired(oldest_ms))
+    }
+
+    /// Drops what is over of what limits know, and tidies the rest.
+    pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
+        if self.watched().is_none() {
+            return;
+        }
+        if !self.arrival().is_after(now) {
+            self.set_arrival(Arrival::default());
+        }
+        let beside = &mut self.watched_mut().beside;
+        beside.set_guard(beside.guard().filter(|guard| guard.until > now));
+        if let Record::Limited(limited) = self {
+            limited.limited_until = limited.limited_until.filter(|&until| until > now);
+            limited.denial = None;
+            if limited.denied.expired(settings.retention_edge_ms(now)) {
+                limited.denied = Entry::new();
+            } else {
+                limited.denied.merge(settings, now);
+            }
+            if limited.limited_until.is_none() && limited.denied.is_empty() {
+                *self = Record::Watched(Box::new(mem::take(&mut limited.watched)));
+            }
+        }
+        if let Record::Watched(watched) = self
+            && watched.beside.guard().is_none()
+            && watched.beside.arrival == (0, 0)
+        {
+            *self = Record::Hits(mem::take(&mut watched.hits));
+        }
+    }
+
+    /// The hits, and what the key takes with it beside them.
+    pub(super) fn into_parts(self) -> (Entry, Extras) {
+        let arrival = self.arrival();
+        match self {
+            Record::Hits(hits) => (hits, Extras::default()),
+            Record::Watched(watched) => (watched.hits, Extras { arrival, ..Extras::default() }),
+            Record::Limited(limited) => {
+                let Limited { watched, denied, limited_until, .. } = *limited;
+                (watched.hits, Extras { limited_until, arrival, denied })
+            }
+        }
+    }
+
+    /// Gives the key what one had that went, beside what it has.
+    pub(super) fn give(&mut self, extras: Extras, settings: &Settings, now: Timestamp) {
+        let Extras { limited_until, arrival, denied } = extras;
+        self.set_arrival(arrival.max(self.arrival()));
+        if let Some(until) = limited_until {
+            self.limit_until(until);
+        }
+        if !denied.is_empty() {
+            self.denied_mut().absorb(denied, settings, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::seconds;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms).expect("a time")
+    }
+
+    #[test]
+    fn a_record_takes_no_more_than_its_hits() {
+        assert_eq!((size_of::<Record>(), size_of::<Entry>()), (16, 16));
+    }
+
+    #[test]
+    fn what_is_over_is_dropped() {
+        let settings = Settings::default();
+        let mut record = Record::default();
+        record.hits_mut().add(at(1), 1, &settings, at(1)).expect("counted");
+        record.limit_until(at(10));
+        record.limit_until(Timestamp::MIN);
+        record.set_guard(Guard { until: at(20), is_full: true });
+        record.set_arrival(Arrival::from_parts(15, 1));
+        assert_eq!(record.limited_until(), Some(at(10)));
+        record.tidy(&settings, at(15));
+        assert!(matches!(record, Record::Watched(_)) && record.guard().is_some());
+        assert_eq!(record.arrival(), Arrival::from_parts(15, 1));
+        record.tidy(&settings, at(20));
+        assert!(matches!(record, Record::Hits(_)) && record.guard().is_none());
+        assert_eq!((record.hits().total(), record.heap_bytes()), (1, 0));
+    }
+
+    #[test]
+    fn what_was_said_holds_until_hits_change() {
+        let denial = Denial { max: 1, window: seconds(1), until: at(9), none_from: at(9) };
+        let mut record = Record::default();
+        record.set_denial(denial);
+        assert_eq!((record.hits().is_empty(), record.denial()), (true, Some(denial)));
+        record.hits_mut();
+        assert_eq!(record.denial(), None);
+    }
+
+    #[test]
+    fn what_a_key_has_goes_with_it() {
+        let (settings, now) = (Settings::default(), at(7));
+        let mut before = Record::default();
+        before.set_arrival(Arrival::from_parts(9, 1));
+        before.limit_until(at(8));
+        before.denied_mut().add(now, 3, &settings, now).expect("counted");
+        let (hits, extras) = before.into_parts();
+        let mut after = Record::Hits(hits);
+        after.give(extras, &settings, now);
+        assert_eq!((after.limited_until(), after.arrival()), (Some(at(8)), Arrival::from_parts(9, 1)));
+        assert_eq!(after.denied().map(Entry::total), Some(3));
+    }
+}

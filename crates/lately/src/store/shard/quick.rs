@@ -1,0 +1,122 @@
+//! Requests that a shard decides on by a short way, most of them: those of now, on keys that have few moments, or that
+//! were denied the same just before.
+
+use super::super::context::{Context, Hit, Quick};
+use super::super::record::{Fetched, Guard};
+use super::super::slot::Slot;
+use super::Shard;
+use super::limits::add_denied;
+use crate::gcra::{self, Rate};
+use crate::limit::{Decision, Retry};
+use crate::time::Span;
+
+impl Shard {
+    /// Decides on a request of now, for a limit of so many hits in a window, if its key is at `place` and lives, and
+    /// what was counted and denied is known without a long look; if not it changes nothing. Where there is something
+    /// on the heap to be waited for, that is fetched, unless it `may_wait`.
+    #[inline(never)]
+    pub(in crate::store) fn quick_limit(
+        &mut self,
+        place: u32,
+        hit: &Hit<'_>,
+        (max, window): (u64, Span),
+        may_wait: bool,
+        context: &mut Context<'_>,
+    ) -> Quick {
+        let now = self.now;
+        let slot = self.slots.get_mut(place).filter(|slot| slot.is(hit.key, &self.beside.long_keys));
+        let Some(Slot { class, record, .. }) = slot else { return Quick::Elsewhere };
+        if !may_wait {
+            let fetched = record.prefetch();
+            if fetched != Fetched::Nothing {
+                return Quick::At(place, fetched);
+            }
+        }
+        let (frame, settings) = context.frame(*class, now);
+        if window > settings.retain() || hit.weight == 0 {
+            return Quick::At(place, Fetched::All);
+        }
+        let locked_until = record.limited_until().filter(|&until| until > now);
+        let denial = record.denial().filter(|_| locked_until.is_none() && hit.weight == 1);
+        if let Some(decision) = denial.and_then(|denial| denial.again(max, window, now)) {
+            let before = record.heap_bytes();
+            let counted = add_denied(record.denied_mut(), now, 1, settings, now);
+            if let Some(guard) = Guard::next(record.guard(), (0, max), window, now) {
+                record.set_guard(guard);
+            }
+            self.bytes = self.bytes + record.heap_bytes() - before;
+            if counted.is_ok() {
+                self.write_down_denied(place, hit, context);
+            }
+            return Quick::Decided(decision);
+        }
+        let frame = frame.of_limit(window);
+        let (entry, watched) = record.hits_and_watched();
+        let most = max.checked_sub(hit.weight);
+        let used = entry.used_now(&frame).filter(|&used| most.is_some_and(|most| used <= most));
+        let Some(used) = used.filter(|_| locked_until.is_none()) else {
+            return Quick::At(place, Fetched::All);
+        };
+        let remaining = max - used - hit.weight;
+        let known = watched.as_ref().and_then(|watched| watched.guard());
+        let next = Guard::next(known, (remaining, max), window, now);
+        if next.is_some() && watched.is_none() {
+            return Quick::At(place, Fetched::All);
+        }
+        let before = entry.heap_bytes();
+        let counted = entry.quick_hit(hit.weight, &frame).or_else(|| entry.list_hit(hit.weight, &frame));
+        let after = entry.heap_bytes();
+        if counted.is_none() {
+            return Quick::At(place, Fetched::All);
+        }
+        if let (Some(watched), Some(_)) = (watched, next) {
+            watched.set_guard(next);
+        }
+        self.bytes = self.bytes + after - before;
+        self.write_down_hit(place, hit, context);
+        Quick::Decided(Decision { max, remaining, retry: Retry::Now, reset_after: Some(window) })
+    }
+
+    /// As `quick_limit`, for a rate.
+    #[inline(never)]
+    pub(in crate::store) fn quick_throttle(
+        &mut self,
+        place: u32,
+        hit: &Hit<'_>,
+        rate: Rate,
+        may_wait: bool,
+        context: &mut Context<'_>,
+    ) -> Quick {
+        let now = self.now;
+        let slot = self.slots.get_mut(place).filter(|slot| slot.is(hit.key, &self.beside.long_keys));
+        let Some(Slot { class, record, .. }) = slot else { return Quick::Elsewhere };
+        if !may_wait {
+            let fetched = record.prefetch();
+            if fetched != Fetched::Nothing {
+                return Quick::At(place, fetched);
+            }
+        }
+        let (decision, arrival) = gcra::decide(rate, record.arrival(), 1, now);
+        let next = Guard::next(
+            record.guard(),
+            (decision.remaining, decision.max),
+            decision.reset_after.unwrap_or(Span::MIN),
+            now,
+        );
+        let frame = context.frame(*class, now).0;
+        let before = record.heap_bytes();
+        let (entry, Some(watched)) = record.hits_and_watched() else { return Quick::At(place, Fetched::All) };
+        if !decision.is_allowed() || entry.quick_hit(1, frame).or_else(|| entry.list_hit(1, frame)).is_none()
+        {
+            return Quick::At(place, Fetched::All);
+        }
+        watched.set_arrival(arrival);
+        if next.is_some() {
+            watched.set_guard(next);
+        }
+        self.bytes = self.bytes + record.heap_bytes() - before;
+        self.write_down_hit(place, hit, context);
+        self.write_down_arrival(hit.key, place, arrival, context);
+        Quick::Decided(decision)
+    }
+}
