@@ -97,17 +97,15 @@ impl Shard {
             }
         }
         let (decision, arrival) = gcra::decide(rate, record.arrival(), 1, now);
-        let next = Guard::next(
-            record.guard(),
-            (decision.remaining, decision.max),
-            decision.reset_after.unwrap_or(Span::MIN),
-            now,
-        );
+        if !decision.is_allowed() {
+            return Quick::At(place, Fetched::All);
+        }
+        let (left, burst_ends) = (decision.remaining, decision.reset_after.unwrap_or(Span::MIN));
+        let next = Guard::next(record.guard(), (left, decision.max), burst_ends, now);
         let frame = context.frame(*class, now).0;
         let before = record.heap_bytes();
         let (entry, Some(watched)) = record.hits_and_watched() else { return Quick::At(place, Fetched::All) };
-        if !decision.is_allowed() || entry.quick_hit(1, frame).or_else(|| entry.list_hit(1, frame)).is_none()
-        {
+        if entry.quick_hit(1, frame).or_else(|| entry.list_hit(1, frame)).is_none() {
             return Quick::At(place, Fetched::All);
         }
         watched.set_arrival(arrival);

@@ -401,3 +401,26 @@ fn batches_of_several_threads_are_taken_back_in_any_order() {
         store.check_consistency();
     }
 }
+
+/// Most of these are decided by the short way.
+#[test]
+fn each_request_of_many_is_written_down() {
+    let (original, copy) = replayed(|store, batch| {
+        for n in 0..40 {
+            let now = after(crate::time::milliseconds(1 + 100 * n));
+            ask(store, b"k", 1, now, batch);
+            ask(store, b"other", 1 + n % 3, now, batch);
+        }
+    });
+    let now = after(seconds(5));
+    for key in [&b"k"[..], b"other"] {
+        let told = |store: &Store| {
+            let denied = store.denied(key, Some(minutes(5)), None, now).estimate;
+            (denied, store.hits(key, minutes(5), now).estimate, store.time_to_live(key, now))
+        };
+        assert!(told(&original).0 > 20);
+        assert_eq!(told(&copy), told(&original));
+        let throttle = Throttle { key, rate: rate(), quantity: 0 };
+        assert_eq!(copy.throttle(throttle, now), original.throttle(throttle, now));
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::gcra::Rate;
+use crate::limit::Retry;
 
 /// New keys move those of their shard that are there, also those of the same request.
 #[test]
@@ -117,4 +118,33 @@ fn what_was_denied_takes_memory_that_is_accounted_for() {
     store.check_consistency();
     sweep(&store, after(days(8)));
     assert_eq!((store.len(), store.memory().used_bytes), (0, 0));
+}
+
+/// What was denied is denied by the short way from then on: not another limit, nor when the key was locked out
+/// meanwhile, nor a window that nobody keeps.
+#[test]
+fn the_short_way_knows_when_it_is_not_for_it() {
+    let store = store();
+    let ask = |max, window| store.limit(b"k", max, window, 1, START);
+    let retry = |max, window| ask(max, window).expect("decided").retry;
+    let after_minutes = |n| Retry::After(minutes(n));
+    assert_eq!(retry(1, minutes(1)), Retry::Now);
+    // The first denial goes the long way, those after it the short one.
+    (0..3).for_each(|_| assert_eq!(retry(1, minutes(1)), after_minutes(1)));
+    assert_eq!(retry(1, minutes(2)), after_minutes(2));
+    assert_eq!(retry(2, minutes(1)), Retry::Now);
+    for window in [days(8), Span::MAX] {
+        for max in [1, 1_000] {
+            assert!(matches!(ask(max, window), Err(crate::LimitError::Window { .. })), "{max} in {window}");
+        }
+    }
+    let denied = store.denied(b"k", Some(minutes(5)), None, START).estimate;
+    assert_eq!(denied, 4, "what was asked wrongly was not denied");
+    (0..2).for_each(|_| assert_eq!(retry(2, minutes(1)), after_minutes(1)));
+    let lockout = Request { lockout: Some(minutes(15)), ..Request::new(b"k", 0, minutes(1), 1) };
+    assert_eq!(store.decide(lockout, START).expect("decided").retry, Retry::Never);
+    for max in [2, 1_000] {
+        assert_eq!(retry(max, minutes(1)), after_minutes(15), "{max}");
+    }
+    store.check_consistency();
 }
