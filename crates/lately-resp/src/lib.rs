@@ -7,6 +7,7 @@
 
 mod args;
 pub mod command;
+mod decimal;
 mod error;
 mod frame;
 mod inline;

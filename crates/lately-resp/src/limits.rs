@@ -41,9 +41,8 @@ pub(crate) const IDLE_ARGUMENTS: usize = 8;
 /// the next.
 pub(crate) const KEPT_BATCH: usize = 2 * MAX_BATCH_ARGUMENTS;
 
-/// Arguments of a usual request at most, as many as one digit says, and bytes of each, in two digits:
-/// larger requests are read a longer way.
-pub(crate) const USUAL_ARGUMENTS: usize = 9;
+/// Arguments of a usual request at most, and bytes of each, in two digits: larger requests are read a longer way.
+pub(crate) const USUAL_ARGUMENTS: usize = 99;
 /// See [`USUAL_ARGUMENTS`].
 pub(crate) const USUAL_BYTES: usize = 99;
 

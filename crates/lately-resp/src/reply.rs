@@ -4,6 +4,8 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
+use crate::decimal::push_line;
+
 /// The version of the protocol a connection speaks. Connections start in version 2.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Protocol {
@@ -61,19 +63,14 @@ impl<'a> Encoder<'a> {
 
     /// An integer.
     pub fn integer(&mut self, value: i64) {
-        self.number(b':', value);
+        push_line(self.out, b':', value);
     }
 
     /// An array of integers.
     pub fn integers<const N: usize>(&mut self, values: [i64; N]) {
         self.array(N);
-        // Room once for all of them: a marker, the digits and a line end each.
-        self.out.reserve(N * (1 + 20 + 2));
         for value in values {
-            match u8::try_from(value) {
-                Ok(digit @ 0..10) => self.out.extend_from_slice(&[b':', b'0' + digit, b'\r', b'\n']),
-                _ => self.integer(value),
-            }
+            self.integer(value);
         }
     }
 

@@ -15,10 +15,9 @@ pub(crate) fn are_within(limits: &Limits) -> bool {
 /// Reads the usual array that starts at `start`: adds where its arguments lie and gives where it ends.
 /// Adds nothing when what is there is none.
 pub(crate) fn read_array(buffer: &[u8], start: usize, ranges: &mut Vec<(usize, usize)>) -> Option<usize> {
-    let [b'*', count @ b'1'..=b'9', b'\r', b'\n', ..] = *buffer.get(start..)? else { return None };
+    let (count, mut position) = read_length(buffer, start, b'*').filter(|&(count, _)| count > 0)?;
     let before = ranges.len();
-    let mut position = start + 4;
-    for _ in b'0'..count {
+    for _ in 0..count {
         let Some((first, end)) = read_bulk(buffer, position) else {
             ranges.truncate(before);
             return None;
@@ -30,15 +29,21 @@ pub(crate) fn read_array(buffer: &[u8], start: usize, ranges: &mut Vec<(usize, u
 }
 
 fn read_bulk(buffer: &[u8], position: usize) -> Option<(usize, usize)> {
-    let (bytes, start) = match *buffer.get(position..)? {
-        [b'$', ones @ b'0'..=b'9', b'\r', b'\n', ..] => (ones - b'0', position + 4),
-        [b'$', tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
-            ((tens - b'0') * 10 + (ones - b'0'), position + 5)
-        }
-        _ => return None,
-    };
+    let (bytes, start) = read_length(buffer, position, b'$')?;
     let end = start + usize::from(bytes);
     (buffer.get(end..end + 2)? == b"\r\n").then_some((start, end))
+}
+
+/// A length of one digit or two, and where its line ends.
+#[inline(always)]
+fn read_length(buffer: &[u8], position: usize, marker: u8) -> Option<(u8, usize)> {
+    match *buffer.get(position..)? {
+        [first, ones @ b'0'..=b'9', b'\r', b'\n', ..] if first == marker => Some((ones - b'0', position + 4)),
+        [first, tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] if first == marker => {
+            Some(((tens - b'0') * 10 + (ones - b'0'), position + 5))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -89,13 +94,13 @@ mod tests {
 
     #[test]
     fn bounds_that_a_usual_request_may_pass() {
-        let usual = Limits { bulk_bytes: 99, arguments: 9, line_bytes: 3, request_bytes: 1_060 };
+        let usual = Limits { bulk_bytes: 99, arguments: 99, line_bytes: 3, request_bytes: 10_600 };
         assert!(are_within(&usual) && are_within(&Limits::default()));
         for smaller in [
             Limits { bulk_bytes: 98, ..usual },
-            Limits { arguments: 8, ..usual },
+            Limits { arguments: 98, ..usual },
             Limits { line_bytes: 2, ..usual },
-            Limits { request_bytes: 1_059, ..usual },
+            Limits { request_bytes: 10_599, ..usual },
         ] {
             assert!(!are_within(&smaller));
         }

@@ -82,19 +82,24 @@ impl Session {
                 break;
             }
             let target = Target { engine: &self.engine, now };
-            flow = match Command::parse(args) {
-                Ok(command) if self.engine.is_loading() && !runs_while_loading(&command) => {
+            let mut parsed = Command::parse(args);
+            let is_loading = self.engine.is_loading();
+            if let Ok(command) = &mut parsed
+                && !is_loading
+                && self.transaction.is_none()
+                && run.add(command, self.protocol, target, out)
+            {
+                done += 1;
+                continue;
+            }
+            flow = match &parsed {
+                Ok(command) if is_loading && !runs_while_loading(command) => {
                     Encoder::new(out, self.protocol).error(texts::LOADING);
-                    Flow::Continue
-                }
-                Ok(command)
-                    if self.transaction.is_none() && run.add(&command, self.protocol, target, out) =>
-                {
                     Flow::Continue
                 }
                 parsed => {
                     run.apply(target, out);
-                    self.request(args, &parsed, &mut run.written, now, out)
+                    self.request(args, parsed, &mut run.written, now, out)
                 }
             };
             done += 1;

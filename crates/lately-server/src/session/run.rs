@@ -6,7 +6,7 @@ mod named;
 
 use std::sync::Arc;
 
-use lately::{HitError, Op, Outcome, Question, Span, Timestamp};
+use lately::{HitError, JointRequest, Op, Outcome, Question, Span, Timestamp};
 use lately_journal::Refused;
 use lately_resp::{Command, Encoder, Protocol};
 
@@ -95,11 +95,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Adds a command, if it is one that runs are made of. A run that is full is applied first.
+    /// Adds a command, if it is one that runs are made of: what it has is taken. A run that is full is applied first.
     #[inline]
     pub(super) fn add(
         &mut self,
-        command: &Command<'a>,
+        command: &mut Command<'a>,
         protocol: Protocol,
         target: Target<'_>,
         out: &mut Vec<u8>,
@@ -152,9 +152,10 @@ impl<'a> Run<'a> {
                 let reply = Reply::Limit(Change::of_throttle(&request));
                 self.push(Op::of_throttle(request), reply, target, out);
             }
-            Command::LimitAll(ref request) => {
+            Command::LimitAll(ref mut request) => {
                 let reply = Reply::LimitAll(Change::of_joint(request));
-                self.push(Op::LimitAll(Box::new(request.clone())), reply, target, out);
+                let limits = std::mem::take(&mut request.limits);
+                self.push(Op::LimitAll(Box::new(JointRequest { limits, ..*request })), reply, target, out);
             }
             Command::LimitByRule { key, name, cost, at, is_peek } => {
                 self.add_named(&Named { key, name, cost, at, is_peek }, target, out);
