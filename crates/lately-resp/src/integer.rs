@@ -1,5 +1,8 @@
 //! Integers as Redis reads them: an optional minus and digits, without a plus, spaces or leading zeros.
 
+/// As many digits fit, whatever they are, even such that are none.
+const FITTING_DIGITS: usize = 16;
+
 /// The integer that `text` is, or `None` when it is none or does not fit.
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -10,6 +13,11 @@ pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
         [b'0'] if !negative => return Some(0),
         [b'1'..=b'9', ..] => {}
         _ => return None,
+    }
+    if digits.len() <= FITTING_DIGITS {
+        let digits = digits.iter().map(|byte| i64::from(byte.wrapping_sub(b'0')));
+        let value = digits.clone().fold(0, |value, digit| value * 10 + digit);
+        return digits.max().is_some_and(|digit| digit <= 9).then_some(if negative { -value } else { value });
     }
     let mut value: i64 = 0;
     for byte in digits {

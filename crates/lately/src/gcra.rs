@@ -23,9 +23,13 @@ impl Rate {
     #[must_use]
     pub fn new(burst: u64, count: u64, period: Span) -> Option<Rate> {
         // Of the most that can be counted, a period is a tick or more for each.
-        let interval = ticks(period.as_millis()).checked_div(u128::from(count)).filter(|&ticks| ticks > 0)?;
+        let period_ms = period.as_millis().unsigned_abs();
+        let (millis, rest) = (period_ms.checked_div(count)?, period_ms % count);
+        // Most come to whole milliseconds.
+        let below = if rest == 0 { 0 } else { (u128::from(rest) << TICK_BITS) / u128::from(count) };
+        let interval = whole((millis, 0)) | below;
         let rate = Rate { burst, interval: parts(interval) };
-        let burst_ticks = interval.checked_mul(u128::from(rate.limit()))?;
+        let burst_ticks = interval.checked_mul(u128::from(rate.limit())).filter(|_| interval > 0)?;
         (burst_ticks <= ticks(MAX_BURST_MS)).then_some(rate)
     }
 
@@ -37,6 +41,18 @@ impl Rate {
 
     fn interval(self) -> u128 {
         whole(self.interval)
+    }
+
+    /// How many hits take so long, the last of them in part.
+    fn hits_in(self, ticks: u128) -> u128 {
+        let (millis, below) = self.interval;
+        if below == 0 && millis > 0 {
+            // A hit takes whole milliseconds.
+            let whole_ms = ticks.div_ceil(1 << TICK_BITS);
+            return u64::try_from(whole_ms)
+                .map_or_else(|_| whole_ms.div_ceil(u128::from(millis)), |ms| ms.div_ceil(millis).into());
+        }
+        ticks.div_ceil(self.interval())
     }
 
     /// The time that so many hits take.
@@ -122,7 +138,7 @@ pub(crate) fn decide(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp
             Some(spare) => (span(used - spare).map_or(Retry::Now, Retry::After), used),
         }
     };
-    let used_hits = u64::try_from(used.div_ceil(rate.interval())).unwrap_or(u64::MAX);
+    let used_hits = u64::try_from(rate.hits_in(used)).unwrap_or(u64::MAX);
     let decision = Decision { max, remaining: max.saturating_sub(used_hits), retry, reset_after: span(used) };
     let after = if decision.is_allowed() { Arrival(now.saturating_add(used)) } else { arrival };
     (decision, after)

@@ -52,12 +52,10 @@ pub(super) fn count(arg: &[u8]) -> Result<u64, CommandError> {
 }
 
 pub(super) fn span(arg: &[u8]) -> Result<Span, CommandError> {
-    let text = String::from_utf8_lossy(arg);
-    if arg.len() > MAX_ECHOED_BYTES {
-        return Err(TimeError::Span { text: echo(arg) }.into());
+    match str::from_utf8(arg) {
+        Ok(text) if arg.len() <= MAX_ECHOED_BYTES => Ok(text.parse()?),
+        _ => Err(TimeError::Span { text: echo(arg) }.into()),
     }
-    // What is no UTF-8 has become a replacement character, which no span has.
-    Ok(text.parse()?)
 }
 
 pub(super) fn time(arg: &[u8]) -> Result<Timestamp, CommandError> {

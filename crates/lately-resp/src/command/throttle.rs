@@ -36,7 +36,7 @@ fn parse_throttle(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         Some(arg) => parse_integer(arg).ok_or(CommandError::NotInteger)?,
         None => 1,
     };
-    let period = Span::from_seconds(period_s).ok_or(CommandError::LongPeriod)?;
-    let rate = Rate::new(burst, count_per_period, period).ok_or(CommandError::LongBurst)?;
+    let Some(period) = Span::from_seconds(period_s) else { return Err(CommandError::LongPeriod) };
+    let Some(rate) = Rate::new(burst, count_per_period, period) else { return Err(CommandError::LongBurst) };
     Ok(Command::Throttle(Throttle { key, rate, quantity }))
 }

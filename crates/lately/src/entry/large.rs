@@ -220,6 +220,14 @@ impl Large {
         recent + self.older.as_ref().map_or(0, |older| older.sum(from_ms, to_ms))
     }
 
+    /// As [`ListMut::sum_kept`], where the recent hits are a list.
+    pub(super) fn sum_kept(&mut self, from_ms: i64) -> Option<u64> {
+        match &mut self.recent {
+            Recent::List { head, bytes } => ListMut { head, bytes }.sum_kept(from_ms),
+            Recent::Ring(_) => None,
+        }
+    }
+
     /// Hits of which no more than the pane is known came before this time.
     pub(super) fn moments_from_ms(&self) -> i64 {
         self.list().and_then(List::oldest_ms).unwrap_or(i64::MAX)

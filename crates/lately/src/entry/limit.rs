@@ -30,6 +30,12 @@ impl LimitWindow {
         LimitWindow { at_ms, window_ms, from_ms, age_ms: now.as_millis() - from_ms }
     }
 
+    /// That of a frame, which was set to the window of a limit.
+    fn of(frame: &Frame) -> Option<LimitWindow> {
+        let window = Span::from_millis(frame.to_ms - frame.from_ms)?;
+        Some(LimitWindow::ending_at(frame.now, window, frame.now))
+    }
+
     /// The width of the cells of the grid at its edge.
     fn grid_ms(self, settings: &Settings) -> i64 {
         settings.ladder().edge_grid_ms(self.age_ms, settings.exact())
@@ -80,15 +86,40 @@ impl Entry {
         }
     }
 
-    /// Hits that count in the window of a limit that ends now, where only moments are looked at and the newest are
-    /// kept; `None` when it is not as simple as that.
+    /// Hits that count in the window of a limit that ends now, where the newest moments are kept; `None` when they
+    /// need not be.
     #[inline]
-    pub(crate) fn used_now(&mut self, frame: &Frame) -> Option<u64> {
+    pub(crate) fn used_now(&mut self, frame: &Frame, settings: &Settings) -> Option<u64> {
         match self {
             Entry::Inline(inline) => Some(inline.sum(frame.from_ms, i64::MAX)),
             Entry::List { head, bytes } => ListMut { head, bytes }.sum_kept(frame.from_ms),
-            Entry::Large { .. } => None,
+            Entry::Large { large, .. } => {
+                let from_ms = frame.from_ms;
+                let moments = large.sum_kept(from_ms)?;
+                if large.moments_from_ms() <= from_ms {
+                    return Some(moments);
+                }
+                let cell_ms = LimitWindow::of(frame)?.cell_ms(settings);
+                Some(moments + large.pane_sum(cell_ms, settings))
+            }
         }
+    }
+
+    /// Counts hits now where that is simple, and gives how long until none of the window of a limit that ends now
+    /// count; `None`, and nothing changes, when it is not. Those of the window were asked for just before.
+    #[inline]
+    pub(crate) fn hit_within(&mut self, weight: u64, frame: &Frame, settings: &Settings) -> Option<Span> {
+        if let Entry::Large { newest, .. } = self {
+            if newest.get() < frame.oldest_ms {
+                return None;
+            }
+            let window = LimitWindow::of(frame)?;
+            self.add(frame.now, weight, settings, frame.now).ok()?;
+            return self.until_none(window, settings);
+        }
+        self.quick_hit(weight, frame).or_else(|| self.list_hit(weight, frame))?;
+        // These are the newest.
+        Span::from_millis(frame.to_ms - frame.from_ms)
     }
 
     /// Hits that count in a window.

@@ -4,34 +4,39 @@
 use super::batch::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit};
-use super::limited::Asked;
+use super::limited::{Asked, Verdict};
+use super::record::Fetched;
 use super::turn::Turn;
 use super::{check_key, shard_of};
 use crate::error::{HitError, LimitError};
 use crate::limit::JointDecision;
 use crate::limits::{MAX_LIMITS, MAX_TOTAL};
+use crate::settings::Settings;
 
-/// Shards that are locked together.
-struct Locks<'a> {
-    shards: Vec<LockedShard<'a>>,
+/// Shards that are locked together, until it is dropped.
+struct Locks<'s, 'a> {
+    shards: &'s mut Vec<LockedShard<'a>>,
 }
 
-impl<'a> Locks<'a> {
+impl Drop for Locks<'_, '_> {
+    fn drop(&mut self) {
+        self.shards.clear();
+    }
+}
+
+impl<'a> Locks<'_, 'a> {
     fn of(&mut self, hash: u64) -> &mut LockedShard<'a> {
         let index = shard_of(hash);
         let at = self.shards.binary_search_by_key(&index, LockedShard::index);
         &mut self.shards[at.expect("the shards of all keys are locked")]
     }
 
-    /// Finds the keys; those of which nothing is left are nowhere. Has what they have elsewhere fetched.
+    /// Finds the keys; those of which nothing is left are nowhere.
     fn find(&mut self, placed: &mut [Placed<'_>], context: &mut Context<'_>) {
         for Placed { limit, hash, place } in placed {
             let locked = self.of(*hash);
             *place =
                 locked.place_near(*place, limit.key, *hash).and_then(|place| locked.alive(place, context));
-            if let Some(place) = *place {
-                locked.prefetch_heap(place);
-            }
         }
     }
 
@@ -53,10 +58,10 @@ impl<'a> Locks<'a> {
 
 /// Locks what the indices stand for, each once, in their order. Two that lock so, or one at a time, never wait for
 /// each other in a circle.
-pub(crate) fn lock_in_order<G>(mut indices: Vec<usize>, lock: impl FnMut(usize) -> G) -> Vec<G> {
+pub(crate) fn lock_in_order<G>(indices: &mut Vec<usize>, locked: &mut Vec<G>, lock: impl FnMut(usize) -> G) {
     indices.sort_unstable();
     indices.dedup();
-    indices.into_iter().map(lock).collect()
+    locked.extend(indices.drain(..).map(lock));
 }
 
 /// A limit, and where its key is.
@@ -66,42 +71,70 @@ struct Placed<'r> {
     place: Option<u32>,
 }
 
+/// Memory that is used again for the next request.
+#[derive(Default)]
+struct Scratch<'a> {
+    indices: Vec<usize>,
+    shards: Vec<LockedShard<'a>>,
+    verdicts: Vec<(Verdict, &'a Settings)>,
+}
+
 /// Requests whose memory is fetched together.
 const TOGETHER: usize = STAGED / 4;
 
 impl<'a> Turn<'a> {
     /// Applies operations that are all requests with several limits.
     pub(super) fn apply_joint(&mut self, ops: &[Op<'_>], out: &mut Vec<Outcome>) {
+        let (mut placed, mut scratch) = (Vec::new(), Scratch::default());
         for ops in ops.chunks(TOGETHER) {
-            let joint = ops.iter().filter_map(|op| match op {
-                Op::LimitAll(request) => Some(&**request),
-                _ => None,
-            });
-            let requests: Vec<&JointRequest<'_>> = joint.collect();
-            let limits: Vec<&Limit<'_>> = requests.iter().flat_map(|request| &request.limits).collect();
-            let mut placed = self.placed(&limits);
+            let requests = || {
+                ops.iter().filter_map(|op| match op {
+                    Op::LimitAll(request) => Some(&**request),
+                    _ => None,
+                })
+            };
+            placed.clear();
+            placed.extend(requests().flat_map(|request| &request.limits).map(|limit| {
+                let hash = self.store().hash(limit.key);
+                Placed { limit, hash, place: None }
+            }));
+            self.fetch(&mut placed);
             let mut rest = &mut placed[..];
-            for request in requests {
+            for request in requests() {
                 let (its, others) = rest.split_at_mut(request.limits.len());
                 rest = others;
-                out.push(Outcome::LimitAll(self.limit_all(request, its)));
+                out.push(Outcome::LimitAll(self.limit_all(request, its, &mut scratch)));
             }
         }
     }
 
-    /// The limits with the hashes of their keys and where these most likely are; has their memory fetched.
-    fn placed<'r>(&self, limits: &[&'r Limit<'r>]) -> Vec<Placed<'r>> {
-        let mut placed = Vec::with_capacity(limits.len());
-        for limits in limits.chunks(STAGED) {
+    /// Has the memory of the keys fetched, and finds where they most likely are.
+    fn fetch(&mut self, placed: &mut [Placed<'_>]) {
+        for placed in placed.chunks_mut(STAGED) {
             let (mut hashes, mut places) = ([0; STAGED], [None; STAGED]);
-            for (hash, limit) in hashes.iter_mut().zip(limits) {
-                *hash = self.store().hash(limit.key);
+            for (hash, placed) in hashes.iter_mut().zip(&*placed) {
+                *hash = placed.hash;
             }
-            self.store().fetch_slots(&hashes[..limits.len()], &mut places[..limits.len()]);
-            let each = limits.iter().zip(hashes).zip(places);
-            placed.extend(each.map(|((limit, hash), place)| Placed { limit, hash, place }));
+            self.store().fetch_slots(&hashes[..placed.len()], &mut places[..placed.len()]);
+            for (placed, place) in placed.iter_mut().zip(places) {
+                placed.place = place;
+            }
         }
-        placed
+        // When slots are there what they point at is asked for, so that nobody waits for it under several locks.
+        let mut behind = 0_u128;
+        for (index, &Placed { hash, place, .. }) in (0..u128::BITS).zip(&*placed) {
+            if let Some(place) = place
+                && self.shard(hash).prefetch_heap(place) == Fetched::First
+            {
+                behind |= 1 << index;
+            }
+        }
+        for (index, &Placed { hash, place, .. }) in (0..u128::BITS).zip(&*placed) {
+            if let Some(place) = place.filter(|_| behind >> index & 1 == 1) {
+                self.shard(hash).prefetch_behind(place);
+            }
+        }
+        self.unlock();
     }
 
     /// Decides on a request, for each limit by itself; if all allow it its hits are counted, once for each key, if not
@@ -110,6 +143,7 @@ impl<'a> Turn<'a> {
         &mut self,
         request: &JointRequest<'_>,
         placed: &mut [Placed<'_>],
+        scratch: &mut Scratch<'a>,
     ) -> Result<JointDecision, LimitError> {
         let &JointRequest { ref limits, cost, at, is_peek } = request;
         let counts = !is_peek && cost > 0;
@@ -118,11 +152,16 @@ impl<'a> Turn<'a> {
         }
         limits.iter().try_for_each(|limit| check_key(limit.key))?;
         let first = limits.first().map_or(&b""[..], |limit| limit.key);
-        let (mut locks, ceiling_bytes) = self.lock_all(placed, if counts { first } else { b"" });
+        let Scratch { indices, shards, verdicts } = scratch;
+        indices.extend(placed.iter().map(|placed| shard_of(placed.hash)));
+        let ceiling_bytes = self.lock_all((indices, shards), if counts { first } else { b"" });
+        let mut locks = Locks { shards };
         let context = &mut *self.context_mut();
         context.ceiling_bytes = ceiling_bytes;
         locks.find(placed, context);
-        let mut verdicts = Vec::with_capacity(placed.len());
+        // Those that are new move others of their shards when they come.
+        let has_new = placed.iter().any(|placed| placed.place.is_none());
+        verdicts.clear();
         for &Placed { limit, hash, place } in &*placed {
             let &Limit { key, max, window } = limit;
             let locked = locks.of(hash);
@@ -149,8 +188,7 @@ impl<'a> Turn<'a> {
             let denies_here = !is_peek && is_denied(index) && !names_before(index, &is_denied);
             if counts_here || denies_here {
                 let locked = locks.of(hash);
-                // A new key that came before it may have moved the others of its shard.
-                let place = locked.place_near(place, key, hash);
+                let place = if has_new { locked.place_near(place, key, hash) } else { place };
                 if counts_here {
                     locked.hit_known(&hit, place, context);
                 } else {
@@ -160,10 +198,10 @@ impl<'a> Turn<'a> {
             }
         }
         let mut decisions = Vec::with_capacity(placed.len());
-        for (&Placed { limit, hash, place }, (verdict, settings)) in placed.iter().zip(&verdicts) {
+        for (&Placed { limit, hash, place }, (verdict, settings)) in placed.iter().zip(&*verdicts) {
             let &Limit { key, max, window } = limit;
             let locked = locks.of(hash);
-            let place = locked.place_near(place, key, hash);
+            let place = if has_new { locked.place_near(place, key, hash) } else { place };
             if !verdict.is_allowed() && !is_peek {
                 locked.guard(place, (verdict.left(), max), window, context.classes);
             }
@@ -180,12 +218,15 @@ impl<'a> Turn<'a> {
 
     /// Locks the shards of all keys; before that, others are evicted if new keys have no room, but not `keep`. Gives
     /// the ceiling where there is none then.
-    fn lock_all(&mut self, placed: &[Placed<'_>], keep: &[u8]) -> (Locks<'a>, Option<u64>) {
+    fn lock_all(
+        &mut self,
+        (indices, shards): (&mut Vec<usize>, &mut Vec<LockedShard<'a>>),
+        keep: &[u8],
+    ) -> Option<u64> {
         let has_room = self.is_full().is_none() || !keep.is_empty() && self.make_room(keep);
         self.unlock();
-        let indices = placed.iter().map(|placed| shard_of(placed.hash)).collect();
         let (store, now) = (self.store(), self.now());
-        let shards = lock_in_order(indices, |index| store.lock_at(index, now));
-        (Locks { shards }, (!has_room).then(|| store.memory.ceiling_bytes()))
+        lock_in_order(indices, shards, |index| store.lock_at(index, now));
+        (!has_room).then(|| store.memory.ceiling_bytes())
     }
 }

@@ -220,7 +220,7 @@ impl<'a> Turn<'a> {
 
     /// The shard of a hash, locked.
     #[inline]
-    fn shard(&mut self, hash: u64) -> &mut LockedShard<'a> {
+    pub(super) fn shard(&mut self, hash: u64) -> &mut LockedShard<'a> {
         let index = shard_of(hash);
         if self.locked.as_ref().is_none_or(|locked| locked.index() != index) {
             // The lock before is given back first: one thread never holds two.

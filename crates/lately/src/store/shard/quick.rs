@@ -50,10 +50,10 @@ impl Shard {
             }
             return Quick::Decided(decision);
         }
-        let frame = frame.of_limit(window);
+        let of_limit = frame.of_limit(window);
         let (entry, watched) = record.hits_and_watched();
         let most = max.checked_sub(hit.weight);
-        let used = entry.used_now(&frame).filter(|&used| most.is_some_and(|most| used <= most));
+        let used = entry.used_now(&of_limit, settings).filter(|&used| most.is_some_and(|most| used <= most));
         let Some(used) = used.filter(|_| locked_until.is_none()) else {
             return Quick::At(place, Fetched::All);
         };
@@ -64,17 +64,16 @@ impl Shard {
             return Quick::At(place, Fetched::All);
         }
         let before = entry.heap_bytes();
-        let counted = entry.quick_hit(hit.weight, &frame).or_else(|| entry.list_hit(hit.weight, &frame));
-        let after = entry.heap_bytes();
-        if counted.is_none() {
+        let Some(reset_after) = entry.hit_within(hit.weight, &of_limit, settings) else {
             return Quick::At(place, Fetched::All);
-        }
+        };
+        let after = entry.heap_bytes();
         if let (Some(watched), Some(_)) = (watched, next) {
             watched.set_guard(next);
         }
         self.bytes = self.bytes + after - before;
         self.write_down_hit(place, hit, context);
-        Quick::Decided(Decision { max, remaining, retry: Retry::Now, reset_after: Some(window) })
+        Quick::Decided(Decision { max, remaining, retry: Retry::Now, reset_after: Some(reset_after) })
     }
 
     /// As `quick_limit`, for a rate.
