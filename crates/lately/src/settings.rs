@@ -126,6 +126,14 @@ impl Settings {
         time_ms.div_euclid(self.resolution.as_millis())
     }
 
+    /// The first millisecond of the pane of the resolution's width that holds a time.
+    #[inline]
+    pub(crate) fn pane_start(&self, at: Timestamp) -> Timestamp {
+        let at_ms = at.as_millis();
+        Timestamp::from_millis(at_ms - at_ms.rem_euclid(self.resolution.as_millis()))
+            .unwrap_or(Timestamp::MIN)
+    }
+
     /// `span` in panes of the resolution, rounded up.
     pub(crate) fn panes_in(&self, span: Span) -> i64 {
         // What nearly every question is about is kept divided.

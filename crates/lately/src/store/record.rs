@@ -1,10 +1,12 @@
 //! What is kept of a key: its hits, and what limits know of it beside them. Of most keys they know nothing: then it is
 //! the hits alone. Else both are on the heap together, so that who decides fetches them at once.
 
+use std::borrow::Cow;
 use std::mem;
 
 use crate::allocation::allocated;
-use crate::entry::Entry;
+use crate::entry::{Entry, Moment};
+use crate::error::HitError;
 use crate::gcra::Arrival;
 use crate::limit::{Decision, Retry};
 use crate::prefetch::prefetch;
@@ -41,8 +43,10 @@ pub(super) struct Beside {
 #[derive(Default, Debug)]
 pub(super) struct Limited {
     watched: Watched,
-    /// What it was denied, by panes.
+    /// What it was denied, by panes; and what it was denied last, in the pane that starts then, which is not among
+    /// them: who goes on asking in vain is counted here, and the rest is left alone.
     denied: Entry,
+    last: Moment,
     limited_until: Option<Timestamp>,
     denial: Option<Denial>,
 }
@@ -75,6 +79,7 @@ pub(crate) struct Extras {
     pub(super) limited_until: Option<Timestamp>,
     pub(super) arrival: Arrival,
     pub(super) denied: Entry,
+    pub(super) last: Moment,
 }
 
 /// How much of a key's memory was asked for.
@@ -118,6 +123,22 @@ impl Denial {
         let left = |time: Timestamp| Span::from_millis(time.as_millis() - now.as_millis());
         let wait = left(self.until).filter(|_| self.max == max && self.window == window)?;
         Some(Decision { max, remaining: 0, retry: Retry::After(wait), reset_after: left(self.none_from) })
+    }
+}
+
+/// The most hits that are held as those that were denied last.
+const MOST_LAST: u64 = u32::MAX as u64;
+
+impl Moment {
+    /// Adds it to an entry, unless that has as many as can be counted.
+    fn add_to(self, entry: &mut Entry, settings: &Settings, now: Timestamp) {
+        if let Some(at) = self.at() {
+            let _ = entry.add(at, self.hits, settings, now);
+        }
+    }
+
+    fn at(self) -> Option<Timestamp> {
+        Timestamp::from_millis(self.at_ms)
     }
 }
 
@@ -245,14 +266,17 @@ impl Record {
         }
     }
 
-    /// Has what is behind that fetched, as far as who decides needs it.
+    /// Has what is behind that fetched, as far as who decides at a time needs it.
     #[inline]
-    pub(super) fn prefetch_behind(&self) {
+    pub(super) fn prefetch_behind(&self, now: Timestamp) {
         match self {
             Record::Hits(_) => {}
             Record::Watched(watched) => _ = watched.hits.prefetch_heap(),
             Record::Limited(limited) => {
-                limited.denied.prefetch_heap();
+                // Most panes are a second.
+                if now.as_millis() - limited.last.at_ms >= 1_000 {
+                    limited.denied.prefetch_heap();
+                }
                 if limited.denial.is_none() {
                     limited.watched.hits.prefetch_heap();
                 }
@@ -320,22 +344,70 @@ impl Record {
         self.limited_mut().denial = Some(denial);
     }
 
-    /// The hits that were denied to the key.
-    pub(super) fn denied(&self) -> Option<&Entry> {
-        self.limited().map(|limited| &limited.denied)
+    /// The hits that were denied to the key, if there are any.
+    pub(super) fn denied(&self, settings: &Settings, now: Timestamp) -> Option<Cow<'_, Entry>> {
+        let Limited { denied, last, .. } = self.limited()?;
+        let mut denied = Cow::Borrowed(denied);
+        if last.hits > 0 {
+            last.add_to(denied.to_mut(), settings, now);
+        }
+        (!denied.is_empty()).then_some(denied)
     }
 
-    /// As `denied`, to be changed.
+    /// When hits were denied last; `None` when none were.
+    pub(super) fn denied_last(&self) -> Option<Timestamp> {
+        let Limited { denied, last, .. } = self.limited()?;
+        let newest = if denied.is_empty() { None } else { Some(denied.newest()) };
+        newest.max(last.at().filter(|_| last.hits > 0))
+    }
+
+    /// The hits that were denied to the key, all of them, to be changed.
+    pub(super) fn denied_mut(&mut self, settings: &Settings, now: Timestamp) -> &mut Entry {
+        let Limited { denied, last, .. } = self.limited_mut();
+        mem::take(last).add_to(denied, settings, now);
+        denied
+    }
+
+    /// Counts hits that were denied: only their pane is kept, of which all answers are made.
     #[inline]
-    pub(super) fn denied_mut(&mut self) -> &mut Entry {
-        &mut self.limited_mut().denied
+    pub(super) fn deny(
+        &mut self,
+        at: Timestamp,
+        hits: u64,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Result<(), HitError> {
+        let start = settings.pane_start(at);
+        if self.deny_again(start, hits) {
+            return Ok(());
+        }
+        let denied = self.denied_mut(settings, now);
+        if denied.expired(settings.retention_edge_ms(now)) {
+            *denied = Entry::new();
+        }
+        if hits > MOST_LAST {
+            return denied.add(start, hits, settings, now);
+        }
+        self.limited_mut().last = Moment { at_ms: start.as_millis(), hits };
+        Ok(())
+    }
+
+    /// Counts hits that were denied in the pane in which others were denied last; false, and nothing changes, when
+    /// there are none.
+    #[inline]
+    pub(super) fn deny_again(&mut self, start: Timestamp, hits: u64) -> bool {
+        let Record::Limited(limited) = self else { return false };
+        let Moment { at_ms, hits: before } = limited.last;
+        let is_again = before > 0 && at_ms == start.as_millis() && hits <= MOST_LAST && before <= MOST_LAST;
+        limited.last.hits += if is_again { hits } else { 0 };
+        is_again
     }
 
     /// Whether limits keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of the retention.
     pub(super) fn outlives_hits(&self, now: Timestamp, oldest_ms: i64) -> bool {
         self.limited_until().is_some_and(|until| until > now)
             || self.arrival().is_after(now)
-            || self.denied().is_some_and(|denied| !denied.expired(oldest_ms))
+            || self.denied_last().is_some_and(|last| last.as_millis() >= oldest_ms)
     }
 
     /// Drops what is over of what limits know, and tidies the rest.
@@ -349,6 +421,7 @@ impl Record {
         let beside = &mut self.watched_mut().beside;
         beside.set_guard(beside.guard().filter(|guard| guard.until > now));
         if let Record::Limited(limited) = self {
+            mem::take(&mut limited.last).add_to(&mut limited.denied, settings, now);
             limited.limited_until = limited.limited_until.filter(|&until| until > now);
             limited.denial = None;
             if limited.denied.expired(settings.retention_edge_ms(now)) {
@@ -375,21 +448,23 @@ impl Record {
             Record::Hits(hits) => (hits, Extras::default()),
             Record::Watched(watched) => (watched.hits, Extras { arrival, ..Extras::default() }),
             Record::Limited(limited) => {
-                let Limited { watched, denied, limited_until, .. } = *limited;
-                (watched.hits, Extras { limited_until, arrival, denied })
+                let Limited { watched, denied, last, limited_until, .. } = *limited;
+                (watched.hits, Extras { limited_until, arrival, denied, last })
             }
         }
     }
 
     /// Gives the key what one had that went, beside what it has.
     pub(super) fn give(&mut self, extras: Extras, settings: &Settings, now: Timestamp) {
-        let Extras { limited_until, arrival, denied } = extras;
+        let Extras { limited_until, arrival, denied, last } = extras;
         self.set_arrival(arrival.max(self.arrival()));
         if let Some(until) = limited_until {
             self.limit_until(until);
         }
-        if !denied.is_empty() {
-            self.denied_mut().absorb(denied, settings, now);
+        if !denied.is_empty() || last.hits > 0 {
+            let held = self.denied_mut(settings, now);
+            held.absorb(denied, settings, now);
+            last.add_to(held, settings, now);
         }
     }
 }
@@ -442,11 +517,11 @@ mod tests {
         let mut before = Record::default();
         before.set_arrival(Arrival::from_parts(9, 1));
         before.limit_until(at(8));
-        before.denied_mut().add(now, 3, &settings, now).expect("counted");
+        (0..3).for_each(|_| before.deny(now, 1, &settings, now).expect("counted"));
         let (hits, extras) = before.into_parts();
         let mut after = Record::Hits(hits);
         after.give(extras, &settings, now);
         assert_eq!((after.limited_until(), after.arrival()), (Some(at(8)), Arrival::from_parts(9, 1)));
-        assert_eq!(after.denied().map(Entry::total), Some(3));
+        assert_eq!(after.denied(&settings, now).map(|denied| denied.total()), Some(3));
     }
 }

@@ -3,6 +3,8 @@
 //! A turn holds one shard's lock at a time, and keeps it while operations stay in the shard: a hot
 //! key is locked once for all its hits of a batch.
 
+use std::borrow::Cow;
+
 use super::batch::{Op, Outcome, Question, Request, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit, Quick};
@@ -14,6 +16,7 @@ use crate::delta::DeltaBatch;
 use crate::entry::Entry;
 use crate::error::HitError;
 use crate::gcra::Throttle;
+use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
@@ -151,9 +154,9 @@ impl<'a> Turn<'a> {
                 Outcome::Hit(self.hit_new(&hit, place))
             }
             Op::Hits { key, window, at } => {
-                Outcome::Hits(
-                    self.count((key, place), window, at, |locked, place| locked.entry_at(Some(place))),
-                )
+                Outcome::Hits(self.count((key, place), window, at, |locked, place, _| {
+                    locked.entry_at(Some(place)).map(Cow::Borrowed)
+                }))
             }
             Op::Denied(ref question) => {
                 let Question { key, window, at } = **question;
@@ -297,7 +300,7 @@ impl<'a> Turn<'a> {
         (key, place): (&[u8], Option<u32>),
         window: Option<Span>,
         at: Option<Timestamp>,
-        of: impl FnOnce(&Shard, u32) -> Option<&Entry>,
+        of: impl for<'s> FnOnce(&'s Shard, u32, &Settings) -> Option<Cow<'s, Entry>>,
     ) -> Count {
         let (locked, context) = self.parts();
         let now = locked.now();
@@ -305,7 +308,7 @@ impl<'a> Turn<'a> {
         let place = place.filter(|&place| locked.live_at(place, context).is_some());
         let settings = classes.settings(locked.class_of(key, place, context));
         let (at, window) = (at.unwrap_or(now), window.unwrap_or(settings.window()));
-        match place.and_then(|place| of(locked, place)) {
+        match place.and_then(|place| of(locked, place, settings)) {
             Some(entry) => entry.count(at, window, settings, now),
             None => Window::ending_at(at, window, settings, now).count(|_, _| 0),
         }

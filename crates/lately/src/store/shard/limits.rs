@@ -1,6 +1,8 @@
 //! What limits know of a key of a shard beside its hits: lockouts, arrival times, what was denied, and who is not
 //! to be evicted.
 
+use std::borrow::Cow;
+
 use super::super::context::{Context, Hit};
 use super::super::record::{Denial, Guard};
 use super::Shard;
@@ -80,8 +82,7 @@ impl Shard {
         let Some((place, slot)) = slot else { return 0 };
         let limited_ms = self.limit_at(place).map_or(0, Timestamp::as_millis);
         let arrival_ms = slot.record.arrival().rounded_up().as_millis();
-        let denied = slot.record.denied().filter(|denied| !denied.is_empty());
-        limited_ms.max(arrival_ms).max(denied.map_or(0, |denied| leaves_ms(denied.newest())))
+        limited_ms.max(arrival_ms).max(slot.record.denied_last().map_or(0, leaves_ms))
     }
 
     /// When all that the key at `place` was given is used up.
@@ -116,8 +117,8 @@ impl Shard {
     }
 
     /// The hits that were denied to the key at `place`.
-    pub(in crate::store) fn denied_at(&self, place: u32) -> Option<&Entry> {
-        self.slot_at(place)?.record.denied()
+    pub(in crate::store) fn denied_at(&self, place: u32, settings: &Settings) -> Option<Cow<'_, Entry>> {
+        self.slot_at(place)?.record.denied(settings, self.now)
     }
 
     /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
@@ -160,14 +161,14 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Result<(), HitError> {
         self.change_record(place, context.classes, |record, settings, now| {
-            add_denied(record.denied_mut(), at, hits, settings, now)
+            record.deny(at, hits, settings, now)
         })
     }
 
     /// Takes back hits that were denied to the key at `place`.
     pub(super) fn take_denied_back(&mut self, place: u32, at: Timestamp, hits: u64, classes: &Classes) {
         self.change_record(place, classes, |record, settings, now| {
-            record.denied_mut().take_back(pane_start(at, settings), hits, settings, now);
+            record.denied_mut(settings, now).take_back(settings.pane_start(at), hits, settings, now);
         });
     }
 
@@ -180,27 +181,4 @@ impl Shard {
     ) -> Result<(), HitError> {
         self.change(place, classes, |entry, settings, now| entry.make_room(hits, settings, now))
     }
-}
-
-/// Adds hits that were denied: only their pane is kept, of which all answers are made.
-#[inline]
-pub(super) fn add_denied(
-    denied: &mut Entry,
-    at: Timestamp,
-    hits: u64,
-    settings: &Settings,
-    now: Timestamp,
-) -> Result<(), HitError> {
-    let at = pane_start(at, settings);
-    if denied.expired(settings.retention_edge_ms(now)) {
-        *denied = Entry::new();
-    }
-    denied.add(at, hits, settings, now)
-}
-
-/// The first millisecond of the pane of a time.
-#[inline]
-fn pane_start(at: Timestamp, settings: &Settings) -> Timestamp {
-    let start_ms = settings.pane_of(at.as_millis()) * settings.resolution().as_millis();
-    Timestamp::from_millis(start_ms).unwrap_or(Timestamp::MIN)
 }

@@ -155,7 +155,7 @@ impl Shard {
     #[inline]
     pub(super) fn prefetch_behind(&self, place: u32) {
         if let Some(slot) = self.slots.get(place) {
-            slot.record.prefetch_behind();
+            slot.record.prefetch_behind(self.now);
         }
     }
 

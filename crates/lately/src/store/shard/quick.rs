@@ -5,7 +5,6 @@ use super::super::context::{Context, Hit, Quick};
 use super::super::record::{Fetched, Guard};
 use super::super::slot::Slot;
 use super::Shard;
-use super::limits::add_denied;
 use crate::gcra::{self, Rate};
 use crate::limit::{Decision, Retry};
 use crate::time::Span;
@@ -39,15 +38,15 @@ impl Shard {
         let locked_until = record.limited_until().filter(|&until| until > now);
         let denial = record.denial().filter(|_| locked_until.is_none() && hit.weight == 1);
         if let Some(decision) = denial.and_then(|denial| denial.again(max, window, now)) {
-            let before = record.heap_bytes();
-            let counted = add_denied(record.denied_mut(), now, 1, settings, now);
             if let Some(guard) = Guard::next(record.guard(), (0, max), window, now) {
                 record.set_guard(guard);
             }
-            self.bytes = self.bytes + record.heap_bytes() - before;
-            if counted.is_ok() {
-                self.write_down_denied(place, hit, context);
+            if !record.deny_again(settings.pane_start(now), 1) {
+                let before = record.heap_bytes();
+                record.deny(now, 1, settings, now).expect("one is not too many");
+                self.bytes = self.bytes + record.heap_bytes() - before;
             }
+            self.write_down_denied(place, hit, context);
             return Quick::Decided(decision);
         }
         let of_limit = frame.of_limit(window);

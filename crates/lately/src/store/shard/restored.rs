@@ -53,7 +53,7 @@ impl Shard {
         self.change(place, context.classes, |old, _, _| *old = entry);
         if has_limits {
             let denied = if has_denied { denied } else { Entry::new() };
-            let extras = Extras { limited_until, arrival, denied };
+            let extras = Extras { limited_until, arrival, denied, ..Extras::default() };
             self.change_record(place, context.classes, |record, settings, now| {
                 record.give(extras, settings, now);
             });
@@ -92,8 +92,9 @@ impl Shard {
             entry.clear();
             slot.record.hits().write(classes.settings(slot.class), &mut entry);
             denied.clear();
-            if let Some(hits) = self.denied_at(place).filter(|hits| !hits.is_empty()) {
-                hits.write(classes.settings(slot.class), &mut denied);
+            let settings = classes.settings(slot.class);
+            if let Some(hits) = slot.record.denied(settings, self.now) {
+                hits.write(settings, &mut denied);
             }
             let (limited_until, arrival) = (slot.record.limited_until(), slot.record.arrival());
             let keyed = Keyed {
