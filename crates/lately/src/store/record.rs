@@ -382,9 +382,6 @@ impl Record {
             return Ok(());
         }
         let denied = self.denied_mut(settings, now);
-        if denied.expired(settings.retention_edge_ms(now)) {
-            *denied = Entry::new();
-        }
         if hits > MOST_LAST {
             return denied.add(start, hits, settings, now);
         }
@@ -472,6 +469,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MAX_TOTAL;
     use crate::time::seconds;
 
     fn at(ms: i64) -> Timestamp {
@@ -509,6 +507,32 @@ mod tests {
         assert_eq!((record.hits().is_empty(), record.denial()), (true, Some(denial)));
         record.hits_mut();
         assert_eq!(record.denial(), None);
+    }
+
+    #[test]
+    fn what_was_denied_last_is_counted_with_the_rest() {
+        let settings = Settings::default();
+        let mut record = Record::default();
+        let counted =
+            |record: &Record, ms| record.denied(&settings, at(ms)).map_or(0, |denied| denied.total());
+        for (denied, total) in [(MOST_LAST, 1), (MOST_LAST, 2), (MOST_LAST, 3)] {
+            record.deny(at(1_500), denied, &settings, at(1_500)).expect("counted");
+            assert_eq!(counted(&record, 1_500), total * MOST_LAST);
+        }
+        record.deny(at(1_999), MOST_LAST + 1, &settings, at(1_999)).expect("counted");
+        record.deny(at(2_000), 1, &settings, at(2_000)).expect("counted");
+        let all = 4 * MOST_LAST + 2;
+        assert_eq!((counted(&record, 2_000), record.denied_last()), (all, Some(at(2_000))));
+        record.tidy(&settings, at(2_001));
+        assert_eq!((counted(&record, 2_001), record.denied_last()), (all, Some(at(2_000))));
+        // As for hits that were allowed, no more are counted than can be.
+        record.deny(at(2_000), 1, &settings, at(2_001)).expect("counted");
+        assert!(record.deny(at(2_000), MAX_TOTAL, &settings, at(2_000)).is_err());
+        let mut single = Record::default();
+        single.deny(at(2_000), 1, &settings, at(2_000)).expect("counted");
+        single.tidy(&settings, at(2_001));
+        assert_eq!(counted(&single, 2_001), 1);
+        assert!(single.outlives_hits(at(2_001), 2_000) && !single.outlives_hits(at(2_001), 2_001));
     }
 
     #[test]

@@ -148,3 +148,22 @@ fn the_short_way_knows_when_it_is_not_for_it() {
     }
     store.check_consistency();
 }
+
+/// Of a key with many hits, one of which is yet to come, nothing is left until that one is over.
+#[test]
+fn what_comes_later_is_over_later() {
+    for hits in [1, 20, 400] {
+        let store = store();
+        let ask = |now| store.limit(b"k", 10_000, minutes(1), 1, now).expect("decided");
+        let mut now = START;
+        for _ in 0..hits {
+            now = now.saturating_add(crate::time::milliseconds(5));
+            assert_eq!(ask(now).reset_after, Some(minutes(1)));
+        }
+        let ahead = now.saturating_add(seconds(2));
+        store.hit_at(b"k", ahead, now).expect("counted");
+        for _ in 0..3 {
+            assert_eq!(ask(now).reset_after, Some(seconds(62)), "{hits}");
+        }
+    }
+}
