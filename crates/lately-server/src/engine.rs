@@ -11,7 +11,7 @@ use lately_journal::{Folder, Journal, Progress};
 
 use crate::clients::Clients;
 use crate::config::Config;
-use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS, SWEEP_STEPS};
+use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
 use crate::rules::CurrentRules;
 use crate::taps::Taps;
 
@@ -217,23 +217,9 @@ impl Engine {
     }
 
     /// Removes what has expired from the next part of the store.
-    pub(crate) fn sweep(&self, sweep: &mut Sweep) {
-        if sweep.from == Cursor::START {
-            sweep.slots = (self.store.len() / SWEEP_STEPS).clamp(*SWEEP_SLOTS.start(), *SWEEP_SLOTS.end());
-        }
-        sweep.from = self.store.sweep(sweep.from, sweep.slots, self.now());
+    pub(crate) fn sweep(&self, from: Cursor) -> Cursor {
+        self.store.sweep(from, SWEEP_SLOTS, self.now())
     }
-}
-
-/// How far the sweep has come.
-pub(crate) struct Sweep {
-    from: Cursor,
-    /// Slots a step.
-    slots: usize,
-}
-
-impl Sweep {
-    pub(crate) const START: Sweep = Sweep { from: Cursor::START, slots: *SWEEP_SLOTS.start() };
 }
 
 fn run_id() -> String {

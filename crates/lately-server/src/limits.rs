@@ -1,6 +1,5 @@
 //! Every bound of the server, by name. Bounds on frames are in `lately_resp::limits`.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Clients served at once where the config names no other number.
@@ -104,12 +103,10 @@ pub const TRANSFER_PIECES: usize = 4;
 /// The smallest memory ceiling a config may name: less would evict what was just counted.
 pub const MIN_CEILING_BYTES: u64 = 1 << 20;
 
-/// Slots looked at in one step of the background sweep: as many as come round in [`SWEEP_STEPS`], but no fewer and
-/// no more than these. Clients wait for a step: some tenths of a millisecond.
-pub const SWEEP_SLOTS: RangeInclusive<usize> = 100..=500;
+/// Slots looked at in one step of the background sweep, and the time between steps. Clients wait for a
+/// step: some tenths of a millisecond.
+pub const SWEEP_SLOTS: usize = 500;
 /// See [`SWEEP_SLOTS`].
-pub const SWEEP_STEPS: usize = 10_000;
-/// The time between steps.
 pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
 
 /// Time between looks at what should be told.

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use lately::{Clock, MemoryStats};
+use lately::{Clock, Cursor, MemoryStats};
 use lately_journal::{Folder, Journal, JournalError};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
 use crate::config::{Config, Source};
-use crate::engine::{Engine, Sweep};
+use crate::engine::Engine;
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::listener;
 use crate::listener::resp::Resp;
@@ -278,11 +278,11 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
     });
-    let mut swept = Sweep::START;
+    let mut cursor = Cursor::START;
     let mut watch = Watch::default();
     loop {
         tokio::select! {
-            _ = sweep.tick() => engine.sweep(&mut swept),
+            _ = sweep.tick() => cursor = engine.sweep(cursor),
             _ = look.tick() => {
                 engine.charge_journal();
                 watch.look(&engine).iter().for_each(|news| tell(news));
