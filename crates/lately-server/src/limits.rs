@@ -22,7 +22,7 @@ pub const OUTPUT_BYTES: usize = 64 << 10;
 /// of requests, of which more at once gain nothing and make the first wait.
 pub const BATCH_BYTES: usize = 2 << 10;
 
-/// Batches whose changes are written to the journal at once, and whose replies go out together.
+/// Batches whose changes are written to the journal at once.
 pub const GROUP_BATCHES: usize = 8;
 
 /// News of sockets taken from the system at once.

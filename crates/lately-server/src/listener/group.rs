@@ -1,5 +1,6 @@
-//! A group: batches with one look at the clock, and one write to the journal before their replies go out. Where
-//! nothing is written down it is of use, too: clients that wait are woken once for all of them.
+//! A group: batches with one look at the clock, and one write to the journal before their replies go out.
+//!
+//! Where nothing is written down a group is one batch: to answer soon is better then.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ impl Group {
         if !self.batches[self.current].is_full_for(&roster.connections[token]) {
             return;
         }
-        if self.current + 1 >= GROUP_BATCHES {
+        if !roster.engine.has_journal() || self.current + 1 >= GROUP_BATCHES {
             return self.run(roster);
         }
         self.current += 1;
