@@ -1,6 +1,6 @@
 //! Integers as Redis reads them: an optional minus and digits, without a plus, spaces or leading zeros.
 
-/// As many digits fit, whatever they are, even such that are none.
+/// As many digits fit, whatever they are.
 const FITTING_DIGITS: usize = 16;
 
 /// The integer that `text` is, or `None` when it is none or does not fit.
@@ -15,9 +15,15 @@ pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
         _ => return None,
     }
     if digits.len() <= FITTING_DIGITS {
-        let digits = digits.iter().map(|byte| i64::from(byte.wrapping_sub(b'0')));
-        let value = digits.clone().fold(0, |value, digit| value * 10 + digit);
-        return digits.max().is_some_and(|digit| digit <= 9).then_some(if negative { -value } else { value });
+        let mut value = 0;
+        for byte in digits {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            value = value * 10 + i64::from(digit);
+        }
+        return Some(if negative { -value } else { value });
     }
     let mut value: i64 = 0;
     for byte in digits {

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-use crate::decimal::push_line;
+use crate::decimal::{push_line, push_lines};
 
 /// The version of the protocol a connection speaks. Connections start in version 2.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -66,12 +66,10 @@ impl<'a> Encoder<'a> {
         push_line(self.out, b':', value);
     }
 
-    /// An array of integers.
-    pub fn integers<const N: usize>(&mut self, values: [i64; N]) {
-        self.array(N);
-        for value in values {
-            self.integer(value);
-        }
+    /// An array of five integers.
+    pub fn five_integers(&mut self, values: [i64; 5]) {
+        self.out.extend_from_slice(b"*5\r\n");
+        push_lines(self.out, b':', values);
     }
 
     /// A string of any bytes.
@@ -154,10 +152,8 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    fn number(&mut self, marker: u8, value: impl itoa::Integer) {
-        self.out.push(marker);
-        write_decimal(self.out, value);
-        self.out.extend_from_slice(b"\r\n");
+    fn number(&mut self, marker: u8, len: usize) {
+        push_line(self.out, marker, i64::try_from(len).expect("what is in memory can be counted"));
     }
 
     /// A newline inside a line would let what a client sent look like a reply of its own.

@@ -13,8 +13,12 @@ pub(super) fn is_word(arg: &[u8], word: &str) -> bool {
 }
 
 /// The argument at `index`, or a syntax error: for what an option word promises.
+#[inline]
 pub(super) fn required(args: ArgList<'_>, index: usize) -> Result<&[u8], CommandError> {
-    args.get(index).ok_or(CommandError::Syntax)
+    match args.get(index) {
+        Some(arg) => Ok(arg),
+        None => Err(CommandError::Syntax),
+    }
 }
 
 #[inline]
@@ -48,7 +52,10 @@ pub(super) fn at_most(
 /// The weight of a hit: 0 to `i64::MAX`.
 #[inline]
 pub(super) fn count(arg: &[u8]) -> Result<u64, CommandError> {
-    parse_integer(arg).and_then(|count| u64::try_from(count).ok()).ok_or(CommandError::NotInteger)
+    match parse_integer(arg).map(u64::try_from) {
+        Some(Ok(count)) => Ok(count),
+        _ => Err(CommandError::NotInteger),
+    }
 }
 
 pub(super) fn span(arg: &[u8]) -> Result<Span, CommandError> {

@@ -33,12 +33,25 @@ enum Words {
 
 /// What became of a request.
 pub(super) struct Told {
-    /// Hits that were counted, denied, or could not be decided on.
-    pub(super) counted: u64,
-    pub(super) denied: u64,
-    pub(super) refused: u64,
+    pub(super) fate: Fate,
+    pub(super) hits: u64,
     /// Whether the reply says that something was changed.
     pub(super) is_changed: bool,
+}
+
+/// What became of hits.
+pub(super) enum Fate {
+    Counted,
+    Denied,
+    /// They could not be decided on.
+    Refused,
+}
+
+impl Told {
+    /// Hits that were counted.
+    pub(super) fn counted(&self) -> u64 {
+        if matches!(self.fate, Fate::Counted) { self.hits } else { 0 }
+    }
 }
 
 impl Change {
@@ -87,10 +100,12 @@ impl Change {
     }
 
     fn told(self, is_allowed: bool) -> Told {
-        let denied = if is_allowed || self.is_shadow { 0 } else { self.hits };
-        let counted = if is_allowed { self.hits } else { 0 };
-        let is_changed = if is_allowed { counted > 0 || self.gives_back } else { self.locks_out };
-        Told { counted, denied, refused: 0, is_changed }
+        if is_allowed {
+            let is_changed = self.hits > 0 || self.gives_back;
+            return Told { fate: Fate::Counted, hits: self.hits, is_changed };
+        }
+        let hits = if self.is_shadow { 0 } else { self.hits };
+        Told { fate: Fate::Denied, hits, is_changed: self.locks_out }
     }
 
     fn refused(self, error: &LimitError, reply: &mut Encoder<'_>) -> Told {
@@ -98,7 +113,7 @@ impl Change {
             LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
             _ => reply.error(format_args!("ERR {error}")),
         }
-        Told { counted: 0, denied: 0, refused: self.hits, is_changed: false }
+        Told { fate: Fate::Refused, hits: self.hits, is_changed: false }
     }
 }
 
@@ -133,7 +148,9 @@ pub(super) fn answer_all(
             reply.array(1 + joint.decisions.len());
             reply.integer(i64::from(joint.is_allowed()));
             joint.decisions.iter().for_each(|decision| five_of_limit(decision, false, reply));
-            Told { denied: joint.denied_hits, ..change.told(joint.is_allowed()) }
+            let told = change.told(joint.is_allowed());
+            let hits = if matches!(told.fate, Fate::Denied) { joint.denied_hits } else { told.hits };
+            Told { hits, ..told }
         }
         Err(error) => change.refused(error, reply),
     }
@@ -142,7 +159,7 @@ pub(super) fn answer_all(
 /// Whether it is allowed, the limit, what is left, and the milliseconds until it would be allowed (-1: never) and
 /// until all is left. A limit that only watches says that it is allowed.
 fn five_of_limit(decision: &Decision, is_shadow: bool, reply: &mut Encoder<'_>) {
-    reply.integers([
+    reply.five_integers([
         i64::from(decision.is_allowed() || is_shadow),
         integer(decision.max),
         integer(decision.remaining),
@@ -160,7 +177,7 @@ fn five_of_limit(decision: &Decision, is_shadow: bool, reply: &mut Encoder<'_>) 
 /// be allowed (-1: it is, or never) and until all is left.
 fn five_of_throttle(decision: &Decision, reply: &mut Encoder<'_>) {
     let seconds = |span: Span| (span.as_millis() + 999) / 1_000;
-    reply.integers([
+    reply.five_integers([
         i64::from(!decision.is_allowed()),
         integer(decision.max),
         integer(decision.remaining),

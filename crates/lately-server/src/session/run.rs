@@ -10,7 +10,7 @@ use lately::{HitError, JointRequest, Op, Outcome, Question, Span, Timestamp};
 use lately_journal::Refused;
 use lately_resp::{Command, Encoder, Protocol};
 
-use super::decided::{self, Change, Told};
+use super::decided::{self, Change, Fate, Told};
 use super::integer;
 use super::written::{Written, refuse};
 use crate::engine::{Engine, Stats};
@@ -64,9 +64,12 @@ struct Tally {
 impl Tally {
     /// Takes note of what became of a request. The counters wrap, as those do that they are added to.
     fn add(&mut self, told: &Told) {
-        self.hits = self.hits.wrapping_add(told.counted);
-        self.refused_hits = self.refused_hits.wrapping_add(told.refused);
-        self.denied_hits = self.denied_hits.wrapping_add(told.denied);
+        let counter = match told.fate {
+            Fate::Counted => &mut self.hits,
+            Fate::Denied => &mut self.denied_hits,
+            Fate::Refused => &mut self.refused_hits,
+        };
+        *counter = counter.wrapping_add(told.hits);
     }
 }
 
@@ -251,7 +254,7 @@ impl<'a> Run<'a> {
                     self.tally.add(&told);
                     let named = named::count(self.rules.as_ref(), change, &decided);
                     if told.is_changed && target.engine.has_journal() {
-                        self.written.replied(start, out.len(), told.counted);
+                        self.written.replied(start, out.len(), told.counted());
                         self.written.said(named);
                     }
                 }
@@ -259,7 +262,7 @@ impl<'a> Run<'a> {
                     let told = decided::answer_all(&decided, change, &mut reply);
                     self.tally.add(&told);
                     if told.is_changed && target.engine.has_journal() {
-                        self.written.replied(start, out.len(), told.counted);
+                        self.written.replied(start, out.len(), told.counted());
                     }
                 }
                 (Reply::Estimate, Some(Outcome::Hits(count))) => reply.integer(integer(count.estimate)),
