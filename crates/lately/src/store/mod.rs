@@ -13,6 +13,7 @@ mod memory;
 mod models;
 mod parts;
 mod peek;
+mod recent;
 mod record;
 mod replay;
 mod scan;

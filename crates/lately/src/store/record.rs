@@ -5,13 +5,15 @@ use std::borrow::Cow;
 use std::mem;
 
 use crate::allocation::allocated;
-use crate::entry::{Entry, Moment};
+use crate::entry::Entry;
 use crate::error::HitError;
 use crate::gcra::Arrival;
 use crate::limit::{Decision, Retry};
 use crate::prefetch::prefetch;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
+
+use super::recent::Recent;
 
 /// What is kept of a key, in 16 bytes and what is on the heap.
 #[derive(Debug)]
@@ -43,10 +45,9 @@ pub(super) struct Beside {
 #[derive(Default, Debug)]
 pub(super) struct Limited {
     watched: Watched,
-    /// What it was denied, by panes; and what it was denied last, in the pane that starts then, which is not among
-    /// them: who goes on asking in vain is counted here, and the rest is left alone.
+    /// What it was denied, by panes; what it was denied last is not among them.
     denied: Entry,
-    last: Moment,
+    last: Recent,
     limited_until: Option<Timestamp>,
     denial: Option<Denial>,
 }
@@ -79,7 +80,7 @@ pub(crate) struct Extras {
     pub(super) limited_until: Option<Timestamp>,
     pub(super) arrival: Arrival,
     pub(super) denied: Entry,
-    pub(super) last: Moment,
+    pub(super) last: Recent,
 }
 
 /// How much of a key's memory was asked for.
@@ -123,22 +124,6 @@ impl Denial {
         let left = |time: Timestamp| Span::from_millis(time.as_millis() - now.as_millis());
         let wait = left(self.until).filter(|_| self.max == max && self.window == window)?;
         Some(Decision { max, remaining: 0, retry: Retry::After(wait), reset_after: left(self.none_from) })
-    }
-}
-
-/// The most hits that are held as those that were denied last.
-const MOST_LAST: u64 = u32::MAX as u64;
-
-impl Moment {
-    /// Adds it to an entry, unless that has as many as can be counted.
-    fn add_to(self, entry: &mut Entry, settings: &Settings, now: Timestamp) {
-        if let Some(at) = self.at() {
-            let _ = entry.add(at, self.hits, settings, now);
-        }
-    }
-
-    fn at(self) -> Option<Timestamp> {
-        Timestamp::from_millis(self.at_ms)
     }
 }
 
@@ -273,8 +258,7 @@ impl Record {
             Record::Hits(_) => {}
             Record::Watched(watched) => _ = watched.hits.prefetch_heap(),
             Record::Limited(limited) => {
-                // Most panes are a second.
-                if now.as_millis() - limited.last.at_ms >= 1_000 {
+                if !limited.last.reaches(now) {
                     limited.denied.prefetch_heap();
                 }
                 if limited.denial.is_none() {
@@ -348,7 +332,7 @@ impl Record {
     pub(super) fn denied(&self, settings: &Settings, now: Timestamp) -> Option<Cow<'_, Entry>> {
         let Limited { denied, last, .. } = self.limited()?;
         let mut denied = Cow::Borrowed(denied);
-        if last.hits > 0 {
+        if !last.is_empty() {
             last.add_to(denied.to_mut(), settings, now);
         }
         (!denied.is_empty()).then_some(denied)
@@ -358,7 +342,7 @@ impl Record {
     pub(super) fn denied_last(&self) -> Option<Timestamp> {
         let Limited { denied, last, .. } = self.limited()?;
         let newest = if denied.is_empty() { None } else { Some(denied.newest()) };
-        newest.max(last.at().filter(|_| last.hits > 0))
+        newest.max(last.newest())
     }
 
     /// The hits that were denied to the key, all of them, to be changed.
@@ -382,22 +366,21 @@ impl Record {
             return Ok(());
         }
         let denied = self.denied_mut(settings, now);
-        if hits > MOST_LAST {
-            return denied.add(start, hits, settings, now);
+        match Recent::new(start, hits, settings) {
+            Some(last) => self.limited_mut().last = last,
+            None => denied.add(start, hits, settings, now)?,
         }
-        self.limited_mut().last = Moment { at_ms: start.as_millis(), hits };
         Ok(())
     }
 
-    /// Counts hits that were denied in the pane in which others were denied last; false, and nothing changes, when
-    /// there are none.
+    /// Counts hits that were denied in a pane, if it is among those in which others were denied last; false, and
+    /// nothing changes, when it is not.
     #[inline]
     pub(super) fn deny_again(&mut self, start: Timestamp, hits: u64) -> bool {
-        let Record::Limited(limited) = self else { return false };
-        let Moment { at_ms, hits: before } = limited.last;
-        let is_again = before > 0 && at_ms == start.as_millis() && hits <= MOST_LAST && before <= MOST_LAST;
-        limited.last.hits += if is_again { hits } else { 0 };
-        is_again
+        match self {
+            Record::Limited(limited) => limited.last.add(start, hits),
+            _ => false,
+        }
     }
 
     /// Whether limits keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of the retention.
@@ -458,7 +441,7 @@ impl Record {
         if let Some(until) = limited_until {
             self.limit_until(until);
         }
-        if !denied.is_empty() || last.hits > 0 {
+        if !denied.is_empty() || !last.is_empty() {
             let held = self.denied_mut(settings, now);
             held.absorb(denied, settings, now);
             last.add_to(held, settings, now);
@@ -471,6 +454,9 @@ mod tests {
     use super::*;
     use crate::limits::MAX_TOTAL;
     use crate::time::seconds;
+
+    /// The most hits of a pane among the last.
+    const MOST_LAST: u64 = u32::MAX as u64;
 
     fn at(ms: i64) -> Timestamp {
         Timestamp::from_millis(ms).expect("a time")
