@@ -89,15 +89,16 @@ fn match_set(pattern: &[u8], mut p: usize, byte: u8) -> Option<usize> {
     (found != negated).then_some(p)
 }
 
-/// Which class of a store: the place of its settings.
+/// Which class of a store: the place of its settings. The default is behind those with a pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClassId(u8);
 
 /// The classes of a store. A key belongs to the first whose pattern matches, else to the default.
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
-    named: Vec<(Pattern, Settings)>,
-    default: Settings,
+    patterns: Box<[Pattern]>,
+    /// One more than there are patterns.
+    settings: Box<[Settings]>,
 }
 
 impl Classes {
@@ -105,16 +106,21 @@ impl Classes {
         if named.len() > MAX_CLASSES {
             return Err(SettingsError::Classes { most: MAX_CLASSES });
         }
-        Ok(Classes { named, default })
+        let (patterns, settings): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+        let settings = settings.into_iter().chain([default]).collect();
+        Ok(Classes { patterns: patterns.into(), settings })
     }
 
     pub(crate) fn of(&self, key: &[u8]) -> ClassId {
-        let place = self.named.iter().position(|(pattern, _)| pattern.matches(key));
-        ClassId(place.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX))
+        let place = self.patterns.iter().position(|pattern| pattern.matches(key));
+        ClassId(
+            u8::try_from(place.unwrap_or(self.patterns.len())).expect("there are at most so many classes"),
+        )
     }
 
+    #[inline]
     pub(crate) fn settings(&self, class: ClassId) -> &Settings {
-        self.named.get(usize::from(class.0)).map_or(&self.default, |(_, settings)| settings)
+        &self.settings[usize::from(class.0)]
     }
 }
 

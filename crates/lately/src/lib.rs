@@ -22,6 +22,7 @@ mod class;
 mod clock;
 mod count;
 mod delta;
+mod divisor;
 mod entry;
 mod error;
 mod frame;

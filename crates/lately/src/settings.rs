@@ -1,5 +1,6 @@
 //! What a class of keys shares: how finely and for how long their hits are kept.
 
+use crate::divisor::Divisor;
 use crate::error::SettingsError;
 use crate::ladder::{Ladder, MAX_RESOLUTION_MS, PRECISION_UNIT, RUNGS_MS};
 use crate::limits::{MAX_EXACT_PANES, PRECISION_RANGE};
@@ -23,9 +24,12 @@ pub struct Settings {
     precision_ppm: i64,
     ladder: Ladder,
     pane_bound: usize,
-    /// The default window and the retention in panes.
+    /// The resolution as a divisor of times.
+    divisor: Divisor,
+    /// The default window in panes; it and the retention in milliseconds, rounded up to whole panes.
     window_panes: i64,
-    retain_panes: i64,
+    window_ms: i64,
+    retain_ms: i64,
 }
 
 /// Borders of panes as seen from a time.
@@ -129,9 +133,8 @@ impl Settings {
     /// The first millisecond of the pane of the resolution's width that holds a time.
     #[inline]
     pub(crate) fn pane_start(&self, at: Timestamp) -> Timestamp {
-        let at_ms = at.as_millis();
-        Timestamp::from_millis(at_ms - at_ms.rem_euclid(self.resolution.as_millis()))
-            .unwrap_or(Timestamp::MIN)
+        let pane = self.divisor.quotient(at.as_millis());
+        Timestamp::from_millis(pane * self.resolution.as_millis()).unwrap_or(Timestamp::MIN)
     }
 
     /// `span` in panes of the resolution, rounded up.
@@ -164,15 +167,9 @@ impl Settings {
     /// Where the windows that end at `now` begin and end.
     #[inline]
     pub(crate) fn edges(&self, now: Timestamp) -> Edges {
-        let resolution_ms = self.resolution.as_millis();
-        // Neither is negative: an unsigned division is less work.
-        let pane = now.as_millis().cast_unsigned() / resolution_ms.cast_unsigned();
-        let end = pane.cast_signed() + 1;
-        Edges {
-            oldest_ms: (end - self.retain_panes) * resolution_ms,
-            window_ms: (end - self.window_panes) * resolution_ms,
-            end_ms: end * resolution_ms,
-        }
+        let pane = self.divisor.quotient(now.as_millis());
+        let end_ms = (pane + 1) * self.resolution.as_millis();
+        Edges { oldest_ms: end_ms - self.retain_ms, window_ms: end_ms - self.window_ms, end_ms }
     }
 
     /// What ends at or before this millisecond can no longer show in any answer from `now` on.
@@ -270,7 +267,6 @@ impl SettingsBuilder {
         let max_skew = self.max_skew.unwrap_or(seconds(10));
         let ladder = Ladder::new(resolution_ms, exact, precision_ppm);
         let pane_bound = ladder.pane_bound(retain, max_skew);
-        let retain_panes = retain_ms / resolution_ms;
         let window_panes = ceil_div(window.as_millis(), resolution_ms);
         Ok(Settings {
             resolution,
@@ -281,8 +277,10 @@ impl SettingsBuilder {
             precision_ppm,
             ladder,
             pane_bound,
+            divisor: Divisor::new(resolution_ms),
             window_panes,
-            retain_panes,
+            window_ms: window_panes * resolution_ms,
+            retain_ms,
         })
     }
 

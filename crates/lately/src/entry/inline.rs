@@ -179,17 +179,21 @@ impl Moments {
         (hits <= MAX_HITS).then_some(Moments { at_ms, hits, rest })
     }
 
-    /// As `sum_between` of a window that ends behind all: what each hit asks, with a comparison less a moment.
+    /// Hits from `from_ms` on, the newest among them: what each hit asks.
     #[inline(always)]
-    fn sum_from(self, from_ms: i64) -> u64 {
-        let mut sum = 0;
-        for Moment { at_ms, hits } in self {
-            if at_ms < from_ms {
-                break;
-            }
-            sum += hits;
+    fn sum_from(mut self, from_ms: i64) -> u64 {
+        let mut sum = self.hits;
+        if self.rest == 0 {
+            return sum;
         }
-        sum
+        // To guess how many moments there are would take longer than to look for a second one in any case.
+        loop {
+            self.step();
+            sum += if self.at_ms < from_ms { 0 } else { self.hits };
+            if self.rest == 0 || self.at_ms < from_ms {
+                return sum;
+            }
+        }
     }
 
     #[inline]
@@ -202,6 +206,17 @@ impl Moments {
             sum += if at_ms < to_ms { hits } else { 0 };
         }
         sum
+    }
+
+    /// Goes on to the next moment; there are no hits behind the last.
+    #[inline(always)]
+    fn step(&mut self) {
+        let gap = self.take_number();
+        self.at_ms -= (gap >> 1).cast_signed();
+        self.hits = u64::from(gap > 0);
+        if gap & 1 == 1 {
+            self.hits = self.take_number();
+        }
     }
 
     /// Takes the first of the rest.
@@ -223,12 +238,7 @@ impl Iterator for Moments {
         if hits == 0 {
             return None;
         }
-        let gap = self.take_number();
-        self.at_ms -= (gap >> 1).cast_signed();
-        self.hits = u64::from(gap > 0);
-        if gap & 1 == 1 {
-            self.hits = self.take_number();
-        }
+        self.step();
         Some(Moment { at_ms, hits })
     }
 }

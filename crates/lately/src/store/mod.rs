@@ -43,7 +43,7 @@ pub(crate) use record::Extras;
 pub use replay::{Portion, Replay};
 pub use scan::{Cursor, ScanPage};
 
-use crate::class::Classes;
+use crate::class::{ClassId, Classes};
 use crate::count::Count;
 use crate::delta::{Delta, DeltaBatch, Generation, Sequence};
 use crate::error::{HitError, LimitError, QueryError};
@@ -53,6 +53,7 @@ use crate::limit::{Decision, JointDecision};
 use crate::limits::MAX_KEY_BYTES;
 use crate::series::Point;
 use crate::settings::Settings;
+use crate::sync::MutexGuard;
 use crate::time::{Span, Timestamp};
 
 use cell::{LockedShard, ShardCell, Shared};
@@ -368,12 +369,24 @@ impl Store {
         let hash = self.hash(key);
         let now = self.advance(now);
         let mut shard = self.shards[shard_of(hash)].guard(now);
-        let bytes = shard.bytes();
         let place = shard.guess(hash)?;
-        let mut frame = None;
-        let quick = shard.quick_hit(place, (key, weight), true, |class, now| {
-            &*frame.insert(Frame::new(self.classes.settings(class), now))
-        });
+        match shard.quick_hit(place, (key, weight), false, |class, now| self.frame(class, now)) {
+            Quick::Counted(hits) => Some(hits),
+            Quick::At(place, _) => self.list_hit(shard, place, (key, weight)),
+            _ => None,
+        }
+    }
+
+    /// As `quick_hit`, of a key at a place that may have more, in a list.
+    #[inline(never)]
+    fn list_hit(
+        &self,
+        mut shard: MutexGuard<'_, Shard>,
+        place: u32,
+        (key, weight): (&[u8], u64),
+    ) -> Option<u64> {
+        let (bytes, now) = (shard.bytes(), shard.now());
+        let quick = shard.quick_hit(place, (key, weight), true, |class, now| self.frame(class, now));
         let Quick::Counted(hits) = quick else { return None };
         let bytes_after = shard.bytes();
         self.memory.change(bytes, bytes_after);
@@ -382,6 +395,10 @@ impl Store {
             self.settle(key, now, None);
         }
         Some(hits)
+    }
+
+    fn frame(&self, class: ClassId, now: Timestamp) -> Frame {
+        Frame::new(self.classes.settings(class), now)
     }
 
     fn hash(&self, key: &[u8]) -> u64 {

@@ -122,7 +122,7 @@ impl<'a> Turn<'a> {
             Op::Hit { key, weight, at: None } => {
                 let hit = Hit { key, hash, weight, at: None };
                 let quick = locked
-                    .quick_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
+                    .quick_hit(place, (key, weight), may_wait, |class, now| *context.frame(class, now).0);
                 if matches!(quick, Quick::Counted(_)) {
                     locked.write_down_hit(place, &hit, context);
                 }

@@ -13,18 +13,18 @@ impl Shard {
     /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; or, if
     /// `may_wait`, in a list. Changes nothing if not. What happened is to be written down.
     #[inline(always)]
-    pub(in crate::store) fn quick_hit<'a>(
+    pub(in crate::store) fn quick_hit(
         &mut self,
         place: u32,
         (key, weight): (&[u8], u64),
         may_wait: bool,
-        frame: impl FnOnce(ClassId, Timestamp) -> &'a Frame,
+        frame: impl FnOnce(ClassId, Timestamp) -> Frame,
     ) -> Quick {
         let slot = self.slots.get_mut(place).filter(|slot| slot.is(key, &self.beside.long_keys));
         let Some(Slot { class, record, .. }) = slot else { return Quick::Elsewhere };
         let frame = frame(*class, self.now);
         if let Record::Hits(entry) = record
-            && let Some(hits) = entry.quick_hit(weight, frame)
+            && let Some(hits) = entry.quick_hit(weight, &frame)
         {
             return Quick::Counted(hits);
         }
@@ -36,7 +36,7 @@ impl Shard {
         }
         let entry = record.hits_mut();
         let before = entry.heap_bytes();
-        let hits = entry.quick_hit(weight, frame).or_else(|| entry.list_hit(weight, frame));
+        let hits = entry.quick_hit(weight, &frame).or_else(|| entry.list_hit(weight, &frame));
         let Some(hits) = hits else { return Quick::At(place, Fetched::All) };
         self.bytes = self.bytes + entry.heap_bytes() - before;
         Quick::Counted(hits)
