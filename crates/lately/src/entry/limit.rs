@@ -117,7 +117,7 @@ impl Entry {
             self.add(frame.now, weight, settings, frame.now).ok()?;
             return self.until_none(window, settings);
         }
-        self.quick_hit(weight, frame).or_else(|| self.list_hit(weight, frame))?;
+        self.short_hit(weight, frame)?;
         // These are the newest.
         Span::from_millis(frame.to_ms - frame.from_ms)
     }

@@ -210,6 +210,12 @@ impl Entry {
         ListMut { head, bytes }.add_and_sum(moment, frame.from_ms)
     }
 
+    /// Either of these.
+    #[inline]
+    pub(crate) fn short_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
+        self.quick_hit(weight, frame).or_else(|| self.list_hit(weight, frame))
+    }
+
     /// Counts `weight` hits now; gives the hits of the default window that ends now.
     ///
     /// # Errors
@@ -220,7 +226,7 @@ impl Entry {
         frame: &Frame,
         settings: &Settings,
     ) -> Result<u64, HitError> {
-        if let Some(hits) = self.quick_hit(weight, frame).or_else(|| self.list_hit(weight, frame)) {
+        if let Some(hits) = self.short_hit(weight, frame) {
             return Ok(hits);
         }
         self.add(frame.now, weight, settings, frame.now)?;

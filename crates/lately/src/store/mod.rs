@@ -372,22 +372,22 @@ impl Store {
         let place = shard.guess(hash)?;
         match shard.quick_hit(place, (key, weight), false, |class, now| self.frame(class, now)) {
             Quick::Counted(hits) => Some(hits),
-            Quick::At(place, _) => self.list_hit(shard, place, (key, weight)),
+            Quick::At(place, _) => self.short_hit(shard, place, (key, weight)),
             _ => None,
         }
     }
 
     /// As `quick_hit`, of a key at a place that may have more, in a list.
     #[inline(never)]
-    fn list_hit(
+    fn short_hit(
         &self,
         mut shard: MutexGuard<'_, Shard>,
         place: u32,
         (key, weight): (&[u8], u64),
     ) -> Option<u64> {
         let (bytes, now) = (shard.bytes(), shard.now());
-        let quick = shard.quick_hit(place, (key, weight), true, |class, now| self.frame(class, now));
-        let Quick::Counted(hits) = quick else { return None };
+        let frame = self.frame(shard.slot_at(place)?.class, now);
+        let hits = shard.short_hit(place, weight, &frame)?;
         let bytes_after = shard.bytes();
         self.memory.change(bytes, bytes_after);
         drop(shard);

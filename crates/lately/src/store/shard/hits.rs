@@ -34,12 +34,17 @@ impl Shard {
                 fetched => Quick::At(place, fetched),
             };
         }
-        let entry = record.hits_mut();
+        self.short_hit(place, weight, &frame).map_or(Quick::At(place, Fetched::All), Quick::Counted)
+    }
+
+    /// Counts hits now of the key at `place`, if it lives and they are in its slot or in a list. Changes nothing if not.
+    #[inline]
+    pub(in crate::store) fn short_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> Option<u64> {
+        let entry = self.slots.get_mut(place)?.record.hits_mut();
         let before = entry.heap_bytes();
-        let hits = entry.quick_hit(weight, &frame).or_else(|| entry.list_hit(weight, &frame));
-        let Some(hits) = hits else { return Quick::At(place, Fetched::All) };
+        let hits = entry.short_hit(weight, frame)?;
         self.bytes = self.bytes + entry.heap_bytes() - before;
-        Quick::Counted(hits)
+        Some(hits)
     }
 
     /// Counts hits of the key at `place`; `None`, and nothing changes, when all it had have left the

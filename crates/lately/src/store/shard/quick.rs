@@ -10,6 +10,18 @@ use crate::limit::{Decision, Retry};
 use crate::time::Span;
 
 impl Shard {
+    /// The slot of the key, if that is at `place`, and nothing on the heap is to be waited for, unless it `may_wait`:
+    /// that is fetched.
+    #[inline(always)]
+    fn fetched(&mut self, place: u32, key: &[u8], may_wait: bool) -> Result<&mut Slot, Quick> {
+        let slot = self.slots.get_mut(place).filter(|slot| slot.is(key, &self.beside.long_keys));
+        let slot = slot.ok_or(Quick::Elsewhere)?;
+        match if may_wait { Fetched::Nothing } else { slot.record.prefetch() } {
+            Fetched::Nothing => Ok(slot),
+            fetched => Err(Quick::At(place, fetched)),
+        }
+    }
+
     /// Decides on a request of now, for a limit of so many hits in a window, if its key is at `place` and lives, and
     /// what was counted and denied is known without a long look; if not it changes nothing. Where there is something
     /// on the heap to be waited for, that is fetched, unless it `may_wait`.
@@ -23,14 +35,10 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Quick {
         let now = self.now;
-        let slot = self.slots.get_mut(place).filter(|slot| slot.is(hit.key, &self.beside.long_keys));
-        let Some(Slot { class, record, .. }) = slot else { return Quick::Elsewhere };
-        if !may_wait {
-            let fetched = record.prefetch();
-            if fetched != Fetched::Nothing {
-                return Quick::At(place, fetched);
-            }
-        }
+        let Slot { class, record, .. } = match self.fetched(place, hit.key, may_wait) {
+            Ok(slot) => slot,
+            Err(quick) => return quick,
+        };
         let (frame, settings) = context.frame(*class, now);
         if window > settings.retain() || hit.weight == 0 {
             return Quick::At(place, Fetched::All);
@@ -44,7 +52,8 @@ impl Shard {
             if !record.deny_again(settings.pane_start(now), 1) {
                 let before = record.heap_bytes();
                 record.deny(now, 1, settings, now).expect("one is not too many");
-                self.bytes = self.bytes + record.heap_bytes() - before;
+                let after = record.heap_bytes();
+                self.bytes = self.bytes + after - before;
             }
             self.write_down_denied(place, hit, context);
             return Quick::Decided(decision);
@@ -86,14 +95,10 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Quick {
         let now = self.now;
-        let slot = self.slots.get_mut(place).filter(|slot| slot.is(hit.key, &self.beside.long_keys));
-        let Some(Slot { class, record, .. }) = slot else { return Quick::Elsewhere };
-        if !may_wait {
-            let fetched = record.prefetch();
-            if fetched != Fetched::Nothing {
-                return Quick::At(place, fetched);
-            }
-        }
+        let Slot { class, record, .. } = match self.fetched(place, hit.key, may_wait) {
+            Ok(slot) => slot,
+            Err(quick) => return quick,
+        };
         let (decision, arrival) = gcra::decide(rate, record.arrival(), 1, now);
         if !decision.is_allowed() {
             return Quick::At(place, Fetched::All);
@@ -103,14 +108,15 @@ impl Shard {
         let frame = context.frame(*class, now).0;
         let before = record.heap_bytes();
         let (entry, Some(watched)) = record.hits_and_watched() else { return Quick::At(place, Fetched::All) };
-        if entry.quick_hit(1, frame).or_else(|| entry.list_hit(1, frame)).is_none() {
+        if entry.short_hit(1, frame).is_none() {
             return Quick::At(place, Fetched::All);
         }
         watched.set_arrival(arrival);
         if next.is_some() {
             watched.set_guard(next);
         }
-        self.bytes = self.bytes + record.heap_bytes() - before;
+        let after = record.heap_bytes();
+        self.bytes = self.bytes + after - before;
         self.write_down_hit(place, hit, context);
         self.write_down_arrival(hit.key, place, arrival, context);
         Quick::Decided(decision)
