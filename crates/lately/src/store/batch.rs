@@ -145,7 +145,16 @@ pub enum Outcome {
 }
 
 impl<'a> Op<'a> {
+    #[inline(always)]
     pub(super) fn key(&self) -> &'a [u8] {
+        if let Op::Hit { key, .. } = self {
+            // Most are.
+            return key;
+        }
+        self.key_of_others()
+    }
+
+    fn key_of_others(&self) -> &'a [u8] {
         match self {
             Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit { key, .. } | Op::Throttle { key, .. } => {
                 key
@@ -213,6 +222,11 @@ impl Outcome {
     }
 }
 
+/// The first operations for which something holds, and those after them.
+fn split_while<'o, 'a>(ops: &'o [Op<'a>], holds: impl Fn(&Op<'a>) -> bool) -> (&'o [Op<'a>], &'o [Op<'a>]) {
+    ops.split_at(ops.iter().position(|op| !holds(op)).unwrap_or(ops.len()))
+}
+
 impl Store {
     /// Applies `ops` in order, as if one by one, with one `now`; adds an outcome for each to `out`.
     pub fn apply(&self, ops: &[Op<'_>], now: Timestamp, out: &mut Vec<Outcome>) {
@@ -232,12 +246,13 @@ impl Store {
     }
 
     fn apply_staged(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, mut turn: Turn<'_>) {
-        for group in ops.chunk_by(|before, after| before.is_of_one() == after.is_of_one()) {
-            if group[0].is_of_one() {
-                self.apply_of_one(group, out, &mut turn);
-            } else {
-                turn.apply_joint(group, out);
-            }
+        let mut rest = ops;
+        while !rest.is_empty() {
+            let (of_one, others) = split_while(rest, Op::is_of_one);
+            let (joint, others) = split_while(others, |op| !op.is_of_one());
+            self.apply_of_one(of_one, out, &mut turn);
+            turn.apply_joint(joint, out);
+            rest = others;
         }
         turn.end(ops.last().map_or(b"", Op::key));
     }

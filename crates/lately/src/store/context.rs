@@ -7,7 +7,6 @@ use super::record::Fetched;
 use crate::class::{ClassId, Classes};
 use crate::delta::DeltaBatch;
 use crate::frame::Frame;
-use crate::limit::Decision;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -21,14 +20,28 @@ pub(super) struct Hit<'a> {
 }
 
 /// What came of the short way for an operation.
-pub(super) enum Quick {
-    /// The hits of the default window.
-    Counted(u64),
-    Decided(Decision),
+pub(super) enum Quick<T> {
+    /// All: this is the answer.
+    Done(T),
     /// The key is at this place, and it takes longer: what it has on the heap is being fetched, so far.
     At(u32, Fetched),
     /// The key may be somewhere else, or nowhere.
     Elsewhere,
+}
+
+impl<T> Quick<T> {
+    /// Hands on the answer, if there is one.
+    #[inline(always)]
+    pub(super) fn give(self, to: impl FnOnce(T)) -> Quick<()> {
+        match self {
+            Quick::Done(answer) => {
+                to(answer);
+                Quick::Done(())
+            }
+            Quick::At(place, fetched) => Quick::At(place, fetched),
+            Quick::Elsewhere => Quick::Elsewhere,
+        }
+    }
 }
 
 /// What a change to a shard needs to know beside the key: set up once for a batch.

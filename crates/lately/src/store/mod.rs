@@ -371,9 +371,9 @@ impl Store {
         let mut shard = self.shards[shard_of(hash)].guard(now);
         let place = shard.guess(hash)?;
         match shard.quick_hit(place, (key, weight), false, |class, now| self.frame(class, now)) {
-            Quick::Counted(hits) => Some(hits),
+            Quick::Done(hits) => Some(hits),
             Quick::At(place, _) => self.short_hit(shard, place, (key, weight)),
-            _ => None,
+            Quick::Elsewhere => None,
         }
     }
 

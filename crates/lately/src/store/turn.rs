@@ -53,16 +53,9 @@ impl<'a> Turn<'a> {
                 out.push(Outcome::Hit(Ok(0)));
                 continue;
             }
-            self.shard(hash);
-            let fetched = match self.quick(op, hash, *place, ops.len() == 1) {
-                Quick::Counted(hits) => {
-                    out.push(Outcome::Hit(Ok(hits)));
-                    continue;
-                }
-                Quick::Decided(decision) => {
-                    out.push(Outcome::Limit(Ok(decision)));
-                    continue;
-                }
+            self.enter(hash);
+            let fetched = match self.quick(op, hash, *place, ops.len() == 1, |outcome| out.push(outcome)) {
+                Quick::Done(()) => continue,
                 Quick::At(_, fetched) => fetched,
                 Quick::Elsewhere => {
                     let locked = self.shard(hash);
@@ -102,39 +95,49 @@ impl<'a> Turn<'a> {
     /// Applies an operation on a key that most likely is at `guess`.
     #[inline]
     fn apply_near(&mut self, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
-        self.shard(hash);
-        let place = match self.quick(op, hash, guess, true) {
-            Quick::Counted(hits) => return Outcome::Hit(Ok(hits)),
-            Quick::Decided(decision) => return Outcome::Limit(Ok(decision)),
+        self.enter(hash);
+        let mut answer = None;
+        let place = match self.quick(op, hash, guess, true, |outcome| answer = Some(outcome)) {
             Quick::At(place, _) => Some(place),
-            Quick::Elsewhere => self.shard(hash).place_near(guess, op.key(), hash),
+            _ if answer.is_none() => self.shard(hash).place_near(guess, op.key(), hash),
+            _ => None,
         };
-        self.apply_at(op, hash, place)
+        answer.unwrap_or_else(|| self.apply_at(op, hash, place))
     }
 
     /// Applies what most operations are, on a key that is at `place` and has all its hits there, or, if
-    /// `may_wait`, in a list; changes nothing when that is not so. The shard of the hash is locked.
+    /// `may_wait`, in a list, and gives the outcome; changes nothing when that is not so. The shard of the hash is
+    /// locked.
     #[inline(always)]
-    fn quick(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>, may_wait: bool) -> Quick {
+    fn quick(
+        &mut self,
+        op: &Op<'_>,
+        hash: u64,
+        place: Option<u32>,
+        may_wait: bool,
+        give: impl FnOnce(Outcome),
+    ) -> Quick<()> {
         let (Some(place), Some(locked)) = (place, &mut self.locked) else { return Quick::Elsewhere };
         let context = &mut self.context;
         match *op {
             Op::Hit { key, weight, at: None } => {
                 let hit = Hit { key, hash, weight, at: None };
                 let quick = locked
-                    .quick_hit(place, (key, weight), may_wait, |class, now| *context.frame(class, now).0);
-                if matches!(quick, Quick::Counted(_)) {
+                    .quick_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
+                quick.give(|hits| {
                     locked.write_down_hit(place, &hit, context);
-                }
-                quick
+                    give(Outcome::Hit(Ok(hits)));
+                })
             }
             Op::Limit { key, max, window, cost } => {
                 let hit = Hit { key, hash, weight: cost, at: None };
-                locked.quick_limit(place, &hit, (max, window), may_wait, context)
+                let quick = locked.quick_limit(place, &hit, (max, window), may_wait, context);
+                quick.give(|decision| give(Outcome::Limit(Ok(decision))))
             }
             Op::Throttle { key, rate } => {
                 let hit = Hit { key, hash, weight: 1, at: None };
-                locked.quick_throttle(place, &hit, rate, may_wait, context)
+                let quick = locked.quick_throttle(place, &hit, rate, may_wait, context);
+                quick.give(|decision| give(Outcome::Limit(Ok(decision))))
             }
             _ => Quick::Elsewhere,
         }
@@ -222,15 +225,20 @@ impl<'a> Turn<'a> {
     }
 
     /// The shard of a hash, locked.
-    #[inline]
     pub(super) fn shard(&mut self, hash: u64) -> &mut LockedShard<'a> {
+        self.enter(hash);
+        self.parts().0
+    }
+
+    /// Locks the shard of a hash, if it is not.
+    #[inline(always)]
+    fn enter(&mut self, hash: u64) {
         let index = shard_of(hash);
         if self.locked.as_ref().is_none_or(|locked| locked.index() != index) {
             // The lock before is given back first: one thread never holds two.
             self.unlock();
             self.locked = Some(self.store.lock_at(index, self.now));
         }
-        self.locked.as_mut().expect("it is set above")
     }
 
     /// Gives the lock back. Somebody may look at the shard from here on: what was written down stands.

@@ -1,5 +1,7 @@
 //! Hits that come to a shard: by a short way, most of them; else by one that can do all.
 
+use std::borrow::Borrow;
+
 use super::super::context::{Context, Hit, Quick};
 use super::super::record::{Fetched, Record};
 use super::super::slot::Slot;
@@ -13,20 +15,20 @@ impl Shard {
     /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; or, if
     /// `may_wait`, in a list. Changes nothing if not. What happened is to be written down.
     #[inline(always)]
-    pub(in crate::store) fn quick_hit(
+    pub(in crate::store) fn quick_hit<F: Borrow<Frame>>(
         &mut self,
         place: u32,
         (key, weight): (&[u8], u64),
         may_wait: bool,
-        frame: impl FnOnce(ClassId, Timestamp) -> Frame,
-    ) -> Quick {
+        frame: impl FnOnce(ClassId, Timestamp) -> F,
+    ) -> Quick<u64> {
         let slot = self.slots.get_mut(place).filter(|slot| slot.is(key, &self.beside.long_keys));
         let Some(Slot { class, record, .. }) = slot else { return Quick::Elsewhere };
         let frame = frame(*class, self.now);
         if let Record::Hits(entry) = record
-            && let Some(hits) = entry.quick_hit(weight, &frame)
+            && let Some(hits) = entry.quick_hit(weight, frame.borrow())
         {
-            return Quick::Counted(hits);
+            return Quick::Done(hits);
         }
         if !may_wait {
             return match record.prefetch() {
@@ -34,7 +36,7 @@ impl Shard {
                 fetched => Quick::At(place, fetched),
             };
         }
-        self.short_hit(place, weight, &frame).map_or(Quick::At(place, Fetched::All), Quick::Counted)
+        self.short_hit(place, weight, frame.borrow()).map_or(Quick::At(place, Fetched::All), Quick::Done)
     }
 
     /// Counts hits now of the key at `place`, if it lives and they are in its slot or in a list. Changes nothing if not.

@@ -13,7 +13,7 @@ impl Shard {
     /// The slot of the key, if that is at `place`, and nothing on the heap is to be waited for, unless it `may_wait`:
     /// that is fetched.
     #[inline(always)]
-    fn fetched(&mut self, place: u32, key: &[u8], may_wait: bool) -> Result<&mut Slot, Quick> {
+    fn fetched(&mut self, place: u32, key: &[u8], may_wait: bool) -> Result<&mut Slot, Quick<Decision>> {
         let slot = self.slots.get_mut(place).filter(|slot| slot.is(key, &self.beside.long_keys));
         let slot = slot.ok_or(Quick::Elsewhere)?;
         match if may_wait { Fetched::Nothing } else { slot.record.prefetch() } {
@@ -33,7 +33,7 @@ impl Shard {
         (max, window): (u64, Span),
         may_wait: bool,
         context: &mut Context<'_>,
-    ) -> Quick {
+    ) -> Quick<Decision> {
         let now = self.now;
         let Slot { class, record, .. } = match self.fetched(place, hit.key, may_wait) {
             Ok(slot) => slot,
@@ -56,7 +56,7 @@ impl Shard {
                 self.bytes = self.bytes + after - before;
             }
             self.write_down_denied(place, hit, context);
-            return Quick::Decided(decision);
+            return Quick::Done(decision);
         }
         let of_limit = frame.of_limit(window);
         let (entry, watched) = record.hits_and_watched();
@@ -81,7 +81,7 @@ impl Shard {
         }
         self.bytes = self.bytes + after - before;
         self.write_down_hit(place, hit, context);
-        Quick::Decided(Decision { max, remaining, retry: Retry::Now, reset_after: Some(reset_after) })
+        Quick::Done(Decision { max, remaining, retry: Retry::Now, reset_after: Some(reset_after) })
     }
 
     /// As `quick_limit`, for a rate.
@@ -93,7 +93,7 @@ impl Shard {
         rate: Rate,
         may_wait: bool,
         context: &mut Context<'_>,
-    ) -> Quick {
+    ) -> Quick<Decision> {
         let now = self.now;
         let Slot { class, record, .. } = match self.fetched(place, hit.key, may_wait) {
             Ok(slot) => slot,
@@ -119,6 +119,6 @@ impl Shard {
         self.bytes = self.bytes + after - before;
         self.write_down_hit(place, hit, context);
         self.write_down_arrival(hit.key, place, arrival, context);
-        Quick::Decided(decision)
+        Quick::Done(decision)
     }
 }
