@@ -198,22 +198,37 @@ impl Entry {
         inline.hit(frame.now.as_millis(), weight, frame.from_ms)
     }
 
-    /// As `quick_hit`, when all its hits are in a list.
+    /// As `quick_hit`, when all its hits are in the entry or in a list.
     #[inline]
-    pub(crate) fn list_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
+    pub(crate) fn short_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
+        if matches!(self, Entry::Inline(_)) {
+            return self.quick_hit(weight, frame);
+        }
+        // Of what a list has room for, all has room in an entry.
+        self.list_hit(weight, frame, |mut list, moment| list.add_and_sum(moment, frame.from_ms))
+    }
+
+    /// As `short_hit`, when it takes no memory.
+    #[inline(always)]
+    pub(crate) fn hit_in_place(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
+        if matches!(self, Entry::Inline(_)) {
+            return self.quick_hit(weight, frame);
+        }
+        self.list_hit(weight, frame, |mut list, moment| list.add_in_place(moment, frame.from_ms))
+    }
+
+    #[inline(always)]
+    fn list_hit(
+        &mut self,
+        weight: u64,
+        frame: &Frame,
+        add: impl FnOnce(ListMut<'_>, Moment) -> Option<u64>,
+    ) -> Option<u64> {
         let Entry::List { head, bytes } = self else { return None };
         if weight == 0 || !frame.is_exact || head.newest_ms() < frame.oldest_ms {
             return None;
         }
-        let moment = Moment { at_ms: frame.now.as_millis(), hits: weight };
-        // Of what a list has room for, all has room in an entry.
-        ListMut { head, bytes }.add_and_sum(moment, frame.from_ms)
-    }
-
-    /// Either of these.
-    #[inline]
-    pub(crate) fn short_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
-        self.quick_hit(weight, frame).or_else(|| self.list_hit(weight, frame))
+        add(ListMut { head, bytes }, Moment { at_ms: frame.now.as_millis(), hits: weight })
     }
 
     /// Counts `weight` hits now; gives the hits of the default window that ends now.

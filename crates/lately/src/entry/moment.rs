@@ -14,9 +14,11 @@ pub(crate) struct PackedTime([u8; 6]);
 impl PackedTime {
     #[inline]
     pub(super) fn pack(at_ms: i64) -> PackedTime {
-        let [a, b, c, d, e, f, g, h] = at_ms.to_le_bytes();
-        debug_assert!(g == 0 && h == 0, "{at_ms} is no time");
-        PackedTime([a, b, c, d, e, f])
+        debug_assert!(at_ms.cast_unsigned() < 1 << 48, "{at_ms} is no time");
+        // As a copy it is two words, not six bytes.
+        let mut bytes = [0; 6];
+        bytes.copy_from_slice(&at_ms.to_le_bytes()[..6]);
+        PackedTime(bytes)
     }
 
     #[inline]

@@ -82,27 +82,29 @@ impl<'a> Turn<'a> {
         }
         for &index in later.indexes() {
             let index = usize::from(index);
-            let (op, hash) = (&ops[index], hashes[index]);
-            out[start + index] = self.apply_near(op, hash, places[index]);
+            let (op, hash, answer) = (&ops[index], hashes[index], &mut out[start + index]);
+            self.enter(hash);
+            let quick = self.quick(op, hash, places[index], true, |outcome| *answer = outcome);
+            if !matches!(quick, Quick::Done(())) {
+                *answer = self.apply_after(&quick, op, hash, places[index]);
+            }
         }
     }
 
     pub(super) fn apply_one(&mut self, op: &Op<'_>, hash: u64) -> Outcome {
         let guess = self.shard(hash).guess(hash);
-        self.apply_near(op, hash, guess)
+        let mut answer = None;
+        let quick = self.quick(op, hash, guess, true, |outcome| answer = Some(outcome));
+        answer.unwrap_or_else(|| self.apply_after(&quick, op, hash, guess))
     }
 
-    /// Applies an operation on a key that most likely is at `guess`.
-    #[inline]
-    fn apply_near(&mut self, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
-        self.enter(hash);
-        let mut answer = None;
-        let place = match self.quick(op, hash, guess, true, |outcome| answer = Some(outcome)) {
+    /// Applies an operation on a key that most likely is at `guess`, and for which the short way was not.
+    fn apply_after(&mut self, quick: &Quick<()>, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
+        let place = match *quick {
             Quick::At(place, _) => Some(place),
-            _ if answer.is_none() => self.shard(hash).place_near(guess, op.key(), hash),
-            _ => None,
+            _ => self.shard(hash).place_near(guess, op.key(), hash),
         };
-        answer.unwrap_or_else(|| self.apply_at(op, hash, place))
+        self.apply_at(op, hash, place)
     }
 
     /// Applies what most operations are, on a key that is at `place` and has all its hits there, or, if

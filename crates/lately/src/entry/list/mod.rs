@@ -217,18 +217,22 @@ impl ListMut<'_> {
     /// behind them; `None`, and nothing changes, when it is not as simple as that.
     #[inline]
     pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
+        self.add_in_place(moment, from_ms).or_else(|| self.add_and_sum_slowly(moment, from_ms))
+    }
+
+    /// As `add_and_sum`, when there is room for them and they are one: what most hits are.
+    #[inline(always)]
+    pub(super) fn add_in_place(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
         let newest_ms = self.head.newest_ms();
         let is_full = usize::from(self.head.count_less_one) + 1 >= MAX_MOMENTS;
         let gap_ms = moment.at_ms - newest_ms;
-        if moment.hits == 1
-            && (gap_ms == 0 || gap_ms > 0 && !is_full)
-            && let Some(hits) = add_one(self.bytes, gap_ms, from_ms)
-        {
-            self.head.newest = PackedTime::pack(moment.at_ms);
-            self.head.count_less_one += u8::from(gap_ms > 0);
-            return Some(hits);
+        if moment.hits != 1 || gap_ms < 0 || (gap_ms > 0 && is_full) {
+            return None;
         }
-        self.add_and_sum_slowly(moment, from_ms)
+        let hits = add_one(self.bytes, gap_ms, from_ms)?;
+        self.head.newest = PackedTime::pack(moment.at_ms);
+        self.head.count_less_one += u8::from(gap_ms > 0);
+        Some(hits)
     }
 
     #[inline(never)]

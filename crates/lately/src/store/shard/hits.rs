@@ -43,6 +43,9 @@ impl Shard {
     #[inline]
     pub(in crate::store) fn short_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> Option<u64> {
         let entry = self.slots.get_mut(place)?.record.hits_mut();
+        if let Some(hits) = entry.hit_in_place(weight, frame) {
+            return Some(hits);
+        }
         let before = entry.heap_bytes();
         let hits = entry.short_hit(weight, frame)?;
         self.bytes = self.bytes + entry.heap_bytes() - before;
