@@ -7,8 +7,10 @@ use super::super::record::{Fetched, Record};
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::ClassId;
+use crate::entry::Entry;
 use crate::error::HitError;
 use crate::frame::Frame;
+use crate::settings::Settings;
 use crate::time::Timestamp;
 
 impl Shard {
@@ -110,16 +112,23 @@ impl Shard {
         counted
     }
 
-    /// Counts hits that are known to be good, of a key that is at `place` or nowhere.
+    /// Counts hits that are known to be good, of a key that lives at `place` or is nowhere.
     pub(in crate::store) fn hit_known(
         &mut self,
         hit: &Hit<'_>,
         place: Option<u32>,
         context: &mut Context<'_>,
     ) {
-        let counted = place.and_then(|place| self.hit_at(place, hit, context));
-        let counted = counted.unwrap_or_else(|| self.hit(hit, place, context));
-        counted.expect("it was found out before that they can be counted");
+        const KNOWN: &str = "it was found out before that they can be counted";
+        let Some(place) = place else {
+            self.hit(hit, None, context).expect(KNOWN);
+            return;
+        };
+        let add = |entry: &mut Entry, settings: &Settings, now| {
+            entry.add(hit.at.unwrap_or(now), hit.weight, settings, now)
+        };
+        self.change(place, context.classes, add).expect(KNOWN);
+        self.write_down_hit(place, hit, context);
     }
 
     /// Writes down that hits were counted, just now.
