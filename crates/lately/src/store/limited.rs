@@ -3,7 +3,7 @@
 use super::batch::Request;
 use super::check_key;
 use super::context::{Context, Hit};
-use super::record::Denial;
+use super::denial::Denial;
 use super::shard::Shard;
 use super::turn::Turn;
 use crate::class::Classes;

@@ -5,6 +5,8 @@ mod builder;
 mod cell;
 mod chunks;
 mod context;
+mod denial;
+mod guard;
 mod keyed;
 mod limited;
 mod limited_all;

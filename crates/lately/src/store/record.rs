@@ -8,11 +8,12 @@ use crate::allocation::allocated;
 use crate::entry::Entry;
 use crate::error::HitError;
 use crate::gcra::Arrival;
-use crate::limit::{Decision, Retry};
 use crate::prefetch::prefetch;
 use crate::settings::Settings;
-use crate::time::{Span, Timestamp};
+use crate::time::Timestamp;
 
+use super::denial::Denial;
+use super::guard::{Guard, PackedGuard};
 use super::recent::Recent;
 
 /// What is kept of a key, in 16 bytes and what is on the heap.
@@ -52,28 +53,6 @@ pub(super) struct Limited {
     denial: Option<Denial>,
 }
 
-/// What a limit said when it denied a hit: it says so again until that time, if no hits are counted meanwhile.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Denial {
-    pub(super) max: u64,
-    pub(super) window: Span,
-    /// When it would be allowed, and when all would be left.
-    pub(super) until: Timestamp,
-    pub(super) none_from: Timestamp,
-}
-
-/// A key that would be allowed more if it were evicted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Guard {
-    pub(super) until: Timestamp,
-    /// Whether nothing was left: it never goes. Else it goes after others.
-    pub(super) is_full: bool,
-}
-
-/// A guard, if there is one, in eight bytes: the time, and in the lowest bit whether nothing was left.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct PackedGuard(u64);
-
 /// What a key takes with it beside its hits when it goes, and gets back when it comes back.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
@@ -91,54 +70,6 @@ pub(super) enum Fetched {
     All,
     /// There may be more behind it: ask again when it is there.
     First,
-}
-
-impl Guard {
-    /// What is to be known of a key that has so much left of `max`, for `window` at most: with half of it gone the
-    /// key goes after others, and with all of it never. `None` when what is known will do: that changes once a
-    /// quarter of the window, or when it gets worse, not with each request.
-    #[inline]
-    pub(super) fn next(
-        known: Option<Guard>,
-        (left, max): (u64, u64),
-        window: Span,
-        now: Timestamp,
-    ) -> Option<Guard> {
-        // Who has used nothing has nothing to lose.
-        if left > max / 2 || left >= max {
-            return None;
-        }
-        let guard = Guard { until: now.saturating_add(window), is_full: left == 0 };
-        let is_known = known.filter(|known| known.until > now).is_some_and(|known| {
-            (known.is_full || !guard.is_full)
-                && 4 * (guard.until.as_millis() - known.until.as_millis()) <= window.as_millis()
-        });
-        (!is_known).then_some(guard)
-    }
-}
-
-impl Denial {
-    /// What the limit says of a hit now, if it is the same limit and still denies one.
-    #[inline]
-    pub(super) fn again(&self, max: u64, window: Span, now: Timestamp) -> Option<Decision> {
-        let left = |time: Timestamp| Span::from_millis(time.as_millis() - now.as_millis());
-        let wait = left(self.until).filter(|_| self.max == max && self.window == window)?;
-        Some(Decision { max, remaining: 0, retry: Retry::After(wait), reset_after: left(self.none_from) })
-    }
-}
-
-impl PackedGuard {
-    #[inline]
-    pub(super) fn get(self) -> Option<Guard> {
-        let until = Timestamp::from_millis((self.0 >> 1).cast_signed())?;
-        (self.0 != 0).then_some(Guard { until, is_full: self.0 & 1 == 1 })
-    }
-
-    #[inline]
-    pub(super) fn set(&mut self, guard: Option<Guard>) {
-        let pack = |guard: Guard| guard.until.as_millis().cast_unsigned() << 1 | u64::from(guard.is_full);
-        self.0 = guard.map_or(0, pack);
-    }
 }
 
 impl Beside {
@@ -175,12 +106,12 @@ impl Record {
     /// The hits, to be changed: what a limit said of them is forgotten.
     #[inline]
     pub(super) fn hits_mut(&mut self) -> &mut Entry {
-        self.hits_and_watched().0
+        self.hits_and_beside().0
     }
 
-    /// As `hits_mut`, and what is known of a key that is watched.
+    /// As `hits_mut`, and what else is known of a key that is watched.
     #[inline]
-    pub(super) fn hits_and_watched(&mut self) -> (&mut Entry, Option<&mut Beside>) {
+    pub(super) fn hits_and_beside(&mut self) -> (&mut Entry, Option<&mut Beside>) {
         match self {
             Record::Hits(hits) => (hits, None),
             Record::Watched(watched) => (&mut watched.hits, Some(&mut watched.beside)),
@@ -192,7 +123,7 @@ impl Record {
     }
 
     #[inline]
-    fn watched(&self) -> Option<&Beside> {
+    fn beside(&self) -> Option<&Beside> {
         match self {
             Record::Hits(_) => None,
             Record::Watched(watched) => Some(&watched.beside),
@@ -200,7 +131,7 @@ impl Record {
         }
     }
 
-    /// As `watched`, and it is from here on.
+    /// What is known of a key that is watched, and its hits; it is from here on.
     fn watched_mut(&mut self) -> &mut Watched {
         if let Record::Hits(hits) = self {
             *self = Record::Watched(Box::new(Watched { hits: mem::take(hits), ..Watched::default() }));
@@ -285,7 +216,7 @@ impl Record {
     /// When all that the key was given is used up; long ago, unless it was set.
     #[inline]
     pub(super) fn arrival(&self) -> Arrival {
-        let parts = self.watched().map_or((0, 0), |watched| watched.arrival);
+        let parts = self.beside().map_or((0, 0), |watched| watched.arrival);
         Arrival::from_parts(parts.0, parts.1)
     }
 
@@ -298,7 +229,7 @@ impl Record {
     /// What keeps the key from being evicted, if anything ever did.
     #[inline]
     pub(super) fn guard(&self) -> Option<Guard> {
-        self.watched()?.guard()
+        self.beside()?.guard()
     }
 
     pub(super) fn set_guard(&mut self, guard: Guard) {
@@ -392,7 +323,7 @@ impl Record {
 
     /// Drops what is over of what limits know, and tidies the rest.
     pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
-        if self.watched().is_none() {
+        if self.beside().is_none() {
             return;
         }
         if !self.arrival().is_after(now) {

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 
 use super::super::context::{Context, Hit};
-use super::super::record::{Denial, Guard};
+use super::super::denial::Denial;
+use super::super::guard::Guard;
 use super::Shard;
 use crate::class::Classes;
 use crate::delta::Delta;

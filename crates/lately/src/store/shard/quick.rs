@@ -2,7 +2,8 @@
 //! were denied the same just before.
 
 use super::super::context::{Context, Hit, Quick};
-use super::super::record::{Fetched, Guard};
+use super::super::guard::Guard;
+use super::super::record::Fetched;
 use super::super::slot::Slot;
 use super::Shard;
 use crate::gcra::{self, Rate};
@@ -59,7 +60,7 @@ impl Shard {
             return Quick::Done(decision);
         }
         let of_limit = frame.of_limit(window);
-        let (entry, watched) = record.hits_and_watched();
+        let (entry, watched) = record.hits_and_beside();
         let most = max.checked_sub(hit.weight);
         let used = entry.used_now(&of_limit, settings).filter(|&used| most.is_some_and(|most| used <= most));
         let Some(used) = used.filter(|_| locked_until.is_none()) else {
@@ -107,7 +108,7 @@ impl Shard {
         let next = Guard::next(record.guard(), (left, decision.max), burst_ends, now);
         let frame = context.frame(*class, now).0;
         let before = record.heap_bytes();
-        let (entry, Some(watched)) = record.hits_and_watched() else { return Quick::At(place, Fetched::All) };
+        let (entry, Some(watched)) = record.hits_and_beside() else { return Quick::At(place, Fetched::All) };
         if entry.short_hit(1, frame).is_none() {
             return Quick::At(place, Fetched::All);
         }
