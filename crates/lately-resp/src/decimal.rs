@@ -15,6 +15,12 @@ pub(crate) fn push_line(out: &mut Vec<u8>, marker: u8, value: i64) {
     push_lines(out, marker, [value]);
 }
 
+/// Appends a line that says how many bytes or replies follow.
+#[inline]
+pub(crate) fn push_len(out: &mut Vec<u8>, marker: u8, len: usize) {
+    push_line(out, marker, i64::try_from(len).expect("what is in memory can be counted"));
+}
+
 /// Appends a line for each of several values.
 #[inline]
 pub(crate) fn push_lines<const N: usize>(out: &mut Vec<u8>, marker: u8, values: [i64; N]) {

@@ -1,8 +1,5 @@
 //! Integers as Redis reads them: an optional minus and digits, without a plus, spaces or leading zeros.
 
-/// As many digits fit, whatever they are.
-const FITTING_DIGITS: usize = 16;
-
 /// The integer that `text` is, or `None` when it is none or does not fit.
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -13,17 +10,6 @@ pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
         [b'0'] if !negative => return Some(0),
         [b'1'..=b'9', ..] => {}
         _ => return None,
-    }
-    if digits.len() <= FITTING_DIGITS {
-        let mut value = 0;
-        for byte in digits {
-            let digit = byte.wrapping_sub(b'0');
-            if digit > 9 {
-                return None;
-            }
-            value = value * 10 + i64::from(digit);
-        }
-        return Some(if negative { -value } else { value });
     }
     let mut value: i64 = 0;
     for byte in digits {

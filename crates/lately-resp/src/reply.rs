@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-use crate::decimal::{push_line, push_lines};
+use crate::decimal::{push_len, push_line, push_lines};
 
 /// The version of the protocol a connection speaks. Connections start in version 2.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -75,7 +75,7 @@ impl<'a> Encoder<'a> {
     /// A string of any bytes.
     pub fn bulk(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
-        self.number(b'$', bytes.len());
+        push_len(self.out, b'$', bytes.len());
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
@@ -86,7 +86,7 @@ impl<'a> Encoder<'a> {
             Protocol::V2 => self.bulk(text),
             Protocol::V3 => {
                 const FORMAT: &[u8] = b"txt:";
-                self.number(b'=', FORMAT.len() + text.len());
+                push_len(self.out, b'=', FORMAT.len() + text.len());
                 self.out.extend_from_slice(FORMAT);
                 self.out.extend_from_slice(text.as_bytes());
                 self.out.extend_from_slice(b"\r\n");
@@ -104,14 +104,14 @@ impl<'a> Encoder<'a> {
 
     /// The head of an array; `len` replies follow.
     pub fn array(&mut self, len: usize) {
-        self.number(b'*', len);
+        push_len(self.out, b'*', len);
     }
 
     /// The head of a map; `len` keys follow, each with its value. In version 2 a flat array.
     pub fn map(&mut self, len: usize) {
         match self.protocol {
-            Protocol::V2 => self.number(b'*', len * 2),
-            Protocol::V3 => self.number(b'%', len),
+            Protocol::V2 => push_len(self.out, b'*', len * 2),
+            Protocol::V3 => push_len(self.out, b'%', len),
         }
     }
 
@@ -147,13 +147,9 @@ impl<'a> Encoder<'a> {
 
     fn aggregate(&mut self, marker: u8, len: usize) {
         match self.protocol {
-            Protocol::V2 => self.number(b'*', len),
-            Protocol::V3 => self.number(marker, len),
+            Protocol::V2 => push_len(self.out, b'*', len),
+            Protocol::V3 => push_len(self.out, marker, len),
         }
-    }
-
-    fn number(&mut self, marker: u8, len: usize) {
-        push_line(self.out, marker, i64::try_from(len).expect("what is in memory can be counted"));
     }
 
     /// A newline inside a line would let what a client sent look like a reply of its own.
@@ -168,10 +164,6 @@ impl<'a> Encoder<'a> {
         }
         self.out.extend_from_slice(b"\r\n");
     }
-}
-
-pub(crate) fn write_decimal(out: &mut Vec<u8>, value: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 fn double_text(value: f64) -> String {
