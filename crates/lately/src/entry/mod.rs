@@ -201,9 +201,12 @@ impl Entry {
     /// As `quick_hit`, when all its hits are in the entry or in a list.
     #[inline]
     pub(crate) fn short_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
-        if matches!(self, Entry::Inline(_)) {
-            return self.quick_hit(weight, frame);
-        }
+        self.hit_in_place(weight, frame).or_else(|| self.hit_in_list(weight, frame))
+    }
+
+    /// As `short_hit`, when all its hits are in a list, which may take more memory.
+    #[inline]
+    pub(crate) fn hit_in_list(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
         // Of what a list has room for, all has room in an entry.
         self.list_hit(weight, frame, |mut list, moment| list.add_and_sum(moment, frame.from_ms))
     }

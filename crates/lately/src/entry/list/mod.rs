@@ -213,13 +213,6 @@ impl ListMut<'_> {
         }
     }
 
-    /// Adds hits that are not before the newest, and gives those from `from_ms` on, of a window that ends
-    /// behind them; `None`, and nothing changes, when it is not as simple as that.
-    #[inline]
-    pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
-        self.add_in_place(moment, from_ms).or_else(|| self.add_and_sum_slowly(moment, from_ms))
-    }
-
     /// As `add_and_sum`, when there is room for them and they are one: what most hits are.
     #[inline(always)]
     pub(super) fn add_in_place(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
@@ -235,8 +228,10 @@ impl ListMut<'_> {
         Some(hits)
     }
 
+    /// Adds hits that are not before the newest, and gives those from `from_ms` on, of a window that ends
+    /// behind them; `None`, and nothing changes, when it is not as simple as that.
     #[inline(never)]
-    fn add_and_sum_slowly(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
+    pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
         let newest_ms = self.head.newest_ms();
         let is_full = usize::from(self.head.count_less_one) + 1 >= MAX_MOMENTS;
         if self.bytes.is_empty() || moment.at_ms < newest_ms || (is_full && moment.at_ms > newest_ms) {

@@ -49,7 +49,7 @@ impl Shard {
             return Some(hits);
         }
         let before = entry.heap_bytes();
-        let hits = entry.short_hit(weight, frame)?;
+        let hits = entry.hit_in_list(weight, frame)?;
         self.bytes = self.bytes + entry.heap_bytes() - before;
         Some(hits)
     }

@@ -51,10 +51,7 @@ impl Shard {
                 record.set_guard(guard);
             }
             if !record.deny_again(settings.pane_start(now), 1) {
-                let before = record.heap_bytes();
-                record.deny(now, 1, settings, now).expect("one is not too many");
-                let after = record.heap_bytes();
-                self.bytes = self.bytes + after - before;
+                self.add_denied(place, now, 1, context).expect("one is not too many");
             }
             self.write_down_denied(place, hit, context);
             return Quick::Done(decision);

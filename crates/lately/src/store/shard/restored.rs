@@ -90,9 +90,9 @@ impl Shard {
                 continue;
             }
             entry.clear();
-            slot.record.hits().write(classes.settings(slot.class), &mut entry);
-            denied.clear();
             let settings = classes.settings(slot.class);
+            slot.record.hits().write(settings, &mut entry);
+            denied.clear();
             if let Some(hits) = slot.record.denied(settings, self.now) {
                 hits.write(settings, &mut denied);
             }
