@@ -22,8 +22,9 @@ pub const OUTPUT_BYTES: usize = 64 << 10;
 /// of requests, of which more at once gain nothing and make the first wait.
 pub const BATCH_BYTES: usize = 2 << 10;
 
-/// Batches whose changes are written to the journal at once.
-pub const GROUP_BATCHES: usize = 8;
+/// When so much has come, in several batches, all of it is run and answered before more is read: what it changed goes to the
+/// journal at once, and who sleeps until it is answered is woken once.
+pub const GROUP_BYTES: usize = 16 * BATCH_BYTES;
 
 /// News of sockets taken from the system at once.
 pub const EVENTS: usize = 1_024;

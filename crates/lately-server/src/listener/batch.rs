@@ -55,7 +55,8 @@ impl Batch {
         }
     }
 
-    fn filled(&self) -> usize {
+    /// Bytes that were brought.
+    pub(super) fn filled(&self) -> usize {
         self.parts.last().map_or(0, |part| part.bytes.end)
     }
 

@@ -1,6 +1,6 @@
 //! A group: batches with one look at the clock, and one write to the journal before their replies go out.
 //!
-//! Where nothing is written down a group is one batch: to answer soon is better then.
+//! A client that sleeps until it is answered is woken by the first of the replies, and costs no more for the others.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::batch::Batch;
 use super::connection::Connection;
 use super::roster::Roster;
-use crate::limits::GROUP_BATCHES;
+use crate::limits::GROUP_BYTES;
 use crate::session::{Leave, Written};
 
 /// Batches, used again for the next group.
@@ -30,7 +30,7 @@ impl Group {
         if !self.batches[self.current].is_full_for(&roster.connections[token]) {
             return;
         }
-        if !roster.engine.has_journal() || self.current + 1 >= GROUP_BATCHES {
+        if self.batches[..=self.current].iter().map(Batch::filled).sum::<usize>() >= GROUP_BYTES {
             return self.run(roster);
         }
         self.current += 1;
