@@ -45,8 +45,6 @@ impl<'a> Turn<'a> {
     ) {
         let start = out.len();
         let mut later = Later::default();
-        // A bit for each operation that has more behind what was fetched.
-        let mut behind = 0_u32;
         for (index, ((op, &hash), place)) in ops.iter().zip(hashes).zip(&mut *places).enumerate() {
             if later.has(hash) {
                 later.push(index, hash);
@@ -54,25 +52,45 @@ impl<'a> Turn<'a> {
                 continue;
             }
             self.enter(hash);
-            let fetched = match self.quick(op, hash, *place, ops.len() == 1, |outcome| out.push(outcome)) {
-                Quick::Done(()) => continue,
-                Quick::At(_, fetched) => fetched,
-                Quick::Elsewhere => {
-                    let locked = self.shard(hash);
-                    *place = locked.place_near(*place, op.key(), hash);
-                    place.map_or(Fetched::Nothing, |place| locked.prefetch_heap(place))
+            let quick = self.quick(op, hash, *place, ops.len() == 1, |outcome| out.push(outcome));
+            if !matches!(quick, Quick::Done(())) {
+                let fetched = self.fetch_heap(&quick, op, hash, place);
+                if fetched == Fetched::Nothing || ops.len() == 1 {
+                    out.push(self.apply_at(op, hash, *place));
+                    continue;
                 }
-            };
-            if fetched == Fetched::Nothing || ops.len() == 1 {
-                out.push(self.apply_at(op, hash, *place));
-                continue;
-            }
-            later.push(index, hash);
-            out.push(Outcome::Hit(Ok(0)));
-            if fetched == Fetched::First {
-                behind |= 1 << index;
+                later.push(index, hash);
+                later.behind |= u32::from(fetched == Fetched::First) << index;
+                out.push(Outcome::Hit(Ok(0)));
             }
         }
+        if later.len > 0 {
+            self.apply_later(&later, ops, (hashes, places), &mut out[start..]);
+        }
+    }
+
+    /// Has what an operation needs on the heap fetched, which the short way was not for, or was not yet. Writes down where
+    /// its key is.
+    #[inline(never)]
+    fn fetch_heap(&mut self, quick: &Quick<()>, op: &Op<'_>, hash: u64, place: &mut Option<u32>) -> Fetched {
+        if let Quick::At(_, fetched) = *quick {
+            return fetched;
+        }
+        let locked = self.shard(hash);
+        *place = locked.place_near(*place, op.key(), hash);
+        place.map_or(Fetched::Nothing, |place| locked.prefetch_heap(place))
+    }
+
+    /// Applies the operations that come second.
+    #[inline(never)]
+    fn apply_later(
+        &mut self,
+        later: &Later,
+        ops: &[Op<'_>],
+        (hashes, places): (&[u64], &[Option<u32>]),
+        answers: &mut [Outcome],
+    ) {
+        let mut behind = later.behind;
         while behind != 0 {
             let index = behind.trailing_zeros() as usize;
             behind &= behind - 1;
@@ -82,7 +100,7 @@ impl<'a> Turn<'a> {
         }
         for &index in later.indexes() {
             let index = usize::from(index);
-            let (op, hash, answer) = (&ops[index], hashes[index], &mut out[start + index]);
+            let (op, hash, answer) = (&ops[index], hashes[index], &mut answers[index]);
             self.enter(hash);
             let quick = self.quick(op, hash, places[index], true, |outcome| *answer = outcome);
             if !matches!(quick, Quick::Done(())) {
@@ -99,6 +117,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Applies an operation on a key that most likely is at `guess`, and for which the short way was not.
+    #[inline(never)]
     fn apply_after(&mut self, quick: &Quick<()>, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
         let place = match *quick {
             Quick::At(place, _) => Some(place),
@@ -146,6 +165,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Applies an operation on a key of the shard that is locked, and is at `place` or nowhere.
+    #[inline(never)]
     fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
         match *op {
             Op::Hit { key, weight, at } => {
@@ -331,11 +351,13 @@ struct Later {
     len: usize,
     /// A bit for each sixty-fourth of the hashes that has one: what shares it comes second too.
     families: u64,
+    /// A bit for each operation that has more behind what was fetched.
+    behind: u32,
 }
 
 impl Default for Later {
     fn default() -> Later {
-        Later { indexes: [0; STAGED], len: 0, families: 0 }
+        Later { indexes: [0; STAGED], len: 0, families: 0, behind: 0 }
     }
 }
 

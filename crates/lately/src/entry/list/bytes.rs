@@ -76,7 +76,7 @@ impl Header {
 }
 
 /// Adds a hit to a list: a moment so long after the newest, or to the newest if that is 0. Gives the hits from
-/// `from_ms` on; `None`, and nothing changes, when there is little room left, the cursor has to move or a
+/// `from_ms` on; `None`, and nothing changes, when there is no room left, the cursor has to move or a
 /// number is long. It does as reading, changing and writing the header would, of which it takes the words it
 /// needs.
 #[inline]
@@ -98,8 +98,10 @@ pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<u64
     }
     let (more, newest_len) = if gap_ms > 0 {
         let gap = Number::new(Gap::new(gap_ms, false).0);
-        // What is behind the number does not matter.
-        bytes.get_mut(end..end + 8)?.copy_from_slice(&gap.word.to_le_bytes());
+        if end + gap.len > bytes.len() {
+            return None;
+        }
+        put(bytes, end, gap);
         (gap.len, gap.len)
     } else {
         let more = raise_one(bytes.get_mut(end - newest_len..=end)?)?;
@@ -108,6 +110,18 @@ pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<u64
     bytes[..8].copy_from_slice(&(total + ((more as u64) << 48) + 1).to_le_bytes());
     bytes[16..24].copy_from_slice(&(newest & !LEN_BITS | (newest_len as u64) << 48).to_le_bytes());
     Some(hits - cursor.passed)
+}
+
+/// Writes a number, for which there is room.
+#[inline]
+pub(super) fn put(bytes: &mut [u8], offset: usize, number: Number) {
+    let past = (offset + 8).saturating_sub(bytes.len());
+    let at = offset - past;
+    let room = &mut bytes[at..at + 8];
+    let held = u64::from_le_bytes(*room.first_chunk().expect("eight bytes"));
+    // What is before the number stays; what is behind it does not matter.
+    let kept = held & !(u64::MAX << (8 * past));
+    room.copy_from_slice(&(kept | number.word << (8 * past)).to_le_bytes());
 }
 
 /// Adds a hit to the moment in these bytes, of which the last is free; gives the bytes more that takes.

@@ -15,7 +15,7 @@ use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
 use crate::number::Number;
 
-use bytes::{Cursor, Gap, Header, SIX_BYTES, add_one, origin_ms, set_origin};
+use bytes::{Cursor, Gap, Header, SIX_BYTES, add_one, origin_ms, put, set_origin};
 pub(super) use bytes::{ITEMS, Reader};
 pub(super) use items::{Items, list_of, read_items};
 
@@ -45,10 +45,18 @@ pub(super) struct ListMut<'a> {
     pub(super) bytes: &'a mut ThinVec<u8>,
 }
 
-/// Bytes of moments a list has room for when it begins, beside [`LEAST_MORE`].
+/// Bytes of moments a list has room for when it begins, beside what it makes room for whenever it grows.
 const FIRST_ITEMS: usize = 12;
-/// Bytes more a list makes room for at least when it grows: a short one will go on growing.
-const LEAST_MORE: usize = 24;
+
+/// Bytes more a list of `len` bytes makes room for when it grows, by how far apart its moments came. Where they come quickly
+/// more will, and to grow costs as much as several hits; where they come slowly, room is unused for long.
+fn more_room(len: usize, gap_ms: Option<i64>) -> usize {
+    match gap_ms {
+        Some(..10_000) => (len / 8).max(40),
+        None | Some(..600_000) => (len / 8).max(24),
+        Some(_) => 0,
+    }
+}
 
 impl<'a> List<'a> {
     pub(super) fn is_empty(self) -> bool {
@@ -61,6 +69,12 @@ impl<'a> List<'a> {
 
     pub(super) fn newest_ms(self) -> i64 {
         self.head.newest_ms()
+    }
+
+    /// How far apart its moments came, if there are any.
+    fn gap_ms(self) -> Option<i64> {
+        let count = i64::try_from(self.len()).ok().filter(|&count| count > 0)?;
+        Some((self.newest_ms() - origin_ms(self.bytes)) / count)
     }
 
     /// Whether the moments matter to who decides.
@@ -333,25 +347,14 @@ impl ListMut<'_> {
         let several = moment.hits > 1;
         let gap = Number::new(Gap::new(moment.at_ms - before_ms, several).0);
         self.reserve(offset + gap.len);
-        self.put(offset, gap);
+        put(self.bytes, offset, gap);
         if !several {
             return gap.len;
         }
         let hits = Number::new(moment.hits);
         self.reserve(offset + gap.len + hits.len);
-        self.put(offset + gap.len, hits);
+        put(self.bytes, offset + gap.len, hits);
         gap.len + hits.len
-    }
-
-    #[inline]
-    fn put(&mut self, offset: usize, number: Number) {
-        let past = (offset + 8).saturating_sub(self.bytes.len());
-        let at = offset - past;
-        let room = &mut self.bytes[at..at + 8];
-        let held = u64::from_le_bytes(*room.first_chunk().expect("eight bytes"));
-        // What is before the number stays; what is behind it does not matter.
-        let kept = held & !(u64::MAX << (8 * past));
-        room.copy_from_slice(&(kept | number.word << (8 * past)).to_le_bytes());
     }
 
     fn reserve(&mut self, len: usize) {
@@ -360,13 +363,12 @@ impl ListMut<'_> {
         }
     }
 
-    /// Makes room for `len` bytes and an eighth more, at least [`LEAST_MORE`], or for as many moments as there may yet be, up to
-    /// what the allocator gives anyway.
+    /// Makes room for `len` bytes and some more, or for as many moments as there may yet be, up to what the allocator gives anyway.
     #[cold]
     fn grow(&mut self, len: usize) {
         let count = self.shared().len();
         let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
-        let more = (len / 8).max(LEAST_MORE).min((MAX_MOMENTS - count) * each);
+        let more = more_room(len, self.shared().gap_ms()).min((MAX_MOMENTS - count) * each);
         let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
         self.bytes.reserve_exact(len - self.bytes.len());
         self.bytes.resize(len, 0);
