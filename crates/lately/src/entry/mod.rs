@@ -323,9 +323,8 @@ impl Entry {
             Entry::List { head, bytes } => {
                 let start = bytes.as_ptr();
                 prefetch(start.wrapping_sub(list::THIN_HEADER_BYTES));
-                // Where it ends only the list itself knows: it has a byte or two for a moment, seldom more.
-                let least = head.least_bytes();
-                for offset in [list::ITEMS - 1, least, least + 64] {
+                let (tail, behind) = head.tail();
+                for offset in [list::ITEMS - 1, tail, behind] {
                     prefetch(start.wrapping_add(offset));
                 }
             }

@@ -5,8 +5,12 @@ use crate::number::Number;
 
 pub(super) const SIX_BYTES: u64 = (1 << 48) - 1;
 
-/// The bits of the third word that a moment's length takes, and behind them whether moments are kept.
-const LEN_BITS: u64 = 0x7fff << 48;
+/// In the third word: the bits of the newest moment's length, a number of sixteen at most; the bits of how many moments
+/// there are, less one; and whether they are kept.
+const LEN_BITS: u64 = 0x1f << LEN_SHIFT;
+const LEN_SHIFT: u32 = 48;
+const COUNT_BITS: u64 = 0xff << COUNT_SHIFT;
+const COUNT_SHIFT: u32 = 53;
 const KEEPS_MOMENTS: u64 = 1 << 63;
 
 /// What is known of the moments.
@@ -16,6 +20,8 @@ pub(super) struct Header {
     pub(super) total: u64,
     /// Where the moments end.
     pub(super) end: usize,
+    /// How many.
+    pub(super) count: usize,
     /// Bytes of the newest moment.
     pub(super) newest_len: usize,
     /// Whether the moments matter to who decides: then they do not become a ring.
@@ -50,7 +56,8 @@ impl Header {
         Header {
             total: total & SIX_BYTES,
             end: (total >> 48) as usize,
-            newest_len: ((passed_ms & LEN_BITS) >> 48) as usize,
+            count: ((passed_ms & COUNT_BITS) >> COUNT_SHIFT) as usize + 1,
+            newest_len: ((passed_ms & LEN_BITS) >> LEN_SHIFT) as usize,
             keeps_moments: passed_ms & KEEPS_MOMENTS != 0,
             cursor: Cursor {
                 offset: (passed >> 48) as usize,
@@ -66,7 +73,8 @@ impl Header {
         let bytes: &mut [u8; ORIGIN] = bytes.first_chunk_mut().expect("a list begins with its header");
         let Cursor { offset, passed, passed_ms, gap_ms } = self.cursor;
         // Six bytes and two each.
-        let pairs = [(self.total, self.end), (passed, offset), (word_of(passed_ms), self.newest_len)];
+        let lens = self.newest_len | (self.count - 1) << (COUNT_SHIFT - LEN_SHIFT);
+        let pairs = [(self.total, self.end), (passed, offset), (word_of(passed_ms), lens)];
         for ((six, two), room) in pairs.into_iter().zip(bytes.chunks_exact_mut(8)) {
             room.copy_from_slice(&(six | (two as u64) << 48).to_le_bytes());
         }
@@ -76,16 +84,15 @@ impl Header {
 }
 
 /// Adds a hit to a list: a moment so long after the newest, or to the newest if that is 0. Gives the hits from
-/// `from_ms` on; `None`, and nothing changes, when there is no room left, the cursor has to move or a
-/// number is long. It does as reading, changing and writing the header would, of which it takes the words it
+/// `from_ms` on, and where the moments end; `None`, and nothing changes, when there is no room left, the cursor has to move
+/// or a number is long. It does as reading, changing and writing the header would, of which it takes the words it
 /// needs.
 #[inline]
-pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<u64> {
+pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<(u64, usize)> {
     let header: &[u8; ORIGIN] = bytes.first_chunk()?;
     let word = |at: usize| u64::from_le_bytes(*header[at..].first_chunk().expect("inside the header"));
     let (total, passed, newest) = (word(0), word(8), word(16));
-    let (end, offset, newest_len) =
-        ((total >> 48) as usize, (passed >> 48) as usize, ((newest & LEN_BITS) >> 48) as usize);
+    let (end, offset) = ((total >> 48) as usize, (passed >> 48) as usize);
     let cursor = Cursor {
         offset,
         passed: passed & SIX_BYTES,
@@ -96,30 +103,36 @@ pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<u64
     if offset == end || !cursor.is_at(from_ms) || hits > SIX_BYTES {
         return None;
     }
-    let (more, newest_len) = if gap_ms > 0 {
+    let (more, newest) = if gap_ms > 0 {
         let gap = Number::new(Gap::new(gap_ms, false).0);
-        if end + gap.len > bytes.len() {
+        if newest & COUNT_BITS == COUNT_BITS || end + gap.len > bytes.len() {
             return None;
         }
         put(bytes, end, gap);
-        (gap.len, gap.len)
+        (gap.len, (newest & !LEN_BITS | (gap.len as u64) << LEN_SHIFT) + (1 << COUNT_SHIFT))
     } else {
+        let newest_len = ((newest & LEN_BITS) >> LEN_SHIFT) as usize;
         let more = raise_one(bytes.get_mut(end - newest_len..=end)?)?;
-        (more, newest_len + more)
+        (more, newest + ((more as u64) << LEN_SHIFT))
     };
     bytes[..8].copy_from_slice(&(total + ((more as u64) << 48) + 1).to_le_bytes());
-    bytes[16..24].copy_from_slice(&(newest & !LEN_BITS | (newest_len as u64) << 48).to_le_bytes());
-    Some(hits - cursor.passed)
+    bytes[16..24].copy_from_slice(&newest.to_le_bytes());
+    Some((hits - cursor.passed, end + more))
 }
 
 /// Writes a number, for which there is room.
 #[inline]
 pub(super) fn put(bytes: &mut [u8], offset: usize, number: Number) {
-    let past = (offset + 8).saturating_sub(bytes.len());
+    if let Some(room) = bytes.get_mut(offset..offset + 8) {
+        // What is behind the number does not matter: to look what is there would be to wait for it.
+        room.copy_from_slice(&number.word.to_le_bytes());
+        return;
+    }
+    let past = offset + 8 - bytes.len();
     let at = offset - past;
     let room = &mut bytes[at..at + 8];
     let held = u64::from_le_bytes(*room.first_chunk().expect("eight bytes"));
-    // What is before the number stays; what is behind it does not matter.
+    // What is before the number stays.
     let kept = held & !(u64::MAX << (8 * past));
     room.copy_from_slice(&(kept | number.word << (8 * past)).to_le_bytes());
 }

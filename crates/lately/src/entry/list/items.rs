@@ -4,7 +4,7 @@ use thin_vec::ThinVec;
 
 use super::super::moment::Moment;
 use super::bytes::{Cursor, Gap, Header, ITEMS, set_origin};
-use super::{Head, ListMut, PackedTime};
+use super::{Head, ListMut};
 use crate::limits::{MAX_MOMENTS, MAX_TOTAL};
 use crate::number::Number;
 use crate::time::Timestamp;
@@ -65,9 +65,8 @@ pub(in crate::entry) fn read_items(mut items: &[u8], origin_ms: i64) -> Option<V
 
 /// A list of moments that were read from these bytes.
 pub(in crate::entry) fn list_of(items: &[u8], origin_ms: i64, moments: &[Moment]) -> (Head, ThinVec<u8>) {
-    let (mut head, mut bytes) = (Head::default(), ThinVec::new());
-    let end = ITEMS + items.len();
-    ListMut { head: &mut head, bytes: &mut bytes }.reserve(end);
+    let (mut bytes, end, count) = (ThinVec::new(), ITEMS + items.len(), moments.len());
+    ListMut { head: &mut Head::default(), bytes: &mut bytes }.reserve(end);
     bytes[ITEMS..end].copy_from_slice(items);
     set_origin(&mut bytes, origin_ms);
     let (first, newest) = (moments[0], moments[moments.len() - 1]);
@@ -77,8 +76,7 @@ pub(in crate::entry) fn list_of(items: &[u8], origin_ms: i64, moments: &[Moment]
     let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms, gap_ms: u32::MAX };
     let total = moments.iter().map(|moment| moment.hits).sum();
     let cursor = cursor.before(first.at_ms);
-    Header { total, end, newest_len: last.bytes().len(), keeps_moments: false, cursor }.write(&mut bytes);
-    head.newest = PackedTime::pack(newest.at_ms);
-    head.count_less_one = u8::try_from(moments.len() - 1).expect("at most 256");
-    (head, bytes)
+    let newest_len = last.bytes().len();
+    Header { total, end, count, newest_len, keeps_moments: false, cursor }.write(&mut bytes);
+    (Head::new(newest.at_ms, end), bytes)
 }

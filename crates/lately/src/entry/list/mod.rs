@@ -25,12 +25,15 @@ pub(super) const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
 pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
 
 /// What is known of a list without a look at the heap.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Head {
     newest: PackedTime,
-    /// Moments less one: 256 fit. Wrapped where there is none.
-    count_less_one: u8,
+    /// Where the moments end, in whole [`TAIL_BYTES`].
+    tail: u8,
 }
+
+/// The longest list has fewer than 256 times as many bytes.
+const TAIL_BYTES: usize = 32;
 
 /// A list.
 #[derive(Clone, Copy)]
@@ -64,7 +67,7 @@ impl<'a> List<'a> {
     }
 
     pub(super) fn len(self) -> usize {
-        if self.is_empty() { 0 } else { usize::from(self.head.count_less_one) + 1 }
+        if self.is_empty() { 0 } else { Header::read(self.bytes).count }
     }
 
     pub(super) fn newest_ms(self) -> i64 {
@@ -173,6 +176,7 @@ impl<'a> List<'a> {
         let Some(newest) = moments.last() else { return };
         assert_eq!(newest.at_ms, self.newest_ms(), "the newest moment");
         let header = Header::read(self.bytes);
+        assert_eq!(*self.head, Head::new(newest.at_ms, header.end), "what is known without a look");
         let mut newest =
             Reader { offset: header.end - header.newest_len, ..self.read(self.start(), header.end) };
         assert!(newest.next().is_some() && newest.offset == header.end, "the bytes of the newest");
@@ -183,10 +187,18 @@ impl<'a> List<'a> {
 }
 
 impl Head {
-    /// The bytes of the list when each moment takes one.
+    /// Of a list whose newest moment is at a time, and ends there.
     #[inline]
-    pub(super) fn least_bytes(self) -> usize {
-        ITEMS + usize::from(self.count_less_one)
+    #[expect(clippy::cast_possible_truncation, reason = "the longest list is not that long")]
+    fn new(newest_ms: i64, end: usize) -> Head {
+        Head { newest: PackedTime::pack(newest_ms), tail: (end / TAIL_BYTES) as u8 }
+    }
+
+    /// A place in the list at or before its end, and one behind where the next moment would.
+    #[inline]
+    pub(super) fn tail(self) -> (usize, usize) {
+        let tail = usize::from(self.tail) * TAIL_BYTES;
+        (tail, tail + TAIL_BYTES)
     }
 
     #[inline]
@@ -230,15 +242,12 @@ impl ListMut<'_> {
     /// As `add_and_sum`, when there is room for them and they are one: what most hits are.
     #[inline(always)]
     pub(super) fn add_in_place(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
-        let newest_ms = self.head.newest_ms();
-        let is_full = usize::from(self.head.count_less_one) + 1 >= MAX_MOMENTS;
-        let gap_ms = moment.at_ms - newest_ms;
-        if moment.hits != 1 || gap_ms < 0 || (gap_ms > 0 && is_full) {
+        let gap_ms = moment.at_ms - self.head.newest_ms();
+        if moment.hits != 1 || gap_ms < 0 {
             return None;
         }
-        let hits = add_one(self.bytes, gap_ms, from_ms)?;
-        self.head.newest = PackedTime::pack(moment.at_ms);
-        self.head.count_less_one += u8::from(gap_ms > 0);
+        let (hits, end) = add_one(self.bytes, gap_ms, from_ms)?;
+        *self.head = Head::new(moment.at_ms, end);
         Some(hits)
     }
 
@@ -247,12 +256,12 @@ impl ListMut<'_> {
     #[inline(never)]
     pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
         let newest_ms = self.head.newest_ms();
-        let is_full = usize::from(self.head.count_less_one) + 1 >= MAX_MOMENTS;
-        if self.bytes.is_empty() || moment.at_ms < newest_ms || (is_full && moment.at_ms > newest_ms) {
+        if self.bytes.is_empty() || moment.at_ms < newest_ms {
             return None;
         }
         let header = Header::read(self.bytes);
-        if moment.hits > MAX_TOTAL - header.total {
+        let is_full = header.count >= MAX_MOMENTS && moment.at_ms > newest_ms;
+        if is_full || moment.hits > MAX_TOTAL - header.total {
             return None;
         }
         if moment.at_ms > newest_ms {
@@ -301,13 +310,11 @@ impl ListMut<'_> {
         self.reserve(ITEMS + FIRST_ITEMS);
         let passed_ms = moment.at_ms - 1;
         set_origin(self.bytes, passed_ms);
-        // Wraps to 0 as the moment is appended: one.
-        *self.head = Head { newest: PackedTime::pack(moment.at_ms), count_less_one: u8::MAX };
         let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms, gap_ms: 1 };
         let header = self.append(
             moment,
             passed_ms,
-            Header { total: 0, end: ITEMS, newest_len: 0, keeps_moments: false, cursor },
+            Header { total: 0, end: ITEMS, count: 0, newest_len: 0, keeps_moments: false, cursor },
         );
         header.write(self.bytes);
     }
@@ -315,18 +322,18 @@ impl ListMut<'_> {
     /// The header that is given to this and the next is that of before; they give that of now.
     #[inline(always)]
     fn append(&mut self, moment: Moment, before_ms: i64, header: Header) -> Header {
-        let Header { total, end, keeps_moments, mut cursor, .. } = header;
+        let Header { total, end, count, keeps_moments, mut cursor, .. } = header;
         let newest_len = self.write(end, moment, before_ms);
         if cursor.offset == end {
             cursor = cursor.before(moment.at_ms);
         }
-        self.head.newest = PackedTime::pack(moment.at_ms);
-        self.head.count_less_one = self.head.count_less_one.wrapping_add(1);
-        Header { total: total + moment.hits, end: end + newest_len, newest_len, keeps_moments, cursor }
+        let (total, end, count) = (total + moment.hits, end + newest_len, count + 1);
+        *self.head = Head::new(moment.at_ms, end);
+        Header { total, end, count, newest_len, keeps_moments, cursor }
     }
 
     fn raise_newest(&mut self, hits: u64, header: Header) -> Header {
-        let Header { total, end, newest_len, keeps_moments, mut cursor } = header;
+        let Header { total, end, count, newest_len, keeps_moments, mut cursor } = header;
         let last = end - newest_len;
         let newest_ms = self.head.newest_ms();
         // Read from time 0, its time is the gap: that stays.
@@ -338,7 +345,9 @@ impl ListMut<'_> {
             // It has passed the newest: its hits are before the cursor too.
             cursor = Cursor { offset: last + newest_len, passed: cursor.passed + hits, ..cursor };
         }
-        Header { total: total + hits, end: last + newest_len, newest_len, keeps_moments, cursor }
+        let (total, end) = (total + hits, last + newest_len);
+        *self.head = Head::new(newest_ms, end);
+        Header { total, end, count, newest_len, keeps_moments, cursor }
     }
 
     /// Writes a moment at `offset`: at the end, or over the newest. Gives its bytes.
@@ -415,7 +424,7 @@ impl ListMut<'_> {
             return Some(oldest);
         };
         let len = first_end - ITEMS;
-        let Header { total, end, newest_len, keeps_moments, cursor } = Header::read(self.bytes);
+        let Header { total, end, count, newest_len, keeps_moments, cursor } = Header::read(self.bytes);
         self.bytes.copy_within(first_end..end, ITEMS);
         set_origin(self.bytes, oldest.at_ms);
         let cursor = if cursor.offset > ITEMS {
@@ -423,9 +432,9 @@ impl ListMut<'_> {
         } else {
             Cursor { passed_ms: oldest.at_ms, ..cursor }.before(second.at_ms)
         };
-        let total = total - oldest.hits;
-        Header { total, end: end - len, newest_len, keeps_moments, cursor }.write(self.bytes);
-        self.head.count_less_one -= 1;
+        let (total, end, count) = (total - oldest.hits, end - len, count - 1);
+        Header { total, end, count, newest_len, keeps_moments, cursor }.write(self.bytes);
+        *self.head = Head::new(self.head.newest_ms(), end);
         Some(oldest)
     }
 
