@@ -280,13 +280,19 @@ impl Store {
         }
         // While old tables are let go there is nothing to look at: it is a matter of speed only.
         let Some(look) = self.peek.look() else { return };
-        for &hash in hashes {
-            look.prefetch_tags(shard_of(hash), hash);
+        let mut tables = [None; STAGED];
+        for (&hash, tables) in hashes.iter().zip(&mut tables) {
+            *tables = look.tables(shard_of(hash));
+            if let Some(tables) = tables {
+                tables.prefetch_tags(hash);
+            }
         }
-        for (&hash, place) in hashes.iter().zip(places) {
-            *place = look.prefetch_slot(shard_of(hash), hash);
-            if place.is_none() {
-                look.prefetch_free(shard_of(hash), hash);
+        for ((&hash, tables), place) in hashes.iter().zip(tables).zip(places) {
+            if let Some(tables) = tables {
+                *place = tables.prefetch_slot(hash);
+                if place.is_none() {
+                    tables.prefetch_free(hash);
+                }
             }
             self.shards[shard_of(hash)].prefetch();
         }

@@ -78,11 +78,15 @@ impl Store {
     fn restore(&self, staged: &mut Vec<(Keyed<'_>, u64)>, now: Timestamp) -> Result<(), Malformed> {
         if let Some(look) = self.peek.look() {
             for &(_, hash) in &*staged {
-                look.prefetch_tags(shard_of(hash), hash);
+                if let Some(tables) = look.tables(shard_of(hash)) {
+                    tables.prefetch_tags(hash);
+                }
                 self.shards[shard_of(hash)].prefetch();
             }
             for &(_, hash) in &*staged {
-                look.prefetch_free(shard_of(hash), hash);
+                if let Some(tables) = look.tables(shard_of(hash)) {
+                    tables.prefetch_free(hash);
+                }
             }
         }
         for (keyed, hash) in staged.drain(..) {

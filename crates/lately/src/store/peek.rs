@@ -135,6 +135,30 @@ impl Tables {
         Tables { tags: table.tags().clone(), pages: table.addresses().clone() }
     }
 
+    /// Has the tags fetched where a search for `hash` begins.
+    #[inline]
+    pub(super) fn prefetch_tags(&self, hash: u64) {
+        if let Some(address) = self.tags.address(hash) {
+            prefetch(address);
+        }
+    }
+
+    /// Has the slot fetched where the key with this hash most likely is; gives that place.
+    #[inline]
+    pub(super) fn prefetch_slot(&self, hash: u64) -> Option<u32> {
+        let place = place_of(self.tags.find(hash, |_| true)?);
+        self.prefetch(place);
+        Some(place)
+    }
+
+    /// Has the slot fetched that a new key with this hash most likely takes.
+    #[inline]
+    pub(super) fn prefetch_free(&self, hash: u64) {
+        if let Some(slot) = self.tags.free_near(hash) {
+            self.prefetch(place_of(slot));
+        }
+    }
+
     #[inline]
     fn prefetch(&self, place: u32) {
         let (page, within) = locate(place);
@@ -149,37 +173,12 @@ impl Tables {
 }
 
 impl Look<'_> {
-    fn tables(&self, shard: usize) -> Option<&Tables> {
+    /// The tables of a shard, if it has published some.
+    #[inline]
+    pub(super) fn tables(&self, shard: usize) -> Option<&Tables> {
         let hint = &self.0[shard];
         // Pairs with the store in `publish`.
         hint.tables[hint.current.load(Acquire)].get()
-    }
-
-    /// Has the tags fetched where a search for `hash` begins.
-    #[inline]
-    pub(super) fn prefetch_tags(&self, shard: usize, hash: u64) {
-        if let Some(address) = self.tables(shard).and_then(|tables| tables.tags.address(hash)) {
-            prefetch(address);
-        }
-    }
-
-    /// Has the slot fetched where the key with this hash most likely is; gives that place.
-    #[inline]
-    pub(super) fn prefetch_slot(&self, shard: usize, hash: u64) -> Option<u32> {
-        let tables = self.tables(shard)?;
-        let place = place_of(tables.tags.find(hash, |_| true)?);
-        tables.prefetch(place);
-        Some(place)
-    }
-
-    /// Has the slot fetched that a new key with this hash most likely takes.
-    #[inline]
-    pub(super) fn prefetch_free(&self, shard: usize, hash: u64) {
-        if let Some(tables) = self.tables(shard)
-            && let Some(slot) = tables.tags.free_near(hash)
-        {
-            tables.prefetch(place_of(slot));
-        }
     }
 }
 
@@ -220,8 +219,9 @@ mod tests {
         let peek = Peek::new(1, 1);
         let look = |hash: u64| {
             let look = peek.look().expect("nobody writes");
-            look.prefetch_tags(0, hash);
-            look.prefetch_slot(0, hash)
+            let tables = look.tables(0)?;
+            tables.prefetch_tags(hash);
+            tables.prefetch_slot(hash)
         };
         assert_eq!(look(7), None);
         let tables = tables(8);
