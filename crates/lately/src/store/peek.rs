@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use super::slot::Slot;
-use super::table::{Addresses, Table, locate, place_of};
+use super::table::{Addresses, Page, Table, locate, place_of};
 use super::tags::Tags;
 use crate::own_line::OwnLine;
 use crate::prefetch::prefetch;
@@ -21,6 +21,8 @@ use crate::thread_number::thread_number;
 pub(super) struct Tables {
     tags: Tags,
     pages: Addresses,
+    /// Where the shard itself looks for its pages.
+    held: usize,
 }
 
 /// The tables of all shards, once for each of a few groups of threads: a look writes to its lock, and
@@ -132,7 +134,7 @@ impl Peek {
 
 impl Tables {
     pub(super) fn new(table: &Table<Slot>) -> Tables {
-        Tables { tags: table.tags().clone(), pages: table.addresses().clone() }
+        Tables { tags: table.tags().clone(), pages: table.addresses().clone(), held: table.pages_at() }
     }
 
     /// Has the tags fetched where a search for `hash` begins.
@@ -162,6 +164,7 @@ impl Tables {
     #[inline]
     fn prefetch(&self, place: u32) {
         let (page, within) = locate(place);
+        prefetch(ptr::without_provenance::<Page<Slot>>(self.held).wrapping_add(page));
         if let Some(page) = self.pages.get(page) {
             let page = ptr::without_provenance::<Option<Slot>>(page.load(Relaxed));
             let slot = page.wrapping_add(within);
@@ -187,7 +190,7 @@ mod tests {
     use super::*;
 
     fn tables(slots: usize) -> Tables {
-        Tables { tags: Tags::new(slots), pages: Addresses::default() }
+        Tables { tags: Tags::new(slots), pages: Addresses::default(), held: 0 }
     }
 
     #[test]

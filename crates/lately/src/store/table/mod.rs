@@ -24,7 +24,7 @@ const SMALL: usize = 4 * GROUP;
 const MOST_USED: (usize, usize) = (15, 16);
 
 /// Slots of a page; none before the first of them is used. The last page may have fewer than the others.
-type Page<T> = Box<[Option<T>]>;
+pub(super) type Page<T> = Box<[Option<T>]>;
 
 /// Addresses of pages, for looking ahead; 0 for one that is not there yet.
 pub(super) type Addresses = Arc<[AtomicUsize]>;
@@ -100,6 +100,11 @@ impl<T> Table<T> {
 
     pub(super) fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// Where the pages are told, for looking ahead.
+    pub(super) fn pages_at(&self) -> usize {
+        self.pages.as_ptr().addr()
     }
 
     #[inline]
