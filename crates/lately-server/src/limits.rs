@@ -24,7 +24,7 @@ pub const BATCH_BYTES: usize = 2 << 10;
 
 /// When so much has come, in several batches, all of it is run and answered before more is read: what it changed goes to the
 /// journal at once, and who sleeps until it is answered is woken once.
-pub const GROUP_BYTES: usize = 16 * BATCH_BYTES;
+pub const GROUP_BYTES: usize = 32 * BATCH_BYTES;
 
 /// News of sockets taken from the system at once.
 pub const EVENTS: usize = 1_024;
