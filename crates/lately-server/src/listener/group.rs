@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::batch::Batch;
 use super::connection::Connection;
 use super::roster::Roster;
-use crate::limits::GROUP_BYTES;
+use crate::limits::{GROUP_BYTES, WRITTEN_GROUP_BYTES};
 use crate::session::{Leave, Written};
 
 /// Batches, used again for the next group.
@@ -30,7 +30,8 @@ impl Group {
         if !self.batches[self.current].is_full_for(&roster.connections[token]) {
             return;
         }
-        if self.batches[..=self.current].iter().map(Batch::filled).sum::<usize>() >= GROUP_BYTES {
+        let most = if roster.engine.has_journal() { WRITTEN_GROUP_BYTES } else { GROUP_BYTES };
+        if self.batches[..=self.current].iter().map(Batch::filled).sum::<usize>() >= most {
             return self.run(roster);
         }
         self.current += 1;
