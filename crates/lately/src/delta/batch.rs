@@ -64,9 +64,6 @@ struct Head<'b> {
 /// The kind, the part, the length of a key in two bytes, five numbers, a short key, rounded up.
 const HEAD_BYTES: usize = 80;
 
-/// A word and a key of sixteen bytes, rounded up.
-const USUAL_BYTES: usize = 32;
-
 impl Head<'_> {
     #[inline(always)]
     fn number(&mut self, value: u64) {
@@ -124,28 +121,6 @@ fn append(
         out.truncate(start + len);
         out.extend_from_slice(key);
     }
-}
-
-/// As [`append`], of what most deltas are: hits of the usual kind, of a key of usual length. False, and nothing changes,
-/// when it is not as simple as that.
-#[inline(always)]
-fn append_usual(out: &mut Vec<u8>, kind: u8, Sequence { part, number }: Sequence, key: &[u8]) -> bool {
-    let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>()) else { return false };
-    let number = Number::new(number);
-    if key.len() > 16 || number.len > 4 {
-        return false;
-    }
-    // All that stands before the key is a word: the kind, the part in two bytes, the length, the number.
-    let key_len = Number::new(key.len() as u64).word;
-    let word = u64::from(kind) | u64::from(part) << 8 | key_len << 24 | number.word << 32;
-    let (start, len) = (out.len(), 4 + number.len);
-    out.extend_from_slice(&[0; USUAL_BYTES]);
-    let bytes = out[start..].first_chunk_mut::<USUAL_BYTES>().expect("it was just added");
-    bytes[..8].copy_from_slice(&word.to_le_bytes());
-    bytes[len..len + 8].copy_from_slice(first);
-    bytes[len + key.len() - 8..][..8].copy_from_slice(last);
-    out.truncate(start + len + key.len());
-    true
 }
 
 impl DeltaBatch {
@@ -229,7 +204,7 @@ impl DeltaBatch {
         sequence.number
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn append_hits(
         &mut self,
         kind: u8,
@@ -240,13 +215,6 @@ impl DeltaBatch {
     ) {
         let now = self.now;
         let is_now = at == now;
-        if is_now
-            && hits == 1
-            && generation == Generation::default()
-            && append_usual(&mut self.bytes, kind, sequence, key)
-        {
-            return;
-        }
         let (at_flag, hits_flag) = (if is_now { 0 } else { AT }, hits_flag(hits));
         append(&mut self.bytes, kind | at_flag | hits_flag, sequence, key, generation, |head| {
             if !is_now {
@@ -511,23 +479,6 @@ mod tests {
             let deltas: Vec<_> = Deltas::new(now, &batch.bytes()[..len]).collect();
             assert!(deltas.iter().rev().skip(1).all(Result::is_ok));
             assert!(deltas.iter().flatten().zip(&wanted).all(|(read, wanted)| read == wanted));
-        }
-    }
-
-    #[test]
-    fn the_short_way_writes_what_the_long_one_does() {
-        let name: Vec<u8> = (0..40).collect();
-        let cases =
-            (1..40).flat_map(|len| (0..34).flat_map(move |bits| [(len, bits, HITS), (len, bits, DENIED)]));
-        for (len, bits, kind) in cases {
-            let (key, sequence) = (&name[..len], sequence(0xa1b2, (1 << bits) - 1));
-            let (mut short, mut long) = (b"before".to_vec(), b"before".to_vec());
-            let is_done = append_usual(&mut short, kind, sequence, key);
-            assert_eq!(is_done, (8..=16).contains(&len) && bits <= 29, "{len} {bits}");
-            if is_done {
-                append(&mut long, kind, sequence, key, Generation::default(), |_| ());
-            }
-            assert_eq!(short, long);
         }
     }
 
