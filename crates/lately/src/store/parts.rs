@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
 use super::keyed::Keyed;
-use super::{SHARDS, Store, shard_of};
+use super::{SHARDS, Store};
 use crate::delta::{DeltaBatch, Generation, Sequence};
 use crate::error::Malformed;
 use crate::time::Timestamp;
@@ -76,19 +76,11 @@ impl Store {
 
     /// Puts back keys, whose memory is fetched together.
     fn restore(&self, staged: &mut Vec<(Keyed<'_>, u64)>, now: Timestamp) -> Result<(), Malformed> {
-        if let Some(look) = self.peek.look() {
-            for &(_, hash) in &*staged {
-                if let Some(tables) = look.tables(shard_of(hash)) {
-                    tables.prefetch_tags(hash);
-                }
-                self.shards[shard_of(hash)].prefetch();
-            }
-            for &(_, hash) in &*staged {
-                if let Some(tables) = look.tables(shard_of(hash)) {
-                    tables.prefetch_free(hash);
-                }
-            }
+        let mut hashes = [0; STAGED];
+        for (hash, staged) in hashes.iter_mut().zip(&*staged) {
+            *hash = staged.1;
         }
+        self.fetch_slots(&hashes[..staged.len()], &mut [None; STAGED]);
         for (keyed, hash) in staged.drain(..) {
             self.generation.fetch_max(keyed.generation.0, Relaxed);
             let (mut shard, _, mut context) = self.lock_for(hash, now, None);

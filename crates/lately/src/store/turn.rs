@@ -53,24 +53,25 @@ impl<'a> Turn<'a> {
             }
             self.enter(hash);
             let quick = self.quick(op, hash, *place, ops.len() == 1, |outcome| out.push(outcome));
-            if !matches!(quick, Quick::Done(())) {
-                let fetched = self.fetch_heap(&quick, op, hash, place);
-                if fetched == Fetched::Nothing || ops.len() == 1 {
-                    out.push(self.apply_at(op, hash, *place));
-                    continue;
-                }
-                later.push(index, hash);
-                later.behind |= u32::from(fetched == Fetched::First) << index;
-                out.push(Outcome::Hit(Ok(0)));
+            if matches!(quick, Quick::Done(())) {
+                continue;
             }
+            let fetched = self.fetch_heap(&quick, op, hash, place);
+            if fetched == Fetched::Nothing || ops.len() == 1 {
+                out.push(self.apply_at(op, hash, *place));
+                continue;
+            }
+            later.push(index, hash);
+            later.behind |= u32::from(fetched == Fetched::First) << index;
+            out.push(Outcome::Hit(Ok(0)));
         }
         if later.len > 0 {
             self.apply_later(&later, ops, (hashes, places), &mut out[start..]);
         }
     }
 
-    /// Has what an operation needs on the heap fetched, which the short way was not for, or was not yet. Writes down where
-    /// its key is.
+    /// How much of what an operation needs on the heap is being fetched, which the short way could not do: if not by that,
+    /// by this, which finds the key and writes down where it is.
     #[inline(never)]
     fn fetch_heap(&mut self, quick: &Quick<()>, op: &Op<'_>, hash: u64, place: &mut Option<u32>) -> Fetched {
         if let Quick::At(_, fetched) = *quick {

@@ -51,12 +51,16 @@ pub(super) struct ListMut<'a> {
 /// Bytes of moments a list has room for when it begins, beside what it makes room for whenever it grows.
 const FIRST_ITEMS: usize = 12;
 
+/// Moments less far apart come quickly, and those at least so far apart slowly.
+const QUICK_GAP_MS: i64 = 10_000;
+const SLOW_GAP_MS: i64 = 600_000;
+
 /// Bytes more a list of `len` bytes makes room for when it grows, by how far apart its moments came. Where they come quickly
 /// more will, and to grow costs as much as several hits; where they come slowly, room is unused for long.
 fn more_room(len: usize, gap_ms: Option<i64>) -> usize {
     match gap_ms {
-        Some(..10_000) => (len / 8).max(40),
-        None | Some(..600_000) => (len / 8).max(24),
+        Some(..QUICK_GAP_MS) => (len / 8).max(40),
+        None | Some(..SLOW_GAP_MS) => (len / 8).max(24),
         Some(_) => 0,
     }
 }
@@ -375,9 +379,10 @@ impl ListMut<'_> {
     /// Makes room for `len` bytes and some more, or for as many moments as there may yet be, up to what the allocator gives anyway.
     #[cold]
     fn grow(&mut self, len: usize) {
-        let count = self.shared().len();
+        let list = self.shared();
+        let count = list.len();
         let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
-        let more = more_room(len, self.shared().gap_ms()).min((MAX_MOMENTS - count) * each);
+        let more = more_room(len, list.gap_ms()).min((MAX_MOMENTS - count) * each);
         let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
         self.bytes.reserve_exact(len - self.bytes.len());
         self.bytes.resize(len, 0);
