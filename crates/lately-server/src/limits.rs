@@ -22,12 +22,13 @@ pub const OUTPUT_BYTES: usize = 64 << 10;
 /// of requests, of which more at once gain nothing and make the first wait.
 pub const BATCH_BYTES: usize = 2 << 10;
 
-/// When so much has come, in several batches, all of it is run and answered before more is read: who sleeps until it is
-/// answered is woken once, and the first is still answered soon.
-pub const GROUP_BYTES: usize = 2 * BATCH_BYTES;
+/// Batches that are run before the first of them is answered: who sleeps until it is answered is woken once for all,
+/// and the first is still answered soon.
+pub const GROUP_BATCHES: usize = 2;
 
-/// The same where changes are written to the journal, all at once: a write for less costs more than it lets others wait.
-pub const WRITTEN_GROUP_BYTES: usize = 32 * BATCH_BYTES;
+/// When so much has come, in several batches, all of it is run and answered before more is read. Where changes are written
+/// to the journal, all at once, this alone bounds a group: a write for less costs more than it lets others wait.
+pub const GROUP_BYTES: usize = 32 * BATCH_BYTES;
 
 /// News of sockets taken from the system at once.
 pub const EVENTS: usize = 1_024;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::batch::Batch;
 use super::connection::Connection;
 use super::roster::Roster;
-use crate::limits::{GROUP_BYTES, WRITTEN_GROUP_BYTES};
+use crate::limits::{GROUP_BATCHES, GROUP_BYTES};
 use crate::session::{Leave, Written};
 
 /// Batches, used again for the next group.
@@ -30,8 +30,9 @@ impl Group {
         if !self.batches[self.current].is_full_for(&roster.connections[token]) {
             return;
         }
-        let most = if roster.engine.has_journal() { WRITTEN_GROUP_BYTES } else { GROUP_BYTES };
-        if self.batches[..=self.current].iter().map(Batch::filled).sum::<usize>() >= most {
+        let most = if roster.engine.has_journal() { usize::MAX } else { GROUP_BATCHES };
+        let begun = &self.batches[..=self.current];
+        if begun.len() >= most || begun.iter().map(Batch::filled).sum::<usize>() >= GROUP_BYTES {
             return self.run(roster);
         }
         self.current += 1;
