@@ -127,7 +127,13 @@ pub enum Command<'a> {
 impl<'a> Command<'a> {
     /// The command that `args`, its name first, are.
     pub fn parse(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
-        let Some(spec) = args.get(0).and_then(spec::find_top) else {
+        Command::parse_next(args, &mut Before::default())
+    }
+
+    /// As [`Command::parse`], of requests one after the other: `before` has the command of the one before.
+    #[inline]
+    pub fn parse_next(args: ArgList<'a>, before: &mut Before<'a>) -> Result<Command<'a>, CommandError> {
+        let Some(spec) = args.get(0).and_then(|name| before.find(name)) else {
             return Err(CommandError::unknown_command(args));
         };
         let spec = match args.get(1) {
@@ -138,6 +144,38 @@ impl<'a> Command<'a> {
         };
         spec.check_arity(args.len())?;
         (spec.parse)(args)
+    }
+}
+
+/// The command that was found last, and its name as it was sent: who sends one often sends more of it.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Before<'a>(Option<(&'a [u8], &'static CommandSpec)>);
+
+impl<'a> Before<'a> {
+    #[inline]
+    fn find(&mut self, name: &'a [u8]) -> Option<&'static CommandSpec> {
+        if let Some((known, spec)) = self.0
+            && is_same(known, name)
+        {
+            return Some(spec);
+        }
+        let spec = spec::find_top(name)?;
+        self.0 = Some((name, spec));
+        Some(spec)
+    }
+}
+
+/// Whether two names are the same bytes. A comparison of slices is a call; of short ones this is a load or two of each.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let ends = |name: &[u8]| {
+        Some((u32::from_le_bytes(*name.first_chunk()?), u32::from_le_bytes(*name.last_chunk()?)))
+    };
+    match a.len() {
+        _ if a.len() != b.len() => false,
+        3 => (a[0], a[1], a[2]) == (b[0], b[1], b[2]),
+        4..=8 => ends(a) == ends(b),
+        _ => a == b,
     }
 }
 

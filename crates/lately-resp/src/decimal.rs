@@ -12,7 +12,44 @@ const LINE_BYTES: usize = 16;
 /// Appends a line.
 #[inline]
 pub(crate) fn push_line(out: &mut Vec<u8>, marker: u8, value: i64) {
-    push_lines(out, marker, [value]);
+    match small_line(marker, value) {
+        Some((line, len)) => {
+            let end = out.len() + len;
+            out.extend_from_slice(&line.to_le_bytes());
+            out.truncate(end);
+        }
+        None => push_lines(out, marker, [value]),
+    }
+}
+
+/// The line of a number below a thousand, and its length.
+#[inline(always)]
+fn small_line(marker: u8, value: i64) -> Option<(u64, usize)> {
+    let line = *SMALL.get(usize::try_from(value).ok()?)?;
+    Some((line << 8 | u64::from(marker), (line >> SMALL_LEN_SHIFT) as usize))
+}
+
+/// Lines of small numbers behind their marker, the first digit in the lowest byte; in the highest the length with it.
+static SMALL: [u64; 1_000] = small_lines();
+const SMALL_LEN_SHIFT: u32 = 56;
+
+const fn small_lines() -> [u64; 1_000] {
+    let mut lines = [0; 1_000];
+    let mut value = 0;
+    while value < lines.len() {
+        let (mut line, mut len, mut left) = (u64::from_le_bytes(*b"\r\n\0\0\0\0\0\0"), 3, value);
+        loop {
+            line = line << 8 | (b'0' as usize + left % 10) as u64;
+            len += 1;
+            left /= 10;
+            if left == 0 {
+                break;
+            }
+        }
+        lines[value] = line | len << SMALL_LEN_SHIFT;
+        value += 1;
+    }
+    lines
 }
 
 /// Appends a line that says how many bytes or replies follow.
@@ -24,19 +61,24 @@ pub(crate) fn push_len(out: &mut Vec<u8>, marker: u8, len: usize) {
 /// Appends a line for each of several values.
 #[inline]
 pub(crate) fn push_lines<const N: usize>(out: &mut Vec<u8>, marker: u8, values: [i64; N]) {
-    if values.iter().any(|value| value.unsigned_abs() > MAX_WORD) {
-        return values.into_iter().for_each(|value| push_long(out, marker, value));
-    }
     let start = out.len();
     // They are made where they are to be: what was just written in pieces is slow to copy.
     out.extend_from_slice([[0; LINE_BYTES]; N].as_flattened());
     let room = &mut out[start..];
-    let mut len = 0;
-    for value in values {
-        let line = room[len..].first_chunk_mut().expect("there is room for each");
-        len += write_line(line, marker, value);
+    let mut end = 0;
+    for &value in &values {
+        let line: &mut [u8; LINE_BYTES] = room[end..].first_chunk_mut().expect("there is room for each");
+        if let Some((small, len)) = small_line(marker, value) {
+            line[..8].copy_from_slice(&small.to_le_bytes());
+            end += len;
+        } else if value.unsigned_abs() <= MAX_WORD {
+            end += write_line(line, marker, value);
+        } else {
+            out.truncate(start);
+            return values.iter().for_each(|&value| push_long(out, marker, value));
+        }
     }
-    out.truncate(start + len);
+    out.truncate(start + end);
 }
 
 /// Writes a line of a number of eight digits at most; gives its length.

@@ -1,7 +1,26 @@
 //! Integers as Redis reads them: an optional minus and digits, without a plus, spaces or leading zeros.
 
 /// The integer that `text` is, or `None` when it is none or does not fit.
+#[inline]
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
+    // Most are: all that have so many digits fit.
+    if let [b'1'..=b'9', ..] = text
+        && text.len() <= 18
+    {
+        let mut value = 0;
+        for byte in text {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            value = value * 10 + i64::from(digit);
+        }
+        return Some(value);
+    }
+    parse_any(text)
+}
+
+fn parse_any(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
@@ -41,6 +60,13 @@ mod tests {
         check("-9223372036854775809", None);
         for bad in ["", "-", "-0", "+1", "01", "-01", " 1", "1 ", "1.5", "1e3", "x", "1x", "0x1"] {
             check(bad, None);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_usual_way_says_what_the_other_does(text in "-?[0-9]{0,20}[0-9x]?") {
+            proptest::prop_assert_eq!(parse_integer(text.as_bytes()), parse_any(text.as_bytes()));
         }
     }
 }

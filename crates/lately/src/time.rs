@@ -66,6 +66,34 @@ impl Timestamp {
 }
 
 impl Span {
+    /// A span as most are written, up to nine digits and one of the letters `s m h d` or none; `None` of other text,
+    /// whether that is a span or not.
+    #[inline]
+    #[must_use]
+    pub fn from_short(text: &[u8]) -> Option<Span> {
+        let (last, before) = text.split_last()?;
+        let (digits, unit_ms) = match last {
+            b's' => (before, MILLIS_PER_SECOND),
+            b'm' => (before, 60 * MILLIS_PER_SECOND),
+            b'h' => (before, 3_600 * MILLIS_PER_SECOND),
+            b'd' => (before, 86_400 * MILLIS_PER_SECOND),
+            b'0'..=b'9' => (text, MILLIS_PER_SECOND),
+            _ => return None,
+        };
+        if digits.is_empty() || digits.len() > 9 {
+            return None;
+        }
+        let mut number = 0;
+        for byte in digits {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            number = number * 10 + i64::from(digit);
+        }
+        Span::from_millis(number * unit_ms)
+    }
+
     /// The shortest span: one millisecond.
     pub const MIN: Span = Span(1);
     /// The longest span: 1,000,000,000 seconds.
@@ -159,7 +187,7 @@ impl FromStr for Span {
     type Err = TimeError;
 
     fn from_str(text: &str) -> Result<Span, TimeError> {
-        if let Some(span) = whole_span(text.as_bytes()) {
+        if let Some(span) = Span::from_short(text.as_bytes()) {
             return Ok(span);
         }
         let error = || TimeError::Span { text: text.into() };
@@ -186,23 +214,6 @@ impl FromStr for Span {
         let millis = whole.checked_mul(unit_ms).and_then(|ms| ms.checked_add(part));
         millis.and_then(Span::from_millis).ok_or_else(error)
     }
-}
-
-/// A span as most are written, a few digits and one letter or none; `None` of others, whether they are one or not.
-fn whole_span(text: &[u8]) -> Option<Span> {
-    let (digits, unit_ms) = match text.split_last()? {
-        (b's', digits) => (digits, MILLIS_PER_SECOND),
-        (b'm', digits) => (digits, 60 * MILLIS_PER_SECOND),
-        (b'h', digits) => (digits, 3_600 * MILLIS_PER_SECOND),
-        (b'd', digits) => (digits, 86_400 * MILLIS_PER_SECOND),
-        (b'0'..=b'9', _) => (text, MILLIS_PER_SECOND),
-        _ => return None,
-    };
-    if digits.is_empty() || digits.len() > 9 || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let number = digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
-    Span::from_millis(number * unit_ms)
 }
 
 /// `dividend / divisor`, rounded up; the divisor is positive.

@@ -58,7 +58,16 @@ pub(super) fn count(arg: &[u8]) -> Result<u64, CommandError> {
     }
 }
 
+#[inline]
 pub(super) fn span(arg: &[u8]) -> Result<Span, CommandError> {
+    match Span::from_short(arg) {
+        Some(span) => Ok(span),
+        None => long_span(arg),
+    }
+}
+
+#[cold]
+fn long_span(arg: &[u8]) -> Result<Span, CommandError> {
     match str::from_utf8(arg) {
         Ok(text) if arg.len() <= MAX_ECHOED_BYTES => Ok(text.parse()?),
         _ => Err(TimeError::Span { text: echo(arg) }.into()),
