@@ -47,7 +47,7 @@ impl Args {
             Source::Buffer => buffer,
             Source::Unquoted => &self.unquoted,
         };
-        ArgList { bytes, ranges: &self.ranges }
+        ArgList { bytes, ranges: &self.ranges, repeats: false }
     }
 
     /// Bytes of memory it holds.
@@ -85,6 +85,8 @@ impl Args {
 pub struct ArgList<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) ranges: &'a [(usize, usize)],
+    /// They are those of the request before it, but for the key.
+    pub(crate) repeats: bool,
 }
 
 impl<'a> ArgList<'a> {
@@ -114,13 +116,13 @@ impl<'a> ArgList<'a> {
     /// The arguments from `index` on; none when there are not as many.
     #[must_use]
     pub fn from(self, index: usize) -> ArgList<'a> {
-        ArgList { bytes: self.bytes, ranges: self.ranges.get(index..).unwrap_or_default() }
+        ArgList { ranges: self.ranges.get(index..).unwrap_or_default(), repeats: false, ..self }
     }
 
     /// The first `count` arguments, or all when there are fewer.
     #[must_use]
     pub fn first(self, count: usize) -> ArgList<'a> {
-        ArgList { bytes: self.bytes, ranges: &self.ranges[..count.min(self.ranges.len())] }
+        ArgList { ranges: &self.ranges[..count.min(self.ranges.len())], repeats: false, ..self }
     }
 }
 

@@ -27,6 +27,7 @@ use lately::{JointRequest, Request, Span, Throttle, Timestamp};
 
 use crate::args::ArgList;
 use crate::error::CommandError;
+use crate::repeat::is_same;
 
 /// A command. Keys and other byte strings borrow from the read buffer.
 ///
@@ -130,10 +131,36 @@ impl<'a> Command<'a> {
         Command::parse_next(args, &mut Before::default())
     }
 
-    /// As [`Command::parse`], of requests one after the other: `before` has the command of the one before.
+    /// As [`Command::parse`], of requests one after the other: `before` has what is known of the one before.
     #[inline]
     pub fn parse_next(args: ArgList<'a>, before: &mut Before<'a>) -> Result<Command<'a>, CommandError> {
-        let Some(spec) = args.get(0).and_then(|name| before.find(name)) else {
+        let key = args.get(1).unwrap_or_default();
+        if args.repeats
+            && let Some(command) = before.command.as_ref().and_then(|command| command.with_key(key))
+        {
+            return Ok(command);
+        }
+        let parsed = Command::parse_named(args, &mut before.name);
+        before.command = parsed.as_ref().ok().and_then(|command| command.with_key(key));
+        parsed
+    }
+
+    /// The same for another key, if it is a command that is often sent for one key after the other, and that is a key.
+    #[inline(always)]
+    fn with_key(&self, key: &'a [u8]) -> Option<Command<'a>> {
+        if options::key(key).is_err() {
+            return None;
+        }
+        match *self {
+            Command::Hit { count, at, .. } => Some(Command::Hit { key, count, at }),
+            Command::Limit(request) => Some(Command::Limit(Request { key, ..request })),
+            Command::Throttle(request) => Some(Command::Throttle(Throttle { key, ..request })),
+            _ => None,
+        }
+    }
+
+    fn parse_named(args: ArgList<'a>, name: &mut Name<'a>) -> Result<Command<'a>, CommandError> {
+        let Some(spec) = args.get(0).and_then(|sent| name.find(sent)) else {
             return Err(CommandError::unknown_command(args));
         };
         let spec = match args.get(1) {
@@ -147,11 +174,19 @@ impl<'a> Command<'a> {
     }
 }
 
+/// What is known of the request before another.
+#[derive(Default, Debug)]
+pub struct Before<'a> {
+    name: Name<'a>,
+    /// What it was, if it may be sent again for another key.
+    command: Option<Command<'a>>,
+}
+
 /// The command that was found last, and its name as it was sent: who sends one often sends more of it.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Before<'a>(Option<(&'a [u8], &'static CommandSpec)>);
+struct Name<'a>(Option<(&'a [u8], &'static CommandSpec)>);
 
-impl<'a> Before<'a> {
+impl<'a> Name<'a> {
     #[inline]
     fn find(&mut self, name: &'a [u8]) -> Option<&'static CommandSpec> {
         if let Some((known, spec)) = self.0
@@ -162,20 +197,6 @@ impl<'a> Before<'a> {
         let spec = spec::find_top(name)?;
         self.0 = Some((name, spec));
         Some(spec)
-    }
-}
-
-/// Whether two names are the same bytes. A comparison of slices is a call; of short ones this is a load or two of each.
-#[inline]
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    let ends = |name: &[u8]| {
-        Some((u32::from_le_bytes(*name.first_chunk()?), u32::from_le_bytes(*name.last_chunk()?)))
-    };
-    match a.len() {
-        _ if a.len() != b.len() => false,
-        3 => (a[0], a[1], a[2]) == (b[0], b[1], b[2]),
-        4..=8 => ends(a) == ends(b),
-        _ => a == b,
     }
 }
 

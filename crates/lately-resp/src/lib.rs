@@ -13,6 +13,7 @@ mod frame;
 mod inline;
 mod integer;
 pub mod limits;
+mod repeat;
 mod reply;
 mod request;
 mod requests;

@@ -7,6 +7,7 @@ use crate::args::{ArgList, Args, Source};
 use crate::error::ProtocolError;
 use crate::frame::{Parsed, parse_request};
 use crate::limits::{KEPT_BATCH, Limits, MAX_BATCH_ARGUMENTS};
+use crate::repeat::Shape;
 use crate::usual;
 
 /// Whole requests in the order in which they came. Made to be reused.
@@ -27,6 +28,8 @@ struct Place {
     range: usize,
     /// In the read buffer.
     byte: usize,
+    /// It is like the one before but for its key.
+    repeats: bool,
 }
 
 /// How far [`Requests::parse`] came, and why no further.
@@ -68,30 +71,44 @@ impl Requests {
     /// what came before them stays. Positions are those in all of `buffer`.
     pub fn parse_more(&mut self, buffer: &[u8], start: usize, limits: &Limits, args: &mut Args) -> Progress {
         let (mut consumed, short) = (start, usual::are_within(limits));
+        let mut shape: Option<Shape<'_>> = None;
         let end = loop {
             if self.ranges.len() >= MAX_BATCH_ARGUMENTS {
                 break End::Full;
             }
-            if short
-                && args.progress.position == 0
-                && let Some(end) = usual::read_array(buffer, consumed, &mut self.ranges)
-            {
-                consumed = end;
-                self.places.push(Place { source: Source::Buffer, range: self.ranges.len(), byte: end });
-                continue;
+            if short && args.progress.position == 0 {
+                let again = shape.as_ref().and_then(|shape| shape.read(buffer, consumed, &mut self.ranges));
+                if let Some(end) = again {
+                    consumed = end;
+                    self.places.push(Place { repeats: true, ..self.place(Source::Buffer, end) });
+                    continue;
+                }
+                let range = self.ranges.len();
+                if let Some(end) = usual::read_array(buffer, consumed, &mut self.ranges) {
+                    shape = Shape::of(buffer, consumed..end, range..self.ranges.len(), &self.ranges);
+                    consumed = end;
+                    self.places.push(self.place(Source::Buffer, end));
+                    continue;
+                }
             }
+            shape = None;
             match parse_request(&buffer[consumed..], limits, args) {
                 Ok(Parsed::Incomplete) => break End::Incomplete,
                 Ok(Parsed::Empty { consumed: bytes }) => consumed += bytes,
                 Ok(Parsed::Complete { consumed: bytes }) => {
                     self.add(args, consumed);
                     consumed += bytes;
-                    self.places.push(Place { source: args.source, range: self.ranges.len(), byte: consumed });
+                    self.places.push(self.place(args.source, consumed));
                 }
                 Err(error) => break End::Broken(error),
             }
         };
         Progress { consumed, end }
+    }
+
+    /// The place of a request that was just found, and ends there.
+    fn place(&self, source: Source, byte: usize) -> Place {
+        Place { source, range: self.ranges.len(), byte, repeats: false }
     }
 
     fn add(&mut self, args: &Args, position: usize) {
@@ -148,7 +165,7 @@ impl Requests {
             };
             let ranges = &self.ranges[*start..place.range];
             *start = place.range;
-            Some(ArgList { bytes, ranges })
+            Some(ArgList { bytes, ranges, repeats: place.repeats })
         })
     }
 }

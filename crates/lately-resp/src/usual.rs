@@ -28,7 +28,9 @@ pub(crate) fn read_array(buffer: &[u8], start: usize, ranges: &mut Vec<(usize, u
     Some(position)
 }
 
-fn read_bulk(buffer: &[u8], position: usize) -> Option<(usize, usize)> {
+/// Where the content of the usual bulk string at a position starts and ends.
+#[inline]
+pub(crate) fn read_bulk(buffer: &[u8], position: usize) -> Option<(usize, usize)> {
     let (bytes, start) = read_length(buffer, position, b'$')?;
     let end = start + usize::from(bytes);
     (buffer.get(end..end + 2)? == b"\r\n").then_some((start, end))
