@@ -90,7 +90,9 @@ fn options(args: ArgList<'_>, mut index: usize) -> Result<Options, CommandError>
 /// Behind a limit, an option word is one: a key of that name has to be named first.
 fn parse_multi_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let is_option = |arg: &[u8]| ["COST", "PEEK", "AT", "LOCKOUT"].iter().any(|word| is_word(arg, word));
-    let (mut limits, mut index) = (Vec::new(), 1);
+    // No more than that: options are among them.
+    let most = (args.len() / 3).min(MAX_LIMITS);
+    let (mut limits, mut index) = (Vec::with_capacity(most), 1);
     while let Some(word) = args.get(index).filter(|word| limits.is_empty() || !is_option(word)) {
         let max = required(args, index + 1)?;
         if max.starts_with(b"@") {

@@ -140,8 +140,9 @@ impl Entry {
         Ok(())
     }
 
+    /// Whether so many hits more can be counted.
     #[inline]
-    fn has_room(&self, weight: u64) -> bool {
+    pub(crate) fn has_room(&self, weight: u64) -> bool {
         if matches!(self, Entry::Inline(_)) {
             return weight <= MAX_TOTAL - inline::MAX_TOTAL || self.has_room_for(weight);
         }
@@ -307,7 +308,8 @@ impl Entry {
             let mut list = ListMut { head, bytes };
             list.drop_before(horizon_ms);
             let mut inline = Inline::default();
-            if list.shared().moments().all(|moment| inline.add(moment)) {
+            let are_few = list.shared().len() <= inline::MAX_MOMENTS;
+            if are_few && list.shared().moments().all(|moment| inline.add(moment)) {
                 *self = Entry::Inline(inline);
             }
         }

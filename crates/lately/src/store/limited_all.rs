@@ -25,16 +25,18 @@ impl Drop for Locks<'_, '_> {
 }
 
 impl<'a> Locks<'_, 'a> {
-    fn of(&mut self, hash: u64) -> &mut LockedShard<'a> {
-        let index = shard_of(hash);
-        let at = self.shards.binary_search_by_key(&index, LockedShard::index);
-        &mut self.shards[at.expect("the shards of all keys are locked")]
+    /// The shard of a key that was found.
+    #[inline]
+    fn of(&mut self, placed: &Placed<'_>) -> &mut LockedShard<'a> {
+        &mut self.shards[placed.lock]
     }
 
-    /// Finds the keys; those of which nothing is left are nowhere.
+    /// Finds the keys and their shards; those of which nothing is left are nowhere.
     fn find(&mut self, placed: &mut [Placed<'_>], context: &mut Context<'_>) {
-        for Placed { limit, hash, place } in placed {
-            let locked = self.of(*hash);
+        for Placed { limit, hash, lock, place } in placed {
+            let at = self.shards.binary_search_by_key(&shard_of(*hash), LockedShard::index);
+            *lock = at.expect("the shards of all keys are locked");
+            let locked = &mut self.shards[*lock];
             *place =
                 locked.place_near(*place, limit.key, *hash).and_then(|place| locked.alive(place, context));
         }
@@ -42,9 +44,9 @@ impl<'a> Locks<'_, 'a> {
 
     /// Finds out whether so many hits of each key can be counted.
     fn make_room(&mut self, placed: &[Placed<'_>], cost: u64, context: &Context<'_>) -> Result<(), HitError> {
-        for Placed { hash, place, .. } in placed {
-            match (place, context.ceiling_bytes) {
-                (Some(place), _) => self.of(*hash).make_room_for(*place, cost, context.classes)?,
+        for placed in placed {
+            match (placed.place, context.ceiling_bytes) {
+                (Some(place), _) => self.of(placed).make_room_for(place, cost, context.classes)?,
                 (None, Some(ceiling_bytes)) => return Err(HitError::OutOfMemory { ceiling_bytes }),
                 (None, None) if cost > MAX_TOTAL => {
                     return Err(HitError::Overflow { total: 0, weight: cost });
@@ -68,7 +70,15 @@ pub(crate) fn lock_in_order<G>(indices: &mut Vec<usize>, locked: &mut Vec<G>, lo
 struct Placed<'r> {
     limit: &'r Limit<'r>,
     hash: u64,
+    /// Which of the shards that are locked is that of the key.
+    lock: usize,
     place: Option<u32>,
+}
+
+impl Placed<'_> {
+    fn is_of_key_of(&self, other: &Placed<'_>) -> bool {
+        self.hash == other.hash && self.limit.key == other.limit.key
+    }
 }
 
 /// Memory that is used again for the next request.
@@ -94,9 +104,10 @@ impl<'a> Turn<'a> {
                 })
             };
             placed.clear();
+            placed.reserve(requests().map(|request| request.limits.len()).sum());
             placed.extend(requests().flat_map(|request| &request.limits).map(|limit| {
                 let hash = self.store().hash(limit.key);
-                Placed { limit, hash, place: None }
+                Placed { limit, hash, lock: 0, place: None }
             }));
             self.fetch(&mut placed);
             let mut rest = &mut placed[..];
@@ -153,6 +164,8 @@ impl<'a> Turn<'a> {
         limits.iter().try_for_each(|limit| check_key(limit.key))?;
         let first = limits.first().map_or(&b""[..], |limit| limit.key);
         let Scratch { indices, shards, verdicts } = scratch;
+        indices.reserve(placed.len());
+        shards.reserve(placed.len());
         indices.extend(placed.iter().map(|placed| shard_of(placed.hash)));
         let ceiling_bytes = self.lock_all((indices, shards), if counts { first } else { b"" });
         let mut locks = Locks { shards };
@@ -162,9 +175,10 @@ impl<'a> Turn<'a> {
         // Those that are new move others of their shards when they come.
         let has_new = placed.iter().any(|placed| placed.place.is_none());
         verdicts.clear();
-        for &Placed { limit, hash, place } in &*placed {
+        verdicts.reserve(placed.len());
+        for placed @ &Placed { limit, place, .. } in &*placed {
             let &Limit { key, max, window } = limit;
-            let locked = locks.of(hash);
+            let locked = locks.of(placed);
             let settings = locked.settings_to_decide((key, place), at, window, context)?;
             if let Some(place) = place.filter(|_| !is_peek) {
                 locked.keep_moments(place, context.classes);
@@ -178,16 +192,18 @@ impl<'a> Turn<'a> {
             locks.make_room(placed, cost, context)?;
         }
         let names_before = |index: usize, is_it: &dyn Fn(usize) -> bool| {
-            (0..index).any(|before| placed[before].limit.key == placed[index].limit.key && is_it(before))
+            (0..index).any(|before| placed[before].is_of_key_of(&placed[index]) && is_it(before))
         };
         let mut denied_hits = 0_u64;
-        for (index, &Placed { limit: &Limit { key, .. }, hash, place }) in placed.iter().enumerate() {
+        for (index, at_hand @ &Placed { limit: &Limit { key, .. }, hash, place, .. }) in
+            placed.iter().enumerate()
+        {
             let hit = Hit { key, hash, weight: cost, at };
             let is_denied = |index: usize| !verdicts[index].0.is_allowed();
             let counts_here = is_allowed && counts && !names_before(index, &|_| true);
             let denies_here = !is_peek && is_denied(index) && !names_before(index, &is_denied);
             if counts_here || denies_here {
-                let locked = locks.of(hash);
+                let locked = locks.of(at_hand);
                 let place = if has_new { locked.place_near(place, key, hash) } else { place };
                 if counts_here {
                     locked.hit_known(&hit, place, context);
@@ -198,9 +214,11 @@ impl<'a> Turn<'a> {
             }
         }
         let mut decisions = Vec::with_capacity(placed.len());
-        for (&Placed { limit, hash, place }, (verdict, settings)) in placed.iter().zip(&*verdicts) {
+        for (placed @ &Placed { limit, hash, place, .. }, (verdict, settings)) in
+            placed.iter().zip(&*verdicts)
+        {
             let &Limit { key, max, window } = limit;
-            let locked = locks.of(hash);
+            let locked = locks.of(placed);
             let place = if has_new { locked.place_near(place, key, hash) } else { place };
             if !verdict.is_allowed() && !is_peek {
                 locked.guard(place, (verdict.left(), max), window, context.classes);

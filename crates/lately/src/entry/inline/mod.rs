@@ -25,8 +25,10 @@ const HALF_MASK: u64 = (1 << HALF_BITS) - 1;
 const MIXED: u8 = 1 << 7;
 /// More hits than this in a moment are kept elsewhere, so that totals need no look.
 const MAX_HITS: u64 = u32::MAX as u64;
-/// The most hits that fit: a moment takes a byte at least.
-pub(super) const MAX_TOTAL: u64 = MAX_HITS * REST as u64;
+/// The most moments that fit: each takes a byte at least.
+pub(super) const MAX_MOMENTS: usize = REST;
+/// The most hits that fit.
+pub(super) const MAX_TOTAL: u64 = MAX_HITS * MAX_MOMENTS as u64;
 
 /// A few moments.
 #[derive(Clone, Copy, Default, Debug)]
@@ -35,7 +37,7 @@ pub(crate) struct Inline([u8; BYTES]);
 /// The moments, newest first, and room for one that does not fit.
 #[derive(Default)]
 struct Held {
-    list: [Moment; REST + 1],
+    list: [Moment; MAX_MOMENTS + 1],
     len: usize,
 }
 

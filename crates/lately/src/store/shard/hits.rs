@@ -124,10 +124,18 @@ impl Shard {
             self.hit(hit, None, context).expect(KNOWN);
             return;
         };
-        let add = |entry: &mut Entry, settings: &Settings, now| {
-            entry.add(hit.at.unwrap_or(now), hit.weight, settings, now)
-        };
-        self.change(place, context.classes, add).expect(KNOWN);
+        let now = self.now;
+        let is_done = hit.at.is_none()
+            && self.slot_at(place).map(|slot| slot.class).is_some_and(|class| {
+                let frame = context.frame(class, now).0;
+                self.short_hit(place, hit.weight, frame).is_some()
+            });
+        if !is_done {
+            let add = |entry: &mut Entry, settings: &Settings, now| {
+                entry.add(hit.at.unwrap_or(now), hit.weight, settings, now)
+            };
+            self.change(place, context.classes, add).expect(KNOWN);
+        }
         self.write_down_hit(place, hit, context);
     }
 

@@ -180,6 +180,9 @@ impl Shard {
         hits: u64,
         classes: &Classes,
     ) -> Result<(), HitError> {
+        if self.entry_at(Some(place)).is_some_and(|entry| entry.has_room(hits)) {
+            return Ok(());
+        }
         self.change(place, classes, |entry, settings, now| entry.make_room(hits, settings, now))
     }
 }
