@@ -151,14 +151,19 @@ impl<'a> Turn<'a> {
                     give(Outcome::Hit(Ok(hits)));
                 })
             }
+            Op::Limit { key, .. } | Op::Throttle { key, .. }
+                if !may_wait && let Some(quick) = locked.fetch_first(place, key) =>
+            {
+                quick
+            }
             Op::Limit { key, max, window, cost } => {
                 let hit = Hit { key, hash, weight: cost, at: None };
-                let quick = locked.quick_limit(place, &hit, (max, window), may_wait, context);
+                let quick = locked.quick_limit(place, &hit, (max, window), context);
                 quick.give(|decision| give(Outcome::Limit(Ok(decision))))
             }
             Op::Throttle { key, rate } => {
                 let hit = Hit { key, hash, weight: 1, at: None };
-                let quick = locked.quick_throttle(place, &hit, rate, may_wait, context);
+                let quick = locked.quick_throttle(place, &hit, rate, context);
                 quick.give(|decision| give(Outcome::Limit(Ok(decision))))
             }
             _ => Quick::Elsewhere,

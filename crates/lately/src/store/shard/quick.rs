@@ -11,35 +11,37 @@ use crate::limit::{Decision, Retry};
 use crate::time::Span;
 
 impl Shard {
-    /// The slot of the key, if that is at `place`, and nothing on the heap is to be waited for, unless it `may_wait`:
-    /// that is fetched.
+    /// Has what the key at `place` has on the heap fetched; `None` when there is nothing to be waited for.
     #[inline(always)]
-    fn fetched(&mut self, place: u32, key: &[u8], may_wait: bool) -> Result<&mut Slot, Quick<Decision>> {
-        let slot = self.slots.get_mut(place).filter(|slot| slot.is(key, &self.beside.long_keys));
-        let slot = slot.ok_or(Quick::Elsewhere)?;
-        match if may_wait { Fetched::Nothing } else { slot.record.prefetch() } {
-            Fetched::Nothing => Ok(slot),
-            fetched => Err(Quick::At(place, fetched)),
+    pub(in crate::store) fn fetch_first(&self, place: u32, key: &[u8]) -> Option<Quick<()>> {
+        let Some(slot) = self.slot_of(place, key) else { return Some(Quick::Elsewhere) };
+        match slot.record.prefetch() {
+            Fetched::Nothing => None,
+            fetched => Some(Quick::At(place, fetched)),
         }
     }
 
+    /// The slot of the key, if that is at `place`.
+    #[inline(always)]
+    fn slot_of(&self, place: u32, key: &[u8]) -> Option<&Slot> {
+        self.slots.get(place).filter(|slot| slot.is(key, &self.beside.long_keys))
+    }
+
     /// Decides on a request of now, for a limit of so many hits in a window, if its key is at `place` and lives, and
-    /// what was counted and denied is known without a long look; if not it changes nothing. Where there is something
-    /// on the heap to be waited for, that is fetched, unless it `may_wait`.
+    /// what was counted and denied is known without a long look; if not it changes nothing.
     #[inline(never)]
     pub(in crate::store) fn quick_limit(
         &mut self,
         place: u32,
         hit: &Hit<'_>,
         (max, window): (u64, Span),
-        may_wait: bool,
         context: &mut Context<'_>,
     ) -> Quick<Decision> {
         let now = self.now;
-        let Slot { class, record, .. } = match self.fetched(place, hit.key, may_wait) {
-            Ok(slot) => slot,
-            Err(quick) => return quick,
-        };
+        if self.slot_of(place, hit.key).is_none() {
+            return Quick::Elsewhere;
+        }
+        let Some(Slot { class, record, .. }) = self.slots.get_mut(place) else { return Quick::Elsewhere };
         let (frame, settings) = context.frame(*class, now);
         if window > settings.retain() || hit.weight == 0 {
             return Quick::At(place, Fetched::All);
@@ -69,17 +71,22 @@ impl Shard {
         if next.is_some() && watched.is_none() {
             return Quick::At(place, Fetched::All);
         }
-        let before = entry.heap_bytes();
-        let Some(reset_after) = entry.hit_within(hit.weight, &of_limit, settings) else {
+        let (mut before, mut after) = (0, 0);
+        let mut reset_after = Some(window);
+        if entry.hit_in_place(hit.weight, &of_limit).is_none() {
+            before = entry.heap_bytes();
+            reset_after = entry.hit_within(hit.weight, &of_limit, settings);
+            after = entry.heap_bytes();
+        }
+        if reset_after.is_none() {
             return Quick::At(place, Fetched::All);
-        };
-        let after = entry.heap_bytes();
+        }
         if let (Some(watched), Some(_)) = (watched, next) {
             watched.set_guard(next);
         }
         self.bytes = self.bytes + after - before;
         self.write_down_hit(place, hit, context);
-        Quick::Done(Decision { max, remaining, retry: Retry::Now, reset_after: Some(reset_after) })
+        Quick::Done(Decision { max, remaining, retry: Retry::Now, reset_after })
     }
 
     /// As `quick_limit`, for a rate.
@@ -89,14 +96,13 @@ impl Shard {
         place: u32,
         hit: &Hit<'_>,
         rate: Rate,
-        may_wait: bool,
         context: &mut Context<'_>,
     ) -> Quick<Decision> {
         let now = self.now;
-        let Slot { class, record, .. } = match self.fetched(place, hit.key, may_wait) {
-            Ok(slot) => slot,
-            Err(quick) => return quick,
-        };
+        if self.slot_of(place, hit.key).is_none() {
+            return Quick::Elsewhere;
+        }
+        let Some(Slot { class, record, .. }) = self.slots.get_mut(place) else { return Quick::Elsewhere };
         let (decision, arrival) = gcra::decide(rate, record.arrival(), 1, now);
         if !decision.is_allowed() {
             return Quick::At(place, Fetched::All);
@@ -104,16 +110,19 @@ impl Shard {
         let (left, burst_ends) = (decision.remaining, decision.reset_after.unwrap_or(Span::MIN));
         let next = Guard::next(record.guard(), (left, decision.max), burst_ends, now);
         let frame = context.frame(*class, now).0;
-        let before = record.heap_bytes();
         let (entry, Some(watched)) = record.hits_and_beside() else { return Quick::At(place, Fetched::All) };
-        if entry.short_hit(1, frame).is_none() {
-            return Quick::At(place, Fetched::All);
+        let (mut before, mut after) = (0, 0);
+        if entry.hit_in_place(1, frame).is_none() {
+            before = entry.heap_bytes();
+            if entry.hit_in_list(1, frame).is_none() {
+                return Quick::At(place, Fetched::All);
+            }
+            after = entry.heap_bytes();
         }
         watched.set_arrival(arrival);
         if next.is_some() {
             watched.set_guard(next);
         }
-        let after = record.heap_bytes();
         self.bytes = self.bytes + after - before;
         self.write_down_hit(place, hit, context);
         self.write_down_arrival(hit.key, place, arrival, context);
