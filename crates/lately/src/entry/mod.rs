@@ -27,7 +27,7 @@ use crate::window::Window;
 use inline::Inline;
 use large::Large;
 pub(crate) use limit::LimitWindow;
-use list::{Head, List, ListMut};
+use list::{Head, List, ListMut, list_of_few};
 pub(crate) use moment::Moment;
 use moment::PackedTime;
 
@@ -156,8 +156,7 @@ impl Entry {
     /// Adds to the hits on the heap; what the entry held itself goes there first.
     fn add_to_heap(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
         if let Entry::Inline(inline) = self {
-            let (mut head, mut bytes) = (Head::default(), ThinVec::new());
-            ListMut { head: &mut head, bytes: &mut bytes }.rebuild(inline.oldest_first());
+            let (head, bytes) = list_of_few(inline.oldest_first());
             *self = Entry::List { head, bytes };
         }
         if let Entry::List { head, bytes } = self {

@@ -2,6 +2,7 @@
 
 use thin_vec::ThinVec;
 
+use super::super::inline::MAX_MOMENTS as MAX_FEW;
 use super::super::moment::Moment;
 use super::bytes::{Cursor, Gap, Header, ITEMS, set_origin};
 use super::{Head, ListMut};
@@ -61,6 +62,21 @@ pub(in crate::entry) fn read_items(mut items: &[u8], origin_ms: i64) -> Option<V
         before_ms = at_ms;
     }
     (!moments.is_empty()).then_some(moments)
+}
+
+/// A list of as many moments as an entry holds itself, oldest first, or of none.
+pub(in crate::entry) fn list_of_few(moments: impl Iterator<Item = Moment>) -> (Head, ThinVec<u8>) {
+    let (mut few, mut len, mut items) = ([Moment::default(); MAX_FEW], 0, Items::default());
+    for moment in moments {
+        let before_ms = if len == 0 { moment.at_ms - 1 } else { few[len - 1].at_ms };
+        items.push(moment, before_ms);
+        few[len] = moment;
+        len += 1;
+    }
+    if len == 0 {
+        return (Head::default(), ThinVec::new());
+    }
+    list_of(items.bytes(), few[0].at_ms - 1, &few[..len])
 }
 
 /// A list of moments that were read from these bytes.

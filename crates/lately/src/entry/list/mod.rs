@@ -17,7 +17,7 @@ use crate::number::Number;
 
 use bytes::{Cursor, Gap, Header, SIX_BYTES, add_one, origin_ms, put, set_origin};
 pub(super) use bytes::{ITEMS, Reader};
-pub(super) use items::{Items, list_of, read_items};
+pub(super) use items::{Items, list_of, list_of_few, read_items};
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
 pub(super) const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
