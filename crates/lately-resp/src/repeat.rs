@@ -75,3 +75,52 @@ pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
         _ => a == b,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::args::Args;
+    use crate::command::{Before, Command};
+    use crate::limits::Limits;
+    use crate::request::write_request;
+    use crate::requests::Requests;
+
+    /// A request: its name, a number that its key is made of, and what follows the key.
+    fn request() -> impl Strategy<Value = Vec<String>> {
+        let names = prop::sample::select(vec!["HIT", "hit", "LIMIT", "LIMIS", "CL.THROTTLE", "HITS"]);
+        let keys = prop::sample::select(vec![0, 1, 1, 2, 2, 2, 16, 16, 17, 98, 99, 100, 1_025]);
+        let rests =
+            prop::sample::select(vec!["", "", "5 1m", "5 1m", "5 1s", "5 2m", "1 2 3", "7", "5 1m PEEK"]);
+        (names, keys, rests).prop_map(|(name, key, rest)| {
+            let key = std::iter::repeat_n('k', key).collect();
+            [name.into(), key].into_iter().chain(rest.split_whitespace().map(String::from)).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn requests_are_what_was_sent_whatever_came_before(
+            sent in prop::collection::vec((request(), 1..4_usize), 1..12),
+            cut in 0..40_usize,
+        ) {
+            let sent: Vec<_> = sent.into_iter().flat_map(|(request, times)| std::iter::repeat_n(request, times)).collect();
+            let (mut buffer, mut ends) = (Vec::new(), Vec::new());
+            for words in &sent {
+                write_request(&mut buffer, &words.iter().map(String::as_bytes).collect::<Vec<_>>());
+                ends.push(buffer.len());
+            }
+            buffer.truncate(buffer.len() - cut.min(buffer.len()));
+            let whole = ends.iter().filter(|&&end| end <= buffer.len()).count();
+            let mut requests = Requests::new();
+            let progress = requests.parse(&buffer, &Limits::default(), &mut Args::new());
+            prop_assert_eq!((requests.len(), progress.consumed), (whole, whole.checked_sub(1).map_or(0, |last| ends[last])));
+            let mut before = Before::default();
+            for (args, words) in requests.iter(&buffer).zip(&sent) {
+                prop_assert!(args.iter().eq(words.iter().map(String::as_bytes)), "{:?}", words);
+                let text = |parsed: Result<Command<'_>, _>| format!("{parsed:?}");
+                prop_assert_eq!(text(Command::parse_next(args, &mut before)), text(Command::parse(args)));
+            }
+        }
+    }
+}
