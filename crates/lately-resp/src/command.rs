@@ -27,7 +27,6 @@ use lately::{JointRequest, Request, Span, Throttle, Timestamp};
 
 use crate::args::ArgList;
 use crate::error::CommandError;
-use crate::repeat::is_same;
 
 /// A command. Keys and other byte strings borrow from the read buffer.
 ///
@@ -126,22 +125,17 @@ pub enum Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// The command that `args`, its name first, are.
-    pub fn parse(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
-        Command::parse_next(args, &mut Before::default())
-    }
-
     /// As [`Command::parse`], of requests one after the other: `before` has what is known of the one before.
     #[inline]
     pub fn parse_next(args: ArgList<'a>, before: &mut Before<'a>) -> Result<Command<'a>, CommandError> {
         let key = args.get(1).unwrap_or_default();
         if args.repeats
-            && let Some(command) = before.command.as_ref().and_then(|command| command.with_key(key))
+            && let Some(command) = before.0.as_ref().and_then(|command| command.with_key(key))
         {
             return Ok(command);
         }
-        let parsed = Command::parse_named(args, &mut before.name);
-        before.command = parsed.as_ref().ok().and_then(|command| command.with_key(key));
+        let parsed = Command::parse(args);
+        before.0 = parsed.as_ref().ok().and_then(|command| command.with_key(key));
         parsed
     }
 
@@ -159,8 +153,9 @@ impl<'a> Command<'a> {
         }
     }
 
-    fn parse_named(args: ArgList<'a>, name: &mut Name<'a>) -> Result<Command<'a>, CommandError> {
-        let Some(spec) = args.get(0).and_then(|sent| name.find(sent)) else {
+    /// The command that `args`, its name first, are.
+    pub fn parse(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
+        let Some(spec) = args.get(0).and_then(spec::find_top) else {
             return Err(CommandError::unknown_command(args));
         };
         let spec = match args.get(1) {
@@ -174,31 +169,9 @@ impl<'a> Command<'a> {
     }
 }
 
-/// What is known of the request before another.
+/// What the request before another was, if that may be sent again for another key.
 #[derive(Default, Debug)]
-pub struct Before<'a> {
-    name: Name<'a>,
-    /// What it was, if it may be sent again for another key.
-    command: Option<Command<'a>>,
-}
-
-/// The command that was found last, and its name as it was sent: who sends one often sends more of it.
-#[derive(Clone, Copy, Default, Debug)]
-struct Name<'a>(Option<(&'a [u8], &'static CommandSpec)>);
-
-impl<'a> Name<'a> {
-    #[inline]
-    fn find(&mut self, name: &'a [u8]) -> Option<&'static CommandSpec> {
-        if let Some((known, spec)) = self.0
-            && is_same(known, name)
-        {
-            return Some(spec);
-        }
-        let spec = spec::find_top(name)?;
-        self.0 = Some((name, spec));
-        Some(spec)
-    }
-}
+pub struct Before<'a>(Option<Command<'a>>);
 
 #[cfg(test)]
 mod tests;

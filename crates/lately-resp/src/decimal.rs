@@ -12,14 +12,7 @@ const LINE_BYTES: usize = 16;
 /// Appends a line.
 #[inline]
 pub(crate) fn push_line(out: &mut Vec<u8>, marker: u8, value: i64) {
-    match small_line(marker, value) {
-        Some((line, len)) => {
-            let end = out.len() + len;
-            out.extend_from_slice(&line.to_le_bytes());
-            out.truncate(end);
-        }
-        None => push_lines(out, marker, [value]),
-    }
+    push_lines(out, marker, [value]);
 }
 
 /// The line of a number below a thousand, and its length.

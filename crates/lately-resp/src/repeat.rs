@@ -44,13 +44,12 @@ impl<'b> Shape<'b> {
         start: usize,
         ranges: &mut Vec<(usize, usize)>,
     ) -> Option<usize> {
-        let before = buffer.get(start..)?.get(..self.before.len())?;
-        if !is_same(before, self.before) {
+        if !starts_with(buffer.get(start..)?, self.before) {
             return None;
         }
-        let key = read_bulk(buffer, start + before.len())?;
+        let key = read_bulk(buffer, start + self.before.len())?;
         let behind_at = key.1 + 2;
-        if !self.behind.is_empty() && !buffer.get(behind_at..)?.starts_with(self.behind) {
+        if !starts_with(&buffer[behind_at..], self.behind) {
             return None;
         }
         ranges.push((self.name.0 + start, self.name.1 + start));
@@ -64,15 +63,16 @@ impl<'b> Shape<'b> {
     }
 }
 
-/// Whether these are the same bytes. A comparison of slices is a call; of short ones this is a load or two of each.
-#[inline]
-pub(crate) fn is_same(a: &[u8], b: &[u8]) -> bool {
-    match a.len() {
-        _ if a.len() != b.len() => false,
-        3 => (a[0], a[1], a[2]) == (b[0], b[1], b[2]),
-        4..8 => a.first_chunk::<4>() == b.first_chunk() && a.last_chunk::<4>() == b.last_chunk(),
-        8..=16 => a.first_chunk::<8>() == b.first_chunk() && a.last_chunk::<8>() == b.last_chunk(),
-        _ => a == b,
+/// Whether bytes start with others. A comparison of slices is a call; of short ones this is a load or two of each.
+#[inline(always)]
+fn starts_with(bytes: &[u8], start: &[u8]) -> bool {
+    let Some(bytes) = bytes.get(..start.len()) else { return false };
+    match start.len() {
+        0 => true,
+        8..=16 => {
+            bytes.first_chunk::<8>() == start.first_chunk() && bytes.last_chunk::<8>() == start.last_chunk()
+        }
+        _ => bytes == start,
     }
 }
 

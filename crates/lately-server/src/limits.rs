@@ -36,8 +36,8 @@ pub const EVENTS: usize = 1_024;
 /// Operations given to the store at once: as many as it fetches the memory of together.
 pub const RUN_OPERATIONS: usize = 64;
 
-/// Those of several keys: as many as the store fetches the memory of together. Each has memory of its own, which the next
-/// ones use again.
+/// The same once one is of several keys, of which the store fetches the memory of no more together. Each has memory of its
+/// own, which the next ones use again.
 pub const RUN_JOINT_OPERATIONS: usize = 4;
 
 /// Bytes asked of the socket in one read.

@@ -66,34 +66,6 @@ impl Timestamp {
 }
 
 impl Span {
-    /// A span as most are written, up to nine digits and one of the letters `s m h d` or none; `None` of other text,
-    /// whether that is a span or not.
-    #[inline]
-    #[must_use]
-    pub fn from_short(text: &[u8]) -> Option<Span> {
-        let (last, before) = text.split_last()?;
-        let (digits, unit_ms) = match last {
-            b's' => (before, MILLIS_PER_SECOND),
-            b'm' => (before, 60 * MILLIS_PER_SECOND),
-            b'h' => (before, 3_600 * MILLIS_PER_SECOND),
-            b'd' => (before, 86_400 * MILLIS_PER_SECOND),
-            b'0'..=b'9' => (text, MILLIS_PER_SECOND),
-            _ => return None,
-        };
-        if digits.is_empty() || digits.len() > 9 {
-            return None;
-        }
-        let mut number = 0;
-        for byte in digits {
-            let digit = byte.wrapping_sub(b'0');
-            if digit > 9 {
-                return None;
-            }
-            number = number * 10 + i64::from(digit);
-        }
-        Span::from_millis(number * unit_ms)
-    }
-
     /// The shortest span: one millisecond.
     pub const MIN: Span = Span(1);
     /// The longest span: 1,000,000,000 seconds.
@@ -133,6 +105,34 @@ impl Span {
             Some(span) => span,
             None => panic!("a span is 1 ms to 1,000,000,000 s"),
         }
+    }
+
+    /// A span as most are written, up to nine digits and one of the letters `s m h d` or none; `None` of other text,
+    /// whether that is a span or not.
+    #[inline]
+    #[must_use]
+    pub fn from_short(text: &[u8]) -> Option<Span> {
+        let (last, before) = text.split_last()?;
+        let (digits, unit_ms) = match last {
+            b's' => (before, MILLIS_PER_SECOND),
+            b'm' => (before, 60 * MILLIS_PER_SECOND),
+            b'h' => (before, 3_600 * MILLIS_PER_SECOND),
+            b'd' => (before, 86_400 * MILLIS_PER_SECOND),
+            b'0'..=b'9' => (text, MILLIS_PER_SECOND),
+            _ => return None,
+        };
+        if digits.is_empty() || digits.len() > 9 {
+            return None;
+        }
+        let mut number = 0;
+        for byte in digits {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            number = number * 10 + i64::from(digit);
+        }
+        Span::from_millis(number * unit_ms)
     }
 }
 

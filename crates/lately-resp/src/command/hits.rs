@@ -129,10 +129,6 @@ fn unsupported(option: &'static str, command: &'static str) -> CommandError {
 
 fn parse_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let key = first_key(args)?;
-    if args.len() == 2 {
-        // Most are.
-        return Ok(Command::Hit { key, count: 1, at: None });
-    }
     let is_option = |arg| ["AT", "ID", "MEMBER"].iter().any(|word| is_word(arg, word));
     let (weight, mut index) = match args.get(2) {
         Some(arg) if !is_option(arg) => (count(arg)?, 3),

@@ -22,8 +22,6 @@ use named::Named;
 #[derive(Default)]
 pub(crate) struct Run<'a> {
     ops: Vec<Op<'a>>,
-    /// How many of them are of several keys.
-    joint: usize,
     replies: Vec<Reply>,
     outcomes: Vec<Outcome>,
     /// Where in the output the replies of each connection end.
@@ -91,7 +89,6 @@ impl<'a> Run<'a> {
         let ops = self.ops.into_iter().map(|_| unreachable!("it was cleared")).collect();
         Run {
             ops,
-            joint: 0,
             replies: self.replies,
             outcomes: self.outcomes,
             ends: self.ends,
@@ -162,8 +159,7 @@ impl<'a> Run<'a> {
                 let reply = Reply::LimitAll(Change::of_joint(request));
                 let limits = std::mem::take(&mut request.limits);
                 self.push(Op::LimitAll(Box::new(JointRequest { limits, ..*request })), reply, target, out);
-                self.joint += 1;
-                if self.joint >= RUN_JOINT_OPERATIONS {
+                if self.ops.len() >= RUN_JOINT_OPERATIONS {
                     self.apply(target, out);
                 }
             }
@@ -220,7 +216,6 @@ impl<'a> Run<'a> {
         }
         let refused = self.give(target);
         self.ops.clear();
-        self.joint = 0;
         let mut outcomes = self.outcomes.drain(..);
         for shape in self.replies.drain(..) {
             let start = out.len();
