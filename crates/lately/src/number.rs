@@ -35,6 +35,22 @@ impl Number {
         ((word & MASKS[len]) >> 3, len + 1)
     }
 
+    /// Takes a number off the front of a word of them. Zeros end them.
+    #[inline]
+    pub(crate) fn take_word(numbers: &mut u64) -> u64 {
+        let (value, len) = Number::read(*numbers);
+        // In two steps: a number of eight bytes takes all there is.
+        *numbers = *numbers >> (8 * (len - 1)) >> 8;
+        value
+    }
+
+    /// A word of numbers with this one before them; `None` when they do not fit.
+    #[inline]
+    pub(crate) fn before(self, numbers: u64) -> Option<u64> {
+        let bits = 8 * self.len;
+        (numbers.leading_zeros() as usize >= bits).then(|| numbers << (bits - 8) << 8 | self.word)
+    }
+
     /// Takes a number off the front of bytes from anywhere; `None` when they do not begin with one.
     #[inline]
     pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {

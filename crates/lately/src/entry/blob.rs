@@ -175,14 +175,8 @@ fn write_list(list: super::List<'_>, out: &mut Vec<u8>) {
 }
 
 fn write_inline(inline: &Inline, out: &mut Vec<u8>) {
-    let mut items = Items::default();
-    let mut before_ms = None;
-    for moment in inline.oldest_first() {
-        items.push(moment, before_ms.unwrap_or(moment.at_ms - 1));
-        before_ms = Some(moment.at_ms);
-    }
-    if let Some(first) = inline.oldest_first().next() {
-        begin_moments(first.at_ms - 1, items.bytes().len(), out);
+    if let Some((origin_ms, items)) = Items::of(inline.oldest_first()) {
+        begin_moments(origin_ms, items.bytes().len(), out);
         out.extend_from_slice(items.bytes());
     }
 }
@@ -211,7 +205,7 @@ impl<'a> Moments<'a> {
         if self.held.iter().all(|&moment| inline.add(moment)) {
             return Entry::Inline(inline);
         }
-        let (head, bytes) = list_of(self.items, self.origin_ms, &self.held);
+        let (head, bytes) = list_of(self.items, self.origin_ms, self.held.iter().copied());
         Entry::List { head, bytes }
     }
 }

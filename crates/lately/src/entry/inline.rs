@@ -7,11 +7,8 @@
 //! hits of the newest; then for each older moment the gap to the newer one and a bit that says whether it has
 //! more than one hit, then its hits if it has. A zero ends numbers, as the end of the bytes does.
 
-mod numbers;
-
 use super::moment::Moment;
 use crate::number::Number;
-use numbers::{Numbers, before, take_number};
 
 const BYTES: usize = 15;
 const TIME_BITS: usize = 48;
@@ -58,19 +55,18 @@ impl Inline {
     #[inline(never)]
     fn held(&self) -> Held {
         let mut held = Held::default();
-        let mut newer_ms = self.newest_ms();
-        if self.head() == MIXED {
+        let head = self.head();
+        if head == MIXED {
             self.mixed().for_each(|moment| held.push(moment));
             return held;
         }
-        let mut gaps = self.halves().1 >> HALF_BITS;
-        for number in 1..=self.head() {
-            if number == self.head() {
-                newer_ms = self.oldest_ms();
-            } else if number > 1 {
-                newer_ms -= take_number(&mut gaps).cast_signed();
+        let (mut at_ms, mut gaps) = (self.newest_ms(), self.halves().1 >> HALF_BITS);
+        for number in 0..head {
+            if number > 0 {
+                at_ms -= Number::take_word(&mut gaps).cast_signed();
             }
-            held.push(Moment { at_ms: newer_ms, hits: 1 });
+            let is_oldest = number + 1 == head;
+            held.push(Moment { at_ms: if is_oldest { self.oldest_ms() } else { at_ms }, hits: 1 });
         }
         held
     }
@@ -79,12 +75,12 @@ impl Inline {
     #[inline]
     fn mixed(&self) -> Mixed {
         let mut numbers = self.halves().1;
-        let hits = take_number(&mut numbers);
+        let hits = Number::take_word(&mut numbers);
         Mixed { at_ms: self.newest_ms(), hits, numbers }
     }
 
     /// The moments, oldest first.
-    pub(super) fn oldest_first(&self) -> impl Iterator<Item = Moment> + use<> {
+    pub(super) fn oldest_first(&self) -> impl Iterator<Item = Moment> + Clone + use<> {
         let Held { list, len } = self.held();
         list.into_iter().take(len).rev()
     }
@@ -172,14 +168,9 @@ impl Inline {
         if self.head() != MIXED || gap_ms < 0 || weight > MAX_HITS - hits {
             return None;
         }
-        let (hits, numbers) = if gap_ms == 0 {
-            (hits + weight, numbers)
-        } else {
-            let is_several = hits > 1;
-            let numbers = if is_several { self.halves().1 } else { numbers };
-            (weight, before(numbers, Number::new(gap_ms.cast_unsigned() << 1 | u64::from(is_several)))?)
-        };
-        self.write(at_ms, MIXED.into(), before(numbers, Number::new(hits))?);
+        let (hits, numbers) =
+            if gap_ms == 0 { (hits + weight, numbers) } else { (weight, with_older(numbers, gap_ms, hits)?) };
+        self.write(at_ms, MIXED.into(), Number::new(hits).before(numbers)?);
         Some(sum(self.mixed(), |at_ms| from_ms <= at_ms))
     }
 
@@ -252,9 +243,9 @@ impl Iterator for Mixed {
         if self.numbers == 0 {
             self.hits = 0;
         } else {
-            let gap = take_number(&mut self.numbers);
+            let gap = Number::take_word(&mut self.numbers);
             self.at_ms -= (gap >> 1).cast_signed();
-            self.hits = if gap & 1 == 1 { take_number(&mut self.numbers) } else { 1 };
+            self.hits = if gap & 1 == 1 { Number::take_word(&mut self.numbers) } else { 1 };
         }
         (hits > 0).then_some(Moment { at_ms, hits })
     }
@@ -273,31 +264,32 @@ fn plain(moments: &[Moment]) -> Option<u64> {
     if moments.iter().any(|moment| moment.hits != 1) {
         return None;
     }
-    let mut gaps = Numbers::<{ REST / 2 }>::default();
-    for pair in moments[..moments.len() - 1].windows(2) {
-        gaps.push((pair[0].at_ms - pair[1].at_ms).cast_unsigned())?;
+    let mut gaps = 0;
+    for pair in moments[..moments.len() - 1].windows(2).rev() {
+        gaps = Number::new((pair[0].at_ms - pair[1].at_ms).cast_unsigned()).before(gaps)?;
     }
-    Some(u64::from(u32::from_le_bytes(gaps.bytes)) << HALF_BITS | u64::from(span))
+    (gaps <= HALF_MASK).then(|| gaps << HALF_BITS | u64::from(span))
 }
 
 /// What follows the seventh byte where moments are mixed, if they fit.
 fn mixed(moments: &[Moment]) -> Option<u64> {
-    let mut numbers = Numbers::<REST>::default();
-    let mut newer_ms = None;
-    for &Moment { at_ms, hits } in moments {
-        if hits > MAX_HITS {
-            return None;
-        }
-        if let Some(newer_ms) = newer_ms {
-            let gap_ms: i64 = newer_ms - at_ms;
-            numbers.push(gap_ms.cast_unsigned() << 1 | u64::from(hits > 1))?;
-        }
-        if newer_ms.is_none() || hits > 1 {
-            numbers.push(hits)?;
-        }
-        newer_ms = Some(at_ms);
+    let newest = moments.first()?;
+    if moments.iter().any(|moment| moment.hits > MAX_HITS) {
+        return None;
     }
-    Some(u64::from_le_bytes(numbers.bytes))
+    let mut numbers = 0;
+    for pair in moments.windows(2).rev() {
+        numbers = with_older(numbers, pair[0].at_ms - pair[1].at_ms, pair[1].hits)?;
+    }
+    Number::new(newest.hits).before(numbers)
+}
+
+/// Numbers of mixed moments with those of one before them: how long it is before the newer one, and its hits.
+#[inline]
+fn with_older(numbers: u64, gap_ms: i64, hits: u64) -> Option<u64> {
+    let is_several = hits > 1;
+    let numbers = if is_several { Number::new(hits).before(numbers)? } else { numbers };
+    Number::new(gap_ms.cast_unsigned() << 1 | u64::from(is_several)).before(numbers)
 }
 
 #[cfg(test)]

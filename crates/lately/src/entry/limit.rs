@@ -105,21 +105,16 @@ impl Entry {
         }
     }
 
-    /// Counts hits now where that is simple, and gives how long until none of the window of a limit that ends now
-    /// count; `None`, and nothing changes, when it is not. Those of the window were asked for just before.
-    #[inline]
-    pub(crate) fn hit_within(&mut self, weight: u64, frame: &Frame, settings: &Settings) -> Option<Span> {
-        if let Entry::Large { newest, .. } = self {
-            if newest.get() < frame.oldest_ms {
-                return None;
-            }
-            let window = LimitWindow::of(frame)?;
-            self.add(frame.now, weight, settings, frame.now).ok()?;
-            return self.until_none(window, settings);
+    /// Counts hits now where there are panes, and gives how long until none of the window of a limit that ends now
+    /// count; `None`, and nothing changes, where there are none. Those of the window were asked for just before.
+    pub(crate) fn hit_large(&mut self, weight: u64, frame: &Frame, settings: &Settings) -> Option<Span> {
+        let Entry::Large { newest, .. } = self else { return None };
+        if newest.get() < frame.oldest_ms {
+            return None;
         }
-        self.short_hit(weight, frame)?;
-        // These are the newest.
-        Span::from_millis(frame.to_ms - frame.from_ms)
+        let window = LimitWindow::of(frame)?;
+        self.add(frame.now, weight, settings, frame.now).ok()?;
+        self.until_none(window, settings)
     }
 
     /// Hits that count in a window.

@@ -204,6 +204,17 @@ impl Entry {
         self.hit_in_place(weight, frame).or_else(|| self.hit_in_list(weight, frame))
     }
 
+    /// As `short_hit`; gives what it takes on the heap, in bytes, too.
+    #[inline]
+    pub(crate) fn short_hit_weighed(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
+        if let Some(hits) = self.hit_in_place(weight, frame) {
+            return Some((hits, 0));
+        }
+        let before = self.heap_bytes();
+        let hits = self.hit_in_list(weight, frame)?;
+        Some((hits, self.heap_bytes() - before))
+    }
+
     /// As `short_hit`, when all its hits are in a list, which may take more memory.
     #[inline]
     pub(crate) fn hit_in_list(&mut self, weight: u64, frame: &Frame) -> Option<u64> {

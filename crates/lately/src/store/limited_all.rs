@@ -164,8 +164,6 @@ impl<'a> Turn<'a> {
         limits.iter().try_for_each(|limit| check_key(limit.key))?;
         let first = limits.first().map_or(&b""[..], |limit| limit.key);
         let Scratch { indices, shards, verdicts } = scratch;
-        indices.reserve(placed.len());
-        shards.reserve(placed.len());
         indices.extend(placed.iter().map(|placed| shard_of(placed.hash)));
         let ceiling_bytes = self.lock_all((indices, shards), if counts { first } else { b"" });
         let mut locks = Locks { shards };
@@ -195,7 +193,7 @@ impl<'a> Turn<'a> {
             (0..index).any(|before| placed[before].is_of_key_of(&placed[index]) && is_it(before))
         };
         let mut denied_hits = 0_u64;
-        for (index, at_hand @ &Placed { limit: &Limit { key, .. }, hash, place, .. }) in
+        for (index, at_hand @ &Placed { limit: &Limit { key, window, .. }, hash, place, .. }) in
             placed.iter().enumerate()
         {
             let hit = Hit { key, hash, weight: cost, at };
@@ -206,7 +204,7 @@ impl<'a> Turn<'a> {
                 let locked = locks.of(at_hand);
                 let place = if has_new { locked.place_near(place, key, hash) } else { place };
                 if counts_here {
-                    locked.hit_known(&hit, place, context);
+                    locked.hit_known(&hit, place, window, context);
                 } else {
                     locked.deny(&hit, place, context);
                     denied_hits = denied_hits.saturating_add(cost);

@@ -2,7 +2,6 @@
 
 use thin_vec::ThinVec;
 
-use super::super::inline::MAX_MOMENTS as MAX_FEW;
 use super::super::moment::Moment;
 use super::bytes::{Cursor, Gap, Header, ITEMS, set_origin};
 use super::{Head, ListMut};
@@ -26,6 +25,18 @@ impl Default for Items {
 }
 
 impl Items {
+    /// As many moments as an entry holds itself, oldest first, and what the first counts from; `None` of none.
+    pub(in crate::entry) fn of(moments: impl Iterator<Item = Moment>) -> Option<(i64, Items)> {
+        let (mut items, mut moments) = (Items::default(), moments.peekable());
+        let origin_ms = moments.peek()?.at_ms - 1;
+        let mut before_ms = origin_ms;
+        for moment in moments {
+            items.push(moment, before_ms);
+            before_ms = moment.at_ms;
+        }
+        Some((origin_ms, items))
+    }
+
     pub(in crate::entry) fn push(&mut self, moment: Moment, before_ms: i64) {
         let several = moment.hits > 1;
         self.number(Gap::new(moment.at_ms - before_ms, several).0);
@@ -65,32 +76,32 @@ pub(in crate::entry) fn read_items(mut items: &[u8], origin_ms: i64) -> Option<V
 }
 
 /// A list of as many moments as an entry holds itself, oldest first, or of none.
-pub(in crate::entry) fn list_of_few(moments: impl Iterator<Item = Moment>) -> (Head, ThinVec<u8>) {
-    let (mut few, mut len, mut items) = ([Moment::default(); MAX_FEW], 0, Items::default());
-    for moment in moments {
-        let before_ms = if len == 0 { moment.at_ms - 1 } else { few[len - 1].at_ms };
-        items.push(moment, before_ms);
-        few[len] = moment;
-        len += 1;
+pub(in crate::entry) fn list_of_few(moments: impl Iterator<Item = Moment> + Clone) -> (Head, ThinVec<u8>) {
+    match Items::of(moments.clone()) {
+        Some((origin_ms, items)) => list_of(items.bytes(), origin_ms, moments),
+        None => (Head::default(), ThinVec::new()),
     }
-    if len == 0 {
-        return (Head::default(), ThinVec::new());
-    }
-    list_of(items.bytes(), few[0].at_ms - 1, &few[..len])
 }
 
-/// A list of moments that were read from these bytes.
-pub(in crate::entry) fn list_of(items: &[u8], origin_ms: i64, moments: &[Moment]) -> (Head, ThinVec<u8>) {
-    let (mut bytes, end, count) = (ThinVec::new(), ITEMS + items.len(), moments.len());
+/// A list of moments, oldest first and at least one, that were read from these bytes.
+pub(in crate::entry) fn list_of(
+    items: &[u8],
+    origin_ms: i64,
+    moments: impl Iterator<Item = Moment> + Clone,
+) -> (Head, ThinVec<u8>) {
+    let (mut bytes, end) = (ThinVec::new(), ITEMS + items.len());
     ListMut { head: &mut Head::default(), bytes: &mut bytes }.reserve(end);
     bytes[ITEMS..end].copy_from_slice(items);
     set_origin(&mut bytes, origin_ms);
-    let (first, newest) = (moments[0], moments[moments.len() - 1]);
-    let before_ms = moments.len().checked_sub(2).map_or(origin_ms, |index| moments[index].at_ms);
+    let first = moments.clone().next().expect("there is one");
+    let (mut total, mut count, mut before_ms, mut newest) = (0, 0, origin_ms, first);
+    for moment in moments {
+        (total, count) = (total + moment.hits, count + 1);
+        (before_ms, newest) = (if count > 1 { newest.at_ms } else { origin_ms }, moment);
+    }
     let mut last = Items::default();
     last.push(newest, before_ms);
     let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms, gap_ms: u32::MAX };
-    let total = moments.iter().map(|moment| moment.hits).sum();
     let cursor = cursor.before(first.at_ms);
     let newest_len = last.bytes().len();
     Header { total, end, count, newest_len, keeps_moments: false, cursor }.write(&mut bytes);

@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::settings::Settings;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 impl Shard {
     /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; or, if
@@ -24,9 +24,9 @@ impl Shard {
         may_wait: bool,
         frame: impl FnOnce(ClassId, Timestamp) -> F,
     ) -> Quick<u64> {
-        let slot = self.slots.get_mut(place).filter(|slot| slot.is(key, &self.beside.long_keys));
-        let Some(Slot { class, record, .. }) = slot else { return Quick::Elsewhere };
-        let frame = frame(*class, self.now);
+        let now = self.now;
+        let Some(Slot { class, record, .. }) = self.slot_of(place, key) else { return Quick::Elsewhere };
+        let frame = frame(*class, now);
         if let Record::Hits(entry) = record
             && let Some(hits) = entry.quick_hit(weight, frame.borrow())
         {
@@ -45,12 +45,8 @@ impl Shard {
     #[inline]
     pub(in crate::store) fn short_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> Option<u64> {
         let entry = self.slots.get_mut(place)?.record.hits_mut();
-        if let Some(hits) = entry.hit_in_place(weight, frame) {
-            return Some(hits);
-        }
-        let before = entry.heap_bytes();
-        let hits = entry.hit_in_list(weight, frame)?;
-        self.bytes = self.bytes + entry.heap_bytes() - before;
+        let (hits, more) = entry.short_hit_weighed(weight, frame)?;
+        self.bytes += more;
         Some(hits)
     }
 
@@ -112,11 +108,13 @@ impl Shard {
         counted
     }
 
-    /// Counts hits that are known to be good, of a key that lives at `place` or is nowhere.
+    /// Counts hits that are known to be good, of a key that lives at `place` or is nowhere, and will be asked for its hits
+    /// in such a window.
     pub(in crate::store) fn hit_known(
         &mut self,
         hit: &Hit<'_>,
         place: Option<u32>,
+        window: Span,
         context: &mut Context<'_>,
     ) {
         const KNOWN: &str = "it was found out before that they can be counted";
@@ -124,13 +122,9 @@ impl Shard {
             self.hit(hit, None, context).expect(KNOWN);
             return;
         };
-        let now = self.now;
-        let is_done = hit.at.is_none()
-            && self.slot_at(place).map(|slot| slot.class).is_some_and(|class| {
-                let frame = context.frame(class, now).0;
-                self.short_hit(place, hit.weight, frame).is_some()
-            });
-        if !is_done {
+        let class = self.slot_mut(place).class;
+        let frame = context.frame(class, self.now).0.of_limit(window);
+        if hit.at.is_some() || self.short_hit(place, hit.weight, &frame).is_none() {
             let add = |entry: &mut Entry, settings: &Settings, now| {
                 entry.add(hit.at.unwrap_or(now), hit.weight, settings, now)
             };

@@ -117,6 +117,14 @@ impl Shard {
         slot.map_or_else(|| context.classes.of(key), |slot| slot.class)
     }
 
+    /// The slot of the key, if that is at `place`.
+    #[inline(always)]
+    fn slot_of(&mut self, place: u32, key: &[u8]) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(place)?;
+        // With `filter` the comparison is a call.
+        if slot.is(key, &self.beside.long_keys) { Some(slot) } else { None }
+    }
+
     fn slot_mut(&mut self, place: u32) -> &mut Slot {
         self.slots.get_mut(place).expect("a key lives here")
     }

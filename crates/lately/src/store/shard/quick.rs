@@ -13,18 +13,12 @@ use crate::time::Span;
 impl Shard {
     /// Has what the key at `place` has on the heap fetched; `None` when there is nothing to be waited for.
     #[inline(always)]
-    pub(in crate::store) fn fetch_first(&self, place: u32, key: &[u8]) -> Option<Quick<()>> {
+    pub(in crate::store) fn fetch_first(&mut self, place: u32, key: &[u8]) -> Option<Quick<()>> {
         let Some(slot) = self.slot_of(place, key) else { return Some(Quick::Elsewhere) };
         match slot.record.prefetch() {
             Fetched::Nothing => None,
             fetched => Some(Quick::At(place, fetched)),
         }
-    }
-
-    /// The slot of the key, if that is at `place`.
-    #[inline(always)]
-    fn slot_of(&self, place: u32, key: &[u8]) -> Option<&Slot> {
-        self.slots.get(place).filter(|slot| slot.is(key, &self.beside.long_keys))
     }
 
     /// Decides on a request of now, for a limit of so many hits in a window, if its key is at `place` and lives, and
@@ -38,10 +32,7 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Quick<Decision> {
         let now = self.now;
-        if self.slot_of(place, hit.key).is_none() {
-            return Quick::Elsewhere;
-        }
-        let Some(Slot { class, record, .. }) = self.slots.get_mut(place) else { return Quick::Elsewhere };
+        let Some(Slot { class, record, .. }) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
         let (frame, settings) = context.frame(*class, now);
         if window > settings.retain() || hit.weight == 0 {
             return Quick::At(place, Fetched::All);
@@ -71,13 +62,14 @@ impl Shard {
         if next.is_some() && watched.is_none() {
             return Quick::At(place, Fetched::All);
         }
-        let (mut before, mut after) = (0, 0);
-        let mut reset_after = Some(window);
-        if entry.hit_in_place(hit.weight, &of_limit).is_none() {
-            before = entry.heap_bytes();
-            reset_after = entry.hit_within(hit.weight, &of_limit, settings);
-            after = entry.heap_bytes();
-        }
+        let (reset_after, before, after) = match entry.short_hit_weighed(hit.weight, &of_limit) {
+            // These are the newest.
+            Some((_, more)) => (Some(window), 0, more),
+            None => {
+                let before = entry.heap_bytes();
+                (entry.hit_large(hit.weight, &of_limit, settings), before, entry.heap_bytes())
+            }
+        };
         if reset_after.is_none() {
             return Quick::At(place, Fetched::All);
         }
@@ -99,10 +91,7 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Quick<Decision> {
         let now = self.now;
-        if self.slot_of(place, hit.key).is_none() {
-            return Quick::Elsewhere;
-        }
-        let Some(Slot { class, record, .. }) = self.slots.get_mut(place) else { return Quick::Elsewhere };
+        let Some(Slot { class, record, .. }) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
         let (decision, arrival) = gcra::decide(rate, record.arrival(), 1, now);
         if !decision.is_allowed() {
             return Quick::At(place, Fetched::All);
@@ -111,19 +100,14 @@ impl Shard {
         let next = Guard::next(record.guard(), (left, decision.max), burst_ends, now);
         let frame = context.frame(*class, now).0;
         let (entry, Some(watched)) = record.hits_and_beside() else { return Quick::At(place, Fetched::All) };
-        let (mut before, mut after) = (0, 0);
-        if entry.hit_in_place(1, frame).is_none() {
-            before = entry.heap_bytes();
-            if entry.hit_in_list(1, frame).is_none() {
-                return Quick::At(place, Fetched::All);
-            }
-            after = entry.heap_bytes();
-        }
+        let Some((_, more)) = entry.short_hit_weighed(1, frame) else {
+            return Quick::At(place, Fetched::All);
+        };
         watched.set_arrival(arrival);
         if next.is_some() {
             watched.set_guard(next);
         }
-        self.bytes = self.bytes + after - before;
+        self.bytes += more;
         self.write_down_hit(place, hit, context);
         self.write_down_arrival(hit.key, place, arrival, context);
         Quick::Done(decision)
