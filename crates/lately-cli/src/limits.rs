@@ -8,5 +8,14 @@ pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most threads `serve` may be asked for.
 pub(crate) const MAX_THREADS: usize = 1_024;
 
-/// File descriptors the server needs beside those of its clients, RESP and HTTP.
+/// Threads that serve clients and share an arena of the allocator: more would wait for each other.
+pub(crate) const THREADS_PER_ARENA: usize = 4;
+
+/// Threads that do what blocks, beside those that serve clients.
+pub(crate) const BLOCKING_THREADS: usize = 512;
+
+/// File descriptors the server needs for each thread but the first.
+pub(crate) const FILES_PER_THREAD: u64 = 4;
+
+/// File descriptors the server needs beside those of its clients, RESP and HTTP, and those of its threads.
 pub(crate) const OWN_FILES: u64 = 64;

@@ -9,10 +9,6 @@ pub const LOG_BYTES: u64 = 512 << 20;
 /// See [`LOG_BYTES`].
 pub const LOG_TO_CHECKPOINT: u64 = 2;
 
-/// By how much the thread that makes checkpoints in the background steps back behind those who count (`nice`):
-/// at 10 it has a tenth of what another thread has that wants the same processor.
-pub const CHECKPOINT_NICE: i32 = 10;
-
 /// After so many bytes more of the log it is looked how much room the disk has.
 pub const LOOK_BYTES: u64 = 1 << 20;
 

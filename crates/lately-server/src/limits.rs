@@ -40,6 +40,9 @@ pub const RUN_OPERATIONS: usize = 64;
 /// own, which the next ones use again.
 pub const RUN_JOINT_OPERATIONS: usize = 4;
 
+/// A client's pipelines are deep when it sends so many requests at a time: as many as the store is given at once, or nearly.
+pub const DEEP_REQUESTS: usize = 48;
+
 /// Bytes asked of the socket in one read.
 pub const READ_BYTES: usize = 64 << 10;
 

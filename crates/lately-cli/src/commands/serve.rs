@@ -14,8 +14,9 @@ use lately_server::limits::MAX_HTTP_CONNECTIONS;
 use lately_server::{Config, Reloader, Server, ServerError, Stopper, Storage};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::arenas;
 use crate::error::{CliError, Outcome};
-use crate::limits::{MAX_THREADS, OWN_FILES};
+use crate::limits::{BLOCKING_THREADS, FILES_PER_THREAD, MAX_THREADS, OWN_FILES};
 use crate::output;
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
@@ -61,7 +62,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     repair: bool,
 
-    /// Threads that serve clients [default: one less than there are cores, and at least one].
+    /// Threads that serve clients [default: as many as there are cores].
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
 
@@ -81,17 +82,15 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
-    let config = configure(serve)?;
+    let threads = serve.threads.unwrap_or_else(usual_threads);
+    arenas::share(threads);
+    let mut config = configure(serve)?;
+    config.loops = threads.get();
     let storage = config.storage.clone();
-    raise_file_limit(config.max_clients);
-    let threads = serve.threads.unwrap_or_else(usual_threads).get();
-    // One thread alone need not look whether another has work for it.
-    let mut builder = match threads {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    let runtime = builder
-        .worker_threads(threads)
+    raise_file_limit(&config);
+    // What this has to do beside the first event loop is little; each of the others has a thread that may block.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(MAX_THREADS + BLOCKING_THREADS)
         .enable_all()
         .build()
         .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
@@ -110,16 +109,15 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     outcome
 }
 
-/// A thread for each core but one: whoever asks, and the kernel that carries it, need the other.
+/// A thread for each core.
 fn usual_threads() -> NonZeroUsize {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    NonZeroUsize::new(cores - 1).unwrap_or(NonZeroUsize::MIN)
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Raises the limit on open files to what the clients need, those of HTTP included, and says so when that is not to be had.
-fn raise_file_limit(max_clients: usize) {
-    let others = OWN_FILES + MAX_HTTP_CONNECTIONS as u64;
-    let needed = others + max_clients as u64;
+fn raise_file_limit(Config { max_clients, loops, .. }: &Config) {
+    let others = OWN_FILES + MAX_HTTP_CONNECTIONS as u64 + FILES_PER_THREAD * (loops - 1) as u64;
+    let needed = others + *max_clients as u64;
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
     if limit < needed {
         let clients = limit.saturating_sub(others);

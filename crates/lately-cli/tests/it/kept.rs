@@ -187,16 +187,3 @@ fn a_flag_for_durability_keeps_the_folder_of_the_file() {
     assert_eq!(server.ask::<u64>("HIT k"), 1);
     assert!(folder.is_dir());
 }
-
-#[test]
-fn checkpoints_step_back_behind_those_who_count() {
-    let root = tempfile::tempdir().expect("a folder");
-    let server = serve_in(&root.path().join("data"), &[]);
-    assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
-    while server.info("rdb_saves") == "0" {}
-    let niceness = server.niceness();
-    let of = |thread: &str| niceness.iter().find(|(name, _)| name == thread).map(|&(_, niceness)| niceness);
-    // The test itself may have been started to step back.
-    let wanted = of("lately").map(|own| (own + 10).min(19));
-    assert!(wanted.is_some() && of("lately-checkpoi") == wanted, "{niceness:?}");
-}

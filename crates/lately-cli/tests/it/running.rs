@@ -105,26 +105,17 @@ impl Running {
         self
     }
 
+    /// What the system has of the process under this name: `environ`, `cmdline`.
+    pub(crate) fn told(&self, name: &str) -> Vec<String> {
+        let bytes = std::fs::read(format!("/proc/{}/{name}", self.child.id())).expect("a process");
+        let words = bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+        words.filter(|word| !word.is_empty()).collect()
+    }
+
     /// Sends a signal, such as TERM.
     pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");
-    }
-
-    /// The names of its threads, as long as the system keeps them, and how nice each is.
-    pub(crate) fn niceness(&self) -> Vec<(String, i32)> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("a process");
-        let stats =
-            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        let niceness = |stat: String| {
-            let (name, fields) = stat.split_once('(').expect("a name").1.rsplit_once(')').expect("a name");
-            // The 19th of all fields, of which two went with the name.
-            (
-                name.to_owned(),
-                fields.split_whitespace().nth(16).expect("it is there").parse().expect("a number"),
-            )
-        };
-        stats.map(niceness).collect()
     }
 
     /// Waits for a message that contains this.

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
-use crate::common::{Run, lately};
-use crate::running::{PATIENCE, serve, serve_with, start, start_command};
+use crate::common::{Run, command, lately};
+use crate::running::{FREE, PATIENCE, serve, serve_with, start, start_command};
 
 /// Refused: nothing on standard output, and these words in an error with a hint.
 fn check_refused(run: &Run, error: &str, hint: &str) {
@@ -236,4 +236,24 @@ fn flags_that_make_no_sense() {
     }
     let server = serve_with(&["--threads", "1"]);
     assert_eq!(server.ask::<u64>("HIT k"), 1);
+}
+
+#[test]
+fn threads_share_the_arenas_of_the_allocator() {
+    const VARIABLE: &str = "MALLOC_ARENA_MAX";
+    let check = |threads: &str, before: Option<&str>, wanted: Option<&str>| {
+        let args = [&FREE, &["--in-memory", "--threads", threads][..]].concat();
+        let mut command = command(&args);
+        command.env_remove(VARIABLE).envs(before.map(|before| (VARIABLE, before)));
+        let server = start_command(&mut command);
+        let environment = server.told("environ");
+        let found = environment.iter().find_map(|it| it.strip_prefix(VARIABLE)?.strip_prefix('='));
+        assert_eq!(found, wanted, "{threads} threads");
+        assert_eq!(server.told("cmdline")[1..], args);
+    };
+    check("1", None, None);
+    check("2", None, Some("1"));
+    check("4", None, Some("1"));
+    check("5", None, Some("2"));
+    check("5", Some("7"), Some("7"));
 }

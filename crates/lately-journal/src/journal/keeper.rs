@@ -142,7 +142,6 @@ impl<D: Disk> Journal<D> {
 
     /// Makes checkpoints when one is due, until the journal is closed. For a thread of its own.
     pub fn keep_short(&self) {
-        step_back();
         let mut pause = SYNC_EVERY;
         while !self.closing.load(Acquire) {
             self.tend_reserve();
@@ -180,13 +179,6 @@ impl<D: Disk> Journal<D> {
         drop(log);
         sync()
     }
-}
-
-/// Lets others go before this thread. Elsewhere than on Linux that would be said of the whole process.
-fn step_back() {
-    #[cfg(target_os = "linux")]
-    // A sandbox may forbid it: then it is as important as any.
-    let _ = rustix::process::nice(crate::limits::CHECKPOINT_NICE);
 }
 
 #[cfg(test)]

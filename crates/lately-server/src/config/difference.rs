@@ -12,6 +12,7 @@ impl Config {
             http,
             grpc,
             insecure,
+            loops: _,
             max_clients,
             idle_timeout,
             storage,

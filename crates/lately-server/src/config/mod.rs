@@ -44,6 +44,8 @@ pub struct Config {
     pub grpc: SocketAddr,
     /// Listen beyond loopback though nobody has to say who they are.
     pub insecure: bool,
+    /// Event loops that serve RESP clients, each on a thread of its own.
+    pub loops: usize,
     /// RESP clients served at once.
     pub max_clients: usize,
     /// After how much silence a client is disconnected; `None` is never.
@@ -70,6 +72,7 @@ impl Default for Config {
             http: SocketAddr::from(([127, 0, 0, 1], 7380)),
             grpc: SocketAddr::from(([127, 0, 0, 1], 7381)),
             insecure: false,
+            loops: 1,
             max_clients: DEFAULT_MAX_CLIENTS,
             idle_timeout: Some(DEFAULT_IDLE_TIMEOUT),
             storage: None,
@@ -141,6 +144,7 @@ impl Config {
             http: server.http.map_or(defaults.http, |address| address.0),
             grpc: server.grpc.map_or(defaults.grpc, |address| address.0),
             insecure: server.insecure.unwrap_or(defaults.insecure),
+            loops: defaults.loops,
             max_clients: server.max_clients.map_or(defaults.max_clients, |clients| clients.0.get()),
             idle_timeout: server.idle_timeout.map_or(defaults.idle_timeout, |timeout| timeout.0),
             storage_path: file.storage.path(),

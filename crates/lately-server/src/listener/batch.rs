@@ -161,7 +161,7 @@ impl Batch {
 
     /// Sends the replies; those that are to wait are held.
     pub(super) fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant, leave: &Leave) {
-        let mut start = 0;
+        let (mut start, mut first) = (0, 0);
         let mut held = match leave {
             Leave::Later(hold) => Some(Held::new(hold.clone())),
             Leave::Now | Leave::Never(_) => None,
@@ -174,6 +174,8 @@ impl Batch {
                 connection.keep_long(std::mem::take(&mut self.long), part.consumed);
             }
             connection.ran(part.unread, part.flow, now, moment);
+            connection.depth.note(part.requests - first);
+            first = part.requests;
             let replies = start..part.replies;
             start = part.replies;
             let sent = match &mut held {

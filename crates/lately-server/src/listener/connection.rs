@@ -12,6 +12,7 @@ use mio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use super::depth::Depth;
 use super::held::Held;
 use crate::clients::Client;
 use crate::engine::Engine;
@@ -54,6 +55,7 @@ pub(super) struct Connection {
     closing: Option<Closing>,
     /// The client cannot be answered any more, and its transaction is run to the end.
     gone: bool,
+    pub(super) depth: Depth,
     /// On the list of those there is something to do for.
     listed: bool,
     /// When the client last sent something, and since when, as of a look, it takes no replies.
@@ -107,6 +109,7 @@ impl Connection {
             ended: false,
             closing: None,
             gone: false,
+            depth: Depth::default(),
             listed: false,
             heard: moment,
             stuck: None,
@@ -291,6 +294,16 @@ impl Connection {
             self.output.extend_from_slice(&replies[sent..]);
         }
         Ok(())
+    }
+
+    /// Whether another loop may serve it: it holds nothing that this one has to do.
+    pub(super) fn is_free(&self) -> bool {
+        self.output.is_empty() && self.flow == Flow::Continue && self.closing.is_none() && !self.gone
+    }
+
+    /// Leaves the event queue of a loop, or goes into that of another, as `change` does.
+    pub(super) fn registered<T>(&mut self, change: impl FnOnce(&mut TcpStream) -> T) -> T {
+        change(&mut self.socket)
     }
 
     /// Keeps replies until there is a verdict on what they say; gives whose they are.

@@ -4,9 +4,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 use lately::{ManualClock, Timestamp};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::roster::Arrival;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::storage::Storage;
@@ -25,12 +24,12 @@ fn engine_of(config: Config) -> Arc<Engine> {
     Arc::new(Engine::new(config, clock).expect("valid"))
 }
 
-/// A client that has come.
-pub(super) fn arrival() -> (Arrival, TcpStream) {
+/// A client that has come, its place among those there is room for, and its own end.
+pub(super) fn client() -> (mio::net::TcpStream, OwnedSemaphorePermit, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     let (socket, _) = listener.accept().expect("a client");
     socket.set_nonblocking(true).expect("a socket");
     let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a place");
-    ((mio::net::TcpStream::from_std(socket), place), client)
+    (mio::net::TcpStream::from_std(socket), place, client)
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+mod balance;
 mod batch;
 mod connection;
+mod depth;
 #[cfg(test)]
 mod fixture;
 mod group;

@@ -10,11 +10,12 @@ use std::time::Duration;
 use mio::{Events, Token};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
+use super::balance::{Arrival, Balance, Door};
 use super::group::Group;
-use super::roster::{Arrival, Roster};
+use super::roster::Roster;
 use crate::engine::Engine;
 use crate::limits::{EVENTS, LOOK_EVERY};
 use crate::stopper::Stopper;
@@ -37,11 +38,14 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    /// The loop of this index, and the way into it.
     pub(super) fn new(
-        arrivals: UnboundedReceiver<Arrival>,
         engine: Arc<Engine>,
         stopper: Stopper,
-    ) -> io::Result<Queue> {
+        index: usize,
+        balance: Arc<Balance>,
+    ) -> io::Result<(Door, Queue)> {
+        let (door, arrivals) = mpsc::unbounded_channel();
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let poll = mio::Poll::new()?;
@@ -50,16 +54,17 @@ impl Queue {
         engine.on_verdict(move || drop(waker.wake()));
         #[expect(deprecated, reason = "its other form is unsafe; a poll keeps its descriptor while it lives")]
         let sockets = AsyncFd::with_interest(poll, Interest::READABLE)?;
-        Ok(Queue {
+        let queue = Queue {
             sockets,
             events: Events::with_capacity(EVENTS),
             arrivals,
             draining: false,
-            roster: Roster::new(engine, stopper),
+            roster: Roster::new(engine, stopper, index, balance),
             group: Group::new(),
             look,
             look_is_due: false,
-        })
+        };
+        Ok((door, queue))
     }
 
     /// Serves until no more clients come and those there were are answered.
@@ -134,15 +139,18 @@ impl Queue {
             }
         }
         self.group.run(&mut self.roster);
+        self.roster.place(self.sockets.get_ref().registry());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
 
-    use super::super::fixture::{arrival, engine};
+    use super::super::fixture::{client, engine};
     use super::*;
+    use crate::limits::{DEEP_REQUESTS, RUN_OPERATIONS};
 
     /// A round takes long when clients send much: who comes must not wait for one each.
     #[test]
@@ -150,16 +158,96 @@ mod tests {
         const CLIENTS: usize = 50;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let (door, arrivals) = mpsc::unbounded_channel();
-            let mut queue = Queue::new(arrivals, engine(), Stopper::new()).expect("a queue");
+            let balance = Arc::new(Balance::new(1, 1));
+            let (door, mut queue) = Queue::new(engine(), Stopper::new(), 0, balance).expect("a queue");
             let come = |_| {
-                let (arrival, client) = arrival();
-                door.send(arrival).expect("a queue");
+                let (socket, place, client) = client();
+                assert!(door.send(Arrival::New(socket, place)).is_ok());
                 client
             };
             let clients: Vec<_> = (0..CLIENTS).map(come).collect();
             poll_fn(|cx| queue.news(cx)).await;
             assert_eq!(queue.roster.connections.len(), clients.len());
+        });
+    }
+
+    /// Sends so many requests at once and has a loop answer them.
+    async fn ask(client: &mut TcpStream, queue: &mut Queue, requests: usize) {
+        client.write_all(&b"PING\r\n".repeat(requests)).expect("the server reads");
+        client.set_nonblocking(true).expect("a socket");
+        let expected = b"+PONG\r\n".repeat(requests);
+        let mut replies = Vec::new();
+        while replies.len() < expected.len() {
+            poll_fn(|cx| queue.news(cx)).await;
+            queue.round();
+            // It ends with an error, as more may come.
+            _ = client.read_to_end(&mut replies);
+        }
+        assert_eq!(replies, expected);
+    }
+
+    /// Two clients of the first of two loops: while both have deep pipelines, each loop has one of them.
+    #[test]
+    fn a_client_moves_with_its_pipelines() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (engine, balance) = (engine(), Arc::new(Balance::new(2, 2)));
+            let open = |index| Queue::new(Arc::clone(&engine), Stopper::new(), index, Arc::clone(&balance));
+            let (first_door, mut first) = open(0).expect("a queue");
+            let (second_door, mut second) = open(1).expect("a queue");
+            balance.open(vec![first_door, second_door]);
+            let clients = [(); 2].map(|()| {
+                let (socket, place, client) = client();
+                assert!(balance.send(balance.usual(), Arrival::New(socket, place)).is_ok());
+                client
+            });
+            let [mut one, mut other] = clients;
+            for _ in 0..4 * DEEP_REQUESTS {
+                ask(&mut one, &mut first, DEEP_REQUESTS - 1).await;
+            }
+            ask(&mut other, &mut first, 1).await;
+            let served =
+                |first: &Queue, second: &Queue| [first, second].map(|it| it.roster.connections.len());
+            assert_eq!(served(&first, &second), [2, 0]);
+            for _ in 0..2 * DEEP_REQUESTS {
+                ask(&mut one, &mut first, RUN_OPERATIONS).await;
+            }
+            // It is alone with that.
+            assert_eq!(served(&first, &second), [2, 0]);
+            while served(&first, &second)[0] == 2 {
+                ask(&mut other, &mut first, RUN_OPERATIONS).await;
+            }
+            for _ in 0..2 * DEEP_REQUESTS {
+                ask(&mut other, &mut second, DEEP_REQUESTS / 2 + 1).await;
+                ask(&mut one, &mut first, RUN_OPERATIONS).await;
+            }
+            assert_eq!(served(&first, &second), [1, 1]);
+            while served(&first, &second)[1] == 1 {
+                ask(&mut other, &mut second, 1).await;
+            }
+            ask(&mut other, &mut first, 1).await;
+            ask(&mut one, &mut first, RUN_OPERATIONS).await;
+            assert_eq!(served(&first, &second), [2, 0]);
+        });
+    }
+
+    /// After the stop nobody moves, and all are answered where they are.
+    #[test]
+    fn nobody_moves_once_the_server_stops() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let balance = Arc::new(Balance::new(2, 2));
+            let (door, mut queue) =
+                Queue::new(engine(), Stopper::new(), 0, Arc::clone(&balance)).expect("a queue");
+            // As if the first had all those with deep pipelines.
+            let _counted: Vec<_> = (0..4).map(|_| balance.count(0)).collect();
+            let (socket, place, mut client) = client();
+            assert!(door.send(Arrival::New(socket, place)).is_ok());
+            balance.close();
+            for _ in 0..2 * DEEP_REQUESTS {
+                ask(&mut client, &mut queue, RUN_OPERATIONS).await;
+            }
+            assert_eq!(queue.roster.connections.len(), 1);
         });
     }
 }

@@ -1,59 +1,76 @@
-//! The RESP listener: takes connections while there is room, hands them to the threads in turn, and
+//! The RESP listener: takes connections while there is room, hands them to the event loops, and
 //! tells those to end on a stop.
 
 use std::io::{self, Write};
 use std::net::Shutdown;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::runtime::{self, Runtime};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::balance::{Arrival, Balance, Door};
 use super::pause;
 use super::queue::Queue;
-use super::roster::Arrival;
 use crate::engine::{Engine, Stats};
 use crate::limits::{ACCEPT_RETRY, DRAIN_TIMEOUT};
 use crate::stopper::Stopper;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// A listener and, for each thread of the runtime, an event loop that serves a part of its clients.
+/// A listener and the event loops, each of which serves a part of its clients.
 pub(crate) struct Resp {
     listener: TcpListener,
-    engine: Arc<Engine>,
-    stopper: Stopper,
-    doors: Vec<Door>,
-    queues: Vec<Queue>,
+    loops: Loops,
+    opened: Vec<(Door, Loop)>,
 }
 
-/// Where clients go into an event loop.
-type Door = mpsc::UnboundedSender<Arrival>;
+/// What all loops have in common.
+struct Loops {
+    engine: Arc<Engine>,
+    stopper: Stopper,
+    balance: Arc<Balance>,
+}
+
+/// An event loop: the first is run by the runtime of the server, each of the others by its own, on its own thread.
+struct Loop {
+    queue: Queue,
+    own: Option<OwnRuntime>,
+}
+
+/// A runtime that may be dropped by what another one runs.
+struct OwnRuntime(Option<Runtime>);
 
 impl Resp {
     pub(crate) fn new(listener: TcpListener, engine: Arc<Engine>, stopper: Stopper) -> io::Result<Resp> {
-        let threads = Handle::current().metrics().num_workers();
-        let opened: io::Result<Vec<_>> = (0..threads).map(|_| open(&engine, &stopper)).collect();
-        let (doors, queues) = opened?.into_iter().unzip();
-        Ok(Resp { listener, engine, stopper, doors, queues })
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let balance = Arc::new(Balance::new(engine.config.loops, cores));
+        let loops = Loops { engine, stopper, balance };
+        let opened = (0..loops.balance.loops()).map(|index| loops.open(index)).collect::<io::Result<_>>()?;
+        Ok(Resp { listener, loops, opened })
     }
 
     /// Serves until the stop, then waits for what had been sent to be answered.
     pub(crate) async fn serve(self) {
-        let Resp { listener, engine, stopper, mut doors, queues } = self;
-        let mut queues: JoinSet<()> = queues.into_iter().map(Queue::run).collect();
+        let Resp { listener, loops, opened } = self;
+        let Loops { engine, stopper, balance } = &loops;
+        let (doors, opened): (Vec<Door>, Vec<Loop>) = opened.into_iter().unzip();
+        balance.open(doors);
+        let mut running = JoinSet::new();
+        opened.into_iter().for_each(|it| it.start(&mut running));
         let room = Arc::new(Semaphore::new(engine.config.max_clients.min(Semaphore::MAX_PERMITS)));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted.and_then(|(socket, _)| socket.into_std()),
                 () = stopper.stopped() => break,
                 // A bug that has been reported: the clients of that loop have gone, others come.
-                Some(_) = queues.join_next() => {
-                    for door in doors.iter_mut().filter(|door| door.is_closed()) {
-                        if let Ok((new, queue)) = open(&engine, &stopper) {
-                            *door = new;
-                            queues.spawn(queue.run());
+                Some(_) = running.join_next() => {
+                    for index in balance.ended() {
+                        if let Ok((door, new)) = loops.open(index) {
+                            balance.replace(index, door);
+                            new.start(&mut running);
                         }
                     }
                     continue;
@@ -72,17 +89,57 @@ impl Resp {
                 continue;
             };
             // A door is closed for a moment, when its loop has ended: then the client sees an end.
-            let _ = doors[0].send((mio::net::TcpStream::from_std(socket), place));
-            doors.rotate_left(1);
+            let arrival = Arrival::New(mio::net::TcpStream::from_std(socket), place);
+            let _ = balance.send(balance.usual(), arrival);
         }
-        drop((listener, doors));
-        let drained = async { while queues.join_next().await.is_some() {} };
+        drop(listener);
+        balance.close();
+        let drained = async { while running.join_next().await.is_some() {} };
         // What is not drained by then belongs to clients that do not take their replies.
         let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
     }
 }
 
-fn open(engine: &Arc<Engine>, stopper: &Stopper) -> io::Result<(Door, Queue)> {
-    let (door, arrivals) = mpsc::unbounded_channel();
-    Ok((door, Queue::new(arrivals, Arc::clone(engine), stopper.clone())?))
+impl Loops {
+    fn open(&self, index: usize) -> io::Result<(Door, Loop)> {
+        let Loops { engine, stopper, balance } = self;
+        let queue = || Queue::new(Arc::clone(engine), stopper.clone(), index, Arc::clone(balance));
+        if index == 0 {
+            let (door, queue) = queue()?;
+            return Ok((door, Loop { queue, own: None }));
+        }
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let (door, queue) = {
+            let _inside = runtime.enter();
+            queue()?
+        };
+        Ok((door, Loop { queue, own: Some(OwnRuntime(Some(runtime))) }))
+    }
+}
+
+impl Loop {
+    fn start(self, running: &mut JoinSet<()>) {
+        let Loop { queue, own } = self;
+        match own {
+            None => running.spawn(queue.run()),
+            Some(own) => running.spawn_blocking(move || own.run(queue)),
+        };
+    }
+}
+
+impl OwnRuntime {
+    fn run(&self, queue: Queue) {
+        if let Some(runtime) = &self.0 {
+            runtime.block_on(queue.run());
+        }
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        // To wait for its end would not be allowed there; it runs nothing any more.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }

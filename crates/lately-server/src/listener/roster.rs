@@ -6,19 +6,15 @@ use std::sync::Arc;
 
 use lately_journal::Verdict;
 use mio::event::Event;
-use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use slab::Slab;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use super::balance::{Arrival, Balance};
 use super::connection::Connection;
 use super::held::Held;
 use crate::engine::Engine;
 use crate::stopper::Stopper;
-
-/// A client that has come, and its place among those there is room for.
-pub(super) type Arrival = (TcpStream, OwnedSemaphorePermit);
 
 pub(super) struct Roster {
     pub(super) engine: Arc<Engine>,
@@ -27,22 +23,61 @@ pub(super) struct Roster {
     /// Replies that wait for a verdict, in the order they were made.
     held: VecDeque<Held>,
     stopper: Stopper,
+    /// Which of the loops this is, and who has which clients.
+    index: usize,
+    balance: Arc<Balance>,
+    /// Clients that may be another loop's to serve.
+    unsettled: Vec<usize>,
 }
 
 impl Roster {
-    pub(super) fn new(engine: Arc<Engine>, stopper: Stopper) -> Roster {
-        Roster { engine, connections: Slab::new(), list: VecDeque::new(), held: VecDeque::new(), stopper }
+    pub(super) fn new(engine: Arc<Engine>, stopper: Stopper, index: usize, balance: Arc<Balance>) -> Roster {
+        Roster {
+            engine,
+            connections: Slab::new(),
+            list: VecDeque::new(),
+            held: VecDeque::new(),
+            stopper,
+            index,
+            balance,
+            unsettled: Vec::new(),
+        }
     }
 
     /// Takes a client. A socket that cannot be set up is closed: the client sees it.
-    pub(super) fn admit(&mut self, (mut socket, place): Arrival, registry: &Registry) {
+    pub(super) fn admit(&mut self, arrival: Arrival, registry: &Registry) {
         let entry = self.connections.vacant_entry();
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        let admitted = registry
-            .register(&mut socket, Token(entry.key()), interest)
-            .and_then(|()| Connection::new(socket, place, &self.engine, Instant::now()));
+        let token = entry.key();
+        let register =
+            |socket: &mut _| registry.register(socket, Token(token), Interest::READABLE | Interest::WRITABLE);
+        let admitted = match arrival {
+            Arrival::New(mut socket, place) => register(&mut socket)
+                .and_then(|()| Connection::new(socket, place, &self.engine, Instant::now())),
+            Arrival::Moved(mut connection) => connection.registered(register).map(|()| *connection),
+        };
         if let Ok(connection) = admitted {
             entry.insert(connection);
+            self.enlist(token);
+        }
+    }
+
+    /// Gives clients to the loops that are to serve them.
+    pub(super) fn place(&mut self, registry: &Registry) {
+        for token in std::mem::take(&mut self.unsettled) {
+            let Some(connection) = self.connections.get_mut(token).filter(|it| it.is_free()) else {
+                continue;
+            };
+            let to = connection.depth.place(&self.balance, self.index);
+            // What cannot be taken out of the event queue has an error, which is found here.
+            if to == self.index || connection.registered(|socket| registry.deregister(socket)).is_err() {
+                continue;
+            }
+            let mut connection = self.connections.remove(token);
+            connection.unlist();
+            self.list.retain(|listed| *listed != token);
+            if let Err(back) = self.balance.send(to, Arrival::Moved(Box::new(connection))) {
+                self.admit(back, registry);
+            }
         }
     }
 
@@ -81,6 +116,9 @@ impl Roster {
             self.stopper.stop();
         }
         if stays {
+            if connection.depth.has_changed() {
+                self.unsettled.push(token);
+            }
             return self.enlist(token);
         }
         self.connections.remove(token);
@@ -138,6 +176,8 @@ impl Roster {
             .filter_map(|(token, connection)| (!connection.look(moment, idle)).then_some(token))
             .collect();
         late.into_iter().for_each(|token| self.settle(token, Err(io::ErrorKind::TimedOut.into())));
+        let deep = self.connections.iter().filter(|(_, connection)| connection.depth.is_deep());
+        self.unsettled.extend(deep.map(|(token, _)| token));
     }
 
     /// Ends all connections once what came by now is answered.

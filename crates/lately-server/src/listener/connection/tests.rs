@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use super::super::fixture::{arrival, engine};
+use super::super::fixture::{client, engine};
 use super::{Connection, Duration, Instant, Read, WRITE_TIMEOUT};
 
 /// The client takes replies until the socket takes more of them.
@@ -18,7 +18,7 @@ fn take_some(connection: &mut Connection, client: &mut TcpStream) {
 #[test]
 fn who_takes_replies_slowly_gets_them() {
     let start = Instant::now();
-    let ((socket, place), mut client) = arrival();
+    let (socket, place, mut client) = client();
     let mut connection = Connection::new(socket, place, &engine(), start).expect("a socket");
     // More than the sockets hold and the client takes.
     connection.output = vec![b'x'; 128 << 20];
