@@ -29,7 +29,7 @@ pub(crate) struct Connection {
 /// What the replies are taken for.
 enum Reader {
     Lines(Lines),
-    Decisions(Decisions),
+    Decisions(Box<Decisions>),
 }
 
 impl Connection {
@@ -43,7 +43,7 @@ impl Connection {
             unsent: 0..0,
             reader: match plan.answer {
                 Answer::Line => Reader::Lines(Lines::default()),
-                Answer::Decision { allowed } => Reader::Decisions(Decisions::new(allowed)),
+                Answer::Decision { allowed } => Reader::Decisions(Box::new(Decisions::new(allowed))),
             },
             due: 0,
             since_ns: 0,

@@ -1,8 +1,10 @@
 //! Counting decisions: replies that are an integer, or an array that starts with one, which says whether a request
 //! was allowed.
 //!
-//! Such a reply is several short lines: looking at each byte of them is cheaper here than any search.
+//! Such a reply is several short lines: looking at each byte of them is cheaper than a search for their ends; but most
+//! are like the one before, which is cheaper to find out.
 
+use crate::alike::Alike;
 use crate::error::LoadError;
 use crate::tally::Tally;
 
@@ -16,11 +18,12 @@ pub(crate) struct Decisions {
     is_open: bool,
     /// The start of a line whose end is still to come.
     cut: Vec<u8>,
+    last: Alike,
 }
 
 impl Decisions {
     pub(crate) fn new(allowed: u8) -> Decisions {
-        Decisions { allowed, due: 0, is_open: false, cut: Vec::new() }
+        Decisions { allowed, due: 0, is_open: false, cut: Vec::new(), last: Alike::default() }
     }
 
     /// Counts the replies that end in `bytes`.
@@ -36,13 +39,33 @@ impl Decisions {
                 self.cut = line;
             }
         }
+        // Where the reply under way starts, and how many errors there were before; unless it came in pieces.
+        let mut start = None;
         while at < bytes.len() {
+            if self.due == 0 {
+                if let Some((len, decides)) = self.last.find(&bytes[at..]) {
+                    tally.decided(decides == Some(self.allowed));
+                    replies += 1;
+                    at += len;
+                    continue;
+                }
+                start = Some((at, tally.errors));
+            }
             let Some(end) = line_end(bytes, at) else {
                 self.cut.extend_from_slice(&bytes[at..]);
                 break;
             };
-            replies += usize::from(self.line(&bytes[at..end], tally)?);
+            let is_whole = self.line(&bytes[at..end], tally)?;
             at = end;
+            if is_whole {
+                replies += 1;
+                if let Some((start, errors)) = start.take()
+                    && !self.is_open
+                    && tally.errors == errors
+                {
+                    self.last.learn(&bytes[start..end]);
+                }
+            }
         }
         Ok(replies)
     }
@@ -58,8 +81,7 @@ impl Decisions {
             [b':', digits @ ..] => {
                 if self.is_open {
                     self.is_open = false;
-                    let is_allowed = digits == [self.allowed, b'\r', b'\n'];
-                    *(if is_allowed { &mut tally.allowed } else { &mut tally.denied }) += 1;
+                    tally.decided(digits == [self.allowed, b'\r', b'\n']);
                 }
             }
             [b'*', digits @ ..] => self.due += array_len(digits)?,
@@ -107,6 +129,42 @@ mod tests {
                 assert_eq!(told, (9, 4, 4, 1), "cut at {cut} and {second_cut}");
                 assert_eq!(tally.first_error.as_deref(), Some("ERR no - 1"));
             }
+        }
+    }
+
+    #[test]
+    fn those_like_the_one_before_are_counted_the_same() {
+        let kinds = [
+            ("*5\r\n:1\r\n:100\r\n:99\r\n:0\r\n:60000\r\n", [1, 0, 0]),
+            ("*5\r\n:1\r\n:100\r\n:17\r\n:0\r\n:59998\r\n", [1, 0, 0]),
+            ("*5\r\n:0\r\n:100\r\n:12\r\n:7\r\n:10000\r\n", [0, 1, 0]),
+            ("*5\r\n:0\r\n:100\r\n:0\r\n:-1\r\n:1\r\n", [0, 1, 0]),
+            ("*4\r\n:1\r\n:100\r\n:12\r\n:7\r\n", [1, 0, 0]),
+            ("*2\r\n:1\r\n-ERR 1\r\n", [1, 0, 1]),
+            ("*2\r\n-ERR 2\r\n:1\r\n", [0, 0, 1]),
+            ("-ERR 3\r\n", [0, 0, 1]),
+            ("-ERR 4\r\n", [0, 0, 1]),
+            (":1\r\n", [1, 0, 0]),
+            (":0\r\n", [0, 1, 0]),
+            (":11\r\n", [0, 1, 0]),
+        ];
+        // Each behind each, and twice.
+        let pairs = kinds.iter().flat_map(|one| kinds.iter().flat_map(move |other| [one, other, other]));
+        let (mut text, mut told, mut replies) = (String::new(), [0, 0, 0], 0);
+        for (reply, tells) in pairs {
+            text.push_str(reply);
+            replies += 1;
+            told = [0, 1, 2].map(|at| told[at] + tells[at]);
+        }
+        for piece in [1, 7, 15, 16, 17, 40, 64, 333, text.len()] {
+            let (mut decisions, mut tally) = (Decisions::new(b'1'), Tally::default());
+            let counted: usize = text
+                .as_bytes()
+                .chunks(piece)
+                .map(|bytes| decisions.count(bytes, &mut tally).expect("good replies"))
+                .sum();
+            assert_eq!(counted, replies, "pieces of {piece}");
+            assert_eq!([tally.allowed, tally.denied, tally.errors], told, "pieces of {piece}");
         }
     }
 

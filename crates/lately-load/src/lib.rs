@@ -6,6 +6,7 @@
 //! [`Plan`], so it can be gone through again after the run to know how many hits each key was sent:
 //! [`Counts`] compares that with what the server has.
 
+mod alike;
 mod clock;
 mod connection;
 mod counts;

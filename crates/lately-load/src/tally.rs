@@ -12,6 +12,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// Takes note of what a reply says that is no error.
+    #[inline]
+    pub(crate) fn decided(&mut self, is_allowed: bool) {
+        self.allowed += u64::from(is_allowed);
+        self.denied += u64::from(!is_allowed);
+    }
+
     /// Takes note of an error reply, which starts with its marker.
     pub(crate) fn error(&mut self, reply: &[u8]) {
         self.errors += 1;

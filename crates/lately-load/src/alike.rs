@@ -1,0 +1,116 @@
+//! Replies like the one before: the same bytes but for the digits of integers, as many of them.
+
+/// Longer replies are not compared.
+const MOST_BYTES: usize = 64;
+
+/// Bytes compared at once.
+const AT_ONCE: usize = 16;
+
+/// A reply that was understood, to be compared with those behind it.
+pub(crate) struct Alike {
+    len: usize,
+    bytes: [u8; MOST_BYTES],
+    /// All ones where a digit of an integer stands, and behind the end.
+    is_free: [u8; MOST_BYTES],
+    /// All ones where a digit of an integer stands.
+    is_digit: [u8; MOST_BYTES],
+    /// Where the digit stands that decides, if that is one alone.
+    decides_at: Option<usize>,
+}
+
+impl Default for Alike {
+    fn default() -> Alike {
+        let none = [0; MOST_BYTES];
+        Alike { len: 0, bytes: none, is_free: none, is_digit: none, decides_at: None }
+    }
+}
+
+impl Alike {
+    /// Replies are compared with this one from here on.
+    pub(crate) fn learn(&mut self, reply: &[u8]) {
+        *self = Alike::default();
+        let Some(bytes) = self.bytes.get_mut(..reply.len()) else { return };
+        bytes.copy_from_slice(reply);
+        self.len = reply.len();
+        self.is_free[reply.len()..].fill(u8::MAX);
+        let mut in_integer = false;
+        for (at, byte) in reply.iter().enumerate() {
+            // Not those that say how long an array is.
+            in_integer = match byte {
+                b':' => true,
+                b'*' => false,
+                _ => in_integer,
+            };
+            if in_integer && byte.is_ascii_digit() {
+                (self.is_free[at], self.is_digit[at]) = (u8::MAX, u8::MAX);
+            }
+        }
+        let digits = reply.iter().position(|&byte| byte == b':').map(|colon| colon + 1);
+        self.decides_at = digits.filter(|&at| reply.get(at + 1) == Some(&b'\r'));
+    }
+
+    /// The length of the reply that `bytes` begin with, and the digit that decides, when it is like the one that was
+    /// learned and enough comes behind it to be sure.
+    #[inline]
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<(usize, Option<u8>)> {
+        let chunks = self.len.div_ceil(AT_ONCE);
+        if self.len == 0 || bytes.len() < chunks * AT_ONCE {
+            return None;
+        }
+        let of = |all: &[u8], chunk: usize| -> [u8; AT_ONCE] {
+            *all[chunk * AT_ONCE..].first_chunk().expect("as long as what is compared")
+        };
+        let is_off = |chunk| {
+            let (new, old) = (of(bytes, chunk), of(&self.bytes, chunk));
+            let (free, digit) = (of(&self.is_free, chunk), of(&self.is_digit, chunk));
+            let off = |at: usize| {
+                let is_no_digit = if new[at].wrapping_sub(b'0') > 9 { u8::MAX } else { 0 };
+                (new[at] ^ old[at]) & !free[at] | is_no_digit & digit[at]
+            };
+            (0..AT_ONCE).fold(0, |all, at| all | off(at)) != 0
+        };
+        let is_alike = !(0..chunks).any(is_off);
+        is_alike.then(|| (self.len, self.decides_at.map(|at| bytes[at])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_digits_may_differ() {
+        let mut alike = Alike::default();
+        assert_eq!(alike.find(&[b'0'; 64]), None);
+        alike.learn(b"*2\r\n:1\r\n:-1\r\n:60000\r\n");
+        let check = |text: &str, expected| {
+            let text = format!("{text}{}", "-".repeat(32));
+            assert_eq!(alike.find(text.as_bytes()), expected, "{text}");
+        };
+        check("*2\r\n:1\r\n:-1\r\n:60000\r\n", Some((21, Some(b'1'))));
+        check("*2\r\n:0\r\n:-9\r\n:12345\r\n", Some((21, Some(b'0'))));
+        for other in [
+            "*3\r\n:1\r\n:-1\r\n:60000\r\n",
+            "*2\r\n:1\r\n:-1\r\n:6000:\r\n",
+            "*2\r\n:1\r\n:11\r\n:60000\r\n",
+            "*2\r\n:1\r\n:-1\r\n:60000\r-",
+        ] {
+            check(other, None);
+        }
+        // It might go on with something else.
+        assert_eq!(alike.find(b"*2\r\n:1\r\n:-1\r\n:60000\r\n"), None);
+    }
+
+    #[test]
+    fn what_decides_is_one_digit() {
+        let decides = |reply: &[u8]| {
+            let mut alike = Alike::default();
+            alike.learn(reply);
+            alike.find(&[reply, &[b'x'; 16]].concat()).map(|(_, digit)| digit)
+        };
+        assert_eq!(decides(b":7\r\n"), Some(Some(b'7')));
+        assert_eq!(decides(b":17\r\n"), Some(None));
+        assert_eq!(decides(b"-ERR\r\n"), Some(None));
+        assert_eq!(decides(&[b'1'; MOST_BYTES + 1]), None);
+    }
+}
