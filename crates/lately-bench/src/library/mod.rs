@@ -6,6 +6,7 @@
 
 mod bare;
 mod full;
+mod growth;
 mod keyed;
 pub(crate) mod keys;
 mod rivals;
@@ -48,6 +49,9 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
         if wants("many") {
             rows.extend(section("library/many", || ten_million(&scale).rows(&scale, bare)).0);
         }
+    }
+    if wants("growth") {
+        rows.extend(section("library/growth", || growth::rows(&scale)));
     }
     if wants("week") {
         rows.extend(section("library/week", || full::week_rows(&scale)));

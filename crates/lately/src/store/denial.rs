@@ -3,7 +3,8 @@
 use crate::limit::{Decision, Retry};
 use crate::time::{Span, Timestamp};
 
-/// What a limit said when it denied a hit: it says so again until that time, if no hits are counted meanwhile.
+/// What a limit said when it denied a hit: it says so again until that time, if no hits are counted meanwhile. The default
+/// is said of nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Denial {
     pub(super) max: u64,
@@ -11,6 +12,12 @@ pub(super) struct Denial {
     /// When it would be allowed, and when all would be left.
     pub(super) until: Timestamp,
     pub(super) none_from: Timestamp,
+}
+
+impl Default for Denial {
+    fn default() -> Denial {
+        Denial { max: 0, window: Span::MIN, until: Timestamp::MIN, none_from: Timestamp::MIN }
+    }
 }
 
 impl Denial {

@@ -1,20 +1,23 @@
-//! What was denied to a key last: a number for each of a few panes that follow each other. Who goes on asking in vain
-//! is counted here; the entry with all that was denied, on other pages of memory, is left alone meanwhile.
+//! What was denied to a key last: a number for each of a few panes. Who goes on asking in vain is counted here; the
+//! entry with all that was denied, on other pages of memory, is left alone meanwhile.
 
 use crate::entry::Entry;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
 /// Panes with a number.
-const PANES: usize = 5;
+const PANES: usize = 6;
 
-/// Hits in panes that follow each other.
+/// Hits in panes, oldest first.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Recent {
     start_ms: i64,
     /// 0 when there is nothing.
     pane_ms: u32,
+    /// 0 of those that are not used.
     hits: [u32; PANES],
+    /// How many panes each is behind the first.
+    behind: [u16; PANES],
 }
 
 impl Recent {
@@ -22,24 +25,36 @@ impl Recent {
     pub(super) fn new(start: Timestamp, hits: u64, settings: &Settings) -> Option<Recent> {
         let pane_ms = u32::try_from(settings.resolution().as_millis()).ok()?;
         let first = u32::try_from(hits).ok().filter(|&hits| hits > 0)?;
-        Some(Recent { start_ms: start.as_millis(), pane_ms, hits: [first, 0, 0, 0, 0] })
+        let mut recent = Recent { start_ms: start.as_millis(), pane_ms, ..Recent::default() };
+        recent.hits[0] = first;
+        Some(recent)
     }
 
-    /// The number of the pane that starts, or has a time, then, if it has one.
+    /// The number for the pane that starts, or has a time, then, and how far that is behind the first, if it has one or
+    /// may have the next.
     #[inline]
-    fn pane(&self, at: Timestamp) -> Option<usize> {
+    fn pane(&self, at: Timestamp) -> Option<(usize, u16)> {
         let gap_ms = u32::try_from(at.as_millis() - self.start_ms).ok()?;
-        gap_ms.checked_div(self.pane_ms).map(|pane| pane as usize).filter(|&pane| pane < PANES)
+        let behind = u16::try_from(gap_ms.checked_div(self.pane_ms)?).ok()?;
+        // Most are counted in the newest.
+        let used = PANES - self.hits.iter().rev().take_while(|&&hits| hits == 0).count();
+        let found = (0..used).rev().find(|&pane| self.behind[pane] <= behind)?;
+        match found {
+            found if self.behind[found] == behind => Some((found, behind)),
+            found if found + 1 == used && used < PANES => Some((used, behind)),
+            _ => None,
+        }
     }
 
-    /// Counts hits in the pane that starts then; false, and nothing changes, when it is none of these, or they are too
+    /// Counts hits in the pane that starts then; false, and nothing changes, when it has no number, or they are too
     /// many.
     #[inline]
     pub(super) fn add(&mut self, start: Timestamp, hits: u64) -> bool {
-        let Some(pane) = self.pane(start) else { return false };
+        let Some((pane, behind)) = self.pane(start) else { return false };
         let sum = u32::try_from(hits).ok().and_then(|hits| self.hits[pane].checked_add(hits));
-        self.hits[pane] = sum.unwrap_or(self.hits[pane]);
-        sum.is_some()
+        let Some(sum) = sum.filter(|&sum| sum > 0) else { return false };
+        (self.hits[pane], self.behind[pane]) = (sum, behind);
+        true
     }
 
     /// Whether hits at a time are counted here.
@@ -54,7 +69,7 @@ impl Recent {
 
     /// Where a pane starts.
     fn start(&self, pane: usize) -> Option<Timestamp> {
-        let gap_ms = u64::from(self.pane_ms) * pane as u64;
+        let gap_ms = u64::from(self.pane_ms) * u64::from(self.behind[pane]);
         Timestamp::from_millis(self.start_ms.checked_add_unsigned(gap_ms)?)
     }
 
@@ -65,7 +80,7 @@ impl Recent {
 
     /// Adds all to an entry, until that has as many as can be counted.
     pub(super) fn add_to(&self, entry: &mut Entry, settings: &Settings, now: Timestamp) {
-        for (pane, &hits) in self.hits.iter().enumerate() {
+        for (pane, &hits) in self.hits.iter().enumerate().filter(|(_, hits)| **hits > 0) {
             if let Some(start) = self.start(pane) {
                 let _ = entry.add(start, hits.into(), settings, now);
             }
@@ -91,16 +106,42 @@ mod tests {
     }
 
     #[test]
-    fn panes_that_follow_each_other_have_a_number_each() {
+    fn a_few_panes_have_a_number_each() {
         let settings = Settings::builder().resolution(milliseconds(500)).build().expect("valid");
         let mut recent = Recent::new(at(1_000), 2, &settings).expect("few");
-        for (ms, is_there) in [(1_000, true), (500, false), (999, false), (3_000, true), (3_500, false)] {
+        let steps = [
+            (1_000, true),
+            (999, false),
+            (3_000, true),
+            // Between two.
+            (2_500, false),
+            (3_000, true),
+            (1_499, true),
+            (4_000, true),
+            (4_500, true),
+            (8_000, true),
+            (8_600, true),
+            // There are six.
+            (9_000, false),
+            (8_000, true),
+        ];
+        for (ms, is_there) in steps {
             assert_eq!(recent.reaches(at(ms)), is_there, "{ms}");
             assert_eq!(recent.add(at(ms), 3), is_there, "{ms}");
         }
-        assert!(recent.reaches(at(3_499)) && recent.add(at(2_000), 1));
-        assert_eq!(held(&recent, &settings), [(1_000, 5), (2_000, 1), (3_000, 3)]);
-        assert_eq!(recent.newest(), Some(at(3_000)));
+        let all = [(1_000, 8), (3_000, 6), (4_000, 3), (4_500, 3), (8_000, 6), (8_500, 3)];
+        assert_eq!(held(&recent, &settings), all);
+        assert_eq!(recent.newest(), Some(at(8_500)));
+    }
+
+    #[test]
+    fn panes_far_behind_the_first_have_none() {
+        let settings = Settings::default();
+        let mut recent = Recent::new(at(1_000), 2, &settings).expect("few");
+        let last = 1_000 + 1_000 * i64::from(u16::MAX);
+        assert!(!recent.add(at(last + 1_000), 1) && !recent.add(at(i64::from(u32::MAX) + 1_001), 1));
+        assert!(recent.add(at(last), 1));
+        assert_eq!(recent.newest(), Some(at(last)));
     }
 
     #[test]

@@ -25,10 +25,13 @@ pub(super) enum Record {
     Watched(Box<Watched>),
     /// It was denied something, or all.
     Limited(Box<Limited>),
+    /// And a limit would say so again: the hits are not needed for that.
+    Denying(Box<Limited>),
 }
 
 /// A key that used half of a limit, or has an arrival time.
 #[derive(Default, Debug)]
+#[repr(C)]
 pub(super) struct Watched {
     hits: Entry,
     beside: Beside,
@@ -36,21 +39,24 @@ pub(super) struct Watched {
 
 /// What is known of a key that is watched.
 #[derive(Default, Debug)]
+#[repr(C)]
 pub(super) struct Beside {
     /// As [`Arrival::to_parts`] has it: long ago, unless it was set.
     arrival: (u64, u64),
     guard: PackedGuard,
 }
 
-/// A key that was denied something.
+/// A key that was denied something. In this order what is looked at to deny something again lies together.
 #[derive(Default, Debug)]
+#[repr(C)]
 pub(super) struct Limited {
-    watched: Watched,
     /// What it was denied, by panes; what it was denied last is not among them.
     denied: Entry,
+    watched: Watched,
+    /// The epoch when it is not.
+    limited_until: Timestamp,
+    denial: Denial,
     last: Recent,
-    limited_until: Option<Timestamp>,
-    denial: Option<Denial>,
 }
 
 /// What a key takes with it beside its hits when it goes, and gets back when it comes back.
@@ -86,6 +92,16 @@ impl Beside {
     }
 }
 
+impl Limited {
+    /// Has fetched what is looked at to deny something again.
+    #[inline]
+    fn prefetch(&self) {
+        prefetch(&raw const self.watched.beside.guard);
+        prefetch(&raw const self.denial);
+        prefetch(std::ptr::from_ref(self).wrapping_add(1).cast::<u8>().wrapping_sub(1));
+    }
+}
+
 impl Default for Record {
     fn default() -> Record {
         Record::Hits(Entry::new())
@@ -99,7 +115,7 @@ impl Record {
         match self {
             Record::Hits(hits) => hits,
             Record::Watched(watched) => &watched.hits,
-            Record::Limited(limited) => &limited.watched.hits,
+            Record::Limited(limited) | Record::Denying(limited) => &limited.watched.hits,
         }
     }
 
@@ -112,11 +128,11 @@ impl Record {
     /// As `hits_mut`, and what else is known of a key that is watched.
     #[inline]
     pub(super) fn hits_and_beside(&mut self) -> (&mut Entry, Option<&mut Beside>) {
+        self.forget_denial();
         match self {
             Record::Hits(hits) => (hits, None),
             Record::Watched(watched) => (&mut watched.hits, Some(&mut watched.beside)),
-            Record::Limited(limited) => {
-                limited.denial = None;
+            Record::Limited(limited) | Record::Denying(limited) => {
                 (&mut limited.watched.hits, Some(&mut limited.watched.beside))
             }
         }
@@ -127,7 +143,7 @@ impl Record {
         match self {
             Record::Hits(_) => None,
             Record::Watched(watched) => Some(&watched.beside),
-            Record::Limited(limited) => Some(&limited.watched.beside),
+            Record::Limited(limited) | Record::Denying(limited) => Some(&limited.watched.beside),
         }
     }
 
@@ -139,25 +155,25 @@ impl Record {
         match self {
             Record::Hits(_) => unreachable!("it is watched by now"),
             Record::Watched(watched) => watched,
-            Record::Limited(limited) => &mut limited.watched,
+            Record::Limited(limited) | Record::Denying(limited) => &mut limited.watched,
         }
     }
 
     fn limited(&self) -> Option<&Limited> {
         match self {
-            Record::Limited(limited) => Some(limited),
+            Record::Limited(limited) | Record::Denying(limited) => Some(limited),
             _ => None,
         }
     }
 
     /// As `limited`, and it is from here on.
     fn limited_mut(&mut self) -> &mut Limited {
-        if !matches!(self, Record::Limited(_)) {
+        if self.limited().is_none() {
             let watched = mem::take(self.watched_mut());
             *self = Record::Limited(Box::new(Limited { watched, ..Limited::default() }));
         }
         match self {
-            Record::Limited(limited) => limited,
+            Record::Limited(limited) | Record::Denying(limited) => limited,
             _ => unreachable!("it is limited by now"),
         }
     }
@@ -174,10 +190,12 @@ impl Record {
                 Fetched::First
             }
             Record::Limited(limited) => {
-                prefetch(&raw const **limited);
-                prefetch(&raw const limited.denied);
-                prefetch(&raw const limited.denial);
+                limited.prefetch();
                 Fetched::First
+            }
+            Record::Denying(limited) => {
+                limited.prefetch();
+                Fetched::All
             }
         }
     }
@@ -186,15 +204,13 @@ impl Record {
     #[inline]
     pub(super) fn prefetch_behind(&self, now: Timestamp) {
         match self {
-            Record::Hits(_) => {}
+            Record::Hits(_) | Record::Denying(_) => {}
             Record::Watched(watched) => _ = watched.hits.prefetch_heap(),
             Record::Limited(limited) => {
                 if !limited.last.reaches(now) {
                     limited.denied.prefetch_heap();
                 }
-                if limited.denial.is_none() {
-                    limited.watched.hits.prefetch_heap();
-                }
+                limited.watched.hits.prefetch_heap();
             }
         }
     }
@@ -207,7 +223,7 @@ impl Record {
         match self {
             Record::Hits(hits) => hits.heap_bytes(),
             Record::Watched(watched) => WATCHED_BYTES + watched.hits.heap_bytes(),
-            Record::Limited(limited) => {
+            Record::Limited(limited) | Record::Denying(limited) => {
                 LIMITED_BYTES + limited.watched.hits.heap_bytes() + limited.denied.heap_bytes()
             }
         }
@@ -239,24 +255,41 @@ impl Record {
     /// Until when the key is limited, if it ever was.
     #[inline]
     pub(super) fn limited_until(&self) -> Option<Timestamp> {
-        self.limited()?.limited_until
+        self.limited().map(|limited| limited.limited_until).filter(|&until| until > Timestamp::MIN)
     }
 
     /// Limits the key until `until`, or as long as was asked for before.
     pub(super) fn limit_until(&mut self, until: Timestamp) {
         let limited = self.limited_mut();
-        limited.limited_until = limited.limited_until.max(Some(until));
+        limited.limited_until = limited.limited_until.max(until);
     }
 
     /// What a limit said last, if it would say that again.
     #[inline]
     pub(super) fn denial(&self) -> Option<Denial> {
-        self.limited()?.denial
+        match self {
+            Record::Denying(limited) => Some(limited.denial),
+            _ => None,
+        }
     }
 
     /// Takes note of what a limit says of the hits that are there.
     pub(super) fn set_denial(&mut self, denial: Denial) {
-        self.limited_mut().denial = Some(denial);
+        self.limited_mut().denial = denial;
+        if let Record::Limited(_) = self
+            && let Record::Limited(limited) = mem::take(self)
+        {
+            *self = Record::Denying(limited);
+        }
+    }
+
+    #[inline]
+    fn forget_denial(&mut self) {
+        if let Record::Denying(_) = self
+            && let Record::Denying(limited) = mem::take(self)
+        {
+            *self = Record::Limited(limited);
+        }
     }
 
     /// The hits that were denied to the key, if there are any.
@@ -309,7 +342,7 @@ impl Record {
     #[inline]
     pub(super) fn deny_again(&mut self, start: Timestamp, hits: u64) -> bool {
         match self {
-            Record::Limited(limited) => limited.last.add(start, hits),
+            Record::Limited(limited) | Record::Denying(limited) => limited.last.add(start, hits),
             _ => false,
         }
     }
@@ -331,16 +364,18 @@ impl Record {
         }
         let beside = &mut self.watched_mut().beside;
         beside.set_guard(beside.guard().filter(|guard| guard.until > now));
+        self.forget_denial();
         if let Record::Limited(limited) = self {
             mem::take(&mut limited.last).add_to(&mut limited.denied, settings, now);
-            limited.limited_until = limited.limited_until.filter(|&until| until > now);
-            limited.denial = None;
+            if limited.limited_until <= now {
+                limited.limited_until = Timestamp::MIN;
+            }
             if limited.denied.expired(settings.retention_edge_ms(now)) {
                 limited.denied = Entry::new();
             } else {
                 limited.denied.merge(settings, now);
             }
-            if limited.limited_until.is_none() && limited.denied.is_empty() {
+            if limited.limited_until == Timestamp::MIN && limited.denied.is_empty() {
                 *self = Record::Watched(Box::new(mem::take(&mut limited.watched)));
             }
         }
@@ -354,12 +389,12 @@ impl Record {
 
     /// The hits, and what the key takes with it beside them.
     pub(super) fn into_parts(self) -> (Entry, Extras) {
-        let arrival = self.arrival();
+        let (arrival, limited_until) = (self.arrival(), self.limited_until());
         match self {
             Record::Hits(hits) => (hits, Extras::default()),
             Record::Watched(watched) => (watched.hits, Extras { arrival, ..Extras::default() }),
-            Record::Limited(limited) => {
-                let Limited { watched, denied, last, limited_until, .. } = *limited;
+            Record::Limited(limited) | Record::Denying(limited) => {
+                let Limited { watched, denied, last, .. } = *limited;
                 (watched.hits, Extras { limited_until, arrival, denied, last })
             }
         }

@@ -1,0 +1,54 @@
+//! Ten million keys that come one by one: the longest that one of them takes, and every hit before it.
+
+use std::hint::black_box;
+
+use super::keyed::MILLION;
+use super::keys::{Key, Keys};
+use super::scale::Scale;
+use super::subject::{START_MS, Subject, timestamp};
+use crate::clock::{nanos_between, now};
+use crate::rounds::{Contender, interleave};
+use crate::row::{Must, Row};
+use crate::table::number;
+
+/// Hits to a millisecond.
+const HITS_PER_MS: usize = 1_024;
+
+pub(super) fn rows(scale: &Scale) -> Vec<Row> {
+    let keys = Keys::shuffled(10 * MILLION);
+    let mut contenders = vec![
+        Contender::new("growing", || {
+            let subject = Subject::new(&keys);
+            longest_ms(keys.bytes(), |key, at_ms| {
+                black_box(subject.store.hit(key, timestamp(at_ms)).expect("a hit now is in time"));
+            })
+        }),
+        Contender::new("looking at the clock", || {
+            longest_ms(keys.bytes(), |key, at_ms| _ = black_box((key, at_ms)))
+        }),
+    ];
+    let figures = interleave(&mut contenders, scale.rounds);
+    // What the machine does comes at random; what growing does comes in every round.
+    let least = figures[0].iter().copied().fold(f64::INFINITY, f64::min);
+    let list =
+        |figures: &[f64]| figures.iter().map(|figure| number(*figure)).collect::<Vec<String>>().join(" ");
+    let name = "longest hit of 10 M keys that come one by one";
+    vec![Row::new("library", name, least, "ms", Must::AtMost(1.0, 0.3)).beside(format!(
+        "the least of the rounds, {}; looking at the clock only {}",
+        list(&figures[0]),
+        list(&figures[1])
+    ))]
+}
+
+/// The longest that `work` took with one of the keys, in milliseconds.
+fn longest_ms(keys: &[Key], mut work: impl FnMut(&Key, i64)) -> f64 {
+    let (mut longest, mut before, mut at_ms) = (0.0, now(), START_MS);
+    for (index, key) in keys.iter().enumerate() {
+        at_ms += i64::from(index % HITS_PER_MS == 0);
+        work(key, at_ms);
+        let after = now();
+        longest = nanos_between(before, after).max(longest);
+        before = after;
+    }
+    longest / 1e6
+}
