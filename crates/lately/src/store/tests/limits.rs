@@ -68,9 +68,11 @@ fn a_key_near_its_limit_outlives_a_flood() {
     assert!(!ask(b"full", 1, now).is_allowed());
     assert_eq!(store.throttle(throttle, now).expect("decided").remaining, 0);
     assert_eq!(store.limited_until(b"locked", now), Some(after(minutes(15))));
-    // When its window is over a key is as others are.
-    flood(&store, 200_000..205_000, after(seconds(901)));
-    assert!(["near", "full", "locked"].iter().all(|key| !store.contains(key.as_bytes(), after(minutes(30)))));
+    // When its window is over a key is as others are: it goes once somebody looks at it beside newer ones.
+    flood(&store, 200_000..230_000, after(seconds(901)));
+    for key in ["near", "full", "locked"] {
+        assert!(!store.contains(key.as_bytes(), after(minutes(30))), "{key}");
+    }
     store.check_consistency();
 }
 
