@@ -298,7 +298,8 @@ impl Connection {
 
     /// Whether another loop may serve it: it holds nothing that this one has to do.
     pub(super) fn is_free(&self) -> bool {
-        self.output.is_empty() && self.flow == Flow::Continue && self.closing.is_none() && !self.gone
+        let is_owed = self.held || !self.output.is_empty();
+        !is_owed && self.flow == Flow::Continue && self.closing.is_none() && !self.gone
     }
 
     /// Leaves the event queue of a loop, or goes into that of another, as `change` does.

@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
-use crate::common::{Running, Wire};
+use lately_server::Config;
+
+use crate::common::{Running, Wire, config, standing_clock};
 
 /// A client the server has taken.
 fn taken(server: &Running) -> Wire {
@@ -75,6 +77,40 @@ fn who_goes_on_sending_gets_what_it_sent_before_the_stop_answered() {
         clients.into_iter().for_each(|client| client.join().expect("no panic"));
     });
     server.ended();
+}
+
+/// Clients whose pipelines are deep are handed from loop to loop, also while the server stops.
+#[test]
+fn no_hit_of_clients_that_move_is_lost_at_a_stop() {
+    for _ in 0..10 {
+        let server = Running::with(Config { loops: 2, ..config() }, standing_clock());
+        let clients: Vec<Wire> = (0..4).map(|_| taken(&server)).collect();
+        let mut watching = taken(&server);
+        let mut replies: Vec<usize> = thread::scope(|scope| {
+            let taking: Vec<_> = clients
+                .into_iter()
+                .map(|mut client| {
+                    let mut sender = client.other();
+                    // Until nobody reads.
+                    scope.spawn(move || while sender.try_send("HIT k\r\n".repeat(64)) {});
+                    scope.spawn(move || {
+                        let replies = client.take_rest();
+                        client.close();
+                        String::from_utf8(replies).expect("text")
+                    })
+                })
+                .collect();
+            while watching.number("HITS k 5m\r\n") < 20_000 {}
+            server.stopper.stop();
+            let replies: Vec<String> =
+                taking.into_iter().map(|client| client.join().expect("no panic")).collect();
+            let numbers = replies.iter().flat_map(|replies| replies.split_terminator("\r\n"));
+            numbers.map(|line| line[1..].parse().expect(line)).collect()
+        });
+        replies.sort_unstable();
+        assert_eq!(replies, (1..=replies.len()).collect::<Vec<_>>());
+        server.ended();
+    }
 }
 
 #[test]
