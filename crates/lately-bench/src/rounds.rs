@@ -42,6 +42,15 @@ pub(crate) fn median(figures: &[f64]) -> f64 {
     }
 }
 
+/// The least; none when one of them is none.
+pub(crate) fn least(figures: &[f64]) -> f64 {
+    figures
+        .iter()
+        .copied()
+        .reduce(|least, figure| if figure >= least { least } else { figure })
+        .unwrap_or(f64::NAN)
+}
+
 /// The median of the ratios, round by round: what the machine did to a round it did to both.
 pub(crate) fn median_ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();

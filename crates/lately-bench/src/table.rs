@@ -150,6 +150,11 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
+/// The same of several, spaces between them.
+pub(crate) fn numbers(values: &[f64]) -> String {
+    values.iter().map(|value| number(*value)).collect::<Vec<String>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

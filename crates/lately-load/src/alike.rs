@@ -10,8 +10,8 @@ const AT_ONCE: usize = 16;
 pub(crate) struct Alike {
     len: usize,
     bytes: [u8; MOST_BYTES],
-    /// All ones where a digit of an integer stands, and behind the end.
-    is_free: [u8; MOST_BYTES],
+    /// All ones where another byte stands.
+    is_fixed: [u8; MOST_BYTES],
     /// All ones where a digit of an integer stands.
     is_digit: [u8; MOST_BYTES],
     /// Where the digit stands that decides, if that is one alone.
@@ -21,7 +21,7 @@ pub(crate) struct Alike {
 impl Default for Alike {
     fn default() -> Alike {
         let none = [0; MOST_BYTES];
-        Alike { len: 0, bytes: none, is_free: none, is_digit: none, decides_at: None }
+        Alike { len: 0, bytes: none, is_fixed: none, is_digit: none, decides_at: None }
     }
 }
 
@@ -32,7 +32,6 @@ impl Alike {
         let Some(bytes) = self.bytes.get_mut(..reply.len()) else { return };
         bytes.copy_from_slice(reply);
         self.len = reply.len();
-        self.is_free[reply.len()..].fill(u8::MAX);
         let mut in_integer = false;
         for (at, byte) in reply.iter().enumerate() {
             // Not those that say how long an array is.
@@ -41,9 +40,8 @@ impl Alike {
                 b'*' => false,
                 _ => in_integer,
             };
-            if in_integer && byte.is_ascii_digit() {
-                (self.is_free[at], self.is_digit[at]) = (u8::MAX, u8::MAX);
-            }
+            let is_digit = in_integer && byte.is_ascii_digit();
+            *(if is_digit { &mut self.is_digit[at] } else { &mut self.is_fixed[at] }) = u8::MAX;
         }
         let digits = reply.iter().position(|&byte| byte == b':').map(|colon| colon + 1);
         self.decides_at = digits.filter(|&at| reply.get(at + 1) == Some(&b'\r'));
@@ -62,10 +60,10 @@ impl Alike {
         };
         let is_off = |chunk| {
             let (new, old) = (of(bytes, chunk), of(&self.bytes, chunk));
-            let (free, digit) = (of(&self.is_free, chunk), of(&self.is_digit, chunk));
+            let (fixed, digit) = (of(&self.is_fixed, chunk), of(&self.is_digit, chunk));
             let off = |at: usize| {
                 let is_no_digit = if new[at].wrapping_sub(b'0') > 9 { u8::MAX } else { 0 };
-                (new[at] ^ old[at]) & !free[at] | is_no_digit & digit[at]
+                (new[at] ^ old[at]) & fixed[at] | is_no_digit & digit[at]
             };
             (0..AT_ONCE).fold(0, |all, at| all | off(at)) != 0
         };

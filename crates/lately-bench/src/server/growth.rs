@@ -3,7 +3,7 @@
 use lately_load::{Ending, Order, Plan, Request};
 
 use crate::options::Options;
-use crate::rounds::{median, median_ratio};
+use crate::rounds::{least, median, median_ratio};
 use crate::row::{Must, Row};
 use crate::server::TABLE;
 use crate::server::failure::Failure;
@@ -11,7 +11,7 @@ use crate::server::measured::Measured;
 use crate::server::nothing::Way;
 use crate::server::plans::{MANY_KEYS, round};
 use crate::server::process::Process;
-use crate::table::number;
+use crate::table::{number, numbers};
 
 /// Few requests under way: one that waits for a pause is not hidden by waiting for its turn.
 const CLIENTS: usize = 2;
@@ -32,16 +32,14 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let p999 = |rounds: &[Measured]| rounds.iter().map(|measured| measured.p999_us).collect::<Vec<f64>>();
     let worst =
         |rounds: &[Measured]| rounds.iter().map(|measured| measured.worst_us / 1e3).collect::<Vec<f64>>();
-    let list =
-        |figures: &[f64]| figures.iter().map(|figure| number(*figure)).collect::<Vec<String>>().join(" ");
     let milliseconds = |figures: &[f64]| number(median(figures) / 1e3);
     // What the machine does comes at random; what growing does comes in every round.
     let pause = least(&worst(&growing));
     let pauses = format!(
         "the least of the rounds' worst batches of {PIPELINE}, {}; grown {}; doing nothing {}",
-        list(&worst(&growing)),
-        list(&worst(&grown)),
-        list(&worst(&floor))
+        numbers(&worst(&growing)),
+        numbers(&worst(&grown)),
+        numbers(&worst(&floor))
     );
     let ratio = median_ratio(&p999(&growing), &p999(&grown));
     let ratios = format!(
@@ -70,13 +68,4 @@ fn each_key_once(server: &Process) -> Plan {
         ending: Ending::Requests(MANY_KEYS),
         ..Plan::new(server.address, Request::parse("HIT {key}", "key:"))
     }
-}
-
-/// The least; none when one of them is none.
-fn least(figures: &[f64]) -> f64 {
-    figures
-        .iter()
-        .copied()
-        .reduce(|least, figure| if figure >= least { least } else { figure })
-        .unwrap_or(f64::NAN)
 }

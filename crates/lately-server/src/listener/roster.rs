@@ -72,9 +72,8 @@ impl Roster {
             if to == self.index || connection.registered(|socket| registry.deregister(socket)).is_err() {
                 continue;
             }
-            let mut connection = self.connections.remove(token);
+            let mut connection = self.remove(token);
             connection.unlist();
-            self.list.retain(|listed| *listed != token);
             if let Err(back) = self.balance.send(to, Arrival::Moved(Box::new(connection))) {
                 self.admit(back, registry);
             }
@@ -121,8 +120,12 @@ impl Roster {
             }
             return self.enlist(token);
         }
-        self.connections.remove(token);
+        self.remove(token);
+    }
+
+    fn remove(&mut self, token: usize) -> Connection {
         self.list.retain(|listed| *listed != token);
+        self.connections.remove(token)
     }
 
     /// Takes replies that wait for a verdict.
