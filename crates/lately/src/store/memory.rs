@@ -39,9 +39,6 @@ struct Victim {
     place: u32,
 }
 
-/// Places that the sweep looks ahead.
-const SWEPT_AHEAD: u32 = 8;
-
 /// A place for each turn of the hand, with no pattern: shards have equal numbers of places, and the hand
 /// comes to each with equal steps between (Knuth, The Art of Computer Programming 3, 6.4).
 fn scattered(hand: u64, places: u32) -> u32 {
@@ -210,9 +207,7 @@ impl Store {
                 cursor = super::Cursor::at(index + 1, 0);
                 continue;
             }
-            // What is on the heap is there when its turn comes.
-            shard.prefetch_heap(place.saturating_add(SWEPT_AHEAD));
-            shard.prefetch_behind(place.saturating_add(SWEPT_AHEAD / 2));
+            shard.look_ahead(place);
             if shard.has_expired(place, &self.classes) {
                 shard.remove(place);
                 self.memory.expired_keys.fetch_add(1, Relaxed);

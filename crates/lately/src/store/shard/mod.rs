@@ -31,6 +31,9 @@ const SLOT_BYTES: usize = (allocated(PAGE * size_of::<Option<Slot>>()) + PAGE).d
 /// What a long key costs beside its bytes: its place among the others.
 const LONG_KEY_BYTES: usize = size_of::<Option<Box<[u8]>>>() + size_of::<u32>();
 
+/// See [`Shard::look_ahead`].
+const PLACES_AHEAD: u32 = 8;
+
 /// A part of the keys. In this order what a hit changes shares a cache line with the lock before it, and
 /// the line after that is only read: it is in the caches of all cores.
 #[derive(Debug)]
@@ -165,6 +168,14 @@ impl Shard {
         if let Some(slot) = self.slots.get(place) {
             slot.record.prefetch_behind(self.now);
         }
+    }
+
+    /// Has what keys a few places further on have on the heap fetched, for who goes from place to place: it is there when
+    /// their turn comes.
+    #[inline]
+    pub(super) fn look_ahead(&self, place: u32) {
+        self.prefetch_heap(place.saturating_add(PLACES_AHEAD));
+        self.prefetch_behind(place.saturating_add(PLACES_AHEAD / 2));
     }
 
     /// Whether the tables for looking ahead are published.

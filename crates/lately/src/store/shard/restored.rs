@@ -13,9 +13,6 @@ use crate::error::{HitError, Malformed};
 use crate::gcra::Arrival;
 use crate::time::Timestamp;
 
-/// How many slots before its turn memory that a key points at is asked for.
-const LOOK_AHEAD: usize = 8;
-
 impl Shard {
     /// Puts back hits that were checked when they were counted.
     pub(in crate::store) fn put_back(
@@ -88,16 +85,8 @@ impl Shard {
     pub(in crate::store) fn write(&mut self, classes: &Classes, out: &mut Vec<u8>) -> usize {
         self.move_all();
         let (mut keys, mut entry, mut denied) = (0, Vec::new(), Vec::new());
-        // What a few slots further on is asked for meanwhile.
-        let mut soon = self.slots.iter().skip(2 * LOOK_AHEAD);
-        let mut next = self.slots.iter().skip(LOOK_AHEAD);
         for (place, slot) in self.slots.iter() {
-            if let Some((_, slot)) = soon.next() {
-                slot.record.prefetch();
-            }
-            if let Some((_, slot)) = next.next() {
-                slot.record.prefetch_behind(self.now);
-            }
+            self.look_ahead(place);
             if self.has_expired(place, classes) {
                 continue;
             }
