@@ -94,9 +94,17 @@ impl Running {
 
     /// A value of `INFO`.
     pub(crate) fn info(&self, field: &str) -> String {
+        let [value] = self.infos([field]);
+        value
+    }
+
+    /// Several fields of one `INFO`.
+    pub(crate) fn infos<const N: usize>(&self, fields: [&str; N]) -> [String; N] {
         let info: String = self.ask("INFO");
-        let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        value.expect(field).to_owned()
+        fields.map(|field| {
+            let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+            value.expect(field).to_owned()
+        })
     }
 
     /// Waits until it has loaded what was kept: where that takes long it listens before.
