@@ -119,12 +119,44 @@ fn whole((millis, ticks): (u64, u64)) -> u128 {
 
 /// A span of so many ticks, rounded up to a millisecond; `None` of none.
 fn span(ticks: u128) -> Option<Span> {
-    let millis = i64::try_from(ticks.div_ceil(1 << TICK_BITS)).unwrap_or(i64::MAX);
+    span_of(u64::try_from(ticks.div_ceil(1 << TICK_BITS)).unwrap_or(u64::MAX))
+}
+
+/// A span of so many milliseconds; `None` of none.
+fn span_of(millis: u64) -> Option<Span> {
+    let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     if millis > Span::MAX.as_millis() { Some(Span::MAX) } else { Span::from_millis(millis) }
 }
 
 /// Decides on a request for so many hits of a key; gives its arrival time after that, too.
+#[inline]
 pub(crate) fn decide(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp) -> (Decision, Arrival) {
+    let allowed = if quantity == 1 { allow_one(rate, arrival, now) } else { None };
+    allowed.unwrap_or_else(|| decide_any(rate, arrival, quantity, now))
+}
+
+/// As `decide`, of one hit, if it is allowed and all times are whole milliseconds: what most come to.
+#[inline]
+fn allow_one(rate: Rate, arrival: Arrival, now: Timestamp) -> Option<(Decision, Arrival)> {
+    let ((interval_ms, 0), (arrival_ms, 0)) = (rate.interval, arrival.to_parts()) else { return None };
+    let now_ms = now.as_millis().unsigned_abs();
+    let used_ms = arrival_ms.saturating_sub(now_ms);
+    // A burst is no longer than can be counted.
+    if used_ms > rate.burst * interval_ms {
+        return None;
+    }
+    let used_ms = used_ms + interval_ms;
+    let decision = Decision {
+        max: rate.limit(),
+        remaining: rate.limit().saturating_sub(used_ms.div_ceil(interval_ms)),
+        retry: Retry::Now,
+        reset_after: span_of(used_ms),
+    };
+    Some((decision, Arrival::from_parts(now_ms + used_ms, 0)))
+}
+
+#[inline(never)]
+fn decide_any(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp) -> (Decision, Arrival) {
     let max = rate.limit();
     let now = ticks(now.as_millis());
     let used = arrival.0.saturating_sub(now);

@@ -79,6 +79,10 @@ pub(super) enum Fetched {
 }
 
 impl Beside {
+    pub(super) fn arrival(&self) -> Arrival {
+        Arrival::from_parts(self.arrival.0, self.arrival.1)
+    }
+
     pub(super) fn set_arrival(&mut self, arrival: Arrival) {
         self.arrival = arrival.to_parts();
     }
@@ -232,8 +236,7 @@ impl Record {
     /// When all that the key was given is used up; long ago, unless it was set.
     #[inline]
     pub(super) fn arrival(&self) -> Arrival {
-        let parts = self.beside().map_or((0, 0), |watched| watched.arrival);
-        Arrival::from_parts(parts.0, parts.1)
+        self.beside().map_or_else(Arrival::default, Beside::arrival)
     }
 
     pub(super) fn set_arrival(&mut self, arrival: Arrival) {

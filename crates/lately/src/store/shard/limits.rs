@@ -62,8 +62,10 @@ impl Shard {
     ) {
         let place = self.slot_for(key, hash, context);
         self.change_record(place, context.classes, |record, _, _| record.limit_until(until));
-        let generation = self.generation_at(place);
-        self.record(context, Delta::Limited { key, generation, until });
+        self.record(context, |shard| {
+            let generation = shard.generation_at(place);
+            Delta::Limited { key, generation, until }
+        });
     }
 
     pub(in crate::store) fn limited_until(&mut self, key: &[u8], hash: u64) -> Option<Timestamp> {
@@ -113,8 +115,10 @@ impl Shard {
         arrival: Arrival,
         context: &mut Context<'_>,
     ) {
-        let generation = self.generation_at(place);
-        self.record(context, Delta::Arrival { key, generation, arrival });
+        self.record(context, |shard| {
+            let generation = shard.generation_at(place);
+            Delta::Arrival { key, generation, arrival }
+        });
     }
 
     /// The hits that were denied to the key at `place`.
@@ -148,9 +152,10 @@ impl Shard {
     /// Writes down that hits were denied, just now.
     #[inline]
     pub(super) fn write_down_denied(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        let (key, hits, generation) = (hit.key, hit.weight, self.generation_at(place));
-        let at = hit.at.unwrap_or(self.now);
-        self.record(context, Delta::Denied { key, generation, at, hits });
+        self.record(context, |shard| {
+            let (key, hits, generation) = (hit.key, hit.weight, shard.generation_at(place));
+            Delta::Denied { key, generation, at: hit.at.unwrap_or(shard.now), hits }
+        });
     }
 
     /// Adds to the hits that were denied to the key at `place`.

@@ -48,6 +48,8 @@ pub(super) struct Shard {
     beside: Box<Beside>,
     /// Whether others know where the tags and pages are.
     published: bool,
+    /// Whether no key ever was of another generation than the first: most hits need not look it up.
+    is_first_generation: bool,
     /// Which part of the store this is.
     part: u16,
 }
@@ -68,6 +70,7 @@ impl Shard {
         Shard {
             slots: Table::default(),
             published: false,
+            is_first_generation: true,
             part,
             beside: Box::new(Beside {
                 hasher,
@@ -292,7 +295,9 @@ impl Shard {
         self.move_page();
         let slot = Slot::new(key, class, &mut self.beside.long_keys);
         let place = self.slots.insert(hash, slot);
-        self.beside.generations.set(place, Generation(context.generation.load(Relaxed)));
+        let generation = Generation(context.generation.load(Relaxed));
+        self.is_first_generation &= generation == Generation::default();
+        self.beside.generations.set(place, generation);
         self.bytes += self.slot_bytes(place);
         place
     }
@@ -365,8 +370,9 @@ impl Shard {
         beside + long_key.map_or(0, |key| LONG_KEY_BYTES + allocated(key.len())) + slot.record.heap_bytes()
     }
 
+    #[inline]
     pub(super) fn generation_at(&self, place: u32) -> Generation {
-        self.beside.generations.get(place)
+        if self.is_first_generation { Generation::default() } else { self.beside.generations.get(place) }
     }
 
     /// Forgets the key at `place`, which lives.
@@ -378,7 +384,7 @@ impl Shard {
         }
         // Under the shard's lock: the key cannot come back before the count is up.
         context.generation.fetch_max(generation.0 + 1, Relaxed);
-        self.record(context, Delta::Forget { key: &key, generation, why });
+        self.record(context, |_| Delta::Forget { key: &key, generation, why });
     }
 
     pub(super) fn forget_key(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> bool {
@@ -428,9 +434,10 @@ impl Shard {
     }
 
     /// Numbers are without a gap: what is not written down has none.
-    fn record(&mut self, context: &mut Context<'_>, delta: Delta<'_>) {
+    #[inline]
+    fn record<'d>(&mut self, context: &mut Context<'_>, delta: impl FnOnce(&Shard) -> Delta<'d>) {
         if let Some(batch) = context.deltas.as_deref_mut() {
-            batch.push(self.next_sequence(), delta);
+            batch.push(self.next_sequence(), delta(self));
             self.number += 1;
         }
     }

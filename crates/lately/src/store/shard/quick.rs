@@ -92,14 +92,14 @@ impl Shard {
     ) -> Quick<Decision> {
         let now = self.now;
         let Some(Slot { class, record, .. }) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
-        let (decision, arrival) = gcra::decide(rate, record.arrival(), 1, now);
+        let (entry, Some(watched)) = record.hits_and_beside() else { return Quick::At(place, Fetched::All) };
+        let (decision, arrival) = gcra::decide(rate, watched.arrival(), 1, now);
         if !decision.is_allowed() {
             return Quick::At(place, Fetched::All);
         }
         let (left, burst_ends) = (decision.remaining, decision.reset_after.unwrap_or(Span::MIN));
-        let next = Guard::next(record.guard(), (left, decision.max), burst_ends, now);
+        let next = Guard::next(watched.guard(), (left, decision.max), burst_ends, now);
         let frame = context.frame(*class, now).0;
-        let (entry, Some(watched)) = record.hits_and_beside() else { return Quick::At(place, Fetched::All) };
         let Some((_, more)) = entry.short_hit_weighed(1, frame) else {
             return Quick::At(place, Fetched::All);
         };

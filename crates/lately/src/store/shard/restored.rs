@@ -74,9 +74,10 @@ impl Shard {
         }
         let place = self.restore((keyed, hash), context)?;
         if let Some(place) = place {
-            let generation = self.generation_at(place);
-            let &Keyed { key, beside, entry, .. } = keyed;
-            self.record(context, Delta::Restored { key, generation, beside, entry });
+            self.record(context, |shard| {
+                let (generation, &Keyed { key, beside, entry, .. }) = (shard.generation_at(place), keyed);
+                Delta::Restored { key, generation, beside, entry }
+            });
         }
         Ok(place.is_some())
     }
