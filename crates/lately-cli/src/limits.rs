@@ -15,7 +15,7 @@ pub(crate) const THREADS_PER_ARENA: usize = 4;
 pub(crate) const BLOCKING_THREADS: usize = 512;
 
 /// File descriptors the server needs for each thread but the first.
-pub(crate) const FILES_PER_THREAD: u64 = 4;
+pub(crate) const FILES_PER_THREAD: u64 = 6;
 
 /// File descriptors the server needs beside those of its clients, RESP and HTTP, and those of its threads.
 pub(crate) const OWN_FILES: u64 = 64;

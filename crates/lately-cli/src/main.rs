@@ -3,7 +3,6 @@
 //! One file per subcommand in `commands`. A command returns what its exit code says: 0 done, 1 a
 //! negative answer, 2 an error.
 
-mod arenas;
 mod cli;
 mod commands;
 mod error;

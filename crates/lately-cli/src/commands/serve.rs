@@ -1,5 +1,6 @@
 //! `lately serve`: the server.
 
+use std::env;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -14,9 +15,8 @@ use lately_server::limits::MAX_HTTP_CONNECTIONS;
 use lately_server::{Config, Reloader, Server, ServerError, Stopper, Storage};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::arenas;
 use crate::error::{CliError, Outcome};
-use crate::limits::{BLOCKING_THREADS, FILES_PER_THREAD, MAX_THREADS, OWN_FILES};
+use crate::limits::{BLOCKING_THREADS, FILES_PER_THREAD, MAX_THREADS, OWN_FILES, THREADS_PER_ARENA};
 use crate::output;
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
@@ -83,7 +83,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let threads = serve.threads.unwrap_or_else(usual_threads);
-    arenas::share(threads);
+    share_arenas(threads);
     let mut config = configure(serve)?;
     config.loops = threads.get();
     let storage = config.storage.clone();
@@ -107,6 +107,14 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     // Clients had their time to drain: whatever still runs is not waited for.
     runtime.shutdown_background();
     outcome
+}
+
+/// Has threads share what the allocator has, unless somebody said otherwise: lists that several grow in turn take less memory.
+fn share_arenas(threads: NonZeroUsize) {
+    let said = |name, what| env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(what));
+    if threads.get() > 1 && !said("MALLOC_ARENA_MAX", "") && !said("GLIBC_TUNABLES", "malloc.arena_max") {
+        lately::share_arenas(u16::try_from(threads.get().div_ceil(THREADS_PER_ARENA)).unwrap_or(u16::MAX));
+    }
 }
 
 /// A thread for each core.

@@ -113,11 +113,20 @@ impl Running {
         self
     }
 
-    /// What the system has of the process under this name: `environ`, `cmdline`.
-    pub(crate) fn told(&self, name: &str) -> Vec<String> {
-        let bytes = std::fs::read(format!("/proc/{}/{name}", self.child.id())).expect("a process");
-        let words = bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
-        words.filter(|word| !word.is_empty()).collect()
+    /// Arenas of the allocator beside the first, by where they begin: each has 64 MiB of addresses.
+    pub(crate) fn arenas(&self) -> usize {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).expect("a process");
+        let is_arena = |line: &&str| {
+            let start = line.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok());
+            start.is_some_and(|start| start.is_multiple_of(64 << 20))
+                && line.contains(" rw-p 00000000 00:00 0")
+        };
+        maps.lines().filter(is_arena).count()
+    }
+
+    /// Files it has open.
+    pub(crate) fn files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("a process").count()
     }
 
     /// Sends a signal, such as TERM.

@@ -240,20 +240,25 @@ fn flags_that_make_no_sense() {
 
 #[test]
 fn threads_share_the_arenas_of_the_allocator() {
-    const VARIABLE: &str = "MALLOC_ARENA_MAX";
-    let check = |threads: &str, before: Option<&str>, wanted: Option<&str>| {
-        let args = [&FREE, &["--in-memory", "--threads", threads][..]].concat();
-        let mut command = command(&args);
-        command.env_remove(VARIABLE).envs(before.map(|before| (VARIABLE, before)));
+    let arenas = |threads: &str, variable: (&str, &str)| {
+        let mut command = command(&[&FREE, &["--in-memory", "--threads", threads][..]].concat());
+        command.env_remove("MALLOC_ARENA_MAX").env_remove("GLIBC_TUNABLES").envs([variable]);
         let server = start_command(&mut command);
-        let environment = server.told("environ");
-        let found = environment.iter().find_map(|it| it.strip_prefix(VARIABLE)?.strip_prefix('='));
-        assert_eq!(found, wanted, "{threads} threads");
-        assert_eq!(server.told("cmdline")[1..], args);
+        assert_eq!(server.ask::<u64>("HIT k"), 1);
+        server.arenas()
     };
-    check("1", None, None);
-    check("2", None, Some("1"));
-    check("4", None, Some("1"));
-    check("5", None, Some("2"));
-    check("5", Some("7"), Some("7"));
+    // Beside the first.
+    let nothing = ("NOTHING", "said");
+    assert_eq!(arenas("4", nothing), 0);
+    assert_eq!(arenas("5", nothing), 1);
+    // Unless somebody says otherwise.
+    assert_eq!(arenas("4", ("MALLOC_ARENA_MAX", "3")), 2);
+    assert_eq!(arenas("4", ("GLIBC_TUNABLES", "glibc.malloc.arena_max=3")), 2);
+}
+
+#[test]
+fn each_thread_needs_no_more_files_than_are_asked_for() {
+    let files = |threads: &str| serve_with(&["--threads", threads]).files();
+    let (one, nine) = (files("1"), files("9"));
+    assert!(one <= 64 && nine - one <= 8 * 6, "{one} and {nine}");
 }

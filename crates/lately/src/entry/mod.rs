@@ -19,7 +19,7 @@ use crate::count::Count;
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::limits::MAX_TOTAL;
-use crate::prefetch::prefetch;
+use crate::machine::prefetch;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;

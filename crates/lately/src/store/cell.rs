@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use super::memory::Memory;
 use super::peek::Peek;
 use super::shard::Shard;
-use crate::prefetch::prefetch;
+use crate::machine::prefetch;
 use crate::sync::{Mutex, MutexGuard};
 use crate::time::Timestamp;
 

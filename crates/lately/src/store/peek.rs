@@ -12,8 +12,8 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use super::slot::Slot;
 use super::table::{Addresses, Page, Table, locate, place_of};
 use super::tags::Tags;
+use crate::machine::prefetch;
 use crate::own_line::OwnLine;
-use crate::prefetch::prefetch;
 use crate::thread_number::thread_number;
 
 /// The tags of a shard's slots, and where its pages are.

@@ -8,7 +8,7 @@ use crate::allocation::allocated;
 use crate::entry::Entry;
 use crate::error::HitError;
 use crate::gcra::Arrival;
-use crate::prefetch::prefetch;
+use crate::machine::prefetch;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
