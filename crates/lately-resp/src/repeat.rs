@@ -72,6 +72,9 @@ fn starts_with(bytes: &[u8], start: &[u8]) -> bool {
         8..=16 => {
             bytes.first_chunk::<8>() == start.first_chunk() && bytes.last_chunk::<8>() == start.last_chunk()
         }
+        17..=32 => {
+            bytes.first_chunk::<16>() == start.first_chunk() && bytes.last_chunk::<16>() == start.last_chunk()
+        }
         _ => bytes == start,
     }
 }
@@ -90,8 +93,18 @@ mod tests {
     fn request() -> impl Strategy<Value = Vec<String>> {
         let names = prop::sample::select(vec!["HIT", "hit", "LIMIT", "LIMIS", "CL.THROTTLE", "HITS"]);
         let keys = prop::sample::select(vec![0, 1, 1, 2, 2, 2, 16, 16, 17, 98, 99, 100, 1_025]);
-        let rests =
-            prop::sample::select(vec!["", "", "5 1m", "5 1m", "5 1s", "5 2m", "1 2 3", "7", "5 1m PEEK"]);
+        let rests = prop::sample::select(vec![
+            "",
+            "",
+            "5 1m",
+            "5 1m",
+            "5 1s",
+            "5 2m",
+            "1 2 3",
+            "1 9 3",
+            "7",
+            "5 1m PEEK",
+        ]);
         (names, keys, rests).prop_map(|(name, key, rest)| {
             let key = std::iter::repeat_n('k', key).collect();
             [name.into(), key].into_iter().chain(rest.split_whitespace().map(String::from)).collect()
