@@ -13,7 +13,7 @@ use lately_journal::{Durability, JournalError};
 use lately_server::config::Mode;
 use lately_server::limits::MAX_HTTP_CONNECTIONS;
 use lately_server::{Config, Reloader, Server, ServerError, Stopper, Storage};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
 use crate::limits::{BLOCKING_THREADS, FILES_PER_THREAD, MAX_THREADS, OWN_FILES, THREADS_PER_ARENA};
@@ -95,9 +95,11 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         .build()
         .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
     let outcome = runtime.block_on(async {
+        // Before anything else: one that comes now counts.
+        let signals = Signals::catch()?;
         let server =
             Server::bind(config, Arc::new(SystemClock::new())).await.map_err(|error| refusal(&error))?;
-        watch_signals(server.stopper(), server.reloader())?;
+        tokio::spawn(signals.watch(server.stopper(), server.reloader()));
         let announcement = announcement(&server, storage.as_ref());
         let server = server.telling(|news| output::message(&format_args!("lately: {news}")));
         server.when_ready(announcement).run().await.map_err(|error| refusal(&error))?;
@@ -214,24 +216,36 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
     }
 }
 
-/// Stops the server on SIGTERM and SIGINT; has the config file read again on SIGHUP.
-fn watch_signals(stopper: Stopper, reloader: Reloader) -> Result<(), CliError> {
-    let listen =
-        |kind| signal(kind).map_err(|error| CliError::new("serve", error, "signals cannot be caught"));
-    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-    let mut hang_up = listen(SignalKind::hangup())?;
-    tokio::spawn(async move {
+/// Signals that were caught.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn catch() -> Result<Signals, CliError> {
+        let catch =
+            |kind| signal(kind).map_err(|error| CliError::new("serve", error, "signals cannot be caught"));
+        Ok(Signals {
+            terminate: catch(SignalKind::terminate())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            hang_up: catch(SignalKind::hangup())?,
+        })
+    }
+
+    /// Stops the server on SIGTERM and SIGINT; has the config file read again on SIGHUP.
+    async fn watch(mut self, stopper: Stopper, reloader: Reloader) {
         loop {
             tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
-                _ = hang_up.recv() => reloader.reload(),
+                _ = self.terminate.recv() => break,
+                _ = self.interrupt.recv() => break,
+                _ = self.hang_up.recv() => reloader.reload(),
             }
         }
         output::message(&"lately: stopping: waiting for clients to take their last replies");
         stopper.stop();
-    });
-    Ok(())
+    }
 }
 
 #[cfg(test)]
