@@ -205,13 +205,15 @@ impl Engine {
         self.taps.tell(&deltas);
     }
 
-    /// Whether a connection may hold so much: what all hold together is bounded. Those that hold less
-    /// than an equal part never have to go, so the sum is at most twice the connections' share.
-    pub(crate) fn may_hold(&self, bytes: usize) -> bool {
+    /// Whether a connection that held `before_bytes` may hold `after_bytes`: what all hold together is bounded. Those that
+    /// hold less than an equal part never have to go, so the sum is at most twice the connections' share.
+    pub(crate) fn may_hold(&self, before_bytes: usize, after_bytes: usize) -> bool {
         let share_bytes = self.config.ceiling_bytes / CONNECTIONS_SHARE;
-        let may = self.stats.connection_bytes.load(Relaxed) <= share_bytes
-            || bytes <= CONNECTION_BYTES + SHORT_BYTES
-            || bytes as u64 <= share_bytes / (self.clients.len() as u64).max(1);
+        let more_bytes = after_bytes.saturating_sub(before_bytes) as u64;
+        let may = more_bytes == 0
+            || self.stats.connection_bytes.load(Relaxed) + more_bytes <= share_bytes
+            || after_bytes <= CONNECTION_BYTES + SHORT_BYTES
+            || after_bytes as u64 <= share_bytes / (self.clients.len() as u64).max(1);
         Stats::add(&self.stats.evicted_connections, u64::from(!may));
         may
     }
@@ -246,20 +248,20 @@ mod tests {
         let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
         let share: usize = (1 << 20) / 4;
         let engine = Engine::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
-        engine.charge(0, share);
-        assert!(engine.may_hold(share) && engine.may_hold(2 * share));
-        engine.charge(0, 1);
         // Nobody is connected: an equal part is the whole share.
-        assert!(engine.may_hold(share) && !engine.may_hold(share + 1));
+        assert!(engine.may_hold(0, share) && !engine.may_hold(0, share + 1));
+        engine.charge(0, share);
+        assert!(engine.may_hold(share, share) && engine.may_hold(2 * share, 2 * share));
+        assert!(engine.may_hold(share - 1, share) && !engine.may_hold(share, share + 1));
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let clients = [0; 256].map(|_| engine.clients.connect(address, address, engine.now()));
         let small = CONNECTION_BYTES + SHORT_BYTES;
         assert!(small > share / clients.len());
-        assert!(engine.may_hold(small) && !engine.may_hold(small + 1));
-        assert_eq!(engine.stats.evicted_connections.load(Relaxed), 2);
-        engine.charge(share + 1, 0);
+        assert!(engine.may_hold(small - 1, small) && !engine.may_hold(small, small + 1));
+        assert_eq!(engine.stats.evicted_connections.load(Relaxed), 3);
+        engine.charge(share, 0);
         assert_eq!(engine.store.memory().used_bytes, 0);
-        assert!(engine.may_hold(share + 1));
+        assert!(engine.may_hold(share, share + 1));
     }
 
     #[test]

@@ -26,31 +26,32 @@ pub struct SystemClock {
     state: Mutex<Slew>,
 }
 
-/// Time may be moved towards the wall clock by a millisecond for each of these that pass.
-const SLEW_EVERY_MS: i64 = 20;
+/// Time may be moved towards the wall clock by a microsecond for each of these that pass.
+const SLEW_EVERY_US: i64 = 20;
 
+/// In microseconds: in milliseconds, two clocks that agree seem to be a millisecond apart, now and then.
 #[derive(Debug)]
 struct Slew {
-    monotonic_ms: i64,
-    now_ms: i64,
-    wall_ms: i64,
-    /// Milliseconds that passed and were not yet used for moving time; below [`SLEW_EVERY_MS`].
-    credit_ms: i64,
+    monotonic_us: i64,
+    now_us: i64,
+    wall_us: i64,
+    /// Time that passed and was not yet used for moving time; below [`SLEW_EVERY_US`].
+    credit_us: i64,
 }
 
 impl Slew {
-    /// Moves on to a reading of both clocks, in milliseconds.
-    fn advance(&mut self, monotonic_ms: i64, wall_ms: i64) -> i64 {
-        let passed_ms = (monotonic_ms - self.monotonic_ms).max(0);
-        self.monotonic_ms += passed_ms;
-        self.wall_ms = wall_ms;
-        self.credit_ms += passed_ms;
-        let most_ms = self.credit_ms / SLEW_EVERY_MS;
-        self.credit_ms %= SLEW_EVERY_MS;
-        let behind_ms = wall_ms - (self.now_ms + passed_ms);
+    /// Moves on to a reading of both clocks.
+    fn advance(&mut self, monotonic_us: i64, wall_us: i64) -> i64 {
+        let passed_us = (monotonic_us - self.monotonic_us).max(0);
+        self.monotonic_us += passed_us;
+        self.wall_us = wall_us;
+        self.credit_us += passed_us;
+        let most_us = self.credit_us / SLEW_EVERY_US;
+        self.credit_us %= SLEW_EVERY_US;
+        let behind_us = wall_us - (self.now_us + passed_us);
         // Ahead of the wall clock time runs a twentieth slower, behind it a twentieth faster.
-        self.now_ms += passed_ms + behind_ms.clamp(-most_ms, most_ms);
-        self.now_ms
+        self.now_us += passed_us + behind_us.clamp(-most_us, most_us);
+        self.now_us
     }
 }
 
@@ -59,8 +60,8 @@ impl SystemClock {
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
     pub fn new() -> SystemClock {
-        let wall_ms = wall_ms();
-        let state = Mutex::new(Slew { monotonic_ms: 0, now_ms: wall_ms, wall_ms, credit_ms: 0 });
+        let wall_us = wall_us();
+        let state = Mutex::new(Slew { monotonic_us: 0, now_us: wall_us, wall_us, credit_us: 0 });
         SystemClock { start: Instant::now(), state }
     }
 
@@ -72,14 +73,13 @@ impl SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let mut state = self.lock();
-        let monotonic_ms = millis_of(self.start.elapsed());
-        let now_ms = state.advance(monotonic_ms, wall_ms());
-        Timestamp::from_millis(now_ms).unwrap_or(Timestamp::MAX)
+        let now_us = state.advance(micros_of(self.start.elapsed()), wall_us());
+        Timestamp::from_millis(now_us / MICROS_PER_MILLI).unwrap_or(Timestamp::MAX)
     }
 
     fn step_ms(&self) -> i64 {
         let state = self.lock();
-        state.wall_ms - state.now_ms
+        (state.wall_us - state.now_us) / MICROS_PER_MILLI
     }
 }
 
@@ -90,13 +90,16 @@ impl Default for SystemClock {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
-fn wall_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis_of)
+fn wall_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros_of)
 }
 
-fn millis_of(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).min(Timestamp::MAX.as_millis())
+fn micros_of(duration: Duration) -> i64 {
+    let last_us = Timestamp::MAX.as_millis() * MICROS_PER_MILLI;
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX).min(last_us)
 }
+
+const MICROS_PER_MILLI: i64 = 1_000;
 
 /// A clock for tests: it stands until it is moved.
 #[derive(Debug)]
@@ -132,26 +135,40 @@ mod tests {
     use super::*;
     use crate::time::seconds;
 
+    fn slew(at_us: i64) -> Slew {
+        Slew { monotonic_us: 0, now_us: at_us, wall_us: at_us, credit_us: 0 }
+    }
+
     #[test]
     fn a_wall_clock_set_back_slows_time_but_never_turns_it_back() {
-        let mut slew = Slew { monotonic_ms: 0, now_ms: 1_000_000, wall_ms: 1_000_000, credit_ms: 0 };
-        assert_eq!(slew.advance(100, 1_000_100), 1_000_100);
+        let mut slew = slew(1_000_000_000);
+        assert_eq!(slew.advance(100_000, 1_000_100_000), 1_000_100_000);
         // Set back by a minute and read every millisecond: time runs a twentieth slower until both
         // agree again, 20 minutes later.
-        let mut now_ms = slew.now_ms;
-        for tick in 1..=1_200_100 {
-            let later_ms = slew.advance(100 + tick, 940_100 + tick);
-            assert!(later_ms >= now_ms);
-            now_ms = later_ms;
+        let mut now_us = slew.now_us;
+        for tick_us in (1..=1_200_100).map(|tick| tick * 1_000) {
+            let later_us = slew.advance(100_000 + tick_us, 940_100_000 + tick_us);
+            assert!(later_us >= now_us);
+            now_us = later_us;
         }
-        assert_eq!(now_ms, 940_100 + 1_200_100);
+        assert_eq!(now_us, 940_100_000 + 1_200_100_000);
     }
 
     #[test]
     fn a_wall_clock_set_ahead_is_approached() {
-        let mut slew = Slew { monotonic_ms: 0, now_ms: 0, wall_ms: 0, credit_ms: 0 };
-        assert_eq!(slew.advance(1_000, 61_000), 1_050);
-        assert_eq!(slew.wall_ms - slew.now_ms, 59_950);
+        let mut slew = slew(0);
+        assert_eq!(slew.advance(1_000_000, 61_000_000), 1_050_000);
+        assert_eq!(slew.wall_us - slew.now_us, 59_950_000);
+    }
+
+    #[test]
+    fn a_wall_clock_that_nobody_touches_is_followed() {
+        // It started in the middle of a millisecond, and is read at any moment.
+        let mut slew = slew(1_700_000_000_000_555);
+        for monotonic_us in (0..1_000_000).step_by(333) {
+            let wall_us = 1_700_000_000_000_555 + monotonic_us;
+            assert_eq!(slew.advance(monotonic_us, wall_us), wall_us);
+        }
     }
 
     #[test]

@@ -17,7 +17,8 @@ use super::held::Held;
 use crate::clients::Client;
 use crate::engine::Engine;
 use crate::limits::{
-    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
+    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, READ_BYTES, SHORT_BYTES, UNSENT_BYTES,
+    WRITE_TIMEOUT,
 };
 use crate::session::{Flow, Leave, Session, Written};
 
@@ -88,6 +89,8 @@ impl Connection {
     ) -> io::Result<Connection> {
         // Replies are written whole: there is nothing to wait for.
         socket.set_nodelay(true)?;
+        // Else it is known that a slow client took something only when it took a megabyte or more.
+        socket2::SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;
         let client = engine.clients.connect(socket.peer_addr()?, socket.local_addr()?, engine.now());
         let mut connection = Connection {
             socket,
@@ -342,9 +345,11 @@ impl Connection {
     /// Does what is to be done after each step; false when the connection ends.
     pub(super) fn settle(&mut self, result: io::Result<()>) -> bool {
         if result.and_then(|()| self.charge()).is_err() {
-            // What was queued is run to its end: a transaction is not left half done.
+            // What changes something and was queued is run to its end: a transaction is not left half done.
             self.gone = true;
-            self.output = Vec::new();
+            self.session.only_changes();
+            (self.input, self.output) = (Vec::new(), Vec::new());
+            self.tell_charge();
             return self.flow == Flow::More;
         }
         if self.output.is_empty() && !matches!(self.flow, Flow::Continue | Flow::More) {
@@ -409,23 +414,31 @@ impl Connection {
         self.listed || idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle)
     }
 
-    /// Tells the store how much memory the connection holds. An error when it may not hold so much.
-    fn charge(&mut self) -> io::Result<()> {
-        let held_bytes = CONNECTION_BYTES
+    fn held_bytes(&self) -> usize {
+        CONNECTION_BYTES
             + self.input.capacity()
             + self.args.held_bytes()
             + self.output.capacity()
-            + self.session.held_bytes();
+            + self.session.held_bytes()
+    }
+
+    /// Tells the store how much memory the connection holds. An error, and nothing is told, when it may not hold so much.
+    fn charge(&mut self) -> io::Result<()> {
+        if !self.engine.may_hold(self.charged_bytes, self.held_bytes()) {
+            // It does not read: the system need not keep for it what was sent, either.
+            socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))?;
+            return Err(ErrorKind::OutOfMemory.into());
+        }
+        self.tell_charge();
+        Ok(())
+    }
+
+    fn tell_charge(&mut self) {
+        let held_bytes = self.held_bytes();
         if held_bytes != self.charged_bytes {
             let before_bytes = std::mem::replace(&mut self.charged_bytes, held_bytes);
             self.engine.charge(before_bytes, held_bytes);
-            if held_bytes > before_bytes && !self.engine.may_hold(held_bytes) {
-                // It does not read: the system need not keep for it what was sent, either.
-                socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))?;
-                return Err(ErrorKind::OutOfMemory.into());
-            }
         }
-        Ok(())
     }
 }
 

@@ -177,6 +177,32 @@ fn the_replies_of_exec_come_in_parts() {
     talk.check("HITS k", ":1|");
 }
 
+/// Symptom: a client that queued a hundred thousand slow questions and went kept a core busy for minutes. Cause: all of a
+/// transaction was run to its end. Fix: of one whose client is gone, what changes counts is.
+#[test]
+fn nobody_is_told_what_nobody_waits_for() {
+    let mut talk = Talk::new();
+    talk.check("HIT k", ":1|");
+    talk.check("MULTI", "+OK|");
+    let slow = 8 * OUTPUT_BYTES / talk.ask("COMMAND DOCS").len().max(10_000);
+    let mut queue = |line: &str| talk.check(line, "+QUEUED|");
+    (0..slow).for_each(|_| queue("COMMAND DOCS"));
+    for line in ["HIT a", "HITS a", "LIMIT b 1 1m", "PING", "MLIMIT c 1 1m", "CL.THROTTLE d 1 1 1", "DEL k"] {
+        queue(line);
+    }
+    talk.ask("EXEC");
+    assert_eq!(talk.flow, Flow::More);
+    talk.session.only_changes();
+    let mut out = Vec::new();
+    talk.flow = talk.session.resume(&mut Written::default(), &mut out);
+    assert_eq!(talk.flow, Flow::Continue);
+    let told = barred(&out);
+    assert!(told.starts_with(":1|*5|:1|") && told.ends_with("|:1|") && !told.contains("PONG"), "{told}");
+    assert_eq!(told.matches("*5|").count(), 3, "{told}");
+    talk.session.only_changes = false;
+    talk.check("EXISTS a b c d k", ":4|");
+}
+
 /// Symptom: a transaction of many slow commands with short replies kept its thread for seconds. Cause:
 /// `EXEC` let others come in between only where replies were to be sent. Fix: it does after as many
 /// commands as are taken at once.
