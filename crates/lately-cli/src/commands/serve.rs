@@ -1,6 +1,7 @@
 //! `lately serve`: the server.
 
 use std::env;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -13,6 +14,7 @@ use lately_journal::{Durability, JournalError};
 use lately_server::config::Mode;
 use lately_server::limits::MAX_HTTP_CONNECTIONS;
 use lately_server::{Config, Reloader, Server, ServerError, Stopper, Storage};
+use rustix::io::Errno;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
@@ -87,7 +89,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let mut config = configure(serve)?;
     config.loops = threads.get();
     let storage = config.storage.clone();
-    raise_file_limit(&config);
+    raise_file_limit(&mut config);
     // What this has to do beside the first event loop is little; each of the others has a thread that may block.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(MAX_THREADS + BLOCKING_THREADS)
@@ -124,16 +126,31 @@ fn usual_threads() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Raises the limit on open files to what the clients need, those of HTTP included, and says so when that is not to be had.
-fn raise_file_limit(Config { max_clients, loops, .. }: &Config) {
-    let others = OWN_FILES + MAX_HTTP_CONNECTIONS as u64 + FILES_PER_THREAD * (loops - 1) as u64;
+/// Raises the limit on open files to what the clients need, those of HTTP included. When that is not to be had it says so, and
+/// fewer clients are taken.
+fn raise_file_limit(Config { max_clients, loops, .. }: &mut Config) {
+    let others = OWN_FILES + MAX_HTTP_CONNECTIONS as u64 + FILES_PER_THREAD * (*loops - 1) as u64;
     let needed = others + *max_clients as u64;
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
+    lengthen_file_table(limit.min(needed));
     if limit < needed {
         let clients = limit.saturating_sub(others);
         output::message(&format_args!(
             "lately: the limit of {limit} open files leaves room for {clients} of max_clients = {max_clients}: raise it with ulimit -n {needed}"
         ));
+        if let Some(clients) = usize::try_from(clients).ok().filter(|&clients| clients > 0) {
+            *max_clients = clients;
+        }
+    }
+}
+
+/// Has the system make its table of the files of this process as long as it gets: once threads share it, whoever comes waits
+/// some 10 ms each time it is made longer.
+fn lengthen_file_table(files: u64) {
+    let last = i32::try_from(files.saturating_sub(1)).unwrap_or(i32::MAX);
+    // It is a matter of speed only.
+    if let Ok(file) = File::open("/dev/null") {
+        let _ = rustix::io::fcntl_dupfd_cloexec(&file, last);
     }
 }
 
@@ -185,6 +202,9 @@ fn refusal(error: &ServerError) -> CliError {
         ServerError::Close(_) => "look at what the system says of the disk",
         ServerError::Exposed { .. } => {
             "listen on 127.0.0.1 or ::1, or say --insecure if the network is trusted"
+        }
+        ServerError::Bind { error, .. } if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+            "raise the limit of open files with ulimit -n, or say a smaller number of --threads"
         }
         ServerError::Bind { .. } => "is another server running there? port 0 picks a free port",
         _ => "see lately serve --help",

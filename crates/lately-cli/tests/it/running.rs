@@ -129,6 +129,13 @@ impl Running {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("a process").count()
     }
 
+    /// Files there is room for in the system's table of them.
+    pub(crate) fn file_table(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")?.trim().parse().ok());
+        size.expect("a size")
+    }
+
     /// Sends a signal, such as TERM.
     pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
