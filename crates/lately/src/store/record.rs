@@ -385,6 +385,8 @@ impl Record {
         if let Record::Watched(watched) = self
             && watched.beside.guard().is_none()
             && watched.beside.arrival == (0, 0)
+            // Who came lately will be watched again.
+            && watched.hits.newest_ms() <= now.as_millis() - settings.window().as_millis()
         {
             *self = Record::Hits(mem::take(&mut watched.hits));
         }
@@ -449,8 +451,12 @@ mod tests {
         record.tidy(&settings, at(15));
         assert!(matches!(record, Record::Watched(_)) && record.guard().is_some());
         assert_eq!(record.arrival(), Arrival::from_parts(15, 1));
-        record.tidy(&settings, at(20));
-        assert!(matches!(record, Record::Hits(_)) && record.guard().is_none());
+        let window_ms = settings.window().as_millis();
+        record.tidy(&settings, at(window_ms));
+        assert!(matches!(record, Record::Watched(_)) && record.guard().is_none());
+        assert_eq!(record.arrival(), Arrival::default());
+        record.tidy(&settings, at(window_ms + 1));
+        assert!(matches!(record, Record::Hits(_)));
         assert_eq!((record.hits().total(), record.heap_bytes()), (1, 0));
     }
 
