@@ -12,6 +12,7 @@ mod limit;
 mod list;
 mod moment;
 mod ring;
+mod whereabouts;
 
 use thin_vec::ThinVec;
 
@@ -30,6 +31,8 @@ pub(crate) use limit::LimitWindow;
 use list::{Head, List, ListMut, list_of_few};
 pub(crate) use moment::Moment;
 use moment::PackedTime;
+pub(crate) use whereabouts::Whereabouts;
+use whereabouts::prefetch_list;
 
 /// The hits of one key, in 16 bytes and what is on the heap.
 #[derive(Clone, Debug)]
@@ -332,14 +335,7 @@ impl Entry {
     pub(crate) fn prefetch_heap(&self) -> bool {
         match self {
             Entry::Inline(_) => return false,
-            Entry::List { head, bytes } => {
-                let start = bytes.as_ptr();
-                prefetch(start.wrapping_sub(list::THIN_HEADER_BYTES));
-                let (tail, behind) = head.tail();
-                for offset in [list::ITEMS - 1, tail, behind] {
-                    prefetch(start.wrapping_add(offset));
-                }
-            }
+            Entry::List { head, bytes } => prefetch_list(bytes.as_ptr(), Head::tail_of(head.tail_steps())),
             Entry::Large { large, .. } => prefetch(&raw const **large),
         }
         true

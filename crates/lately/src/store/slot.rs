@@ -3,9 +3,10 @@
 use std::num::NonZeroU8;
 
 use super::context::Hit;
-use super::record::Record;
+use super::record::{Fetched, Record};
 use super::slab::Slab;
 use crate::class::ClassId;
+use crate::entry::Whereabouts;
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::settings::Settings;
@@ -16,6 +17,9 @@ const INLINE_BYTES: usize = 22;
 const LONG: NonZeroU8 = NonZeroU8::MAX;
 /// Bytes of a long key's slot that say where the key is.
 const PLACE_BYTES: usize = size_of::<u32>();
+
+/// Where a slot of a shorter key has room to say where the list of one that is watched is.
+const HINT_AT: usize = INLINE_BYTES - Whereabouts::BYTES;
 
 /// Keys too long for a slot.
 pub(super) type LongKeys = Slab<Box<[u8]>>;
@@ -59,6 +63,29 @@ impl Slot {
             return self.key(long_keys) == key;
         }
         usize::from(self.len.get()) == key.len() && begins_with(&self.bytes, key)
+    }
+
+    /// Has what is on the heap fetched.
+    #[inline]
+    pub(super) fn prefetch(&self) -> Fetched {
+        match self.record.prefetch() {
+            Fetched::First if self.hint().is_some_and(Whereabouts::prefetch) => Fetched::All,
+            fetched => fetched,
+        }
+    }
+
+    fn hint(&self) -> Option<Whereabouts> {
+        let hint = self.bytes.last_chunk().filter(|_| usize::from(self.len.get()) <= HINT_AT)?;
+        Some(Whereabouts::from_bytes(*hint))
+    }
+
+    /// Takes note of where the list of a key that is watched is, if there is room for that: the next who comes need not
+    /// wait for what points there.
+    #[inline]
+    pub(super) fn note_list(&mut self, list: Whereabouts) {
+        if self.hint().is_some_and(|hint| hint != list) {
+            self.bytes[HINT_AT..].copy_from_slice(&list.to_bytes());
+        }
     }
 
     /// Counts hits whose time was checked; gives those of the default window that ends with them.
@@ -122,7 +149,9 @@ mod tests {
         let mut long_keys = LongKeys::default();
         for len in 1..=MAX_KEY_BYTES {
             let key = vec![b'k'; len];
-            let slot = Slot::new(&key, classes.of(&key), &mut long_keys);
+            let mut slot = Slot::new(&key, classes.of(&key), &mut long_keys);
+            slot.note_list(Whereabouts::from_bytes([7; Whereabouts::BYTES]));
+            assert_eq!(slot.hint().is_some_and(Whereabouts::prefetch), len <= 16);
             assert_eq!(slot.key(&long_keys), key);
             assert!(slot.is(&key, &long_keys));
             let mut other = key.clone();

@@ -198,10 +198,16 @@ impl Head {
         Head { newest: PackedTime::pack(newest_ms), tail: (end / TAIL_BYTES) as u8 }
     }
 
-    /// A place in the list at or before its end, and one behind where the next moment would.
+    /// Where the moments end, in steps of [`TAIL_BYTES`].
     #[inline]
-    pub(super) fn tail(self) -> (usize, usize) {
-        let tail = usize::from(self.tail) * TAIL_BYTES;
+    pub(super) fn tail_steps(self) -> usize {
+        self.tail.into()
+    }
+
+    /// A place in a list at or before its end, and one behind where the next moment would.
+    #[inline]
+    pub(super) fn tail_of(steps: usize) -> (usize, usize) {
+        let tail = steps * TAIL_BYTES;
         (tail, tail + TAIL_BYTES)
     }
 

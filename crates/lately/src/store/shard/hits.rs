@@ -7,7 +7,7 @@ use super::super::record::{Fetched, Record};
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::ClassId;
-use crate::entry::Entry;
+use crate::entry::{Entry, Whereabouts};
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::settings::Settings;
@@ -25,7 +25,8 @@ impl Shard {
         frame: impl FnOnce(ClassId, Timestamp) -> F,
     ) -> Quick<u64> {
         let now = self.now;
-        let Some(Slot { class, record, .. }) = self.slot_of(place, key) else { return Quick::Elsewhere };
+        let Some(slot) = self.slot_of(place, key) else { return Quick::Elsewhere };
+        let Slot { class, record, .. } = slot;
         let frame = frame(*class, now);
         if let Record::Hits(entry) = record
             && let Some(hits) = entry.quick_hit(weight, frame.borrow())
@@ -33,7 +34,7 @@ impl Shard {
             return Quick::Done(hits);
         }
         if !may_wait {
-            return match record.prefetch() {
+            return match slot.prefetch() {
                 Fetched::Nothing => Quick::Elsewhere,
                 fetched => Quick::At(place, fetched),
             };
@@ -44,8 +45,13 @@ impl Shard {
     /// Counts hits now of the key at `place`, if it lives and they are in its slot or in a list. Changes nothing if not.
     #[inline]
     pub(in crate::store) fn short_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> Option<u64> {
-        let entry = self.slots.get_mut(place)?.record.hits_mut();
+        let slot = self.slots.get_mut(place)?;
+        let (entry, watched) = slot.record.hits_and_beside();
         let (hits, more) = entry.short_hit_weighed(weight, frame)?;
+        if watched.is_some() {
+            let list = Whereabouts::of(entry);
+            slot.note_list(list);
+        }
         self.bytes += more;
         Some(hits)
     }

@@ -162,7 +162,7 @@ impl Shard {
     /// Has what the slot at `place` points at fetched.
     #[inline]
     pub(super) fn prefetch_heap(&self, place: u32) -> Fetched {
-        self.slots.get(place).map_or(Fetched::Nothing, |slot| slot.record.prefetch())
+        self.slots.get(place).map_or(Fetched::Nothing, Slot::prefetch)
     }
 
     /// Has what is behind that fetched.

@@ -6,6 +6,7 @@ use super::super::guard::Guard;
 use super::super::record::Fetched;
 use super::super::slot::Slot;
 use super::Shard;
+use crate::entry::Whereabouts;
 use crate::gcra::{self, Rate};
 use crate::limit::{Decision, Retry};
 use crate::time::Span;
@@ -15,7 +16,7 @@ impl Shard {
     #[inline(always)]
     pub(in crate::store) fn fetch_first(&mut self, place: u32, key: &[u8]) -> Option<Quick<()>> {
         let Some(slot) = self.slot_of(place, key) else { return Some(Quick::Elsewhere) };
-        match slot.record.prefetch() {
+        match slot.prefetch() {
             Fetched::Nothing => None,
             fetched => Some(Quick::At(place, fetched)),
         }
@@ -32,7 +33,8 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Quick<Decision> {
         let now = self.now;
-        let Some(Slot { class, record, .. }) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
+        let Some(slot) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
+        let Slot { class, record, .. } = slot;
         let (frame, settings) = context.frame(*class, now);
         if window > settings.retain() || hit.weight == 0 {
             return Quick::At(place, Fetched::All);
@@ -73,8 +75,12 @@ impl Shard {
         if reset_after.is_none() {
             return Quick::At(place, Fetched::All);
         }
-        if let (Some(watched), Some(_)) = (watched, next) {
-            watched.set_guard(next);
+        if let Some(watched) = watched {
+            if next.is_some() {
+                watched.set_guard(next);
+            }
+            let list = Whereabouts::of(entry);
+            slot.note_list(list);
         }
         self.bytes = self.bytes + after - before;
         self.write_down_hit(place, hit, context);
@@ -91,7 +97,8 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Quick<Decision> {
         let now = self.now;
-        let Some(Slot { class, record, .. }) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
+        let Some(slot) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
+        let Slot { class, record, .. } = slot;
         let (entry, Some(watched)) = record.hits_and_beside() else { return Quick::At(place, Fetched::All) };
         let (decision, arrival) = gcra::decide(rate, watched.arrival(), 1, now);
         if !decision.is_allowed() {
@@ -107,6 +114,8 @@ impl Shard {
         if next.is_some() {
             watched.set_guard(next);
         }
+        let list = Whereabouts::of(entry);
+        slot.note_list(list);
         self.bytes += more;
         self.write_down_hit(place, hit, context);
         self.write_down_arrival(hit.key, place, arrival, context);

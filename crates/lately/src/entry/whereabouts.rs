@@ -1,0 +1,78 @@
+//! Where a list is, in six bytes: kept where it is read before the entry is, it has the list fetched sooner.
+
+use super::Entry;
+use super::list::{self, Head};
+use crate::machine::prefetch;
+
+/// Where a list was, and about where in it the moments ended; zeros when that is not known. It is a hint and may be wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Whereabouts([u8; Whereabouts::BYTES]);
+
+/// What the allocator gives begins at a multiple of these: the bits below say where the moments ended.
+const STEP: usize = 16;
+
+impl Whereabouts {
+    /// Bytes it takes.
+    pub(crate) const BYTES: usize = 6;
+
+    /// Where the list of an entry is, if it has one.
+    #[inline]
+    pub(crate) fn of(entry: &Entry) -> Whereabouts {
+        let Entry::List { head, bytes } = entry else { return Whereabouts::default() };
+        let word = (bytes.as_ptr().addr() & !(STEP - 1)) | head.tail_steps().min(STEP - 1);
+        let [a, b, c, d, e, f, ..] = word.to_le_bytes();
+        Whereabouts([a, b, c, d, e, f])
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; Whereabouts::BYTES]) -> Whereabouts {
+        Whereabouts(bytes)
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; Whereabouts::BYTES] {
+        self.0
+    }
+
+    /// Has the list fetched; false when it is not known where it is.
+    #[inline]
+    pub(crate) fn prefetch(self) -> bool {
+        let [a, b, c, d, e, f] = self.0;
+        let word = usize::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        let start = std::ptr::without_provenance::<u8>(word & !(STEP - 1));
+        prefetch_list(start, Head::tail_of(word & (STEP - 1)));
+        word != 0
+    }
+}
+
+/// Has the header of a list fetched, and where its moments end.
+#[inline]
+pub(super) fn prefetch_list(start: *const u8, (tail, behind): (usize, usize)) {
+    prefetch(start.wrapping_sub(list::THIN_HEADER_BYTES));
+    for offset in [list::ITEMS - 1, tail, behind] {
+        prefetch(start.wrapping_add(offset));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn only_lists_are_somewhere() {
+        let (settings, mut entry) = (Settings::default(), Entry::new());
+        let mut known = 0;
+        for ms in (0..400_000).step_by(700) {
+            let at = Timestamp::from_millis(1_700_000_000_000 + ms).expect("a time");
+            entry.add(at, 1, &settings, at).expect("counted");
+            let found = Whereabouts::of(&entry);
+            let is_list = matches!(entry, Entry::List { .. });
+            assert_eq!((found != Whereabouts::default(), found.prefetch()), (is_list, is_list));
+            assert_eq!(Whereabouts::from_bytes(found.to_bytes()), found);
+            known += u32::from(is_list);
+        }
+        assert!(known > 100);
+        // It may be wrong.
+        assert!(Whereabouts::from_bytes([u8::MAX; Whereabouts::BYTES]).prefetch());
+    }
+}
