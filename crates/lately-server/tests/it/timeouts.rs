@@ -7,7 +7,7 @@ use std::time::Duration;
 use lately_server::limits::{DEFAULT_IDLE_TIMEOUT, DRAIN_TIMEOUT, WRITE_TIMEOUT};
 use lately_server::{Server, ServerError, Stopper};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -37,7 +37,11 @@ pub(crate) async fn pass(time: Duration) {
 }
 
 async fn connect(server: &Served) -> TcpStream {
-    let mut client = TcpStream::connect(server.resp).await.expect("the server listens");
+    connect_by(TcpSocket::new_v4().expect("a socket"), server).await
+}
+
+async fn connect_by(socket: TcpSocket, server: &Served) -> TcpStream {
+    let mut client = socket.connect(server.resp).await.expect("the server listens");
     client.write_all(b"PING\r\n").await.expect("the server reads");
     let mut reply = [0; 7];
     client.read_exact(&mut reply).await.expect("a reply");
@@ -47,7 +51,10 @@ async fn connect(server: &Served) -> TcpStream {
 
 /// A client that has asked for more than its socket holds.
 async fn greedy(server: &Served) -> TcpStream {
-    let mut client = connect(server).await;
+    let socket = TcpSocket::new_v4().expect("a socket");
+    // Where a system has room for more as more comes, it takes replies for a while though the client does not.
+    socket.set_recv_buffer_size(16 << 10).expect("a socket");
+    let mut client = connect_by(socket, server).await;
     client.write_all(&b"SERIES k 1w 10s\r\n".repeat(40)).await.expect("the server reads");
     client
 }
