@@ -15,9 +15,6 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A client that does not take its replies for so long is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes of replies that the system holds before it has sent them; it takes more when half of them are sent.
-pub const UNSENT_BYTES: u32 = 64 << 10;
-
 /// Replies gathered before they are written: the replies of a run, or one reply, more may be held.
 pub const OUTPUT_BYTES: usize = 64 << 10;
 

@@ -17,8 +17,7 @@ use super::held::Held;
 use crate::clients::Client;
 use crate::engine::Engine;
 use crate::limits::{
-    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, READ_BYTES, SHORT_BYTES, UNSENT_BYTES,
-    WRITE_TIMEOUT,
+    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
 };
 use crate::session::{Flow, Leave, Session, Written};
 
@@ -89,8 +88,6 @@ impl Connection {
     ) -> io::Result<Connection> {
         // Replies are written whole: there is nothing to wait for.
         socket.set_nodelay(true)?;
-        // Else it is known that a slow client took something only when it took a megabyte or more.
-        socket2::SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES)?;
         let client = engine.clients.connect(socket.peer_addr()?, socket.local_addr()?, engine.now());
         let mut connection = Connection {
             socket,

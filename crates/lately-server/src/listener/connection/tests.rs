@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use super::super::fixture::{client, engine};
-use super::{Connection, Duration, ErrorKind, Flow, Instant, Read, UNSENT_BYTES, WRITE_TIMEOUT};
+use super::{Connection, Duration, ErrorKind, Flow, Instant, Read, WRITE_TIMEOUT};
 
 /// The client takes replies until the socket takes more of them.
 fn take_some(connection: &mut Connection, client: &mut TcpStream) {
@@ -34,33 +34,6 @@ fn who_takes_replies_slowly_gets_them() {
     // From here on it takes none.
     assert!(connection.look(moment, None));
     assert!(!connection.look(moment + WRITE_TIMEOUT, None));
-}
-
-/// Symptom: who took kilobytes a second was disconnected after a minute. Cause: the system said that it takes more when a
-/// third of a buffer of megabytes was free. Fix: it holds little that was not sent.
-#[test]
-fn who_takes_a_little_each_minute_stays() {
-    let (socket, place, mut client) = client();
-    let mut connection = Connection::new(socket, place, &engine(), Instant::now()).expect("a socket");
-    let (mut poll, mut events) = (mio::Poll::new().expect("an event queue"), mio::Events::with_capacity(1));
-    let interest = mio::Interest::WRITABLE;
-    let registered =
-        connection.registered(|socket| poll.registry().register(socket, mio::Token(0), interest));
-    registered.expect("a socket");
-    connection.output = vec![b'x'; 16 << 20];
-    for _ in 0..16 {
-        connection.catch_up().expect("the client is there");
-        let (sent, mut taken) = (connection.sent, 0);
-        while connection.sent == sent {
-            client.read_exact(&mut [0; 4 << 10]).expect("replies");
-            taken += 4 << 10;
-            poll.poll(&mut events, Some(Duration::ZERO)).expect("an event queue");
-            events.iter().for_each(|event| connection.notice(event));
-            connection.catch_up().expect("the client is there");
-        }
-        // Half of what was not sent, and as much as the other end takes for worth telling.
-        assert!(taken <= 8 * UNSENT_BYTES && connection.stuck.is_none(), "{taken}");
-    }
 }
 
 /// Symptom: keys were evicted for replies that nobody had any more. Cause: a client that was too greedy, or had gone, in
