@@ -20,7 +20,7 @@ impl Whereabouts {
     pub(crate) fn of(entry: &Entry) -> Whereabouts {
         let Entry::List { head, bytes } = entry else { return Whereabouts::default() };
         let word = (bytes.as_ptr().addr() & !(STEP - 1)) | head.tail_steps().min(STEP - 1);
-        let [a, b, c, d, e, f, ..] = word.to_le_bytes();
+        let [a, b, c, d, e, f, ..] = (word as u64).to_le_bytes();
         Whereabouts([a, b, c, d, e, f])
     }
 
@@ -36,7 +36,7 @@ impl Whereabouts {
     #[inline]
     pub(crate) fn prefetch(self) -> bool {
         let [a, b, c, d, e, f] = self.0;
-        let word = usize::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        let word = usize::try_from(u64::from_le_bytes([a, b, c, d, e, f, 0, 0])).unwrap_or(0);
         let start = std::ptr::without_provenance::<u8>(word & !(STEP - 1));
         prefetch_list(start, Head::tail_of(word & (STEP - 1)));
         word != 0
