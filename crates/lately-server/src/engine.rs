@@ -210,8 +210,7 @@ impl Engine {
     pub(crate) fn may_hold(&self, before_bytes: usize, after_bytes: usize) -> bool {
         let share_bytes = self.config.ceiling_bytes / CONNECTIONS_SHARE;
         let more_bytes = after_bytes.saturating_sub(before_bytes) as u64;
-        let may = more_bytes == 0
-            || self.stats.connection_bytes.load(Relaxed) + more_bytes <= share_bytes
+        let may = self.stats.connection_bytes.load(Relaxed) + more_bytes <= share_bytes
             || after_bytes <= CONNECTION_BYTES + SHORT_BYTES
             || after_bytes as u64 <= share_bytes / (self.clients.len() as u64).max(1);
         Stats::add(&self.stats.evicted_connections, u64::from(!may));

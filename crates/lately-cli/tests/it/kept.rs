@@ -1,26 +1,16 @@
 //! Counts that are kept: over stops, in folders, and while they are loaded.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Write;
 use std::path::Path;
 
 use crate::common::lately;
-use crate::running::{FREE, PATIENCE, Running, serve, serve_in, start};
+use crate::running::{FREE, Running, serve, serve_in, start};
 
 fn stop(server: Running) -> String {
     server.signal("TERM");
     let run = server.ended();
     assert_eq!(run.code, Some(0), "{}", run.err);
     run.err
-}
-
-fn ready(server: &Running) -> String {
-    let mut socket = TcpStream::connect(&server.http).expect("it listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    socket.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("an answer");
-    answer
 }
 
 /// The newest segment of the log.
@@ -160,7 +150,7 @@ fn what_is_left_of_a_damaged_folder_is_kept() {
     assert!(told.contains("bytes were left out"), "{told}");
     let server = serve_in(&folder, &[]);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1d first second third fourth"), [1, 0, 1, 1]);
-    assert!(ready(&server).starts_with("HTTP/1.0 200 OK\r\n"));
+    assert!(server.get("/readyz").starts_with("HTTP/1.0 200 OK\r\n"));
 }
 
 #[test]

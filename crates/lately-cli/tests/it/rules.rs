@@ -1,12 +1,10 @@
 //! Limits that the config names, and a config that changes while the server runs.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::running::{PATIENCE, Running, serve_in, serve_with, words};
+use crate::running::{Running, serve_in, serve_with, words};
 
 /// A server, and the config file that it was started with.
 struct Ruled {
@@ -56,15 +54,6 @@ fn limit(name: &str, more: &str) -> String {
     format!("[[limit]]\nname = \"{name}\"\n{more}\n")
 }
 
-fn metrics(server: &Running) -> String {
-    let mut socket = TcpStream::connect(&server.http).expect("it listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    socket.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("an answer");
-    answer
-}
-
 const LOGIN: &str = "max = 2\nwindow = \"1h\"\nlockout = \"2h\"";
 
 #[test]
@@ -84,7 +73,7 @@ fn a_named_limit_allows_denies_and_locks_out() {
     assert!(lockout.contains("LOCKOUT does not go with @name"), "{lockout}");
     let said = "max=2,window_ms=3600000,lockout_ms=7200000,shadow=0,allowed=2,denied=1,would_deny=0";
     assert_eq!(server.server.info("limit_login"), said);
-    let metrics = metrics(&server.server);
+    let metrics = server.server.get("/metrics");
     for (decision, requests) in [("allowed", 2), ("denied", 1), ("would_deny", 0)] {
         let line =
             format!("\nlately_limit_requests_total{{limit=\"login\",decision=\"{decision}\"}} {requests}\n");

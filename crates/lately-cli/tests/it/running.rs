@@ -1,6 +1,7 @@
 //! A running `lately serve`.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -111,6 +112,16 @@ impl Running {
     pub(crate) fn loaded(self) -> Running {
         assert!((0..LOOKS).any(|_| self.info("loading") == "0"), "it loads for ever");
         self
+    }
+
+    /// What HTTP answers for a path, its head included.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let mut socket = TcpStream::connect(&self.http).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("an answer");
+        answer
     }
 
     /// Arenas of the allocator beside the first, by where they begin: each has 64 MiB of addresses.

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use crate::common::{Run, command, lately};
-use crate::running::{FREE, PATIENCE, serve, serve_with, start, start_command};
+use crate::running::{FREE, PATIENCE, Running, serve, serve_with, start, start_command};
 
 /// Refused: nothing on standard output, and these words in an error with a hint.
 fn check_refused(run: &Run, error: &str, hint: &str) {
@@ -28,12 +28,18 @@ fn ping(socket: &mut TcpStream) {
     assert_eq!(&reply, b"+PONG\r\n");
 }
 
-fn check_healthy(http: &str) {
-    let mut health = TcpStream::connect(http).expect("it listens");
-    health.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    health.read_to_string(&mut answer).expect("an answer");
+fn check_healthy(server: &Running) {
+    let answer = server.get("/healthz");
     assert!(answer.starts_with("HTTP/1.0 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
+}
+
+/// A server of one thread that may have so many files.
+fn serve_with_files(files: u32) -> Running {
+    let mut command = Command::new("sh");
+    let limited = format!(r#"ulimit -n {files}; exec "$0" "$@""#);
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_lately")]);
+    command.args([&FREE, &["--in-memory", "--threads", "1"][..]].concat());
+    start_command(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
 #[test]
@@ -44,7 +50,7 @@ fn it_says_where_it_listens_and_what_it_does_not_do() {
     }
     let (resp, http) = (server.resp.clone(), server.http.clone());
     ping(&mut TcpStream::connect(&resp).expect("it listens"));
-    check_healthy(&http);
+    check_healthy(&server);
     server.signal("TERM");
     let run = server.ended();
     check_stopped(&run);
@@ -102,19 +108,7 @@ fn a_hang_up_without_a_config_is_noted() {
 /// listener waited for one of its own clients to go. Fix: it tries again after a while.
 #[test]
 fn clients_are_taken_when_there_are_descriptors_again() {
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"ulimit -n 40; exec "$0" "$@""#, env!("CARGO_BIN_EXE_lately")]);
-    command.args([
-        "serve",
-        "--resp",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-        "--threads",
-        "1",
-        "--in-memory",
-    ]);
-    let server = start_command(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let server = serve_with_files(40);
     let connect = |address: &str| TcpStream::connect(address).expect("it listens");
     let mut first = connect(&server.resp);
     ping(&mut first);
@@ -271,10 +265,7 @@ fn each_thread_needs_no_more_files_than_are_asked_for() {
 /// stalled for 10 ms whenever the table of files became longer. Fix: no more are taken than told, and the table is long at once.
 #[test]
 fn no_more_clients_are_taken_than_there_are_files_for() {
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"ulimit -n 300; exec "$0" "$@""#, env!("CARGO_BIN_EXE_lately")]);
-    command.args([&FREE, &["--in-memory", "--threads", "1"][..]].concat());
-    let server = start_command(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let server = serve_with_files(300);
     assert!(server.file_table() >= 300, "{}", server.file_table());
     let connect = || TcpStream::connect(&server.resp).expect("it listens");
     let mut clients: Vec<TcpStream> = (0..172).map(|_| connect()).collect();
@@ -282,7 +273,7 @@ fn no_more_clients_are_taken_than_there_are_files_for() {
     let mut refusal = String::new();
     connect().read_to_string(&mut refusal).expect("an error");
     assert_eq!(refusal, "-ERR max number of clients reached\r\n");
-    check_healthy(&server.http);
+    check_healthy(&server);
     let told = "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 10128\n";
     server.signal("TERM");
     let run = server.ended();

@@ -171,7 +171,7 @@ impl Connection {
         let engine = Arc::clone(&self.engine);
         let _entered = engine.enter();
         let mut written = Written::default();
-        self.flow = self.session.resume(&mut written, &mut self.output);
+        self.flow = self.session.resume(self.gone, &mut written, &mut self.output);
         match Written::commit(&self.engine, [&written].into_iter()) {
             Leave::Now => None,
             Leave::Later(hold) => {
@@ -344,9 +344,8 @@ impl Connection {
         if result.and_then(|()| self.charge()).is_err() {
             // What changes something and was queued is run to its end: a transaction is not left half done.
             self.gone = true;
-            self.session.only_changes();
             (self.input, self.output) = (Vec::new(), Vec::new());
-            self.tell_charge();
+            self.tell_charge(self.held_bytes());
             return self.flow == Flow::More;
         }
         if self.output.is_empty() && !matches!(self.flow, Flow::Continue | Flow::More) {
@@ -421,17 +420,17 @@ impl Connection {
 
     /// Tells the store how much memory the connection holds. An error, and nothing is told, when it may not hold so much.
     fn charge(&mut self) -> io::Result<()> {
-        if !self.engine.may_hold(self.charged_bytes, self.held_bytes()) {
+        let held_bytes = self.held_bytes();
+        if held_bytes > self.charged_bytes && !self.engine.may_hold(self.charged_bytes, held_bytes) {
             // It does not read: the system need not keep for it what was sent, either.
             socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))?;
             return Err(ErrorKind::OutOfMemory.into());
         }
-        self.tell_charge();
+        self.tell_charge(held_bytes);
         Ok(())
     }
 
-    fn tell_charge(&mut self) {
-        let held_bytes = self.held_bytes();
+    fn tell_charge(&mut self, held_bytes: usize) {
         if held_bytes != self.charged_bytes {
             let before_bytes = std::mem::replace(&mut self.charged_bytes, held_bytes);
             self.engine.charge(before_bytes, held_bytes);

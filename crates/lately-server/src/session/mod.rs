@@ -13,7 +13,6 @@ mod written;
 use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_resp::command::{CommandFlag, find_command};
 use lately_resp::{ArgList, Before, Command, CommandError, Encoder, Protocol, texts};
 
 use crate::clients::Client;
@@ -45,8 +44,6 @@ pub(crate) struct Session {
     protocol: Protocol,
     transaction: Option<Transaction>,
     execution: Option<Execution>,
-    /// Nobody waits for answers any more.
-    only_changes: bool,
 }
 
 /// What the arguments of a request mean.
@@ -54,8 +51,7 @@ type Parse<'a> = Result<Command<'a>, CommandError>;
 
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, client: Arc<Client>) -> Session {
-        let protocol = Protocol::default();
-        Session { engine, client, protocol, transaction: None, execution: None, only_changes: false }
+        Session { engine, client, protocol: Protocol::default(), transaction: None, execution: None }
     }
 
     /// Runs requests of a batch, until one changes the [`Flow`] or there are as many replies as may be
@@ -73,11 +69,6 @@ impl Session {
         (done, flow)
     }
 
-    /// The client is gone: what is left of its transaction is run as far as it changes counts.
-    pub(crate) fn only_changes(&mut self) {
-        self.only_changes = true;
-    }
-
     fn requests<'a>(
         &mut self,
         requests: impl Iterator<Item = ArgList<'a>>,
@@ -89,10 +80,6 @@ impl Session {
         for args in requests {
             if flow != Flow::Continue || out.len() >= OUTPUT_BYTES {
                 break;
-            }
-            if self.only_changes && !changes_counts(args) {
-                done += 1;
-                continue;
             }
             let target = Target { engine: &self.engine, now };
             let mut parsed = Command::parse_next(args, &mut before);
@@ -185,12 +172,6 @@ impl Session {
         }
         Flow::Continue
     }
-}
-
-/// Whether a command may change what is counted.
-fn changes_counts(args: ArgList<'_>) -> bool {
-    let spec = args.get(0).and_then(find_command);
-    spec.is_some_and(|spec| spec.flags.contains(&CommandFlag::Write))
 }
 
 /// Whether a command may be run before the store has its keys: as in Redis.

@@ -1,6 +1,9 @@
 //! `MULTI EXEC DISCARD`: commands queued and run as one batch.
 
+use std::iter;
+
 use lately::Timestamp;
+use lately_resp::command::{CommandFlag, find_command};
 use lately_resp::{ArgList, Args, Command, Encoder, Limits, Requests, texts, write_request};
 
 use super::{Flow, Parse, Run, Session, Written};
@@ -74,12 +77,13 @@ impl Session {
         }
         reply.array(commands);
         self.execution = Some(Execution { requests, position: 0, now });
-        self.resume(written, out)
+        self.resume(false, written, out)
     }
 
     /// Runs the next part of what `EXEC` has still to run: as many requests as are taken at once, or up
-    /// to where the replies are to be sent. Others come in between. What they change is added to `written`.
-    pub(crate) fn resume(&mut self, written: &mut Written, out: &mut Vec<u8>) -> Flow {
+    /// to where the replies are to be sent. Others come in between. What they change is added to `written`. Of a client that
+    /// is gone what changes counts is run: nobody waits for the rest.
+    pub(crate) fn resume(&mut self, is_gone: bool, written: &mut Written, out: &mut Vec<u8>) -> Flow {
         let Some(mut execution) = self.execution.take() else { return Flow::Continue };
         let (mut requests, mut args) = (Requests::new(), Args::new());
         let mut run = Run::default();
@@ -92,7 +96,12 @@ impl Session {
             return Flow::Continue;
         }
         // What would end the connection is not queued: the flow is `Continue`.
-        let (done, _) = self.requests(requests.iter(left), &mut run, execution.now, out);
+        let done = if is_gone {
+            let mut run = |args| self.requests(iter::once(args), &mut run, execution.now, out).0 == 1;
+            requests.iter(left).take_while(|&args| !changes_counts(args) || run(args)).count()
+        } else {
+            self.requests(requests.iter(left), &mut run, execution.now, out).0
+        };
         run.finish(&self.engine, execution.now, out);
         *written = run.written;
         execution.position += requests.bytes_of_first(done);
@@ -102,6 +111,12 @@ impl Session {
         self.execution = Some(execution);
         Flow::More
     }
+}
+
+/// Whether a command may change what is counted.
+fn changes_counts(args: ArgList<'_>) -> bool {
+    let spec = args.get(0).and_then(find_command);
+    spec.is_some_and(|spec| spec.flags.contains(&CommandFlag::Write))
 }
 
 impl Execution {

@@ -28,11 +28,10 @@ use crate::window::Window;
 use inline::Inline;
 use large::Large;
 pub(crate) use limit::LimitWindow;
-use list::{Head, List, ListMut, list_of_few};
+use list::{Head, List, ListMut, list_of_few, prefetch_list};
 pub(crate) use moment::Moment;
 use moment::PackedTime;
 pub(crate) use whereabouts::Whereabouts;
-use whereabouts::prefetch_list;
 
 /// The hits of one key, in 16 bytes and what is on the heap.
 #[derive(Clone, Debug)]
@@ -335,7 +334,7 @@ impl Entry {
     pub(crate) fn prefetch_heap(&self) -> bool {
         match self {
             Entry::Inline(_) => return false,
-            Entry::List { head, bytes } => prefetch_list(bytes.as_ptr(), Head::tail_of(head.tail_steps())),
+            Entry::List { head, bytes } => prefetch_list(bytes.as_ptr(), head.tail_steps()),
             Entry::Large { large, .. } => prefetch(&raw const **large),
         }
         true

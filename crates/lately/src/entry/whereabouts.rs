@@ -1,8 +1,7 @@
 //! Where a list is, in six bytes: kept where it is read before the entry is, it has the list fetched sooner.
 
 use super::Entry;
-use super::list::{self, Head};
-use crate::machine::prefetch;
+use super::list::prefetch_list;
 
 /// Where a list was, and about where in it the moments ended; zeros when that is not known. It is a hint and may be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -38,17 +37,8 @@ impl Whereabouts {
         let [a, b, c, d, e, f] = self.0;
         let word = usize::try_from(u64::from_le_bytes([a, b, c, d, e, f, 0, 0])).unwrap_or(0);
         let start = std::ptr::without_provenance::<u8>(word & !(STEP - 1));
-        prefetch_list(start, Head::tail_of(word & (STEP - 1)));
+        prefetch_list(start, word & (STEP - 1));
         word != 0
-    }
-}
-
-/// Has the header of a list fetched, and where its moments end.
-#[inline]
-pub(super) fn prefetch_list(start: *const u8, (tail, behind): (usize, usize)) {
-    prefetch(start.wrapping_sub(list::THIN_HEADER_BYTES));
-    for offset in [list::ITEMS - 1, tail, behind] {
-        prefetch(start.wrapping_add(offset));
     }
 }
 

@@ -165,7 +165,7 @@ fn the_replies_of_exec_come_in_parts() {
     let (mut replies, mut parts) = (talk.ask("EXEC"), 1);
     while talk.flow == Flow::More {
         let mut out = Vec::new();
-        talk.flow = talk.session.resume(&mut Written::default(), &mut out);
+        talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
         assert!(out.len() < OUTPUT_BYTES + (64 << 10), "{}", out.len());
         replies += &barred(&out);
         parts += 1;
@@ -192,14 +192,12 @@ fn nobody_is_told_what_nobody_waits_for() {
     }
     talk.ask("EXEC");
     assert_eq!(talk.flow, Flow::More);
-    talk.session.only_changes();
     let mut out = Vec::new();
-    talk.flow = talk.session.resume(&mut Written::default(), &mut out);
+    talk.flow = talk.session.resume(true, &mut Written::default(), &mut out);
     assert_eq!(talk.flow, Flow::Continue);
     let told = barred(&out);
     assert!(told.starts_with(":1|*5|:1|") && told.ends_with("|:1|") && !told.contains("PONG"), "{told}");
     assert_eq!(told.matches("*5|").count(), 3, "{told}");
-    talk.session.only_changes = false;
     talk.check("EXISTS a b c d k", ":4|");
 }
 
@@ -218,7 +216,7 @@ fn others_come_between_the_commands_of_exec() {
         if queued > MAX_BATCH_ARGUMENTS / 2 {
             assert_eq!(talk.flow, Flow::More);
             let mut out = Vec::new();
-            talk.flow = talk.session.resume(&mut Written::default(), &mut out);
+            talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
             assert_eq!(barred(&out), format!(":{queued}|"));
         }
         assert_eq!(talk.flow, Flow::Continue);

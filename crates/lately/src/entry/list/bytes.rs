@@ -45,7 +45,7 @@ pub(super) struct Cursor {
 const ORIGIN: usize = 28;
 
 /// Where the moments start: each a gap, then its hits if they are more than one.
-pub(in crate::entry) const ITEMS: usize = ORIGIN + 6;
+pub(super) const ITEMS: usize = ORIGIN + 6;
 
 impl Header {
     #[inline]

@@ -13,14 +13,15 @@ use thin_vec::ThinVec;
 use super::moment::{Moment, PackedTime};
 use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
+use crate::machine::prefetch;
 use crate::number::Number;
 
-use bytes::{Cursor, Gap, Header, SIX_BYTES, add_one, origin_ms, put, set_origin};
-pub(super) use bytes::{ITEMS, Reader};
+pub(super) use bytes::Reader;
+use bytes::{Cursor, Gap, Header, ITEMS, SIX_BYTES, add_one, origin_ms, put, set_origin};
 pub(super) use items::{Items, list_of, list_of_few, read_items};
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
-pub(super) const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
+const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
 /// Totals have six bytes.
 pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
 
@@ -202,13 +203,6 @@ impl Head {
     #[inline]
     pub(super) fn tail_steps(self) -> usize {
         self.tail.into()
-    }
-
-    /// A place in a list at or before its end, and one behind where the next moment would.
-    #[inline]
-    pub(super) fn tail_of(steps: usize) -> (usize, usize) {
-        let tail = steps * TAIL_BYTES;
-        (tail, tail + TAIL_BYTES)
     }
 
     #[inline]
@@ -468,6 +462,16 @@ impl ListMut<'_> {
             let kept: Vec<Moment> = self.shared().moments().filter(|held| held.at_ms >= from_ms).collect();
             self.rebuild(kept.into_iter());
         }
+    }
+}
+
+/// Has a list fetched: its header, and where its moments end, so many [`TAIL_BYTES`] behind its start.
+#[inline]
+pub(super) fn prefetch_list(start: *const u8, tail_steps: usize) {
+    prefetch(start.wrapping_sub(THIN_HEADER_BYTES));
+    let tail = tail_steps * TAIL_BYTES;
+    for offset in [ITEMS - 1, tail, tail + TAIL_BYTES] {
+        prefetch(start.wrapping_add(offset));
     }
 }
 
