@@ -89,6 +89,20 @@ impl Arrival {
         Arrival(whole((millis, ticks)))
     }
 
+    /// In the bytes that a whole number of milliseconds takes; `None` when it is not one, or longer.
+    #[inline]
+    pub(crate) fn to_bytes(self) -> Option<[u8; 6]> {
+        let (millis, ticks) = self.to_parts();
+        let [a, b, c, d, e, f, 0, 0] = millis.to_le_bytes() else { return None };
+        (ticks == 0).then_some([a, b, c, d, e, f])
+    }
+
+    /// What [`Arrival::to_bytes`] gave.
+    #[inline]
+    pub(crate) fn from_bytes([a, b, c, d, e, f]: [u8; 6]) -> Arrival {
+        Arrival::from_parts(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), 0)
+    }
+
     /// Whether it is still to come: a key that has it limits until then.
     pub(crate) fn is_after(self, now: Timestamp) -> bool {
         self.0 > ticks(now.as_millis())

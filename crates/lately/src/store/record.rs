@@ -130,7 +130,7 @@ impl Record {
     }
 
     /// As `hits_mut`, and what else is known of a key that is watched.
-    #[inline]
+    #[inline(always)]
     pub(super) fn hits_and_beside(&mut self) -> (&mut Entry, Option<&mut Beside>) {
         self.forget_denial();
         match self {
@@ -245,6 +245,26 @@ impl Record {
         }
     }
 
+    /// Whether the key is watched.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        !matches!(self, Record::Hits(_))
+    }
+
+    /// The arrival time, if one was set, of a key that is watched for nothing else.
+    pub(super) fn lone_arrival(&self) -> Option<Arrival> {
+        let Record::Watched(watched) = self else { return None };
+        let Watched { beside, .. } = &**watched;
+        beside.guard().is_none().then(|| beside.arrival())
+    }
+
+    /// Keeps no more than the hits of a key that was not denied anything.
+    pub(super) fn unwatch(&mut self) {
+        if let Record::Watched(watched) = self {
+            *self = Record::Hits(mem::take(&mut watched.hits));
+        }
+    }
+
     /// What keeps the key from being evicted, if anything ever did.
     #[inline]
     pub(super) fn guard(&self) -> Option<Guard> {
@@ -286,11 +306,16 @@ impl Record {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn forget_denial(&mut self) {
-        if let Record::Denying(_) = self
-            && let Record::Denying(limited) = mem::take(self)
-        {
+        if let Record::Denying(_) = self {
+            self.forget_it();
+        }
+    }
+
+    #[inline(never)]
+    fn forget_it(&mut self) {
+        if let Record::Denying(limited) = mem::take(self) {
             *self = Record::Limited(limited);
         }
     }
@@ -350,10 +375,10 @@ impl Record {
         }
     }
 
-    /// Whether limits keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of the retention.
+    /// Whether limits other than rates keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of
+    /// the retention.
     pub(super) fn outlives_hits(&self, now: Timestamp, oldest_ms: i64) -> bool {
         self.limited_until().is_some_and(|until| until > now)
-            || self.arrival().is_after(now)
             || self.denied_last().is_some_and(|last| last.as_millis() >= oldest_ms)
     }
 
@@ -388,7 +413,7 @@ impl Record {
             // Who came lately will be watched again.
             && watched.hits.newest_ms() <= now.as_millis() - settings.window().as_millis()
         {
-            *self = Record::Hits(mem::take(&mut watched.hits));
+            self.unwatch();
         }
     }
 

@@ -3,13 +3,15 @@
 use std::num::NonZeroU8;
 
 use super::context::Hit;
-use super::record::{Fetched, Record};
+use super::record::{Extras, Fetched, Record};
 use super::slab::Slab;
 use crate::class::ClassId;
-use crate::entry::Whereabouts;
+use crate::entry::{Entry, Whereabouts};
 use crate::error::HitError;
 use crate::frame::Frame;
+use crate::gcra::Arrival;
 use crate::settings::Settings;
+use crate::time::Timestamp;
 
 /// The longest key a slot holds itself.
 const INLINE_BYTES: usize = 22;
@@ -18,8 +20,9 @@ const LONG: NonZeroU8 = NonZeroU8::MAX;
 /// Bytes of a long key's slot that say where the key is.
 const PLACE_BYTES: usize = size_of::<u32>();
 
-/// Where a slot of a shorter key has room to say where the list of one that is watched is.
-const HINT_AT: usize = INLINE_BYTES - Whereabouts::BYTES;
+/// Where a slot of a shorter key has room to spare: of a key that is watched it says where its list is, of another one
+/// its arrival time.
+const SPARE_AT: usize = INLINE_BYTES - Whereabouts::BYTES;
 
 /// Keys too long for a slot.
 pub(super) type LongKeys = Slab<Box<[u8]>>;
@@ -31,6 +34,7 @@ pub(super) struct Slot {
     len: NonZeroU8,
     bytes: [u8; INLINE_BYTES],
     pub(super) class: ClassId,
+    /// Changed by [`Slot::change`] where it may become another form.
     pub(super) record: Record,
 }
 
@@ -74,18 +78,93 @@ impl Slot {
         }
     }
 
+    /// The room to spare, if there is some.
+    #[inline]
+    fn spare(&self) -> Option<[u8; Whereabouts::BYTES]> {
+        self.bytes.last_chunk().copied().filter(|_| usize::from(self.len.get()) <= SPARE_AT)
+    }
+
     fn hint(&self) -> Option<Whereabouts> {
-        let hint = self.bytes.last_chunk().filter(|_| usize::from(self.len.get()) <= HINT_AT)?;
-        Some(Whereabouts::from_bytes(*hint))
+        self.spare().filter(|_| self.record.is_watched()).map(Whereabouts::from_bytes)
     }
 
     /// Takes note of where the list of a key that is watched is, if there is room for that: the next who comes need not
     /// wait for what points there.
     #[inline]
     pub(super) fn note_list(&mut self, list: Whereabouts) {
-        if self.hint().is_some_and(|hint| hint != list) {
-            self.bytes[HINT_AT..].copy_from_slice(&list.to_bytes());
+        if self.spare().is_some_and(|hint| hint != list.to_bytes()) {
+            self.bytes[SPARE_AT..].copy_from_slice(&list.to_bytes());
         }
+    }
+
+    /// The arrival time that is in the slot, long ago unless one was set; `None` when there is no room for one.
+    #[inline]
+    pub(super) fn arrival_here(&self) -> Option<Arrival> {
+        self.spare().filter(|_| !self.record.is_watched()).map(Arrival::from_bytes)
+    }
+
+    /// When all that the key was given is used up; long ago, unless it was set.
+    #[inline]
+    pub(super) fn arrival(&self) -> Arrival {
+        self.arrival_here().unwrap_or_else(|| self.record.arrival())
+    }
+
+    /// Sets the arrival time in the slot; false, and nothing changes, when there is no room for it.
+    #[inline]
+    pub(super) fn set_arrival_here(&mut self, arrival: Arrival) -> bool {
+        let bytes = arrival.to_bytes().filter(|_| self.arrival_here().is_some());
+        if let Some(bytes) = bytes {
+            self.bytes[SPARE_AT..].copy_from_slice(&bytes);
+        }
+        bytes.is_some()
+    }
+
+    pub(super) fn set_arrival(&mut self, arrival: Arrival) {
+        if !self.set_arrival_here(arrival) {
+            self.change(|record| record.set_arrival(arrival));
+        }
+    }
+
+    /// Changes what is kept of the key: the arrival time is there meanwhile, and afterwards where it takes the least.
+    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Record) -> T) -> T {
+        let was_watched = self.record.is_watched();
+        if let Some(arrival) = self.arrival_here() {
+            self.set_arrival_here(Arrival::default());
+            self.record.set_arrival(arrival);
+        }
+        let result = change(&mut self.record);
+        let fits = |arrival: &Arrival| self.spare().is_some() && arrival.to_bytes().is_some();
+        // Who came lately is watched again soon: without an arrival time it stays as it was.
+        let lone = self.record.lone_arrival().filter(|&lone| !was_watched || lone != Arrival::default());
+        if let Some(arrival) = lone.filter(fits) {
+            self.record.unwatch();
+            self.set_arrival_here(arrival);
+        } else if was_watched && !self.record.is_watched() {
+            self.set_arrival_here(Arrival::default());
+        }
+        result
+    }
+
+    /// Drops what is over, and tidies the rest.
+    pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
+        self.record.hits_mut().merge(settings, now);
+        match self.arrival_here() {
+            Some(arrival) if arrival.is_after(now) => {}
+            Some(_) => _ = self.set_arrival_here(Arrival::default()),
+            None => self.change(|record| record.tidy(settings, now)),
+        }
+    }
+
+    /// Whether limits keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of the retention.
+    pub(super) fn outlives_hits(&self, now: Timestamp, oldest_ms: i64) -> bool {
+        self.arrival().is_after(now) || self.record.outlives_hits(now, oldest_ms)
+    }
+
+    /// The hits, and what the key takes with it beside them.
+    pub(super) fn into_parts(self) -> (Entry, Extras) {
+        let arrival = self.arrival();
+        let (hits, extras) = self.record.into_parts();
+        (hits, Extras { arrival, ..extras })
     }
 
     /// Counts hits whose time was checked; gives those of the default window that ends with them.
@@ -133,6 +212,7 @@ fn begins_with(bytes: &[u8; INLINE_BYTES], key: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::guard::Guard;
     use super::*;
     use crate::class::Classes;
     use crate::limits::MAX_KEY_BYTES;
@@ -150,8 +230,17 @@ mod tests {
         for len in 1..=MAX_KEY_BYTES {
             let key = vec![b'k'; len];
             let mut slot = Slot::new(&key, classes.of(&key), &mut long_keys);
+            let (whole, part) = (Arrival::from_parts(1 << 47, 0), Arrival::from_parts(9, 1));
+            for arrival in [whole, part, Arrival::default(), Arrival::from_parts(1 << 48, 0), whole] {
+                slot.set_arrival(arrival);
+                assert_eq!((slot.arrival(), slot.key(&long_keys)), (arrival, &key[..]));
+            }
+            assert_eq!(slot.record.is_watched(), len > 16);
+            slot.change(|record| record.limit_until(Timestamp::MAX));
+            assert_eq!((slot.arrival_here(), slot.arrival()), (None, whole));
             slot.note_list(Whereabouts::from_bytes([7; Whereabouts::BYTES]));
             assert_eq!(slot.hint().is_some_and(Whereabouts::prefetch), len <= 16);
+            assert_eq!(slot.arrival(), whole);
             assert_eq!(slot.key(&long_keys), key);
             assert!(slot.is(&key, &long_keys));
             let mut other = key.clone();
@@ -160,5 +249,36 @@ mod tests {
                 assert!(!slot.is(other, &long_keys), "{len}");
             }
         }
+    }
+
+    #[test]
+    fn an_arrival_time_is_in_the_slot_or_beside_the_hits() {
+        let classes = Classes::new(Vec::new(), Settings::default()).expect("few");
+        let settings = Settings::default();
+        let at = |ms| Timestamp::from_millis(ms).expect("a time");
+        let mut slot = Slot::new(b"key", classes.of(b"key"), &mut LongKeys::default());
+        slot.set_arrival(Arrival::from_parts(9_000, 0));
+        assert_eq!((slot.record.is_watched(), slot.outlives_hits(at(8_999), 0)), (false, true));
+        slot.tidy(&settings, at(8_999));
+        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
+        slot.tidy(&settings, at(9_000));
+        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::default()));
+        slot.set_arrival(Arrival::from_parts(9_000, 0));
+        slot.change(|_| ());
+        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
+        // A guard moves it to the heap, and it comes back when that is over.
+        slot.change(|record| record.set_guard(Guard { until: at(5_000), is_full: false }));
+        slot.note_list(Whereabouts::from_bytes([7; Whereabouts::BYTES]));
+        assert_eq!((slot.record.is_watched(), slot.arrival()), (true, Arrival::from_parts(9_000, 0)));
+        slot.tidy(&settings, at(5_000));
+        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
+        // Where a list was is no arrival time.
+        slot.set_arrival(Arrival::from_parts(9_000, 1));
+        slot.note_list(Whereabouts::from_bytes([7; Whereabouts::BYTES]));
+        slot.tidy(&settings, at(400_000));
+        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::default()));
+        assert!(!slot.outlives_hits(at(9_000), 0));
+        slot.set_arrival(Arrival::from_parts(9_001, 0));
+        assert_eq!(slot.into_parts().1.arrival, Arrival::from_parts(9_001, 0));
     }
 }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use super::super::context::{Context, Hit};
 use super::super::denial::Denial;
 use super::super::guard::Guard;
+use super::super::slot::Slot;
 use super::Shard;
 use crate::class::Classes;
 use crate::delta::Delta;
@@ -84,14 +85,14 @@ impl Shard {
         let slot = self.place_of(key, hash).and_then(|place| Some((place, self.slot_at(place)?)));
         let Some((place, slot)) = slot else { return 0 };
         let limited_ms = self.limit_at(place).map_or(0, Timestamp::as_millis);
-        let arrival_ms = slot.record.arrival().rounded_up().as_millis();
+        let arrival_ms = slot.arrival().rounded_up().as_millis();
         limited_ms.max(arrival_ms).max(slot.record.denied_last().map_or(0, leaves_ms))
     }
 
     /// When all that the key at `place` was given is used up.
     pub(in crate::store) fn arrival_at(&self, place: Option<u32>) -> Arrival {
         let slot = place.and_then(|place| self.slot_at(place));
-        slot.map_or_else(Arrival::default, |slot| slot.record.arrival())
+        slot.map_or_else(Arrival::default, Slot::arrival)
     }
 
     /// Sets when all that the key at `place` was given is used up.
@@ -102,7 +103,7 @@ impl Shard {
         arrival: Arrival,
         context: &mut Context<'_>,
     ) {
-        self.change_record(place, context.classes, |record, _, _| record.set_arrival(arrival));
+        self.change_slot(place, context.classes, |slot, _, _| slot.set_arrival(arrival));
         self.write_down_arrival(key, place, arrival, context);
     }
 

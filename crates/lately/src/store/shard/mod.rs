@@ -231,7 +231,7 @@ impl Shard {
         classes: &Classes,
         change: impl FnOnce(&mut Entry, &Settings, Timestamp) -> T,
     ) -> T {
-        self.change_record(place, classes, |record, settings, now| change(record.hits_mut(), settings, now))
+        self.change_slot(place, classes, |slot, settings, now| change(slot.record.hits_mut(), settings, now))
     }
 
     /// As `change`, of all that is kept of the key.
@@ -241,10 +241,21 @@ impl Shard {
         classes: &Classes,
         change: impl FnOnce(&mut Record, &Settings, Timestamp) -> T,
     ) -> T {
+        self.change_slot(place, classes, |slot, settings, now| {
+            slot.change(|record| change(record, settings, now))
+        })
+    }
+
+    fn change_slot<T>(
+        &mut self,
+        place: u32,
+        classes: &Classes,
+        change: impl FnOnce(&mut Slot, &Settings, Timestamp) -> T,
+    ) -> T {
         let now = self.now;
         let slot = self.slot_mut(place);
         let before = slot.record.heap_bytes();
-        let result = change(&mut slot.record, classes.settings(slot.class), now);
+        let result = change(slot, classes.settings(slot.class), now);
         let after = slot.record.heap_bytes();
         self.bytes = self.bytes + after - before;
         result
@@ -262,7 +273,7 @@ impl Shard {
         if !slot.record.hits().expired(oldest_ms) {
             return Some(place);
         }
-        if slot.record.outlives_hits(self.now, oldest_ms) {
+        if slot.outlives_hits(self.now, oldest_ms) {
             // The key stays for its limits; its hits are gone.
             self.change(place, context.classes, |entry, _, _| *entry = Entry::new());
             return Some(place);
@@ -275,7 +286,7 @@ impl Shard {
     pub(super) fn has_expired(&self, place: u32, classes: &Classes) -> bool {
         self.slot_at(place).is_some_and(|slot| {
             let oldest_ms = classes.settings(slot.class).retention_edge_ms(self.now);
-            slot.record.hits().expired(oldest_ms) && !slot.record.outlives_hits(self.now, oldest_ms)
+            slot.record.hits().expired(oldest_ms) && !slot.outlives_hits(self.now, oldest_ms)
         })
     }
 
@@ -407,7 +418,7 @@ impl Shard {
             Some(place) => self.beside.long_keys.take(place).expect("a long key is kept as long as its slot"),
             None => slot.key(&self.beside.long_keys).into(),
         };
-        (key, slot.record.into_parts())
+        (key, slot.into_parts())
     }
 
     /// Forgets all keys, and gives their memory back.
@@ -421,10 +432,7 @@ impl Shard {
         if self.slot_at(place).is_none() {
             return;
         }
-        self.change_record(place, classes, |record, settings, now| {
-            record.hits_mut().merge(settings, now);
-            record.tidy(settings, now);
-        });
+        self.change_slot(place, classes, Slot::tidy);
     }
 
     pub(super) fn merge_key(&mut self, key: &[u8], hash: u64, classes: &Classes) {

@@ -98,24 +98,34 @@ impl Shard {
     ) -> Quick<Decision> {
         let now = self.now;
         let Some(slot) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
+        let here = slot.arrival_here();
         let Slot { class, record, .. } = slot;
-        let (entry, Some(watched)) = record.hits_and_beside() else { return Quick::At(place, Fetched::All) };
-        let (decision, arrival) = gcra::decide(rate, watched.arrival(), 1, now);
-        if !decision.is_allowed() {
+        let (entry, watched) = record.hits_and_beside();
+        let Some(before) = watched.as_ref().map_or(here, |watched| Some(watched.arrival())) else {
+            return Quick::At(place, Fetched::All);
+        };
+        let (decision, arrival) = gcra::decide(rate, before, 1, now);
+        let (left, burst_ends) = (decision.remaining, decision.reset_after.unwrap_or(Span::MIN));
+        let known = watched.as_ref().and_then(|watched| watched.guard());
+        let next = Guard::next(known, (left, decision.max), burst_ends, now);
+        let fits = watched.is_some() || next.is_none() && arrival.to_bytes().is_some();
+        if !decision.is_allowed() || !fits {
             return Quick::At(place, Fetched::All);
         }
-        let (left, burst_ends) = (decision.remaining, decision.reset_after.unwrap_or(Span::MIN));
-        let next = Guard::next(watched.guard(), (left, decision.max), burst_ends, now);
         let frame = context.frame(*class, now).0;
         let Some((_, more)) = entry.short_hit_weighed(1, frame) else {
             return Quick::At(place, Fetched::All);
         };
-        watched.set_arrival(arrival);
-        if next.is_some() {
-            watched.set_guard(next);
+        if let Some(watched) = watched {
+            watched.set_arrival(arrival);
+            if next.is_some() {
+                watched.set_guard(next);
+            }
+            let list = Whereabouts::of(entry);
+            slot.note_list(list);
+        } else {
+            slot.set_arrival_here(arrival);
         }
-        let list = Whereabouts::of(entry);
-        slot.note_list(list);
         self.bytes += more;
         self.write_down_hit(place, hit, context);
         self.write_down_arrival(hit.key, place, arrival, context);

@@ -3,7 +3,6 @@
 use super::super::context::Context;
 use super::super::keyed::Keyed;
 use super::super::record::Extras;
-use super::super::slot::Slot;
 use super::super::taken_back::{Owed, TakenBack};
 use super::Shard;
 use crate::class::Classes;
@@ -98,7 +97,7 @@ impl Shard {
             if let Some(hits) = slot.record.denied(settings, self.now) {
                 hits.write(settings, &mut denied);
             }
-            let (limited_until, arrival) = (slot.record.limited_until(), slot.record.arrival());
+            let (limited_until, arrival) = (slot.record.limited_until(), slot.arrival());
             let keyed = Keyed {
                 key: slot.key(&self.beside.long_keys),
                 generation: self.generation_at(place),
@@ -183,8 +182,8 @@ impl Shard {
     }
 
     fn remove_if_empty(&mut self, place: u32) {
-        let Some(Slot { record, .. }) = self.slot_at(place) else { return };
-        if record.hits().is_empty() && !record.outlives_hits(self.now, 0) {
+        let Some(slot) = self.slot_at(place) else { return };
+        if slot.record.hits().is_empty() && !slot.outlives_hits(self.now, 0) {
             self.remove(place);
         }
     }
