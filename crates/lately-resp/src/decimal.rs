@@ -9,7 +9,16 @@ const LINE_BYTES: usize = 16;
 /// Appends a line.
 #[inline]
 pub(crate) fn push_line(out: &mut Vec<u8>, marker: u8, value: i64) {
-    push_lines(out, marker, [value]);
+    let start = out.len();
+    out.extend_from_slice(&[0; LINE_BYTES]);
+    let line = out[start..].first_chunk_mut().expect("it was just added");
+    let len = write_line(line, marker, value);
+    if len < TOO_LONG {
+        out.truncate(start + len);
+    } else {
+        out.truncate(start);
+        push_long(out, marker, value);
+    }
 }
 
 /// The line of a small number, and its length.
@@ -50,36 +59,53 @@ pub(crate) fn push_len(out: &mut Vec<u8>, marker: u8, len: usize) {
     push_line(out, marker, i64::try_from(len).expect("what is in memory can be counted"));
 }
 
-/// Appends a line for each of several values.
+/// Appends a line that says so, and one for each of five values.
 #[inline]
-pub(crate) fn push_lines<const N: usize>(out: &mut Vec<u8>, marker: u8, values: [i64; N]) {
+pub(crate) fn push_five(out: &mut Vec<u8>, values: [i64; 5]) {
     let start = out.len();
     // They are made where they are to be: what was just written in pieces is slow to copy.
-    out.extend_from_slice([[0; LINE_BYTES]; N].as_flattened());
-    let room = &mut out[start..];
+    out.extend_from_slice(&FIVE);
+    let room = out[start..].first_chunk_mut::<{ FIVE.len() }>().expect("it was just added");
     let mut end = 0;
-    for &value in &values {
-        let line: &mut [u8; LINE_BYTES] = room[end..].first_chunk_mut().expect("there is room for each");
-        let Some(len) = write_line(line, marker, value) else {
-            out.truncate(start);
-            return values.iter().for_each(|&value| push_long(out, marker, value));
-        };
-        end += len;
+    for value in values {
+        let line = room[FIVE_LINE.len() + (end & MOST_OF_FOUR)..].first_chunk_mut();
+        end += write_line(line.expect("there is room for each"), b':', value);
     }
-    out.truncate(start + end);
+    if end < TOO_LONG {
+        out.truncate(start + FIVE_LINE.len() + end);
+    } else {
+        out.truncate(start + FIVE_LINE.len());
+        values.iter().for_each(|&value| push_long(out, b':', value));
+    }
 }
+
+const FIVE_LINE: &[u8; 4] = b"*5\r\n";
+/// Four lines end below this, the marker's length more; and the fifth has room behind.
+const MOST_OF_FOUR: usize = 63;
+const FIVE: [u8; FIVE_LINE.len() + MOST_OF_FOUR + 1 + LINE_BYTES] = {
+    let mut room = [0; FIVE_LINE.len() + MOST_OF_FOUR + 1 + LINE_BYTES];
+    room.split_at_mut(FIVE_LINE.len()).0.copy_from_slice(FIVE_LINE);
+    room
+};
+/// The length of a line that was not written.
+const TOO_LONG: usize = 1 << 16;
 
 /// Writes the line of a number below 1,000,000,000, or of -1; gives its length.
 #[inline(always)]
-fn write_line(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> Option<usize> {
+fn write_line(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> usize {
     let Some((small, len)) = small_line(marker, value) else { return write_by_threes(line, marker, value) };
     line[..8].copy_from_slice(&small.to_le_bytes());
-    Some(len)
+    len
 }
 
 /// As `write_line`, of a number that is not small, three digits at a time.
 #[inline(never)]
-fn write_by_threes(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> Option<usize> {
+fn write_by_threes(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> usize {
+    write_three_threes(line, marker, value).unwrap_or(TOO_LONG)
+}
+
+#[inline(always)]
+fn write_three_threes(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> Option<usize> {
     let value = u32::try_from(value).ok().filter(|value| (1_000..1_000_000_000).contains(value))?;
     let (thousands, ones) = (value / 1_000, value % 1_000);
     let (millions, middle) = (thousands / 1_000, thousands % 1_000);
@@ -159,12 +185,13 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_numbers_are_written(values: [i64; 3], bits in 0..64_u32) {
-            let values = values.map(|value| value >> bits);
+        fn any_numbers_are_written(values: [i64; 5], bits: [u32; 5]) {
+            let values: [i64; 5] = std::array::from_fn(|index| values[index] >> (bits[index] % 64));
             let mut out = b"before".to_vec();
-            push_lines(&mut out, b':', values);
-            let [a, b, c] = values;
-            proptest::prop_assert_eq!(out, format!("before:{a}\r\n:{b}\r\n:{c}\r\n").into_bytes());
+            push_five(&mut out, values);
+            let [a, b, c, d, e] = values;
+            let expected = format!("before*5\r\n:{a}\r\n:{b}\r\n:{c}\r\n:{d}\r\n:{e}\r\n");
+            proptest::prop_assert_eq!(out, expected.into_bytes());
         }
     }
 }

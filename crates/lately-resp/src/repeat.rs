@@ -1,65 +1,76 @@
 //! Requests that are like the one before but for their key, as in a pipeline most are: a comparison finds their arguments.
 
-use std::ops::Range;
-
 use crate::usual::read_bulk;
 
 /// What is the same in a request and those like it, cut at the key.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape<'b> {
-    /// Its bytes up to the length of the key, and where among them the name is.
+    /// Its bytes up to the key; and up to the length of the key.
     before: &'b [u8],
-    name: (usize, usize),
-    /// Its bytes behind the line of the key, where those begin in the buffer, and the arguments there.
+    name_end: usize,
+    /// Its bytes behind the key.
     behind: &'b [u8],
-    behind_at: usize,
-    others: Range<usize>,
+    key_len: usize,
+    /// Where among the ranges of arguments its own are.
+    args: (usize, usize),
 }
 
 impl<'b> Shape<'b> {
-    /// Of a request in these bytes with these of the ranges for arguments; `None` when it has no key.
-    pub(crate) fn of(
-        buffer: &'b [u8],
-        bytes: Range<usize>,
-        args: Range<usize>,
-        ranges: &[(usize, usize)],
-    ) -> Option<Shape<'b>> {
-        let &[(name_start, name_end), (_, key_end), ..] = ranges.get(args.clone())? else { return None };
-        let behind_at = key_end + 2;
+    /// Of a request of these bytes, and these of the ranges for arguments; `None` when it has no key.
+    pub(crate) fn of(bytes: &'b [u8], args: (usize, usize), ranges: &[(usize, usize)]) -> Option<Shape<'b>> {
+        let &[(_, name_end), (key, key_end), ..] = ranges.get(args.0..args.1)? else { return None };
         Some(Shape {
-            before: &buffer[bytes.start..name_end + 2],
-            name: (name_start - bytes.start, name_end - bytes.start),
-            behind: &buffer[behind_at..bytes.end],
-            behind_at,
-            others: args.start + 2..args.end,
+            before: &bytes[..key],
+            name_end: name_end + 2,
+            behind: &bytes[key_end..],
+            key_len: key_end - key,
+            args,
         })
     }
 
-    /// Reads a request of this shape at `start`: adds where its arguments lie and gives where it ends. Adds nothing when what
-    /// is there has another shape.
+    /// Reads a request of this shape that bytes start with: gives its length, and where among the ranges its
+    /// arguments are. Adds nothing when what is there has another shape.
     #[inline(always)]
     pub(crate) fn read(
-        &self,
-        buffer: &[u8],
-        start: usize,
+        &mut self,
+        bytes: &'b [u8],
         ranges: &mut Vec<(usize, usize)>,
-    ) -> Option<usize> {
-        if !starts_with(buffer.get(start..)?, self.before) {
+    ) -> Option<(usize, (usize, usize))> {
+        if starts_with(bytes, self.before) {
+            let key_end = self.before.len() + self.key_len;
+            let is_same = starts_with(bytes.get(key_end..)?, self.behind);
+            return is_same.then_some((key_end + self.behind.len(), self.args));
+        }
+        self.read_another_length(bytes, ranges)
+    }
+
+    /// As `read`, of a key of another length.
+    #[inline(never)]
+    fn read_another_length(
+        &mut self,
+        bytes: &'b [u8],
+        ranges: &mut Vec<(usize, usize)>,
+    ) -> Option<(usize, (usize, usize))> {
+        if !starts_with(bytes, &self.before[..self.name_end]) {
             return None;
         }
-        let key = read_bulk(buffer, start + self.before.len())?;
-        let behind_at = key.1 + 2;
-        if !starts_with(&buffer[behind_at..], self.behind) {
+        let (key, key_end) = read_bulk(bytes, self.name_end)?;
+        if !starts_with(&bytes[key_end..], self.behind) {
             return None;
         }
-        ranges.push((self.name.0 + start, self.name.1 + start));
-        ranges.push(key);
-        for index in self.others.clone() {
-            let (arg_start, arg_end) = ranges[index];
-            let other = |at: usize| at - self.behind_at + behind_at;
-            ranges.push((other(arg_start), other(arg_end)));
+        let behind_at = self.before.len() + self.key_len;
+        let start = ranges.len();
+        ranges.extend_from_within(self.args.0..self.args.0 + 1);
+        ranges.push((key, key_end));
+        for index in self.args.0 + 2..self.args.1 {
+            let (arg, arg_end) = ranges[index];
+            let other = |at: usize| at - behind_at + key_end;
+            ranges.push((other(arg), other(arg_end)));
         }
-        Some(behind_at + self.behind.len())
+        self.args = (start, ranges.len());
+        self.before = &bytes[..key];
+        self.key_len = key_end - key;
+        Some((key_end + self.behind.len(), self.args))
     }
 }
 
@@ -68,7 +79,7 @@ impl<'b> Shape<'b> {
 fn starts_with(bytes: &[u8], start: &[u8]) -> bool {
     let Some(bytes) = bytes.get(..start.len()) else { return false };
     match start.len() {
-        0 => true,
+        2 => bytes.first_chunk::<2>() == start.first_chunk(),
         8..=16 => {
             bytes.first_chunk::<8>() == start.first_chunk() && bytes.last_chunk::<8>() == start.last_chunk()
         }

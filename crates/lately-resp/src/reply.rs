@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-use crate::decimal::{push_len, push_line, push_lines};
+use crate::decimal::{push_five, push_len, push_line};
 
 /// The version of the protocol a connection speaks. Connections start in version 2.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -67,9 +67,9 @@ impl<'a> Encoder<'a> {
     }
 
     /// An array of five integers.
+    #[inline]
     pub fn five_integers(&mut self, values: [i64; 5]) {
-        self.out.extend_from_slice(b"*5\r\n");
-        push_lines(self.out, b':', values);
+        push_five(self.out, values);
     }
 
     /// A string of any bytes.

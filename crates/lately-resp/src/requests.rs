@@ -13,21 +13,25 @@ use crate::usual;
 /// Whole requests in the order in which they came. Made to be reused.
 #[derive(Default, Debug)]
 pub struct Requests {
-    /// Start and end of each argument of each request, in the read buffer or in `unquoted`.
+    /// Start and end of each argument, from the start of its request. Requests that are alike have them in common.
     ranges: Vec<(usize, usize)>,
     /// What inline commands say once their quotes are undone.
     unquoted: Vec<u8>,
     places: Vec<Place>,
+    /// How many arguments all of them have.
+    arguments: usize,
 }
 
-/// Where a request ends: it begins where the one before it ended.
+/// Where a request is.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     source: Source,
-    /// In `ranges`.
-    range: usize,
-    /// In the read buffer.
-    byte: usize,
+    /// Its arguments, in `ranges`.
+    args: (usize, usize),
+    /// Where it starts, in the read buffer or in `unquoted`.
+    start: usize,
+    /// Where it ends in the read buffer.
+    end: usize,
     /// It is like the one before but for its key.
     repeats: bool,
 }
@@ -73,32 +77,42 @@ impl Requests {
         let (mut consumed, short) = (start, usual::are_within(limits));
         let mut shape: Option<Shape<'_>> = None;
         let end = loop {
-            if self.ranges.len() >= MAX_BATCH_ARGUMENTS {
+            if self.arguments >= MAX_BATCH_ARGUMENTS {
                 break End::Full;
             }
+            let rest = &buffer[consumed..];
             if short && args.progress.position == 0 {
-                let again = shape.as_ref().and_then(|shape| shape.read(buffer, consumed, &mut self.ranges));
-                if let Some(end) = again {
-                    consumed = end;
-                    self.places.push(Place { repeats: true, ..self.place(Source::Buffer, end) });
+                let again = shape.as_mut().and_then(|shape| shape.read(rest, &mut self.ranges));
+                if let Some((len, args)) = again {
+                    self.push(Source::Buffer, args, (consumed, consumed), len, true);
+                    consumed += len;
                     continue;
                 }
-                let range = self.ranges.len();
-                if let Some(end) = usual::read_array(buffer, consumed, &mut self.ranges) {
-                    shape = Shape::of(buffer, consumed..end, range..self.ranges.len(), &self.ranges);
-                    consumed = end;
-                    self.places.push(self.place(Source::Buffer, end));
+                let before = self.ranges.len();
+                if let Some(len) = usual::read_array(rest, &mut self.ranges) {
+                    let args = (before, self.ranges.len());
+                    shape = Shape::of(&rest[..len], args, &self.ranges);
+                    self.push(Source::Buffer, args, (consumed, consumed), len, false);
+                    consumed += len;
                     continue;
                 }
             }
             shape = None;
-            match parse_request(&buffer[consumed..], limits, args) {
+            match parse_request(rest, limits, args) {
                 Ok(Parsed::Incomplete) => break End::Incomplete,
                 Ok(Parsed::Empty { consumed: bytes }) => consumed += bytes,
                 Ok(Parsed::Complete { consumed: bytes }) => {
-                    self.add(args, consumed);
+                    let before = self.ranges.len();
+                    self.ranges.extend_from_slice(&args.ranges);
+                    let start = match args.source {
+                        Source::Buffer => consumed,
+                        Source::Unquoted => self.unquoted.len(),
+                    };
+                    if args.source == Source::Unquoted {
+                        self.unquoted.extend_from_slice(&args.unquoted);
+                    }
+                    self.push(args.source, (before, self.ranges.len()), (start, consumed), bytes, false);
                     consumed += bytes;
-                    self.places.push(self.place(args.source, consumed));
                 }
                 Err(error) => break End::Broken(error),
             }
@@ -106,20 +120,18 @@ impl Requests {
         Progress { consumed, end }
     }
 
-    /// The place of a request that was just found, and ends there.
-    fn place(&self, source: Source, byte: usize) -> Place {
-        Place { source, range: self.ranges.len(), byte, repeats: false }
-    }
-
-    fn add(&mut self, args: &Args, position: usize) {
-        let shift = match args.source {
-            Source::Buffer => position,
-            Source::Unquoted => self.unquoted.len(),
-        };
-        self.ranges.extend(args.ranges.iter().map(|(start, end)| (start + shift, end + shift)));
-        if args.source == Source::Unquoted {
-            self.unquoted.extend_from_slice(&args.unquoted);
-        }
+    /// Adds a request that was found: of so many bytes, that starts there among its source and in the read buffer.
+    #[inline(always)]
+    fn push(
+        &mut self,
+        source: Source,
+        args: (usize, usize),
+        (start, byte): (usize, usize),
+        len: usize,
+        repeats: bool,
+    ) {
+        self.arguments += args.1 - args.0;
+        self.places.push(Place { source, args, start, end: byte + len, repeats });
     }
 
     /// Forgets them.
@@ -130,6 +142,7 @@ impl Requests {
         self.ranges.shrink_to(KEPT_BATCH);
         self.unquoted.clear();
         self.unquoted.shrink_to(KEPT_BATCH);
+        self.arguments = 0;
     }
 
     /// How many requests there are.
@@ -147,7 +160,7 @@ impl Requests {
     /// Where in the buffer the first `count` requests end.
     #[must_use]
     pub fn bytes_of_first(&self, count: usize) -> usize {
-        count.checked_sub(1).map_or(0, |last| self.places[last].byte)
+        count.checked_sub(1).map_or(0, |last| self.places[last].end)
     }
 
     /// The requests one by one, out of the buffer they were parsed from. Panics when that is shorter.
@@ -157,15 +170,13 @@ impl Requests {
 
     /// Those of these numbers, as [`Requests::iter`] gives them.
     pub fn range<'a>(&'a self, numbers: Range<usize>, buffer: &'a [u8]) -> impl Iterator<Item = ArgList<'a>> {
-        let start = numbers.start.checked_sub(1).map_or(0, |before| self.places[before].range);
-        self.places[numbers].iter().scan(start, move |start, place| {
+        self.places[numbers].iter().map(move |place| {
             let bytes = match place.source {
                 Source::Buffer => buffer,
                 Source::Unquoted => &self.unquoted,
             };
-            let ranges = &self.ranges[*start..place.range];
-            *start = place.range;
-            Some(ArgList { bytes, ranges, repeats: place.repeats })
+            let ranges = &self.ranges[place.args.0..place.args.1];
+            ArgList { bytes: &bytes[place.start..], ranges, repeats: place.repeats }
         })
     }
 }

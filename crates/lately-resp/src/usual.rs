@@ -12,10 +12,10 @@ pub(crate) fn are_within(limits: &Limits) -> bool {
         && limits.request_bytes >= (USUAL_ARGUMENTS + 1) * (USUAL_BYTES + 7)
 }
 
-/// Reads the usual array that starts at `start`: adds where its arguments lie and gives where it ends.
+/// Reads the usual array that bytes start with: adds where its arguments lie and gives where it ends.
 /// Adds nothing when what is there is none.
-pub(crate) fn read_array(buffer: &[u8], start: usize, ranges: &mut Vec<(usize, usize)>) -> Option<usize> {
-    let (count, mut position) = read_length(buffer, start, b'*').filter(|&(count, _)| count > 0)?;
+pub(crate) fn read_array(buffer: &[u8], ranges: &mut Vec<(usize, usize)>) -> Option<usize> {
+    let (count, mut position) = read_length(buffer, 0, b'*').filter(|&(count, _)| count > 0)?;
     let before = ranges.len();
     for _ in 0..count {
         let Some((first, end)) = read_bulk(buffer, position) else {
@@ -60,7 +60,7 @@ mod tests {
     /// Where a usual request ends and its arguments lie, which is what the long way says, too.
     fn check(stream: &[u8]) -> Option<usize> {
         let mut ranges = vec![(7, 7)];
-        let end = read_array(stream, 0, &mut ranges);
+        let end = read_array(stream, &mut ranges);
         let mut args = Args::new();
         let parsed = parse_request(stream, &Limits::default(), &mut args);
         assert_eq!(ranges.remove(0), (7, 7));

@@ -126,10 +126,10 @@ pub(super) fn answer(
 ) -> Told {
     match decided {
         Ok(decision) => {
-            match change.words {
-                Words::Limit => five_of_limit(decision, change.is_shadow, reply),
-                Words::Throttle => five_of_throttle(decision, reply),
-            }
+            reply.five_integers(match change.words {
+                Words::Limit => five_of_limit(decision, change.is_shadow),
+                Words::Throttle => five_of_throttle(decision),
+            });
             change.told(decision.is_allowed())
         }
         Err(error) => change.refused(error, reply),
@@ -147,7 +147,7 @@ pub(super) fn answer_all(
         Ok(joint) => {
             reply.array(1 + joint.decisions.len());
             reply.integer(i64::from(joint.is_allowed()));
-            joint.decisions.iter().for_each(|decision| five_of_limit(decision, false, reply));
+            joint.decisions.iter().for_each(|decision| reply.five_integers(five_of_limit(decision, false)));
             let told = change.told(joint.is_allowed());
             let hits = if matches!(told.fate, Fate::Denied) { joint.denied_hits } else { told.hits };
             Told { hits, ..told }
@@ -158,8 +158,8 @@ pub(super) fn answer_all(
 
 /// Whether it is allowed, the limit, what is left, and the milliseconds until it would be allowed (-1: never) and
 /// until all is left. A limit that only watches says that it is allowed.
-fn five_of_limit(decision: &Decision, is_shadow: bool, reply: &mut Encoder<'_>) {
-    reply.five_integers([
+fn five_of_limit(decision: &Decision, is_shadow: bool) -> [i64; 5] {
+    [
         i64::from(decision.is_allowed() || is_shadow),
         integer(decision.max),
         integer(decision.remaining),
@@ -170,14 +170,14 @@ fn five_of_limit(decision: &Decision, is_shadow: bool, reply: &mut Encoder<'_>) 
             Retry::Never => -1,
         },
         decision.reset_after.map_or(0, Span::as_millis),
-    ]);
+    ]
 }
 
 /// As redis-cell has them: whether it is denied, the limit, what is left, and the seconds, rounded up, until it would
 /// be allowed (-1: it is, or never) and until all is left.
-fn five_of_throttle(decision: &Decision, reply: &mut Encoder<'_>) {
+fn five_of_throttle(decision: &Decision) -> [i64; 5] {
     let seconds = |span: Span| (span.as_millis() + 999) / 1_000;
-    reply.five_integers([
+    [
         i64::from(!decision.is_allowed()),
         integer(decision.max),
         integer(decision.remaining),
@@ -186,5 +186,5 @@ fn five_of_throttle(decision: &Decision, reply: &mut Encoder<'_>) {
             Retry::Now | Retry::Never => -1,
         },
         decision.reset_after.map_or(0, seconds),
-    ]);
+    ]
 }
