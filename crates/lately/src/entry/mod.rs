@@ -28,6 +28,7 @@ use crate::window::Window;
 use inline::Inline;
 use large::Large;
 pub(crate) use limit::LimitWindow;
+pub(crate) use list::FEW;
 use list::{Head, List, ListMut, list_of_few, prefetch_list};
 pub(crate) use moment::Moment;
 use moment::PackedTime;
@@ -55,6 +56,12 @@ impl Entry {
     /// An entry without hits.
     pub(crate) fn new() -> Entry {
         Entry::default()
+    }
+
+    /// An entry with hits at several times, oldest first, [`FEW`] at most, that it does not hold itself.
+    pub(crate) fn of_few(hits: impl Iterator<Item = (Timestamp, u64)> + Clone) -> Entry {
+        let (head, bytes) = list_of_few(hits.map(|(at, hits)| Moment { at_ms: at.as_millis(), hits }));
+        Entry::List { head, bytes }
     }
 
     /// The time of the newest hit; the epoch before any.

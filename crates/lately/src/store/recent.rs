@@ -1,12 +1,12 @@
 //! What was denied to a key last: a number for each of a few panes. Who goes on asking in vain is counted here; the
 //! entry with all that was denied, on other pages of memory, is left alone meanwhile.
 
-use crate::entry::Entry;
+use crate::entry::{Entry, FEW};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// Panes with a number.
-const PANES: usize = 6;
+/// The most panes with a number.
+const PANES: usize = FEW;
 
 /// Hits in panes, oldest first.
 #[derive(Clone, Copy, Default, Debug)]
@@ -14,46 +14,57 @@ pub(super) struct Recent {
     start_ms: i64,
     /// 0 when there is nothing.
     pane_ms: u32,
-    /// 0 of those that are not used.
-    hits: [u32; PANES],
-    /// How many panes each is behind the first.
-    behind: [u16; PANES],
+    /// How many have a number.
+    used: u8,
+    panes: [Numbered; PANES],
+}
+
+/// A pane.
+#[derive(Clone, Copy, Default, Debug)]
+struct Numbered {
+    /// How many panes it is behind the first.
+    behind: u16,
+    /// Never 0.
+    hits: u16,
 }
 
 impl Recent {
     /// With hits in the pane of the resolution that starts then; `None` when they are too many.
     pub(super) fn new(start: Timestamp, hits: u64, settings: &Settings) -> Option<Recent> {
         let pane_ms = u32::try_from(settings.resolution().as_millis()).ok()?;
-        let first = u32::try_from(hits).ok().filter(|&hits| hits > 0)?;
-        let mut recent = Recent { start_ms: start.as_millis(), pane_ms, ..Recent::default() };
-        recent.hits[0] = first;
+        let hits = u16::try_from(hits).ok().filter(|&hits| hits > 0)?;
+        let mut recent = Recent { start_ms: start.as_millis(), pane_ms, used: 1, ..Recent::default() };
+        recent.panes[0].hits = hits;
         Some(recent)
     }
 
-    /// The number for the pane that starts, or has a time, then, and how far that is behind the first, if it has one or
-    /// may have the next.
+    /// Which of the panes starts, or has a time, then, or would be the next; and how far it is behind the first.
     #[inline]
     fn pane(&self, at: Timestamp) -> Option<(usize, u16)> {
-        let gap_ms = u32::try_from(at.as_millis() - self.start_ms).ok()?;
-        let behind = u16::try_from(gap_ms.checked_div(self.pane_ms)?).ok()?;
+        let gap_ms = u64::try_from(at.as_millis() - self.start_ms).ok()?;
+        let (used, pane_ms) = (usize::from(self.used), u64::from(self.pane_ms));
+        let newest = self.panes.get(used.wrapping_sub(1))?.behind;
         // Most are counted in the newest.
-        let used = PANES - self.hits.iter().rev().take_while(|&&hits| hits == 0).count();
-        let found = (0..used).rev().find(|&pane| self.behind[pane] <= behind)?;
-        match found {
-            found if self.behind[found] == behind => Some((found, behind)),
-            found if found + 1 == used && used < PANES => Some((used, behind)),
-            _ => None,
+        let newest_ms = u64::from(newest) * pane_ms;
+        if (newest_ms..newest_ms + pane_ms).contains(&gap_ms) {
+            return Some((used - 1, newest));
         }
+        let behind = u16::try_from(gap_ms / pane_ms).ok()?;
+        if behind > newest {
+            return (used < PANES).then_some((used, behind));
+        }
+        Some((self.panes[..used].iter().position(|pane| pane.behind == behind)?, behind))
     }
 
     /// Counts hits in the pane that starts then; false, and nothing changes, when it has no number, or they are too
     /// many.
     #[inline]
     pub(super) fn add(&mut self, start: Timestamp, hits: u64) -> bool {
-        let Some((pane, behind)) = self.pane(start) else { return false };
-        let sum = u32::try_from(hits).ok().and_then(|hits| self.hits[pane].checked_add(hits));
-        let Some(sum) = sum.filter(|&sum| sum > 0) else { return false };
-        (self.hits[pane], self.behind[pane]) = (sum, behind);
+        let Some((index, behind)) = self.pane(start) else { return false };
+        let sum = u16::try_from(hits).ok().and_then(|hits| self.panes[index].hits.checked_add(hits));
+        let Some(hits) = sum.filter(|&sum| sum > 0) else { return false };
+        self.panes[index] = Numbered { behind, hits };
+        self.used += u8::from(index == usize::from(self.used));
         true
     }
 
@@ -64,26 +75,32 @@ impl Recent {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.pane_ms == 0
+        self.used == 0
     }
 
-    /// Where a pane starts.
-    fn start(&self, pane: usize) -> Option<Timestamp> {
-        let gap_ms = u64::from(self.pane_ms) * u64::from(self.behind[pane]);
-        Timestamp::from_millis(self.start_ms.checked_add_unsigned(gap_ms)?)
+    /// The panes with a number, oldest first: when they start, and their hits.
+    fn panes(&self) -> impl DoubleEndedIterator<Item = (Timestamp, u64)> + Clone {
+        self.panes[..usize::from(self.used)].iter().map(|&Numbered { behind, hits }| {
+            let gap_ms = i64::from(self.pane_ms) * i64::from(behind);
+            let start = Timestamp::from_millis(self.start_ms + gap_ms);
+            (start.expect("it was given as a time"), hits.into())
+        })
     }
 
     /// Where the newest pane with hits starts, if there is one.
     pub(super) fn newest(&self) -> Option<Timestamp> {
-        self.hits.iter().rposition(|&hits| hits > 0).and_then(|pane| self.start(pane))
+        Some(self.panes().next_back()?.0)
     }
 
     /// Adds all to an entry, until that has as many as can be counted.
     pub(super) fn add_to(&self, entry: &mut Entry, settings: &Settings, now: Timestamp) {
-        for (pane, &hits) in self.hits.iter().enumerate().filter(|(_, hits)| **hits > 0) {
-            if let Some(start) = self.start(pane) {
-                let _ = entry.add(start, hits.into(), settings, now);
-            }
+        // More than an entry holds itself, most likely: it is not tried with each of them.
+        if entry.is_empty() && usize::from(self.used) > PANES / 2 {
+            *entry = Entry::of_few(self.panes());
+            return;
+        }
+        for (start, hits) in self.panes() {
+            let _ = entry.add(start, hits, settings, now);
         }
     }
 }
@@ -99,9 +116,9 @@ mod tests {
 
     fn held(recent: &Recent, settings: &Settings) -> Vec<(i64, u64)> {
         let mut entry = Entry::new();
-        recent.add_to(&mut entry, settings, at(9_000));
+        recent.add_to(&mut entry, settings, at(20_000));
         let step = settings.resolution().as_millis();
-        let starts = (0..9_000 / step).map(|pane| pane * step);
+        let starts = (0..20_000 / step).map(|pane| pane * step);
         starts.map(|ms| (ms, entry.sum(ms, ms + step, settings))).filter(|&(_, hits)| hits > 0).collect()
     }
 
@@ -121,17 +138,48 @@ mod tests {
             (4_500, true),
             (8_000, true),
             (8_600, true),
-            // There are six.
-            (9_000, false),
+            (10_000, true),
+            (10_500, true),
+            // There are eight.
+            (11_000, false),
             (8_000, true),
         ];
         for (ms, is_there) in steps {
             assert_eq!(recent.reaches(at(ms)), is_there, "{ms}");
             assert_eq!(recent.add(at(ms), 3), is_there, "{ms}");
         }
-        let all = [(1_000, 8), (3_000, 6), (4_000, 3), (4_500, 3), (8_000, 6), (8_500, 3)];
+        let all = [
+            (1_000, 8),
+            (3_000, 6),
+            (4_000, 3),
+            (4_500, 3),
+            (8_000, 6),
+            (8_500, 3),
+            (10_000, 3),
+            (10_500, 3),
+        ];
         assert_eq!(held(&recent, &settings), all);
-        assert_eq!(recent.newest(), Some(at(8_500)));
+        assert_eq!(recent.newest(), Some(at(10_500)));
+    }
+
+    #[test]
+    fn many_panes_are_added_at_once() {
+        let days = Settings::builder().resolution(crate::time::days(1)).build().expect("valid");
+        let day_ms = days.resolution().as_millis();
+        for used in 1..=8 {
+            let mut recent = Recent::new(at(0), u16::MAX.into(), &days).expect("few");
+            (1..used).for_each(|pane| assert!(recent.add(at(9_362 * pane * day_ms), u16::MAX.into())));
+            let (mut entry, mut others) = (Entry::new(), Entry::new());
+            recent.add_to(&mut entry, &days, Timestamp::MAX);
+            others.add(at(1), 1, &days, Timestamp::MAX).expect("counted");
+            recent.add_to(&mut others, &days, Timestamp::MAX);
+            for pane in 0..=used {
+                let sum = |entry: &Entry| entry.sum(0, 9_362 * pane * day_ms + 1, &days);
+                let hits = u64::from(u16::MAX) * (pane + 1).min(used).cast_unsigned();
+                assert_eq!((sum(&entry), sum(&others)), (hits, hits + u64::from(pane > 0)));
+            }
+            entry.check_consistency(&days, Timestamp::MAX);
+        }
     }
 
     #[test]
@@ -147,7 +195,7 @@ mod tests {
     #[test]
     fn numbers_do_not_wrap() {
         let settings = Settings::default();
-        let most = u64::from(u32::MAX);
+        let most = u64::from(u16::MAX);
         let mut recent = Recent::new(at(1_000), most - 1, &settings).expect("few");
         assert!(recent.add(at(1_000), 1) && !recent.add(at(1_000), 1) && !recent.add(at(2_000), most + 1));
         assert_eq!(held(&recent, &settings), [(1_000, most)]);

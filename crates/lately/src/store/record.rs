@@ -123,6 +123,15 @@ impl Record {
         }
     }
 
+    /// The hits, to be tidied: what a limit said of them still holds.
+    pub(super) fn hits_to_tidy(&mut self) -> &mut Entry {
+        match self {
+            Record::Hits(hits) => hits,
+            Record::Watched(watched) => &mut watched.hits,
+            Record::Limited(limited) | Record::Denying(limited) => &mut limited.watched.hits,
+        }
+    }
+
     /// The hits, to be changed: what a limit said of them is forgotten.
     #[inline]
     pub(super) fn hits_mut(&mut self) -> &mut Entry {
@@ -392,9 +401,15 @@ impl Record {
         }
         let beside = &mut self.watched_mut().beside;
         beside.set_guard(beside.guard().filter(|guard| guard.until > now));
-        self.forget_denial();
-        if let Record::Limited(limited) = self {
-            mem::take(&mut limited.last).add_to(&mut limited.denied, settings, now);
+        if self.denial().is_some_and(|denial| denial.until <= now) {
+            self.forget_denial();
+        }
+        // Who came lately comes again: it is counted on where it was.
+        let long_ago_ms = now.as_millis() - settings.window().as_millis();
+        if let Record::Limited(limited) | Record::Denying(limited) = self {
+            if limited.last.newest().is_some_and(|newest| newest.as_millis() <= long_ago_ms) {
+                mem::take(&mut limited.last).add_to(&mut limited.denied, settings, now);
+            }
             if limited.limited_until <= now {
                 limited.limited_until = Timestamp::MIN;
             }
@@ -403,15 +418,15 @@ impl Record {
             } else {
                 limited.denied.merge(settings, now);
             }
-            if limited.limited_until == Timestamp::MIN && limited.denied.is_empty() {
+            let Limited { limited_until, denied, last, .. } = &**limited;
+            if *limited_until == Timestamp::MIN && denied.is_empty() && last.is_empty() {
                 *self = Record::Watched(Box::new(mem::take(&mut limited.watched)));
             }
         }
         if let Record::Watched(watched) = self
             && watched.beside.guard().is_none()
             && watched.beside.arrival == (0, 0)
-            // Who came lately will be watched again.
-            && watched.hits.newest_ms() <= now.as_millis() - settings.window().as_millis()
+            && watched.hits.newest_ms() <= long_ago_ms
         {
             self.unwatch();
         }
@@ -452,7 +467,7 @@ mod tests {
     use crate::time::seconds;
 
     /// The most hits of a pane among the last.
-    const MOST_LAST: u64 = u32::MAX as u64;
+    const MOST_LAST: u64 = u16::MAX as u64;
 
     fn at(ms: i64) -> Timestamp {
         Timestamp::from_millis(ms).expect("a time")
@@ -493,6 +508,17 @@ mod tests {
         assert_eq!((record.hits().is_empty(), record.denial()), (true, Some(denial)));
         record.hits_mut();
         assert_eq!(record.denial(), None);
+        let settings = Settings::default();
+        record.deny(at(5), 1, &settings, at(5)).expect("counted");
+        record.set_denial(denial);
+        record.tidy(&settings, at(8));
+        assert_eq!(record.denial(), Some(denial));
+        assert!(record.deny_again(at(0), 1), "who comes lately is counted where it was");
+        record.tidy(&settings, at(9));
+        assert_eq!(record.denial(), None);
+        record.tidy(&settings, at(settings.window().as_millis()));
+        assert!(!record.deny_again(at(0), 1));
+        assert_eq!(record.denied(&settings, at(9)).map(|denied| denied.total()), Some(2));
     }
 
     #[test]

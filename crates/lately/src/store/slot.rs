@@ -147,7 +147,7 @@ impl Slot {
 
     /// Drops what is over, and tidies the rest.
     pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
-        self.record.hits_mut().merge(settings, now);
+        self.record.hits_to_tidy().merge(settings, now);
         match self.arrival_here() {
             Some(arrival) if arrival.is_after(now) => {}
             Some(_) => _ = self.set_arrival_here(Arrival::default()),

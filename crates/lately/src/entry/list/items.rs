@@ -9,8 +9,10 @@ use crate::limits::{MAX_MOMENTS, MAX_TOTAL};
 use crate::number::Number;
 use crate::time::Timestamp;
 
-/// Room for the moments of an entry that needs no list.
-const ROOM: usize = 64;
+/// As many moments as an entry holds itself.
+pub(crate) const FEW: usize = 8;
+/// Each has two numbers at most.
+const ROOM: usize = FEW * 16;
 
 /// A few moments as bytes.
 pub(in crate::entry) struct Items {
@@ -25,7 +27,7 @@ impl Default for Items {
 }
 
 impl Items {
-    /// As many moments as an entry holds itself, oldest first, and what the first counts from; `None` of none.
+    /// At most [`FEW`] moments, oldest first, and what the first counts from; `None` of none.
     pub(in crate::entry) fn of(moments: impl Iterator<Item = Moment>) -> Option<(i64, Items)> {
         let (mut items, mut moments) = (Items::default(), moments.peekable());
         let origin_ms = moments.peek()?.at_ms - 1;
@@ -75,7 +77,7 @@ pub(in crate::entry) fn read_items(mut items: &[u8], origin_ms: i64) -> Option<V
     (!moments.is_empty()).then_some(moments)
 }
 
-/// A list of as many moments as an entry holds itself, oldest first, or of none.
+/// A list of at most [`FEW`] moments, oldest first.
 pub(in crate::entry) fn list_of_few(moments: impl Iterator<Item = Moment> + Clone) -> (Head, ThinVec<u8>) {
     match Items::of(moments.clone()) {
         Some((origin_ms, items)) => list_of(items.bytes(), origin_ms, moments),

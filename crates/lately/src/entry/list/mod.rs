@@ -18,6 +18,7 @@ use crate::number::Number;
 
 pub(super) use bytes::Reader;
 use bytes::{Cursor, Gap, Header, ITEMS, SIX_BYTES, add_one, origin_ms, put, set_origin};
+pub(crate) use items::FEW;
 pub(super) use items::{Items, list_of, list_of_few, read_items};
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
