@@ -24,18 +24,23 @@ pub(crate) fn push_line(out: &mut Vec<u8>, marker: u8, value: i64) {
 /// The line of a small number, and its length.
 #[inline(always)]
 fn small_line(marker: u8, value: i64) -> Option<(u64, usize)> {
-    let line = *SMALL.get(usize::try_from(value.wrapping_sub(FIRST_SMALL)).ok()?)?;
+    let line = *SMALL.get(usize::try_from(small_index(value)).ok()?)?;
     Some((line ^ u64::from(marker ^ b':'), (line >> SMALL_LEN_SHIFT) as usize))
 }
 
-/// Lines of small numbers as integers, the marker in the lowest byte; in the highest the length.
-static SMALL: [u64; 1_001] = small_lines();
+/// Lines of small numbers as integers, the marker in the lowest byte; in the highest the length. A power of two.
+static SMALL: [u64; 1_024] = small_lines();
 const SMALL_LEN_SHIFT: u32 = 56;
-/// What never is told as -1.
-const FIRST_SMALL: i64 = -1;
 
-const fn small_lines() -> [u64; 1_001] {
-    let mut lines = [u64::from_le_bytes(*b":-1\r\n\0\0\x05"); 1_001];
+/// Where the line of a number is among the small ones, past them if it is not there. What never is told as -1, so that
+/// is the first.
+#[inline(always)]
+fn small_index(value: i64) -> u64 {
+    value.wrapping_add(1).cast_unsigned()
+}
+
+const fn small_lines() -> [u64; 1_024] {
+    let mut lines = [u64::from_le_bytes(*b":-1\r\n\0\0\x05"); 1_024];
     let mut value = 0;
     while value < lines.len() - 1 {
         let (mut line, mut len, mut left) = (u64::from_le_bytes(*b"\r\n\0\0\0\0\0\0"), 3, value);
@@ -60,23 +65,40 @@ pub(crate) fn push_len(out: &mut Vec<u8>, marker: u8, len: usize) {
 }
 
 /// Appends a line that says so, and one for each of five values.
-#[inline]
+#[inline(always)]
 pub(crate) fn push_five(out: &mut Vec<u8>, values: [i64; 5]) {
     let start = out.len();
     // They are made where they are to be: what was just written in pieces is slow to copy.
     out.extend_from_slice(&FIVE);
     let room = out[start..].first_chunk_mut::<{ FIVE.len() }>().expect("it was just added");
-    let mut end = 0;
-    for value in values {
-        let line = room[FIVE_LINE.len() + (end & MOST_OF_FOUR)..].first_chunk_mut();
-        end += write_line(line.expect("there is room for each"), b':', value);
+    let (mut end, [first @ .., last]) = (0, values);
+    // One question instead of four, to which the answer is yes most of the time.
+    if first.iter().fold(0, |all, &value| all | small_index(value)) < SMALL.len() as u64 {
+        for value in first {
+            let index = usize::try_from(small_index(value) % SMALL.len() as u64).expect("below 1,024");
+            let line = SMALL[index];
+            line_at(room, end)[..8].copy_from_slice(&line.to_le_bytes());
+            end += (line >> SMALL_LEN_SHIFT) as usize;
+        }
+    } else {
+        for value in first {
+            end += write_line(line_at(room, end), b':', value);
+        }
     }
+    end += write_line(line_at(room, end), b':', last);
     if end < TOO_LONG {
         out.truncate(start + FIVE_LINE.len() + end);
     } else {
         out.truncate(start + FIVE_LINE.len());
         values.iter().for_each(|&value| push_long(out, b':', value));
     }
+}
+
+/// Where the next of five lines is made, when those before it end there.
+#[inline(always)]
+fn line_at(room: &mut [u8; FIVE.len()], end: usize) -> &mut [u8; LINE_BYTES] {
+    let line = room[FIVE_LINE.len() + (end & MOST_OF_FOUR)..].first_chunk_mut();
+    line.expect("there is room for each")
 }
 
 const FIVE_LINE: &[u8; 4] = b"*5\r\n";

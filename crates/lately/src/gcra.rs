@@ -149,9 +149,9 @@ pub(crate) fn decide(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp
     allowed.unwrap_or_else(|| decide_any(rate, arrival, quantity, now))
 }
 
-/// As `decide`, of one hit, if it is allowed and all times are whole milliseconds: what most come to.
+/// As [`decide`], of one hit, if it is allowed and all times are whole milliseconds: what most come to.
 #[inline]
-fn allow_one(rate: Rate, arrival: Arrival, now: Timestamp) -> Option<(Decision, Arrival)> {
+pub(crate) fn allow_one(rate: Rate, arrival: Arrival, now: Timestamp) -> Option<(Decision, Arrival)> {
     let ((interval_ms, 0), (arrival_ms, 0)) = (rate.interval, arrival.to_parts()) else { return None };
     let now_ms = now.as_millis().unsigned_abs();
     let used_ms = arrival_ms.saturating_sub(now_ms);

@@ -8,9 +8,10 @@ use crate::allocation::allocated;
 use crate::entry::Entry;
 use crate::error::HitError;
 use crate::gcra::Arrival;
+use crate::limit::Decision;
 use crate::machine::prefetch;
 use crate::settings::Settings;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 use super::denial::Denial;
 use super::guard::{Guard, PackedGuard};
@@ -382,6 +383,28 @@ impl Record {
             Record::Limited(limited) | Record::Denying(limited) => limited.last.add(start, hits),
             _ => false,
         }
+    }
+
+    /// Denies a hit now, if a limit that denied one would say so again, and the pane is among those in which others were
+    /// denied last: gives what it says. `None`, and nothing changes, if not.
+    #[inline]
+    pub(super) fn deny_as_before(
+        &mut self,
+        hits: u64,
+        (max, window): (u64, Span),
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Option<Decision> {
+        let Record::Denying(limited) = self else { return None };
+        let decision = limited.denial.again(max, window, now).filter(|_| hits == 1)?;
+        if limited.limited_until > now || !limited.last.add(settings.pane_start(now), 1) {
+            return None;
+        }
+        let beside = &mut limited.watched.beside;
+        if let Some(guard) = Guard::next(beside.guard(), (0, max), window, now) {
+            beside.set_guard(Some(guard));
+        }
+        Some(decision)
     }
 
     /// Whether limits other than rates keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of

@@ -140,8 +140,14 @@ impl Shard {
     }
 
     /// Writes down that hits were counted, just now.
-    #[inline]
+    #[inline(always)]
     pub(in crate::store) fn write_down_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        if context.deltas.is_some() {
+            self.add_to_batch(place, hit, context);
+        }
+    }
+
+    fn add_to_batch(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
         if let Some(batch) = context.deltas.as_deref_mut() {
             let (next, at) = (self.next_sequence(), hit.at.unwrap_or(self.now));
             let number = batch.push_hits(next, hit.key, self.generation_at(place), at, hit.weight);

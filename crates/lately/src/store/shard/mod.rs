@@ -442,7 +442,7 @@ impl Shard {
     }
 
     /// Numbers are without a gap: what is not written down has none.
-    #[inline]
+    #[inline(always)]
     fn record<'d>(&mut self, context: &mut Context<'_>, delta: impl FnOnce(&Shard) -> Delta<'d>) {
         if let Some(batch) = context.deltas.as_deref_mut() {
             batch.push(self.next_sequence(), delta(self));

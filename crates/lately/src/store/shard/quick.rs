@@ -3,12 +3,14 @@
 
 use super::super::context::{Context, Hit, Quick};
 use super::super::guard::Guard;
-use super::super::record::Fetched;
+use super::super::record::{Fetched, Record};
 use super::super::slot::Slot;
 use super::Shard;
-use crate::entry::Whereabouts;
+use crate::entry::{Entry, Whereabouts};
+use crate::frame::Frame;
 use crate::gcra::{self, Rate};
 use crate::limit::{Decision, Retry};
+use crate::settings::Settings;
 use crate::time::Span;
 
 impl Shard {
@@ -34,57 +36,76 @@ impl Shard {
     ) -> Quick<Decision> {
         let now = self.now;
         let Some(slot) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
-        let Slot { class, record, .. } = slot;
-        let (frame, settings) = context.frame(*class, now);
+        let (frame, settings) = context.frame(slot.class, now);
         if window > settings.retain() || hit.weight == 0 {
             return Quick::At(place, Fetched::All);
         }
-        let locked_until = record.limited_until().filter(|&until| until > now);
-        let denial = record.denial().filter(|_| locked_until.is_none() && hit.weight == 1);
+        let Record::Hits(entry) = &mut slot.record else {
+            return match slot.record.deny_as_before(hit.weight, (max, window), settings, now) {
+                Some(decision) => {
+                    self.write_down_denied(place, hit, context);
+                    Quick::Done(decision)
+                }
+                None => self.quick_limit_watched(place, hit, (max, window), context),
+            };
+        };
+        let of_limit = frame.of_limit(window);
+        let is_unguarded =
+            |remaining| Guard::next(None, (remaining, max), window, now).is_none().then_some(());
+        let Some((decision, more, ())) =
+            allow(entry, hit.weight, max, (&of_limit, settings, window), is_unguarded)
+        else {
+            return Quick::At(place, Fetched::All);
+        };
+        self.bytes = self.bytes.wrapping_add_signed(more);
+        self.write_down_hit(place, hit, context);
+        Quick::Done(decision)
+    }
+
+    /// As `quick_limit`, of a key that is at `place` and watched, and a window that is kept.
+    #[inline(never)]
+    fn quick_limit_watched(
+        &mut self,
+        place: u32,
+        hit: &Hit<'_>,
+        (max, window): (u64, Span),
+        context: &mut Context<'_>,
+    ) -> Quick<Decision> {
+        let now = self.now;
+        let slot = self.slot_mut(place);
+        let Slot { class, record, .. } = slot;
+        let (frame, settings) = context.frame(*class, now);
+        if record.limited_until().is_some_and(|until| until > now) {
+            return Quick::At(place, Fetched::All);
+        }
+        let denial = record.denial().filter(|_| hit.weight == 1);
         if let Some(decision) = denial.and_then(|denial| denial.again(max, window, now)) {
+            // There is no number for the pane: it is said again, but counted elsewhere.
             if let Some(guard) = Guard::next(record.guard(), (0, max), window, now) {
                 record.set_guard(guard);
             }
-            if !record.deny_again(settings.pane_start(now), 1) {
-                self.add_denied(place, now, 1, context).expect("one is not too many");
-            }
+            self.add_denied(place, now, 1, context).expect("one is not too many");
             self.write_down_denied(place, hit, context);
             return Quick::Done(decision);
         }
         let of_limit = frame.of_limit(window);
-        let (entry, watched) = record.hits_and_beside();
-        let most = max.checked_sub(hit.weight);
-        let used = entry.used_now(&of_limit, settings).filter(|&used| most.is_some_and(|most| used <= most));
-        let Some(used) = used.filter(|_| locked_until.is_none()) else {
+        let (entry, Some(watched)) = record.hits_and_beside() else {
             return Quick::At(place, Fetched::All);
         };
-        let remaining = max - used - hit.weight;
-        let known = watched.as_ref().and_then(|watched| watched.guard());
-        let next = Guard::next(known, (remaining, max), window, now);
-        if next.is_some() && watched.is_none() {
+        let known = watched.guard();
+        let next = |remaining| Some(Guard::next(known, (remaining, max), window, now));
+        let Some((decision, more, next)) = allow(entry, hit.weight, max, (&of_limit, settings, window), next)
+        else {
             return Quick::At(place, Fetched::All);
-        }
-        let (reset_after, before, after) = match entry.short_hit_weighed(hit.weight, &of_limit) {
-            // These are the newest.
-            Some((_, more)) => (Some(window), 0, more),
-            None => {
-                let before = entry.heap_bytes();
-                (entry.hit_large(hit.weight, &of_limit, settings), before, entry.heap_bytes())
-            }
         };
-        if reset_after.is_none() {
-            return Quick::At(place, Fetched::All);
+        if next.is_some() {
+            watched.set_guard(next);
         }
-        if let Some(watched) = watched {
-            if next.is_some() {
-                watched.set_guard(next);
-            }
-            let list = Whereabouts::of(entry);
-            slot.note_list(list);
-        }
-        self.bytes = self.bytes + after - before;
+        let list = Whereabouts::of(entry);
+        slot.note_list(list);
+        self.bytes = self.bytes.wrapping_add_signed(more);
         self.write_down_hit(place, hit, context);
-        Quick::Done(Decision { max, remaining, retry: Retry::Now, reset_after })
+        Quick::Done(decision)
     }
 
     /// As `quick_limit`, for a rate.
@@ -98,37 +119,86 @@ impl Shard {
     ) -> Quick<Decision> {
         let now = self.now;
         let Some(slot) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
-        let here = slot.arrival_here();
-        let Slot { class, record, .. } = slot;
-        let (entry, watched) = record.hits_and_beside();
-        let Some(before) = watched.as_ref().map_or(here, |watched| Some(watched.arrival())) else {
+        let Some(before) = slot.arrival_here() else {
+            return self.quick_throttle_watched(place, hit, rate, context);
+        };
+        let Some((decision, arrival)) = gcra::allow_one(rate, before, now) else {
             return Quick::At(place, Fetched::All);
         };
-        let (decision, arrival) = gcra::decide(rate, before, 1, now);
-        let (left, burst_ends) = (decision.remaining, decision.reset_after.unwrap_or(Span::MIN));
-        let known = watched.as_ref().and_then(|watched| watched.guard());
-        let next = Guard::next(known, (left, decision.max), burst_ends, now);
-        let fits = watched.is_some() || next.is_none() && arrival.to_bytes().is_some();
-        if !decision.is_allowed() || !fits {
+        let Decision { max, remaining, reset_after, .. } = decision;
+        if Guard::next(None, (remaining, max), reset_after.unwrap_or(Span::MIN), now).is_some() {
             return Quick::At(place, Fetched::All);
         }
-        let frame = context.frame(*class, now).0;
-        let Some((_, more)) = entry.short_hit_weighed(1, frame) else {
+        let frame = context.frame(slot.class, now).0;
+        let Some((_, more)) = slot.record.hits_mut().short_hit_weighed(1, frame) else {
             return Quick::At(place, Fetched::All);
         };
-        if let Some(watched) = watched {
-            watched.set_arrival(arrival);
-            if next.is_some() {
-                watched.set_guard(next);
-            }
-            let list = Whereabouts::of(entry);
-            slot.note_list(list);
-        } else {
-            slot.set_arrival_here(arrival);
-        }
+        slot.set_arrival_here(arrival);
         self.bytes += more;
         self.write_down_hit(place, hit, context);
         self.write_down_arrival(hit.key, place, arrival, context);
         Quick::Done(decision)
     }
+
+    /// As `quick_throttle`, of a key that is at `place` and may be watched.
+    #[inline(never)]
+    fn quick_throttle_watched(
+        &mut self,
+        place: u32,
+        hit: &Hit<'_>,
+        rate: Rate,
+        context: &mut Context<'_>,
+    ) -> Quick<Decision> {
+        let now = self.now;
+        let slot = self.slot_mut(place);
+        let (entry, Some(watched)) = slot.record.hits_and_beside() else {
+            return Quick::At(place, Fetched::All);
+        };
+        let (decision, arrival) = gcra::decide(rate, watched.arrival(), 1, now);
+        if !decision.is_allowed() {
+            return Quick::At(place, Fetched::All);
+        }
+        let (left, burst_ends) = (decision.remaining, decision.reset_after.unwrap_or(Span::MIN));
+        let next = Guard::next(watched.guard(), (left, decision.max), burst_ends, now);
+        let frame = context.frame(slot.class, now).0;
+        let Some((_, more)) = entry.short_hit_weighed(1, frame) else {
+            return Quick::At(place, Fetched::All);
+        };
+        watched.set_arrival(arrival);
+        if next.is_some() {
+            watched.set_guard(next);
+        }
+        let list = Whereabouts::of(entry);
+        slot.note_list(list);
+        self.bytes += more;
+        self.write_down_hit(place, hit, context);
+        self.write_down_arrival(hit.key, place, arrival, context);
+        Quick::Done(decision)
+    }
+}
+
+/// Counts hits of a key if a limit of so many allows it, and so does who is asked about what would remain: gives what
+/// the limit says, how many bytes more that took, and the answer. `None`, and nothing changes, if that takes a long look.
+#[inline(always)]
+fn allow<T>(
+    entry: &mut Entry,
+    weight: u64,
+    max: u64,
+    (of_limit, settings, window): (&Frame, &Settings, Span),
+    ask: impl FnOnce(u64) -> Option<T>,
+) -> Option<(Decision, isize, T)> {
+    let most = max.checked_sub(weight)?;
+    let used = entry.used_now(of_limit, settings).filter(|&used| used <= most)?;
+    let remaining = most - used;
+    let answer = ask(remaining)?;
+    let (reset_after, more) = match entry.short_hit_weighed(weight, of_limit) {
+        // These are the newest.
+        Some((_, more)) => (Some(window), more.cast_signed()),
+        None => {
+            let before = entry.heap_bytes();
+            let reset_after = entry.hit_large(weight, of_limit, settings)?;
+            (Some(reset_after), entry.heap_bytes().cast_signed() - before.cast_signed())
+        }
+    };
+    Some((Decision { max, remaining, retry: Retry::Now, reset_after }, more, answer))
 }
