@@ -91,8 +91,7 @@ impl Entry {
     #[inline]
     pub(crate) fn used_now(&mut self, frame: &Frame, settings: &Settings) -> Option<u64> {
         match self {
-            Entry::Inline(inline) => Some(inline.sum(frame.from_ms, i64::MAX)),
-            Entry::List { head, bytes } => ListMut { head, bytes }.sum_kept(frame.from_ms),
+            Entry::Inline(_) | Entry::List { .. } => self.used_in_list(frame),
             Entry::Large { large, .. } => {
                 let from_ms = frame.from_ms;
                 let moments = large.sum_kept(from_ms)?;
@@ -102,6 +101,16 @@ impl Entry {
                 let cell_ms = LimitWindow::of(frame)?.cell_ms(settings);
                 Some(moments + large.pane_sum(cell_ms, settings))
             }
+        }
+    }
+
+    /// As `used_now`, where all hits are moments.
+    #[inline]
+    pub(crate) fn used_in_list(&mut self, frame: &Frame) -> Option<u64> {
+        match self {
+            Entry::Inline(inline) => Some(inline.sum(frame.from_ms, i64::MAX)),
+            Entry::List { head, bytes } => ListMut { head, bytes }.sum_kept(frame.from_ms),
+            Entry::Large { .. } => None,
         }
     }
 

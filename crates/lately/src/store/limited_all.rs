@@ -9,7 +9,7 @@ use super::record::Fetched;
 use super::turn::Turn;
 use super::{check_key, shard_of};
 use crate::error::{HitError, LimitError};
-use crate::limit::JointDecision;
+use crate::limit::{Decision, JointDecision, Retry};
 use crate::limits::{MAX_LIMITS, MAX_TOTAL};
 use crate::settings::Settings;
 
@@ -31,15 +31,46 @@ impl<'a> Locks<'_, 'a> {
         &mut self.shards[placed.lock]
     }
 
-    /// Finds the keys and their shards; those of which nothing is left are nowhere.
-    fn find(&mut self, placed: &mut [Placed<'_>], context: &mut Context<'_>) {
-        for Placed { limit, hash, lock, place } in placed {
+    /// Finds the shards of the keys.
+    fn find_shards(&self, placed: &mut [Placed<'_>]) {
+        for Placed { hash, lock, .. } in placed {
             let at = self.shards.binary_search_by_key(&shard_of(*hash), LockedShard::index);
             *lock = at.expect("the shards of all keys are locked");
-            let locked = &mut self.shards[*lock];
-            *place =
-                locked.place_near(*place, limit.key, *hash).and_then(|place| locked.alive(place, context));
         }
+    }
+
+    /// Finds the keys; those of which nothing is left are nowhere.
+    fn find(&mut self, placed: &mut [Placed<'_>], context: &mut Context<'_>) {
+        for placed in placed {
+            let locked = self.of(placed);
+            let found = locked.place_near(placed.place, placed.limit.key, placed.hash);
+            placed.place = found.and_then(|place| locked.alive(place, context));
+        }
+    }
+
+    /// Decides on a request of now, and counts its hits, if all allow it and their keys differ, and that is known
+    /// without a long look; if not it changes nothing.
+    fn allow_all(
+        &mut self,
+        placed: &[Placed<'_>],
+        cost: u64,
+        context: &mut Context<'_>,
+    ) -> Option<Vec<Decision>> {
+        let mut decisions = Vec::with_capacity(placed.len());
+        for (index, its @ &Placed { limit, hash, place, .. }) in placed.iter().enumerate() {
+            let &Limit { key, max, window } = limit;
+            if placed[..index].iter().any(|before| before.is_of_key_of(its)) {
+                return None;
+            }
+            let hit = Hit { key, hash, weight: cost, at: None };
+            let remaining = self.of(its).quick_remaining(place?, &hit, (max, window), context)?;
+            // These are the newest.
+            decisions.push(Decision { max, remaining, retry: Retry::Now, reset_after: Some(window) });
+        }
+        for its @ &Placed { limit: &Limit { key, window, .. }, hash, place, .. } in placed {
+            self.of(its).hit_known(&Hit { key, hash, weight: cost, at: None }, place, window, context);
+        }
+        Some(decisions)
     }
 
     /// Finds out whether so many hits of each key can be counted.
@@ -169,6 +200,15 @@ impl<'a> Turn<'a> {
         let mut locks = Locks { shards };
         let context = &mut *self.context_mut();
         context.ceiling_bytes = ceiling_bytes;
+        locks.find_shards(placed);
+        if at.is_none()
+            && counts
+            && let Some(decisions) = locks.allow_all(placed, cost, context)
+        {
+            drop(locks);
+            self.unlock();
+            return Ok(JointDecision { decisions, denied_hits: 0 });
+        }
         locks.find(placed, context);
         // Those that are new move others of their shards when they come.
         let has_new = placed.iter().any(|placed| placed.place.is_none());

@@ -108,6 +108,30 @@ impl Shard {
         Quick::Done(decision)
     }
 
+    /// What a limit would leave if it allowed hits now, if its key is at `place` and lives, has none later than now, is
+    /// not watched and need not be then, has room for them, and that is known without a long look.
+    #[inline]
+    pub(in crate::store) fn quick_remaining(
+        &mut self,
+        place: u32,
+        hit: &Hit<'_>,
+        (max, window): (u64, Span),
+        context: &mut Context<'_>,
+    ) -> Option<u64> {
+        let now = self.now;
+        let slot = self.slot_of(place, hit.key)?;
+        let (frame, settings) = context.frame(slot.class, now);
+        let Record::Hits(entry) = &mut slot.record else { return None };
+        let is_now = (frame.oldest_ms..=now.as_millis()).contains(&entry.newest_ms());
+        if window > settings.retain() || !is_now || !entry.has_room(hit.weight) {
+            return None;
+        }
+        let most = max.checked_sub(hit.weight)?;
+        let used = entry.used_in_list(&frame.of_limit(window)).filter(|&used| used <= most)?;
+        let remaining = most - used;
+        Guard::next(None, (remaining, max), window, now).is_none().then_some(remaining)
+    }
+
     /// As `quick_limit`, for a rate.
     #[inline(never)]
     pub(in crate::store) fn quick_throttle(

@@ -166,6 +166,11 @@ fn what_comes_later_is_over_later() {
         store.hit_at(b"k", ahead, now).expect("counted");
         for _ in 0..3 {
             assert_eq!(ask(now).reset_after, Some(seconds(62)), "{hits}");
+            let limits = [b"j", b"k"].map(|key| Limit { key, max: 10_000, window: minutes(1) }).to_vec();
+            let joint = JointRequest { limits, cost: 1, at: None, is_peek: false };
+            let joint = store.decide_all(joint, now).expect("decided");
+            let over: Vec<_> = joint.decisions.iter().map(|decision| decision.reset_after).collect();
+            assert_eq!(over, [Some(minutes(1)), Some(seconds(62))], "{hits}");
         }
     }
 }
