@@ -14,18 +14,14 @@ pub(super) struct Recent {
     start_ms: i64,
     /// 0 when there is nothing.
     pane_ms: u32,
-    /// How many have a number.
+    /// How many panes have a number.
     used: u8,
-    panes: [Numbered; PANES],
-}
-
-/// A pane.
-#[derive(Clone, Copy, Default, Debug)]
-struct Numbered {
-    /// How many panes it is behind the first.
-    behind: u16,
-    /// Never 0.
-    hits: u16,
+    /// How many panes each is behind the one before it.
+    behind: [u8; PANES],
+    /// How many panes the newest is behind the first.
+    newest: u16,
+    /// Never 0 of those that are used.
+    hits: [u16; PANES],
 }
 
 impl Recent {
@@ -34,37 +30,48 @@ impl Recent {
         let pane_ms = u32::try_from(settings.resolution().as_millis()).ok()?;
         let hits = u16::try_from(hits).ok().filter(|&hits| hits > 0)?;
         let mut recent = Recent { start_ms: start.as_millis(), pane_ms, used: 1, ..Recent::default() };
-        recent.panes[0].hits = hits;
+        recent.hits[0] = hits;
         Some(recent)
     }
 
-    /// Which of the panes starts, or has a time, then, or would be the next; and how far it is behind the first.
+    /// Which of the panes starts, or has a time, then, or would be the next; and how far it is behind the newest.
     #[inline]
-    fn pane(&self, at: Timestamp) -> Option<(usize, u16)> {
+    fn pane(&self, at: Timestamp) -> Option<(usize, u8)> {
         let gap_ms = u64::try_from(at.as_millis() - self.start_ms).ok()?;
         let (used, pane_ms) = (usize::from(self.used), u64::from(self.pane_ms));
-        let newest = self.panes.get(used.wrapping_sub(1))?.behind;
+        let newest_ms = u64::from(self.newest) * pane_ms;
         // Most are counted in the newest.
-        let newest_ms = u64::from(newest) * pane_ms;
         if (newest_ms..newest_ms + pane_ms).contains(&gap_ms) {
-            return Some((used - 1, newest));
+            return Some((used - 1, 0));
         }
-        let behind = u16::try_from(gap_ms / pane_ms).ok()?;
-        if behind > newest {
-            return (used < PANES).then_some((used, behind));
+        let behind = u16::try_from(gap_ms.checked_div(pane_ms)?).ok()?;
+        if behind > self.newest {
+            let more = u8::try_from(behind - self.newest).ok()?;
+            return (used < PANES).then_some((used, more));
         }
-        Some((self.panes[..used].iter().position(|pane| pane.behind == behind)?, behind))
+        let mut held = self.newest;
+        for pane in (1..used).rev() {
+            held -= u16::from(self.behind[pane]);
+            if held <= behind {
+                return (held == behind).then_some((pane - 1, 0));
+            }
+        }
+        None
     }
 
     /// Counts hits in the pane that starts then; false, and nothing changes, when it has no number, or they are too
     /// many.
     #[inline]
     pub(super) fn add(&mut self, start: Timestamp, hits: u64) -> bool {
-        let Some((index, behind)) = self.pane(start) else { return false };
-        let sum = u16::try_from(hits).ok().and_then(|hits| self.panes[index].hits.checked_add(hits));
-        let Some(hits) = sum.filter(|&sum| sum > 0) else { return false };
-        self.panes[index] = Numbered { behind, hits };
-        self.used += u8::from(index == usize::from(self.used));
+        let Some((index, more)) = self.pane(start) else { return false };
+        let sum = u16::try_from(hits).ok().and_then(|hits| self.hits[index].checked_add(hits));
+        let Some(sum) = sum.filter(|&sum| sum > 0) else { return false };
+        self.hits[index] = sum;
+        if more > 0 {
+            self.behind[index] = more;
+            self.newest += u16::from(more);
+            self.used += 1;
+        }
         true
     }
 
@@ -78,24 +85,30 @@ impl Recent {
         self.used == 0
     }
 
+    /// When the pane starts that is so far behind the first.
+    fn start(&self, behind: u16) -> Timestamp {
+        let start_ms = self.start_ms + i64::from(self.pane_ms) * i64::from(behind);
+        Timestamp::from_millis(start_ms).expect("it was given as a time")
+    }
+
     /// The panes with a number, oldest first: when they start, and their hits.
-    fn panes(&self) -> impl DoubleEndedIterator<Item = (Timestamp, u64)> + Clone {
-        self.panes[..usize::from(self.used)].iter().map(|&Numbered { behind, hits }| {
-            let gap_ms = i64::from(self.pane_ms) * i64::from(behind);
-            let start = Timestamp::from_millis(self.start_ms + gap_ms);
-            (start.expect("it was given as a time"), hits.into())
+    fn panes(&self) -> impl Iterator<Item = (Timestamp, u64)> + Clone {
+        let numbered = self.behind.iter().zip(&self.hits).take(usize::from(self.used));
+        numbered.scan(0, |behind, (&more, &hits)| {
+            *behind += u16::from(more);
+            Some((self.start(*behind), hits.into()))
         })
     }
 
     /// Where the newest pane with hits starts, if there is one.
     pub(super) fn newest(&self) -> Option<Timestamp> {
-        Some(self.panes().next_back()?.0)
+        (self.used > 0).then(|| self.start(self.newest))
     }
 
     /// Adds all to an entry, until that has as many as can be counted.
     pub(super) fn add_to(&self, entry: &mut Entry, settings: &Settings, now: Timestamp) {
         // More than an entry holds itself, most likely: it is not tried with each of them.
-        if entry.is_empty() && usize::from(self.used) > PANES / 2 {
+        if entry.is_empty() && self.used > 4 {
             *entry = Entry::of_few(self.panes());
             return;
         }
@@ -122,6 +135,12 @@ mod tests {
         starts.map(|ms| (ms, entry.sum(ms, ms + step, settings))).filter(|&(_, hits)| hits > 0).collect()
     }
 
+    /// More would be looked at with each request that is denied.
+    #[test]
+    fn it_takes_less_than_a_line() {
+        assert_eq!(size_of::<Recent>(), 48);
+    }
+
     #[test]
     fn a_few_panes_have_a_number_each() {
         let settings = Settings::builder().resolution(milliseconds(500)).build().expect("valid");
@@ -140,8 +159,11 @@ mod tests {
             (8_600, true),
             (10_000, true),
             (10_500, true),
-            // There are eight.
-            (11_000, false),
+            (11_000, true),
+            (14_000, true),
+            (19_999, true),
+            // There are eleven.
+            (20_000, false),
             (8_000, true),
         ];
         for (ms, is_there) in steps {
@@ -157,24 +179,27 @@ mod tests {
             (8_500, 3),
             (10_000, 3),
             (10_500, 3),
+            (11_000, 3),
+            (14_000, 3),
+            (19_500, 3),
         ];
         assert_eq!(held(&recent, &settings), all);
-        assert_eq!(recent.newest(), Some(at(10_500)));
+        assert_eq!(recent.newest(), Some(at(19_500)));
     }
 
     #[test]
     fn many_panes_are_added_at_once() {
         let days = Settings::builder().resolution(crate::time::days(1)).build().expect("valid");
         let day_ms = days.resolution().as_millis();
-        for used in 1..=8 {
+        for used in 1..=11 {
             let mut recent = Recent::new(at(0), u16::MAX.into(), &days).expect("few");
-            (1..used).for_each(|pane| assert!(recent.add(at(9_362 * pane * day_ms), u16::MAX.into())));
+            (1..used).for_each(|pane| assert!(recent.add(at(255 * pane * day_ms), u16::MAX.into())));
             let (mut entry, mut others) = (Entry::new(), Entry::new());
             recent.add_to(&mut entry, &days, Timestamp::MAX);
             others.add(at(1), 1, &days, Timestamp::MAX).expect("counted");
             recent.add_to(&mut others, &days, Timestamp::MAX);
             for pane in 0..=used {
-                let sum = |entry: &Entry| entry.sum(0, 9_362 * pane * day_ms + 1, &days);
+                let sum = |entry: &Entry| entry.sum(0, 255 * pane * day_ms + 1, &days);
                 let hits = u64::from(u16::MAX) * (pane + 1).min(used).cast_unsigned();
                 assert_eq!((sum(&entry), sum(&others)), (hits, hits + u64::from(pane > 0)));
             }
@@ -183,10 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn panes_far_behind_the_first_have_none() {
+    fn panes_far_behind_the_newest_have_none() {
         let settings = Settings::default();
         let mut recent = Recent::new(at(1_000), 2, &settings).expect("few");
-        let last = 1_000 + 1_000 * i64::from(u16::MAX);
+        let last = 1_000 + 1_000 * i64::from(u8::MAX);
         assert!(!recent.add(at(last + 1_000), 1) && !recent.add(at(i64::from(u32::MAX) + 1_001), 1));
         assert!(recent.add(at(last), 1));
         assert_eq!(recent.newest(), Some(at(last)));

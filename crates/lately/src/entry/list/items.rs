@@ -9,8 +9,8 @@ use crate::limits::{MAX_MOMENTS, MAX_TOTAL};
 use crate::number::Number;
 use crate::time::Timestamp;
 
-/// As many moments as an entry holds itself.
-pub(crate) const FEW: usize = 8;
+/// More moments than an entry holds itself.
+pub(crate) const FEW: usize = 11;
 /// Each has two numbers at most.
 const ROOM: usize = FEW * 16;
 
