@@ -102,7 +102,7 @@ fn line_at(room: &mut [u8; FIVE.len()], end: usize) -> &mut [u8; LINE_BYTES] {
 }
 
 const FIVE_LINE: &[u8; 4] = b"*5\r\n";
-/// Four lines end below this, the marker's length more; and the fifth has room behind.
+/// Four lines that are written end below this, a mask; the fifth has room behind.
 const MOST_OF_FOUR: usize = 63;
 const FIVE: [u8; FIVE_LINE.len() + MOST_OF_FOUR + 1 + LINE_BYTES] = {
     let mut room = [0; FIVE_LINE.len() + MOST_OF_FOUR + 1 + LINE_BYTES];
@@ -112,22 +112,19 @@ const FIVE: [u8; FIVE_LINE.len() + MOST_OF_FOUR + 1 + LINE_BYTES] = {
 /// The length of a line that was not written.
 const TOO_LONG: usize = 1 << 16;
 
-/// Writes the line of a number below 1,000,000,000, or of -1; gives its length.
+/// Writes the line of a number below 1,000,000,000, or of -1; gives its length, [`TOO_LONG`] of another.
 #[inline(always)]
 fn write_line(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> usize {
-    let Some((small, len)) = small_line(marker, value) else { return write_by_threes(line, marker, value) };
+    let Some((small, len)) = small_line(marker, value) else {
+        return write_by_threes(line, marker, value).unwrap_or(TOO_LONG);
+    };
     line[..8].copy_from_slice(&small.to_le_bytes());
     len
 }
 
 /// As `write_line`, of a number that is not small, three digits at a time.
 #[inline(never)]
-fn write_by_threes(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> usize {
-    write_three_threes(line, marker, value).unwrap_or(TOO_LONG)
-}
-
-#[inline(always)]
-fn write_three_threes(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> Option<usize> {
+fn write_by_threes(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> Option<usize> {
     let value = u32::try_from(value).ok().filter(|value| (1_000..1_000_000_000).contains(value))?;
     let (thousands, ones) = (value / 1_000, value % 1_000);
     let (millions, middle) = (thousands / 1_000, thousands % 1_000);

@@ -84,16 +84,18 @@ impl Requests {
             if short && args.progress.position == 0 {
                 let again = shape.as_mut().and_then(|shape| shape.read(rest, &mut self.ranges));
                 if let Some((len, args)) = again {
-                    self.push(Source::Buffer, args, (consumed, consumed), len, true);
-                    consumed += len;
+                    let (start, end) = (consumed, consumed + len);
+                    self.push(Place { source: Source::Buffer, args, start, end, repeats: true });
+                    consumed = end;
                     continue;
                 }
                 let before = self.ranges.len();
                 if let Some(len) = usual::read_array(rest, &mut self.ranges) {
                     let args = (before, self.ranges.len());
                     shape = Shape::of(&rest[..len], args, &self.ranges);
-                    self.push(Source::Buffer, args, (consumed, consumed), len, false);
-                    consumed += len;
+                    let (start, end) = (consumed, consumed + len);
+                    self.push(Place { source: Source::Buffer, args, start, end, repeats: false });
+                    consumed = end;
                     continue;
                 }
             }
@@ -104,15 +106,17 @@ impl Requests {
                 Ok(Parsed::Complete { consumed: bytes }) => {
                     let before = self.ranges.len();
                     self.ranges.extend_from_slice(&args.ranges);
-                    let start = match args.source {
+                    let (source, end) = (args.source, consumed + bytes);
+                    let start = match source {
                         Source::Buffer => consumed,
-                        Source::Unquoted => self.unquoted.len(),
+                        Source::Unquoted => {
+                            self.unquoted.extend_from_slice(&args.unquoted);
+                            self.unquoted.len() - args.unquoted.len()
+                        }
                     };
-                    if args.source == Source::Unquoted {
-                        self.unquoted.extend_from_slice(&args.unquoted);
-                    }
-                    self.push(args.source, (before, self.ranges.len()), (start, consumed), bytes, false);
-                    consumed += bytes;
+                    let args = (before, self.ranges.len());
+                    self.push(Place { source, args, start, end, repeats: false });
+                    consumed = end;
                 }
                 Err(error) => break End::Broken(error),
             }
@@ -120,18 +124,11 @@ impl Requests {
         Progress { consumed, end }
     }
 
-    /// Adds a request that was found: of so many bytes, that starts there among its source and in the read buffer.
+    /// Adds a request that was found.
     #[inline(always)]
-    fn push(
-        &mut self,
-        source: Source,
-        args: (usize, usize),
-        (start, byte): (usize, usize),
-        len: usize,
-        repeats: bool,
-    ) {
-        self.arguments += args.1 - args.0;
-        self.places.push(Place { source, args, start, end: byte + len, repeats });
+    fn push(&mut self, place: Place) {
+        self.arguments += place.args.1 - place.args.0;
+        self.places.push(place);
     }
 
     /// Forgets them.

@@ -126,11 +126,7 @@ impl Record {
 
     /// The hits, to be tidied: what a limit said of them still holds.
     pub(super) fn hits_to_tidy(&mut self) -> &mut Entry {
-        match self {
-            Record::Hits(hits) => hits,
-            Record::Watched(watched) => &mut watched.hits,
-            Record::Limited(limited) | Record::Denying(limited) => &mut limited.watched.hits,
-        }
+        self.parts_mut().0
     }
 
     /// The hits, to be changed: what a limit said of them is forgotten.
@@ -143,6 +139,11 @@ impl Record {
     #[inline(always)]
     pub(super) fn hits_and_beside(&mut self) -> (&mut Entry, Option<&mut Beside>) {
         self.forget_denial();
+        self.parts_mut()
+    }
+
+    #[inline(always)]
+    fn parts_mut(&mut self) -> (&mut Entry, Option<&mut Beside>) {
         match self {
             Record::Hits(hits) => (hits, None),
             Record::Watched(watched) => (&mut watched.hits, Some(&mut watched.beside)),
@@ -378,15 +379,16 @@ impl Record {
     /// Counts hits that were denied in a pane, if it is among those in which others were denied last; false, and
     /// nothing changes, when it is not.
     #[inline]
-    pub(super) fn deny_again(&mut self, start: Timestamp, hits: u64) -> bool {
+    fn deny_again(&mut self, start: Timestamp, hits: u64) -> bool {
         match self {
             Record::Limited(limited) | Record::Denying(limited) => limited.last.add(start, hits),
             _ => false,
         }
     }
 
-    /// Denies a hit now, if a limit that denied one would say so again, and the pane is among those in which others were
-    /// denied last: gives what it says. `None`, and nothing changes, if not.
+    /// Denies a hit now, if a limit that denied one would say so again: gives what it says, and whether the hit is counted
+    /// where others were that were denied last; else it is to be counted by [`Record::deny`]. `None`, and nothing changes,
+    /// if it would not.
     #[inline]
     pub(super) fn deny_as_before(
         &mut self,
@@ -394,17 +396,15 @@ impl Record {
         (max, window): (u64, Span),
         settings: &Settings,
         now: Timestamp,
-    ) -> Option<Decision> {
+    ) -> Option<(Decision, bool)> {
         let Record::Denying(limited) = self else { return None };
-        let decision = limited.denial.again(max, window, now).filter(|_| hits == 1)?;
-        if limited.limited_until > now || !limited.last.add(settings.pane_start(now), 1) {
-            return None;
-        }
+        let is_denied = hits == 1 && limited.limited_until <= now;
+        let decision = limited.denial.again(max, window, now).filter(|_| is_denied)?;
         let beside = &mut limited.watched.beside;
         if let Some(guard) = Guard::next(beside.guard(), (0, max), window, now) {
             beside.set_guard(Some(guard));
         }
-        Some(decision)
+        Some((decision, limited.last.add(settings.pane_start(now), 1)))
     }
 
     /// Whether limits other than rates keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of

@@ -7,6 +7,7 @@ use super::super::record::{Fetched, Record};
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::ClassId;
+use crate::delta::DeltaBatch;
 use crate::entry::{Entry, Whereabouts};
 use crate::error::HitError;
 use crate::frame::Frame;
@@ -142,16 +143,14 @@ impl Shard {
     /// Writes down that hits were counted, just now.
     #[inline(always)]
     pub(in crate::store) fn write_down_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        if context.deltas.is_some() {
-            self.add_to_batch(place, hit, context);
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            self.push_hits(place, hit, batch);
         }
     }
 
-    fn add_to_batch(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        if let Some(batch) = context.deltas.as_deref_mut() {
-            let (next, at) = (self.next_sequence(), hit.at.unwrap_or(self.now));
-            let number = batch.push_hits(next, hit.key, self.generation_at(place), at, hit.weight);
-            self.number = self.number.max(number);
-        }
+    fn push_hits(&mut self, place: u32, hit: &Hit<'_>, batch: &mut DeltaBatch) {
+        let (next, at) = (self.next_sequence(), hit.at.unwrap_or(self.now));
+        let number = batch.push_hits(next, hit.key, self.generation_at(place), at, hit.weight);
+        self.number = self.number.max(number);
     }
 }

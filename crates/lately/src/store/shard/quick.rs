@@ -42,7 +42,10 @@ impl Shard {
         }
         let Record::Hits(entry) = &mut slot.record else {
             return match slot.record.deny_as_before(hit.weight, (max, window), settings, now) {
-                Some(decision) => {
+                Some((decision, is_counted)) => {
+                    if !is_counted {
+                        self.add_denied(place, now, 1, context).expect("one is not too many");
+                    }
                     self.write_down_denied(place, hit, context);
                     Quick::Done(decision)
                 }
@@ -62,7 +65,7 @@ impl Shard {
         Quick::Done(decision)
     }
 
-    /// As `quick_limit`, of a key that is at `place` and watched, and a window that is kept.
+    /// As `quick_limit`, of a key that is at `place` and watched, and a window that is kept; nothing was said that holds.
     #[inline(never)]
     fn quick_limit_watched(
         &mut self,
@@ -77,16 +80,6 @@ impl Shard {
         let (frame, settings) = context.frame(*class, now);
         if record.limited_until().is_some_and(|until| until > now) {
             return Quick::At(place, Fetched::All);
-        }
-        let denial = record.denial().filter(|_| hit.weight == 1);
-        if let Some(decision) = denial.and_then(|denial| denial.again(max, window, now)) {
-            // There is no number for the pane: it is said again, but counted elsewhere.
-            if let Some(guard) = Guard::next(record.guard(), (0, max), window, now) {
-                record.set_guard(guard);
-            }
-            self.add_denied(place, now, 1, context).expect("one is not too many");
-            self.write_down_denied(place, hit, context);
-            return Quick::Done(decision);
         }
         let of_limit = frame.of_limit(window);
         let (entry, Some(watched)) = record.hits_and_beside() else {
