@@ -42,12 +42,8 @@ impl Verdict {
         let Retry::After(wait) = decision.retry else { return None };
         let until = at.saturating_add(wait);
         let none_from = at.saturating_add(decision.reset_after?);
-        (cost == 1 && at == now && self.locked_until.is_none()).then_some(Denial {
-            max,
-            window,
-            until,
-            none_from,
-        })
+        let denial = Denial::new(max, window, until, none_from)?;
+        (cost == 1 && at == now && self.locked_until.is_none()).then_some(denial)
     }
 
     /// What is left before anything is counted.

@@ -11,15 +11,14 @@ const PANES: usize = FEW;
 /// Hits in panes, oldest first.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Recent {
-    start_ms: i64,
+    /// When the newest pane starts.
+    newest_ms: i64,
     /// 0 when there is nothing.
     pane_ms: u32,
     /// How many panes have a number.
     used: u8,
     /// How many panes each is behind the one before it.
     behind: [u8; PANES],
-    /// How many panes the newest is behind the first.
-    newest: u16,
     /// Never 0 of those that are used.
     hits: [u16; PANES],
 }
@@ -29,47 +28,39 @@ impl Recent {
     pub(super) fn new(start: Timestamp, hits: u64, settings: &Settings) -> Option<Recent> {
         let pane_ms = u32::try_from(settings.resolution().as_millis()).ok()?;
         let hits = u16::try_from(hits).ok().filter(|&hits| hits > 0)?;
-        let mut recent = Recent { start_ms: start.as_millis(), pane_ms, used: 1, ..Recent::default() };
+        let mut recent = Recent { newest_ms: start.as_millis(), pane_ms, used: 1, ..Recent::default() };
         recent.hits[0] = hits;
         Some(recent)
     }
 
-    /// Which of the panes starts, or has a time, then, or would be the next; and how far it is behind the newest.
+    /// Which of the panes a time is in, or would be the next; and how far that is behind the newest.
     #[inline]
     fn pane(&self, at: Timestamp) -> Option<(usize, u8)> {
-        let gap_ms = u64::try_from(at.as_millis() - self.start_ms).ok()?;
-        let (used, pane_ms) = (usize::from(self.used), u64::from(self.pane_ms));
-        let newest_ms = u64::from(self.newest) * pane_ms;
+        let (used, pane_ms) = (usize::from(self.used), i64::from(self.pane_ms));
+        let gap_ms = at.as_millis() - self.newest_ms;
         // Most are counted in the newest.
-        if (newest_ms..newest_ms + pane_ms).contains(&gap_ms) {
+        if (0..pane_ms).contains(&gap_ms) {
             return Some((used - 1, 0));
         }
-        let behind = u16::try_from(gap_ms.checked_div(pane_ms)?).ok()?;
-        if behind > self.newest {
-            let more = u8::try_from(behind - self.newest).ok()?;
+        if gap_ms >= 0 {
+            let more = u8::try_from(gap_ms.checked_div(pane_ms)?).ok()?;
             return (used < PANES).then_some((used, more));
         }
-        let mut held = self.newest;
-        for pane in (1..used).rev() {
-            held -= u16::from(self.behind[pane]);
-            if held <= behind {
-                return (held == behind).then_some((pane - 1, 0));
-            }
-        }
-        None
+        let starts = self.starts_back().zip((0..used).rev());
+        let held = starts.map(|(start_ms, pane)| (at.as_millis() - start_ms, pane)).find(|held| held.0 >= 0);
+        held.filter(|held| held.0 < pane_ms).map(|(_, pane)| (pane, 0))
     }
 
-    /// Counts hits in the pane that starts then; false, and nothing changes, when it has no number, or they are too
-    /// many.
+    /// Counts hits at a time in its pane; false, and nothing changes, when that has no number, or they are too many.
     #[inline]
-    pub(super) fn add(&mut self, start: Timestamp, hits: u64) -> bool {
-        let Some((index, more)) = self.pane(start) else { return false };
+    pub(super) fn add(&mut self, at: Timestamp, hits: u64) -> bool {
+        let Some((index, more)) = self.pane(at) else { return false };
         let sum = u16::try_from(hits).ok().and_then(|hits| self.hits[index].checked_add(hits));
         let Some(sum) = sum.filter(|&sum| sum > 0) else { return false };
         self.hits[index] = sum;
         if more > 0 {
             self.behind[index] = more;
-            self.newest += u16::from(more);
+            self.newest_ms += i64::from(more) * i64::from(self.pane_ms);
             self.used += 1;
         }
         true
@@ -85,24 +76,30 @@ impl Recent {
         self.used == 0
     }
 
-    /// When the pane starts that is so far behind the first.
-    fn start(&self, behind: u16) -> Timestamp {
-        let start_ms = self.start_ms + i64::from(self.pane_ms) * i64::from(behind);
-        Timestamp::from_millis(start_ms).expect("it was given as a time")
+    /// When the panes with a number start, newest first.
+    fn starts_back(&self) -> impl Iterator<Item = i64> {
+        let behind = self.behind[..usize::from(self.used)].iter().rev();
+        behind.scan(self.newest_ms, |next_ms, &more| {
+            let start_ms = *next_ms;
+            *next_ms -= i64::from(more) * i64::from(self.pane_ms);
+            Some(start_ms)
+        })
     }
 
     /// The panes with a number, oldest first: when they start, and their hits.
     fn panes(&self) -> impl Iterator<Item = (Timestamp, u64)> + Clone {
+        let oldest_ms = self.starts_back().last().unwrap_or_default();
         let numbered = self.behind.iter().zip(&self.hits).take(usize::from(self.used));
-        numbered.scan(0, |behind, (&more, &hits)| {
-            *behind += u16::from(more);
-            Some((self.start(*behind), hits.into()))
+        numbered.scan(oldest_ms, |start_ms, (&more, &hits)| {
+            *start_ms += i64::from(more) * i64::from(self.pane_ms);
+            let start = Timestamp::from_millis(*start_ms).expect("it was given as a time");
+            Some((start, hits.into()))
         })
     }
 
     /// Where the newest pane with hits starts, if there is one.
     pub(super) fn newest(&self) -> Option<Timestamp> {
-        (self.used > 0).then(|| self.start(self.newest))
+        Timestamp::from_millis(self.newest_ms).filter(|_| self.used > 0)
     }
 
     /// Adds all to an entry, until that has as many as can be counted.

@@ -26,7 +26,7 @@ pub(super) enum Record {
     Watched(Box<Watched>),
     /// It was denied something, or all.
     Limited(Box<Limited>),
-    /// And a limit would say so again: the hits are not needed for that.
+    /// And a limit would say so again, and nothing else does: the hits are not needed for that.
     Denying(Box<Limited>),
 }
 
@@ -54,10 +54,10 @@ pub(super) struct Limited {
     /// What it was denied, by panes; what it was denied last is not among them.
     denied: Entry,
     watched: Watched,
-    /// The epoch when it is not.
-    limited_until: Timestamp,
     denial: Denial,
     last: Recent,
+    /// The epoch when it is not.
+    limited_until: Timestamp,
 }
 
 /// What a key takes with it beside its hits when it goes, and gets back when it comes back.
@@ -98,12 +98,11 @@ impl Beside {
 }
 
 impl Limited {
-    /// Has fetched what is looked at to deny something again.
+    /// Has fetched what is looked at to deny something again: it is never in more than two lines.
     #[inline]
     fn prefetch(&self) {
         prefetch(&raw const self.watched.beside.guard);
-        prefetch(&raw const self.denial);
-        prefetch(std::ptr::from_ref(self).wrapping_add(1).cast::<u8>().wrapping_sub(1));
+        prefetch((&raw const self.limited_until).cast::<u8>().wrapping_sub(1));
     }
 }
 
@@ -205,6 +204,7 @@ impl Record {
                 Fetched::First
             }
             Record::Limited(limited) => {
+                prefetch(&raw const **limited);
                 limited.prefetch();
                 Fetched::First
             }
@@ -296,6 +296,7 @@ impl Record {
     pub(super) fn limit_until(&mut self, until: Timestamp) {
         let limited = self.limited_mut();
         limited.limited_until = limited.limited_until.max(until);
+        self.forget_denial();
     }
 
     /// What a limit said last, if it would say that again.
@@ -364,10 +365,10 @@ impl Record {
         settings: &Settings,
         now: Timestamp,
     ) -> Result<(), HitError> {
-        let start = settings.pane_start(at);
-        if self.deny_again(start, hits) {
+        if self.deny_again(at, hits) {
             return Ok(());
         }
+        let start = settings.pane_start(at);
         let denied = self.denied_mut(settings, now);
         match Recent::new(start, hits, settings) {
             Some(last) => self.limited_mut().last = last,
@@ -376,12 +377,12 @@ impl Record {
         Ok(())
     }
 
-    /// Counts hits that were denied in a pane, if it is among those in which others were denied last; false, and
+    /// Counts hits that were denied, if their pane is among those in which others were denied last; false, and
     /// nothing changes, when it is not.
     #[inline]
-    fn deny_again(&mut self, start: Timestamp, hits: u64) -> bool {
+    fn deny_again(&mut self, at: Timestamp, hits: u64) -> bool {
         match self {
-            Record::Limited(limited) | Record::Denying(limited) => limited.last.add(start, hits),
+            Record::Limited(limited) | Record::Denying(limited) => limited.last.add(at, hits),
             _ => false,
         }
     }
@@ -394,17 +395,15 @@ impl Record {
         &mut self,
         hits: u64,
         (max, window): (u64, Span),
-        settings: &Settings,
         now: Timestamp,
     ) -> Option<(Decision, bool)> {
         let Record::Denying(limited) = self else { return None };
-        let is_denied = hits == 1 && limited.limited_until <= now;
-        let decision = limited.denial.again(max, window, now).filter(|_| is_denied)?;
+        let decision = limited.denial.again(max, window, now).filter(|_| hits == 1)?;
         let beside = &mut limited.watched.beside;
         if let Some(guard) = Guard::next(beside.guard(), (0, max), window, now) {
             beside.set_guard(Some(guard));
         }
-        Some((decision, limited.last.add(settings.pane_start(now), 1)))
+        Some((decision, limited.last.add(now, 1)))
     }
 
     /// Whether limits other than rates keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of
@@ -525,7 +524,7 @@ mod tests {
 
     #[test]
     fn what_was_said_holds_until_hits_change() {
-        let denial = Denial { max: 1, window: seconds(1), until: at(9), none_from: at(9) };
+        let denial = Denial::new(1, seconds(1), at(9), at(9)).expect("small");
         let mut record = Record::default();
         record.set_denial(denial);
         assert_eq!((record.hits().is_empty(), record.denial()), (true, Some(denial)));

@@ -36,21 +36,19 @@ impl Shard {
     ) -> Quick<Decision> {
         let now = self.now;
         let Some(slot) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
+        if let Some((decision, is_counted)) = slot.record.deny_as_before(hit.weight, (max, window), now) {
+            if !is_counted {
+                self.add_denied(place, now, 1, context).expect("one is not too many");
+            }
+            self.write_down_denied(place, hit, context);
+            return Quick::Done(decision);
+        }
         let (frame, settings) = context.frame(slot.class, now);
         if window > settings.retain() || hit.weight == 0 {
             return Quick::At(place, Fetched::All);
         }
         let Record::Hits(entry) = &mut slot.record else {
-            return match slot.record.deny_as_before(hit.weight, (max, window), settings, now) {
-                Some((decision, is_counted)) => {
-                    if !is_counted {
-                        self.add_denied(place, now, 1, context).expect("one is not too many");
-                    }
-                    self.write_down_denied(place, hit, context);
-                    Quick::Done(decision)
-                }
-                None => self.quick_limit_watched(place, hit, (max, window), context),
-            };
+            return self.quick_limit_watched(place, hit, (max, window), context);
         };
         let of_limit = frame.of_limit(window);
         let is_unguarded =
