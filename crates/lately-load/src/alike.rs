@@ -1,4 +1,4 @@
-//! Replies like the one before: the same bytes but for the digits of integers, as many of them.
+//! Replies like one before: the same bytes but for the digits of integers, as many of them.
 
 /// Longer replies are not compared.
 const MOST_BYTES: usize = 64;

@@ -2,7 +2,7 @@
 //! was allowed.
 //!
 //! Such a reply is several short lines: looking at each byte of them is cheaper than a search for their ends; but most
-//! are like the one before, which is cheaper to find out.
+//! are like one of two before, which is cheaper to find out: a number that they tell is about to have a digit more.
 
 use crate::alike::Alike;
 use crate::error::LoadError;
@@ -18,12 +18,13 @@ pub(crate) struct Decisions {
     is_open: bool,
     /// The start of a line whose end is still to come.
     cut: Vec<u8>,
-    last: Alike,
+    /// The two kinds that came last, the newer first.
+    last: [Alike; 2],
 }
 
 impl Decisions {
     pub(crate) fn new(allowed: u8) -> Decisions {
-        Decisions { allowed, due: 0, is_open: false, cut: Vec::new(), last: Alike::default() }
+        Decisions { allowed, due: 0, is_open: false, cut: Vec::new(), last: <[Alike; 2]>::default() }
     }
 
     /// Counts the replies that end in `bytes`.
@@ -43,7 +44,7 @@ impl Decisions {
         let mut start = None;
         while at < bytes.len() {
             if self.due == 0 {
-                if let Some((len, decides)) = self.last.find(&bytes[at..]) {
+                if let Some((len, decides)) = self.last.iter().find_map(|kind| kind.find(&bytes[at..])) {
                     tally.decided(decides == Some(self.allowed));
                     replies += 1;
                     at += len;
@@ -63,7 +64,8 @@ impl Decisions {
                     && !self.is_open
                     && tally.errors == errors
                 {
-                    self.last.learn(&bytes[start..end]);
+                    self.last.swap(0, 1);
+                    self.last[0].learn(&bytes[start..end]);
                 }
             }
         }
