@@ -46,7 +46,7 @@ a tenth from run to run, those of threads that write one cache line by much more
   each, while the page cache has the files.
 - **Decisions**: a server of ours each, on the same million keys, and limits that none of them reaches; the scripts of Redis
   decide too, and count nothing that they deny. *All denied* is on keys that are at their limit of ten, *all allowed* on keys
-  that have eight when a round begins and twelve when it ends. Each reply of a round is looked at: one that decides otherwise
+  that have eight when a round begins, and twelve when the third behind it ends. Each reply of a round is looked at: one that decides otherwise
   than it should makes the round void. throttlecrab-server gets one request at a time, as pipelines stall it.
 - **Journal**: carriers that a journal could stand on. A batch is 64 hits in 1.5 KiB, one record of the file and one value of
   the others. It is with the operating system when the next one begins, but with redb, whose commits without a sync stay in

@@ -22,7 +22,7 @@ impl Load {
     }
 
     pub(super) fn limit() -> Load {
-        Load::limit_of(100, "1m")
+        Load::limit_of(1_000, "1m")
     }
 
     pub(super) fn limit_of(max: u64, window: &str) -> Load {
@@ -31,18 +31,18 @@ impl Load {
 
     /// Three keys, drawn one by one.
     pub(super) fn joint() -> Load {
-        Load::decision("MLIMIT {key} 100 1m {key} 1000 1h {key} 100000 1d".to_owned())
+        Load::decision("MLIMIT {key} 1000 1m {key} 10000 1h {key} 100000 1d".to_owned())
     }
 
-    /// A hundred at once, and a hundred a minute. Here 0 is allowed.
+    /// A thousand at once, and a thousand a minute. Here 0 is allowed.
     pub(super) fn throttle() -> Load {
-        let request = "CL.THROTTLE {key} 99 100 60".to_owned();
+        let request = "CL.THROTTLE {key} 999 1000 60".to_owned();
         Load { request, answer: Answer::Decision { allowed: b'0' } }
     }
 
     /// The same, as throttlecrab-server has it.
     pub(super) fn rival_throttle() -> Load {
-        Load::decision("THROTTLE {key} 100 100 60".to_owned())
+        Load::decision("THROTTLE {key} 1000 1000 60".to_owned())
     }
 
     /// A decision that says 1 when it is allowed.

@@ -1,7 +1,9 @@
 //! Decisions of 64 requests under way a connection, beside hits, and beside scripts with which Redis decides.
 
+use std::time::Duration;
+
 use lately::{Clock, SystemClock};
-use lately_load::run;
+use lately_load::{Ending, Plan, run};
 
 use super::figures::Figures;
 use super::load::{Load, PREFIX};
@@ -31,7 +33,8 @@ pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Fai
     let (set, set_load) = deciding(&DECIDING_SET, &format!("ZADD {{key}} {now_us} {now_us}"))?;
     let (counter, counter_load) = deciding(&DECIDING_COUNTER, "SET {key} 1 EX 60")?;
     let contender = |name, server, load: &Load| {
-        let plan = load.round(options, server, PIPELINE);
+        let ending = Ending::After(options.pick(Duration::from_millis(500), Duration::from_millis(200)));
+        let plan = Plan { ending, ..load.round(options, server, PIPELINE) };
         Contender::new(name, move || Measured::load(server, &plan))
     };
     let contenders = vec![
@@ -42,7 +45,8 @@ pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Fai
         contender(SET, &set, &set_load),
         contender(COUNTER, &counter, &counter_load),
     ];
-    let figures = Figures::of(contenders, options.rounds(), PIPELINE);
+    // Short rounds and many: these are near to each other, and the machine's speed wanders within a second.
+    let figures = Figures::of(contenders, options.pick(3, 2) * options.rounds(), PIPELINE);
     Ok(vec![
         figures.throughput(LIMIT, HIT, Must::AtLeast(0.85, 0.85)),
         figures.throughput(LIMIT, SET, Must::AtLeast(10.0, 10.0)),
@@ -56,7 +60,7 @@ pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Fai
 fn deciding(script: &Deciding, hit: &str) -> Result<(Process, Load), Failure> {
     let redis = Process::redis(&[])?;
     script.check(&redis)?;
-    let request = format!("{} 100 60", scripts::load(&redis, script.text)?);
+    let request = format!("{} 1000 60", scripts::load(&redis, script.text)?);
     run(&fill(&redis, hit, PREFIX, KEYS))?;
     Ok((redis, Load::decision(request)))
 }
