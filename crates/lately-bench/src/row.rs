@@ -1,5 +1,7 @@
 //! A row of the table: one figure, what it must be, and what stood beside it in the same run.
 
+use crate::table::number;
+
 /// Which side of a bound is good.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Must {
@@ -23,8 +25,31 @@ pub(crate) struct Row {
     /// Its unit: `ns`, `bytes`, `×`.
     pub(crate) unit: &'static str,
     pub(crate) must: Must,
+    /// The rival by which the must is set where that is slower than where it was set first.
+    pub(crate) rival: Option<Rival>,
     /// The rivals' or the bare machine's figures of the same run, for people to read.
     pub(crate) beside: String,
+}
+
+/// What a rival took in the same run, and on the machine on which the musts were set.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Rival {
+    pub(crate) name: &'static str,
+    pub(crate) here: f64,
+    pub(crate) there: f64,
+}
+
+impl Rival {
+    /// By how much it is slower than there, at least one: what is quicker here is no reason to be so, too.
+    fn slowness(self) -> f64 {
+        (self.here / self.there).max(1.0)
+    }
+
+    /// `÷ governor 0.59 (must by ratio 0.63)`, of our figure and its must.
+    pub(crate) fn beside(self, ours: f64, most: f64) -> String {
+        let (ratio, must) = (number(ours / self.here), number(most / self.there));
+        format!("÷ {} {ratio} (must by ratio {must})", self.name)
+    }
 }
 
 impl Row {
@@ -36,7 +61,7 @@ impl Row {
         unit: &'static str,
         must: Must,
     ) -> Row {
-        Row { table, name: name.into(), value, unit, must, beside: String::new() }
+        Row { table, name: name.into(), value, unit, must, rival: None, beside: String::new() }
     }
 
     /// Says what stood beside the figure.
@@ -45,11 +70,25 @@ impl Row {
         self
     }
 
-    /// Whether the figure is what it must be. One that is no number is not.
+    /// Sets the must by a rival where that is slower than it was.
+    pub(crate) fn by(self, rival: Option<Rival>) -> Row {
+        Row { rival, ..self }
+    }
+
+    /// Whether the figure is what it must be, as it stands or by ratio. One that is no number is not.
     pub(crate) fn holds(&self) -> bool {
+        self.holds_within(self.rival.map_or(1.0, Rival::slowness))
+    }
+
+    /// Whether it is that only by ratio.
+    pub(crate) fn holds_by_ratio(&self) -> bool {
+        self.holds() && !self.holds_within(1.0)
+    }
+
+    fn holds_within(&self, slowness: f64) -> bool {
         match self.must {
             Must::AtLeast(least, _) => self.value >= least,
-            Must::AtMost(most, _) => self.value <= most,
+            Must::AtMost(most, _) => self.value <= most * slowness,
             Must::Nothing => true,
         }
     }
@@ -65,5 +104,23 @@ mod tests {
         assert!(holds(2.4, Must::AtLeast(2.4, 3.0)) && !holds(2.39, Must::AtLeast(2.4, 3.0)));
         assert!(holds(52.0, Must::AtMost(52.0, 42.0)) && !holds(52.1, Must::AtMost(52.0, 42.0)));
         assert!(!holds(f64::NAN, Must::AtMost(1.0, 1.0)) && holds(f64::NAN, Must::Nothing));
+    }
+
+    #[test]
+    fn where_a_rival_is_slower_the_must_is_by_ratio() {
+        let row = |value: f64, here: f64| {
+            let rival = Rival { name: "x", here, there: 200.0 };
+            let row = Row::new("library", "y", value, "ns", Must::AtMost(100.0, 80.0)).by(Some(rival));
+            (row.holds(), row.holds_by_ratio())
+        };
+        assert_eq!(
+            (row(100.0, 300.0), row(150.0, 300.0), row(151.0, 300.0)),
+            ((true, false), (true, true), (false, false))
+        );
+        // Quicker, or not there.
+        assert_eq!((row(100.0, 50.0), row(101.0, 50.0)), ((true, false), (false, false)));
+        assert_eq!((row(100.0, f64::NAN), row(101.0, f64::NAN)), ((true, false), (false, false)));
+        let rival = Rival { name: "x", here: 300.0, there: 200.0 };
+        assert_eq!(rival.beside(150.0, 100.0), "÷ x 0.5 (must by ratio 0.5)");
     }
 }

@@ -46,8 +46,12 @@ pub(crate) fn brief<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
 pub(crate) fn summary(rows: &[Row]) -> String {
     let bound = rows.iter().filter(|row| row.must != Must::Nothing).count();
     let missed = rows.iter().filter(|row| !row.holds()).count();
+    let by_ratio = match rows.iter().filter(|row| row.holds_by_ratio()).count() {
+        0 => String::new(),
+        count => format!(", {count} of them by ratio"),
+    };
     format!(
-        "{} of {bound} musts hold, {missed} missed; {} rows for comparison",
+        "{} of {bound} musts hold{by_ratio}, {missed} missed; {} rows for comparison",
         bound - missed,
         rows.len() - bound
     )
@@ -86,6 +90,7 @@ fn verdict(row: &Row) -> &'static str {
     };
     match (row.holds(), aim) {
         (false, _) => "MISSED",
+        (true, false) if row.holds_by_ratio() => "holds by ratio",
         (true, false) => "holds",
         (true, true) => "aim reached",
     }
@@ -158,6 +163,7 @@ pub(crate) fn numbers(values: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row::Rival;
 
     fn rows() -> Vec<Row> {
         vec![
@@ -196,5 +202,12 @@ mod tests {
         );
         assert_eq!(summary(&rows()), "1 of 2 musts hold, 1 missed; 1 rows for comparison");
         assert_eq!(missed(&rows()), "- missed: worst pause: 1.5 ms, must be ≤ 1\n");
+        let rival = Rival { name: "doing nothing", here: 4.0, there: 2.0 };
+        let slower = rows().into_iter().map(|row| row.by(Some(rival))).collect::<Vec<Row>>();
+        assert_eq!(
+            summary(&slower),
+            "2 of 2 musts hold, 1 of them by ratio, 0 missed; 1 rows for comparison"
+        );
+        assert!(render(&slower, Form::Terminal).contains("≤ 0.3  holds by ratio"));
     }
 }

@@ -4,15 +4,15 @@ use std::cell::RefCell;
 
 use lately::{Op, minutes};
 
+use super::GOVERNOR_THEN;
 use super::bare::Bare;
 use super::keyed::{MILLION, WINDOWS, reads};
 use super::keys::{Key, Keys};
 use super::rivals::GOVERNOR;
 use super::scale::Scale;
 use super::subject::{START_MS, Subject, hit_in_batches, share, timestamp};
-use super::{GOVERNOR_THEN, yardstick};
 use crate::rounds::{Contender, interleave, median, median_ratio};
-use crate::row::{Must, Row};
+use crate::row::{Must, Rival, Row};
 
 /// Live panes of a full key.
 const PANES: i64 = 60;
@@ -56,10 +56,10 @@ pub(crate) fn rows(scale: &Scale, bare: Bare, governor: Option<f64>) -> Vec<Row>
     let row = |what: &str, figures: &[f64], must: Must| {
         let name = format!("hit, {what}, 1 M keys with {PANES} live panes");
         let value = median(figures);
-        let ratio = governor.filter(|_| must != Must::Nothing).map_or_else(String::new, |governor| {
-            format!("{}; ", yardstick(value, governor, GOVERNOR, MOST / GOVERNOR_THEN))
-        });
-        Row::new("library", name, value, "ns", must).beside(ratio + &bare.beside())
+        let rival = governor.filter(|_| must != Must::Nothing);
+        let rival = rival.map(|here| Rival { name: GOVERNOR, here, there: GOVERNOR_THEN });
+        let ratio = rival.map_or_else(String::new, |rival| format!("{}; ", rival.beside(value, MOST)));
+        Row::new("library", name, value, "ns", must).by(rival).beside(ratio + &bare.beside())
     };
     let must = Must::AtMost(MOST, 75.0);
     let mut rows = vec![

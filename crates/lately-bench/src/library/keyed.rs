@@ -9,9 +9,8 @@ use super::keys::{Key, Keys, Walk};
 use super::rivals::{self, GOVERNOR, Governor};
 use super::scale::Scale;
 use super::subject::{Subject, build_batches, share};
-use super::yardstick;
 use crate::rounds::{Contender, interleave, median, median_ratio};
-use crate::row::{Must, Row};
+use crate::row::{Must, Rival, Row};
 
 /// Windows that are read, and their names.
 pub(crate) const WINDOWS: [(&str, Span); 3] = [("5m", minutes(5)), ("24h", hours(24)), ("7d", days(7))];
@@ -55,9 +54,10 @@ impl Many {
             others.iter().find(|(name, _)| *name == GOVERNOR).map_or(f64::NAN, |(_, nanos)| *nanos);
         let row = |what: &str, value: f64, (most, aim): (f64, f64), beside: String| {
             let must = Must::AtMost(most, aim);
-            let by_ratio = yardstick(value, governor, GOVERNOR, most / self.governor);
-            let beside = format!("{beside}; {by_ratio}; {}", bare.beside());
-            Row::new("library", format!("{what}, {} keys", self.name), value, "ns", must).beside(beside)
+            let rival = Rival { name: GOVERNOR, here: governor, there: self.governor };
+            let beside = format!("{beside}; {}; {}", rival.beside(value, most), bare.beside());
+            let name = format!("{what}, {} keys", self.name);
+            Row::new("library", name, value, "ns", must).by(Some(rival)).beside(beside)
         };
         let floor = list(&others[others.len() - 1..]);
         let building = format!("building the batch {:.1}; {floor}", medians[2]);

@@ -21,7 +21,6 @@ use scale::Scale;
 use crate::options::Options;
 use crate::row::Row;
 use crate::say::section;
-use crate::table::number;
 
 /// The rows of the sections that are wanted.
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
@@ -57,12 +56,6 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
         rows.extend(section("library/week", || full::week_rows(&scale)));
     }
     rows
-}
-
-/// How a figure stands to a rival's of the same run, and how the must stood to that rival's on the machine
-/// on which the musts were set: on another machine nanoseconds are others, and the ratio is less so.
-fn yardstick(ours: f64, theirs: f64, rival: &str, must_by_ratio: f64) -> String {
-    format!("÷ {rival} {} (must by ratio {})", number(ours / theirs), number(must_by_ratio))
 }
 
 /// Nanoseconds that governor took for a hit to one of a million numbers, on the machine on which the musts

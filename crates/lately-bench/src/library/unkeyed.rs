@@ -14,11 +14,10 @@ use lately_classics::{Cached, CountedQueue, Counter, ExactQueue, MultiLevel, Rin
 use super::keyed::list;
 use super::rivals::{Direct, quota};
 use super::scale::Scale;
-use super::yardstick;
 use crate::clock::nanos_of;
 use crate::memory::bytes_of_a_counter;
 use crate::rounds::{Contender, interleave, median};
-use crate::row::{Must, Row};
+use crate::row::{Must, Rival, Row};
 use crate::table::number;
 
 /// Hits, or reads, to a second.
@@ -108,18 +107,18 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     let row = |what: &str, name: &str, value: f64, must: Must| {
         Row::new("library", format!("un-keyed {what}: {name}"), value, "ns", must)
     };
+    let governor = Rival { name: "governor", here: hits[2].1, there: 11.3 };
+    let atomics = Rival { name: "300 atomics", here: reads[4].1, there: 147.0 };
     let mut rows = vec![
-        row("hit", hits[0].0, hits[0].1, Must::AtMost(5.0, 3.0)).beside(format!(
+        row("hit", hits[0].0, hits[0].1, Must::AtMost(5.0, 3.0)).by(Some(governor)).beside(format!(
             "{}; {} bytes; {}",
             list(&hits[1..OURS_AND_RIVALS]),
             number(bytes_of_a_counter(hits[0].0)),
-            yardstick(hits[0].1, hits[2].1, "governor", 5.0 / 11.3)
+            governor.beside(hits[0].1, 5.0)
         )),
-        row("read of the default window", reads[0].0, reads[0].1, Must::AtMost(10.0, 3.0)).beside(format!(
-            "{}; {}",
-            list(&reads[3..OURS_AND_RIVALS]),
-            yardstick(reads[0].1, reads[4].1, "300 atomics", 10.0 / 147.0)
-        )),
+        row("read of the default window", reads[0].0, reads[0].1, Must::AtMost(10.0, 3.0))
+            .by(Some(atomics))
+            .beside(format!("{}; {}", list(&reads[3..OURS_AND_RIVALS]), atomics.beside(reads[0].1, 10.0))),
     ];
     for (hit, read) in hits.iter().zip(&reads).skip(OURS_AND_RIVALS) {
         let bytes = number(bytes_of_a_counter(hit.0));
