@@ -117,6 +117,10 @@ impl Recent {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::time::milliseconds;
 
@@ -212,6 +216,44 @@ mod tests {
         assert!(!recent.add(at(last + 1_000), 1) && !recent.add(at(i64::from(u32::MAX) + 1_001), 1));
         assert!(recent.add(at(last), 1));
         assert_eq!(recent.newest(), Some(at(last)));
+    }
+
+    proptest! {
+        /// Hits have a place in a pane that has a number, and in the next of the eleven.
+        #[test]
+        fn it_holds_what_it_took(
+            first in 300_u64..310,
+            hits in prop::collection::vec((0_u64..640, 0_u64..40_000, 0..5), 1..40),
+        ) {
+            let settings = Settings::builder().resolution(milliseconds(500)).build().expect("valid");
+            let start_of = |pane: u64| at(i64::try_from(pane * 500).expect("small"));
+            let mut recent = Recent::new(start_of(first), 1, &settings).expect("few");
+            let mut expected = BTreeMap::from([(first, 1)]);
+            for (pane, hits, way) in hits {
+                let (&newest, _) = expected.last_key_value().expect("there is one");
+                let pane = match way {
+                    0 => pane,
+                    // The furthest behind the newest that has a place, or hardly none.
+                    1 => newest + 254 + pane % 3,
+                    _ => newest + pane % 3,
+                };
+                let held = expected.get(&pane).copied();
+                let is_next = pane > newest && pane - newest <= 255 && expected.len() < PANES;
+                let has_place = held.is_some() || is_next;
+                let sum = held.unwrap_or(0) + hits;
+                let is_taken = has_place && (1..=u64::from(u16::MAX)).contains(&sum) && hits <= u64::from(u16::MAX);
+                let time = at(start_of(pane).as_millis() + i64::try_from(hits % 500).expect("small"));
+                prop_assert_eq!((recent.reaches(time), recent.add(time, hits)), (has_place, is_taken));
+                if is_taken {
+                    expected.insert(pane, sum);
+                }
+            }
+            let panes: Vec<(Timestamp, u64)> = recent.panes().collect();
+            let expected: Vec<(Timestamp, u64)> =
+                expected.into_iter().map(|(pane, hits)| (start_of(pane), hits)).collect();
+            prop_assert_eq!(recent.newest(), expected.last().map(|pane| pane.0));
+            prop_assert_eq!(panes, expected);
+        }
     }
 
     #[test]
