@@ -46,7 +46,7 @@ impl Rival {
     }
 
     /// `÷ governor 0.59 (must by ratio 0.63)`, of our figure and its must.
-    pub(crate) fn beside(self, ours: f64, most: f64) -> String {
+    fn beside(self, ours: f64, most: f64) -> String {
         let (ratio, must) = (number(ours / self.here), number(most / self.there));
         format!("÷ {} {ratio} (must by ratio {must})", self.name)
     }
@@ -64,15 +64,24 @@ impl Row {
         Row { table, name: name.into(), value, unit, must, rival: None, beside: String::new() }
     }
 
-    /// Says what stood beside the figure.
-    pub(crate) fn beside(mut self, beside: impl Into<String>) -> Row {
-        self.beside = beside.into();
+    /// Says what stood beside the figure, behind what was said already.
+    pub(crate) fn beside(mut self, beside: impl AsRef<str>) -> Row {
+        if !self.beside.is_empty() {
+            self.beside.push_str("; ");
+        }
+        self.beside.push_str(beside.as_ref());
         self
     }
 
-    /// Sets the must by a rival where that is slower than it was.
+    /// Sets the most that a figure must be by a rival where that is slower than it was, and says how both stand to it.
     pub(crate) fn by(self, rival: Option<Rival>) -> Row {
-        Row { rival, ..self }
+        match (self.must, rival) {
+            (Must::AtMost(most, _), Some(rival)) => {
+                let beside = rival.beside(self.value, most);
+                Row { rival: Some(rival), ..self }.beside(beside)
+            }
+            _ => self,
+        }
     }
 
     /// Whether the figure is what it must be, as it stands or by ratio. One that is no number is not.

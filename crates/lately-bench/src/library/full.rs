@@ -56,10 +56,8 @@ pub(crate) fn rows(scale: &Scale, bare: Bare, governor: Option<f64>) -> Vec<Row>
     let row = |what: &str, figures: &[f64], must: Must| {
         let name = format!("hit, {what}, 1 M keys with {PANES} live panes");
         let value = median(figures);
-        let rival = governor.filter(|_| must != Must::Nothing);
-        let rival = rival.map(|here| Rival { name: GOVERNOR, here, there: GOVERNOR_THEN });
-        let ratio = rival.map_or_else(String::new, |rival| format!("{}; ", rival.beside(value, MOST)));
-        Row::new("library", name, value, "ns", must).by(rival).beside(ratio + &bare.beside())
+        let rival = governor.map(|here| Rival { name: GOVERNOR, here, there: GOVERNOR_THEN });
+        Row::new("library", name, value, "ns", must).by(rival).beside(bare.beside())
     };
     let must = Must::AtMost(MOST, 75.0);
     let mut rows = vec![

@@ -55,9 +55,9 @@ impl Many {
         let row = |what: &str, value: f64, (most, aim): (f64, f64), beside: String| {
             let must = Must::AtMost(most, aim);
             let rival = Rival { name: GOVERNOR, here: governor, there: self.governor };
-            let beside = format!("{beside}; {}; {}", rival.beside(value, most), bare.beside());
             let name = format!("{what}, {} keys", self.name);
-            Row::new("library", name, value, "ns", must).by(Some(rival)).beside(beside)
+            let row = Row::new("library", name, value, "ns", must);
+            row.beside(beside).by(Some(rival)).beside(bare.beside())
         };
         let floor = list(&others[others.len() - 1..]);
         let building = format!("building the batch {:.1}; {floor}", medians[2]);

@@ -179,12 +179,12 @@ fn striped(two: &[Figure]) -> Row {
     let others: Vec<_> = others.take(4).collect();
     let name = "two threads on one un-keyed counter, striped";
     let rival = Rival { name: "governor", here: governor, there: 87.0 };
-    Row::new("library", name, hit, "ns", Must::AtMost(6.0, 3.0)).by(Some(rival)).beside(format!(
-        "from a hit of a thread to its next, by the time on a core {busy:.1}, by the hits of both {:.1}; {}; {}",
+    let beside = format!(
+        "from a hit of a thread to its next, by the time on a core {busy:.1}, by the hits of both {:.1}; {}",
         hit / 2.0,
-        list(&others),
-        rival.beside(hit, 6.0)
-    ))
+        list(&others)
+    );
+    Row::new("library", name, hit, "ns", Must::AtMost(6.0, 3.0)).beside(beside).by(Some(rival))
 }
 
 /// Name, figure by the clock, and by the time a thread had a core.
