@@ -102,7 +102,7 @@ impl Limited {
     #[inline]
     fn prefetch(&self) {
         prefetch(&raw const self.watched.beside.guard);
-        prefetch((&raw const self.limited_until).cast::<u8>().wrapping_sub(1));
+        prefetch((&raw const self.last).wrapping_add(1).cast::<u8>().wrapping_sub(1));
     }
 }
 
