@@ -1,6 +1,8 @@
 //! The arguments of a request: where they lie in the read buffer, and a view of them as byte strings.
 
-use crate::limits::{IDLE_ARGUMENTS, KEPT_CAPACITY};
+use lately::limits::MAX_KEY_BYTES;
+
+use crate::limits::{IDLE_ARGUMENTS, KEPT_CAPACITY, USUAL_BYTES};
 
 /// The arguments of one request, and how far the parser came with a request that is not yet whole.
 ///
@@ -106,6 +108,15 @@ impl<'a> ArgList<'a> {
     #[must_use]
     pub fn get(self, index: usize) -> Option<&'a [u8]> {
         self.ranges.get(index).map(|&(start, end)| &self.bytes[start..end])
+    }
+
+    /// The second argument of a request that differs in it alone from the one before it among [`Requests`](crate::Requests), if
+    /// it is as long as a key may be.
+    #[inline]
+    #[must_use]
+    pub fn repeated_for(self) -> Option<&'a [u8]> {
+        const { assert!(USUAL_BYTES <= MAX_KEY_BYTES, "no more is looked for in those that repeat") };
+        self.get(1).filter(|key| self.repeats && !key.is_empty())
     }
 
     /// The arguments one by one.

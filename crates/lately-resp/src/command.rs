@@ -125,34 +125,6 @@ pub enum Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// As [`Command::parse`], of requests one after the other: `before` has what is known of the one before.
-    #[inline]
-    pub fn parse_next(args: ArgList<'a>, before: &mut Before<'a>) -> Result<Command<'a>, CommandError> {
-        let key = args.get(1).unwrap_or_default();
-        if args.repeats
-            && let Some(command) = before.0.as_ref().and_then(|command| command.with_key(key))
-        {
-            return Ok(command);
-        }
-        let parsed = Command::parse(args);
-        before.0 = parsed.as_ref().ok().and_then(|command| command.with_key(key));
-        parsed
-    }
-
-    /// The same for another key, if it is a command that is often sent for one key after the other, and that is a key.
-    #[inline(always)]
-    fn with_key(&self, key: &'a [u8]) -> Option<Command<'a>> {
-        if options::key(key).is_err() {
-            return None;
-        }
-        match *self {
-            Command::Hit { count, at, .. } => Some(Command::Hit { key, count, at }),
-            Command::Limit(request) => Some(Command::Limit(Request { key, ..request })),
-            Command::Throttle(request) => Some(Command::Throttle(Throttle { key, ..request })),
-            _ => None,
-        }
-    }
-
     /// The command that `args`, its name first, are.
     pub fn parse(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
         let Some(spec) = args.get(0).and_then(spec::find_top) else {
@@ -168,10 +140,6 @@ impl<'a> Command<'a> {
         (spec.parse)(args)
     }
 }
-
-/// What the request before another was, if that may be sent again for another key.
-#[derive(Default, Debug)]
-pub struct Before<'a>(Option<Command<'a>>);
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ mod requests;
 mod usual;
 
 pub use args::{ArgList, Args};
-pub use command::{Before, Command};
+pub use command::Command;
 pub use error::{CommandError, ProtocolError, texts};
 pub use frame::{Parsed, parse_request};
 pub use limits::Limits;

@@ -60,48 +60,6 @@ fn arity(name: &str) -> String {
 }
 
 #[test]
-fn a_command_is_the_same_whatever_came_before() {
-    let lines = [
-        "HIT a",
-        "HIT b 2",
-        "hit c",
-        "HITS a",
-        "MHIT a 1",
-        "MHITS 5m a",
-        "RATE a",
-        "LIMIT a 5 1m",
-        "LIMIS a",
-        "LIMIT a 5",
-        "limit a 5 1m",
-        "CL.THROTTLE a 1 2 3",
-        "CL.THROTTLX a 1 2 3",
-        "CL.THROTTLE a 1 2 4",
-        "CLIENT ID",
-        "CLIENT NAME",
-        "x",
-        "HIT d",
-        "EXPIREAT",
-        "EXISTS a",
-        "HI",
-        "HIT",
-    ];
-    let mut buffer = Vec::new();
-    for line in lines.iter().chain(lines.iter().rev()) {
-        let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-        crate::write_request(&mut buffer, &words);
-    }
-    let (mut requests, mut before) = (crate::Requests::new(), Before::default());
-    requests.parse(&buffer, &Limits::default(), &mut Args::new());
-    assert_eq!(requests.len(), 2 * lines.len());
-    for args in requests.iter(&buffer) {
-        let text = |parsed: Result<Command<'_>, CommandError>| {
-            format!("{:?}", parsed.map_err(|error| error.to_string()))
-        };
-        assert_eq!(text(Command::parse_next(args, &mut before)), text(Command::parse(args)));
-    }
-}
-
-#[test]
 fn hit() {
     let hit = |count, at| Command::Hit { key: b"k", count, at };
     check("HIT k", hit(1, None));

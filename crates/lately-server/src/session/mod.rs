@@ -13,7 +13,7 @@ mod written;
 use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_resp::{ArgList, Before, Command, CommandError, Encoder, Protocol, texts};
+use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, texts};
 
 use crate::clients::Client;
 use crate::engine::Engine;
@@ -76,13 +76,21 @@ impl Session {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> (usize, Flow) {
-        let (mut done, mut flow, mut before) = (0, Flow::Continue, Before::default());
+        let (mut done, mut flow) = (0, Flow::Continue);
+        run.forget_last();
         for args in requests {
             if flow != Flow::Continue || out.len() >= OUTPUT_BYTES {
                 break;
             }
             let target = Target { engine: &self.engine, now };
-            let mut parsed = Command::parse_next(args, &mut before);
+            if let Some(key) = args.repeated_for()
+                && run.add_again(key, target, out)
+            {
+                done += 1;
+                continue;
+            }
+            run.forget_last();
+            let mut parsed = Command::parse(args);
             let is_loading = self.engine.is_loading();
             if let Ok(command) = &mut parsed
                 && !is_loading

@@ -27,6 +27,8 @@ pub(crate) struct Run<'a> {
     /// Where in the output the replies of each connection end.
     ends: Vec<usize>,
     tally: Tally,
+    /// What the request before asked, if that was one operation that is often asked of one key after the other.
+    last: Option<(Op<'a>, Reply)>,
     /// The limits with names, from the first that was asked for to the end of the batch.
     rules: Option<Arc<Rules>>,
     /// What was changed.
@@ -93,9 +95,33 @@ impl<'a> Run<'a> {
             outcomes: self.outcomes,
             ends: self.ends,
             tally: self.tally,
+            last: None,
             rules: self.rules,
             written: self.written,
         }
+    }
+
+    /// Adds what the request before asked, of another key; false if that was something else.
+    #[inline]
+    pub(super) fn add_again(&mut self, key: &'a [u8], target: Target<'_>, out: &mut Vec<u8>) -> bool {
+        let Some((op, reply)) = &self.last else { return false };
+        let (op, reply) = (of_another_key(op, key), *reply);
+        op.is_some_and(|op| {
+            self.push(op, reply, target, out);
+            true
+        })
+    }
+
+    /// What comes next is not like what was asked before.
+    #[inline]
+    pub(super) fn forget_last(&mut self) {
+        self.last = None;
+    }
+
+    /// Adds all that a request asks.
+    fn push_whole(&mut self, op: Op<'a>, reply: Reply, target: Target<'_>, out: &mut Vec<u8>) {
+        self.last = of_another_key(&op, b"").map(|op| (op, reply));
+        self.push(op, reply, target, out);
     }
 
     /// Adds a command, if it is one that runs are made of: what it has is taken. A run that is full is applied first.
@@ -109,7 +135,7 @@ impl<'a> Run<'a> {
     ) -> bool {
         match *command {
             Command::Hit { key, count: weight, at } => {
-                self.push(Op::Hit { key, weight, at }, Reply::Hit(weight), target, out);
+                self.push_whole(Op::Hit { key, weight, at }, Reply::Hit(weight), target, out);
             }
             Command::MultiHit { pairs } => {
                 self.replies.push(Reply::Array(pairs.len()));
@@ -118,7 +144,7 @@ impl<'a> Run<'a> {
                 }
             }
             Command::Hits { key, windows, at } if windows.len() <= 1 => {
-                self.push(Op::Hits { key, window: windows.first(), at }, Reply::Estimate, target, out);
+                self.push_whole(Op::Hits { key, window: windows.first(), at }, Reply::Estimate, target, out);
             }
             Command::Hits { key, windows, at } => {
                 self.replies.push(Reply::Array(windows.len()));
@@ -149,11 +175,11 @@ impl<'a> Run<'a> {
             }
             Command::Limit(request) => {
                 let reply = Reply::Limit(Change::of(&request));
-                self.push(Op::of(request), reply, target, out);
+                self.push_whole(Op::of(request), reply, target, out);
             }
             Command::Throttle(request) => {
                 let reply = Reply::Limit(Change::of_throttle(&request));
-                self.push(Op::of_throttle(request), reply, target, out);
+                self.push_whole(Op::of_throttle(request), reply, target, out);
             }
             Command::LimitAll(ref mut request) => {
                 let reply = Reply::LimitAll(Change::of_joint(request));
@@ -304,6 +330,18 @@ impl Run<'_> {
         }
         engine.store.apply_into(&self.ops, now, &mut self.outcomes, &mut self.written.deltas);
         refused
+    }
+}
+
+/// The same of another key, if it is an operation that is often asked of one key after the other.
+#[inline(always)]
+fn of_another_key<'a>(op: &Op<'a>, key: &'a [u8]) -> Option<Op<'a>> {
+    match *op {
+        Op::Hit { weight, at, .. } => Some(Op::Hit { key, weight, at }),
+        Op::Hits { window, at, .. } => Some(Op::Hits { key, window, at }),
+        Op::Limit { max, window, cost, .. } => Some(Op::Limit { key, max, window, cost }),
+        Op::Throttle { rate, .. } => Some(Op::Throttle { key, rate }),
+        _ => None,
     }
 }
 

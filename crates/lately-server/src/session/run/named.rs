@@ -34,7 +34,7 @@ impl<'a> Run<'a> {
         let request = Request { at, is_peek, is_shadow: limit.is_shadow, lockout, ..request };
         let rule = (!is_peek).then_some(number);
         let change = Change::of(&request).counted_by(rule);
-        self.push(Op::of(request), Reply::Limit(change), target, out);
+        self.push_whole(Op::of(request), Reply::Limit(change), target, out);
     }
 }
 

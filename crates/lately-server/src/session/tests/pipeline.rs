@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::limits::RUN_OPERATIONS;
+use crate::rules::tests::limit;
 
 const COMMANDS: [&str; 39] = [
     "HIT k",
@@ -50,6 +51,32 @@ const COMMANDS: [&str; 39] = [
     "DBSIZE",
 ];
 
+/// Requests that may be sent for one key after the other, and what comes between.
+const REPEATED: [&str; 22] = [
+    "HIT {}",
+    "HIT {}",
+    "hit {}",
+    "HIT {} 2",
+    "HIT {} 0",
+    "HIT {} AT 1699999900",
+    "HITS {}",
+    "HITS {} 1m",
+    "HITS {} 1m 1h",
+    "HITS {} BOUNDS",
+    "HITS {} DENIED",
+    "MHIT {} 1",
+    "MHIT {} 1 k 1",
+    "LIMIT {} 4 1m",
+    "LIMIT {} 4 1m PEEK",
+    "LIMIT {} @few",
+    "LIMIT {} @none",
+    "MLIMIT {} 9 1m",
+    "CL.THROTTLE {} 3 9 60",
+    "CL.THROTTLE {} 3 9 60 0",
+    "MULTI",
+    "EXEC",
+];
+
 /// Requests as they are sent: some as words, some as arrays.
 fn written(commands: &[(usize, bool)]) -> Vec<Vec<u8>> {
     let written = commands.iter().map(|&(command, as_words)| {
@@ -87,6 +114,34 @@ proptest! {
         single.send(b"RESET\n", 1);
         batched.send(b"RESET\n", 1);
         for field in ["total_hits", "refused_hits", "total_commands_processed", "used_memory_keys"] {
+            prop_assert_eq!(batched.info(field), single.info(field));
+        }
+    }
+
+    #[test]
+    fn what_is_asked_of_one_key_after_the_other_is_answered_as_one_by_one(
+        asked in vec((0..REPEATED.len(), vec(0..5_usize, 1..6)), 1..30),
+    ) {
+        let mut requests = Vec::new();
+        for (command, keys) in asked {
+            for key in keys {
+                let words = REPEATED[command].split(' ').map(|word| match word {
+                    "{}" => ["k", "l", "m", "long", ""][key].as_bytes(),
+                    word => word.as_bytes(),
+                });
+                let mut bytes = Vec::new();
+                lately_resp::write_request(&mut bytes, &words.collect::<Vec<_>>());
+                requests.push(bytes);
+            }
+        }
+        let config = || Config { limits: vec![limit("few")], ..Config::default() };
+        let (mut single, mut batched) = (Talk::with(config()), Talk::with(config()));
+        let expected: Vec<u8> = requests.iter().flat_map(|request| single.send(request, 1)).collect();
+        let got = batched.send(&requests.concat(), requests.len());
+        prop_assert_eq!(barred(&got), barred(&expected));
+        single.send(b"RESET\n", 1);
+        batched.send(b"RESET\n", 1);
+        for field in ["total_hits", "refused_hits", "denied_hits", "total_commands_processed"] {
             prop_assert_eq!(batched.info(field), single.info(field));
         }
     }
