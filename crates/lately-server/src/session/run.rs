@@ -54,6 +54,17 @@ enum Reply {
     LimitAll(Change),
 }
 
+impl Reply {
+    /// Hits that are counted if what it answers is allowed; `None` when nothing is changed then.
+    fn hits_to_change(&self) -> Option<u64> {
+        match *self {
+            Reply::Hit(weight) => Some(weight),
+            Reply::Limit(change) | Reply::LimitAll(change) if change.may_be() => Some(change.hits),
+            _ => None,
+        }
+    }
+}
+
 /// What was done, and is not yet in the engine's counters.
 #[derive(Default)]
 struct Tally {
@@ -197,6 +208,8 @@ impl<'a> Run<'a> {
         true
     }
 
+    // An operation is made where it goes: what was just written in pieces is slow to copy.
+    #[inline(always)]
     fn push(&mut self, op: Op<'a>, shape: Reply, target: Target<'_>, out: &mut Vec<u8>) {
         if self.ops.len() >= RUN_OPERATIONS {
             self.apply(target, out);
@@ -242,12 +255,20 @@ impl<'a> Run<'a> {
         }
         let refused = self.give(target);
         self.ops.clear();
-        let mut outcomes = self.outcomes.drain(..);
-        for shape in self.replies.drain(..) {
+        // Neither is moved: most of what they have room for is not there.
+        let mut outcomes = self.outcomes.iter();
+        for shape in &self.replies {
             let start = out.len();
             // Of these replies a rate alone differs between the versions.
             let mut reply = Encoder::new(out, Protocol::default());
-            let hits = match shape {
+            if let Some(refused) = &refused
+                && let Some(hits) = shape.hits_to_change()
+            {
+                self.tally.refused_hits = self.tally.refused_hits.wrapping_add(hits);
+                refuse(out, refused);
+                continue;
+            }
+            match *shape {
                 Reply::Array(len) => {
                     reply.array(len);
                     continue;
@@ -256,17 +277,10 @@ impl<'a> Run<'a> {
                     self.ends.push(out.len());
                     continue;
                 }
-                Reply::Hit(weight) => Some(weight),
-                Reply::Limit(change) | Reply::LimitAll(change) if change.may_be() => Some(change.hits),
-                _ => None,
-            };
-            if let (Some(hits), Some(refused)) = (hits, &refused) {
-                self.tally.refused_hits = self.tally.refused_hits.wrapping_add(hits);
-                refuse(out, refused);
-                continue;
+                _ => {}
             }
             match (shape, outcomes.next()) {
-                (Reply::Hit(weight), Some(Outcome::Hit(Ok(hits)))) => {
+                (&Reply::Hit(weight), Some(&Outcome::Hit(Ok(hits)))) => {
                     // It wraps, as the counter does that it is added to.
                     self.tally.hits = self.tally.hits.wrapping_add(weight);
                     reply.integer(integer(hits));
@@ -274,21 +288,21 @@ impl<'a> Run<'a> {
                         self.written.replied(start, out.len(), weight);
                     }
                 }
-                (Reply::Hit(weight), Some(Outcome::Hit(Err(error)))) => {
+                (&Reply::Hit(weight), Some(Outcome::Hit(Err(error)))) => {
                     self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
-                    reply.error(format_args!("{} {error}", code(&error)));
+                    reply.error(format_args!("{} {error}", code(error)));
                 }
-                (Reply::Limit(change), Some(Outcome::Limit(decided))) => {
-                    let told = decided::answer(&decided, change, &mut reply);
+                (&Reply::Limit(change), Some(Outcome::Limit(decided))) => {
+                    let told = decided::answer(decided, change, &mut reply);
                     self.tally.add(&told);
-                    let named = named::count(self.rules.as_ref(), change, &decided);
+                    let named = named::count(self.rules.as_ref(), change, decided);
                     if told.is_changed && target.engine.has_journal() {
                         self.written.replied(start, out.len(), told.counted());
                         self.written.said(named);
                     }
                 }
-                (Reply::LimitAll(change), Some(Outcome::LimitAll(decided))) => {
-                    let told = decided::answer_all(&decided, change, &mut reply);
+                (&Reply::LimitAll(change), Some(Outcome::LimitAll(decided))) => {
+                    let told = decided::answer_all(decided, change, &mut reply);
                     self.tally.add(&told);
                     if told.is_changed && target.engine.has_journal() {
                         self.written.replied(start, out.len(), told.counted());
@@ -303,12 +317,14 @@ impl<'a> Run<'a> {
                     reply.integer(count.cell.as_millis());
                 }
                 #[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
-                (Reply::Rate(panes, protocol), Some(Outcome::Hits(count))) => {
+                (&Reply::Rate(panes, protocol), Some(Outcome::Hits(count))) => {
                     Encoder::new(out, protocol).double(count.estimate as f64 / panes.as_seconds_f64());
                 }
                 _ => unreachable!("the store gives an outcome for each operation, of its kind"),
             }
         }
+        self.replies.clear();
+        self.outcomes.clear();
     }
 }
 
