@@ -64,7 +64,7 @@ pub(crate) fn push_len(out: &mut Vec<u8>, marker: u8, len: usize) {
     push_line(out, marker, i64::try_from(len).expect("what is in memory can be counted"));
 }
 
-/// Appends a line that says so, and one for each of five values.
+/// Appends a line that says so, and one for each of five values. Those that are known where this is called cost nothing.
 #[inline(always)]
 pub(crate) fn push_five(out: &mut Vec<u8>, values: [i64; 5]) {
     let start = out.len();

@@ -126,10 +126,15 @@ pub(super) fn answer(
 ) -> Told {
     match decided {
         Ok(decision) => {
-            reply.five_integers(match change.words {
-                Words::Limit => five_of_limit(decision, change.is_shadow),
-                Words::Throttle => five_of_throttle(decision),
-            });
+            // Of those that are allowed most is known here.
+            match (change.words, decision.retry) {
+                (Words::Throttle, Retry::Now) => reply.five_integers(five_of_throttle(decision, Retry::Now)),
+                (Words::Throttle, retry) => reply.five_integers(five_of_throttle(decision, retry)),
+                (Words::Limit, retry) if retry == Retry::Now || change.is_shadow => {
+                    reply.five_integers(five_of_limit(decision, Retry::Now));
+                }
+                (Words::Limit, retry) => reply.five_integers(five_of_limit(decision, retry)),
+            }
             change.told(decision.is_allowed())
         }
         Err(error) => change.refused(error, reply),
@@ -147,7 +152,10 @@ pub(super) fn answer_all(
         Ok(joint) => {
             reply.array(1 + joint.decisions.len());
             reply.integer(i64::from(joint.is_allowed()));
-            joint.decisions.iter().for_each(|decision| reply.five_integers(five_of_limit(decision, false)));
+            joint
+                .decisions
+                .iter()
+                .for_each(|decision| reply.five_integers(five_of_limit(decision, decision.retry)));
             let told = change.told(joint.is_allowed());
             let hits = if matches!(told.fate, Fate::Denied) { joint.denied_hits } else { told.hits };
             Told { hits, ..told }
@@ -157,14 +165,14 @@ pub(super) fn answer_all(
 }
 
 /// Whether it is allowed, the limit, what is left, and the milliseconds until it would be allowed (-1: never) and
-/// until all is left. A limit that only watches says that it is allowed.
-fn five_of_limit(decision: &Decision, is_shadow: bool) -> [i64; 5] {
+/// until all is left. It is told when it would be allowed: by a limit that only watches, now.
+#[inline(always)]
+fn five_of_limit(decision: &Decision, retry: Retry) -> [i64; 5] {
     [
-        i64::from(decision.is_allowed() || is_shadow),
+        i64::from(retry == Retry::Now),
         integer(decision.max),
         integer(decision.remaining),
-        match decision.retry {
-            _ if is_shadow => 0,
+        match retry {
             Retry::Now => 0,
             Retry::After(wait) => wait.as_millis(),
             Retry::Never => -1,
@@ -175,13 +183,14 @@ fn five_of_limit(decision: &Decision, is_shadow: bool) -> [i64; 5] {
 
 /// As redis-cell has them: whether it is denied, the limit, what is left, and the seconds, rounded up, until it would
 /// be allowed (-1: it is, or never) and until all is left.
-fn five_of_throttle(decision: &Decision) -> [i64; 5] {
+#[inline(always)]
+fn five_of_throttle(decision: &Decision, retry: Retry) -> [i64; 5] {
     let seconds = |span: Span| (span.as_millis() + 999) / 1_000;
     [
-        i64::from(!decision.is_allowed()),
+        i64::from(retry != Retry::Now),
         integer(decision.max),
         integer(decision.remaining),
-        match decision.retry {
+        match retry {
             Retry::After(wait) => seconds(wait),
             Retry::Now | Retry::Never => -1,
         },
