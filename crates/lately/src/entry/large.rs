@@ -220,10 +220,10 @@ impl Large {
         recent + self.older.as_ref().map_or(0, |older| older.sum(from_ms, to_ms))
     }
 
-    /// As [`ListMut::sum_kept`], where the recent hits are a list.
-    pub(super) fn sum_kept(&mut self, from_ms: i64) -> Option<u64> {
+    /// As [`ListMut::sum_and_keep`], where the recent hits are a list.
+    pub(super) fn sum_and_keep(&mut self, from_ms: i64) -> Option<u64> {
         match &mut self.recent {
-            Recent::List { head, bytes } => ListMut { head, bytes }.sum_kept(from_ms),
+            Recent::List { head, bytes } => ListMut { head, bytes }.sum_and_keep(from_ms),
             Recent::Ring(_) => None,
         }
     }

@@ -86,15 +86,15 @@ impl Entry {
         }
     }
 
-    /// Hits that count in the window of a limit that ends now, where the newest moments are kept; `None` when they
-    /// need not be.
+    /// Hits that count in the window of a limit that ends now, and has the newest moments kept from here on; `None` where
+    /// there are none.
     #[inline]
     pub(crate) fn used_now(&mut self, frame: &Frame, settings: &Settings) -> Option<u64> {
         match self {
             Entry::Inline(_) | Entry::List { .. } => self.used_in_list(frame),
             Entry::Large { large, .. } => {
                 let from_ms = frame.from_ms;
-                let moments = large.sum_kept(from_ms)?;
+                let moments = large.sum_and_keep(from_ms)?;
                 if large.moments_from_ms() <= from_ms {
                     return Some(moments);
                 }
@@ -109,7 +109,7 @@ impl Entry {
     pub(crate) fn used_in_list(&mut self, frame: &Frame) -> Option<u64> {
         match self {
             Entry::Inline(inline) => Some(inline.sum(frame.from_ms, i64::MAX)),
-            Entry::List { head, bytes } => ListMut { head, bytes }.sum_kept(frame.from_ms),
+            Entry::List { head, bytes } => ListMut { head, bytes }.sum_and_keep(frame.from_ms),
             Entry::Large { .. } => None,
         }
     }

@@ -283,20 +283,18 @@ impl ListMut<'_> {
         self.settle(header, from_ms)
     }
 
-    /// The hits from `from_ms` on, and moves the cursor there; `None` when moments need not be kept.
+    /// The hits from `from_ms` on, and moves the cursor there; the moments are kept from here on. `None` when there are
+    /// none.
     #[inline]
-    pub(super) fn sum_kept(&mut self, from_ms: i64) -> Option<u64> {
+    pub(super) fn sum_and_keep(&mut self, from_ms: i64) -> Option<u64> {
         if self.bytes.is_empty() {
             return None;
         }
         let header = Header::read(self.bytes);
-        if !header.keeps_moments {
-            return None;
-        }
-        if header.cursor.is_at(from_ms) {
+        if header.keeps_moments && header.cursor.is_at(from_ms) {
             return Some(header.total - header.cursor.passed);
         }
-        Some(self.settle(header, from_ms))
+        Some(self.settle(Header { keeps_moments: true, ..header }, from_ms))
     }
 
     /// Writes the header, its cursor moved to the first moment from `from_ms` on, unless it is past it;
