@@ -136,10 +136,12 @@ impl<'a> Turn<'a> {
             };
             placed.clear();
             placed.reserve(requests().map(|request| request.limits.len()).sum());
-            placed.extend(requests().flat_map(|request| &request.limits).map(|limit| {
-                let hash = self.store().hash(limit.key);
-                Placed { limit, hash, lock: 0, place: None }
-            }));
+            for request in requests() {
+                for limit in &request.limits {
+                    let hash = self.store().hash(limit.key);
+                    placed.push(Placed { limit, hash, lock: 0, place: None });
+                }
+            }
             self.fetch(&mut placed);
             let mut rest = &mut placed[..];
             for request in requests() {
@@ -150,7 +152,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Has the memory of the keys fetched, and finds where they most likely are.
+    /// Has the memory of the keys fetched, and finds where they are if nobody moves them meanwhile.
     fn fetch(&mut self, placed: &mut [Placed<'_>]) {
         for placed in placed.chunks_mut(STAGED) {
             let (mut hashes, mut places) = ([0; STAGED], [None; STAGED]);
@@ -164,9 +166,11 @@ impl<'a> Turn<'a> {
         }
         // When slots are there what they point at is asked for, so that nobody waits for it under several locks.
         let mut behind = 0_u128;
-        for (index, &Placed { hash, place, .. }) in (0..u128::BITS).zip(&*placed) {
-            if let Some(place) = place
-                && self.shard(hash).prefetch_heap(place) == Fetched::First
+        for (index, placed) in (0..u128::BITS).zip(&mut *placed) {
+            let locked = self.shard(placed.hash);
+            placed.place = locked.place_near(placed.place, placed.limit.key, placed.hash);
+            if let Some(place) = placed.place
+                && locked.prefetch_heap(place) == Fetched::First
             {
                 behind |= 1 << index;
             }
