@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 
 use clap::Args;
-use redis::{Cmd, Connection, FromRedisValue};
+use redis::{Cmd, Connection, ErrorKind, FromRedisValue};
 
 use crate::error::CliError;
 use crate::http::Http;
@@ -54,16 +54,29 @@ impl ServerArgs {
 
     pub(crate) fn connect(&self) -> Result<Server, CliError> {
         let address = self.server.clone();
-        let failed = |error: redis::RedisError| {
-            CliError::new(&address, reason(&error), "is the server running there? lately serve starts one")
+        let failed = |error: redis::RedisError| match error.kind() {
+            ErrorKind::Parse => CliError::new(
+                &address,
+                "what listens there does not speak RESP",
+                "give the address that lately serve names for RESP",
+            ),
+            _ => CliError::new(
+                &address,
+                reason(&error),
+                "is the server running there? lately serve starts one",
+            ),
         };
-        let client = redis::Client::open(format!("redis://{address}/")).map_err(|_| {
+        let invalid = || {
             CliError::new(
                 "--server",
                 format!("invalid address '{address}'"),
                 "give HOST:PORT, such as 127.0.0.1:7379",
             )
-        })?;
+        };
+        // Without one the client takes the port of Redis.
+        let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let url = Some(format!("redis://{address}/")).filter(|_| has_port).ok_or_else(invalid)?;
+        let client = redis::Client::open(url).map_err(|_| invalid())?;
         let connection = client.get_connection_with_timeout(SERVER_TIMEOUT).map_err(failed)?;
         connection.set_read_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
         connection.set_write_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;

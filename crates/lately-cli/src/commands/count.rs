@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use lately::{DEFAULT_WINDOW, Span, TimeError, Timestamp};
+use lately::{DEFAULT_WINDOW, Span, Timestamp};
 use lately_logs::{Row, Tally};
 
 use crate::error::{CliError, Outcome};
@@ -49,12 +49,20 @@ pub(crate) fn run(count: &Count) -> Result<Outcome, CliError> {
     let read = count.logs.read("count", |key, at| tally.hit(key, at))?;
     let rows = tally.rows(count.at, count.logs.top());
     output::data(|out| if count.json { write_json(out, &rows) } else { write_table(out, &rows) })?;
+    if !count.json && rows.len() < tally.keys() {
+        let (shown, keys) = (rows.len(), output::keys(tally.keys()));
+        output::message(&format_args!("lately: count: the first {shown} of {keys}; --top 0 prints all"));
+    }
     read.outcome()
 }
 
 /// A time as the table shows it, or as logs have it.
-fn time(text: &str) -> Result<Timestamp, TimeError> {
-    text.parse().or_else(|error| lately_logs::time(text).ok_or(error))
+fn time(text: &str) -> Result<Timestamp, String> {
+    let cause = "give Unix seconds, RFC 3339 with a zone, or 17/May/2015:10:05:03 +0000";
+    text.parse()
+        .ok()
+        .or_else(|| lately_logs::time(text))
+        .ok_or_else(|| format!("invalid time '{text}': {cause}"))
 }
 
 fn write_json(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {

@@ -53,6 +53,17 @@ fn a_disordered_log_with_many_zones() {
 }
 
 #[test]
+fn a_table_says_of_how_many_keys_it_shows_the_first() {
+    let log = data("disordered.log");
+    let said = |top: &str| lately(&["count", "--top", top, &log]).err;
+    let first = "lately: count: the first 2 of 3 keys; --top 0 prints all\n";
+    assert!(said("2").starts_with(first), "{}", said("2"));
+    for all in ["0", "3", "9"] {
+        assert!(!said(all).contains("the first"), "{all}: {}", said(all));
+    }
+}
+
+#[test]
 fn keys_of_an_access_log() {
     let log = data("disordered.log");
     let check = |key: &str, expected: &[&str]| {

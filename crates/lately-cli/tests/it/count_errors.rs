@@ -45,6 +45,10 @@ fn options_that_cannot_be_meant() {
         (&["--top", "many"], "'many'"),
         (&["--top", "-3"], "'-3'"),
         (&["--at", "-1"], "invalid time '-1'"),
+        (
+            &["--at", "17/May/2015:12:05:03"],
+            "give Unix seconds, RFC 3339 with a zone, or 17/May/2015:10:05:03 +0000",
+        ),
         (&["--key", "{ip"], "is not closed"),
         (&["--format", "apache"], "unknown format 'apache': give combined, common, json or regex:RE"),
         (&["--format", "regex:("], "invalid regular expression: unclosed group"),
