@@ -52,6 +52,9 @@ pub(crate) struct Problem {
     pub(super) message: String,
 }
 
+/// What the parser says of a key that is there twice, without the key.
+const DUPLICATE: &str = "duplicate key";
+
 impl Problem {
     pub(crate) fn in_file(self, path: &Path, text: &str) -> ConfigError {
         let before = text.get(..self.at.start).unwrap_or(text);
@@ -60,7 +63,10 @@ impl Problem {
             path: path.into(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
-            message: self.message,
+            message: match text.get(self.at) {
+                Some(key) if self.message == DUPLICATE => format!("{DUPLICATE} `{key}`: say it once"),
+                _ => self.message,
+            },
         }
     }
 }

@@ -137,8 +137,12 @@ impl Config {
         let defaults = Config::default();
         let server = file.server;
         let classes = class::settle_all(file.class)?;
-        let kept = classes.iter().map(|(_, settings)| settings.retain());
-        let longest = kept.fold(Settings::default().retain(), std::cmp::Ord::max);
+        // No key gets as far as what is behind a class of all.
+        let all = classes.iter().position(|(pattern, _)| pattern.as_bytes() == b"*");
+        let met = &classes[..all.map_or(classes.len(), |all| all + 1)];
+        let default = all.is_none().then(|| Settings::default().retain());
+        let longest = met.iter().map(|(_, settings)| settings.retain()).chain(default).max();
+        let longest = longest.expect("a class of all, or the default");
         Ok(Config {
             resp: server.resp.map_or(defaults.resp, |address| address.0),
             http: server.http.map_or(defaults.http, |address| address.0),

@@ -143,7 +143,7 @@ fn a_bad_file_is_refused_with_line_and_column() {
     check("[[class]]\nmatch = \"a\"\nwindow = \"8d\"", ":3:10: retain 7d is shorter than window");
     check_limits(check);
     check("[server\n", ":1:8:");
-    check("a = 1\na = 2", ":2:1: duplicate key");
+    check("a = 1\na = 2", ":2:1: duplicate key `a`: say it once");
 }
 
 fn check_limits(check: impl Fn(&str, &str)) {
@@ -158,7 +158,11 @@ fn check_limits(check: impl Fn(&str, &str)) {
     check(&limit("domain = 1"), ":5:10: invalid type: integer `1`, expected a string");
     check(&limit("descriptors = \"*\""), ":5:15: invalid type: string \"*\", expected a map");
     check(&limit("descriptors = { a = 1 }"), ":5:21: invalid type: integer `1`, expected a string");
-    check(&limit("max = 2"), ":5:1: duplicate key");
+    check(&limit("max = 2"), ":5:1: duplicate key `max`");
+    check(
+        &limit("[[limit]]\n").replacen("[[limit]]", "limit = []\n[[limit]]", 1),
+        ":2:3: duplicate key `limit`",
+    );
     check(
         &limit("").replace("max = 1", "max = -1"),
         ":3:7: invalid max '-1': give a whole number from 0 to 9223372036854775807",
@@ -178,6 +182,10 @@ fn check_limits(check: impl Fn(&str, &str)) {
     check(longer, ":4:10: window 30d is longer than hits of any key are kept, 7d: give a shorter one");
     let kept = format!("{longer}[[class]]\nmatch = \"a\"\nretain = \"30d\"\n");
     assert_eq!(parse(&kept).expect("some key keeps that").limits.len(), 1);
+    let all = |retain| format!("[[class]]\nmatch = \"*\"\nretain = \"{retain}\"\n");
+    check(&format!("{longer}{}", all("1d")), ":4:10: window 30d is longer than hits of any key are kept, 1d");
+    check(&format!("{longer}{}{}", all("1d"), all("60d")), "are kept, 1d: give a shorter one");
+    assert_eq!(parse(&format!("{longer}{}", all("30d"))).expect("all keys keep that").limits.len(), 1);
     check("[limit]\nname = \"a\"", ":1:2: write [[limit]], with two brackets: there may be several");
     check("[class.a]\nretain = \"1d\"", ":1:2: write [[class]], with two brackets");
 }
