@@ -127,6 +127,15 @@ pub enum LimitError {
         /// How far back hits are kept.
         retain: Span,
     },
+    /// The window of a time in the past reaches further back than hits are kept.
+    WindowThen {
+        /// The window asked for.
+        window: Span,
+        /// When it ends.
+        at: Timestamp,
+        /// The longest that may be asked for then, if any.
+        most: Option<Span>,
+    },
     /// More limits than a request may have.
     Limits {
         /// How many it has.
@@ -149,6 +158,16 @@ impl fmt::Display for LimitError {
                     f,
                     "invalid window {window}: hits of this key are kept for {retain}, a limit can ask for no more"
                 )
+            }
+            LimitError::WindowThen { window, at, most } => {
+                write!(
+                    f,
+                    "invalid window {window} at {at}: it reaches further back than hits of this key are kept, "
+                )?;
+                match most {
+                    Some(most) => write!(f, "a limit can ask for {most} then"),
+                    None => write!(f, "a limit can ask for none then"),
+                }
             }
             LimitError::Limits { given } => {
                 write!(f, "{given} limits are too many: a request has at most {MAX_LIMITS}")

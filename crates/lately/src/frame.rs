@@ -8,8 +8,10 @@ use crate::time::{Span, Timestamp};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     pub(crate) now: Timestamp,
-    /// Hits before it are late; a key whose newest hit is before it has expired.
+    /// Hits before it are late, and show in no answer if none came after it.
     pub(crate) oldest_ms: i64,
+    /// A key whose newest hit is before it has expired: none of its hits matter to a limit, either.
+    pub(crate) kept_ms: i64,
     /// The default window that ends now: its first millisecond and one past its last.
     pub(crate) from_ms: i64,
     pub(crate) to_ms: i64,
@@ -23,7 +25,14 @@ impl Frame {
         let edges = settings.edges(now);
         let from_ms = edges.window_ms.max(edges.oldest_ms);
         let is_exact = now.as_millis() - from_ms <= settings.exact().as_millis();
-        Frame { now, oldest_ms: edges.oldest_ms, from_ms, to_ms: edges.end_ms, is_exact }
+        Frame {
+            now,
+            oldest_ms: edges.oldest_ms,
+            kept_ms: edges.kept_ms,
+            from_ms,
+            to_ms: edges.end_ms,
+            is_exact,
+        }
     }
 
     /// With the window of a limit, to the millisecond, in place of the default window.

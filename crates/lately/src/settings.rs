@@ -37,6 +37,8 @@ pub struct Settings {
 pub(crate) struct Edges {
     /// The first millisecond of a window of exactly the retention.
     pub(crate) oldest_ms: i64,
+    /// The same for limits, whose windows begin on any millisecond: what is before it is of no use any more.
+    pub(crate) kept_ms: i64,
     /// The first millisecond of the default window.
     pub(crate) window_ms: i64,
     /// One past the last millisecond of both.
@@ -168,14 +170,16 @@ impl Settings {
     #[inline]
     pub(crate) fn edges(&self, now: Timestamp) -> Edges {
         let pane = self.divisor.quotient(now.as_millis());
-        let end_ms = (pane + 1) * self.resolution.as_millis();
-        Edges { oldest_ms: end_ms - self.retain_ms, window_ms: end_ms - self.window_ms, end_ms }
+        let (start_ms, end_ms) =
+            (pane * self.resolution.as_millis(), (pane + 1) * self.resolution.as_millis());
+        let [oldest_ms, kept_ms] = [end_ms, start_ms].map(|ms| ms - self.retain_ms);
+        Edges { oldest_ms, kept_ms, window_ms: end_ms - self.window_ms, end_ms }
     }
 
     /// What ends at or before this millisecond can no longer show in any answer from `now` on.
     pub(crate) fn horizon_ms(&self, now: Timestamp) -> i64 {
         let coarsest = self.ladder.edge_grid_ms(self.retain.as_millis(), self.exact);
-        self.retention_edge_ms(now).div_euclid(coarsest) * coarsest
+        self.edges(now).kept_ms.div_euclid(coarsest) * coarsest
     }
 }
 
@@ -266,7 +270,9 @@ impl SettingsBuilder {
         let retain = Span::from_millis(retain_ms).unwrap_or(retain);
         let max_skew = self.max_skew.unwrap_or(seconds(10));
         let ladder = Ladder::new(resolution_ms, exact, precision_ppm);
-        let pane_bound = ladder.pane_bound(retain, max_skew);
+        // Limits have a pane more kept.
+        let kept = Span::from_millis(retain_ms + resolution_ms).unwrap_or(Span::MAX);
+        let pane_bound = ladder.pane_bound(kept, max_skew);
         let window_panes = ceil_div(window.as_millis(), resolution_ms);
         Ok(Settings {
             resolution,

@@ -69,6 +69,12 @@ impl Shard {
         if window > settings.retain() {
             return Err(LimitError::Window { window, retain: settings.retain() });
         }
+        // What came before that may be gone by now.
+        let most_ms =
+            settings.retain().as_millis() - at.map_or(0, |at| self.now().as_millis() - at.as_millis());
+        if let Some(at) = at.filter(|_| window.as_millis() > most_ms) {
+            return Err(LimitError::WindowThen { window, at, most: Span::from_millis(most_ms) });
+        }
         Ok(settings)
     }
 
@@ -185,13 +191,14 @@ impl Turn<'_> {
     }
 }
 
-/// What a decision becomes when the key is locked out: nothing is left before `until`.
+/// What a decision becomes when the key is locked out: nothing is left before `until`, which is later than `at`.
 fn locked_out(decision: Decision, at: Timestamp, until: Timestamp) -> Decision {
-    let left = Span::from_millis(until.as_millis() - at.as_millis());
+    // It may be longer than any span.
+    let left = Span::from_millis(until.as_millis() - at.as_millis()).unwrap_or(Span::MAX);
     let retry = match decision.retry {
         Retry::Never => Retry::Never,
-        Retry::After(wait) => Retry::After(left.map_or(wait, |left| left.max(wait))),
-        Retry::Now => left.map_or(Retry::Now, Retry::After),
+        Retry::After(wait) => Retry::After(left.max(wait)),
+        Retry::Now => Retry::After(left),
     };
-    Decision { remaining: 0, retry, reset_after: left.max(decision.reset_after), ..decision }
+    Decision { remaining: 0, retry, reset_after: Some(left).max(decision.reset_after), ..decision }
 }

@@ -435,7 +435,7 @@ impl Record {
             if limited.limited_until <= now {
                 limited.limited_until = Timestamp::MIN;
             }
-            if limited.denied.expired(settings.retention_edge_ms(now)) {
+            if limited.denied.expired(settings.horizon_ms(now)) {
                 limited.denied = Entry::new();
             } else {
                 limited.denied.merge(settings, now);

@@ -348,8 +348,10 @@ impl<'a> Turn<'a> {
         let settings = classes.settings(locked.class_of(key, place, context));
         let (at, window) = (at.unwrap_or(now), window.unwrap_or(settings.window()));
         match place.and_then(|place| of(locked, place, settings)) {
-            Some(entry) => entry.count(at, window, settings, now),
-            None => Window::ending_at(at, window, settings, now).count(|_, _| 0),
+            Some(entry) if !entry.expired(settings.retention_edge_ms(now)) => {
+                entry.count(at, window, settings, now)
+            }
+            _ => Window::ending_at(at, window, settings, now).count(|_, _| 0),
         }
     }
 }

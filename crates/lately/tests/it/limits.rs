@@ -180,6 +180,45 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// A window may be as long as hits are kept, and ends at any millisecond. One of the past that reaches behind what
+    /// is kept is refused.
+    #[test]
+    fn windows_as_long_as_hits_are_kept_are_decided_as_by_an_exact_log(
+        steps in prop::collection::vec((0_i64..500, 0_u64..3, prop::option::of(-50_i64..300), any::<bool>()), 1..100),
+        resolution_ms in prop::sample::select(vec![1_i64, 10, 1_000, 10_000, 86_400_000]),
+        panes in prop::sample::select(vec![1_i64, 3, 60, 500]),
+        shorter in 0_i64..4,
+        max in 1_u64..6,
+    ) {
+        let (resolution, retain_ms) = (span(resolution_ms), panes * resolution_ms);
+        let settings = Settings::builder().resolution(resolution).window(resolution).retain(span(retain_ms));
+        let settings = settings.max_skew(span(resolution_ms));
+        let store = Store::builder().settings(settings).build().expect("valid");
+        let window_ms = (retain_ms - shorter * resolution_ms / 3).max(1);
+        let (mut log, mut now_ms) = (ExactLog::new(), START_MS);
+        for (index, (gap, cost, back, sweeps)) in steps.into_iter().enumerate() {
+            // A few of them are a window.
+            now_ms += gap * window_ms / 1_000 + i64::from(gap % 3 == 1);
+            let at = back.map(|back| (now_ms - back * resolution_ms / 50).max(now_ms - retain_ms + resolution_ms));
+            let request = Request { at: at.map(time), ..request(max, window_ms, cost) };
+            let decided = store.decide(request, time(now_ms));
+            if at.is_some_and(|at_ms| window_ms + (now_ms - at_ms) > retain_ms) {
+                let is_refused = matches!(decided, Err(LimitError::WindowThen { .. }));
+                prop_assert!(is_refused, "{} {:?}: {:?}", index, request, decided);
+            } else {
+                prop_assert_eq!(decided, Ok(log.decide(&request, now_ms)), "{} at {}", index, now_ms);
+            }
+            if sweeps {
+                store.sweep(lately::Cursor::START, 10_000, time(now_ms));
+            }
+        }
+        store.check_consistency();
+    }
+}
+
 #[test]
 fn a_limit_of_more_than_is_kept_is_refused() {
     let store = Store::builder().build().expect("valid");
@@ -189,6 +228,13 @@ fn a_limit_of_more_than_is_kept_is_refused() {
     assert_eq!(error, LimitError::Window { window, retain });
     assert!(store.is_empty());
     assert!(store.limit(b"k", 5, retain, 1, time(START_MS)).expect("it is kept").is_allowed());
+    let at = time(START_MS - 1);
+    let late = |window| store.decide(Request { at: Some(at), window, ..request(5, 1, 1) }, time(START_MS));
+    let most = span(retain.as_millis() - 1);
+    let error = late(retain).expect_err("a millisecond of it is not kept");
+    assert_eq!(error, LimitError::WindowThen { window: retain, at, most: Some(most) });
+    assert!(error.to_string().contains("a limit can ask for 604799999ms then"), "{error}");
+    assert!(late(most).expect("it is kept").is_allowed());
 }
 
 #[test]
@@ -256,6 +302,19 @@ fn threads_share_a_limit() {
         threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum()
     });
     assert_eq!(allowed, 1_000);
+}
+
+#[test]
+fn the_longest_lockout_denies_requests_of_the_past_too() {
+    let store = Store::builder().build().expect("valid");
+    let lock = Request { lockout: Some(Span::MAX), ..request(0, 1_000, 1) };
+    assert!(!store.decide(lock, time(START_MS)).expect("decided").is_allowed());
+    for at_ms in [START_MS - 1_000, START_MS - 1, START_MS, START_MS + 1_000] {
+        let late = Request { at: Some(time(at_ms)), ..request(5, 1_000, 1) };
+        let decision = store.decide(late, time(START_MS)).expect("decided");
+        let left = span((START_MS + Span::MAX.as_millis() - at_ms).min(Span::MAX.as_millis()));
+        assert_eq!((decision.retry, decision.reset_after), (Retry::After(left), Some(left)), "{at_ms}");
+    }
 }
 
 #[test]

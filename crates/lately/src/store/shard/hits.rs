@@ -67,7 +67,7 @@ impl Shard {
     ) -> Option<Result<u64, HitError>> {
         let slot = self.slots.get_mut(place)?;
         let (frame, settings) = context.frame(slot.class, self.now);
-        if slot.record.hits().expired(frame.oldest_ms) {
+        if slot.record.hits().expired(frame.kept_ms) {
             return None;
         }
         if let Some(at) = hit.at

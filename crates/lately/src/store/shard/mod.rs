@@ -21,6 +21,7 @@ use crate::allocation::allocated;
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
+use crate::frame::Frame;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -201,7 +202,8 @@ impl Shard {
         self.slots.get(place).map(|slot| slot.key(&self.beside.long_keys))
     }
 
-    /// The key's slot, when the key has hits within its retention or a limit in force.
+    /// The key's slot, when the key has hits within its retention or a limit in force. Others may still be kept for
+    /// limits: nobody else sees them.
     pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.place_of(key, hash)?;
         self.live_at(place, context)
@@ -210,8 +212,11 @@ impl Shard {
     /// As `live`, of the key at `place`.
     pub(super) fn live_at(&mut self, place: u32, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.alive(place, context)?;
-        let class = self.slot_at(place)?.class;
-        let from_ms = context.frame(class, self.now).0.from_ms;
+        let slot = self.slot_at(place)?;
+        let &Frame { from_ms, oldest_ms, .. } = context.frame(slot.class, self.now).0;
+        if self.is_nothing_since(slot, oldest_ms) {
+            return None;
+        }
         self.change(place, context.classes, |entry, settings, now| entry.advance(from_ms, settings, now));
         self.slot_at(place)
     }
@@ -269,11 +274,11 @@ impl Shard {
     /// The place, when the key there lives. A key that does not is removed.
     pub(super) fn alive(&mut self, place: u32, context: &mut Context<'_>) -> Option<u32> {
         let slot = self.slots.get(place)?;
-        let oldest_ms = context.frame(slot.class, self.now).0.oldest_ms;
-        if !slot.record.hits().expired(oldest_ms) {
+        let kept_ms = context.frame(slot.class, self.now).0.kept_ms;
+        if !slot.record.hits().expired(kept_ms) {
             return Some(place);
         }
-        if slot.outlives_hits(self.now, oldest_ms) {
+        if slot.outlives_hits(self.now, kept_ms) {
             // The key stays for its limits; its hits are gone.
             self.change(place, context.classes, |entry, _, _| *entry = Entry::new());
             return Some(place);
@@ -285,9 +290,13 @@ impl Shard {
     /// Whether nothing is left of the key at `place`.
     pub(super) fn has_expired(&self, place: u32, classes: &Classes) -> bool {
         self.slot_at(place).is_some_and(|slot| {
-            let oldest_ms = classes.settings(slot.class).retention_edge_ms(self.now);
-            slot.record.hits().expired(oldest_ms) && !slot.outlives_hits(self.now, oldest_ms)
+            self.is_nothing_since(slot, classes.settings(slot.class).edges(self.now).kept_ms)
         })
+    }
+
+    /// Whether nothing of a key came since then, and no limit on it is in force.
+    fn is_nothing_since(&self, slot: &Slot, ms: i64) -> bool {
+        slot.record.hits().expired(ms) && !slot.outlives_hits(self.now, ms)
     }
 
     /// The key's slot, a new one when there is none.
@@ -366,8 +375,8 @@ impl Shard {
     ) -> Option<u32> {
         self.move_all();
         let hash_of = |slot: &Slot| self.beside.hasher.hash_one(slot.key(&self.beside.long_keys));
-        self.slots.walk(from, count, hash_of, |place, slot| {
-            if !self.has_expired(place, classes) {
+        self.slots.walk(from, count, hash_of, |_, slot| {
+            if !self.is_nothing_since(slot, classes.settings(slot.class).retention_edge_ms(self.now)) {
                 visit(slot.key(&self.beside.long_keys));
             }
         })
@@ -399,9 +408,10 @@ impl Shard {
     }
 
     pub(super) fn forget_key(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> bool {
+        let is_seen = self.live(key, hash, context).is_some();
         let Some(place) = self.live_place(key, hash, context) else { return false };
         self.forget(place, Forgotten::Deleted, context);
-        true
+        is_seen
     }
 
     /// Removes the key at `place` without a word: its hits have left the retention.

@@ -42,10 +42,10 @@ impl Shard {
         }
         let limited_until = limited_until.filter(|&until| until > now);
         let arrival = if arrival.is_after(now) { arrival } else { Arrival::default() };
-        let oldest_ms = context.frame(class, now).0.oldest_ms;
-        let has_denied = !denied.expired(oldest_ms);
+        let kept_ms = context.frame(class, now).0.kept_ms;
+        let has_denied = !denied.expired(kept_ms);
         let has_limits = limited_until.is_some() || arrival != Arrival::default() || has_denied;
-        if entry.expired(oldest_ms) && !has_limits {
+        if entry.expired(kept_ms) && !has_limits {
             return Ok(None);
         }
         let place = self.add_slot(keyed.key, hash, class, context);
