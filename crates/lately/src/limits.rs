@@ -6,8 +6,9 @@ pub const MAX_KEY_BYTES: usize = 1_024;
 /// The largest total of kept hits a key may have: what a signed 64-bit integer holds.
 pub const MAX_TOTAL: u64 = i64::MAX.unsigned_abs();
 
-/// Distinct milliseconds a key keeps apart before older ones are folded into panes.
-pub const MAX_MOMENTS: usize = 256;
+/// Distinct milliseconds a key keeps apart before older ones are folded into panes: a limit whose window has hits of one
+/// fewer is decided exactly, as it is known that all others are older than the oldest of these.
+pub const MAX_MOMENTS: usize = 257;
 
 /// Panes of the exact span, so that a dense ring stays within 8 MiB.
 pub const MAX_EXACT_PANES: i64 = 1 << 20;

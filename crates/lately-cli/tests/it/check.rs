@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::common::{Run, lately};
 
 /// What it says of a file; the path of the file is FILE.
-fn check(text: &str, more: &[&str]) -> Run {
+fn check(text: impl AsRef<[u8]>, more: &[&str]) -> Run {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lately.toml");
     std::fs::write(&file, text).expect("room for a file");
@@ -118,6 +118,8 @@ fn a_bad_config_is_told_with_its_place() {
     );
     refused("\n[cluster]\n", "FILE:2:2: 'cluster' is not supported by this version: remove it");
     refused("x", "FILE:1:2: key with no value, expected `=`");
+    let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);
+    assert!(run.err.starts_with("lately: config: FILE:2:4: not UTF-8: "), "{}", run.err);
     let run = lately(&["check", "nowhere.toml"]);
     let gone = "lately: config: nowhere.toml: No such file or directory (os error 2)\nhint: lately serve would not start with it\n";
     assert_eq!((run.out.as_str(), run.err.as_str(), run.code), ("", gone, Some(2)));

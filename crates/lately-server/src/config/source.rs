@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::error::ConfigError;
+use super::error::{ConfigError, Problem};
 use crate::limits::MAX_CONFIG_BYTES;
 
 /// A file and what it said.
@@ -21,12 +21,18 @@ impl Source {
         let unreadable = |error| ConfigError::Unreadable { path: path.into(), error };
         let file = File::open(path).map_err(unreadable)?;
         let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         // A device or a pipe has no length to ask for: what is read is bounded.
-        file.take(MAX_CONFIG_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > MAX_CONFIG_BYTES {
+        file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_CONFIG_BYTES {
             return Err(ConfigError::TooLong { path: path.into() });
         }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let end = error.utf8_error().valid_up_to();
+            let message = "not UTF-8: a config file is text in UTF-8".to_owned();
+            Problem { at: end..end, message }
+                .in_file(path, &String::from_utf8_lossy(&error.as_bytes()[..end]))
+        })?;
         Ok(Source { path: path.into(), text, is_regular })
     }
 

@@ -305,6 +305,26 @@ fn threads_share_a_limit() {
 }
 
 #[test]
+fn hits_of_256_milliseconds_are_decided_as_by_an_exact_log() {
+    for window_ms in [2_559, 2_560, 2_561, 2_569, 2_570] {
+        let store = Store::builder().build().expect("valid");
+        let mut log = ExactLog::new();
+        for number in 0..1_000 {
+            let now_ms = START_MS + 10 * number;
+            assert!(log.milliseconds(now_ms, window_ms) <= 256);
+            for max in [255, 256, 257, 1_000] {
+                let peek = Request { is_peek: true, ..request(max, window_ms, 1) };
+                let said = store.decide(peek, time(now_ms)).expect("decided");
+                assert_eq!(said, log.decide(&peek, now_ms), "{max} in {window_ms} ms, request {number}");
+            }
+            let request = request(1_000, window_ms, 1);
+            assert_eq!(store.decide(request, time(now_ms)).expect("decided"), log.decide(&request, now_ms));
+            log.forget_before(now_ms - 2 * window_ms);
+        }
+    }
+}
+
+#[test]
 fn the_longest_lockout_denies_requests_of_the_past_too() {
     let store = Store::builder().build().expect("valid");
     let lock = Request { lockout: Some(Span::MAX), ..request(0, 1_000, 1) };
