@@ -238,8 +238,10 @@ impl Store {
         let (mut shard, now, mut context) = self.lock_for(hash, now, None);
         let class = self.classes.of(key);
         let query = crate::series::Query { window, step, at: at.unwrap_or(now) };
+        let settings = self.classes.settings(class);
         let entry = shard.live(key, hash, &mut context).map(|slot| slot.record.hits());
-        query.points(entry, self.classes.settings(class), now)
+        let entry = entry.filter(|entry| !entry.expired(settings.retention_edge_ms(now)));
+        query.points(entry, settings, now)
     }
 
     /// Forgets `key`; true if there was one. It starts a new generation.
