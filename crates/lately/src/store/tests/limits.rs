@@ -174,3 +174,26 @@ fn what_comes_later_is_over_later() {
         }
     }
 }
+
+/// Whether a sweep came by shows in no answer.
+#[test]
+fn what_was_denied_leaves_the_retention_at_once() {
+    let settings = || Settings::builder().resolution(crate::time::milliseconds(10)).retain(minutes(10));
+    let stores = [(); 2].map(|()| Store::builder().settings(settings()).build().expect("valid"));
+    for store in &stores {
+        for ms in [1, 700, 1_400] {
+            let denied = store.limit(b"k", 0, seconds(1), 1, after(crate::time::milliseconds(ms)));
+            assert_eq!(denied.expect("decided").retry, Retry::Never);
+        }
+        // Denied and counted later, so that the key stays.
+        store.limit(b"k", 0, seconds(1), 1, after(minutes(9))).expect("decided");
+        store.hit(b"k", after(minutes(9))).expect("counted");
+    }
+    for step in 0..800 {
+        let now = after(minutes(10)).saturating_add(crate::time::milliseconds(10 * step + 1));
+        sweep(&stores[0], now);
+        let [swept, left] =
+            [&stores[0], &stores[1]].map(|store| store.denied(b"k", Some(minutes(10)), None, now));
+        assert_eq!(swept, left, "step {step}");
+    }
+}
