@@ -75,8 +75,10 @@ impl ServerArgs {
         };
         // Without one the client takes the port of Redis.
         let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let url = Some(format!("redis://{address}/")).filter(|_| has_port).ok_or_else(invalid)?;
-        let client = redis::Client::open(url).map_err(|_| invalid())?;
+        if !has_port {
+            return Err(invalid());
+        }
+        let client = redis::Client::open(format!("redis://{address}/")).map_err(|_| invalid())?;
         let connection = client.get_connection_with_timeout(SERVER_TIMEOUT).map_err(failed)?;
         connection.set_read_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
         connection.set_write_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;

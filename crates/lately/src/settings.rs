@@ -170,9 +170,9 @@ impl Settings {
     #[inline]
     pub(crate) fn edges(&self, now: Timestamp) -> Edges {
         let pane = self.divisor.quotient(now.as_millis());
-        let (start_ms, end_ms) =
-            (pane * self.resolution.as_millis(), (pane + 1) * self.resolution.as_millis());
-        let [oldest_ms, kept_ms] = [end_ms, start_ms].map(|ms| ms - self.retain_ms);
+        let end_ms = (pane + 1) * self.resolution.as_millis();
+        let oldest_ms = end_ms - self.retain_ms;
+        let kept_ms = oldest_ms - self.resolution.as_millis();
         Edges { oldest_ms, kept_ms, window_ms: end_ms - self.window_ms, end_ms }
     }
 

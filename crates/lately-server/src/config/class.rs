@@ -30,6 +30,16 @@ pub(super) fn settle_all(classes: Vec<Spanned<ClassConfig>>) -> Result<Vec<(Patt
     classes.into_iter().map(settle).collect()
 }
 
+/// How long hits of any key are kept, at most. No key gets as far as what is behind a class of all.
+pub(super) fn longest_retention(classes: &[(Pattern, Settings)]) -> Span {
+    let all = classes.iter().position(|(pattern, _)| pattern.as_bytes() == b"*");
+    let (met, rest) = match all {
+        Some(all) => (&classes[..all], &classes[all].1),
+        None => (classes, &Settings::default()),
+    };
+    met.iter().map(|(_, settings)| settings.retain()).fold(rest.retain(), Ord::max)
+}
+
 /// Checks a class's settings against each other; a problem is placed at the setting it is about.
 fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
     let header = class.span();

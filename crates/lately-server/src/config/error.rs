@@ -63,10 +63,17 @@ impl Problem {
             path: path.into(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
-            message: match text.get(self.at) {
-                Some(key) if self.message == DUPLICATE => format!("{DUPLICATE} `{key}`: say it once"),
-                _ => self.message,
-            },
+            message: self.message,
+        }
+    }
+
+    /// Names the key of a text that is there twice, if that is the problem.
+    pub(super) fn with_key(self, text: &str) -> Problem {
+        match text.get(self.at.clone()) {
+            Some(key) if self.message == DUPLICATE => {
+                Problem { message: format!("{DUPLICATE} `{key}`: say it once"), ..self }
+            }
+            _ => self,
         }
     }
 }

@@ -130,19 +130,14 @@ impl Config {
 
     /// The config that a text is, without its file.
     pub(crate) fn parse(text: &str) -> Result<Config, Problem> {
-        let document = DeTable::parse(text)?;
+        let document = DeTable::parse(text).map_err(|error| Problem::from(error).with_key(text))?;
         unbuilt::refuse(document.get_ref())?;
         arrays::check(document.get_ref())?;
         let file: File = toml::from_str(text)?;
         let defaults = Config::default();
         let server = file.server;
         let classes = class::settle_all(file.class)?;
-        // No key gets as far as what is behind a class of all.
-        let all = classes.iter().position(|(pattern, _)| pattern.as_bytes() == b"*");
-        let met = &classes[..all.map_or(classes.len(), |all| all + 1)];
-        let default = all.is_none().then(|| Settings::default().retain());
-        let longest = met.iter().map(|(_, settings)| settings.retain()).chain(default).max();
-        let longest = longest.expect("a class of all, or the default");
+        let longest = class::longest_retention(&classes);
         Ok(Config {
             resp: server.resp.map_or(defaults.resp, |address| address.0),
             http: server.http.map_or(defaults.http, |address| address.0),

@@ -69,11 +69,12 @@ impl Shard {
         if window > settings.retain() {
             return Err(LimitError::Window { window, retain: settings.retain() });
         }
-        // What came before that may be gone by now.
-        let most_ms =
-            settings.retain().as_millis() - at.map_or(0, |at| self.now().as_millis() - at.as_millis());
-        if let Some(at) = at.filter(|_| window.as_millis() > most_ms) {
-            return Err(LimitError::WindowThen { window, at, most: Span::from_millis(most_ms) });
+        if let Some(at) = at {
+            // What came before that may be gone by now.
+            let most_ms = settings.retain().as_millis() - (self.now().as_millis() - at.as_millis());
+            if window.as_millis() > most_ms {
+                return Err(LimitError::WindowThen { window, at, most: Span::from_millis(most_ms) });
+            }
         }
         Ok(settings)
     }

@@ -16,6 +16,7 @@ use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::entry::Entry;
 use crate::error::HitError;
+use crate::frame::Frame;
 use crate::gcra::Throttle;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
@@ -343,14 +344,11 @@ impl<'a> Turn<'a> {
     ) -> Count {
         let (locked, context) = self.parts();
         let now = locked.now();
-        let classes = context.classes;
         let place = place.filter(|&place| locked.live_at(place, context).is_some());
-        let settings = classes.settings(locked.class_of(key, place, context));
+        let (&Frame { oldest_ms, .. }, settings) = context.frame(locked.class_of(key, place, context), now);
         let (at, window) = (at.unwrap_or(now), window.unwrap_or(settings.window()));
         match place.and_then(|place| of(locked, place, settings)) {
-            Some(entry) if !entry.expired(settings.retention_edge_ms(now)) => {
-                entry.count(at, window, settings, now)
-            }
+            Some(entry) if !entry.expired(oldest_ms) => entry.count(at, window, settings, now),
             _ => Window::ending_at(at, window, settings, now).count(|_, _| 0),
         }
     }

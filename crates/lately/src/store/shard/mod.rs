@@ -408,8 +408,8 @@ impl Shard {
     }
 
     pub(super) fn forget_key(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> bool {
-        let is_seen = self.live(key, hash, context).is_some();
         let Some(place) = self.live_place(key, hash, context) else { return false };
+        let is_seen = self.live_at(place, context).is_some();
         self.forget(place, Forgotten::Deleted, context);
         is_seen
     }
