@@ -81,11 +81,11 @@ impl Running {
         self.resp.rsplit_once(':').expect("a port").1
     }
 
+    /// Without a timeout: one that has it fails where the machine is paused (signal(7), EINTR), and the
+    /// client does not read again.
     pub(crate) fn connect(&self) -> Connection {
         let client = redis::Client::open(format!("redis://{}/", self.resp)).expect("an address");
-        let connection = client.get_connection().expect("the server listens");
-        connection.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        connection
+        client.get_connection().expect("the server listens")
     }
 
     /// Asks on a connection of its own; words are separated by spaces.
