@@ -19,6 +19,13 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
+/// As `prefetch`, of a value that may lie on two lines.
+#[inline]
+pub(crate) fn prefetch_all<T>(value: *const T) {
+    prefetch(value);
+    prefetch(value.wrapping_add(1).cast::<u8>().wrapping_sub(1));
+}
+
 /// Has threads share the arenas of glibc's allocator: from here on it makes no more than `most` of them, at least one.
 /// False when it cannot be told, as with other allocators.
 ///

@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use super::slot::Slot;
 use super::table::{Addresses, Page, Table, locate, place_of};
 use super::tags::Tags;
-use crate::machine::prefetch;
+use crate::machine::{prefetch, prefetch_all};
 use crate::own_line::OwnLine;
 use crate::thread_number::thread_number;
 
@@ -168,9 +168,7 @@ impl Tables {
         if let Some(page) = self.pages.get(page) {
             let page = ptr::without_provenance::<Option<Slot>>(page.load(Relaxed));
             let slot = page.wrapping_add(within);
-            prefetch(slot);
-            // A slot may lie on two lines; its hits are at its end.
-            prefetch(slot.wrapping_add(1).cast::<u8>().wrapping_sub(1));
+            prefetch_all(slot);
         }
     }
 }
@@ -229,7 +227,7 @@ mod tests {
         assert_eq!(look(7), None);
         let tables = tables(8);
         // The page is not there.
-        let (slot, _) = tables.tags.take(9 << 56, 8);
+        let (slot, _) = tables.tags.take(9 << 56);
         assert!(peek.publish(0, &tables));
         assert_eq!((look(9 << 56), look(8 << 56)), (Some(place_of(slot)), None));
     }

@@ -10,9 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Slots of a word.
 pub(super) const GROUP: usize = 8;
 
-/// A slot that was never used ends a search; one whose key is gone does not.
+/// A slot that was never used ends a search; one whose key is gone does not. Both are free.
 const EMPTY: u8 = 0;
 const REMOVED: u8 = 1;
+/// A byte without a slot. What is higher is the tag of a key.
+const NO_SLOT: u8 = 2;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = LOW_BITS << 7;
 
@@ -24,7 +26,7 @@ impl Tags {
     /// Tags of so many empty slots. The last word may have bytes without a slot.
     pub(super) fn new(slots: usize) -> Tags {
         let tags = Tags((0..slots.div_ceil(GROUP)).map(|_| AtomicU64::new(0)).collect());
-        (slots..tags.groups() * GROUP).for_each(|slot| tags.set(slot, REMOVED));
+        (slots..tags.groups() * GROUP).for_each(|slot| tags.set(slot, NO_SLOT));
         tags
     }
 
@@ -82,25 +84,31 @@ impl Tags {
         None
     }
 
+    /// The seat of a hash: the slot it takes if that is free. Most are there; that is known without a look at their
+    /// tags.
+    #[inline]
+    pub(super) fn seat(&self, hash: u64) -> usize {
+        self.home(hash) * GROUP + seat_in_word(hash) as usize
+    }
+
     /// A slot that a new value with this hash most likely takes.
     #[inline]
     pub(super) fn free_near(&self, hash: u64) -> Option<usize> {
         let group = self.home(hash);
-        let free = bytes_equal(self.0.get(group)?.load(Relaxed) & !LOW_BITS, 0);
-        Some(if free == 0 { (group + 1) * GROUP } else { group * GROUP + first_of(free) })
+        let free = free_for(hash, self.0.get(group)?.load(Relaxed));
+        Some(free.map_or((group + 1) * GROUP, |free| group * GROUP + free))
     }
 
-    /// Takes the first free slot for a hash, of those below `slots`; gives it, and whether it was never
-    /// used. There must be one.
-    pub(super) fn take(&self, hash: u64, slots: usize) -> (usize, bool) {
+    /// Takes a free slot for a hash, in the first word that has one; gives it, and whether it was never used. There
+    /// must be one.
+    pub(super) fn take(&self, hash: u64) -> (usize, bool) {
         let home = self.home(hash);
         for group in (home..self.groups()).chain(0..home) {
             let word = self.0[group].load(Relaxed);
-            let free = bytes_equal(word & !LOW_BITS, 0);
-            let slot = group * GROUP + first_of(free);
-            if free != 0 && slot < slots {
+            if let Some(free) = free_for(hash, word) {
+                let slot = group * GROUP + free;
                 self.set(slot, tag_of(hash));
-                return (slot, word >> (8 * (slot % GROUP)) & 0xff == u64::from(EMPTY));
+                return (slot, byte_of(word, free) == u64::from(EMPTY));
             }
         }
         unreachable!("the slots in use are fewer than all")
@@ -143,7 +151,26 @@ pub(super) fn low_half(hash: u64) -> u64 {
 /// The top bits of the hash: the low ones say where the search begins.
 #[inline]
 fn tag_of(hash: u64) -> u8 {
-    ((hash >> 56) as u8).max(REMOVED + 1)
+    ((hash >> 56) as u8).max(NO_SLOT + 1)
+}
+
+/// Which slot of a word is the seat of a hash, by the bits below those.
+#[inline]
+fn seat_in_word(hash: u64) -> u32 {
+    (hash >> 53 & (GROUP as u64 - 1)) as u32
+}
+
+/// A free byte of a word for a hash: its seat, or else the next, round the word.
+#[inline]
+fn free_for(hash: u64, word: u64) -> Option<usize> {
+    let seat = seat_in_word(hash);
+    let free = bytes_equal(word.rotate_right(8 * seat) & !LOW_BITS, 0);
+    (free != 0).then(|| (seat as usize + first_of(free)) % GROUP)
+}
+
+#[inline]
+fn byte_of(word: u64, index: usize) -> u64 {
+    word >> (8 * index) & 0xff
 }
 
 /// The high bits of the bytes of `word` that equal `byte`, and maybe of some above one that does.
@@ -161,6 +188,9 @@ fn first_of(equal: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher;
+
+    use foldhash::fast::FixedState;
     use proptest::prelude::*;
 
     use super::*;
@@ -180,11 +210,33 @@ mod tests {
     #[test]
     fn a_word_has_its_slots_and_no_more() {
         let tags = Tags::new(11);
-        let mut taken: Vec<_> = (0..11).map(|hash| tags.take(hash << 56, 11)).collect();
+        let mut taken: Vec<_> = (0..11).map(|hash| tags.take(hash << 56)).collect();
         taken.sort_unstable();
         assert_eq!(taken, (0..11).map(|slot| (slot, true)).collect::<Vec<_>>());
         assert!(!tags.ends_searches(0) && !tags.ends_searches(1));
         assert!(!tags.free(3), "searches go on past a full word");
-        assert_eq!(tags.take(7 << 56, 11), (3, false));
+        assert_eq!(tags.take(7 << 56), (3, false));
+    }
+
+    #[test]
+    fn a_hash_takes_its_seat_or_else_the_next_that_is_free() {
+        let of = |seat: u64, tag: u64| tag << 56 | seat << 53;
+        let tags = Tags::new(8);
+        for (hash, slot) in [(of(6, 9), 6), (of(6, 7), 7), (of(7, 7), 0), (of(7, 3), 1), (of(5, 3), 5)] {
+            assert_eq!((tags.free_near(hash), tags.take(hash)), (Some(slot), (slot, true)));
+            assert_eq!(tags.find(hash, |found| found == slot), Some(slot));
+        }
+        assert_eq!([of(5, 9), of(7, 200)].map(|hash| tags.seat(hash)), [5, 7]);
+        assert!(tags.free(6), "it was never full");
+        assert_eq!(tags.take(of(5, 2)), (6, true));
+    }
+
+    #[test]
+    fn most_are_in_their_seats() {
+        // Four fifths of the slots are used.
+        let tags = Tags::new(8_000);
+        let hashes = (0..6_400_u64).map(|key| FixedState::with_seed(7).hash_one(key));
+        let in_seats = hashes.filter(|&hash| tags.take(hash).0 == tags.seat(hash)).count();
+        assert!(in_seats > 3_600, "{in_seats}");
     }
 }

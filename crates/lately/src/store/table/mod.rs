@@ -1,6 +1,6 @@
 //! Slots by hash: an open-addressing table, its slots in pages, its [`Tags`] beside them.
 //!
-//! A look-up touches a cache line of tags, and for each tag compared, one time in 254, a slot that is not
+//! A look-up touches a cache line of tags, and for each tag compared, one time in 253, a slot that is not
 //! the key's. Linear probing by words of tags (Knuth, The Art of Computer Programming 3, 6.4, algorithm L,
 //! with buckets of eight).
 //!
@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::tags::{GROUP, Tags, fraction, low_half};
+use crate::machine::prefetch_all;
 
 /// Slots of a full page.
 pub(super) const PAGE: usize = 256;
@@ -157,9 +158,14 @@ impl<T> Table<T> {
         Some(place)
     }
 
-    /// The first place whose tag fits: a good guess.
+    /// The first place whose tag fits: a good guess. The value where it most likely is has been asked for before the
+    /// tags are there.
     #[inline]
     pub(super) fn guess(&self, hash: u64) -> Option<u32> {
+        let (page, within) = locate(place_of(self.tags.seat(hash)));
+        if let Some(slot) = self.pages.get(page).and_then(|page| page.get(within)) {
+            prefetch_all(slot);
+        }
         self.tags.find(hash, |_| true).map(place_of)
     }
 
@@ -181,7 +187,7 @@ impl<T> Table<T> {
     }
 
     fn put(&mut self, hash: u64, value: Option<T>) -> u32 {
-        let (slot, was_empty) = self.tags.take(hash, self.slots as usize);
+        let (slot, was_empty) = self.tags.take(hash);
         self.used += u32::from(was_empty);
         let (page, within) = locate(place_of(slot));
         if self.pages[page].is_empty() {
