@@ -259,6 +259,11 @@ impl Store {
 
     fn apply_of_one(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, turn: &mut Turn<'_>) {
         for ops in ops.chunks(STAGED) {
+            if let [op] = ops {
+                // There is nothing to be done while its memory comes.
+                out.push(turn.apply_one(op, self.hash(op.key())));
+                continue;
+            }
             let mut hashes = [0; STAGED];
             for (hash, op) in hashes.iter_mut().zip(ops) {
                 *hash = self.hash(op.key());
@@ -275,9 +280,6 @@ impl Store {
     /// them: so that they wait for it together, not one after the other. Writes down the places where
     /// the slots most likely are.
     pub(super) fn fetch_slots(&self, hashes: &[u64], places: &mut [Option<u32>]) {
-        if hashes.len() < 2 {
-            return;
-        }
         // While old tables are let go there is nothing to look at: it is a matter of speed only.
         let Some(look) = self.peek.look() else { return };
         let mut tables = [None; STAGED];

@@ -120,7 +120,10 @@ impl Store {
     /// # Errors
     /// As [`Store::hit_n`], but never late and never from the future.
     pub fn hit(&self, key: &[u8], now: Timestamp) -> Result<u64, HitError> {
-        self.hit_n(key, 1, None, now)
+        match self.quick_hit(key, 1, now) {
+            Some(hits) => Ok(hits),
+            None => self.apply_one(&Op::Hit { key, weight: 1, at: None }, now).into_hit(),
+        }
     }
 
     /// Counts a hit that happened at `at`; gives the hits in the key's default window ending there.
@@ -373,11 +376,13 @@ impl Store {
         let hash = self.hash(key);
         let now = self.advance(now);
         let mut shard = self.shards[shard_of(hash)].guard(now);
-        let place = shard.guess(hash)?;
-        match shard.quick_hit(place, (key, weight), false, |class, now| self.frame(class, now)) {
+        match shard.quick_hit_near((hash, key), weight, |class, now| self.frame(class, now)) {
             Quick::Done(hits) => Some(hits),
-            Quick::At(place, _) => self.short_hit(shard, place, (key, weight)),
-            Quick::Elsewhere => None,
+            Quick::At(place, _) => self.short_hit(shard, place, key, weight),
+            Quick::Elsewhere => {
+                let place = shard.place_of_moved(key, hash)?;
+                self.short_hit(shard, place, key, weight)
+            }
         }
     }
 
@@ -387,7 +392,8 @@ impl Store {
         &self,
         mut shard: MutexGuard<'_, Shard>,
         place: u32,
-        (key, weight): (&[u8], u64),
+        key: &[u8],
+        weight: u64,
     ) -> Option<u64> {
         let (bytes, now) = (shard.bytes(), shard.now());
         let frame = self.frame(shard.slot_at(place)?.class, now);

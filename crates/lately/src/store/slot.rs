@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 
-use super::context::Hit;
+use super::context::{Hit, Quick};
 use super::record::{Extras, Fetched, Record};
 use super::slab::Slab;
 use crate::class::ClassId;
@@ -67,6 +67,21 @@ impl Slot {
             return self.key(long_keys) == key;
         }
         usize::from(self.len.get()) == key.len() && begins_with(&self.bytes, key)
+    }
+
+    /// Counts hits now of this key, at `place`, if it lives and all its hits are in the slot. If not, nothing changes,
+    /// and what it has on the heap is fetched.
+    #[inline(always)]
+    pub(super) fn quick_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> Quick<u64> {
+        if let Record::Hits(entry) = &mut self.record
+            && let Some(hits) = entry.quick_hit(weight, frame)
+        {
+            return Quick::Done(hits);
+        }
+        match self.prefetch() {
+            Fetched::Nothing => Quick::Elsewhere,
+            fetched => Quick::At(place, fetched),
+        }
     }
 
     /// Has what is on the heap fetched.

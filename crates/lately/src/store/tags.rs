@@ -84,11 +84,11 @@ impl Tags {
         None
     }
 
-    /// The seat of a hash: the slot it takes if that is free. Most are there; that is known without a look at their
-    /// tags.
+    /// The first slot of a word with this hash.
     #[inline]
-    pub(super) fn seat(&self, hash: u64) -> usize {
-        self.home(hash) * GROUP + seat_in_word(hash) as usize
+    pub(super) fn first_in(&self, group: usize, hash: u64) -> Option<usize> {
+        let equal = bytes_equal(self.0.get(group)?.load(Relaxed), tag_of(hash));
+        (equal != 0).then(|| first_of(equal))
     }
 
     /// A slot that a new value with this hash most likely takes.
@@ -154,18 +154,20 @@ fn tag_of(hash: u64) -> u8 {
     ((hash >> 56) as u8).max(NO_SLOT + 1)
 }
 
-/// Which slot of a word is the seat of a hash, by the bits below those.
+/// The seat of a hash, by the bits below those: the slot of a word that it takes if that is free. Most are there,
+/// which is known without a look at their tags.
 #[inline]
-fn seat_in_word(hash: u64) -> u32 {
-    (hash >> 53 & (GROUP as u64 - 1)) as u32
+pub(super) fn seat_in_word(hash: u64) -> usize {
+    (hash >> 53) as usize % GROUP
 }
 
 /// A free byte of a word for a hash: its seat, or else the next, round the word.
 #[inline]
 fn free_for(hash: u64, word: u64) -> Option<usize> {
     let seat = seat_in_word(hash);
-    let free = bytes_equal(word.rotate_right(8 * seat) & !LOW_BITS, 0);
-    (free != 0).then(|| (seat as usize + first_of(free)) % GROUP)
+    let from_seat = word >> (8 * seat) | word << ((64 - 8 * seat) % 64);
+    let free = bytes_equal(from_seat & !LOW_BITS, 0);
+    (free != 0).then(|| (seat + first_of(free)) % GROUP)
 }
 
 #[inline]
@@ -226,7 +228,7 @@ mod tests {
             assert_eq!((tags.free_near(hash), tags.take(hash)), (Some(slot), (slot, true)));
             assert_eq!(tags.find(hash, |found| found == slot), Some(slot));
         }
-        assert_eq!([of(5, 9), of(7, 200)].map(|hash| tags.seat(hash)), [5, 7]);
+        assert_eq!([of(5, 9), of(7, 200)].map(seat_in_word), [5, 7]);
         assert!(tags.free(6), "it was never full");
         assert_eq!(tags.take(of(5, 2)), (6, true));
     }
@@ -236,7 +238,8 @@ mod tests {
         // Four fifths of the slots are used.
         let tags = Tags::new(8_000);
         let hashes = (0..6_400_u64).map(|key| FixedState::with_seed(7).hash_one(key));
-        let in_seats = hashes.filter(|&hash| tags.take(hash).0 == tags.seat(hash)).count();
+        let has_its_seat = |&hash: &u64| tags.take(hash).0 == tags.home(hash) * GROUP + seat_in_word(hash);
+        let in_seats = hashes.filter(has_its_seat).count();
         assert!(in_seats > 3_600, "{in_seats}");
     }
 }

@@ -35,7 +35,7 @@ impl<'a> Turn<'a> {
         Turn { store, now: store.advance(now), context: store.context(deltas), locked: None }
     }
 
-    /// Applies up to [`STAGED`] operations on keys that most likely are at `places`. Those on keys with
+    /// Applies two to [`STAGED`] operations on keys that most likely are at `places`. Those on keys with
     /// something on the heap come second, when what the first pass had fetched is there, and what is behind
     /// that has been asked for; operations on one key keep their order.
     pub(super) fn apply(
@@ -54,12 +54,12 @@ impl<'a> Turn<'a> {
                 continue;
             }
             self.enter(hash);
-            let quick = self.quick(op, hash, *place, ops.len() == 1, |outcome| out.push(outcome));
+            let quick = self.quick(op, hash, *place, false, |outcome| out.push(outcome));
             if matches!(quick, Quick::Done(())) {
                 continue;
             }
             let fetched = self.fetch_heap(&quick, op, hash, place);
-            if fetched == Fetched::Nothing || ops.len() == 1 {
+            if fetched == Fetched::Nothing {
                 out.push(self.apply_at(op, hash, *place));
                 continue;
             }
@@ -112,6 +112,7 @@ impl<'a> Turn<'a> {
         }
     }
 
+    /// Applies one operation.
     pub(super) fn apply_one(&mut self, op: &Op<'_>, hash: u64) -> Outcome {
         let guess = self.shard(hash).guess(hash);
         let mut answer = None;

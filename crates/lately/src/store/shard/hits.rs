@@ -4,7 +4,6 @@ use std::borrow::Borrow;
 
 use super::super::context::{Context, Hit, Quick};
 use super::super::record::{Fetched, Record};
-use super::super::slot::Slot;
 use super::Shard;
 use crate::class::ClassId;
 use crate::delta::DeltaBatch;
@@ -27,20 +26,33 @@ impl Shard {
     ) -> Quick<u64> {
         let now = self.now;
         let Some(slot) = self.slot_of(place, key) else { return Quick::Elsewhere };
-        let Slot { class, record, .. } = slot;
-        let frame = frame(*class, now);
-        if let Record::Hits(entry) = record
+        let frame = frame(slot.class, now);
+        if !may_wait {
+            return slot.quick_hit(place, weight, frame.borrow());
+        }
+        if let Record::Hits(entry) = &mut slot.record
             && let Some(hits) = entry.quick_hit(weight, frame.borrow())
         {
             return Quick::Done(hits);
         }
-        if !may_wait {
-            return match slot.prefetch() {
-                Fetched::Nothing => Quick::Elsewhere,
-                fetched => Quick::At(place, fetched),
-            };
-        }
         self.short_hit(place, weight, frame.borrow()).map_or(Quick::At(place, Fetched::All), Quick::Done)
+    }
+
+    /// As `quick_hit`, of the key with this hash, if it is where the search for it begins.
+    #[inline(always)]
+    pub(in crate::store) fn quick_hit_near(
+        &mut self,
+        (hash, key): (u64, &[u8]),
+        weight: u64,
+        frame: impl FnOnce(ClassId, Timestamp) -> Frame,
+    ) -> Quick<u64> {
+        let now = self.now;
+        match self.slots.near(hash) {
+            Some((place, slot)) if slot.is(key, &self.beside.long_keys) => {
+                slot.quick_hit(place, weight, &frame(slot.class, now))
+            }
+            _ => Quick::Elsewhere,
+        }
     }
 
     /// Counts hits now of the key at `place`, if it lives and they are in its slot or in a list. Changes nothing if not.

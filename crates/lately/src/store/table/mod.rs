@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::tags::{GROUP, Tags, fraction, low_half};
+use super::tags::{GROUP, Tags, fraction, low_half, seat_in_word};
 use crate::machine::prefetch_all;
 
 /// Slots of a full page.
@@ -158,15 +158,17 @@ impl<T> Table<T> {
         Some(place)
     }
 
-    /// The first place whose tag fits: a good guess. The value where it most likely is has been asked for before the
-    /// tags are there.
+    /// The place and the value that most likely has this hash, if it is where the search begins: what most operations
+    /// want, by as little as it takes. The value in its seat has been asked for before the tags are there.
     #[inline]
-    pub(super) fn guess(&self, hash: u64) -> Option<u32> {
-        let (page, within) = locate(place_of(self.tags.seat(hash)));
-        if let Some(slot) = self.pages.get(page).and_then(|page| page.get(within)) {
-            prefetch_all(slot);
-        }
-        self.tags.find(hash, |_| true).map(place_of)
+    pub(super) fn near(&mut self, hash: u64) -> Option<(u32, &mut T)> {
+        const GROUPS: usize = PAGE / GROUP;
+        let group = self.tags.home(hash);
+        let page = self.pages.get_mut(group / GROUPS)?;
+        let slots = page.as_chunks_mut::<GROUP>().0.get_mut(group % GROUPS)?;
+        prefetch_all(&raw const slots[seat_in_word(hash)]);
+        let within = self.tags.first_in(group, hash)?;
+        slots[within].as_mut().map(|slot| (place_of(group * GROUP + within), slot))
     }
 
     /// Whether there is room for one more; if not, `resize` before `insert`.
