@@ -55,6 +55,12 @@ impl Shard {
         }
     }
 
+    /// As `place_of`, when the key has not yet to move.
+    #[inline(never)]
+    pub(in crate::store) fn place_of_moved(&self, key: &[u8], hash: u64) -> Option<u32> {
+        self.slots.find_moved(hash, |slot| slot.is(key, &self.beside.long_keys))
+    }
+
     /// Counts hits now of the key at `place`, if it lives and they are in its slot or in a list. Changes nothing if not.
     #[inline]
     pub(in crate::store) fn short_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> Option<u64> {

@@ -144,12 +144,6 @@ impl Shard {
         self.slots.find(hash, |slot| slot.is(key, long_keys), moved)
     }
 
-    /// As `place_of`, when the key has not yet to move.
-    #[inline(never)]
-    pub(super) fn place_of_moved(&self, key: &[u8], hash: u64) -> Option<u32> {
-        self.slots.find_moved(hash, |slot| slot.is(key, &self.beside.long_keys))
-    }
-
     /// Where the key with this hash most likely is.
     #[inline]
     pub(super) fn guess(&mut self, hash: u64) -> Option<u32> {
