@@ -289,7 +289,7 @@ impl Store {
                 tables.prefetch_tags(hash);
             }
         }
-        for ((&hash, tables), place) in hashes.iter().zip(tables).zip(places) {
+        for ((&hash, tables), place) in hashes.iter().zip(&tables).zip(places) {
             if let Some(tables) = tables {
                 *place = tables.prefetch_slot(hash);
                 if place.is_none() {

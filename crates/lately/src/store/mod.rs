@@ -76,7 +76,7 @@ const SHARD_BITS: u32 = if cfg!(loom) { 3 } else { 10 };
 /// before is taken for the latest given. Times of hits and reads (`at`) are free.
 #[derive(Debug)]
 pub struct Store {
-    shards: Box<[ShardCell]>,
+    shards: Box<[ShardCell; SHARDS]>,
     classes: Classes,
     hasher: SeedableRandomState,
     /// The latest `now` given, in milliseconds. Each shard has its own beside it: what decides is
@@ -103,8 +103,9 @@ impl Store {
                 SeedableRandomState::with_seed(seed, SharedSeed::global_random())
             }
         };
+        let shards = (0..).take(SHARDS).map(|part| ShardCell::new(Shard::new(part, hasher.clone())));
         Store {
-            shards: (0..).take(SHARDS).map(|part| ShardCell::new(Shard::new(part, hasher.clone()))).collect(),
+            shards: shards.collect::<Vec<_>>().try_into().expect("as many as were taken"),
             classes,
             hasher,
             now_ms: AtomicI64::new(0),

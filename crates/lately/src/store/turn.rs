@@ -146,11 +146,12 @@ impl<'a> Turn<'a> {
         let context = &mut self.context;
         match *op {
             Op::Hit { key, weight, at: None } => {
-                let hit = Hit { key, hash, weight, at: None };
                 let quick = locked
                     .quick_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
                 quick.give(|hits| {
-                    locked.write_down_hit(place, &hit, context);
+                    if context.deltas.is_some() {
+                        locked.write_down_hit(place, &Hit { key, hash, weight, at: None }, context);
+                    }
                     give(Outcome::Hit(Ok(hits)));
                 })
             }

@@ -30,12 +30,16 @@ impl Shard {
         if !may_wait {
             return slot.quick_hit(place, weight, frame.borrow());
         }
-        if let Record::Hits(entry) = &mut slot.record
-            && let Some(hits) = entry.quick_hit(weight, frame.borrow())
-        {
-            return Quick::Done(hits);
-        }
-        self.short_hit(place, weight, frame.borrow()).map_or(Quick::At(place, Fetched::All), Quick::Done)
+        let Record::Hits(entry) = &mut slot.record else {
+            return self
+                .short_hit(place, weight, frame.borrow())
+                .map_or(Quick::At(place, Fetched::All), Quick::Done);
+        };
+        let Some((hits, more)) = entry.short_hit_weighed(weight, frame.borrow()) else {
+            return Quick::At(place, Fetched::All);
+        };
+        self.bytes += more;
+        Quick::Done(hits)
     }
 
     /// As `quick_hit`, of the key with this hash, if it is where the search for it begins.
@@ -62,7 +66,7 @@ impl Shard {
     }
 
     /// Counts hits now of the key at `place`, if it lives and they are in its slot or in a list. Changes nothing if not.
-    #[inline]
+    #[inline(never)]
     pub(in crate::store) fn short_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> Option<u64> {
         let slot = self.slots.get_mut(place)?;
         let (entry, watched) = slot.record.hits_and_beside();
