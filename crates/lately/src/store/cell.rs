@@ -3,8 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
-use super::memory::Memory;
-use super::peek::Peek;
+use super::Store;
 use super::shard::Shard;
 use crate::machine::prefetch;
 use crate::sync::{Mutex, MutexGuard};
@@ -17,23 +16,16 @@ pub(super) struct ShardCell {
     shard: Mutex<Shard>,
 }
 
-/// What a shard shares with the others.
-#[derive(Clone, Copy)]
-pub(super) struct Shared<'a> {
-    pub(super) memory: &'a Memory,
-    pub(super) peek: &'a Peek,
-}
-
 impl ShardCell {
     pub(super) fn new(shard: Shard) -> ShardCell {
         ShardCell { shard: Mutex::new(shard) }
     }
 
-    /// The shard under its lock, its clock brought up to `now`. `index` is which shard this is.
+    /// The shard under its lock, its clock brought up to `now`; it is one of `store`.
     #[inline]
-    pub(super) fn lock<'a>(&'a self, index: usize, now: Timestamp, shared: Shared<'a>) -> LockedShard<'a> {
+    pub(super) fn lock<'a>(&'a self, store: &'a Store, now: Timestamp) -> LockedShard<'a> {
         let guard = self.guard(now);
-        LockedShard { bytes: guard.bytes(), guard, index, shared }
+        LockedShard { bytes: guard.bytes(), guard, store }
     }
 
     /// As `lock`, for who changes no tables and passes on what happened to the bytes.
@@ -58,21 +50,14 @@ impl ShardCell {
 /// back.
 pub(super) struct LockedShard<'a> {
     guard: MutexGuard<'a, Shard>,
-    index: usize,
-    shared: Shared<'a>,
+    store: &'a Store,
     bytes: usize,
 }
 
 impl LockedShard<'_> {
-    /// Which shard it is.
-    #[inline]
-    pub(super) fn index(&self) -> usize {
-        self.index
-    }
-
     #[cold]
     fn publish(&mut self) {
-        if self.shared.peek.publish(self.index, &self.guard.tables()) {
+        if self.store.peek.publish(self.guard.index(), &self.guard.tables()) {
             self.guard.tables_are_published();
         }
     }
@@ -95,7 +80,7 @@ impl DerefMut for LockedShard<'_> {
 impl Drop for LockedShard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.shared.memory.change(self.bytes, self.guard.bytes());
+        self.store.memory.change(self.bytes, self.guard.bytes());
         if !self.guard.has_published() {
             self.publish();
         }

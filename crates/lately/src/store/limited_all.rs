@@ -34,7 +34,7 @@ impl<'a> Locks<'_, 'a> {
     /// Finds the shards of the keys.
     fn find_shards(&self, placed: &mut [Placed<'_>]) {
         for Placed { hash, lock, .. } in placed {
-            let at = self.shards.binary_search_by_key(&shard_of(*hash), LockedShard::index);
+            let at = self.shards.binary_search_by_key(&shard_of(*hash), |shard| shard.index());
             *lock = at.expect("the shards of all keys are locked");
         }
     }

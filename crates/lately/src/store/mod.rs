@@ -58,7 +58,7 @@ use crate::settings::Settings;
 use crate::sync::MutexGuard;
 use crate::time::{Span, Timestamp};
 
-use cell::{LockedShard, ShardCell, Shared};
+use cell::{LockedShard, ShardCell};
 use context::{Context, Quick};
 use shard::Shard;
 
@@ -439,8 +439,7 @@ impl Store {
     /// As `lock`, when `now` is the store's time, or was just now.
     #[inline]
     fn lock_at(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
-        let shared = Shared { memory: &self.memory, peek: &self.peek };
-        self.shards[index].lock(index, now, shared)
+        self.shards[index].lock(self, now)
     }
 
     /// To be called after changes, when no shard is locked: if keys grew past the ceiling, others go, but

@@ -69,6 +69,12 @@ impl Slot {
         usize::from(self.len.get()) == key.len() && begins_with(&self.bytes, key)
     }
 
+    /// Whether something of the key is on the heap.
+    #[inline]
+    pub(super) fn has_heap(&self) -> bool {
+        !matches!(self.record, Record::Hits(Entry::Inline(_)))
+    }
+
     /// Counts hits now of this key, at `place`, if it lives and all its hits are in the slot. If not, nothing changes,
     /// and what it has on the heap is fetched.
     #[inline(always)]
@@ -82,6 +88,26 @@ impl Slot {
             Fetched::Nothing => Quick::Elsewhere,
             fetched => Quick::At(place, fetched),
         }
+    }
+
+    /// Counts hits now of this key, if it lives and all its hits are in the slot or in a list; gives what that takes on
+    /// the heap, in bytes, too. Changes nothing if not.
+    #[inline(always)]
+    pub(super) fn short_hit(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
+        match &mut self.record {
+            Record::Hits(entry) => entry.short_hit_weighed(weight, frame),
+            _ => self.short_hit_watched(weight, frame),
+        }
+    }
+
+    /// As `short_hit`, of a key that is watched.
+    #[inline(never)]
+    fn short_hit_watched(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
+        let entry = self.record.hits_mut();
+        let counted = entry.short_hit_weighed(weight, frame)?;
+        let list = Whereabouts::of(entry);
+        self.note_list(list);
+        Some(counted)
     }
 
     /// Has what is on the heap fetched.

@@ -3,43 +3,54 @@
 use std::borrow::Borrow;
 
 use super::super::context::{Context, Hit, Quick};
-use super::super::record::{Fetched, Record};
+use super::super::record::Fetched;
 use super::Shard;
 use crate::class::ClassId;
 use crate::delta::DeltaBatch;
-use crate::entry::{Entry, Whereabouts};
+use crate::entry::Entry;
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
 impl Shard {
-    /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; or, if
-    /// `may_wait`, in a list. Changes nothing if not. What happened is to be written down.
+    /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot or in a list. Changes
+    /// nothing if not. What happened is to be written down.
     #[inline(always)]
     pub(in crate::store) fn quick_hit<F: Borrow<Frame>>(
         &mut self,
         place: u32,
         (key, weight): (&[u8], u64),
-        may_wait: bool,
         frame: impl FnOnce(ClassId, Timestamp) -> F,
     ) -> Quick<u64> {
         let now = self.now;
         let Some(slot) = self.slot_of(place, key) else { return Quick::Elsewhere };
-        let frame = frame(slot.class, now);
-        if !may_wait {
-            return slot.quick_hit(place, weight, frame.borrow());
+        match slot.short_hit(weight, frame(slot.class, now).borrow()) {
+            Some((hits, more)) => {
+                self.bytes += more;
+                Quick::Done(hits)
+            }
+            None => Quick::At(place, Fetched::All),
         }
-        let Record::Hits(entry) = &mut slot.record else {
-            return self
-                .short_hit(place, weight, frame.borrow())
-                .map_or(Quick::At(place, Fetched::All), Quick::Done);
-        };
-        let Some((hits, more)) = entry.short_hit_weighed(weight, frame.borrow()) else {
-            return Quick::At(place, Fetched::All);
-        };
-        self.bytes += more;
-        Quick::Done(hits)
+    }
+
+    /// As `quick_hit`, if it has all its hits in its slot. Else what whoever is at `place` has on the heap is fetched: it is
+    /// the key's most of the time.
+    #[inline(always)]
+    pub(in crate::store) fn quick_hit_or_fetch<F: Borrow<Frame>>(
+        &mut self,
+        place: u32,
+        (key, weight): (&[u8], u64),
+        frame: impl FnOnce(ClassId, Timestamp) -> F,
+    ) -> Quick<u64> {
+        let now = self.now;
+        match self.slots.get_mut(place) {
+            Some(slot) if slot.has_heap() => Quick::At(place, slot.prefetch()),
+            Some(slot) if slot.is(key, &self.beside.long_keys) => {
+                slot.quick_hit(place, weight, frame(slot.class, now).borrow())
+            }
+            _ => Quick::Elsewhere,
+        }
     }
 
     /// As `quick_hit`, of the key with this hash, if it is where the search for it begins.
@@ -59,6 +70,12 @@ impl Shard {
         }
     }
 
+    /// Where the key with this hash most likely is.
+    #[inline]
+    pub(in crate::store) fn guess(&mut self, hash: u64) -> Option<u32> {
+        self.slots.near(hash).map(|(place, _)| place)
+    }
+
     /// As `place_of`, when the key has not yet to move.
     #[inline(never)]
     pub(in crate::store) fn place_of_moved(&self, key: &[u8], hash: u64) -> Option<u32> {
@@ -66,15 +83,9 @@ impl Shard {
     }
 
     /// Counts hits now of the key at `place`, if it lives and they are in its slot or in a list. Changes nothing if not.
-    #[inline(never)]
+    #[inline]
     pub(in crate::store) fn short_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> Option<u64> {
-        let slot = self.slots.get_mut(place)?;
-        let (entry, watched) = slot.record.hits_and_beside();
-        let (hits, more) = entry.short_hit_weighed(weight, frame)?;
-        if watched.is_some() {
-            let list = Whereabouts::of(entry);
-            slot.note_list(list);
-        }
+        let (hits, more) = self.slots.get_mut(place)?.short_hit(weight, frame)?;
         self.bytes += more;
         Some(hits)
     }

@@ -85,13 +85,19 @@ impl Shard {
         }
     }
 
-    /// Brings the clock as this shard knows it up to `now`.
+    /// Brings the clock up to `now`.
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
 
     pub(super) fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// Which shard it is.
+    #[inline]
+    pub(super) fn index(&self) -> usize {
+        self.part.into()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -142,12 +148,6 @@ impl Shard {
         let Beside { long_keys, generations, generations_before, .. } = &mut *self.beside;
         let moved = |from, to| generations.set(to, generations_before.get(from));
         self.slots.find(hash, |slot| slot.is(key, long_keys), moved)
-    }
-
-    /// Where the key with this hash most likely is.
-    #[inline]
-    pub(super) fn guess(&mut self, hash: u64) -> Option<u32> {
-        self.slots.near(hash).map(|(place, _)| place)
     }
 
     /// As `place_of`, by a guess that may be wrong.
