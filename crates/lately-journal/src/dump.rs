@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use lately::{Deltas, Generation, Portion, Replay, Store, Timestamp};
 use thiserror::Error;
 
-use crate::frame::{self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, VERSION, take_u64};
+use crate::frame::{self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, OLDEST_VERSION, VERSION, take_u64};
 use crate::limits::{BLOCK_BYTES, MAX_DUMP_FRAME_BYTES};
 use crate::part::{END, PARTS, take_part, write_part};
 
@@ -23,11 +23,11 @@ pub enum DumpError {
     #[error("it is no dump of lately")]
     NoDump,
     /// It was written by a version that is not known.
-    #[error("it was written by another version: its format is {found}, this one reads {known}")]
+    #[error("it was written by another version: its format is {found}, this one reads those up to {known}")]
     Version {
         /// Its version.
         found: u8,
-        /// The one that is read.
+        /// The last that is read.
         known: u8,
     },
     /// It is not what was written.
@@ -181,12 +181,10 @@ impl<R: Read> Reader<'_, R> {
         if self.fill(&mut magic)? < MAGIC_BYTES {
             return Err(DumpError::NoDump);
         }
-        match Kind::Dump.magic() {
-            wanted if magic == wanted => Ok(()),
-            wanted if magic[..MAGIC_BYTES - 1] == wanted[..MAGIC_BYTES - 1] => {
-                Err(DumpError::Version { found: magic[MAGIC_BYTES - 1], known: VERSION })
-            }
-            _ => Err(DumpError::NoDump),
+        match Kind::Dump.version_of(&magic) {
+            Some(OLDEST_VERSION..=VERSION) => Ok(()),
+            Some(found) => Err(DumpError::Version { found, known: VERSION }),
+            None => Err(DumpError::NoDump),
         }
     }
 

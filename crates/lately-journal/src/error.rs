@@ -52,13 +52,13 @@ pub enum JournalError {
         what: String,
     },
     /// A file was written by a version that is not known.
-    #[error("{path} was written by another version: its format is {found}, this one reads {known}", path = path.display())]
+    #[error("{path} was written by another version: its format is {found}, this one reads those up to {known}", path = path.display())]
     Version {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: u8,
-        /// The one that is read.
+        /// The last that is read.
         known: u8,
     },
 }

@@ -22,7 +22,9 @@ const CHECKED_BYTES: usize = HEAD_BYTES - 4;
 
 /// The first bytes of a file, before its frames: what it is, and the version of its format.
 pub(crate) const MAGIC_BYTES: usize = 8;
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
+/// The oldest that is read. What differs, the bytes of moments, says so itself.
+pub(crate) const OLDEST_VERSION: u8 = 1;
 
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +43,12 @@ impl Kind {
         };
         let [l, a, t, e, t2, y] = *b"lately";
         [l, a, t, e, t2, y, kind, VERSION]
+    }
+
+    /// The version of a file of this kind that begins so; `None` of something else.
+    pub(crate) fn version_of(self, first: &[u8]) -> Option<u8> {
+        let (&version, name) = first.split_last()?;
+        (name == &self.magic()[..MAGIC_BYTES - 1]).then_some(version)
     }
 }
 

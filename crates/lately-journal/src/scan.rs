@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::disk::DiskFile;
-use crate::frame::{HEAD_BYTES, Head, Kind, MAGIC_BYTES, VERSION};
+use crate::frame::{HEAD_BYTES, Head, Kind, MAGIC_BYTES, OLDEST_VERSION, VERSION};
 use crate::limits::READ_BYTES;
 
 /// A reader of frames.
@@ -68,19 +68,14 @@ impl<'a, F: DiskFile> Scan<'a, F> {
 
     /// Reads how the file begins; the frames follow.
     pub(crate) fn begin(&mut self, kind: Kind) -> io::Result<Begin> {
-        let begin = match (self.peek(MAGIC_BYTES)?, kind.magic()) {
-            (found, magic) if found == magic => Begin::Well,
-            (found, magic)
-                if found.len() == MAGIC_BYTES && found[..MAGIC_BYTES - 1] == magic[..MAGIC_BYTES - 1] =>
-            {
-                Begin::Version(found[MAGIC_BYTES - 1])
-            }
-            _ => Begin::Damage,
+        let begin = match kind.version_of(self.peek(MAGIC_BYTES)?) {
+            Some(OLDEST_VERSION..=VERSION) => Begin::Well,
+            Some(other) => Begin::Version(other),
+            None => Begin::Damage,
         };
         if begin == Begin::Well {
             self.at += MAGIC_BYTES;
         }
-        debug_assert_eq!(kind.magic()[MAGIC_BYTES - 1], VERSION);
         Ok(begin)
     }
 

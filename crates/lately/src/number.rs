@@ -54,17 +54,22 @@ impl Number {
     /// Takes a number off the front of bytes from anywhere; `None` when they do not begin with one.
     #[inline]
     pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
-        let word = match bytes.first_chunk() {
-            Some(word) => u64::from_le_bytes(*word),
-            None => {
-                let mut word = [0; 8];
-                word[..bytes.len()].copy_from_slice(bytes);
-                u64::from_le_bytes(word)
-            }
-        };
-        let (value, len) = Number::read(word);
+        let (value, len) = Number::read(first_word(bytes));
         *bytes = bytes.get(len..)?;
         Some(value)
+    }
+}
+
+/// The first eight bytes, zeros past the end.
+#[inline]
+pub(crate) fn first_word(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(word) => u64::from_le_bytes(*word),
+        None => {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        }
     }
 }
 

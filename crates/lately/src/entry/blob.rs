@@ -7,7 +7,7 @@
 use super::Entry;
 use super::inline::Inline;
 use super::large::Large;
-use super::list::{Items, list_of, read_items};
+use super::list::{Gap, Items, list_of, list_of_any, read_items};
 use super::moment::{Moment, PackedTime};
 use crate::error::Malformed;
 use crate::ladder::RUNGS_MS;
@@ -31,8 +31,13 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 4] = [Kind::Pane, Kind::Cell, Kind::Moment, Kind::Newest];
+    /// By the highest bits of a run's first byte. Moments have two: their gaps were plain numbers at first.
+    const ALL: [Kind; 5] = [Kind::Pane, Kind::Cell, Kind::Moment, Kind::Newest, Kind::Moment];
 }
+
+/// The first byte of moments, and what it was at first.
+const MOMENTS: u8 = 4 << RUNG_BITS;
+const MOMENTS_BEFORE: u8 = 2 << RUNG_BITS;
 
 /// A piece of time and its hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,7 +168,8 @@ impl Entry {
 /// each as in a list.
 struct Moments<'a> {
     origin_ms: i64,
-    items: &'a [u8],
+    /// Their bytes, if they are as in a list.
+    items: Option<&'a [u8]>,
     held: Vec<Moment>,
 }
 
@@ -182,7 +188,7 @@ fn write_inline(inline: &Inline, out: &mut Vec<u8>) {
 }
 
 fn begin_moments(origin_ms: i64, len: usize, out: &mut Vec<u8>) {
-    out.push((Kind::Moment as u8) << RUNG_BITS);
+    out.push(MOMENTS);
     varint::push(out, len as u64);
     // The origin may be a millisecond before time starts.
     varint::push(out, (origin_ms + 1).cast_unsigned());
@@ -191,12 +197,16 @@ fn begin_moments(origin_ms: i64, len: usize, out: &mut Vec<u8>) {
 impl<'a> Moments<'a> {
     /// The moments that bytes begin with, and what follows; `None` when they do not begin with some.
     fn read(bytes: &'a [u8]) -> Option<(Moments<'a>, &'a [u8])> {
-        let mut bytes = bytes.strip_prefix(&[(Kind::Moment as u8) << RUNG_BITS])?;
+        let (&first, mut bytes) = bytes.split_first()?;
         let len = usize::try_from(varint::take(&mut bytes)?).ok()?;
         let origin = i64::try_from(varint::take(&mut bytes)?).ok()?;
         let items = bytes.split_off(..len)?;
         let origin_ms = origin.checked_sub(1).filter(|&ms| ms <= Timestamp::MAX.as_millis())?;
-        let held = read_items(items, origin_ms)?;
+        let (held, items) = match first {
+            MOMENTS => (read_items(items, origin_ms, Gap::take)?, Some(items)),
+            MOMENTS_BEFORE => (read_items(items, origin_ms, Gap::take_number)?, None),
+            _ => return None,
+        };
         Some((Moments { origin_ms, items, held }, bytes))
     }
 
@@ -205,7 +215,11 @@ impl<'a> Moments<'a> {
         if self.held.iter().all(|&moment| inline.add(moment)) {
             return Entry::Inline(inline);
         }
-        let (head, bytes) = list_of(self.items, self.origin_ms, self.held.iter().copied());
+        let held = self.held.iter().copied();
+        let (head, bytes) = match self.items {
+            Some(items) => list_of(items, self.origin_ms, held),
+            None => list_of_any(held),
+        };
         Entry::List { head, bytes }
     }
 }

@@ -1,6 +1,7 @@
 //! Entries as bytes, there and back.
 
 use super::*;
+use crate::number::Number;
 use crate::time::{Span, days, minutes, seconds};
 
 const START_MS: i64 = 1_700_000_000_000;
@@ -36,9 +37,19 @@ fn answers(entry: &Entry, settings: &Settings, now_ms: i64) -> Vec<crate::Count>
 #[test]
 fn entries_of_every_form_come_back() {
     let settings = Settings::default();
-    for (step_ms, count) in
-        [(1, 1), (5, 9), (1_000, 4), (1_000, 100), (60_000, 256), (60_000, 5_000), (900, 3_000), (1, 700)]
-    {
+    for (step_ms, count) in [
+        (1, 1),
+        (5, 9),
+        (1_000, 4),
+        (1_000, 100),
+        (60_000, 256),
+        (60_000, 5_000),
+        (900, 3_000),
+        (1, 700),
+        (3_600_001, 160),
+        (9_000_007, 60),
+        (150_000_001, 4),
+    ] {
         let (entry, newest_ms) = entry(step_ms, count);
         let bytes = written(&entry, &settings);
         for later_ms in [0, 20_000, 500_000, 100_000_000] {
@@ -49,6 +60,35 @@ fn entries_of_every_form_come_back() {
             assert_eq!((copy.total(), copy.newest()), (entry.total(), entry.newest()));
             let again = Entry::read(&written(&copy, &settings), &settings, at(now_ms)).expect("well formed");
             assert_eq!(answers(&again, &settings, now_ms), answers(&entry, &settings, now_ms));
+        }
+    }
+}
+
+#[test]
+fn moments_whose_gaps_are_plain_numbers_are_read() {
+    let settings = Settings::default();
+    for (step_ms, count) in [(1_000, 100), (77_777, 200), (3_600_001, 160), (150_000_001, 4)] {
+        let (entry, newest_ms) = entry(step_ms, count);
+        let mut items = Vec::new();
+        let mut number =
+            |value| items.extend_from_slice(&Number::new(value).word.to_le_bytes()[..Number::new(value).len]);
+        for n in 0..count {
+            let (gap_ms, hits) = (if n == 0 { 1 } else { step_ms.unsigned_abs() }, 1 + n.unsigned_abs() % 3);
+            let gap = if gap_ms % 1_000 == 0 { (gap_ms / 1_000) << 2 | 2 } else { gap_ms << 2 };
+            number(gap | u64::from(hits > 1));
+            if hits > 1 {
+                number(hits);
+            }
+        }
+        let mut bytes = vec![MOMENTS_BEFORE];
+        varint::push(&mut bytes, items.len() as u64);
+        varint::push(&mut bytes, START_MS.unsigned_abs());
+        bytes.extend_from_slice(&items);
+        let copy = Entry::read(&bytes, &settings, at(newest_ms)).expect("well formed");
+        copy.check_consistency(&settings, at(newest_ms));
+        assert_eq!(answers(&copy, &settings, newest_ms), answers(&entry, &settings, newest_ms));
+        for end in 0..bytes.len() {
+            assert!(Entry::read(&bytes[..end], &settings, at(newest_ms)).is_err() || end == 0, "{end}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::moment::Moment;
 use crate::limits::MAX_MOMENTS;
-use crate::number::Number;
+use crate::number::{Number, first_word};
 
 pub(super) const SIX_BYTES: u64 = (1 << 48) - 1;
 
@@ -107,7 +107,7 @@ pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<(u6
         return None;
     }
     let (more, newest) = if gap_ms > 0 {
-        let gap = Number::new(Gap::new(gap_ms, false).0);
+        let gap = Gap::number(gap_ms, false);
         if newest & COUNT_BITS == FULL_BITS || end + gap.len > bytes.len() {
             return None;
         }
@@ -144,7 +144,11 @@ pub(super) fn put(bytes: &mut [u8], offset: usize, number: Number) {
 #[inline]
 fn raise_one(newest: &mut [u8]) -> Option<usize> {
     let (first, free) = (*newest.first()?, newest.len() - 1);
-    let gap_len = usize::from(first & 7) + 1;
+    let kind = first & 7;
+    if u64::from(kind) >= PLAIN {
+        return None;
+    }
+    let gap_len = GAP_LENS[usize::from(kind)];
     if first & HAS_HITS == 0 {
         newest[0] |= HAS_HITS;
         newest[free] = 2 * Number::ONE_BYTE;
@@ -157,7 +161,7 @@ fn raise_one(newest: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// The lowest bit of a gap, in the first byte of its number.
+/// The bit of a gap that says so, in its first byte.
 const HAS_HITS: u8 = Number::ONE_BYTE;
 
 /// What the first moment counts from.
@@ -196,37 +200,82 @@ impl Cursor {
     }
 }
 
-/// The time from one moment to the next, and in the two lowest bits whether hits follow and whether it
-/// counts seconds. Hits from logs and of senders that keep time are whole seconds apart, and so take a
-/// byte or two.
-#[derive(Clone, Copy)]
-pub(super) struct Gap(pub(super) u64);
+/// The time from one moment to the next, and whether hits follow.
+///
+/// As bytes it is a number of its own. Its three lowest bits say how long it is. Of most lengths the next two say whether
+/// hits follow and whether it counts seconds: hits from logs and of senders that keep time are whole seconds apart, and so
+/// take a byte or two. A hit each hour or so takes three: no hits follow, and what such gaps have in the bits of the length
+/// is a part of their milliseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::entry) struct Gap {
+    pub(super) ms: i64,
+    pub(super) has_hits: bool,
+}
 
 const SECOND_MS: u64 = 1_000;
 
+/// Bytes of a gap by its three lowest bits.
+const GAP_LENS: [usize; 8] = [1, 2, 3, 4, LONG_LEN, PLAIN_LEN, PLAIN_LEN, PLAIN_LEN];
+/// What they are of a gap of seven bytes, the longest; and of one of three without hits, from here on.
+const LONG: u64 = 4;
+const LONG_LEN: usize = 7;
+const PLAIN: u64 = 5;
+const PLAIN_LEN: usize = 3;
+/// What the other bits of such a gap hold.
+const PLAIN_BITS: u64 = 8 * PLAIN_LEN as u64 - 3;
+const PLAIN_END_MS: u64 = (8 - PLAIN) << PLAIN_BITS;
+
 impl Gap {
+    /// As bytes.
     #[inline]
-    pub(super) fn new(ms: i64, has_hits: bool) -> Gap {
+    pub(super) fn number(ms: i64, has_hits: bool) -> Number {
         let ms = ms.cast_unsigned();
-        let number = if ms.is_multiple_of(SECOND_MS) { (ms / SECOND_MS) << 2 | 2 } else { ms << 2 };
-        Gap(number | u64::from(has_hits))
+        let is_seconds = ms.is_multiple_of(SECOND_MS);
+        let unit = if is_seconds { (ms / SECOND_MS) << 2 | 2 } else { ms << 2 };
+        let number = Number::new(unit | u64::from(has_hits));
+        if number.len <= PLAIN_LEN { number } else { Gap::long(number, ms, is_seconds || has_hits) }
     }
 
+    /// As `number`, when what it would be otherwise has more than three bytes.
+    #[cold]
+    fn long(number: Number, ms: u64, is_flagged: bool) -> Number {
+        if !is_flagged && ms < PLAIN_END_MS {
+            let kind = PLAIN + (ms >> PLAIN_BITS);
+            return Number { word: (ms % (1 << PLAIN_BITS)) << 3 | kind, len: PLAIN_LEN };
+        }
+        if number.len == PLAIN_LEN + 1 {
+            number
+        } else {
+            Number { word: number.word & !7 | LONG, len: LONG_LEN }
+        }
+    }
+
+    /// The gap that a word starts with, and its bytes.
     #[inline]
-    pub(super) fn ms(self) -> i64 {
-        let unit_ms = if self.0 & 2 == 0 { 1 } else { SECOND_MS };
-        ((self.0 >> 2) * unit_ms).cast_signed()
+    pub(super) fn read(word: u64) -> (Gap, usize) {
+        let kind = word & 7;
+        let len = GAP_LENS[kind as usize];
+        let rest = (word & (u64::MAX >> (64 - 8 * len))) >> 3;
+        let (ms, has_hits) = match kind {
+            PLAIN.. => ((kind - PLAIN) << PLAIN_BITS | rest, false),
+            _ => ((rest >> 2) * if rest & 2 == 0 { 1 } else { SECOND_MS }, rest & 1 == 1),
+        };
+        (Gap { ms: ms.cast_signed(), has_hits }, len)
     }
 
-    /// As `ms`, of a number from anywhere.
-    pub(super) fn checked_ms(self) -> Option<i64> {
-        let unit_ms = if self.0 & 2 == 0 { 1 } else { SECOND_MS };
-        i64::try_from((self.0 >> 2).checked_mul(unit_ms)?).ok()
+    /// Takes a gap off the front of bytes from anywhere; `None` when they do not begin with one.
+    pub(in crate::entry) fn take(bytes: &mut &[u8]) -> Option<Gap> {
+        let (gap, len) = Gap::read(first_word(bytes));
+        *bytes = bytes.get(len..)?;
+        Some(gap)
     }
 
-    #[inline]
-    pub(super) fn has_hits(self) -> bool {
-        self.0 & 1 == 1
+    /// As `take`, of a gap as it was written at first: a number of any length, with both bits.
+    pub(in crate::entry) fn take_number(bytes: &mut &[u8]) -> Option<Gap> {
+        let number = Number::take(bytes)?;
+        let unit_ms = if number & 2 == 0 { 1 } else { SECOND_MS };
+        let ms = i64::try_from((number >> 2).checked_mul(unit_ms)?).ok()?;
+        Some(Gap { ms, has_hits: number & 1 == 1 })
     }
 }
 
@@ -262,15 +311,57 @@ impl Iterator for Reader<'_> {
         if self.offset >= self.end {
             return None;
         }
-        let (gap, len) = Number::read(word(self.bytes, self.offset));
+        let (gap, len) = Gap::read(word(self.bytes, self.offset));
         self.offset += len;
-        let gap = Gap(gap);
-        self.before_ms += gap.ms();
+        self.before_ms += gap.ms;
         let mut hits = 1;
-        if gap.has_hits() {
+        if gap.has_hits {
             let (several, len) = Number::read(word(self.bytes, self.offset));
             (hits, self.offset) = (several, self.offset + len);
         }
         Some(Moment { at_ms: self.before_ms, hits })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_come_back_in_the_bytes_they_need() {
+        let powers = (0..48).map(|bit| 1_i64 << bit);
+        let plain_end_ms = PLAIN_END_MS.cast_signed();
+        let bounds = [1_000, 524_287_000, 524_288_000, plain_end_ms, plain_end_ms / 3, 2 * plain_end_ms / 3];
+        for ms in powers.chain(bounds).flat_map(|ms| [ms - 1, ms, ms + 1]) {
+            for has_hits in [false, true] {
+                let Number { word, len } = Gap::number(ms, has_hits);
+                let (value, is_seconds) = if ms % 1_000 == 0 { (ms / 1_000, true) } else { (ms, false) };
+                let bits = 5 + 64 - value.leading_zeros() as usize;
+                let expected = match bits.div_ceil(8) {
+                    4.. if !is_seconds && !has_hits && ms < plain_end_ms => 3,
+                    5.. => 7,
+                    few => few,
+                };
+                assert_eq!(len, expected, "{ms} {has_hits}");
+                assert_eq!(word >> (8 * len), 0, "{ms} {has_hits}");
+                let gap = Gap { ms, has_hits };
+                // What follows does not matter.
+                assert_eq!(Gap::read(word | u64::MAX << (8 * len)), (gap, len));
+                let bytes = word.to_le_bytes();
+                for end in 0..=len {
+                    assert_eq!(Gap::take(&mut &bytes[..end]), (end == len).then_some(gap));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_gap_of_any_bytes_is_some_time() {
+        for first in 0..=u8::MAX {
+            for rest in [0, u64::MAX] {
+                let (gap, len) = Gap::read(rest << 8 | u64::from(first));
+                assert!(gap.ms >= 0 && (1..=7).contains(&len), "{gap:?}");
+            }
+        }
     }
 }

@@ -41,14 +41,13 @@ impl Items {
 
     pub(in crate::entry) fn push(&mut self, moment: Moment, before_ms: i64) {
         let several = moment.hits > 1;
-        self.number(Gap::new(moment.at_ms - before_ms, several).0);
+        self.number(Gap::number(moment.at_ms - before_ms, several));
         if several {
-            self.number(moment.hits);
+            self.number(Number::new(moment.hits));
         }
     }
 
-    fn number(&mut self, value: u64) {
-        let Number { word, len } = Number::new(value);
+    fn number(&mut self, Number { word, len }: Number) {
         self.bytes[self.len..self.len + 8].copy_from_slice(&word.to_le_bytes());
         self.len += len;
     }
@@ -58,14 +57,18 @@ impl Items {
     }
 }
 
-/// The moments in bytes from anywhere; `None` when they are no moments of one list.
-pub(in crate::entry) fn read_items(mut items: &[u8], origin_ms: i64) -> Option<Vec<Moment>> {
+/// The moments in bytes from anywhere, whose gaps `take` takes off; `None` when they are no moments of one list.
+pub(in crate::entry) fn read_items(
+    mut items: &[u8],
+    origin_ms: i64,
+    take: impl Fn(&mut &[u8]) -> Option<Gap>,
+) -> Option<Vec<Moment>> {
     let mut moments = Vec::with_capacity(items.len().min(MAX_MOMENTS));
     let (mut before_ms, mut total) = (origin_ms, 0_u64);
     while !items.is_empty() {
-        let gap = Gap(Number::take(&mut items)?);
-        let hits = if gap.has_hits() { Number::take(&mut items)? } else { 1 };
-        let at_ms = before_ms.checked_add(gap.checked_ms()?)?;
+        let gap = take(&mut items)?;
+        let hits = if gap.has_hits { Number::take(&mut items)? } else { 1 };
+        let at_ms = before_ms.checked_add(gap.ms)?;
         total = total.checked_add(hits).filter(|&total| total <= MAX_TOTAL)?;
         let is_new = at_ms > before_ms && at_ms <= Timestamp::MAX.as_millis();
         if !is_new || hits == 0 || total > super::MAX_TOTAL || moments.len() == MAX_MOMENTS {
@@ -83,6 +86,13 @@ pub(in crate::entry) fn list_of_few(moments: impl Iterator<Item = Moment> + Clon
         Some((origin_ms, items)) => list_of(items.bytes(), origin_ms, moments),
         None => (Head::default(), ThinVec::new()),
     }
+}
+
+/// A list of moments, oldest first and at most [`MAX_MOMENTS`].
+pub(in crate::entry) fn list_of_any(moments: impl Iterator<Item = Moment>) -> (Head, ThinVec<u8>) {
+    let (mut head, mut bytes) = (Head::default(), ThinVec::new());
+    ListMut { head: &mut head, bytes: &mut bytes }.rebuild(moments);
+    (head, bytes)
 }
 
 /// A list of moments, oldest first and at least one, that were read from these bytes.

@@ -16,10 +16,10 @@ use crate::limits::MAX_MOMENTS;
 use crate::machine::prefetch;
 use crate::number::Number;
 
-pub(super) use bytes::Reader;
-use bytes::{Cursor, Gap, Header, ITEMS, SIX_BYTES, add_one, origin_ms, put, set_origin};
+use bytes::{Cursor, Header, ITEMS, SIX_BYTES, add_one, origin_ms, put, set_origin};
+pub(super) use bytes::{Gap, Reader};
 pub(crate) use items::FEW;
-pub(super) use items::{Items, list_of, list_of_few, read_items};
+pub(super) use items::{Items, list_of, list_of_any, list_of_few, read_items};
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
 const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
@@ -357,7 +357,7 @@ impl ListMut<'_> {
     #[inline]
     fn write(&mut self, offset: usize, moment: Moment, before_ms: i64) -> usize {
         let several = moment.hits > 1;
-        let gap = Number::new(Gap::new(moment.at_ms - before_ms, several).0);
+        let gap = Gap::number(moment.at_ms - before_ms, several);
         self.reserve(offset + gap.len);
         put(self.bytes, offset, gap);
         if !several {
@@ -513,6 +513,7 @@ mod tests {
             (2_047_000, 2),
             (86_400_000, 3),
             (86_400_001, 4),
+            (150_000_001, 7),
         ] {
             let (head, bytes, moments) = list(&[1, gap_ms, 1]);
             let list = List { head: &head, bytes: &bytes };
