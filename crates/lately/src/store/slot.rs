@@ -69,12 +69,6 @@ impl Slot {
         usize::from(self.len.get()) == key.len() && begins_with(&self.bytes, key)
     }
 
-    /// Whether something of the key is on the heap.
-    #[inline]
-    pub(super) fn has_heap(&self) -> bool {
-        !matches!(self.record, Record::Hits(Entry::Inline(_)))
-    }
-
     /// Counts hits now of this key, at `place`, if it lives and all its hits are in the slot. If not, nothing changes,
     /// and what it has on the heap is fetched.
     #[inline(always)]

@@ -158,8 +158,8 @@ impl<'a> Turn<'a> {
                     give(Outcome::Hit(Ok(hits)));
                 })
             }
-            Op::Limit { .. } | Op::Throttle { .. }
-                if !may_wait && let Some(quick) = locked.fetch_first(place) =>
+            Op::Limit { key, .. } | Op::Throttle { key, .. }
+                if !may_wait && let Some(quick) = locked.fetch_first(place, key) =>
             {
                 quick
             }

@@ -34,8 +34,7 @@ impl Shard {
         }
     }
 
-    /// As `quick_hit`, if it has all its hits in its slot. Else what whoever is at `place` has on the heap is fetched: it is
-    /// the key's most of the time.
+    /// As `quick_hit`, if it has all its hits in its slot. Else what it has on the heap is fetched.
     #[inline(always)]
     pub(in crate::store) fn quick_hit_or_fetch<F: Borrow<Frame>>(
         &mut self,
@@ -44,13 +43,8 @@ impl Shard {
         frame: impl FnOnce(ClassId, Timestamp) -> F,
     ) -> Quick<u64> {
         let now = self.now;
-        match self.slots.get_mut(place) {
-            Some(slot) if slot.has_heap() => Quick::At(place, slot.prefetch()),
-            Some(slot) if slot.is(key, &self.beside.long_keys) => {
-                slot.quick_hit(place, weight, frame(slot.class, now).borrow())
-            }
-            _ => Quick::Elsewhere,
-        }
+        let Some(slot) = self.slot_of(place, key) else { return Quick::Elsewhere };
+        slot.quick_hit(place, weight, frame(slot.class, now).borrow())
     }
 
     /// As `quick_hit`, of the key with this hash, if it is where the search for it begins.

@@ -16,8 +16,9 @@ use crate::time::Span;
 impl Shard {
     /// Has what the key at `place` has on the heap fetched; `None` when there is nothing to be waited for.
     #[inline(always)]
-    pub(in crate::store) fn fetch_first(&self, place: u32) -> Option<Quick<()>> {
-        match self.prefetch_heap(place) {
+    pub(in crate::store) fn fetch_first(&mut self, place: u32, key: &[u8]) -> Option<Quick<()>> {
+        let Some(slot) = self.slot_of(place, key) else { return Some(Quick::Elsewhere) };
+        match slot.prefetch() {
             Fetched::Nothing => None,
             fetched => Some(Quick::At(place, fetched)),
         }
