@@ -280,6 +280,9 @@ impl Store {
     /// them: so that they wait for it together, not one after the other. Writes down the places where
     /// the slots most likely are.
     pub(super) fn fetch_slots(&self, hashes: &[u64], places: &mut [Option<u32>]) {
+        if hashes.len() < 2 {
+            return;
+        }
         // While old tables are let go there is nothing to look at: it is a matter of speed only.
         let Some(look) = self.peek.look() else { return };
         let mut tables = [None; STAGED];

@@ -146,11 +146,8 @@ impl<'a> Turn<'a> {
         let context = &mut self.context;
         match *op {
             Op::Hit { key, weight, at: None } => {
-                let quick = match may_wait {
-                    true => locked.quick_hit(place, (key, weight), |class, now| context.frame(class, now).0),
-                    false => locked
-                        .quick_hit_or_fetch(place, (key, weight), |class, now| context.frame(class, now).0),
-                };
+                let quick = locked
+                    .quick_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
                 quick.give(|hits| {
                     if context.deltas.is_some() {
                         locked.write_down_hit(place, &Hit { key, hash, weight, at: None }, context);

@@ -256,11 +256,18 @@ impl Gap {
         let kind = word & 7;
         let len = GAP_LENS[kind as usize];
         let rest = (word & (u64::MAX >> (64 - 8 * len))) >> 3;
-        let (ms, has_hits) = match kind {
-            PLAIN.. => ((kind - PLAIN) << PLAIN_BITS | rest, false),
-            _ => ((rest >> 2) * if rest & 2 == 0 { 1 } else { SECOND_MS }, rest & 1 == 1),
+        let gap = match kind {
+            PLAIN.. => Gap { ms: ((kind - PLAIN) << PLAIN_BITS | rest).cast_signed(), has_hits: false },
+            _ => Gap::flagged(rest),
         };
-        (Gap { ms: ms.cast_signed(), has_hits }, len)
+        (gap, len)
+    }
+
+    /// That of a number with both flags, of at most as many bits as the longest gap has.
+    #[inline]
+    fn flagged(number: u64) -> Gap {
+        let unit_ms = if number & 2 == 0 { 1 } else { SECOND_MS };
+        Gap { ms: ((number >> 2) * unit_ms).cast_signed(), has_hits: number & 1 == 1 }
     }
 
     /// Takes a gap off the front of bytes from anywhere; `None` when they do not begin with one.
@@ -272,10 +279,8 @@ impl Gap {
 
     /// As `take`, of a gap as it was written at first: a number of any length, with both bits.
     pub(in crate::entry) fn take_number(bytes: &mut &[u8]) -> Option<Gap> {
-        let number = Number::take(bytes)?;
-        let unit_ms = if number & 2 == 0 { 1 } else { SECOND_MS };
-        let ms = i64::try_from((number >> 2).checked_mul(unit_ms)?).ok()?;
-        Some(Gap { ms, has_hits: number & 1 == 1 })
+        // More bits than that are no time there is.
+        Number::take(bytes).filter(|number| number >> (8 * LONG_LEN - 3) == 0).map(Gap::flagged)
     }
 }
 

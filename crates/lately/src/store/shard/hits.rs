@@ -14,37 +14,29 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
 impl Shard {
-    /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot or in a list. Changes
-    /// nothing if not. What happened is to be written down.
+    /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; or, if `may_wait`, in a
+    /// list: else what it has on the heap is fetched. Changes nothing if not. What happened is to be written down.
     #[inline(always)]
     pub(in crate::store) fn quick_hit<F: Borrow<Frame>>(
         &mut self,
         place: u32,
         (key, weight): (&[u8], u64),
+        may_wait: bool,
         frame: impl FnOnce(ClassId, Timestamp) -> F,
     ) -> Quick<u64> {
         let now = self.now;
         let Some(slot) = self.slot_of(place, key) else { return Quick::Elsewhere };
-        match slot.short_hit(weight, frame(slot.class, now).borrow()) {
+        let frame = frame(slot.class, now);
+        if !may_wait {
+            return slot.quick_hit(place, weight, frame.borrow());
+        }
+        match slot.short_hit(weight, frame.borrow()) {
             Some((hits, more)) => {
                 self.bytes += more;
                 Quick::Done(hits)
             }
             None => Quick::At(place, Fetched::All),
         }
-    }
-
-    /// As `quick_hit`, if it has all its hits in its slot. Else what it has on the heap is fetched.
-    #[inline(always)]
-    pub(in crate::store) fn quick_hit_or_fetch<F: Borrow<Frame>>(
-        &mut self,
-        place: u32,
-        (key, weight): (&[u8], u64),
-        frame: impl FnOnce(ClassId, Timestamp) -> F,
-    ) -> Quick<u64> {
-        let now = self.now;
-        let Some(slot) = self.slot_of(place, key) else { return Quick::Elsewhere };
-        slot.quick_hit(place, weight, frame(slot.class, now).borrow())
     }
 
     /// As `quick_hit`, of the key with this hash, if it is where the search for it begins.
