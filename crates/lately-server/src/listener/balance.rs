@@ -3,10 +3,10 @@
 //! Clients that send a few requests at a time are served together: the fewer loops there are, the more requests the
 //! store is given at once. Where each core has a loop, the last takes none of these clients: they and the system that
 //! carries what they send need that core. To those that send as much at a time as the store takes at once this brings
-//! nothing: they are spread over all loops.
+//! nothing: they are spread over all loops, unless more is served without the last.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mio::net::TcpStream;
@@ -29,12 +29,25 @@ pub(super) type Door = UnboundedSender<Arrival>;
 pub(super) struct Balance {
     /// One for each loop, and none once the server stops.
     doors: Mutex<Vec<Door>>,
-    /// How many clients with deep pipelines each loop has, those on their way to it among them.
-    deep: Box<[AtomicUsize]>,
+    loads: Box<[Load]>,
+    /// Clients with deep pipelines.
+    clients: AtomicUsize,
+    /// Whether all loops serve these, not only those that serve the others.
+    takes_all: AtomicBool,
     /// The other clients are served by the first so many loops.
     usual: usize,
     /// Which of these has the next client, modulo their number.
     next: AtomicUsize,
+}
+
+/// What a loop has to do. No two share a cache line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Load {
+    /// Clients with deep pipelines, those on their way to it among them.
+    deep: AtomicUsize,
+    /// Requests that it has served.
+    served: AtomicU64,
 }
 
 impl Balance {
@@ -43,7 +56,9 @@ impl Balance {
         let usual = if loops == cores { loops - 1 } else { loops };
         Balance {
             doors: Mutex::default(),
-            deep: (0..loops).map(|_| AtomicUsize::new(0)).collect(),
+            loads: (0..loops).map(|_| Load::default()).collect(),
+            clients: AtomicUsize::new(0),
+            takes_all: AtomicBool::new(true),
             usual: usual.max(1),
             next: AtomicUsize::new(0),
         }
@@ -51,7 +66,7 @@ impl Balance {
 
     /// How many loops there are to be.
     pub(super) fn loops(&self) -> usize {
-        self.deep.len()
+        self.loads.len()
     }
 
     /// Lets clients in.
@@ -95,13 +110,47 @@ impl Balance {
         if current < self.usual { current } else { self.usual() }
     }
 
+    /// Whether the last loop may be left out.
+    pub(super) fn may_leave_out(&self) -> bool {
+        self.usual < self.loops()
+    }
+
+    /// Clients with deep pipelines, and the requests of all clients, of all loops.
+    pub(super) fn served(&self) -> (usize, u64) {
+        (self.clients.load(Relaxed), self.loads.iter().map(|load| load.served.load(Relaxed)).sum())
+    }
+
+    /// Takes note that a loop has served so many requests more.
+    pub(super) fn note_served(&self, index: usize, requests: usize) {
+        self.loads[index].served.fetch_add(requests as u64, Relaxed);
+    }
+
+    /// Whether all loops serve deep pipelines.
+    pub(super) fn takes_all(&self) -> bool {
+        self.takes_all.load(Relaxed)
+    }
+
+    pub(super) fn set_takes_all(&self, takes_all: bool) {
+        // It is read after each batch of each loop, and changes seldom.
+        if self.takes_all() != takes_all {
+            self.takes_all.store(takes_all, Relaxed);
+        }
+    }
+
     /// Counts a client with deep pipelines, which is served by this loop, with the one that has the fewest of them.
     pub(super) fn count(self: &Arc<Self>, current: usize) -> Counted {
-        let clients = |index: usize| self.deep[index].load(Relaxed);
-        let fewest = (0..self.loops()).min_by_key(|&index| (clients(index), index != current));
-        let at = fewest.unwrap_or(current);
-        self.deep[at].fetch_add(1, Relaxed);
+        self.clients.fetch_add(1, Relaxed);
+        let at = self.take(current);
         Counted { balance: Arc::clone(self), at }
+    }
+
+    fn take(&self, current: usize) -> usize {
+        let clients = |index: usize| self.loads[index].deep.load(Relaxed);
+        let loops = if self.takes_all() { self.loops() } else { self.usual };
+        let fewest = (0..loops).min_by_key(|&index| (clients(index), index != current));
+        let at = fewest.unwrap_or(current);
+        self.loads[at].deep.fetch_add(1, Relaxed);
+        at
     }
 
     fn doors(&self) -> MutexGuard<'_, Vec<Door>> {
@@ -116,9 +165,19 @@ pub(super) struct Counted {
     pub(super) at: usize,
 }
 
+impl Counted {
+    /// Counts it anew.
+    pub(super) fn again(&mut self, current: usize) {
+        // First: it is not in its own way.
+        self.balance.loads[self.at].deep.fetch_sub(1, Relaxed);
+        self.at = self.balance.take(current);
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.balance.deep[self.at].fetch_sub(1, Relaxed);
+        self.balance.loads[self.at].deep.fetch_sub(1, Relaxed);
+        self.balance.clients.fetch_sub(1, Relaxed);
     }
 }
 
@@ -146,13 +205,20 @@ mod tests {
         let balance = Arc::new(Balance::new(2, 2));
         let mut counted: Vec<Counted> = (0..5).map(|_| balance.count(0)).collect();
         assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [0, 1, 0, 1, 0]);
-        // Those of the first loop go; one of the two others is in its place when it is counted again.
+        // Those of the first loop go; one of the two others takes their place when it is counted again.
         counted.retain(|counted| counted.at == 1);
-        counted.remove(0);
-        counted.push(balance.count(1));
-        counted.remove(0);
-        counted.push(balance.count(1));
+        counted.iter_mut().for_each(|counted| counted.again(1));
         assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [0, 1]);
+        // The last is left out, and comes back.
+        balance.set_takes_all(false);
+        counted.iter_mut().for_each(|counted| counted.again(counted.at));
+        assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [0, 0]);
+        balance.set_takes_all(true);
+        counted.iter_mut().for_each(|counted| counted.again(counted.at));
+        assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(balance.served().0, 2);
+        drop(counted);
+        assert_eq!(balance.served().0, 0);
     }
 
     #[test]

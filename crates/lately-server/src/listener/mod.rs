@@ -15,6 +15,7 @@ mod queue;
 pub(crate) mod resp;
 mod roster;
 mod transfer;
+mod trial;
 
 /// Ends after `span`.
 pub(crate) async fn pause(span: Duration) {

@@ -186,28 +186,37 @@ mod tests {
         assert_eq!(replies, expected);
     }
 
-    /// Two clients of the first of two loops: while both have deep pipelines, each loop has one of them.
+    /// Two loops, and two clients of the first of them. Nothing is tried.
+    fn two_loops() -> (Arc<Balance>, [Queue; 2], [TcpStream; 2]) {
+        let (engine, balance) = (engine(), Arc::new(Balance::new(2, 2)));
+        let open = |index| Queue::new(Arc::clone(&engine), Stopper::new(), index, Arc::clone(&balance));
+        let (first_door, mut first) = open(0).expect("a queue");
+        let (second_door, second) = open(1).expect("a queue");
+        first.roster.trial = None;
+        balance.open(vec![first_door, second_door]);
+        let clients = [(); 2].map(|()| {
+            let (socket, place, client) = client();
+            assert!(balance.send(balance.usual(), Arrival::New(socket, place)).is_ok());
+            client
+        });
+        (balance, [first, second], clients)
+    }
+
+    /// How many clients each has.
+    fn served(first: &Queue, second: &Queue) -> [usize; 2] {
+        [first, second].map(|it| it.roster.connections.len())
+    }
+
+    /// While both have deep pipelines, each loop has one of them.
     #[test]
     fn a_client_moves_with_its_pipelines() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let (engine, balance) = (engine(), Arc::new(Balance::new(2, 2)));
-            let open = |index| Queue::new(Arc::clone(&engine), Stopper::new(), index, Arc::clone(&balance));
-            let (first_door, mut first) = open(0).expect("a queue");
-            let (second_door, mut second) = open(1).expect("a queue");
-            balance.open(vec![first_door, second_door]);
-            let clients = [(); 2].map(|()| {
-                let (socket, place, client) = client();
-                assert!(balance.send(balance.usual(), Arrival::New(socket, place)).is_ok());
-                client
-            });
-            let [mut one, mut other] = clients;
+            let (_, [mut first, mut second], [mut one, mut other]) = two_loops();
             for _ in 0..4 * DEEP_REQUESTS {
                 ask(&mut one, &mut first, DEEP_REQUESTS - 1).await;
             }
             ask(&mut other, &mut first, 1).await;
-            let served =
-                |first: &Queue, second: &Queue| [first, second].map(|it| it.roster.connections.len());
             assert_eq!(served(&first, &second), [2, 0]);
             for _ in 0..2 * DEEP_REQUESTS {
                 ask(&mut one, &mut first, RUN_OPERATIONS).await;
@@ -228,6 +237,32 @@ mod tests {
             ask(&mut other, &mut first, 1).await;
             ask(&mut one, &mut first, RUN_OPERATIONS).await;
             assert_eq!(served(&first, &second), [2, 0]);
+        });
+    }
+
+    /// Where more is served without the last loop, its clients leave it; and come back.
+    #[test]
+    fn clients_leave_a_loop_that_is_left_out() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (balance, [mut first, mut second], [mut one, mut other]) = two_loops();
+            for _ in 0..2 * DEEP_REQUESTS {
+                ask(&mut one, &mut first, RUN_OPERATIONS).await;
+            }
+            while served(&first, &second)[0] == 2 {
+                ask(&mut other, &mut first, RUN_OPERATIONS).await;
+            }
+            ask(&mut other, &mut second, RUN_OPERATIONS).await;
+            assert_eq!(served(&first, &second), [1, 1]);
+            balance.set_takes_all(false);
+            ask(&mut other, &mut second, RUN_OPERATIONS).await;
+            ask(&mut one, &mut first, RUN_OPERATIONS).await;
+            ask(&mut other, &mut first, RUN_OPERATIONS).await;
+            assert_eq!(served(&first, &second), [2, 0]);
+            balance.set_takes_all(true);
+            ask(&mut one, &mut first, RUN_OPERATIONS).await;
+            poll_fn(|cx| second.news(cx)).await;
+            assert_eq!(served(&first, &second), [1, 1]);
         });
     }
 

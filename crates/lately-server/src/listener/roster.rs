@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::balance::{Arrival, Balance};
 use super::connection::Connection;
 use super::held::Held;
+use super::trial::Trial;
 use crate::engine::Engine;
 use crate::stopper::Stopper;
 
@@ -28,6 +29,10 @@ pub(super) struct Roster {
     balance: Arc<Balance>,
     /// Clients that may be another loop's to serve.
     unsettled: Vec<usize>,
+    /// Of the first loop, where the last may be left out.
+    pub(super) trial: Option<Trial>,
+    /// Whether all loops served deep pipelines when that was asked last.
+    takes_all: bool,
 }
 
 impl Roster {
@@ -39,6 +44,8 @@ impl Roster {
             held: VecDeque::new(),
             stopper,
             index,
+            trial: (index == 0 && balance.may_leave_out()).then(Trial::default),
+            takes_all: balance.takes_all(),
             balance,
             unsettled: Vec::new(),
         }
@@ -78,6 +85,26 @@ impl Roster {
                 self.admit(back, registry);
             }
         }
+    }
+
+    /// Takes note that so many requests were served just now.
+    pub(super) fn note_served(&mut self, requests: usize, moment: Instant) {
+        let balance = &self.balance;
+        balance.note_served(self.index, requests);
+        if let Some(trial) = &mut self.trial {
+            let (clients, served) = balance.served();
+            balance.set_takes_all(trial.takes_all(moment, clients, served));
+        }
+        if self.takes_all != balance.takes_all() {
+            self.takes_all = balance.takes_all();
+            self.unsettle_deep();
+        }
+    }
+
+    /// Has those with deep pipelines placed anew.
+    fn unsettle_deep(&mut self) {
+        let deep = self.connections.iter().filter(|(_, connection)| connection.depth.is_deep());
+        self.unsettled.extend(deep.map(|(token, _)| token));
     }
 
     /// Takes note of what the event queue says of a socket.
@@ -179,8 +206,7 @@ impl Roster {
             .filter_map(|(token, connection)| (!connection.look(moment, idle)).then_some(token))
             .collect();
         late.into_iter().for_each(|token| self.settle(token, Err(io::ErrorKind::TimedOut.into())));
-        let deep = self.connections.iter().filter(|(_, connection)| connection.depth.is_deep());
-        self.unsettled.extend(deep.map(|(token, _)| token));
+        self.unsettle_deep();
     }
 
     /// Ends all connections once what came by now is answered.
