@@ -4,7 +4,7 @@ use lately_load::{Counted, Counts, run};
 
 use crate::options::Options;
 use crate::rounds::{Contender, interleave, median_ratio};
-use crate::row::{Must, Row};
+use crate::row::{Must, Rival, Row};
 use crate::say;
 use crate::server::TABLE;
 use crate::server::failure::Failure;
@@ -83,8 +83,10 @@ fn rows_at(options: &Options, servers: &Servers, pipeline: usize) -> Result<Vec<
         let cpu = |name: &str| Measured::median(of(name).unwrap_or_default()).cpu_us;
         let beside =
             format!("INCR {}, doing nothing {}", number(cpu(BENCHMARK_INCR)), number(cpu(BENCHMARK_NOTHING)));
+        let incr = Rival { name: "INCR", here: cpu(BENCHMARK_INCR), there: 0.87 };
         let name = "server CPU per HIT, redis-benchmark, pipeline 64";
-        rows.push(Row::new(TABLE, name, cpu(BENCHMARK_HIT), "µs", Must::AtMost(0.36, 0.26)).beside(beside));
+        let row = Row::new(TABLE, name, cpu(BENCHMARK_HIT), "µs", Must::AtMost(0.36, 0.26));
+        rows.push(row.beside(beside).by(Some(incr)));
     }
     for (name, figures) in names.iter().zip(&figures) {
         let measured = Measured::median(figures);
