@@ -43,17 +43,14 @@ pub const RUN_JOINT_OPERATIONS: usize = 4;
 /// A client's pipelines are deep when it sends so many requests at a time: as many as the store is given at once, or nearly.
 pub const DEEP_REQUESTS: usize = 48;
 
-/// Whether the last loop is to serve such clients is tried so many times, with it and without it in turn.
-pub const TRIAL_SLICES: usize = 6;
+/// The last loop serves such clients, too, where so much of a core was idle without it.
+pub const SPARE_SHARE: f64 = 0.35;
 
-/// How long it is tried each time.
-pub const TRIAL_SLICE: Duration = Duration::from_millis(32);
+/// For how long that is looked at.
+pub const SPARE_TIME: Duration = Duration::from_millis(200);
 
-/// It is left out when so many times as much is served without it.
-pub const TRIAL_GAIN: f64 = 1.05;
-
-/// How long what was found out holds.
-pub const TRIAL_EVERY: Duration = Duration::from_secs(10);
+/// How long what was found holds.
+pub const SPARE_EVERY: Duration = Duration::from_secs(10);
 
 /// Bytes asked of the socket in one read.
 pub const READ_BYTES: usize = 64 << 10;

@@ -3,10 +3,10 @@
 //! Clients that send a few requests at a time are served together: the fewer loops there are, the more requests the
 //! store is given at once. Where each core has a loop, the last takes none of these clients: they and the system that
 //! carries what they send need that core. To those that send as much at a time as the store takes at once this brings
-//! nothing: they are spread over all loops, unless more is served without the last.
+//! nothing: they are spread over all loops, where the machine has a core to spare for the last.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mio::net::TcpStream;
@@ -29,9 +29,8 @@ pub(super) type Door = UnboundedSender<Arrival>;
 pub(super) struct Balance {
     /// One for each loop, and none once the server stops.
     doors: Mutex<Vec<Door>>,
-    loads: Box<[Load]>,
-    /// Clients with deep pipelines.
-    clients: AtomicUsize,
+    /// Clients with deep pipelines, those on their way to the loop among them.
+    deep: Box<[AtomicUsize]>,
     /// Whether all loops serve these, not only those that serve the others.
     takes_all: AtomicBool,
     /// The other clients are served by the first so many loops.
@@ -40,25 +39,14 @@ pub(super) struct Balance {
     next: AtomicUsize,
 }
 
-/// What a loop has to do. No two share a cache line.
-#[derive(Default)]
-#[repr(align(64))]
-struct Load {
-    /// Clients with deep pipelines, those on their way to it among them.
-    deep: AtomicUsize,
-    /// Requests that it has served.
-    served: AtomicU64,
-}
-
 impl Balance {
     /// Of so many loops on so many cores.
     pub(super) fn new(loops: usize, cores: usize) -> Balance {
         let usual = if loops == cores { loops - 1 } else { loops };
         Balance {
             doors: Mutex::default(),
-            loads: (0..loops).map(|_| Load::default()).collect(),
-            clients: AtomicUsize::new(0),
-            takes_all: AtomicBool::new(true),
+            deep: (0..loops).map(|_| AtomicUsize::new(0)).collect(),
+            takes_all: AtomicBool::new(loops <= usual.max(1)),
             usual: usual.max(1),
             next: AtomicUsize::new(0),
         }
@@ -66,7 +54,7 @@ impl Balance {
 
     /// How many loops there are to be.
     pub(super) fn loops(&self) -> usize {
-        self.loads.len()
+        self.deep.len()
     }
 
     /// Lets clients in.
@@ -115,14 +103,9 @@ impl Balance {
         self.usual < self.loops()
     }
 
-    /// Clients with deep pipelines, and the requests of all clients, of all loops.
-    pub(super) fn served(&self) -> (usize, u64) {
-        (self.clients.load(Relaxed), self.loads.iter().map(|load| load.served.load(Relaxed)).sum())
-    }
-
-    /// Takes note that a loop has served so many requests more.
-    pub(super) fn note_served(&self, index: usize, requests: usize) {
-        self.loads[index].served.fetch_add(requests as u64, Relaxed);
+    /// Clients with deep pipelines.
+    pub(super) fn clients(&self) -> usize {
+        self.deep.iter().map(|deep| deep.load(Relaxed)).sum()
     }
 
     /// Whether all loops serve deep pipelines.
@@ -139,17 +122,16 @@ impl Balance {
 
     /// Counts a client with deep pipelines, which is served by this loop, with the one that has the fewest of them.
     pub(super) fn count(self: &Arc<Self>, current: usize) -> Counted {
-        self.clients.fetch_add(1, Relaxed);
         let at = self.take(current);
         Counted { balance: Arc::clone(self), at }
     }
 
     fn take(&self, current: usize) -> usize {
-        let clients = |index: usize| self.loads[index].deep.load(Relaxed);
+        let clients = |index: usize| self.deep[index].load(Relaxed);
         let loops = if self.takes_all() { self.loops() } else { self.usual };
         let fewest = (0..loops).min_by_key(|&index| (clients(index), index != current));
         let at = fewest.unwrap_or(current);
-        self.loads[at].deep.fetch_add(1, Relaxed);
+        self.deep[at].fetch_add(1, Relaxed);
         at
     }
 
@@ -169,15 +151,14 @@ impl Counted {
     /// Counts it anew.
     pub(super) fn again(&mut self, current: usize) {
         // First: it is not in its own way.
-        self.balance.loads[self.at].deep.fetch_sub(1, Relaxed);
+        self.balance.deep[self.at].fetch_sub(1, Relaxed);
         self.at = self.balance.take(current);
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.balance.loads[self.at].deep.fetch_sub(1, Relaxed);
-        self.balance.clients.fetch_sub(1, Relaxed);
+        self.balance.deep[self.at].fetch_sub(1, Relaxed);
     }
 }
 
@@ -203,6 +184,7 @@ mod tests {
     #[test]
     fn deep_pipelines_are_spread_over_all_loops() {
         let balance = Arc::new(Balance::new(2, 2));
+        balance.set_takes_all(true);
         let mut counted: Vec<Counted> = (0..5).map(|_| balance.count(0)).collect();
         assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [0, 1, 0, 1, 0]);
         // Those of the first loop go; one of the two others takes their place when it is counted again.
@@ -216,9 +198,9 @@ mod tests {
         balance.set_takes_all(true);
         counted.iter_mut().for_each(|counted| counted.again(counted.at));
         assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [1, 0]);
-        assert_eq!(balance.served().0, 2);
+        assert_eq!(balance.clients(), 2);
         drop(counted);
-        assert_eq!(balance.served().0, 0);
+        assert_eq!(balance.clients(), 0);
     }
 
     #[test]

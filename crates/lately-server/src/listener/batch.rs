@@ -90,11 +90,6 @@ impl Batch {
         self.parts.is_empty()
     }
 
-    /// Requests that were brought.
-    pub(super) fn requests(&self) -> usize {
-        self.parts.last().map_or(0, |part| part.requests)
-    }
-
     /// What it changed.
     pub(super) fn written(&self) -> &Written {
         &self.run.written

@@ -68,12 +68,10 @@ impl Group {
         }
         drop(entered);
         let moment = Instant::now();
-        let mut served = 0;
         for batch in batches {
-            served += batch.requests();
             batch.send(roster, now, moment, &leave);
             batch.clear();
         }
-        roster.note_served(served, moment);
+        roster.share_out(moment);
     }
 }

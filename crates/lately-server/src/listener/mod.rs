@@ -14,8 +14,8 @@ pub(crate) mod http;
 mod queue;
 pub(crate) mod resp;
 mod roster;
+mod spare;
 mod transfer;
-mod trial;
 
 /// Ends after `span`.
 pub(crate) async fn pause(span: Duration) {

@@ -186,13 +186,14 @@ mod tests {
         assert_eq!(replies, expected);
     }
 
-    /// Two loops, and two clients of the first of them. Nothing is tried.
+    /// Two loops that serve deep pipelines, and two clients of the first of them.
     fn two_loops() -> (Arc<Balance>, [Queue; 2], [TcpStream; 2]) {
         let (engine, balance) = (engine(), Arc::new(Balance::new(2, 2)));
         let open = |index| Queue::new(Arc::clone(&engine), Stopper::new(), index, Arc::clone(&balance));
         let (first_door, mut first) = open(0).expect("a queue");
         let (second_door, second) = open(1).expect("a queue");
-        first.roster.trial = None;
+        first.roster.spare = None;
+        balance.set_takes_all(true);
         balance.open(vec![first_door, second_door]);
         let clients = [(); 2].map(|()| {
             let (socket, place, client) = client();
@@ -240,7 +241,7 @@ mod tests {
         });
     }
 
-    /// Where more is served without the last loop, its clients leave it; and come back.
+    /// Where there is no core for the last loop, its clients leave it; and come back.
     #[test]
     fn clients_leave_a_loop_that_is_left_out() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::balance::{Arrival, Balance};
 use super::connection::Connection;
 use super::held::Held;
-use super::trial::Trial;
+use super::spare::Spare;
 use crate::engine::Engine;
 use crate::stopper::Stopper;
 
@@ -30,7 +30,7 @@ pub(super) struct Roster {
     /// Clients that may be another loop's to serve.
     unsettled: Vec<usize>,
     /// Of the first loop, where the last may be left out.
-    pub(super) trial: Option<Trial>,
+    pub(super) spare: Option<Spare>,
     /// Whether all loops served deep pipelines when that was asked last.
     takes_all: bool,
 }
@@ -44,7 +44,7 @@ impl Roster {
             held: VecDeque::new(),
             stopper,
             index,
-            trial: (index == 0 && balance.may_leave_out()).then(Trial::default),
+            spare: (index == 0 && balance.may_leave_out()).then(Spare::default),
             takes_all: balance.takes_all(),
             balance,
             unsettled: Vec::new(),
@@ -87,13 +87,11 @@ impl Roster {
         }
     }
 
-    /// Takes note that so many requests were served just now.
-    pub(super) fn note_served(&mut self, requests: usize, moment: Instant) {
+    /// Finds out which loops are to serve deep pipelines from now on, and has their clients placed anew when that changed.
+    pub(super) fn share_out(&mut self, moment: Instant) {
         let balance = &self.balance;
-        balance.note_served(self.index, requests);
-        if let Some(trial) = &mut self.trial {
-            let (clients, served) = balance.served();
-            balance.set_takes_all(trial.takes_all(moment, clients, served));
+        if let Some(spare) = &mut self.spare {
+            balance.set_takes_all(spare.serves(moment, balance.clients()));
         }
         if self.takes_all != balance.takes_all() {
             self.takes_all = balance.takes_all();
