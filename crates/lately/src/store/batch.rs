@@ -147,22 +147,31 @@ pub enum Outcome {
 impl<'a> Op<'a> {
     #[inline(always)]
     pub(super) fn key(&self) -> &'a [u8] {
-        if let Op::Hit { key, .. } = self {
-            // Most are.
-            return key;
+        match self {
+            Op::LimitAll(request) => request.limits.first().map_or(b"", |limit| limit.key),
+            _ => self.lone_key().expect("the others are about one key"),
         }
-        self.key_of_others()
     }
 
-    fn key_of_others(&self) -> &'a [u8] {
+    /// The key of an operation that is about one, and may be done before or after those about others.
+    #[inline(always)]
+    fn lone_key(&self) -> Option<&'a [u8]> {
+        if let Op::Hit { key, .. } = self {
+            // Most are.
+            return Some(key);
+        }
+        self.lone_key_of_others()
+    }
+
+    fn lone_key_of_others(&self) -> Option<&'a [u8]> {
         match self {
             Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit { key, .. } | Op::Throttle { key, .. } => {
-                key
+                Some(key)
             }
-            Op::Denied(question) => question.key,
-            Op::Decide(request) => request.key,
-            Op::ThrottleBy(request) => request.key,
-            Op::LimitAll(request) => request.limits.first().map_or(b"", |limit| limit.key),
+            Op::Denied(question) => Some(question.key),
+            Op::Decide(request) => Some(request.key),
+            Op::ThrottleBy(request) => Some(request.key),
+            Op::LimitAll(_) => None,
         }
     }
 
@@ -184,11 +193,6 @@ impl<'a> Op<'a> {
             Throttle { key, rate, quantity: 1 } => Op::Throttle { key, rate },
             _ => Op::ThrottleBy(Box::new(request)),
         }
-    }
-
-    /// Whether it is about one key, and may be done before or after those about others.
-    fn is_of_one(&self) -> bool {
-        !matches!(self, Op::LimitAll(_))
     }
 }
 
@@ -222,11 +226,6 @@ impl Outcome {
     }
 }
 
-/// The first operations for which something holds, and those after them.
-fn split_while<'o, 'a>(ops: &'o [Op<'a>], holds: impl Fn(&Op<'a>) -> bool) -> (&'o [Op<'a>], &'o [Op<'a>]) {
-    ops.split_at(ops.iter().position(|op| !holds(op)).unwrap_or(ops.len()))
-}
-
 impl Store {
     /// Applies `ops` in order, as if one by one, with one `now`; adds an outcome for each to `out`.
     pub fn apply(&self, ops: &[Op<'_>], now: Timestamp, out: &mut Vec<Outcome>) {
@@ -248,32 +247,33 @@ impl Store {
     fn apply_staged(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, mut turn: Turn<'_>) {
         let mut rest = ops;
         while !rest.is_empty() {
-            let (of_one, others) = split_while(rest, Op::is_of_one);
-            let (joint, others) = split_while(others, |op| !op.is_of_one());
-            self.apply_of_one(of_one, out, &mut turn);
-            turn.apply_joint(joint, out);
+            let mut hashes = [0; STAGED];
+            let mut staged = 0;
+            for (hash, op) in hashes.iter_mut().zip(rest) {
+                let Some(key) = op.lone_key() else { break };
+                *hash = self.hash(key);
+                staged += 1;
+            }
+            let (of_one, others) = rest.split_at(staged);
             rest = others;
+            match of_one {
+                [] => {
+                    let joint = rest.iter().position(|op| op.lone_key().is_some()).unwrap_or(rest.len());
+                    let (joint, others) = rest.split_at(joint);
+                    turn.apply_joint(joint, out);
+                    rest = others;
+                }
+                // There is nothing to be done while its memory comes.
+                [op] => out.push(turn.apply_one(op, hashes[0])),
+                of_one => {
+                    let mut places = [None; STAGED];
+                    let places = &mut places[..staged];
+                    self.fetch_slots(&hashes[..staged], places);
+                    turn.apply(of_one, &hashes[..staged], places, out);
+                }
+            }
         }
         turn.end(ops.last().map_or(b"", Op::key));
-    }
-
-    fn apply_of_one(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, turn: &mut Turn<'_>) {
-        for ops in ops.chunks(STAGED) {
-            if let [op] = ops {
-                // There is nothing to be done while its memory comes.
-                out.push(turn.apply_one(op, self.hash(op.key())));
-                continue;
-            }
-            let mut hashes = [0; STAGED];
-            for (hash, op) in hashes.iter_mut().zip(ops) {
-                *hash = self.hash(op.key());
-            }
-            let hashes = &hashes[..ops.len()];
-            let mut places = [None; STAGED];
-            let places = &mut places[..ops.len()];
-            self.fetch_slots(hashes, places);
-            turn.apply(ops, hashes, places, out);
-        }
     }
 
     /// Has the memory fetched that holds the slots of these hashes, a stage at a time for all of
