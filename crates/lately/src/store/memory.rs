@@ -201,7 +201,7 @@ impl Store {
                 return super::Cursor::START;
             }
             let mut shard = self.lock(index, now);
-            shard.move_some();
+            shard.move_page();
             if place >= shard.places() {
                 shard.shrink();
                 cursor = super::Cursor::at(index + 1, 0);

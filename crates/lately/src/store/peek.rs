@@ -163,7 +163,7 @@ impl Tables {
 
     #[inline]
     fn prefetch(&self, place: u32) {
-        let (page, within) = locate(place, &self.tags);
+        let (page, within) = locate(place);
         prefetch(ptr::without_provenance::<Page<Slot>>(self.held).wrapping_add(page));
         if let Some(page) = self.pages.get(page) {
             let page = ptr::without_provenance::<Option<Slot>>(page.load(Relaxed));

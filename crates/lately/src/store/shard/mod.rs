@@ -312,7 +312,7 @@ impl Shard {
             self.move_all();
             self.resize(hash);
         }
-        self.move_some();
+        self.move_page();
         let slot = Slot::new(key, class, &mut self.beside.long_keys);
         let place = self.slots.insert(hash, slot);
         let generation = Generation(context.generation.load(Relaxed));
@@ -338,22 +338,22 @@ impl Shard {
         }
     }
 
-    /// Moves some slots to their new places, if any are to move.
-    pub(super) fn move_some(&mut self) {
+    /// Moves a page of slots to their new places, if any are to move.
+    pub(super) fn move_page(&mut self) {
         if self.slots.is_moving() {
             let Beside { hasher, long_keys, generations, generations_before } = &mut *self.beside;
             let hash_of = |slot: &Slot| hasher.hash_one(slot.key(long_keys));
-            self.slots.move_some(hash_of, |from, to| generations.set(to, generations_before.get(from)));
+            self.slots.move_page(hash_of, |from, to| generations.set(to, generations_before.get(from)));
             if !self.slots.is_moving() {
                 *generations_before = Chunks::default();
             }
         }
     }
 
-    /// As `move_some`, until all have moved: for who goes by place.
+    /// As `move_page`, until all have moved: for who goes by place.
     pub(super) fn move_all(&mut self) {
         while self.slots.is_moving() {
-            self.move_some();
+            self.move_page();
         }
     }
 

@@ -4,13 +4,11 @@
 //! the key's. Linear probing by words of tags (Knuth, The Art of Computer Programming 3, 6.4, algorithm L,
 //! with buckets of eight).
 //!
-//! A table that is full gives way to a larger one. Its values move there some at a time, so that no
+//! A table that is full gives way to a larger one. Its values move there a page at a time, so that no
 //! hit waits for all of them; those that are asked for move first. Slots are in the order of their
-//! hashes: they are read and written one after the other. Pages are of equal size: those the old table
-//! gives back fit the next one that grows. In small tables they are small, as the last is of any size; in large ones large,
-//! so that where they are takes less of the caches.
+//! hashes: they are read and written one after the other. Pages are small and of equal size: those the
+//! old table gives back fit the next one that grows.
 
-use std::hint::cold_path;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -19,12 +17,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::tags::{GROUP, Tags, fraction, low_half, seat_in_word};
 use crate::machine::prefetch_all;
 
-/// Slots of a full page in small tables, by their logarithm, and in those of at least so many words of tags.
-const PAGE_BITS: u32 = 8;
-const LARGE_PAGE_BITS: u32 = 11;
-const LARGE_GROUPS: usize = 1 << 10;
-/// Slots of a full page in small tables, and slots whose values move at a time.
-pub(super) const PAGE: usize = 1 << PAGE_BITS;
+/// Slots of a full page.
+pub(super) const PAGE: usize = 256;
 /// Up to so many slots all may be used: a search sees all of their tags soon.
 const SMALL: usize = 4 * GROUP;
 /// Of more slots, those that may be used before the table gives way.
@@ -59,7 +53,7 @@ struct Old<T> {
     pages: Box<[Page<T>]>,
     /// Values that have yet to move.
     left: u32,
-    /// Those of the slots before this one have moved.
+    /// The pages before this one are gone.
     moved: usize,
 }
 
@@ -80,10 +74,9 @@ impl<T> Table<T> {
     }
 
     fn with_slots(slots: usize) -> Table<T> {
-        let tags = Tags::new(slots);
-        let pages = slots.div_ceil(1 << page_bits(&tags));
+        let pages = slots.div_ceil(PAGE);
         Table {
-            tags,
+            tags: Tags::new(slots),
             pages: (0..pages).map(|_| Page::default()).collect(),
             slots: place_of(slots),
             len: 0,
@@ -117,13 +110,13 @@ impl<T> Table<T> {
 
     #[inline]
     pub(super) fn get(&self, place: u32) -> Option<&T> {
-        let (page, within) = locate(place, &self.tags);
+        let (page, within) = locate(place);
         self.pages.get(page)?.get(within)?.as_ref()
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut T> {
-        let (page, within) = locate(place, &self.tags);
+        let (page, within) = locate(place);
         self.pages.get_mut(page)?.get_mut(within)?.as_mut()
     }
 
@@ -157,7 +150,7 @@ impl<T> Table<T> {
     ) -> Option<u32> {
         let old = self.old.as_mut()?;
         let slot = search(&old.tags, &old.pages, hash, is_it)?;
-        let (page, within) = locate(place_of(slot), &old.tags);
+        let (page, within) = locate(place_of(slot));
         let value = old.pages[page][within].take();
         old.left -= 1;
         let place = self.put(hash, value);
@@ -169,9 +162,10 @@ impl<T> Table<T> {
     /// want, by as little as it takes. The value in its seat has been asked for before the tags are there.
     #[inline]
     pub(super) fn near(&mut self, hash: u64) -> Option<(u32, &mut T)> {
+        const GROUPS: usize = PAGE / GROUP;
         let group = self.tags.home(hash);
-        let (page, within) = locate(place_of(group * GROUP), &self.tags);
-        let slots = self.pages.get_mut(page)?.as_chunks_mut::<GROUP>().0.get_mut(within / GROUP)?;
+        let page = self.pages.get_mut(group / GROUPS)?;
+        let slots = page.as_chunks_mut::<GROUP>().0.get_mut(group % GROUPS)?;
         prefetch_all(&raw const slots[seat_in_word(hash)]);
         let within = self.tags.first_in(group, hash)?;
         slots[within].as_mut().map(|slot| (place_of(group * GROUP + within), slot))
@@ -197,10 +191,10 @@ impl<T> Table<T> {
     fn put(&mut self, hash: u64, value: Option<T>) -> u32 {
         let (slot, was_empty) = self.tags.take(hash);
         self.used += u32::from(was_empty);
-        let (page, within) = locate(place_of(slot), &self.tags);
+        let (page, within) = locate(place_of(slot));
         if self.pages[page].is_empty() {
-            let slots = (self.slots as usize - (slot - within)).min(1 << page_bits(&self.tags));
-            self.pages[page] = (0..slots).map(|_| None).collect();
+            self.pages[page] =
+                (page * PAGE..(self.slots as usize).min((page + 1) * PAGE)).map(|_| None).collect();
             self.addresses[page].store(self.pages[page].as_ptr().addr(), Relaxed);
         }
         // The slot is free: to look what it holds before it is written would be to wait for it.
@@ -210,7 +204,7 @@ impl<T> Table<T> {
 
     /// Takes a value out.
     pub(super) fn take(&mut self, place: u32) -> Option<T> {
-        let (page, within) = locate(place, &self.tags);
+        let (page, within) = locate(place);
         let value = self.pages.get_mut(page)?.get_mut(within)?.take()?;
         self.len -= 1;
         self.used -= u32::from(self.tags.free(place as usize));
@@ -239,21 +233,17 @@ impl<T> Table<T> {
         self.old.is_some()
     }
 
-    /// Moves the values of some slots, if any have yet to move; `moved` is told from where to where.
-    pub(super) fn move_some(&mut self, hash_of: impl Fn(&T) -> u64, mut moved: impl FnMut(u32, u32)) {
+    /// Moves the values of a page, if any have yet to move; `moved` is told from where to where.
+    pub(super) fn move_page(&mut self, hash_of: impl Fn(&T) -> u64, mut moved: impl FnMut(u32, u32)) {
         let Some(mut old) = self.old.take() else { return };
-        let (page, within) = locate(place_of(old.moved), &old.tags);
-        let slots = old.pages[page].iter_mut().skip(within).take(PAGE);
-        for (slot, from) in slots.zip(place_of(old.moved)..) {
+        let mut page = mem::take(&mut old.pages[old.moved]);
+        for (slot, from) in page.iter_mut().zip(place_of(old.moved * PAGE)..) {
             if let Some(hash) = slot.as_ref().map(&hash_of) {
                 moved(from, self.put(hash, slot.take()));
                 old.left -= 1;
             }
         }
-        old.moved += PAGE;
-        if locate(place_of(old.moved), &old.tags).0 > page {
-            old.pages[page] = Page::default();
-        }
+        old.moved += 1;
         if old.left > 0 {
             self.old = Some(old);
         }
@@ -302,28 +292,17 @@ impl<T> Table<T> {
 #[inline]
 fn search<T>(tags: &Tags, pages: &[Page<T>], hash: u64, mut is_it: impl FnMut(&T) -> bool) -> Option<usize> {
     tags.find(hash, |slot| {
-        let (page, within) = locate(place_of(slot), tags);
+        let (page, within) = locate(place_of(slot));
         let slot = pages.get(page).and_then(|page| page.get(within));
         slot.and_then(Option::as_ref).is_some_and(&mut is_it)
     })
 }
 
-/// How many slots a full page has in the table with these tags, by the logarithm.
+/// The page of a place, and where in it the place is.
 #[inline]
-fn page_bits(tags: &Tags) -> u32 {
-    if tags.groups() < LARGE_GROUPS { PAGE_BITS } else { LARGE_PAGE_BITS }
-}
-
-/// The page of a place in the table with these tags, and where in it the place is.
-#[inline(always)]
-pub(super) fn locate(place: u32, tags: &Tags) -> (usize, usize) {
+pub(super) fn locate(place: u32) -> (usize, usize) {
     let place = place as usize;
-    if page_bits(tags) == PAGE_BITS {
-        return (place >> PAGE_BITS, place % PAGE);
-    }
-    // A branch, that is: which it is can be foreseen, and shifts by a number of bits that is known take less.
-    cold_path();
-    (place >> LARGE_PAGE_BITS, place % (1 << LARGE_PAGE_BITS))
+    (place / PAGE, place % PAGE)
 }
 
 #[inline]
