@@ -29,7 +29,7 @@ pub(super) type Door = UnboundedSender<Arrival>;
 pub(super) struct Balance {
     /// One for each loop, and none once the server stops.
     doors: Mutex<Vec<Door>>,
-    /// Clients with deep pipelines, those on their way to the loop among them.
+    /// How many clients with deep pipelines each loop has, those on their way to it among them.
     deep: Box<[AtomicUsize]>,
     /// Whether all loops serve these, not only those that serve the others.
     takes_all: AtomicBool,
@@ -42,12 +42,12 @@ pub(super) struct Balance {
 impl Balance {
     /// Of so many loops on so many cores.
     pub(super) fn new(loops: usize, cores: usize) -> Balance {
-        let usual = if loops == cores { loops - 1 } else { loops };
+        let usual = if loops == cores { loops - 1 } else { loops }.max(1);
         Balance {
             doors: Mutex::default(),
             deep: (0..loops).map(|_| AtomicUsize::new(0)).collect(),
-            takes_all: AtomicBool::new(loops <= usual.max(1)),
-            usual: usual.max(1),
+            takes_all: AtomicBool::new(usual == loops),
+            usual,
             next: AtomicUsize::new(0),
         }
     }
@@ -122,17 +122,12 @@ impl Balance {
 
     /// Counts a client with deep pipelines, which is served by this loop, with the one that has the fewest of them.
     pub(super) fn count(self: &Arc<Self>, current: usize) -> Counted {
-        let at = self.take(current);
-        Counted { balance: Arc::clone(self), at }
-    }
-
-    fn take(&self, current: usize) -> usize {
         let clients = |index: usize| self.deep[index].load(Relaxed);
         let loops = if self.takes_all() { self.loops() } else { self.usual };
         let fewest = (0..loops).min_by_key(|&index| (clients(index), index != current));
         let at = fewest.unwrap_or(current);
         self.deep[at].fetch_add(1, Relaxed);
-        at
+        Counted { balance: Arc::clone(self), at }
     }
 
     fn doors(&self) -> MutexGuard<'_, Vec<Door>> {
@@ -145,15 +140,6 @@ pub(super) struct Counted {
     balance: Arc<Balance>,
     /// The loop it is counted with.
     pub(super) at: usize,
-}
-
-impl Counted {
-    /// Counts it anew.
-    pub(super) fn again(&mut self, current: usize) {
-        // First: it is not in its own way.
-        self.balance.deep[self.at].fetch_sub(1, Relaxed);
-        self.at = self.balance.take(current);
-    }
 }
 
 impl Drop for Counted {
@@ -184,19 +170,26 @@ mod tests {
     #[test]
     fn deep_pipelines_are_spread_over_all_loops() {
         let balance = Arc::new(Balance::new(2, 2));
+        let again = |counted: &mut Vec<Counted>| {
+            for _ in 0..counted.len() {
+                // First it goes: it is not in its own way.
+                let at = counted.remove(0).at;
+                counted.push(balance.count(at));
+            }
+        };
         balance.set_takes_all(true);
         let mut counted: Vec<Counted> = (0..5).map(|_| balance.count(0)).collect();
         assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [0, 1, 0, 1, 0]);
         // Those of the first loop go; one of the two others takes their place when it is counted again.
         counted.retain(|counted| counted.at == 1);
-        counted.iter_mut().for_each(|counted| counted.again(1));
+        again(&mut counted);
         assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [0, 1]);
         // The last is left out, and comes back.
         balance.set_takes_all(false);
-        counted.iter_mut().for_each(|counted| counted.again(counted.at));
+        again(&mut counted);
         assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [0, 0]);
         balance.set_takes_all(true);
-        counted.iter_mut().for_each(|counted| counted.again(counted.at));
+        again(&mut counted);
         assert_eq!(counted.iter().map(|counted| counted.at).collect::<Vec<_>>(), [1, 0]);
         assert_eq!(balance.clients(), 2);
         drop(counted);

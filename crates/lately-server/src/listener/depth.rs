@@ -34,16 +34,10 @@ impl Depth {
 
     /// The loop that is to serve the client, which this one serves.
     pub(super) fn place(&mut self, balance: &Arc<Balance>, current: usize) -> usize {
-        if !self.is_deep() {
-            self.counted = None;
-            return balance.usual_from(current);
-        }
-        match &mut self.counted {
-            Some(counted) => {
-                counted.again(current);
-                counted.at
-            }
-            None => self.counted.insert(balance.count(current)).at,
-        }
+        let is_deep = self.is_deep();
+        // Before it is counted: it is not in its own way.
+        self.counted = None;
+        self.counted = is_deep.then(|| balance.count(current));
+        self.counted.as_ref().map_or_else(|| balance.usual_from(current), |counted| counted.at)
     }
 }

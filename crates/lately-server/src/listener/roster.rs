@@ -15,6 +15,7 @@ use super::connection::Connection;
 use super::held::Held;
 use super::spare::Spare;
 use crate::engine::Engine;
+use crate::process::idle_time;
 use crate::stopper::Stopper;
 
 pub(super) struct Roster {
@@ -91,7 +92,7 @@ impl Roster {
     pub(super) fn share_out(&mut self, moment: Instant) {
         let balance = &self.balance;
         if let Some(spare) = &mut self.spare {
-            balance.set_takes_all(spare.serves(moment, balance.clients()));
+            balance.set_takes_all(spare.serves(moment, balance.clients(), idle_time));
         }
         if self.takes_all != balance.takes_all() {
             self.takes_all = balance.takes_all();

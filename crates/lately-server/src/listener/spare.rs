@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::limits::{SPARE_EVERY, SPARE_SHARE, SPARE_TIME};
-use crate::process::idle_time;
 
 /// What is known of that.
 #[derive(Default)]
@@ -34,12 +33,9 @@ pub(super) struct Look {
 }
 
 impl Spare {
-    /// Whether the last loop is to serve deep pipelines from here on, when so many clients have some.
-    pub(super) fn serves(&mut self, moment: Instant, clients: usize) -> bool {
-        self.serves_by(moment, clients, idle_time)
-    }
-
-    fn serves_by(
+    /// Whether the last loop is to serve deep pipelines from here on, when so many clients have some; `idle` tells how long
+    /// the cores have been idle.
+    pub(super) fn serves(
         &mut self,
         moment: Instant,
         clients: usize,
@@ -99,7 +95,7 @@ mod tests {
         fn pass(&mut self, time: Duration, clients: usize, idle: f64) -> bool {
             let (mut serves, end) = (false, self.moment + time);
             while self.moment < end {
-                serves = self.spare.serves_by(self.moment, clients, || self.idle);
+                serves = self.spare.serves(self.moment, clients, || self.idle);
                 self.moment += STEP;
                 if let Some(total) = self.idle.as_mut().filter(|_| !serves) {
                     *total += STEP.mul_f64(idle);
