@@ -156,8 +156,7 @@ mod tests {
     #[test]
     fn all_who_come_are_taken_at_once() {
         const CLIENTS: usize = 50;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
+        run(async {
             let balance = Arc::new(Balance::new(1, 1));
             let (door, mut queue) = Queue::new(engine(), Stopper::new(), 0, balance).expect("a queue");
             let come = |_| {
@@ -169,6 +168,12 @@ mod tests {
             poll_fn(|cx| queue.news(cx)).await;
             assert_eq!(queue.roster.connections.len(), clients.len());
         });
+    }
+
+    /// Runs a test that waits for sockets.
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(test);
     }
 
     /// Sends so many requests at once and has a loop answer them.
@@ -211,8 +216,7 @@ mod tests {
     /// While both have deep pipelines, each loop has one of them.
     #[test]
     fn a_client_moves_with_its_pipelines() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
+        run(async {
             let (_, [mut first, mut second], [mut one, mut other]) = two_loops();
             for _ in 0..4 * DEEP_REQUESTS {
                 ask(&mut one, &mut first, DEEP_REQUESTS - 1).await;
@@ -244,8 +248,7 @@ mod tests {
     /// Where there is no core for the last loop, its clients leave it; and come back.
     #[test]
     fn clients_leave_a_loop_that_is_left_out() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
+        run(async {
             let (balance, [mut first, mut second], [mut one, mut other]) = two_loops();
             for _ in 0..2 * DEEP_REQUESTS {
                 ask(&mut one, &mut first, RUN_OPERATIONS).await;
@@ -270,8 +273,7 @@ mod tests {
     /// After the stop nobody moves, and all are answered where they are.
     #[test]
     fn nobody_moves_once_the_server_stops() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
+        run(async {
             let balance = Arc::new(Balance::new(2, 2));
             let (door, mut queue) =
                 Queue::new(engine(), Stopper::new(), 0, Arc::clone(&balance)).expect("a queue");
