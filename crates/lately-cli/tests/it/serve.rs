@@ -238,20 +238,21 @@ fn flags_that_make_no_sense() {
 
 #[test]
 fn threads_share_the_arenas_of_the_allocator() {
-    let arenas = |threads: &str, variable: (&str, &str)| {
-        let mut command = command(&[&FREE, &["--in-memory", "--threads", threads][..]].concat());
+    let arenas = |threads: u64, variable: (&str, &str)| {
+        let mut command = command(&[&FREE, &["--in-memory", "--threads", &threads.to_string()][..]].concat());
         command.env_remove("MALLOC_ARENA_MAX").env_remove("GLIBC_TUNABLES").envs([variable]);
         let server = start_command(&mut command);
-        assert_eq!(server.ask::<u64>("HIT k"), 1);
+        // Clients go to the threads in turn: a thread has its arena once it has answered.
+        (1..=threads).for_each(|count| assert_eq!(server.ask::<u64>("HIT k"), count));
         server.arenas()
     };
     // Beside the first.
     let nothing = ("NOTHING", "said");
-    assert_eq!(arenas("4", nothing), 0);
-    assert_eq!(arenas("5", nothing), 1);
+    assert_eq!(arenas(4, nothing), 0);
+    assert_eq!(arenas(5, nothing), 1);
     // Unless somebody says otherwise.
-    assert_eq!(arenas("4", ("MALLOC_ARENA_MAX", "3")), 2);
-    assert_eq!(arenas("4", ("GLIBC_TUNABLES", "glibc.malloc.arena_max=3")), 2);
+    assert_eq!(arenas(4, ("MALLOC_ARENA_MAX", "3")), 2);
+    assert_eq!(arenas(4, ("GLIBC_TUNABLES", "glibc.malloc.arena_max=3")), 2);
 }
 
 #[test]
