@@ -28,7 +28,8 @@ a tenth from run to run, those of threads that write one cache line by much more
   u64 keys, throttlecrab 481 ns, dashmap 36 ns, adding to a bare array 5 ns on 1 M and 17 ns on 10 M, and a thread of
   two that share a counter 29 ns with `fetch_add`.
 - **Must by ratio**: the must over what a rival did there. Where that rival is slower here than there, a figure that
-  is a time is judged by it, and the verdict says so: *holds by ratio*. Where it is quicker, the must stays as it is.
+  is a time is judged by it, and the verdict says so: *holds by ratio*. Where it is quicker, the must stays as it is. A pause
+  of the server may take what it must and what a server that does nothing took.
 - **lately bench**: the load generator of this repository, which takes little of the processor; redis-benchmark takes more
   than most servers here. Latency is that of a batch of requests, up to its last reply.
 - **Server CPU**: processor time of all threads of the server over its operations.

@@ -44,13 +44,13 @@ pub const RUN_JOINT_OPERATIONS: usize = 4;
 pub const DEEP_REQUESTS: usize = 48;
 
 /// The last loop serves such clients, too, where so much of a core was idle without it.
-pub const SPARE_SHARE: f64 = 0.35;
+pub const SPARE_SHARE: f64 = 0.3;
 
 /// For how long that is looked at.
 pub const SPARE_TIME: Duration = Duration::from_millis(200);
 
 /// How long what was found holds.
-pub const SPARE_EVERY: Duration = Duration::from_secs(10);
+pub const SPARE_EVERY: Duration = Duration::from_secs(5);
 
 /// Bytes asked of the socket in one read.
 pub const READ_BYTES: usize = 64 << 10;

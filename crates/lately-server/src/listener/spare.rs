@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_last_loop_serves_where_a_core_is_idle() {
-        for (idle, serves) in [(0.0, false), (0.2, false), (0.3, false), (0.4, true), (1.0, true)] {
+        for (idle, serves) in [(0.0, false), (0.2, false), (0.25, false), (0.35, true), (1.0, true)] {
             let mut machine = Machine::new();
             assert!(!machine.pass(2 * SPARE_TIME, 2, idle));
             assert_eq!(machine.pass(2 * STEP, 2, idle), serves, "{idle}");
