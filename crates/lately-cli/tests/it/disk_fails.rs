@@ -10,14 +10,13 @@ use crate::books::Books;
 use crate::common::skip;
 use crate::dice::Dice;
 use crate::ledger::Client;
-use crate::running::{FREE, Running, serve_in, start_command};
+use crate::running::{FREE, Running, becomes, serve_in, start_command};
 use crate::wire::Wire;
 
 const CLIENTS: u64 = 3;
 /// The most requests sent at once.
 const PIPELINE: u64 = 12;
-/// So often at most clients send requests until one is refused, and then until so many in a row are not.
-const TRIES: u32 = 200_000;
+/// When so many requests in a row are taken, hits are taken again.
 const TAKEN: u32 = 20;
 /// So often it sends requests to a disk that does not recover.
 const REFUSED: u32 = 100;
@@ -89,9 +88,9 @@ fn check_recovery(durability: &str, failures: Failures<'_>) {
     let refused = AtomicBool::new(false);
     let books = visit(&server, |exchange| {
         let is_refused = |all_taken: bool| refused.fetch_or(!all_taken, Relaxed) || !all_taken;
-        assert!((0..TRIES).any(|_| is_refused(exchange())), "{when}: nothing was refused");
+        assert!(becomes(|| is_refused(exchange())), "{when}: nothing was refused");
         let mut taken = 0;
-        let recovered = (0..TRIES).any(|_| {
+        let recovered = becomes(|| {
             taken = if exchange() { taken + 1 } else { 0 };
             taken == TAKEN
         });
@@ -110,7 +109,7 @@ fn check_failure(durability: &str, failures: Failures<'_>, number: u32) {
     let folder = tempfile::tempdir().expect("a folder");
     let server = serve_failing(folder.path(), durability, failures);
     let books = visit(&server, |exchange| {
-        assert!((0..TRIES).any(|_| !exchange()), "{when}: nothing was refused");
+        assert!(becomes(|| !exchange()), "{when}: nothing was refused");
         assert!((0..REFUSED).all(|_| !exchange()), "{when}: a disk that fails took hits");
     });
     check_why(&books, &when);
@@ -118,7 +117,7 @@ fn check_failure(durability: &str, failures: Failures<'_>, number: u32) {
     assert_eq!(server.info("aof_last_write_status"), "err", "{when}");
     let file = folder.path().join(format!("log-{number:010}"));
     let is_begun = || server.ask::<String>("PING") == "PONG" && file.metadata().is_ok_and(|it| it.len() > 0);
-    assert!((0..TRIES).any(|_| is_begun()), "{when}: no {}", file.display());
+    assert!(becomes(is_begun), "{when}: no {}", file.display());
     drop(server);
     books.check(&serve_in(folder.path(), &[]), &format!("{when}, after a kill"));
 }

@@ -12,7 +12,7 @@ use crate::books::Books;
 use crate::common::{lately, skip};
 use crate::dice::Dice;
 use crate::ledger::{Client, Request};
-use crate::running::{Running, serve, serve_in};
+use crate::running::{Running, becomes, serve, serve_in};
 use crate::wire::{Reply, Wire};
 
 /// The most requests sent at once.
@@ -21,8 +21,6 @@ const PIPELINE: u64 = 40;
 const TRIES: u32 = 20_000;
 /// So often in a row they are refused when it is.
 const REFUSALS: u32 = 50;
-/// So often is asked whether the server has found that there is room again. It looks five times a second.
-const PATIENT_TRIES: u32 = 200_000;
 /// So often the disk is filled until the server finds no room any more.
 const PATIENT_FILLS: u32 = 50;
 /// Records of a kilobyte, more than fit a disk.
@@ -169,7 +167,7 @@ impl Visit {
 
     /// Sends hits until one is taken, and more that are all taken.
     fn until_taken(&mut self, server: &Running, when: &str) {
-        let taken = (0..PATIENT_TRIES).any(|_| self.books.exchange(&mut self.wire, &[Request::hit("one")]));
+        let taken = becomes(|| self.books.exchange(&mut self.wire, &[Request::hit("one")]));
         assert!(taken, "{when}: {}", self.books.why);
         assert!((0..20).all(|_| self.exchange()), "{when}: {}", self.books.why);
         assert_eq!(server.info("aof_last_write_status"), "ok", "{when}");
@@ -190,7 +188,7 @@ fn a_log_is_cut_before_it_fills_a_small_disk() {
         let counts = hit_long_keys(&mut connection, (0..500).map(|index| index % 50));
         assert_eq!(counts.len(), 500, "round {round}");
         let log_bytes = || server.info("aof_current_size").parse::<u64>().expect("a number");
-        let is_cut = (0..PATIENT_TRIES).any(|_| log_bytes() < 16 << 20);
+        let is_cut = becomes(|| log_bytes() < 16 << 20);
         assert!(is_cut, "round {round}: {} bytes", log_bytes());
     }
     assert!(server.info("rdb_saves") != "0");
@@ -209,7 +207,7 @@ fn a_disk_that_is_filled_at_once_takes_hits_again() {
     assert_eq!(run.code, Some(1), "{}", run.err);
     assert!(server.info("journal_failures") != "0");
     let mut wire = Wire::connect(&server.resp).expect("it listens");
-    let is_taken = (0..PATIENT_TRIES).any(|_| matches!(wire.ask("HIT one"), Reply::Number(1..)));
+    let is_taken = becomes(|| matches!(wire.ask("HIT one"), Reply::Number(1..)));
     assert!(is_taken, "{:?}", wire.ask("HIT one"));
     let count = wire.ask("HITS one 1d");
     drop(server);
@@ -288,7 +286,7 @@ fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
     std::fs::remove_file(other).expect("it goes");
     assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
     let is_short = || server.info("rdb_saves") != "0" && disk.segments() == 1;
-    assert!((0..PATIENT_TRIES).any(|_| is_short()), "{} files", disk.segments());
+    assert!(becomes(is_short), "{} files", disk.segments());
     drop(server);
     let server = serve_in(&disk.data(), &[]);
     assert_eq!(server.ask::<u64>("DBSIZE"), 4_000);
@@ -312,8 +310,12 @@ fn a_log_that_filled_the_disk_is_cut() {
         let server = serve_in(&disk.data(), &[]);
         visit.wire = Wire::connect(&server.resp).expect("it listens");
         visit.books.check(&server, &format!("start {start}"));
-        let exchange = |_: &u32| visit.books.exchange(&mut visit.wire, &requests);
-        assert_eq!((0..PATIENT_TRIES).filter(exchange).take(RECORDS).count(), RECORDS, "start {start}");
+        let mut records = 0;
+        let are_taken = becomes(|| {
+            records += usize::from(visit.books.exchange(&mut visit.wire, &requests));
+            records == RECORDS
+        });
+        assert!(are_taken, "start {start}: {records} records");
         visit.books.check(&server, test);
         // A kill when there is hardly any room.
         while visit.books.exchange(&mut visit.wire, &requests) {}

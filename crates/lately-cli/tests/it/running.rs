@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue};
 
@@ -13,8 +13,8 @@ use crate::common::{Run, command};
 /// What has not come by then will not come: a test fails instead of hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// So often is looked whether a server has loaded what was kept.
-const LOOKS: u32 = 20_000;
+/// What is not so by then, asked again and again, will not be. Disks may stand still for half a minute.
+const LONG_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Free ports.
 pub(crate) const FREE: [&str; 5] = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -27,6 +27,18 @@ pub(crate) struct Running {
     out: BufReader<ChildStdout>,
     err: BufReader<ChildStderr>,
     said: String,
+}
+
+/// Asks again and again until something is so; gives whether it came to be.
+#[expect(clippy::disallowed_methods, reason = "the longest that a test may take is no time of the product")]
+pub(crate) fn becomes(mut is_so: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < LONG_PATIENCE {
+        if is_so() {
+            return true;
+        }
+    }
+    false
 }
 
 /// A server on free loopback ports.
@@ -110,7 +122,7 @@ impl Running {
 
     /// Waits until it has loaded what was kept: where that takes long it listens before.
     pub(crate) fn loaded(self) -> Running {
-        assert!((0..LOOKS).any(|_| self.info("loading") == "0"), "it loads for ever");
+        assert!(becomes(|| self.info("loading") == "0"), "it loads for ever");
         self
     }
 
