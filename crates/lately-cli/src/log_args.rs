@@ -102,10 +102,16 @@ impl<'a> ReadLogs<'a> {
         if self.malformed == 0 {
             return Ok(Outcome::Done);
         }
-        let lines = if self.malformed == 1 { "line does not parse" } else { "lines do not parse" };
-        let cause = format!("{} of {} {lines}: {}", self.malformed, self.lines, self.places());
+        let lines = if self.lines == 1 { "line" } else { "lines" };
+        let parse = if self.malformed == 1 { "does not parse" } else { "do not parse" };
+        let cause = format!("{} of {} {lines} {parse}: {}", self.malformed, self.lines, self.places());
         if self.args.strict {
-            return Err(CliError::new(self.command, cause, "the rows are of the others; --format may help"));
+            let hint = if self.malformed == self.lines {
+                setup_hint(self.command)
+            } else {
+                "the rows are of the others; --format may help".into()
+            };
+            return Err(CliError::new(self.command, cause, hint));
         }
         output::message(&format_args!("lately: {}: {cause}", self.command));
         if self.malformed == self.lines {

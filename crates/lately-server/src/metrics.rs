@@ -24,7 +24,7 @@ pub(crate) fn text(engine: &Engine) -> String {
     metric(
         "lately_memory_used_bytes",
         gauge,
-        "Bytes of keys, hits and connections, as accounted for.",
+        "Bytes of keys, hits, connections and the journal, as accounted for.",
         &memory.used_bytes,
     );
     let connection_bytes = stats.connection_bytes.load(Relaxed);
@@ -38,7 +38,7 @@ pub(crate) fn text(engine: &Engine) -> String {
     metric(
         "lately_memory_ceiling_bytes",
         gauge,
-        "The most bytes keys, hits and connections may take.",
+        "The most bytes keys, hits, connections and the journal may take.",
         &ceiling_bytes,
     );
     metric("lately_connected_clients", gauge, "RESP clients connected.", &engine.clients.len());

@@ -17,7 +17,10 @@ pub(crate) enum RestoreError {
     Dump(#[from] DumpError),
     #[error("another restore is under way")]
     Busy,
-    #[error("the server has {keys} keys: keys of the dump would take the place of those of the same names")]
+    #[error(
+        "the server has {keys} key{}: keys of the dump would take the place of those of the same names",
+        if *keys == 1 { "" } else { "s" }
+    )]
     NotEmpty { keys: usize },
     #[error("the dump has more than the memory ceiling of {ceiling_bytes} bytes has room for")]
     TooLarge { ceiling_bytes: u64 },

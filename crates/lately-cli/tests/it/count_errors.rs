@@ -24,14 +24,18 @@ fn logs_that_cannot_be_read() {
 }
 
 #[test]
-fn lines_that_do_not_parse_are_never_fatal() {
-    let run = lately_reading(&["count", "-"], b"hello\n");
-    assert_eq!((run.out.as_str(), run.code), ("", Some(0)));
-    assert_eq!(
-        run.err,
-        "lately: count: 1 of 1 line does not parse: line 1 (not of the format)\n\
-         hint: --format and --key say what the lines are like, see lately count --help\n"
-    );
+fn lines_that_do_not_parse_are_fatal_to_a_strict_count_only() {
+    for (strict, code) in [(&[][..], 0), (&["--strict"], 2)] {
+        let run = lately_reading(&[&["count", "-"], strict].concat(), b"hello\n");
+        assert_eq!((run.out.as_str(), run.code), ("", Some(code)));
+        assert_eq!(
+            run.err,
+            "lately: count: 1 of 1 line does not parse: line 1 (not of the format)\n\
+             hint: --format and --key say what the lines are like, see lately count --help\n"
+        );
+    }
+    let run = lately_reading(&["count", "-"], b"{\"time\":1,\"ip\":\"a\"}\nhello\n");
+    assert!(run.err.starts_with("lately: count: 1 of 2 lines does not parse: "), "{}", run.err);
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
         (
             "Memory",
             vec![
-                // Keys, hits and connections, as accounted for; what the process takes besides is in `rss`.
+                // Keys, hits, connections and the journal, as accounted for; what the process takes besides is in `rss`.
                 field("used_memory", &memory.used_bytes),
                 field(
                     "used_memory_keys",
