@@ -150,7 +150,7 @@ pub enum CommandError {
     TooMany {
         /// The command.
         command: &'static str,
-        /// What there is too much of: `windows`, `keys` or `names`.
+        /// What there is too much of: `windows`, `keys`, `names` or `patterns`.
         what: &'static str,
         /// How many it takes.
         most: usize,

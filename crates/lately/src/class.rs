@@ -28,6 +28,11 @@ impl Pattern {
     /// `*` is tried again, one byte further on.
     #[must_use]
     pub fn matches(&self, key: &[u8]) -> bool {
+        self.matches_for(key, &mut 0)
+    }
+
+    /// As `matches`; adds to `work` how many bytes of the pattern were looked at, those looked at again among them.
+    pub(crate) fn matches_for(&self, key: &[u8], work: &mut u64) -> bool {
         let pattern = &self.0[..];
         let (mut p, mut k) = (0, 0);
         // Where to go on after a mismatch: past the last star, and the byte it would swallow next.
@@ -38,7 +43,9 @@ impl Pattern {
                 retry = Some((p, k));
                 continue;
             }
-            if let Some(next) = match_one(pattern, p, key[k]) {
+            let (is_matched, next) = match_one(pattern, p, key[k]);
+            *work += (next - p) as u64;
+            if is_matched {
                 (p, k) = (next, k + 1);
                 continue;
             }
@@ -50,18 +57,19 @@ impl Pattern {
     }
 }
 
-/// Matches `byte` against the element at `p`; gives the place after the element.
-fn match_one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
-    match *pattern.get(p)? {
-        b'?' => Some(p + 1),
-        b'[' => match_set(pattern, p + 1, byte),
-        b'\\' if p + 1 < pattern.len() => (pattern[p + 1] == byte).then_some(p + 2),
-        literal => (literal == byte).then_some(p + 1),
+/// Whether `byte` matches the element at `p`, and the place after the element.
+fn match_one(pattern: &[u8], p: usize, byte: u8) -> (bool, usize) {
+    match pattern.get(p) {
+        None => (false, p),
+        Some(b'?') => (true, p + 1),
+        Some(b'[') => match_set(pattern, p + 1, byte),
+        Some(b'\\') if p + 1 < pattern.len() => (pattern[p + 1] == byte, p + 2),
+        Some(&literal) => (literal == byte, p + 1),
     }
 }
 
-/// Matches `byte` against the set whose first member is at `p`.
-fn match_set(pattern: &[u8], mut p: usize, byte: u8) -> Option<usize> {
+/// Whether `byte` matches the set whose first member is at `p`, and the place after the set.
+fn match_set(pattern: &[u8], mut p: usize, byte: u8) -> (bool, usize) {
     let negated = pattern.get(p) == Some(&b'^');
     p += usize::from(negated);
     let mut found = false;
@@ -86,7 +94,7 @@ fn match_set(pattern: &[u8], mut p: usize, byte: u8) -> Option<usize> {
             }
         }
     }
-    (found != negated).then_some(p)
+    (found != negated, p)
 }
 
 /// Which class of a store: the place of its settings. The default is behind those with a pattern.

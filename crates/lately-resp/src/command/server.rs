@@ -5,7 +5,7 @@ use crate::command::Command;
 use crate::command::options::{at_most, is_word};
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName};
 use crate::error::CommandError;
-use crate::limits::MAX_COMMAND_NAMES;
+use crate::limits::{MAX_COMMAND_NAMES, MAX_PATTERNS};
 
 const GROUP: &str = "server";
 const ADMIN: &[CommandFlag] = &[CommandFlag::Admin];
@@ -79,7 +79,7 @@ pub(super) static CONFIG: CommandSpec =
         .subcommands(&CONFIG_SUBCOMMANDS);
 
 static CONFIG_SUBCOMMANDS: [CommandSpec; 5] = [
-    CommandSpec::new("config|get", -3, |args| Ok(Command::ConfigGet { patterns: args.from(2) }))
+    CommandSpec::new("config|get", -3, parse_config_get)
         .flags(ADMIN)
         .doc(GROUP, "Returns the settings that match a pattern")
         .complexity("O(N) with N the number of settings")
@@ -122,6 +122,12 @@ fn names<'a>(args: ArgList<'a>, command: &'static str) -> Result<ArgList<'a>, Co
     let names = args.from(2);
     at_most(MAX_COMMAND_NAMES, "names", names.len(), command)?;
     Ok(names)
+}
+
+fn parse_config_get(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    let patterns = args.from(2);
+    at_most(MAX_PATTERNS, "patterns", patterns.len(), "CONFIG GET")?;
+    Ok(Command::ConfigGet { patterns })
 }
 
 fn parse_list(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {

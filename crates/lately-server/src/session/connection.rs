@@ -4,6 +4,7 @@ use lately::{Pattern, Timestamp};
 use lately_resp::command::{ClientCommand, Hello, write_help};
 use lately_resp::{ArgList, Command, Encoder, Protocol, texts};
 
+use super::keys::{is_too_long, refuse_pattern};
 use super::{Flow, Session, info, integer};
 use crate::REDIS_VERSION;
 use crate::clients::About;
@@ -127,6 +128,9 @@ impl Session {
     }
 
     fn config_get(&self, patterns: ArgList<'_>, reply: &mut Encoder<'_>) {
+        if patterns.iter().any(is_too_long) {
+            return refuse_pattern(reply);
+        }
         let config = &self.engine.config;
         let timeout = config.idle_timeout.map_or(0, |timeout| timeout.as_secs());
         let settings = [
@@ -141,7 +145,6 @@ impl Session {
             ("timeout", timeout.to_string()),
         ];
         let mut wanted = settings.each_ref().map(|_| false);
-        // One pattern at a time: a request may have a million.
         for pattern in patterns.iter().map(|pattern| Pattern::new(&pattern.to_ascii_lowercase())) {
             for (wanted, (name, _)) in wanted.iter_mut().zip(&settings) {
                 *wanted |= pattern.matches(name.as_bytes());

@@ -9,7 +9,7 @@ use lately_resp::{ArgList, Encoder};
 use super::written::{Written, refuse};
 use super::{Session, integer};
 use crate::engine::Engine;
-use crate::limits::{SCAN_BYTES, SCAN_STEP};
+use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_WORK, scan_step};
 
 /// The reply of `TTL` where there is no key, as in Redis.
 const NO_KEY: i64 = -2;
@@ -58,18 +58,19 @@ impl Session {
     }
 
     pub(super) fn scan(&self, scan: &Scan<'_>, now: Timestamp, reply: &mut Encoder<'_>) {
-        let longest = MAX_KEY_BYTES;
-        if scan.pattern.is_some_and(|pattern| pattern.len() > longest) {
-            // Longer than any key: nobody means it, and matching takes the product of both lengths.
-            return reply.error(format_args!("ERR invalid pattern: a pattern has at most {longest} bytes"));
+        if scan.pattern.is_some_and(is_too_long) {
+            return refuse_pattern(reply);
         }
         let pattern = scan.pattern.map(Pattern::new);
         let wanted = scan.kind.is_none_or(|name| name.eq_ignore_ascii_case(b"hits"));
         let mut places = usize::try_from(scan.count).unwrap_or(usize::MAX).min(MAX_SCAN_SLOTS);
-        let (mut cursor, mut keys, mut bytes) = (Cursor::from_number(scan.cursor), Vec::new(), 0);
-        while places > 0 && bytes < SCAN_BYTES {
-            let step = places.min(SCAN_STEP);
+        let most = scan.pattern.map_or(SCAN_STEP, |pattern| scan_step(pattern.len()));
+        let (mut cursor, mut keys) = (Cursor::from_number(scan.cursor), Vec::new());
+        let (mut bytes, mut work) = (0, 0);
+        while places > 0 && bytes < SCAN_BYTES && work < SCAN_WORK {
+            let step = places.min(most);
             let page = self.engine.store.scan(cursor, pattern.as_ref(), step, now);
+            work += page.work;
             if wanted {
                 bytes += page.keys.iter().map(|key| key.len()).sum::<usize>();
                 keys.extend(page.keys);
@@ -86,4 +87,13 @@ impl Session {
             reply.bulk(key);
         }
     }
+}
+
+/// Whether a pattern is longer than any key: nobody means it, and matching takes the product of both lengths.
+pub(super) fn is_too_long(pattern: &[u8]) -> bool {
+    pattern.len() > MAX_KEY_BYTES
+}
+
+pub(super) fn refuse_pattern(reply: &mut Encoder<'_>) {
+    reply.error(format_args!("ERR invalid pattern: a pattern has at most {MAX_KEY_BYTES} bytes"));
 }

@@ -50,6 +50,9 @@ pub struct ScanPage {
     pub keys: Vec<Box<[u8]>>,
     /// Where to go on; [`Cursor::START`] after the last page.
     pub next: Cursor,
+    /// Bytes of the pattern that were looked at, those looked at again among them: what matching took. At most the
+    /// product of the lengths of key and pattern for each key.
+    pub work: u64,
 }
 
 impl Store {
@@ -60,27 +63,27 @@ impl Store {
     /// to other keys meanwhile; one that comes or goes may be seen or not.
     #[must_use]
     pub fn scan(&self, cursor: Cursor, pattern: Option<&Pattern>, count: usize, now: Timestamp) -> ScanPage {
-        let mut keys = Vec::new();
+        let (mut keys, mut work) = (Vec::new(), 0);
         let (mut index, mut from) = cursor.split();
         let mut left = count.clamp(1, MAX_SCAN_SLOTS);
         while index < self.shards.len() {
             let mut shard = self.lock(index, now);
             let next = shard.walk(from, left, &self.classes, |key| {
-                if pattern.is_none_or(|pattern| pattern.matches(key)) {
+                if pattern.is_none_or(|pattern| pattern.matches_for(key, &mut work)) {
                     keys.push(key.into());
                 }
             });
             if let Some(from) = next {
-                return ScanPage { keys, next: Cursor::at(index, from) };
+                return ScanPage { keys, next: Cursor::at(index, from), work };
             }
             left = left.saturating_sub(shard.places() as usize);
             (index, from) = (index + 1, 0);
             // A look at a word of the next shard may be a look at more slots than are left.
             let is_full = left == 0 || (left < GROUP && left < count);
             if is_full && index < self.shards.len() {
-                return ScanPage { keys, next: Cursor::at(index, 0) };
+                return ScanPage { keys, next: Cursor::at(index, 0), work };
             }
         }
-        ScanPage { keys, next: Cursor::START }
+        ScanPage { keys, next: Cursor::START, work }
     }
 }

@@ -196,6 +196,18 @@ fn config_get_finds_by_pattern() {
     ]);
 }
 
+/// Symptom: one request with fifty patterns of a megabyte kept other clients waiting for seconds.
+#[test]
+fn patterns_of_config_get_have_bounds() {
+    let mut talk = Talk::new();
+    let many = |count: usize| format!("CONFIG GET{}", " x".repeat(count));
+    let long = |bytes: usize| format!("CONFIG GET x {}", "*".repeat(bytes));
+    talk.check(&many(128), "*0|");
+    talk.check(&many(129), "-ERR CONFIG GET takes at most 128 patterns|");
+    assert!(talk.ask(&long(1_024)).starts_with("*18|"));
+    talk.check(&long(1_025), "-ERR invalid pattern: a pattern has at most 1024 bytes|");
+}
+
 #[test]
 fn time_is_the_clock_s() {
     let mut talk = Talk::new();

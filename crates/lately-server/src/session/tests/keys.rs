@@ -87,6 +87,33 @@ fn a_scan_is_bounded() {
     );
 }
 
+/// Symptom: one `SCAN` with a long pattern on long keys kept all other clients waiting for ten seconds. Cause: a page was
+/// bounded in places and bytes, not in what matching takes. Fix: it ends when that has taken long, too.
+#[test]
+fn a_page_that_is_long_to_match_is_bounded() {
+    let mut talk = Talk::new();
+    let fill = "a".repeat(lately::limits::MAX_KEY_BYTES - 5);
+    for number in 0..100 {
+        talk.check(&format!("HIT {fill}{number:05}"), ":1|");
+    }
+    let pages = |talk: &mut Talk, pattern: &str| {
+        let (mut cursor, mut pages, mut found) = ("0".to_owned(), 0, 0);
+        loop {
+            let (next, keys) = page(&talk.ask(&format!("SCAN {cursor} COUNT 10000 MATCH {pattern}")));
+            (cursor, pages, found) = (next.to_string(), pages + 1, found + keys.len());
+            if cursor == "0" {
+                return (pages, found);
+            }
+        }
+    };
+    let pages_of_half = |talk: &mut Talk, end: &str| pages(talk, &format!("*{}{end}", "a".repeat(500)));
+    let (slow, none) = pages_of_half(&mut talk, "b");
+    let (slow_set, all) = pages(&mut talk, &format!("*[{}]*", "0b".repeat(500)));
+    assert!((3..=20).contains(&slow) && (3..=20).contains(&slow_set), "{slow} and {slow_set}");
+    assert_eq!((none, all), (0, 100));
+    assert_eq!(pages(&mut talk, "a*9"), (1, 10));
+}
+
 /// Symptom: a request of thirty bytes had a reply of ten megabytes. Cause: a page was bounded in
 /// places, not in bytes, and a key may be long. Fix: it ends at so many bytes of keys, too.
 #[test]
