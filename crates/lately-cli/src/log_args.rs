@@ -50,7 +50,7 @@ pub(crate) struct LogArgs {
     time_field: Option<String>,
 
     /// How many rows to print; 0 is all.
-    #[arg(long, value_name = "K", allow_negative_numbers = true, default_value_t = 10)]
+    #[arg(long, value_name = "K", allow_negative_numbers = true, default_value_t = 10, value_parser = rows)]
     top: usize,
 }
 
@@ -149,6 +149,10 @@ impl<'a> ReadLogs<'a> {
         }
         places
     }
+}
+
+fn rows(text: &str) -> Result<usize, &'static str> {
+    text.parse().map_err(|_| "give a number of rows, 0 for all")
 }
 
 fn setup_hint(command: &str) -> String {

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 
 use clap::Args;
-use redis::{Cmd, Connection, ErrorKind, FromRedisValue};
+use redis::{Cmd, Connection, ErrorKind, FromRedisValue, IntoConnectionInfo};
 
 use crate::error::CliError;
 use crate::http::Http;
@@ -78,7 +78,10 @@ impl ServerArgs {
         if !has_port {
             return Err(invalid());
         }
-        let client = redis::Client::open(format!("redis://{address}/")).map_err(|_| invalid())?;
+        let info = format!("redis://{address}/").into_connection_info().map_err(|_| invalid())?;
+        // A server that is silent would be waited for twice: for the answer to that, too.
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let client = redis::Client::open(info.set_redis_settings(settings)).map_err(|_| invalid())?;
         let connection = client.get_connection_with_timeout(SERVER_TIMEOUT).map_err(failed)?;
         connection.set_read_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
         connection.set_write_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
@@ -104,6 +107,7 @@ impl Server {
 fn reason(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ if error.is_timeout() => format!("no answer within {} s", SERVER_TIMEOUT.as_secs()),
         _ => error.to_string(),
     }
 }

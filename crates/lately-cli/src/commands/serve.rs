@@ -130,7 +130,7 @@ fn usual_threads() -> NonZeroUsize {
 /// fewer clients are taken.
 fn raise_file_limit(Config { max_clients, loops, .. }: &mut Config) {
     let others = OWN_FILES + MAX_HTTP_CONNECTIONS as u64 + FILES_PER_THREAD * (*loops - 1) as u64;
-    let needed = others + *max_clients as u64;
+    let needed = others.saturating_add(*max_clients as u64);
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
     lengthen_file_table(limit.min(needed));
     if limit < needed {

@@ -46,8 +46,8 @@ fn options_that_cannot_be_meant() {
         (&["--window", "5 min"], "invalid duration '5 min'"),
         (&["--window", "0"], "invalid duration '0'"),
         (&["--at", "noon"], "invalid time 'noon'"),
-        (&["--top", "many"], "'many'"),
-        (&["--top", "-3"], "'-3'"),
+        (&["--top", "many"], "invalid value 'many' for '--top <K>': give a number of rows, 0 for all"),
+        (&["--top", "-3"], "invalid value '-3' for '--top <K>': give a number of rows, 0 for all"),
         (&["--at", "-1"], "invalid time '-1'"),
         (
             &["--at", "17/May/2015:12:05:03"],

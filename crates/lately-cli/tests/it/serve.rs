@@ -1,5 +1,6 @@
 //! `lately serve`: where it listens, how it ends, and what it refuses.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -34,11 +35,11 @@ fn check_healthy(server: &Running) {
 }
 
 /// A server of one thread that may have so many files.
-fn serve_with_files(files: u32) -> Running {
+fn serve_with_files(files: u32, more: &[&str]) -> Running {
     let mut command = Command::new("sh");
     let limited = format!(r#"ulimit -n {files}; exec "$0" "$@""#);
     command.args(["-c", &limited, env!("CARGO_BIN_EXE_lately")]);
-    command.args([&FREE, &["--in-memory", "--threads", "1"][..]].concat());
+    command.args([&FREE, &["--in-memory", "--threads", "1"][..], more].concat());
     start_command(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
@@ -108,7 +109,7 @@ fn a_hang_up_without_a_config_is_noted() {
 /// listener waited for one of its own clients to go. Fix: it tries again after a while.
 #[test]
 fn clients_are_taken_when_there_are_descriptors_again() {
-    let server = serve_with_files(40);
+    let server = serve_with_files(40, &[]);
     let connect = |address: &str| TcpStream::connect(address).expect("it listens");
     let mut first = connect(&server.resp);
     ping(&mut first);
@@ -266,7 +267,7 @@ fn each_thread_needs_no_more_files_than_are_asked_for() {
 /// stalled for 10 ms whenever the table of files became longer. Fix: no more are taken than told, and the table is long at once.
 #[test]
 fn no_more_clients_are_taken_than_there_are_files_for() {
-    let server = serve_with_files(300);
+    let server = serve_with_files(300, &[]);
     assert!(server.file_table() >= 300, "{}", server.file_table());
     let connect = || TcpStream::connect(&server.resp).expect("it listens");
     let mut clients: Vec<TcpStream> = (0..172).map(|_| connect()).collect();
@@ -275,8 +276,17 @@ fn no_more_clients_are_taken_than_there_are_files_for() {
     connect().read_to_string(&mut refusal).expect("an error");
     assert_eq!(refusal, "-ERR max number of clients reached\r\n");
     check_healthy(&server);
-    let told = "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 10128\n";
+    check_told(server, "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 10128\n");
+    // As many as can be said.
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("lately.toml");
+    fs::write(&config, format!("[server]\nmax_clients = {}\n", usize::MAX)).expect("a file");
+    let server = serve_with_files(300, &["--config", config.to_str().expect("text")]);
+    check_told(server, &format!("leaves room for 172 of max_clients = {}: ", usize::MAX));
+}
+
+fn check_told(server: Running, what: &str) {
     server.signal("TERM");
     let run = server.ended();
-    assert!(run.err.contains(told), "{}", run.err);
+    assert!(run.err.contains(what), "{}", run.err);
 }

@@ -1,11 +1,13 @@
 //! `lately hit` and `lately hits`: a server asked from the command line.
 
 use std::ffi::{OsStr, OsString};
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
 use crate::asking::{ask, check, check_json, check_refused, words};
+use crate::common::lately;
 use crate::running::{Running, serve};
 
 /// The server's time, so many seconds ago.
@@ -105,6 +107,16 @@ fn what_the_server_refuses_is_said_in_its_words() {
     check_refused(resp, &format!("hit {long}"), &invalid, hint);
     check_refused(resp, &format!("hits k {long}"), &invalid, hint);
     check(&server, "hits k", "0\n");
+}
+
+#[test]
+fn a_server_that_is_silent_is_not_waited_for_long() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("bound").to_string();
+    let run = lately(&["hit", "k", "--server", &address]);
+    assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
+    let told = format!("lately: {address}: no answer within 5 s\nhint: is it a lately server?\n");
+    assert_eq!(run.err, told);
 }
 
 #[test]
