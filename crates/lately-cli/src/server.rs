@@ -54,17 +54,8 @@ impl ServerArgs {
 
     pub(crate) fn connect(&self) -> Result<Server, CliError> {
         let address = self.server.clone();
-        let failed = |error: redis::RedisError| match error.kind() {
-            ErrorKind::Parse => CliError::new(
-                &address,
-                "what listens there does not speak RESP",
-                "give the address that lately serve names for RESP",
-            ),
-            _ => CliError::new(
-                &address,
-                reason(&error),
-                "is the server running there? lately serve starts one",
-            ),
+        let failed = |error| {
+            CliError::new(&address, reason(&error), "is the server running there? lately serve starts one")
         };
         let invalid = || {
             CliError::new(
@@ -93,10 +84,10 @@ impl Server {
     /// Sends a command and waits for its answer.
     pub(crate) fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, CliError> {
         command.query(&mut self.connection).map_err(|error| {
-            let hint = if error.code().is_some() {
-                "the server refused it and changed nothing"
-            } else {
-                "is it a lately server?"
+            let hint = match error.kind() {
+                ErrorKind::Parse => "give the address that lately serve names for RESP",
+                _ if error.code().is_some() => "the server refused it and changed nothing",
+                _ => "is it a lately server?",
             };
             CliError::new(&self.address, reason(&error), hint)
         })
@@ -107,6 +98,7 @@ impl Server {
 fn reason(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ if error.kind() == ErrorKind::Parse => "what listens there does not speak RESP".to_owned(),
         _ if error.is_timeout() => format!("no answer within {} s", SERVER_TIMEOUT.as_secs()),
         _ => error.to_string(),
     }
