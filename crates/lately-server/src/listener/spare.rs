@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::limits::{SPARE_EVERY, SPARE_SHARE, SPARE_TIME};
+use crate::limits::{SPARE_EVERY, SPARE_LOOKS, SPARE_SHARE, SPARE_TIME};
 
 /// What is known of that.
 #[derive(Default)]
@@ -28,8 +28,8 @@ pub(super) struct Look {
     begun: Instant,
     /// How long its cores had been idle then.
     idle: Duration,
-    /// Whether the look before found a core to spare: one alone may be mistaken.
-    is_second: bool,
+    /// How many looks before it in a row found a core to spare: a few alone may be mistaken.
+    found: u32,
 }
 
 impl Spare {
@@ -61,13 +61,12 @@ impl Spare {
             // After a pause it would be the pause that is looked at.
             (Spare::Looking(last), Some(idle)) if moment < last.begun + 2 * SPARE_TIME => {
                 let is_enough = idle.saturating_sub(last.idle) >= (moment - last.begun).mul_f64(SPARE_SHARE);
-                if is_enough && last.is_second {
-                    found
-                } else {
-                    Spare::Looking(Look { begun: moment, idle, is_second: is_enough })
+                match if is_enough { last.found + 1 } else { 0 } {
+                    SPARE_LOOKS => found,
+                    found => Spare::Looking(Look { begun: moment, idle, found }),
                 }
             }
-            (_, Some(idle)) => Spare::Looking(Look { begun: moment, idle, is_second: false }),
+            (_, Some(idle)) => Spare::Looking(Look { begun: moment, idle, found: 0 }),
         };
     }
 }
@@ -109,7 +108,7 @@ mod tests {
     fn the_last_loop_serves_where_a_core_is_idle() {
         for (idle, serves) in [(0.0, false), (0.2, false), (0.25, false), (0.35, true), (1.0, true)] {
             let mut machine = Machine::new();
-            assert!(!machine.pass(2 * SPARE_TIME, 2, idle));
+            assert!(!machine.pass(SPARE_LOOKS * SPARE_TIME, 2, idle));
             assert_eq!(machine.pass(2 * STEP, 2, idle), serves, "{idle}");
             // Nothing is idle any more, and it goes on.
             assert_eq!(machine.pass(SPARE_EVERY / 2, 2, idle), serves, "{idle}");
@@ -119,13 +118,13 @@ mod tests {
     #[test]
     fn it_is_asked_again_and_forgotten_with_the_clients() {
         let mut machine = Machine::new();
-        assert!(machine.pass(2 * SPARE_TIME + 2 * STEP, 50, 0.5));
+        assert!(machine.pass(SPARE_LOOKS * SPARE_TIME + 2 * STEP, 50, 0.5));
         assert!(machine.pass(SPARE_EVERY - 5 * STEP, 50, 0.1));
         assert!(!machine.pass(6 * STEP, 50, 0.1));
-        assert!(!machine.pass(3 * SPARE_TIME, 50, 0.1));
-        assert!(machine.pass(2 * SPARE_TIME + 2 * STEP, 50, 0.5));
+        assert!(!machine.pass((SPARE_LOOKS + 1) * SPARE_TIME, 50, 0.1));
+        assert!(machine.pass(SPARE_LOOKS * SPARE_TIME + 2 * STEP, 50, 0.5));
         assert!(!machine.pass(STEP, 1, 0.5));
-        assert!(!machine.pass(2 * SPARE_TIME, 50, 0.5));
+        assert!(!machine.pass(SPARE_LOOKS * SPARE_TIME, 50, 0.5));
         assert!(machine.pass(2 * STEP, 50, 0.5));
     }
 
@@ -133,16 +132,16 @@ mod tests {
     fn a_pause_is_not_taken_for_a_core_to_spare() {
         let mut machine = Machine::new();
         assert!(!machine.pass(STEP, 50, 0.0));
-        machine.moment += 3 * SPARE_TIME;
+        machine.moment += (SPARE_LOOKS + 1) * SPARE_TIME;
         machine.idle = machine.idle.map(|idle| idle + 6 * SPARE_TIME);
-        assert!(!machine.pass(3 * SPARE_TIME, 50, 0.0));
+        assert!(!machine.pass((SPARE_LOOKS + 1) * SPARE_TIME, 50, 0.0));
     }
 
     #[test]
-    fn one_look_alone_may_be_mistaken() {
+    fn a_few_looks_may_be_mistaken() {
         let mut machine = Machine::new();
-        for look in 0..9 {
-            assert!(!machine.pass(SPARE_TIME, 50, if look % 2 == 0 { 1.0 } else { 0.1 }));
+        for look in 0..4 * SPARE_LOOKS {
+            assert!(!machine.pass(SPARE_TIME, 50, if look % SPARE_LOOKS > 0 { 1.0 } else { 0.1 }));
         }
     }
 
