@@ -102,20 +102,16 @@ impl<'a> ReadLogs<'a> {
         if self.malformed == 0 {
             return Ok(Outcome::Done);
         }
-        let lines = if self.lines == 1 { "line" } else { "lines" };
         let parse = if self.malformed == 1 { "does not parse" } else { "do not parse" };
-        let cause = format!("{} of {} {lines} {parse}: {}", self.malformed, self.lines, self.places());
+        let cause = format!("{} of {} {parse}: {}", self.malformed, self.all_lines(), self.places());
+        let hint_of_none = (self.malformed == self.lines).then(|| setup_hint(self.command));
         if self.args.strict {
-            let hint = if self.malformed == self.lines {
-                setup_hint(self.command)
-            } else {
-                "the rows are of the others; --format may help".into()
-            };
+            let hint = hint_of_none.unwrap_or_else(|| "the rows are of the others; --format may help".into());
             return Err(CliError::new(self.command, cause, hint));
         }
         output::message(&format_args!("lately: {}: {cause}", self.command));
-        if self.malformed == self.lines {
-            output::message(&format_args!("hint: {}", setup_hint(self.command)));
+        if let Some(hint) = hint_of_none {
+            output::message(&format_args!("hint: {hint}"));
         }
         Ok(Outcome::Done)
     }
@@ -125,9 +121,13 @@ impl<'a> ReadLogs<'a> {
         if self.lines == 0 || self.malformed < self.lines {
             return Ok(());
         }
-        let lines = if self.lines == 1 { "line" } else { "lines" };
-        let cause = format!("none of {} {lines} parses: {}", self.lines, self.places());
+        let cause = format!("none of {} parses: {}", self.all_lines(), self.places());
         Err(CliError::new(self.command, cause, setup_hint(self.command)))
+    }
+
+    /// `1 line`, `2 lines`.
+    fn all_lines(&self) -> String {
+        format!("{} {}", self.lines, if self.lines == 1 { "line" } else { "lines" })
     }
 
     fn add(&mut self, path: &'a Path, scanned: Scanned) {

@@ -75,10 +75,8 @@ pub const SCAN_WORK: u64 = 8 << 20;
 /// Places of the store looked at in one step of a `SCAN`.
 pub const SCAN_STEP: usize = 256;
 
-/// The same with a pattern of so many bytes: those of a long one are few, as each may take long.
-pub(crate) fn scan_step(pattern_bytes: usize) -> usize {
-    (16 * SCAN_STEP).checked_div(pattern_bytes).unwrap_or(SCAN_STEP).clamp(1, SCAN_STEP)
-}
+/// With a pattern longer than this they are fewer by as much, as each may take longer.
+pub const SCAN_STEP_PATTERN_BYTES: usize = 16;
 
 /// What a connection takes without buffers: its socket as the system knows it, its state, the names its
 /// client gave it, its place among the clients.

@@ -61,9 +61,11 @@ impl Spare {
             // After a pause it would be the pause that is looked at.
             (Spare::Looking(last), Some(idle)) if moment < last.begun + 2 * SPARE_TIME => {
                 let is_enough = idle.saturating_sub(last.idle) >= (moment - last.begun).mul_f64(SPARE_SHARE);
-                match if is_enough { last.found + 1 } else { 0 } {
-                    SPARE_LOOKS => found,
-                    found => Spare::Looking(Look { begun: moment, idle, found }),
+                let looks = if is_enough { last.found + 1 } else { 0 };
+                if looks == SPARE_LOOKS {
+                    found
+                } else {
+                    Spare::Looking(Look { begun: moment, idle, found: looks })
                 }
             }
             (_, Some(idle)) => Spare::Looking(Look { begun: moment, idle, found: 0 }),

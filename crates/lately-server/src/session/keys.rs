@@ -9,7 +9,7 @@ use lately_resp::{ArgList, Encoder};
 use super::written::{Written, refuse};
 use super::{Session, integer};
 use crate::engine::Engine;
-use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_WORK, scan_step};
+use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK};
 
 /// The reply of `TTL` where there is no key, as in Redis.
 const NO_KEY: i64 = -2;
@@ -64,7 +64,8 @@ impl Session {
         let pattern = scan.pattern.map(Pattern::new);
         let wanted = scan.kind.is_none_or(|name| name.eq_ignore_ascii_case(b"hits"));
         let mut places = usize::try_from(scan.count).unwrap_or(usize::MAX).min(MAX_SCAN_SLOTS);
-        let most = scan.pattern.map_or(SCAN_STEP, |pattern| scan_step(pattern.len()));
+        let pattern_bytes = scan.pattern.map_or(0, <[u8]>::len);
+        let most = SCAN_STEP * SCAN_STEP_PATTERN_BYTES / pattern_bytes.max(SCAN_STEP_PATTERN_BYTES);
         let (mut cursor, mut keys) = (Cursor::from_number(scan.cursor), Vec::new());
         let (mut bytes, mut work) = (0, 0);
         while places > 0 && bytes < SCAN_BYTES && work < SCAN_WORK {

@@ -63,16 +63,29 @@ fn page(reply: &str) -> (String, Vec<String>) {
 }
 
 fn scan(talk: &mut Talk, options: &str) -> BTreeSet<String> {
+    scan_pages(talk, options).1
+}
+
+/// How many pages it takes, and the keys.
+fn scan_pages(talk: &mut Talk, options: &str) -> (usize, BTreeSet<String>) {
     let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
-    for _ in 0..1_000 {
+    for pages in 1..=1_000 {
         let (next, keys) = page(&talk.ask(&format!("SCAN {cursor} {options}")));
         found.extend(keys);
         cursor = next;
         if cursor == "0" {
-            return found;
+            return (pages, found);
         }
     }
     panic!("SCAN {options} does not end");
+}
+
+/// Hits so many keys, nearly as long as keys may be, that begin alike.
+fn hit_long_keys(talk: &mut Talk, byte: &str, keys: usize) {
+    let fill = byte.repeat(lately::limits::MAX_KEY_BYTES - 5);
+    for number in 0..keys {
+        talk.check(&format!("HIT {fill}{number:05}"), ":1|");
+    }
 }
 
 /// Symptom: one request kept a thread busy for minutes. Cause: a pattern of a megabyte was matched
@@ -92,26 +105,16 @@ fn a_scan_is_bounded() {
 #[test]
 fn a_page_that_is_long_to_match_is_bounded() {
     let mut talk = Talk::new();
-    let fill = "a".repeat(lately::limits::MAX_KEY_BYTES - 5);
-    for number in 0..100 {
-        talk.check(&format!("HIT {fill}{number:05}"), ":1|");
-    }
-    let pages = |talk: &mut Talk, pattern: &str| {
-        let (mut cursor, mut pages, mut found) = ("0".to_owned(), 0, 0);
-        loop {
-            let (next, keys) = page(&talk.ask(&format!("SCAN {cursor} COUNT 10000 MATCH {pattern}")));
-            (cursor, pages, found) = (next.to_string(), pages + 1, found + keys.len());
-            if cursor == "0" {
-                return (pages, found);
-            }
-        }
+    hit_long_keys(&mut talk, "a", 100);
+    let mut pages = |pattern: &str| {
+        let (pages, found) = scan_pages(&mut talk, &format!("COUNT 10000 MATCH {pattern}"));
+        (pages, found.len())
     };
-    let pages_of_half = |talk: &mut Talk, end: &str| pages(talk, &format!("*{}{end}", "a".repeat(500)));
-    let (slow, none) = pages_of_half(&mut talk, "b");
-    let (slow_set, all) = pages(&mut talk, &format!("*[{}]*", "0b".repeat(500)));
+    let (slow, none) = pages(&format!("*{}b", "a".repeat(500)));
+    let (slow_set, all) = pages(&format!("*[{}]*", "0b".repeat(500)));
     assert!((3..=20).contains(&slow) && (3..=20).contains(&slow_set), "{slow} and {slow_set}");
     assert_eq!((none, all), (0, 100));
-    assert_eq!(pages(&mut talk, "a*9"), (1, 10));
+    assert_eq!(pages("a*9"), (1, 10));
 }
 
 /// Symptom: a request of thirty bytes had a reply of ten megabytes. Cause: a page was bounded in
@@ -119,10 +122,7 @@ fn a_page_that_is_long_to_match_is_bounded() {
 #[test]
 fn a_page_of_long_keys_is_bounded_in_bytes() {
     let mut talk = Talk::new();
-    let fill = "k".repeat(lately::limits::MAX_KEY_BYTES - 5);
-    for number in 0..2_000 {
-        talk.check(&format!("HIT {fill}{number:05}"), ":1|");
-    }
+    hit_long_keys(&mut talk, "k", 2_000);
     let reply = talk.ask("SCAN 0 COUNT 10000");
     let step_bytes = SCAN_STEP * (lately::limits::MAX_KEY_BYTES + "$1024||".len());
     assert!(reply.len() >= SCAN_BYTES, "{}", reply.len());
