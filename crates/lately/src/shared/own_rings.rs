@@ -20,7 +20,23 @@ pub(super) struct Head {
     version: AtomicU64,
     /// One past the ring's newest pane; 0 before any.
     end: AtomicU64,
+    newest: Newest,
 }
+
+/// What a hit of the newest pane needs to know of it, so that it need not be worked out each time. Nobody but the
+/// ring's thread looks at it.
+#[derive(Debug)]
+struct Newest {
+    /// When it begins, in milliseconds.
+    start_ms: AtomicU64,
+    /// Its slot among those of all rings.
+    slot: AtomicU64,
+    /// The word of its slot when it has all hits it can have.
+    full: AtomicU64,
+}
+
+/// No time is in a pane that begins then.
+const NEVER_MS: u64 = 1 << 63;
 
 /// What readers need of all own rings beside the running total.
 pub(super) struct OwnLive {
@@ -32,7 +48,9 @@ pub(super) struct OwnLive {
 
 impl Head {
     pub(super) fn new() -> Head {
-        Head { version: AtomicU64::new(0), end: AtomicU64::new(0) }
+        let newest =
+            Newest { start_ms: AtomicU64::new(NEVER_MS), slot: AtomicU64::new(0), full: AtomicU64::new(0) };
+        Head { version: AtomicU64::new(0), end: AtomicU64::new(0), newest }
     }
 }
 
@@ -41,25 +59,28 @@ impl Rings {
     /// that comes after another must know that the other is through.
     #[inline(always)]
     pub(super) fn add_own(&self, own: usize, at: Timestamp, weight: u64) -> Result<(), HitError> {
-        let layout = self.layout;
-        let pane = self.panes.pane_of(at);
-        let (head, slot) = (&self.heads[own].0, self.slot(COMMON + 1 + own, pane));
-        let word = slot.load(Ordering::Relaxed);
-        let is_newest = head.end.load(Ordering::Relaxed) == pane + 1;
-        let is_kept = self.is_kept(pane, self.end.0.load(Ordering::Relaxed));
-        let (hits, most) = (word.wrapping_sub(layout.empty(pane)), layout.most());
-        if is_newest && is_kept && hits <= most && weight <= most - hits {
-            // Release: partner of the loads in `count`.
-            slot.store(word + weight, Ordering::Release);
-            return Ok(());
+        let head = &self.heads[own].0;
+        let Newest { start_ms, slot, full } = &head.newest;
+        let age_ms = at.as_millis().cast_unsigned().wrapping_sub(start_ms.load(Ordering::Relaxed));
+        let panes_since = self.end.0.load(Ordering::Relaxed).wrapping_sub(head.end.load(Ordering::Relaxed));
+        if age_ms < self.panes.width_ms() && panes_since < self.span {
+            let slot = self.slot_at(slot.load(Ordering::Relaxed));
+            let word = slot.load(Ordering::Relaxed);
+            if weight <= full.load(Ordering::Relaxed) - word {
+                // Release: partner of the loads in `count`.
+                slot.store(word + weight, Ordering::Release);
+                return Ok(());
+            }
         }
-        self.add_own_slowly(head, slot, Hit { pane, at, weight })
+        self.add_own_slowly(own, Hit { pane: self.panes.pane_of(at), at, weight })
     }
 
     #[cold]
     #[inline(never)]
-    fn add_own_slowly(&self, head: &Head, slot: &AtomicU64, hit: Hit) -> Result<(), HitError> {
+    fn add_own_slowly(&self, own: usize, hit: Hit) -> Result<(), HitError> {
         let Hit { pane, weight, .. } = hit;
+        let (head, place) = (&self.heads[own].0, self.place_of(COMMON + 1 + own, pane));
+        let slot = self.slot_at(place);
         let kept = self.admit(slot.load(Ordering::Relaxed), hit)?;
         if weight == 0 {
             return Ok(());
@@ -70,6 +91,10 @@ impl Rings {
         slot.store(kept + weight, Ordering::Release);
         if head.end.load(Ordering::Relaxed) <= pane {
             head.end.store(pane + 1, Ordering::Release);
+            let start_ms = self.panes.start_of(pane).as_millis().cast_unsigned();
+            head.newest.start_ms.store(start_ms, Ordering::Relaxed);
+            head.newest.slot.store(place, Ordering::Relaxed);
+            head.newest.full.store(self.layout.empty(pane) + self.layout.most(), Ordering::Relaxed);
             self.advance(pane);
         }
         // Release: who sees this version sees the hits.

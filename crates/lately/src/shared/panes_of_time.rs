@@ -35,6 +35,11 @@ impl PanesOfTime {
         high >> self.shift
     }
 
+    #[inline]
+    pub(super) fn width_ms(&self) -> u64 {
+        self.width_ms
+    }
+
     /// `span` in panes, rounded up.
     pub(super) fn panes_in(&self, span: Span) -> u64 {
         span.as_millis().unsigned_abs().div_ceil(self.width_ms)

@@ -223,9 +223,21 @@ impl Rings {
 
     #[inline]
     pub(super) fn slot(&self, ring: usize, pane: u64) -> &AtomicU64 {
+        self.slot_at(self.place_of(ring, pane))
+    }
+
+    /// Which of all slots is that of a pane in a ring.
+    #[inline]
+    pub(super) fn place_of(&self, ring: usize, pane: u64) -> u64 {
+        (ring * self.lines_per_ring * SLOTS_PER_LINE) as u64 + self.layout.slot_of(pane)
+    }
+
+    /// The slot with this number among all.
+    #[inline]
+    pub(super) fn slot_at(&self, place: u64) -> &AtomicU64 {
         #[expect(clippy::cast_possible_truncation, reason = "below the number of slots, which was a usize")]
-        let index = self.layout.slot_of(pane) as usize;
-        &self.lines[ring * self.lines_per_ring + index / SLOTS_PER_LINE].0[index % SLOTS_PER_LINE]
+        let place = place as usize;
+        &self.lines[place / SLOTS_PER_LINE].0[place % SLOTS_PER_LINE]
     }
 
     pub(super) fn late(&self, at: Timestamp) -> HitError {
