@@ -29,7 +29,9 @@ a tenth from run to run, those of threads that write one cache line by much more
   two that share a counter 29 ns with `fetch_add`.
 - **Must by ratio**: the must over what a rival did there. Where that rival is slower here than there, a figure that
   is a time is judged by it, and the verdict says so: *holds by ratio*. Where it is quicker, the must stays as it is. A pause
-  of the server may take what it must and what a server that does nothing took.
+  of the server may take what it must and what a server that does nothing took. Two threads on one store are judged by two that
+  share nothing, a store with half of the keys each, where those are not twice as quick as one: what a virtual machine calls two
+  cores may be one that takes turns.
 - **lately bench**: the load generator of this repository, which takes little of the processor; redis-benchmark takes more
   than most servers here. Latency is that of a batch of requests, up to its last reply.
 - **Server CPU**: processor time of all threads of the server over its operations.

@@ -40,14 +40,19 @@ pub(crate) struct Rival {
 }
 
 impl Rival {
-    /// By how much it is slower than there, at least one: what is quicker here is no reason to be so, too.
-    fn slowness(self) -> f64 {
-        (self.here / self.there).max(1.0)
+    /// By how much it is slower than there, at least one: what is quicker here is no reason to be so, too. A figure
+    /// that is to be large is the smaller, the slower it is.
+    fn slowness(self, must: Must) -> f64 {
+        let slowness = match must {
+            Must::AtLeast(..) => self.there / self.here,
+            Must::AtMost(..) | Must::Nothing => self.here / self.there,
+        };
+        slowness.max(1.0)
     }
 
     /// `÷ governor 0.59 (must by ratio 0.63)`, of our figure and its must.
-    fn beside(self, ours: f64, most: f64) -> String {
-        let (ratio, must) = (number(ours / self.here), number(most / self.there));
+    fn beside(self, ours: f64, bound: f64) -> String {
+        let (ratio, must) = (number(ours / self.here), number(bound / self.there));
         format!("÷ {} {ratio} (must by ratio {must})", self.name)
     }
 }
@@ -73,11 +78,11 @@ impl Row {
         self
     }
 
-    /// Sets the most that a figure must be by a rival where that is slower than it was, and says how both stand to it.
+    /// Sets what a figure must be by a rival where that is slower than it was, and says how both stand to it.
     pub(crate) fn by(self, rival: Option<Rival>) -> Row {
         match (self.must, rival) {
-            (Must::AtMost(most, _), Some(rival)) => {
-                let beside = rival.beside(self.value, most);
+            (Must::AtMost(bound, _) | Must::AtLeast(bound, _), Some(rival)) => {
+                let beside = rival.beside(self.value, bound);
                 Row { rival: Some(rival), ..self }.beside(beside)
             }
             _ => self,
@@ -86,7 +91,7 @@ impl Row {
 
     /// Whether the figure is what it must be, as it stands or by ratio. One that is no number is not.
     pub(crate) fn holds(&self) -> bool {
-        self.holds_within(self.rival.map_or(1.0, Rival::slowness))
+        self.holds_within(self.rival.map_or(1.0, |rival| rival.slowness(self.must)))
     }
 
     /// Whether it is that only by ratio.
@@ -96,7 +101,7 @@ impl Row {
 
     fn holds_within(&self, slowness: f64) -> bool {
         match self.must {
-            Must::AtLeast(least, _) => self.value >= least,
+            Must::AtLeast(least, _) => self.value * slowness >= least,
             Must::AtMost(most, _) => self.value <= most * slowness,
             Must::Nothing => true,
         }
@@ -129,6 +134,17 @@ mod tests {
         // Quicker, or not there.
         assert_eq!((row(100.0, 50.0), row(101.0, 50.0)), ((true, false), (false, false)));
         assert_eq!((row(100.0, f64::NAN), row(101.0, f64::NAN)), ((true, false), (false, false)));
+        // What is to be large.
+        let row = |value: f64, here: f64| {
+            let rival = Rival { name: "x", here, there: 2.0 };
+            let row = Row::new("library", "y", value, "×", Must::AtLeast(1.75, 1.9)).by(Some(rival));
+            (row.holds(), row.holds_by_ratio())
+        };
+        assert_eq!(
+            (row(1.75, 1.5), row(1.5, 1.6), row(1.5, 1.8)),
+            ((true, false), (true, true), (false, false))
+        );
+        assert_eq!((row(1.7, 2.5), row(1.7, f64::NAN)), ((false, false), (false, false)));
         let rival = Rival { name: "x", here: 300.0, there: 200.0 };
         assert_eq!(rival.beside(150.0, 100.0), "÷ x 0.5 (must by ratio 0.5)");
     }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use lately::{Span, days, hours, minutes};
 
 use super::bare::Bare;
+use super::halves::Halves;
 use super::keys::{Key, Keys, Walk};
 use super::rivals::{self, GOVERNOR, Governor};
 use super::scale::Scale;
@@ -76,6 +77,7 @@ impl Many {
     }
 
     fn two_threads(&self, subject: &Subject<'_>, keys: &Keys, scale: &Scale) -> Row {
+        let has_must = self.keys == MILLION;
         // One by what a core spends, beside the wall time that is the figure.
         let busy: [RefCell<Vec<f64>>; 2] = Default::default();
         let ours = |threads: usize| {
@@ -93,25 +95,43 @@ impl Many {
             let keys = &keys.bytes()[walk.stride(scale.ops)];
             share(keys, threads, |keys| keys.iter().for_each(|key| governor.check(key))).wall
         };
+        // As many hits to a key as ours have had.
+        let half = has_must.then(|| Keys::shuffled(self.keys / 2));
+        let apart = half.as_ref().map(|half| Halves::new(half, 2 * scale.rounds, scale.ops));
         let mut contenders = vec![Contender::new("one", || ours(1)), Contender::new("two", || ours(2))];
+        if let Some(apart) = &apart {
+            contenders.push(Contender::new("apart, one", || apart.hit_on_threads(1, scale.ops)));
+            contenders.push(Contender::new("apart, two", || apart.hit_on_threads(2, scale.ops)));
+        }
         if let Some(governor) = &governor {
             contenders.push(Contender::new("governor, one", || governor_on(governor, 1)));
             contenders.push(Contender::new("governor, two", || governor_on(governor, 2)));
         }
         let figures = interleave(&mut contenders, scale.rounds);
-        let must = if self.keys == MILLION { Must::AtLeast(1.75, 1.9) } else { Must::Nothing };
+        let of = |name: &str| {
+            let one = contenders.iter().position(|contender| contender.name == name)?;
+            Some(median_ratio(&figures[one], &figures[one + 1]))
+        };
+        let must = if has_must { Must::AtLeast(1.75, 1.9) } else { Must::Nothing };
         let ratio = median_ratio(&figures[0], &figures[1]);
         let governors =
-            figures.get(2..).filter(|theirs| !theirs.is_empty()).map_or_else(String::new, |theirs| {
-                format!("; governor {:.2} ×", median_ratio(&theirs[0], &theirs[1]))
-            });
+            of("governor, one").map_or_else(String::new, |ratio| format!("; governor {ratio:.2} ×"));
+        let apart = of("apart, one").map(|here| Rival {
+            name: "a store with half of the keys each",
+            here,
+            there: 2.0,
+        });
         let name = format!("two threads ÷ one, hits in batches of 64, {} keys", self.name);
-        Row::new("library", name, ratio, "×", must).beside(format!(
+        let row = Row::new("library", name, ratio, "×", must).beside(format!(
             "one thread {:.1} ns, two {:.1}; by the time on a core {:.2} ×{governors}",
             median(&figures[0]),
             median(&figures[1]),
             median_ratio(&busy[0].borrow(), &busy[1].borrow())
-        ))
+        ));
+        match apart {
+            Some(apart) => row.beside(format!("{} {:.2} ×", apart.name, apart.here)).by(Some(apart)),
+            None => row,
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod bare;
 mod full;
 mod growth;
+mod halves;
 mod keyed;
 pub(crate) mod keys;
 mod rivals;
