@@ -32,8 +32,8 @@ pub(super) const MAX_TOTAL: u64 = MAX_HITS * MAX_MOMENTS as u64;
 pub(crate) struct Inline([u8; BYTES]);
 
 /// The moments, newest first, and room for one that does not fit.
-#[derive(Default)]
-struct Held {
+#[derive(Default, Debug)]
+pub(super) struct Held {
     list: [Moment; MAX_MOMENTS + 1],
     len: usize,
 }
@@ -122,16 +122,22 @@ impl Inline {
 
     /// Adds hits; false, and nothing changes, when they do not fit.
     pub(super) fn add(&mut self, moment: Moment) -> bool {
-        if moment.hits > MAX_HITS {
-            return false;
-        }
+        self.add_or_give(moment).is_none()
+    }
+
+    /// Adds hits; or, when they do not fit, changes nothing and gives all moments there would be.
+    pub(super) fn add_or_give(&mut self, moment: Moment) -> Option<Held> {
         if moment.hits == 1 && self.is_empty() {
             self.write(moment.at_ms, 1, 0);
-            return true;
+            return None;
         }
         let mut held = self.held();
         held.add(moment);
-        Inline::of(held.moments()).map(|inline| *self = inline).is_some()
+        match Inline::of(held.moments()) {
+            Some(inline) => *self = inline,
+            None => return Some(held),
+        }
+        None
     }
 
     /// Adds hits that are the newest, and gives those from `from_ms` on; `None`, and nothing changes, when
@@ -206,8 +212,13 @@ impl Inline {
 }
 
 impl Held {
-    fn moments(&self) -> &[Moment] {
+    /// Newest first.
+    pub(super) fn moments(&self) -> &[Moment] {
         &self.list[..self.len]
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.moments().iter().map(|moment| moment.hits).sum()
     }
 
     fn push(&mut self, moment: Moment) {
@@ -338,8 +349,13 @@ mod tests {
             for (steps, step_ms, weight) in hits {
                 let (at_ms, hits) = (steps * step_ms, if weight > 6 { weight } else { 1 });
                 let before = inline.0;
-                if !inline.add(Moment { at_ms, hits }) {
+                if let Some(all) = inline.add_or_give(Moment { at_ms, hits }) {
                     prop_assert_eq!(inline.0, before);
+                    let mut with = model.clone();
+                    *with.entry(at_ms).or_insert(0) += hits;
+                    prop_assert_eq!(all.total(), with.values().sum::<u64>());
+                    let all: Vec<_> = all.moments().iter().rev().map(|moment| (moment.at_ms, moment.hits)).collect();
+                    prop_assert_eq!(all, with.into_iter().collect::<Vec<_>>());
                     inline.drop_before(step_ms);
                     model.retain(|&at_ms, _| at_ms >= step_ms);
                     continue;

@@ -59,8 +59,13 @@ impl Entry {
     }
 
     /// An entry with hits at several times, oldest first, [`FEW`] at most, that it does not hold itself.
-    pub(crate) fn of_few(hits: impl Iterator<Item = (Timestamp, u64)> + Clone) -> Entry {
-        let (head, bytes) = list_of_few(hits.map(|(at, hits)| Moment { at_ms: at.as_millis(), hits }));
+    pub(crate) fn of_few(hits: impl Iterator<Item = (Timestamp, u64)>) -> Entry {
+        Entry::list_of(hits.map(|(at, hits)| Moment { at_ms: at.as_millis(), hits }))
+    }
+
+    /// A list of a few moments, oldest first.
+    fn list_of(moments: impl Iterator<Item = Moment>) -> Entry {
+        let (head, bytes) = list_of_few(moments);
         Entry::List { head, bytes }
     }
 
@@ -120,10 +125,15 @@ impl Entry {
         }
         self.make_room(weight, settings, now)?;
         let moment = Moment { at_ms: at.as_millis(), hits: weight };
-        if let Entry::Inline(inline) = self
-            && inline.add(moment)
-        {
-            return Ok(());
+        if let Entry::Inline(inline) = self {
+            match inline.add_or_give(moment) {
+                None => return Ok(()),
+                Some(held) if held.total() <= list::MAX_TOTAL => {
+                    *self = Entry::list_of(held.moments().iter().rev().copied());
+                    return Ok(());
+                }
+                Some(_) => {}
+            }
         }
         self.add_to_heap(moment, settings, now);
         Ok(())
@@ -165,8 +175,7 @@ impl Entry {
     /// Adds to the hits on the heap; what the entry held itself goes there first.
     fn add_to_heap(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
         if let Entry::Inline(inline) = self {
-            let (head, bytes) = list_of_few(inline.oldest_first());
-            *self = Entry::List { head, bytes };
+            *self = Entry::list_of(inline.oldest_first());
         }
         if let Entry::List { head, bytes } = self {
             let mut list = ListMut { head, bytes };

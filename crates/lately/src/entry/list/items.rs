@@ -81,11 +81,17 @@ pub(in crate::entry) fn read_items(
 }
 
 /// A list of at most [`FEW`] moments, oldest first.
-pub(in crate::entry) fn list_of_few(moments: impl Iterator<Item = Moment> + Clone) -> (Head, ThinVec<u8>) {
-    match Items::of(moments.clone()) {
-        Some((origin_ms, items)) => list_of(items.bytes(), origin_ms, moments),
-        None => (Head::default(), ThinVec::new()),
+pub(in crate::entry) fn list_of_few(mut moments: impl Iterator<Item = Moment>) -> (Head, ThinVec<u8>) {
+    let Some(first) = moments.next() else { return (Head::default(), ThinVec::new()) };
+    let (mut items, origin_ms) = (Items::default(), first.at_ms - 1);
+    items.push(first, origin_ms);
+    let mut known = Known { first, newest: first, total: first.hits, count: 1, newest_len: items.len };
+    for moment in moments {
+        let end = items.len;
+        items.push(moment, known.newest.at_ms);
+        known = known.with(moment, items.len - end);
     }
+    list_of_known(items.bytes(), origin_ms, &known)
 }
 
 /// A list of moments, oldest first and at most [`MAX_MOMENTS`].
@@ -99,23 +105,47 @@ pub(in crate::entry) fn list_of_any(moments: impl Iterator<Item = Moment>) -> (H
 pub(in crate::entry) fn list_of(
     items: &[u8],
     origin_ms: i64,
-    moments: impl Iterator<Item = Moment> + Clone,
+    mut moments: impl Iterator<Item = Moment>,
 ) -> (Head, ThinVec<u8>) {
+    let first = moments.next().expect("there is one");
+    let mut known = Known { first, newest: first, total: first.hits, count: 1, newest_len: 0 };
+    let mut before_ms = origin_ms;
+    for moment in moments {
+        before_ms = known.newest.at_ms;
+        known = known.with(moment, 0);
+    }
+    let mut newest = Items::default();
+    newest.push(known.newest, before_ms);
+    list_of_known(items, origin_ms, &Known { newest_len: newest.len, ..known })
+}
+
+/// What a list's header says of its moments.
+struct Known {
+    first: Moment,
+    newest: Moment,
+    total: u64,
+    count: usize,
+    /// Bytes of the newest.
+    newest_len: usize,
+}
+
+impl Known {
+    /// With one more, the newest, in so many bytes.
+    fn with(self, newest: Moment, newest_len: usize) -> Known {
+        let (total, count) = (self.total + newest.hits, self.count + 1);
+        Known { newest, total, count, newest_len, ..self }
+    }
+}
+
+/// A list of moments in these bytes.
+fn list_of_known(items: &[u8], origin_ms: i64, known: &Known) -> (Head, ThinVec<u8>) {
     let (mut bytes, end) = (ThinVec::new(), ITEMS + items.len());
     ListMut { head: &mut Head::default(), bytes: &mut bytes }.reserve(end);
     bytes[ITEMS..end].copy_from_slice(items);
     set_origin(&mut bytes, origin_ms);
-    let first = moments.clone().next().expect("there is one");
-    let (mut total, mut count, mut before_ms, mut newest) = (0, 0, origin_ms, first);
-    for moment in moments {
-        (total, count) = (total + moment.hits, count + 1);
-        (before_ms, newest) = (if count > 1 { newest.at_ms } else { origin_ms }, moment);
-    }
-    let mut last = Items::default();
-    last.push(newest, before_ms);
+    let &Known { first, newest, total, count, newest_len } = known;
     let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms, gap_ms: u32::MAX };
     let cursor = cursor.before(first.at_ms);
-    let newest_len = last.bytes().len();
     Header { total, end, count, newest_len, keeps_moments: false, cursor }.write(&mut bytes);
     (Head::new(newest.at_ms, end), bytes)
 }

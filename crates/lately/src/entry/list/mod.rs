@@ -8,6 +8,8 @@
 mod bytes;
 mod items;
 
+use std::iter::repeat_n;
+
 use thin_vec::ThinVec;
 
 use super::moment::{Moment, PackedTime};
@@ -383,8 +385,10 @@ impl ListMut<'_> {
         let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
         let more = more_room(len, list.gap_ms()).min((MAX_MOMENTS - count) * each);
         let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
-        self.bytes.reserve_exact(len - self.bytes.len());
-        self.bytes.resize(len, 0);
+        let more = len - self.bytes.len();
+        self.bytes.reserve_exact(more);
+        // `resize` would look for room before each byte.
+        self.bytes.extend(repeat_n(0, more));
     }
 
     /// Adds hits earlier than the newest.
