@@ -122,11 +122,11 @@ mod tests {
 
     #[test]
     fn where_a_rival_is_slower_the_must_is_by_ratio() {
-        let row = |value: f64, here: f64| {
-            let rival = Rival { name: "x", here, there: 200.0 };
-            let row = Row::new("library", "y", value, "ns", Must::AtMost(100.0, 80.0)).by(Some(rival));
+        let holds = |value: f64, must: Must, here: f64, there: f64| {
+            let row = Row::new("library", "y", value, "ns", must).by(Some(Rival { name: "x", here, there }));
             (row.holds(), row.holds_by_ratio())
         };
+        let row = |value: f64, here: f64| holds(value, Must::AtMost(100.0, 80.0), here, 200.0);
         assert_eq!(
             (row(100.0, 300.0), row(150.0, 300.0), row(151.0, 300.0)),
             ((true, false), (true, true), (false, false))
@@ -135,11 +135,7 @@ mod tests {
         assert_eq!((row(100.0, 50.0), row(101.0, 50.0)), ((true, false), (false, false)));
         assert_eq!((row(100.0, f64::NAN), row(101.0, f64::NAN)), ((true, false), (false, false)));
         // What is to be large.
-        let row = |value: f64, here: f64| {
-            let rival = Rival { name: "x", here, there: 2.0 };
-            let row = Row::new("library", "y", value, "×", Must::AtLeast(1.75, 1.9)).by(Some(rival));
-            (row.holds(), row.holds_by_ratio())
-        };
+        let row = |value: f64, here: f64| holds(value, Must::AtLeast(1.75, 1.9), here, 2.0);
         assert_eq!(
             (row(1.75, 1.5), row(1.5, 1.6), row(1.5, 1.8)),
             ((true, false), (true, true), (false, false))

@@ -114,26 +114,25 @@ impl Many {
         };
         let must = if has_must { Must::AtLeast(1.75, 1.9) } else { Must::Nothing };
         let ratio = median_ratio(&figures[0], &figures[1]);
-        let governors =
-            of("governor, one").map_or_else(String::new, |ratio| format!("; governor {ratio:.2} ×"));
-        let apart = of("apart, one").map(|here| Rival {
-            name: "a store with half of the keys each",
-            here,
-            there: 2.0,
-        });
+        let beside = |who: &str, ratio: Option<f64>| {
+            ratio.map_or_else(String::new, |ratio| format!("; {who} {ratio:.2} ×"))
+        };
+        let (governors, apart) = (of("governor, one"), of("apart, one"));
         let name = format!("two threads ÷ one, hits in batches of 64, {} keys", self.name);
         let row = Row::new("library", name, ratio, "×", must).beside(format!(
-            "one thread {:.1} ns, two {:.1}; by the time on a core {:.2} ×{governors}",
+            "one thread {:.1} ns, two {:.1}; by the time on a core {:.2} ×{}{}",
             median(&figures[0]),
             median(&figures[1]),
-            median_ratio(&busy[0].borrow(), &busy[1].borrow())
+            median_ratio(&busy[0].borrow(), &busy[1].borrow()),
+            beside("governor", governors),
+            beside(APART, apart),
         ));
-        match apart {
-            Some(apart) => row.beside(format!("{} {:.2} ×", apart.name, apart.here)).by(Some(apart)),
-            None => row,
-        }
+        row.by(apart.map(|here| Rival { name: APART, here, there: 2.0 }))
     }
 }
+
+/// Two threads that share nothing.
+const APART: &str = "a store with half of the keys each";
 
 /// The number of keys that has the most bounds.
 pub(crate) const MILLION: u32 = 1_000_000;

@@ -81,8 +81,7 @@ impl Inline {
 
     /// The moments, oldest first.
     pub(super) fn oldest_first(&self) -> impl Iterator<Item = Moment> + Clone + use<> {
-        let Held { list, len } = self.held();
-        list.into_iter().take(len).rev()
+        self.held().oldest_first()
     }
 
     #[inline]
@@ -212,9 +211,12 @@ impl Inline {
 }
 
 impl Held {
-    /// Newest first.
-    pub(super) fn moments(&self) -> &[Moment] {
+    fn moments(&self) -> &[Moment] {
         &self.list[..self.len]
+    }
+
+    pub(super) fn oldest_first(self) -> impl Iterator<Item = Moment> + Clone {
+        self.list.into_iter().take(self.len).rev()
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -354,7 +356,7 @@ mod tests {
                     let mut with = model.clone();
                     *with.entry(at_ms).or_insert(0) += hits;
                     prop_assert_eq!(all.total(), with.values().sum::<u64>());
-                    let all: Vec<_> = all.moments().iter().rev().map(|moment| (moment.at_ms, moment.hits)).collect();
+                    let all: Vec<_> = all.oldest_first().map(|moment| (moment.at_ms, moment.hits)).collect();
                     prop_assert_eq!(all, with.into_iter().collect::<Vec<_>>());
                     inline.drop_before(step_ms);
                     model.retain(|&at_ms, _| at_ms >= step_ms);

@@ -129,7 +129,7 @@ impl Entry {
             match inline.add_or_give(moment) {
                 None => return Ok(()),
                 Some(held) if held.total() <= list::MAX_TOTAL => {
-                    *self = Entry::list_of(held.moments().iter().rev().copied());
+                    *self = Entry::list_of(held.oldest_first());
                     return Ok(());
                 }
                 Some(_) => {}

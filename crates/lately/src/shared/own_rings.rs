@@ -62,8 +62,9 @@ impl Rings {
         let head = &self.heads[own].0;
         let Newest { start_ms, slot, full } = &head.newest;
         let age_ms = at.as_millis().cast_unsigned().wrapping_sub(start_ms.load(Ordering::Relaxed));
-        let panes_since = self.end.0.load(Ordering::Relaxed).wrapping_sub(head.end.load(Ordering::Relaxed));
-        if age_ms < self.panes.width_ms() && panes_since < self.span {
+        let newest = head.end.load(Ordering::Relaxed).wrapping_sub(1);
+        let is_kept = self.is_kept(newest, self.end.0.load(Ordering::Relaxed));
+        if age_ms < self.panes.width_ms() && is_kept {
             let slot = self.slot_at(slot.load(Ordering::Relaxed));
             let word = slot.load(Ordering::Relaxed);
             if weight <= full.load(Ordering::Relaxed) - word {

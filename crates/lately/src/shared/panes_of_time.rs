@@ -35,6 +35,7 @@ impl PanesOfTime {
         high >> self.shift
     }
 
+    /// How wide they are.
     #[inline]
     pub(super) fn width_ms(&self) -> u64 {
         self.width_ms

@@ -1,5 +1,8 @@
 //! The moments of a list outside of one: bytes that a checkpoint has.
 
+use std::iter::once;
+use std::mem;
+
 use thin_vec::ThinVec;
 
 use super::super::moment::Moment;
@@ -83,14 +86,9 @@ pub(in crate::entry) fn read_items(
 /// A list of at most [`FEW`] moments, oldest first.
 pub(in crate::entry) fn list_of_few(mut moments: impl Iterator<Item = Moment>) -> (Head, ThinVec<u8>) {
     let Some(first) = moments.next() else { return (Head::default(), ThinVec::new()) };
-    let (mut items, origin_ms) = (Items::default(), first.at_ms - 1);
-    items.push(first, origin_ms);
-    let mut known = Known { first, newest: first, total: first.hits, count: 1, newest_len: items.len };
-    for moment in moments {
-        let end = items.len;
-        items.push(moment, known.newest.at_ms);
-        known = known.with(moment, items.len - end);
-    }
+    let mut known = Known::of(first);
+    let moments = once(first).chain(moments.inspect(|&moment| known.add(moment)));
+    let (origin_ms, items) = Items::of(moments).expect("there is one");
     list_of_known(items.bytes(), origin_ms, &known)
 }
 
@@ -107,33 +105,30 @@ pub(in crate::entry) fn list_of(
     origin_ms: i64,
     mut moments: impl Iterator<Item = Moment>,
 ) -> (Head, ThinVec<u8>) {
-    let first = moments.next().expect("there is one");
-    let mut known = Known { first, newest: first, total: first.hits, count: 1, newest_len: 0 };
-    let mut before_ms = origin_ms;
-    for moment in moments {
-        before_ms = known.newest.at_ms;
-        known = known.with(moment, 0);
-    }
-    let mut newest = Items::default();
-    newest.push(known.newest, before_ms);
-    list_of_known(items, origin_ms, &Known { newest_len: newest.len, ..known })
+    let mut known = Known::of(moments.next().expect("there is one"));
+    moments.for_each(|moment| known.add(moment));
+    list_of_known(items, origin_ms, &known)
 }
 
 /// What a list's header says of its moments.
 struct Known {
     first: Moment,
     newest: Moment,
+    /// The one before that.
+    before: Option<Moment>,
     total: u64,
     count: usize,
-    /// Bytes of the newest.
-    newest_len: usize,
 }
 
 impl Known {
-    /// With one more, the newest, in so many bytes.
-    fn with(self, newest: Moment, newest_len: usize) -> Known {
-        let (total, count) = (self.total + newest.hits, self.count + 1);
-        Known { newest, total, count, newest_len, ..self }
+    fn of(first: Moment) -> Known {
+        Known { first, newest: first, before: None, total: first.hits, count: 1 }
+    }
+
+    fn add(&mut self, newest: Moment) {
+        self.before = Some(mem::replace(&mut self.newest, newest));
+        self.total += newest.hits;
+        self.count += 1;
     }
 }
 
@@ -143,7 +138,10 @@ fn list_of_known(items: &[u8], origin_ms: i64, known: &Known) -> (Head, ThinVec<
     ListMut { head: &mut Head::default(), bytes: &mut bytes }.reserve(end);
     bytes[ITEMS..end].copy_from_slice(items);
     set_origin(&mut bytes, origin_ms);
-    let &Known { first, newest, total, count, newest_len } = known;
+    let &Known { first, newest, before, total, count } = known;
+    let mut last = Items::default();
+    last.push(newest, before.map_or(origin_ms, |before| before.at_ms));
+    let newest_len = last.len;
     let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms, gap_ms: u32::MAX };
     let cursor = cursor.before(first.at_ms);
     Header { total, end, count, newest_len, keeps_moments: false, cursor }.write(&mut bytes);
