@@ -70,6 +70,11 @@ impl Window {
         (exact && self.far.at_ms < self.near.at_ms).then_some((self.far.at_ms, self.near.at_ms))
     }
 
+    /// Where the first hits lie that the answer may depend on.
+    pub(crate) fn first_ms(&self) -> i64 {
+        self.far.floor_ms
+    }
+
     /// The answer when `exact_range_ms` holds `hits`.
     pub(crate) fn exact_count(&self, hits: u64) -> Count {
         Count { estimate: hits, lower: hits, upper: self.known.then_some(hits), cell: self.cell() }
@@ -86,17 +91,18 @@ impl Window {
         let (far, near) = (self.far, self.near);
         let far_cell = sum(far.floor_ms, far.ceil_ms());
         let near_cell = sum(near.floor_ms, near.ceil_ms());
-        let lower = sum(far.ceil_ms(), near.floor_ms);
-        let upper = sum(far.floor_ms, near.ceil_ms());
+        let whole = sum(far.floor_ms, near.floor_ms);
+        // Where both edges lie in one cell, no cell lies between them.
+        let lower = if far.ceil_ms() <= near.floor_ms { whole - far_cell } else { 0 };
+        let upper = whole + near_cell;
         // Hits before the near edge less hits before the far edge, each cell spread evenly over its
         // time. The older edge has the wider grid, and rungs nest: the far grid is the denominator.
         let denominator = i128::from(far.grid_ms);
-        let whole = i128::from(sum(far.floor_ms, near.floor_ms)) * denominator;
         let near_share = i128::from(near_cell)
             * i128::from(near.at_ms - near.floor_ms)
             * i128::from(far.grid_ms / near.grid_ms);
         let far_share = i128::from(far_cell) * i128::from(far.at_ms - far.floor_ms);
-        let numerator = whole + near_share - far_share;
+        let numerator = i128::from(whole) * denominator + near_share - far_share;
         let rounded = (2 * numerator + denominator).div_euclid(2 * denominator);
         let estimate = u64::try_from(rounded.max(0)).unwrap_or(u64::MAX).clamp(lower, upper);
         Count { estimate, lower, upper: self.known.then_some(upper), cell: self.cell() }
@@ -142,6 +148,8 @@ mod tests {
         check(now, "1h", now, (3_600, 3_588, Some(3_618), "30s"));
         // Read an hour in the past over 10 minutes: both edges are snapped.
         check(now - 3_600, "10m", now, (600, 570, Some(630), "30s"));
+        // Both edges in one cell, [996,390, 996,420).
+        check(now - 3_600, "1s", now, (1, 0, Some(30), "30s"));
         // Older than the retention: nothing known.
         check(300_000, "1h", now, (0, 0, None, "1h"));
     }

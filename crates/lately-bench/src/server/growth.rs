@@ -17,7 +17,7 @@ use crate::table::{number, numbers};
 const MOST_MS: f64 = 1.0;
 
 /// Few requests under way: one that waits for a pause is not hidden by waiting for its turn.
-const CLIENTS: usize = 2;
+const CLIENTS: usize = 4;
 const PIPELINE: usize = 32;
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {

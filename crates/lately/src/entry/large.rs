@@ -254,12 +254,18 @@ impl Large {
 
     /// Moves what is known of the default window on to one that starts at `from_ms` and ends at `now`.
     pub(super) fn advance(&mut self, from_ms: i64, settings: &Settings, now: Timestamp) {
-        match &mut self.recent {
-            Recent::List { head, bytes } => ListMut { head, bytes }.advance(from_ms),
-            Recent::Ring(ring) if ring.ends_before(now.as_millis(), settings) => {
-                self.advance_ring(now.as_millis(), settings, now);
-            }
-            Recent::Ring(_) => {}
+        self.advance_list(from_ms);
+        if let Recent::Ring(ring) = &self.recent
+            && ring.ends_before(now.as_millis(), settings)
+        {
+            self.advance_ring(now.as_millis(), settings, now);
+        }
+    }
+
+    /// As `advance`, where the recent hits are a list.
+    pub(super) fn advance_list(&mut self, from_ms: i64) {
+        if let Recent::List { head, bytes } = &mut self.recent {
+            ListMut { head, bytes }.advance(from_ms);
         }
     }
 

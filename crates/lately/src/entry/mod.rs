@@ -197,6 +197,18 @@ impl Entry {
         self.count_window(&Window::ending_at(at, span, settings, now), settings)
     }
 
+    /// Hits in the default window ending with the pane of `at`; moves what is known of a list there, as the next hit is
+    /// likely to be told of at a later time.
+    pub(crate) fn count_at(&mut self, at: Timestamp, settings: &Settings, now: Timestamp) -> Count {
+        let window = Window::ending_at(at, settings.window(), settings, now);
+        match self {
+            Entry::Inline(_) => {}
+            Entry::List { head, bytes } => ListMut { head, bytes }.advance(window.first_ms()),
+            Entry::Large { large, .. } => large.advance_list(window.first_ms()),
+        }
+        self.count_window(&window, settings)
+    }
+
     /// Hits in a window.
     pub(crate) fn count_window(&self, window: &Window, settings: &Settings) -> Count {
         if let Some((from_ms, to_ms)) = window.exact_range_ms() {

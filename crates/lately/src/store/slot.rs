@@ -219,7 +219,7 @@ impl Slot {
             None => Ok(entry.count_now(frame, settings)),
             Some(at) => entry.add(at, hit.weight, settings, frame.now).map(|()| {
                 // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
-                entry.count(at, settings.window(), settings, frame.now).estimate.max(hit.weight)
+                entry.count_at(at, settings, frame.now).estimate.max(hit.weight)
             }),
         };
         *bytes = *bytes + entry.heap_bytes() - before;

@@ -16,8 +16,9 @@ use crate::server::plans::{KEYS, fill, round};
 use crate::server::process::Process;
 use crate::table::number;
 
-/// Keys of a quick run: their checkpoints come to an end in its short rounds.
-const QUICK_KEYS: u64 = 100_000;
+/// Fewer keys would need fewer seconds a round, and their checkpoints end too often: a quick run leaves out a depth.
+const DEPTHS: [usize; 2] = [64, 1];
+const QUICK_DEPTHS: [usize; 1] = [64];
 
 /// A round in which no checkpoint came to its end is made again, twice as long, and those that follow are as
 /// long; up to so many times the usual. On a busy machine a checkpoint takes many times as long.
@@ -25,16 +26,15 @@ const LONGEST: u32 = 4;
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let servers = Servers {
-        keys: options.pick(KEYS, QUICK_KEYS),
         off: Process::lately(options)?,
         kept: Kept::start(options, "interval")?,
         longer: Cell::new(1),
     };
     for server in [&servers.off, &servers.kept.process] {
-        run(&fill(server, "HIT {key}", "key:", servers.keys))?;
+        run(&fill(server, "HIT {key}", "key:", KEYS))?;
     }
     let mut rows = Vec::new();
-    for pipeline in [64, 1] {
+    for &pipeline in options.pick(&DEPTHS[..], &QUICK_DEPTHS) {
         let full = servers.rounds(options, pipeline, None);
         let rate = half_of(Measured::median(&full.off).per_second)?;
         let half = servers.rounds(options, pipeline, Some(rate));
@@ -46,7 +46,6 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
 }
 
 struct Servers {
-    keys: u64,
     off: Process,
     kept: Kept,
     /// How many times as long as usual the rounds with checkpoints are.
@@ -63,14 +62,13 @@ impl Servers {
     /// Rounds without a journal, and with checkpoints.
     fn rounds(&self, options: &Options, pipeline: usize, rate: Option<u64>) -> Rounds {
         let plan = |server, full: u32, quick: u32| Plan {
-            keys: self.keys,
             rate,
             ending: Ending::After(Duration::from_millis(options.pick(full, quick).into())),
             ..round(options, server, "HIT {key}", "key:", pipeline)
         };
         let off = plan(&self.off, 2_000, 800);
         // A checkpoint is to come to its end in it.
-        let kept = |time: u32| plan(&self.kept.process, 4_000 * time, 1_000 * time);
+        let kept = |time: u32| plan(&self.kept.process, 4_000 * time, 3_000 * time);
         let mut contenders = [
             Contender::new("off", || Measured::load(&self.off, &off)),
             Contender::new("checkpoints", || Measured::or_none(self.with_checkpoints(kept))),
