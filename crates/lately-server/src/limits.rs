@@ -47,7 +47,7 @@ pub const DEEP_REQUESTS: usize = 48;
 pub const SPARE_SHARE: f64 = 0.3;
 
 /// For how long that is looked at.
-pub const SPARE_TIME: Duration = Duration::from_millis(140);
+pub const SPARE_TIME: Duration = Duration::from_millis(80);
 
 /// So many times in a row.
 pub const SPARE_LOOKS: u32 = 3;
