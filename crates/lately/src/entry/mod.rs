@@ -87,6 +87,12 @@ impl Entry {
         matches!(self, Entry::Inline(inline) if inline.is_empty())
     }
 
+    /// Whether all hits are in the entry itself.
+    #[inline(always)]
+    pub(crate) fn is_inline(&self) -> bool {
+        matches!(self, Entry::Inline(_))
+    }
+
     /// Whether there is one hit at most, as far as can be told without a look at the heap.
     pub(crate) fn is_single(&self) -> bool {
         matches!(self, Entry::Inline(inline) if inline.total() <= 1)

@@ -23,7 +23,8 @@ pub(super) struct Hit<'a> {
 pub(super) enum Quick<T> {
     /// All: this is the answer.
     Done(T),
-    /// The key is at this place, and it takes longer: what it has on the heap is being fetched, so far.
+    /// It takes longer: the key is at this place, and what it has on the heap is being fetched, so far. Where nothing may be
+    /// waited for, whose place it is has not been looked at.
     At(u32, Fetched),
     /// The key may be somewhere else, or nowhere.
     Elsewhere,

@@ -192,11 +192,25 @@ impl Record {
         }
     }
 
+    /// Whether something is on the heap.
+    #[inline(always)]
+    pub(super) fn has_heap(&self) -> bool {
+        !matches!(self, Record::Hits(hits) if hits.is_inline())
+    }
+
     /// Has what is on the heap fetched.
     #[inline]
     pub(super) fn prefetch(&self) -> Fetched {
         match self {
             Record::Hits(hits) if hits.prefetch_heap() => Fetched::All,
+            Record::Hits(_) => Fetched::Nothing,
+            watched => watched.prefetch_watched(),
+        }
+    }
+
+    #[inline(never)]
+    fn prefetch_watched(&self) -> Fetched {
+        match self {
             Record::Hits(_) => Fetched::Nothing,
             Record::Watched(watched) => {
                 prefetch(&raw const **watched);

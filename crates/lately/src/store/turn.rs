@@ -49,36 +49,31 @@ impl<'a> Turn<'a> {
         let mut later = Later::default();
         for (index, ((op, &hash), place)) in ops.iter().zip(hashes).zip(&mut *places).enumerate() {
             if later.has(hash) {
-                later.push(index, hash);
+                later.push(index, hash, Fetched::All);
                 out.push(Outcome::Hit(Ok(0)));
                 continue;
             }
             self.enter(hash);
-            let quick = self.quick(op, hash, *place, false, |outcome| out.push(outcome));
-            if matches!(quick, Quick::Done(())) {
-                continue;
-            }
-            let fetched = self.fetch_heap(&quick, op, hash, place);
+            let fetched = match self.quick(op, hash, *place, false, |outcome| out.push(outcome)) {
+                Quick::Done(()) => continue,
+                Quick::At(_, fetched) => fetched,
+                Quick::Elsewhere => self.find(op, hash, place),
+            };
             if fetched == Fetched::Nothing {
                 out.push(self.apply_at(op, hash, *place));
                 continue;
             }
-            later.push(index, hash);
-            later.behind |= u32::from(fetched == Fetched::First) << index;
+            later.push(index, hash, fetched);
             out.push(Outcome::Hit(Ok(0)));
         }
-        if later.len > 0 {
+        if later.all > 0 {
             self.apply_later(&later, ops, (hashes, places), &mut out[start..]);
         }
     }
 
-    /// How much of what an operation needs on the heap is being fetched, which the short way could not do: if not by that,
-    /// by this, which finds the key and writes down where it is.
+    /// Finds the key of an operation and writes down where it is; has what it has on the heap fetched.
     #[inline(never)]
-    fn fetch_heap(&mut self, quick: &Quick<()>, op: &Op<'_>, hash: u64, place: &mut Option<u32>) -> Fetched {
-        if let Quick::At(_, fetched) = *quick {
-            return fetched;
-        }
+    fn find(&mut self, op: &Op<'_>, hash: u64, place: &mut Option<u32>) -> Fetched {
         let locked = self.shard(hash);
         *place = locked.place_near(*place, op.key(), hash);
         place.map_or(Fetched::Nothing, |place| locked.prefetch_heap(place))
@@ -93,16 +88,12 @@ impl<'a> Turn<'a> {
         (hashes, places): (&[u64], &[Option<u32>]),
         answers: &mut [Outcome],
     ) {
-        let mut behind = later.behind;
-        while behind != 0 {
-            let index = behind.trailing_zeros() as usize;
-            behind &= behind - 1;
+        for index in indexes(later.behind) {
             if let Some(place) = places[index] {
                 self.shard(hashes[index]).prefetch_behind(place);
             }
         }
-        for &index in later.indexes() {
-            let index = usize::from(index);
+        for index in indexes(later.all) {
             let (op, hash, answer) = (&ops[index], hashes[index], &mut answers[index]);
             self.enter(hash);
             let quick = self.quick(op, hash, places[index], true, |outcome| *answer = outcome);
@@ -155,10 +146,12 @@ impl<'a> Turn<'a> {
                     give(Outcome::Hit(Ok(hits)));
                 })
             }
-            Op::Limit { key, .. } | Op::Throttle { key, .. }
-                if !may_wait && let Some(quick) = locked.fetch_first(place, key) =>
+            Op::Limit { .. } | Op::Throttle { .. }
+                if !may_wait
+                    && let fetched = locked.prefetch_heap(place)
+                    && fetched != Fetched::Nothing =>
             {
-                quick
+                Quick::At(place, fetched)
             }
             Op::Limit { key, max, window, cost } => {
                 let hit = Hit { key, hash, weight: cost, at: None };
@@ -356,38 +349,39 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Operations that come second.
+/// Operations that come second: a bit for each.
+#[derive(Default)]
 struct Later {
-    indexes: [u8; STAGED],
-    len: usize,
+    all: u32,
+    /// Those with more behind what was fetched.
+    behind: u32,
     /// A bit for each sixty-fourth of the hashes that has one: what shares it comes second too.
     families: u64,
-    /// A bit for each operation that has more behind what was fetched.
-    behind: u32,
 }
 
-impl Default for Later {
-    fn default() -> Later {
-        Later { indexes: [0; STAGED], len: 0, families: 0, behind: 0 }
-    }
-}
+const _: () = assert!(STAGED <= u32::BITS as usize);
 
 impl Later {
     fn has(&self, hash: u64) -> bool {
         self.families & family(hash) != 0
     }
 
-    fn push(&mut self, index: usize, hash: u64) {
+    fn push(&mut self, index: usize, hash: u64, fetched: Fetched) {
         self.families |= family(hash);
-        self.indexes[self.len] = u8::try_from(index).expect("fewer than 256");
-        self.len += 1;
-    }
-
-    fn indexes(&self) -> &[u8] {
-        &self.indexes[..self.len]
+        self.all |= 1 << index;
+        self.behind |= u32::from(fetched == Fetched::First) << index;
     }
 }
 
 fn family(hash: u64) -> u64 {
     1 << (hash >> 42 & 63)
+}
+
+/// The numbers of the bits that are set, the lowest first.
+fn indexes(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(index)
+    })
 }

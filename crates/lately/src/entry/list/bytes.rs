@@ -124,7 +124,7 @@ pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<(u6
 }
 
 /// Writes a number, for which there is room.
-#[inline]
+#[inline(always)]
 pub(super) fn put(bytes: &mut [u8], offset: usize, number: Number) {
     if let Some(room) = bytes.get_mut(offset..offset + 8) {
         // What is behind the number does not matter: to look what is there would be to wait for it.

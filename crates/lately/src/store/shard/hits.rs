@@ -25,7 +25,14 @@ impl Shard {
         frame: impl FnOnce(ClassId, Timestamp) -> F,
     ) -> Quick<u64> {
         let now = self.now;
-        let Some(slot) = self.slot_of(place, key) else { return Quick::Elsewhere };
+        let Some(slot) = self.slots.get_mut(place) else { return Quick::Elsewhere };
+        // Whose it is is looked at when that is there.
+        if !may_wait && slot.record.has_heap() {
+            return Quick::At(place, slot.prefetch());
+        }
+        if !slot.is(key, &self.beside.long_keys) {
+            return Quick::Elsewhere;
+        }
         let frame = frame(slot.class, now);
         if !may_wait {
             return slot.quick_hit(place, weight, frame.borrow());

@@ -14,16 +14,6 @@ use crate::settings::Settings;
 use crate::time::Span;
 
 impl Shard {
-    /// Has what the key at `place` has on the heap fetched; `None` when there is nothing to be waited for.
-    #[inline(always)]
-    pub(in crate::store) fn fetch_first(&mut self, place: u32, key: &[u8]) -> Option<Quick<()>> {
-        let Some(slot) = self.slot_of(place, key) else { return Some(Quick::Elsewhere) };
-        match slot.prefetch() {
-            Fetched::Nothing => None,
-            fetched => Some(Quick::At(place, fetched)),
-        }
-    }
-
     /// Decides on a request of now, for a limit of so many hits in a window, if its key is at `place` and lives, and
     /// what was counted and denied is known without a long look; if not it changes nothing.
     #[inline(never)]
