@@ -1,8 +1,6 @@
 //! The arguments of a request: where they lie in the read buffer, and a view of them as byte strings.
 
-use lately::limits::MAX_KEY_BYTES;
-
-use crate::limits::{IDLE_ARGUMENTS, KEPT_CAPACITY, USUAL_BYTES};
+use crate::limits::{IDLE_ARGUMENTS, KEPT_CAPACITY};
 
 /// The arguments of one request, and how far the parser came with a request that is not yet whole.
 ///
@@ -49,7 +47,7 @@ impl Args {
             Source::Buffer => buffer,
             Source::Unquoted => &self.unquoted,
         };
-        ArgList { bytes, ranges: &self.ranges, repeats: false }
+        ArgList { bytes, ranges: &self.ranges }
     }
 
     /// Bytes of memory it holds.
@@ -87,8 +85,6 @@ impl Args {
 pub struct ArgList<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) ranges: &'a [(usize, usize)],
-    /// They are those of the request before it, but for the key.
-    pub(crate) repeats: bool,
 }
 
 impl<'a> ArgList<'a> {
@@ -110,15 +106,6 @@ impl<'a> ArgList<'a> {
         self.ranges.get(index).map(|&(start, end)| &self.bytes[start..end])
     }
 
-    /// The second argument of a request that differs in it alone from the one before it among [`Requests`](crate::Requests), if
-    /// it is as long as a key may be.
-    #[inline]
-    #[must_use]
-    pub fn repeated_for(self) -> Option<&'a [u8]> {
-        const { assert!(USUAL_BYTES <= MAX_KEY_BYTES, "no more is looked for in those that repeat") };
-        self.get(1).filter(|key| self.repeats && !key.is_empty())
-    }
-
     /// The arguments one by one.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + Clone {
         self.ranges.iter().map(move |&(start, end)| &self.bytes[start..end])
@@ -127,13 +114,13 @@ impl<'a> ArgList<'a> {
     /// The arguments from `index` on; none when there are not as many.
     #[must_use]
     pub fn from(self, index: usize) -> ArgList<'a> {
-        ArgList { ranges: self.ranges.get(index..).unwrap_or_default(), repeats: false, ..self }
+        ArgList { ranges: self.ranges.get(index..).unwrap_or_default(), ..self }
     }
 
     /// The first `count` arguments, or all when there are fewer.
     #[must_use]
     pub fn first(self, count: usize) -> ArgList<'a> {
-        ArgList { ranges: &self.ranges[..count.min(self.ranges.len())], repeats: false, ..self }
+        ArgList { ranges: &self.ranges[..count.min(self.ranges.len())], ..self }
     }
 }
 

@@ -26,4 +26,4 @@ pub use frame::{Parsed, parse_request};
 pub use limits::Limits;
 pub use reply::{Encoder, Protocol};
 pub use request::write_request;
-pub use requests::{End, Progress, Requests};
+pub use requests::{End, Progress, Requests, Selected};

@@ -126,6 +126,7 @@ mod tests {
         fn requests_are_what_was_sent_whatever_came_before(
             sent in prop::collection::vec((request(), 1..4_usize), 1..12),
             cut in 0..40_usize,
+            alike in prop::sample::select(vec![1, usize::MAX]),
         ) {
             let sent: Vec<_> = sent.into_iter().flat_map(|(request, times)| std::iter::repeat_n(request, times)).collect();
             let (mut buffer, mut ends) = (Vec::new(), Vec::new());
@@ -138,16 +139,18 @@ mod tests {
             let mut requests = Requests::new();
             let progress = requests.parse(&buffer, &Limits::default(), &mut Args::new());
             prop_assert_eq!((requests.len(), progress.consumed), (whole, whole.checked_sub(1).map_or(0, |last| ends[last])));
-            let mut before: Option<&Vec<String>> = None;
             for (args, words) in requests.iter(&buffer).zip(&sent) {
                 prop_assert!(args.iter().eq(words.iter().map(String::as_bytes)), "{:?}", words);
-                if let Some(key) = args.repeated_for() {
-                    let before = before.expect("one to be like");
+            }
+            let (mut left, mut sent) = (requests.iter(&buffer), sent.iter());
+            while left.next().is_some() {
+                let before = sent.next().expect("as many as were found");
+                for (key, words) in left.alike().take(alike).zip(sent.by_ref()) {
                     prop_assert!(key == words[1].as_bytes() && (1..=1_024).contains(&key.len()));
                     prop_assert_eq!((&before[..1], &before[2..]), (&words[..1], &words[2..]));
                 }
-                before = Some(words);
             }
+            prop_assert_eq!(sent.count(), ends.len() - whole);
         }
     }
 }

@@ -2,11 +2,14 @@
 //! together while all of it borrows from the read buffer.
 
 use std::ops::Range;
+use std::slice;
+
+use lately::limits::MAX_KEY_BYTES;
 
 use crate::args::{ArgList, Args, Source};
 use crate::error::ProtocolError;
 use crate::frame::{Parsed, parse_request};
-use crate::limits::{KEPT_BATCH, Limits, MAX_BATCH_ARGUMENTS};
+use crate::limits::{KEPT_BATCH, Limits, MAX_BATCH_ARGUMENTS, USUAL_BYTES};
 use crate::repeat::Shape;
 use crate::usual;
 
@@ -161,19 +164,54 @@ impl Requests {
     }
 
     /// The requests one by one, out of the buffer they were parsed from. Panics when that is shorter.
-    pub fn iter<'a>(&'a self, buffer: &'a [u8]) -> impl Iterator<Item = ArgList<'a>> {
+    #[must_use]
+    pub fn iter<'a>(&'a self, buffer: &'a [u8]) -> Selected<'a> {
         self.range(0..self.len(), buffer)
     }
 
     /// Those of these numbers, as [`Requests::iter`] gives them.
-    pub fn range<'a>(&'a self, numbers: Range<usize>, buffer: &'a [u8]) -> impl Iterator<Item = ArgList<'a>> {
-        self.places[numbers].iter().map(move |place| {
-            let bytes = match place.source {
-                Source::Buffer => buffer,
-                Source::Unquoted => &self.unquoted,
-            };
-            let ranges = &self.ranges[place.args.0..place.args.1];
-            ArgList { bytes: &bytes[place.start..], ranges, repeats: place.repeats }
+    #[must_use]
+    pub fn range<'a>(&'a self, numbers: Range<usize>, buffer: &'a [u8]) -> Selected<'a> {
+        Selected { places: self.places[numbers].iter(), requests: self, buffer }
+    }
+}
+
+/// Some of the requests, one by one.
+#[derive(Clone, Debug)]
+pub struct Selected<'a> {
+    places: slice::Iter<'a, Place>,
+    requests: &'a Requests,
+    buffer: &'a [u8],
+}
+
+impl<'a> Iterator for Selected<'a> {
+    type Item = ArgList<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<ArgList<'a>> {
+        let place = self.places.next()?;
+        let bytes = match place.source {
+            Source::Buffer => self.buffer,
+            Source::Unquoted => &self.requests.unquoted,
+        };
+        let ranges = &self.requests.ranges[place.args.0..place.args.1];
+        Some(ArgList { bytes: &bytes[place.start..], ranges })
+    }
+}
+
+impl<'a> Selected<'a> {
+    /// The keys of those that come next and are like the one before but for their key, their second argument. Those that are
+    /// not asked for are given as requests.
+    pub fn alike(&mut self) -> impl Iterator<Item = &'a [u8]> {
+        const { assert!(USUAL_BYTES <= MAX_KEY_BYTES, "no more is looked for in those that repeat") };
+        std::iter::from_fn(|| {
+            let place = self.places.as_slice().first().filter(|place| place.repeats)?;
+            let &(start, end) = self.requests.ranges.get(place.args.0 + 1)?;
+            if start == end {
+                return None;
+            }
+            self.places.next();
+            Some(&self.buffer[place.start + start..place.start + end])
         })
     }
 }

@@ -13,7 +13,7 @@ mod written;
 use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, texts};
+use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, Selected, texts};
 
 use crate::clients::Client;
 use crate::engine::Engine;
@@ -59,7 +59,7 @@ impl Session {
     /// be. `now` is the batch's; gives how many requests were run.
     pub(crate) fn batch<'a>(
         &mut self,
-        requests: impl Iterator<Item = ArgList<'a>>,
+        requests: Selected<'a>,
         run: &mut Run<'a>,
         now: Timestamp,
         out: &mut Vec<u8>,
@@ -71,25 +71,17 @@ impl Session {
 
     fn requests<'a>(
         &mut self,
-        requests: impl Iterator<Item = ArgList<'a>>,
+        mut requests: Selected<'a>,
         run: &mut Run<'a>,
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> (usize, Flow) {
         let (mut done, mut flow) = (0, Flow::Continue);
-        run.forget_last();
-        for args in requests {
-            if flow != Flow::Continue || out.len() >= OUTPUT_BYTES {
-                break;
-            }
+        while flow == Flow::Continue
+            && out.len() < OUTPUT_BYTES
+            && let Some(args) = requests.next()
+        {
             let target = Target { engine: &self.engine, now };
-            if let Some(key) = args.repeated_for()
-                && run.add_again(key, target, out)
-            {
-                done += 1;
-                continue;
-            }
-            run.forget_last();
             let mut parsed = Command::parse(args);
             let is_loading = self.engine.is_loading();
             if let Ok(command) = &mut parsed
@@ -97,7 +89,7 @@ impl Session {
                 && self.transaction.is_none()
                 && run.add(command, self.protocol, target, out)
             {
-                done += 1;
+                done += 1 + run.add_again(requests.alike(), target, out);
                 continue;
             }
             flow = match &parsed {

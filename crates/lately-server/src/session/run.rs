@@ -3,31 +3,35 @@
 //! They may be of several connections, one after the other.
 
 mod named;
+mod telling;
 
 use std::sync::Arc;
 
-use lately::{HitError, JointRequest, Op, Outcome, Question, Span, Timestamp};
+use lately::{JointRequest, Op, Outcome, Question, Span, Timestamp};
 use lately_journal::Refused;
 use lately_resp::{Command, Encoder, Protocol};
 
-use super::decided::{self, Change, Fate, Told};
-use super::integer;
+use super::decided::{Change, Fate, Told};
 use super::written::{Written, refuse};
 use crate::engine::{Engine, Stats};
-use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
+use crate::limits::{OUTPUT_BYTES, RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
 use crate::rules::Rules;
 use named::Named;
+use telling::Telling;
+pub(super) use telling::code;
 
 /// What was collected and is still to be applied. Keys borrow from the read buffer.
 #[derive(Default)]
 pub(crate) struct Run<'a> {
     ops: Vec<Op<'a>>,
-    replies: Vec<Reply>,
+    /// What is to be replied, each so many times one after the other.
+    replies: Vec<(Reply, usize)>,
     outcomes: Vec<Outcome>,
     /// Where in the output the replies of each connection end.
     ends: Vec<usize>,
     tally: Tally,
-    /// What the request before asked, if that was one operation that is often asked of one key after the other.
+    /// What the request before asked, if that was one operation that is often asked of one key after the other; its key
+    /// aside.
     last: Option<(Op<'a>, Reply)>,
     /// The limits with names, from the first that was asked for to the end of the batch.
     rules: Option<Arc<Rules>>,
@@ -112,21 +116,31 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Adds what the request before asked, of another key; false if that was something else.
-    #[inline]
-    pub(super) fn add_again(&mut self, key: &'a [u8], target: Target<'_>, out: &mut Vec<u8>) -> bool {
-        let Some((op, reply)) = &self.last else { return false };
-        let (op, reply) = (of_another_key(op, key), *reply);
-        op.is_some_and(|op| {
-            self.push(op, reply, target, out);
-            true
-        })
-    }
-
-    /// What comes next is not like what was asked before.
-    #[inline]
-    pub(super) fn forget_last(&mut self) {
-        self.last = None;
+    /// Adds what the request before asked, of other keys, if that is often asked of one key after the other; gives of how
+    /// many. Others are left when there are as many replies as may be held.
+    pub(super) fn add_again(
+        &mut self,
+        mut keys: impl Iterator<Item = &'a [u8]>,
+        target: Target<'_>,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let Some((op, reply)) = self.last.take() else { return 0 };
+        let mut added = 0;
+        while out.len() < OUTPUT_BYTES {
+            if self.ops.len() >= RUN_OPERATIONS {
+                self.apply(target, out);
+            }
+            let before = self.ops.len();
+            let room = RUN_OPERATIONS - before;
+            self.ops.extend(keys.by_ref().take(room).map_while(|key| of_another_key(&op, key)));
+            let more = self.ops.len() - before;
+            if more == 0 {
+                break;
+            }
+            self.replies.push((reply, more));
+            added += more;
+        }
+        added
     }
 
     /// Adds all that a request asks.
@@ -144,12 +158,13 @@ impl<'a> Run<'a> {
         target: Target<'_>,
         out: &mut Vec<u8>,
     ) -> bool {
+        self.last = None;
         match *command {
             Command::Hit { key, count: weight, at } => {
                 self.push_whole(Op::Hit { key, weight, at }, Reply::Hit(weight), target, out);
             }
             Command::MultiHit { pairs } => {
-                self.replies.push(Reply::Array(pairs.len()));
+                self.replies.push((Reply::Array(pairs.len()), 1));
                 for (key, weight) in pairs.iter() {
                     self.push(Op::Hit { key, weight, at: None }, Reply::Hit(weight), target, out);
                 }
@@ -158,7 +173,7 @@ impl<'a> Run<'a> {
                 self.push_whole(Op::Hits { key, window: windows.first(), at }, Reply::Estimate, target, out);
             }
             Command::Hits { key, windows, at } => {
-                self.replies.push(Reply::Array(windows.len()));
+                self.replies.push((Reply::Array(windows.len()), 1));
                 for window in windows.iter() {
                     let op = Op::Hits { key, window: Some(window), at };
                     self.push(op, Reply::Estimate, target, out);
@@ -168,7 +183,7 @@ impl<'a> Run<'a> {
                 self.push(Op::Hits { key, window, at }, Reply::Bounds, target, out);
             }
             Command::MultiHits { window, keys } => {
-                self.replies.push(Reply::Array(keys.len()));
+                self.replies.push((Reply::Array(keys.len()), 1));
                 for key in keys.iter() {
                     let op = Op::Hits { key, window: Some(window), at: None };
                     self.push(op, Reply::Estimate, target, out);
@@ -215,7 +230,7 @@ impl<'a> Run<'a> {
             self.apply(target, out);
         }
         self.ops.push(op);
-        self.replies.push(shape);
+        self.replies.push((shape, 1));
     }
 
     /// Takes note that so many commands were run.
@@ -228,7 +243,7 @@ impl<'a> Run<'a> {
         if self.replies.is_empty() {
             self.ends.push(out.len());
         } else {
-            self.replies.push(Reply::End);
+            self.replies.push((Reply::End, 1));
         }
     }
 
@@ -255,76 +270,33 @@ impl<'a> Run<'a> {
         }
         let refused = self.give(target);
         self.ops.clear();
+        let Run { replies, outcomes, ends, tally, rules, written, .. } = self;
+        let has_journal = target.engine.has_journal();
+        let mut telling = Telling { tally, written, rules: rules.as_ref(), has_journal, out };
         // Neither is moved: most of what they have room for is not there.
-        let mut outcomes = self.outcomes.iter();
-        for shape in &self.replies {
-            let start = out.len();
-            // Of these replies a rate alone differs between the versions.
-            let mut reply = Encoder::new(out, Protocol::default());
+        let mut outcomes_left = outcomes.iter();
+        for (part, times) in &*replies {
             if let Some(refused) = &refused
-                && let Some(hits) = shape.hits_to_change()
+                && let Some(hits) = part.hits_to_change()
             {
-                self.tally.refused_hits = self.tally.refused_hits.wrapping_add(hits);
-                refuse(out, refused);
+                for _ in 0..*times {
+                    telling.tally.refused_hits = telling.tally.refused_hits.wrapping_add(hits);
+                    refuse(telling.out, refused);
+                }
                 continue;
             }
-            match *shape {
-                Reply::Array(len) => {
-                    reply.array(len);
-                    continue;
+            let outcomes = outcomes_left.by_ref();
+            match *part {
+                Reply::Array(len) => Encoder::new(telling.out, Protocol::default()).array(len),
+                Reply::End => ends.push(telling.out.len()),
+                Reply::Hit(weight) => {
+                    outcomes.take(*times).for_each(|outcome| telling.hit(weight, outcome));
                 }
-                Reply::End => {
-                    self.ends.push(out.len());
-                    continue;
-                }
-                _ => {}
-            }
-            match (shape, outcomes.next()) {
-                (&Reply::Hit(weight), Some(&Outcome::Hit(Ok(hits)))) => {
-                    // It wraps, as the counter does that it is added to.
-                    self.tally.hits = self.tally.hits.wrapping_add(weight);
-                    reply.integer(integer(hits));
-                    if target.engine.has_journal() {
-                        self.written.replied(start, out.len(), weight);
-                    }
-                }
-                (&Reply::Hit(weight), Some(Outcome::Hit(Err(error)))) => {
-                    self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
-                    reply.error(format_args!("{} {error}", code(error)));
-                }
-                (&Reply::Limit(change), Some(Outcome::Limit(decided))) => {
-                    let told = decided::answer(decided, change, &mut reply);
-                    self.tally.add(&told);
-                    let named = named::count(self.rules.as_ref(), change, decided);
-                    if told.is_changed && target.engine.has_journal() {
-                        self.written.replied(start, out.len(), told.counted());
-                        self.written.said(named);
-                    }
-                }
-                (&Reply::LimitAll(change), Some(Outcome::LimitAll(decided))) => {
-                    let told = decided::answer_all(decided, change, &mut reply);
-                    self.tally.add(&told);
-                    if told.is_changed && target.engine.has_journal() {
-                        self.written.replied(start, out.len(), told.counted());
-                    }
-                }
-                (Reply::Estimate, Some(Outcome::Hits(count))) => reply.integer(integer(count.estimate)),
-                (Reply::Bounds, Some(Outcome::Hits(count))) => {
-                    reply.array(4);
-                    reply.integer(integer(count.estimate));
-                    reply.integer(integer(count.lower));
-                    reply.integer(count.upper.map_or(-1, integer));
-                    reply.integer(count.cell.as_millis());
-                }
-                #[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
-                (&Reply::Rate(panes, protocol), Some(Outcome::Hits(count))) => {
-                    Encoder::new(out, protocol).double(count.estimate as f64 / panes.as_seconds_f64());
-                }
-                _ => unreachable!("the store gives an outcome for each operation, of its kind"),
+                _ => outcomes.take(*times).for_each(|outcome| telling.other(part, outcome)),
             }
         }
-        self.replies.clear();
-        self.outcomes.clear();
+        replies.clear();
+        outcomes.clear();
     }
 }
 
@@ -358,15 +330,5 @@ fn of_another_key<'a>(op: &Op<'a>, key: &'a [u8]) -> Option<Op<'a>> {
         Op::Limit { max, window, cost, .. } => Some(Op::Limit { key, max, window, cost }),
         Op::Throttle { rate, .. } => Some(Op::Throttle { key, rate }),
         _ => None,
-    }
-}
-
-/// The code of the error reply to a refused hit.
-pub(super) fn code(error: &HitError) -> &'static str {
-    match error {
-        HitError::Late { .. } => "LATE",
-        HitError::Future { .. } => "FUTURE",
-        HitError::OutOfMemory { .. } => "OOM",
-        _ => "ERR",
     }
 }

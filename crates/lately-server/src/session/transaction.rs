@@ -1,7 +1,5 @@
 //! `MULTI EXEC DISCARD`: commands queued and run as one batch.
 
-use std::iter;
-
 use lately::Timestamp;
 use lately_resp::command::{CommandFlag, find_command};
 use lately_resp::{ArgList, Args, Command, Encoder, Limits, Requests, texts, write_request};
@@ -97,8 +95,12 @@ impl Session {
         }
         // What would end the connection is not queued: the flow is `Continue`.
         let done = if is_gone {
-            let mut run = |args| self.requests(iter::once(args), &mut run, execution.now, out).0 == 1;
-            requests.iter(left).take_while(|&args| !changes_counts(args) || run(args)).count()
+            let mut run = |number| {
+                let one = requests.range(number..number + 1, left);
+                self.requests(one, &mut run, execution.now, out).0 == 1
+            };
+            let numbered = requests.iter(left).enumerate();
+            numbered.take_while(|&(number, args)| !changes_counts(args) || run(number)).count()
         } else {
             self.requests(requests.iter(left), &mut run, execution.now, out).0
         };

@@ -224,3 +224,23 @@ fn a_run_goes_on_with_the_next_connection() {
     assert_eq!(replies, [":3|,0.05|", "", ":5|$19|0.08333333333333333|+PONG|", ":6|"]);
     assert_eq!((talk.info("total_hits").as_str(), start), ("6", out.len()));
 }
+
+#[test]
+fn what_differs_in_the_key_alone_stops_there_too() {
+    const HITS: usize = 5_000;
+    let bytes = b"*2\r\n$4\r\nRATE\r\n$1\r\na\r\n*2\r\n$3\r\nHIT\r\n$1\r\nk\r\n".to_vec();
+    let hits = b"*2\r\n$3\r\nHIT\r\n$1\r\nk\r\n".repeat(HITS);
+    let bytes = [bytes, hits].concat();
+    let (mut talk, mut requests, mut args) = (Talk::new(), Requests::new(), Args::new());
+    let mut out = vec![b'+'; crate::limits::OUTPUT_BYTES - 1_000];
+    requests.parse(&bytes, &Limits::default(), &mut args);
+    let (mut run, now) = (Run::default(), talk.engine.now());
+    let (done, flow) = talk.session.batch(requests.iter(&bytes), &mut run, now, &mut out);
+    run.finish(&talk.engine, now, &mut out);
+    assert_eq!(flow, Flow::Continue);
+    // Some runs of 64 replies each, then no more.
+    assert!((150..500).contains(&done), "{done}");
+    let lines = out.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(lines, done + 1, "a rate has two lines");
+    assert!(out.ends_with(format!(":{}\r\n", done - 1).as_bytes()));
+}
