@@ -10,6 +10,7 @@ mod http;
 mod limits;
 mod log_args;
 mod log_file;
+mod numbers;
 mod output;
 mod progress;
 mod server;

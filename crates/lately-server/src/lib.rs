@@ -25,7 +25,7 @@ pub use config::{Config, ConfigError};
 pub use engine::Engine;
 pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use reload::Reloader;
-pub use server::{Server, ServerError};
+pub use server::{Server, ServerError, check_addresses};
 pub use stopper::Stopper;
 pub use storage::Storage;
 pub use transfer::Restored;

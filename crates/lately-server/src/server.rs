@@ -81,8 +81,9 @@ impl Server {
     /// # Errors
     /// [`ServerError`] when the folder is in use, or an address cannot be bound, or may not be.
     pub async fn bind(mut config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
-        let resp = listen("RESP", config.resp, config.insecure)?;
-        let http = listen("HTTP", config.http, config.insecure)?;
+        check_addresses(&config)?;
+        let resp = listen(RESP, config.resp)?;
+        let http = listen(HTTP, config.http)?;
         // What is refused leaves no folder behind.
         let folder = config.storage.as_ref().map(|storage| Folder::open(&storage.path)).transpose()?;
         // From here on the config says what is, not what was asked for.
@@ -253,10 +254,23 @@ async fn close(engine: &Arc<Engine>, threads: Vec<JoinHandle<()>>) -> Result<(),
     closed.await.expect("a panic is a bug that has been reported").map_err(ServerError::Close)
 }
 
-fn listen(what: &'static str, address: SocketAddr, insecure: bool) -> Result<TcpListener, ServerError> {
-    if !address.ip().to_canonical().is_loopback() && !insecure {
-        return Err(ServerError::Exposed { what, address });
+/// Finds out whether a server may listen where a config says, before it tries to.
+///
+/// # Errors
+/// [`ServerError::Exposed`] names an address beyond loopback that it has no leave for.
+pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
+    let exposed = |(_, address): &(_, SocketAddr)| !address.ip().to_canonical().is_loopback();
+    match [(RESP, config.resp), (HTTP, config.http)].into_iter().find(exposed) {
+        Some((what, address)) if !config.insecure => Err(ServerError::Exposed { what, address }),
+        _ => Ok(()),
     }
+}
+
+/// What an address is for, as errors have it.
+const RESP: &str = "RESP";
+const HTTP: &str = "HTTP";
+
+fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, ServerError> {
     let bound = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         // As every server does: an address whose last connections still linger can be taken again.

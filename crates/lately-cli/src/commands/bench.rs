@@ -9,6 +9,7 @@ use lately::Span;
 use lately_load::{Checked, Counted, Counts, Ending, LoadError, Order, Plan, Report, Request, Word};
 
 use crate::error::{CliError, Outcome};
+use crate::numbers;
 use crate::output;
 use crate::server::ServerArgs;
 
@@ -29,15 +30,15 @@ pub(crate) struct Bench {
     window: Option<Span>,
 
     /// Requests a connection sends before it waits for their replies: 1 to 10,000.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = numbers::whole::<usize>)]
     pipeline: usize,
 
     /// Connections: 1 to 10,000.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 50)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 50, value_parser = numbers::whole::<usize>)]
     clients: usize,
 
     /// Distinct keys: 1, which is one hot key, to 100,000,000. The counts of all are read before and after.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1_000_000, value_parser = numbers::whole::<u64>)]
     keys: u64,
 
     /// In which order keys come.
@@ -49,13 +50,13 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "S", allow_negative_numbers = true, conflicts_with = "order")]
     zipf: Option<f64>,
 
-    /// How long to send: 1 to 86,400.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 5)]
-    seconds: u64,
+    /// How long to send: 0.001 to 86,400.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value = "5", value_parser = numbers::seconds)]
+    seconds: Duration,
 
     /// Requests a second over all connections, whatever the server makes of them [default: as many as
     /// it answers].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::whole::<u64>)]
     rate: Option<u64>,
 
     /// Print an object.
@@ -129,7 +130,7 @@ impl Bench {
             order,
             clients: self.clients,
             pipeline: self.pipeline,
-            ending: Ending::After(Duration::from_secs(self.seconds)),
+            ending: Ending::After(self.seconds),
             rate: self.rate,
             ..Plan::new(address, Request::new(&words))
         }

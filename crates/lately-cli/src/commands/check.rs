@@ -11,6 +11,7 @@ use lately_server::config::NamedLimit;
 use lately_server::{Config, Storage};
 use serde::Serialize;
 
+use super::serve;
 use crate::error::{CliError, Outcome};
 use crate::output;
 use crate::table::printable;
@@ -19,7 +20,7 @@ use crate::table::printable;
 ///
 /// A line each: server, storage, memory, then the classes and the limits in their order; what the file does
 /// not say has its default. Addresses and folders are not tried. A file that the server would refuse exits 2,
-/// with the line and the column of the mistake.
+/// with the line and the column of the mistake where it has one.
 #[derive(Args)]
 pub(crate) struct Check {
     /// The file.
@@ -33,6 +34,7 @@ pub(crate) struct Check {
 pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
     let config = Config::load(&check.file)
         .map_err(|error| CliError::new("config", error, "lately serve would not start with it"))?;
+    lately_server::check_addresses(&config).map_err(|error| serve::refusal(&error))?;
     output::data(|out| {
         if check.json {
             let object = serde_json::to_string(&Checked::of(&config)).map_err(io::Error::other)?;

@@ -6,6 +6,7 @@ use clap::Args;
 use lately::Timestamp;
 
 use crate::error::{CliError, Outcome};
+use crate::numbers;
 use crate::output;
 use crate::server::{ServerArgs, key_bytes};
 
@@ -16,7 +17,7 @@ pub(crate) struct Hit {
     key: OsString,
 
     /// How many hits.
-    #[arg(value_name = "N", default_value_t = 1)]
+    #[arg(value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = numbers::hits)]
     count: u64,
 
     /// When they happened, in Unix seconds [default: now].

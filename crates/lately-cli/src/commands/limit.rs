@@ -8,6 +8,7 @@ use clap::Args;
 use lately::Span;
 
 use crate::error::{CliError, Outcome};
+use crate::numbers;
 use crate::output;
 use crate::server::{ServerArgs, key_bytes};
 
@@ -32,7 +33,7 @@ pub(crate) struct Limit {
     window: Option<Span>,
 
     /// How many hits the request is.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = numbers::hits)]
     cost: u64,
 
     /// Ask only: nothing is counted, and nobody locked out.
@@ -65,7 +66,7 @@ impl FromStr for Rule {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Rule, &'static str> {
-        match text.parse() {
+        match numbers::hits(text) {
             Ok(max) => Ok(Rule::Max(max)),
             Err(_) if text.starts_with('@') && text.len() > 1 => Ok(Rule::Named(text.to_owned())),
             Err(_) => Err("give a whole number of hits, such as 100, or the name of a limit, such as @login"),

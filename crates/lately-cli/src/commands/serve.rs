@@ -186,13 +186,13 @@ fn storage(serve: &Serve, config: &Config) -> Result<Option<Storage>, CliError> 
     Ok(Some(Storage { path, durability, repair: serve.repair }))
 }
 
-fn refusal(error: &ServerError) -> CliError {
+pub(super) fn refusal(error: &ServerError) -> CliError {
     let hint = match error {
         ServerError::Journal(JournalError::InUse { .. }) => {
             "two servers cannot share a folder: stop the other, or name another folder with --data"
         }
         ServerError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
-            "restore the folder from a copy; or keep a copy of it and go on without what is lost: lately serve --repair"
+            "restore the folder from a copy; or keep a copy of it and go on without what is lost: add --repair"
         }
         ServerError::Journal(JournalError::Version { .. }) => "start the version of lately that wrote it",
         ServerError::Journal(JournalError::Disk { error, .. }) if error.kind() == ErrorKind::StorageFull => {

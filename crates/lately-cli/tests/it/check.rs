@@ -136,3 +136,11 @@ fn the_example_of_the_readme_is_taken() {
     assert_eq!((run.err.as_str(), run.code), ("", Some(0)));
     assert!(run.out.ends_with("limit login: 5 in 1m, lockout 15m, shadow false\n"), "{}", run.out);
 }
+
+#[test]
+fn an_address_that_the_server_would_not_listen_on_is_a_mistake() {
+    let run = check("[server]\nhttp = \"0.0.0.0:1\"\n", &[]);
+    let expected = "lately: serve: refusing to listen on 0.0.0.0:1 for HTTP: there is no authentication, ";
+    assert!(run.err.starts_with(expected), "{}", run.err);
+    assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
+}

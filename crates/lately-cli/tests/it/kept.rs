@@ -137,7 +137,7 @@ fn what_is_left_of_a_damaged_folder_is_kept() {
     let data = folder.to_str().expect("text");
     let run = lately(&[&FREE, &["--data", data][..]].concat());
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
-    let (name, hint) = (log.display(), "go on without what is lost: lately serve --repair");
+    let (name, hint) = (log.display(), "go on without what is lost: add --repair");
     assert!(
         run.err.contains(&format!("{name} is damaged at byte ")) && run.err.contains(hint),
         "{}",

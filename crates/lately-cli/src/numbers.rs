@@ -1,0 +1,45 @@
+//! Numbers on the command line: what is none is told what would be one.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use lately::limits::MAX_TOTAL;
+
+/// A number of hits, as many as a key can have.
+pub(crate) fn hits(text: &str) -> Result<u64, String> {
+    let hits = text.parse().ok().filter(|hits| *hits <= MAX_TOTAL);
+    hits.ok_or_else(|| format!("give a whole number of hits, 0 to {MAX_TOTAL}"))
+}
+
+/// A number whose bounds are checked later.
+pub(crate) fn whole<T: FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse().map_err(|_| "give a whole number")
+}
+
+/// A time whose bounds are checked later.
+pub(crate) fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or("give a number of seconds, such as 5 or 0.5")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_is_told_what_would_be_one() {
+        let most = MAX_TOTAL.to_string();
+        assert_eq!((hits("0"), hits(&most)), (Ok(0), Ok(MAX_TOTAL)));
+        for text in ["", "x", "-1", "1.5", "1e3", &(MAX_TOTAL + 1).to_string(), "99999999999999999999"] {
+            assert_eq!(hits(text), Err(format!("give a whole number of hits, 0 to {most}")), "{text}");
+        }
+        assert_eq!((whole::<u64>("7"), whole::<u64>("-7")), (Ok(7), Err("give a whole number")));
+        assert_eq!(
+            (seconds("5"), seconds("0.5")),
+            (Ok(Duration::from_secs(5)), Ok(Duration::from_millis(500)))
+        );
+        for text in ["", "x", "-1", "NaN", "inf", "1e300", "5s"] {
+            assert_eq!(seconds(text), Err("give a number of seconds, such as 5 or 0.5"), "{text}");
+        }
+    }
+}
