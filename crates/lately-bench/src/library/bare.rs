@@ -5,7 +5,7 @@ use std::hint::black_box;
 use super::scale::Scale;
 use crate::clock::nanos_of;
 use crate::rounds::{Contender, interleave, median};
-use crate::row::{Must, Row};
+use crate::row::{Must, Rival, Row};
 
 /// Loads fetched together: as many as a batch has operations.
 const BATCH: usize = 64;
@@ -22,6 +22,12 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
+    /// What a figure of a batch of keys that are in no cache is judged by: one of 64 took 11 ns on the machine on which the
+    /// musts were set.
+    pub(crate) fn of_a_batch(&self) -> Rival {
+        Rival { name: "bare miss of 64 together", here: self.miss_together, there: 11.0 }
+    }
+
     /// To stand beside a figure of keys that are in no cache.
     pub(crate) fn beside(&self) -> String {
         format!("bare miss {:.0}, of 64 together {:.1}", self.miss, self.miss_together)

@@ -4,15 +4,13 @@ use std::cell::RefCell;
 
 use lately::{Op, minutes};
 
-use super::GOVERNOR_THEN;
 use super::bare::Bare;
 use super::keyed::{MILLION, WINDOWS, reads};
 use super::keys::{Key, Keys};
-use super::rivals::GOVERNOR;
 use super::scale::Scale;
 use super::subject::{START_MS, Subject, hit_in_batches, share, timestamp};
 use crate::rounds::{Contender, interleave, median, median_ratio};
-use crate::row::{Must, Rival, Row};
+use crate::row::{Must, Row};
 
 /// Live panes of a full key.
 const PANES: i64 = 60;
@@ -23,9 +21,8 @@ const TURNS: u32 = 16;
 /// A hit a minute for as long as the default retention.
 const MINUTES: i64 = 7 * 24 * 60;
 
-/// A million keys, each hit in each of the past sixty seconds. Governor has but one number a key: what it
-/// took for as many keys in the same run stands beside, if it is known.
-pub(crate) fn rows(scale: &Scale, bare: Bare, governor: Option<f64>) -> Vec<Row> {
+/// A million keys, each hit in each of the past sixty seconds.
+pub(crate) fn rows(scale: &Scale, bare: Bare) -> Vec<Row> {
     let keys = Keys::shuffled(MILLION);
     let subject = Subject::new(&keys);
     fill(&subject, &keys);
@@ -56,8 +53,7 @@ pub(crate) fn rows(scale: &Scale, bare: Bare, governor: Option<f64>) -> Vec<Row>
     let row = |what: &str, figures: &[f64], must: Must| {
         let name = format!("hit, {what}, 1 M keys with {PANES} live panes");
         let value = median(figures);
-        let rival = governor.map(|here| Rival { name: GOVERNOR, here, there: GOVERNOR_THEN });
-        Row::new("library", name, value, "ns", must).by(rival).beside(bare.beside())
+        Row::new("library", name, value, "ns", must).by(Some(bare.of_a_batch())).beside(bare.beside())
     };
     let must = Must::AtMost(MOST, 75.0);
     let mut rows = vec![

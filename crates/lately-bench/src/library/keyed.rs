@@ -7,7 +7,7 @@ use lately::{Span, days, hours, minutes};
 use super::bare::Bare;
 use super::halves::Halves;
 use super::keys::{Key, Keys, Walk};
-use super::rivals::{self, GOVERNOR, Governor};
+use super::rivals::{self, Governor};
 use super::scale::Scale;
 use super::subject::{Subject, build_batches, share};
 use crate::rounds::{Contender, interleave, median, median_ratio};
@@ -23,15 +23,14 @@ pub(crate) struct Many {
     /// The most nanoseconds of a hit, and what they should be.
     pub(crate) single: (f64, f64),
     pub(crate) batch: (f64, f64),
-    /// What governor took with so many numbers as keys on the machine on which the musts were set.
-    pub(crate) governor: f64,
-    /// Whether all rivals take part, or only governor and the floor.
+    /// What adding to a number of an array with one for each key took on the machine on which the musts were set.
+    pub(crate) floor: f64,
+    /// Whether all rivals take part, or one and the floor.
     pub(crate) all_rivals: bool,
 }
 
 impl Many {
-    /// The rows, and what governor took for a hit.
-    pub(crate) fn rows(&self, scale: &Scale, bare: Bare) -> (Vec<Row>, f64) {
+    pub(crate) fn rows(&self, scale: &Scale, bare: Bare) -> Vec<Row> {
         let keys = Keys::shuffled(self.keys);
         let subject = Subject::with_a_hit_each(&keys);
         let ops = scale.ops;
@@ -51,25 +50,22 @@ impl Many {
         let named = contenders.iter().map(|contender| contender.name).zip(medians.iter().copied());
         let others: Vec<_> = named.skip(ours).collect();
         drop(contenders);
-        let governor =
-            others.iter().find(|(name, _)| *name == GOVERNOR).map_or(f64::NAN, |(_, nanos)| *nanos);
-        let row = |what: &str, value: f64, (most, aim): (f64, f64), beside: String| {
-            let must = Must::AtMost(most, aim);
-            let rival = Rival { name: GOVERNOR, here: governor, there: self.governor };
+        let (name, here) = others[others.len() - 1];
+        let floor = Rival { name, here, there: self.floor };
+        let row = |what: &str, value: f64, (most, aim): (f64, f64), (floor, beside): (Rival, String)| {
             let name = format!("{what}, {} keys", self.name);
-            let row = Row::new("library", name, value, "ns", must);
-            row.beside(beside).by(Some(rival)).beside(bare.beside())
+            let row = Row::new("library", name, value, "ns", Must::AtMost(most, aim));
+            row.beside(beside).by(Some(floor)).beside(bare.beside())
         };
-        let floor = list(&others[others.len() - 1..]);
-        let building = format!("building the batch {:.1}; {floor}", medians[2]);
+        let building = format!("building the batch {:.1}", medians[2]);
         let mut rows = vec![
-            row("hit, one at a time", medians[0], self.single, list(&others)),
-            row("hit, batches of 64", medians[1], self.batch, building),
+            row("hit, one at a time", medians[0], self.single, (floor, list(&others))),
+            row("hit, batches of 64", medians[1], self.batch, (bare.of_a_batch(), building)),
         ];
         rows.extend(self.reads(&subject, scale, bare));
         rows.push(self.two_threads(&subject, &keys, scale));
         check(&subject, keys.len(), scale);
-        (rows, governor)
+        rows
     }
 
     fn reads(&self, subject: &Subject<'_>, scale: &Scale, bare: Bare) -> Vec<Row> {

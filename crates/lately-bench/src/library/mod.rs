@@ -37,17 +37,14 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     if ["bare", "keyed", "full", "many"].into_iter().any(wants) {
         let (bare, machine) = section("library/bare", || bare::measure(&scale));
         rows.extend(machine);
-        let mut governor = None;
         if wants("keyed") {
-            let (keyed, nanos) = section("library/keyed", || million().rows(&scale, bare));
-            rows.extend(keyed);
-            governor = Some(nanos);
+            rows.extend(section("library/keyed", || million().rows(&scale, bare)));
         }
         if wants("full") {
-            rows.extend(section("library/full", || full::rows(&scale, bare, governor)));
+            rows.extend(section("library/full", || full::rows(&scale, bare)));
         }
         if wants("many") {
-            rows.extend(section("library/many", || ten_million(&scale).rows(&scale, bare)).0);
+            rows.extend(section("library/many", || ten_million(&scale).rows(&scale, bare)));
         }
     }
     if wants("growth") {
@@ -59,17 +56,13 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     rows
 }
 
-/// Nanoseconds that governor took for a hit to one of a million numbers, on the machine on which the musts
-/// were set.
-const GOVERNOR_THEN: f64 = 175.0;
-
 fn million() -> Many {
     Many {
         keys: MILLION,
         name: "1 M",
         single: (110.0, 80.0),
         batch: (50.0, 35.0),
-        governor: GOVERNOR_THEN,
+        floor: 5.0,
         all_rivals: true,
     }
 }
@@ -80,7 +73,7 @@ fn ten_million(scale: &Scale) -> Many {
         name: "10 M",
         single: (210.0, 160.0),
         batch: (65.0, 48.0),
-        governor: 273.0,
+        floor: 17.0,
         all_rivals: scale.many_for_all,
     }
 }

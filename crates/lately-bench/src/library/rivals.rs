@@ -56,7 +56,7 @@ pub(crate) fn contender<'a>(
 pub(crate) fn contenders(keys: &Keys, ops: usize) -> Vec<Contender<'_>> {
     vec![
         contender("governor", keys, ops, Governor::of_bytes()),
-        contender(GOVERNOR, keys, ops, Governor::of_numbers()),
+        contender("governor, u64 keys", keys, ops, Governor::of_numbers()),
         contender("throttlecrab", keys, ops, Throttlecrab::new(keys)),
         contender("trypema", keys, ops, Trypema::new()),
         contender("dashmap, u64 add", keys, ops, Dashmap(DashMap::new())),
@@ -64,13 +64,10 @@ pub(crate) fn contenders(keys: &Keys, ops: usize) -> Vec<Contender<'_>> {
     ]
 }
 
-/// The rival that others' figures are told by, and the floor.
+/// One rival and the floor.
 pub(crate) fn few(keys: &Keys, ops: usize) -> Vec<Contender<'_>> {
-    vec![contender(GOVERNOR, keys, ops, Governor::of_numbers()), array(keys, ops)]
+    vec![contender("dashmap, u64 add", keys, ops, Dashmap(DashMap::new())), array(keys, ops)]
 }
-
-/// The rival that figures are told by where the machine is another one.
-pub(crate) const GOVERNOR: &str = "governor, u64 keys";
 
 /// The floor: no key, no window, no lock.
 fn array(keys: &Keys, ops: usize) -> Contender<'_> {
