@@ -41,6 +41,7 @@ pub(crate) struct Loaded {
 pub(crate) fn load(engine: &Engine, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
     let intent = if storage.repair { Intent::Repair } else { Intent::GoOn };
     let recovery = put_back(engine, &folder, intent)?;
+    engine.store.keep_to_ceiling(engine.store.now());
     let keys = engine.store.len();
     begin(engine, folder, storage, &recovery)?;
     let bytes = recovery.checkpoint_bytes + recovery.log_bytes;

@@ -11,6 +11,8 @@ use crate::limits::{CLOCK_STEP_MS, TOLD_EVERY_MS};
 pub(crate) struct Watch {
     stepped: bool,
     evicted_keys: u64,
+    /// At the last look all was loaded.
+    is_loaded: bool,
     evictions_told: Option<Timestamp>,
     trouble: Option<String>,
     failures: u64,
@@ -76,9 +78,10 @@ impl Watch {
     }
 
     fn evictions(&mut self, evicted_keys: u64, now: Timestamp, is_loading: bool) -> Option<String> {
-        if is_loading {
-            // They are told as left out when all is loaded.
+        if is_loading || !self.is_loaded {
+            // They are told as left out when all is loaded, by whoever loads.
             self.evicted_keys = evicted_keys;
+            self.is_loaded = !is_loading;
         }
         if evicted_keys == self.evicted_keys || !is_due(self.evictions_told, now) {
             return None;

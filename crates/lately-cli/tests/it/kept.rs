@@ -177,3 +177,27 @@ fn a_flag_for_durability_keeps_the_folder_of_the_file() {
     assert_eq!(server.ask::<u64>("HIT k"), 1);
     assert!(folder.is_dir());
 }
+
+#[test]
+fn a_start_with_a_lower_ceiling_keeps_to_it() {
+    const KEYS: usize = 60_000;
+    let root = tempfile::tempdir().expect("a folder");
+    let [folder, config] = ["data", "lately.toml"].map(|name| root.path().join(name));
+    let server = serve_in(&folder, &[]);
+    for first in (0..KEYS).step_by(1_000) {
+        let pairs: String = (first..first + 1_000).map(|key| format!(" k:{key:012} 1")).collect();
+        assert_eq!(server.ask::<Vec<u64>>(&format!("MHIT{pairs}")).len(), 1_000);
+    }
+    server.signal("KILL");
+    drop(server);
+    std::fs::write(&config, "[memory]\nceiling = \"1MiB\"\n").expect("written");
+    let server = serve_in(&folder, &["--config", config.to_str().expect("text")]);
+    let number = |field: &str| server.info(field).parse::<usize>().expect("a number");
+    let (used_bytes, keys) = (number("used_memory"), server.ask::<usize>("DBSIZE"));
+    assert!(used_bytes <= (1 << 20) + 4_096, "{used_bytes} bytes");
+    assert_eq!(keys + number("evicted_keys"), KEYS);
+    assert_eq!(server.ask::<u64>("HIT new"), 1);
+    let told = stop(server);
+    assert!(!told.contains("lately: 60000 keys loaded"), "{told}");
+    assert!(told.contains("keys were left out: the memory ceiling of 1048576 bytes"), "{told}");
+}

@@ -121,6 +121,12 @@ impl Store {
         }
     }
 
+    /// Evicts keys until the account is below the ceiling, if they are not those that limit: for who has put keys back that
+    /// may be too many, and does not want the next hit to wait for it.
+    pub fn keep_to_ceiling(&self, now: Timestamp) {
+        self.make_room(&[], now, None);
+    }
+
     /// Evicts keys other than `keep` until there is room for one more. False when every key left is
     /// one that limits.
     pub(super) fn make_room(&self, keep: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
@@ -145,6 +151,9 @@ impl Store {
                 break;
             }
             let mut shard = self.lock(index, now);
+            shard.move_all();
+            // Places of keys that went are not to be looked at again and again.
+            shard.shrink();
             shard.move_all();
             let places = shard.places();
             let start = scattered(hand, places);

@@ -326,7 +326,10 @@ impl Shard {
     /// of any key.
     fn resize(&mut self, hash: u64) {
         self.slots.resize(hash);
-        self.beside.generations_before = mem::take(&mut self.beside.generations);
+        let generations = mem::take(&mut self.beside.generations);
+        if self.slots.is_moving() {
+            self.beside.generations_before = generations;
+        }
         self.published = false;
     }
 
