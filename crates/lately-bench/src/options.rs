@@ -16,7 +16,8 @@ const QUICK_ROUNDS: usize = 3;
 #[derive(Parser, Debug)]
 #[command(name = "lately-bench")]
 pub(crate) struct Options {
-    /// Three short rounds instead of five long ones: under four minutes for everything.
+    /// Three short rounds instead of five long ones, and only what has to be something: under four minutes for
+    /// everything.
     #[arg(long)]
     pub(crate) quick: bool,
 
@@ -51,6 +52,11 @@ impl Options {
     /// `full`, or `quick` in a quick run.
     pub(crate) fn pick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
+    }
+
+    /// Whether a section is to be run in which no figure has to be something: a quick run of everything leaves it out.
+    pub(crate) fn wants_to_compare(&self, section: &str) -> bool {
+        self.wants(section) && !(self.quick && self.only.is_none())
     }
 
     /// Whether a section, such as `server/hot key`, is to be run.

@@ -44,7 +44,7 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
 
 /// The rows, if they are wanted.
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
-    if !options.wants(SECTION) {
+    if !options.wants_to_compare(SECTION) {
         return Vec::new();
     }
     section(SECTION, || {

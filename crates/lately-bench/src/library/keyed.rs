@@ -25,7 +25,7 @@ pub(crate) struct Many {
     pub(crate) batch: (f64, f64),
     /// What adding to a number of an array with one for each key took on the machine on which the musts were set.
     pub(crate) floor: f64,
-    /// Whether all rivals take part, or one and the floor.
+    /// Whether rivals take part, or the floor alone.
     pub(crate) all_rivals: bool,
 }
 
@@ -43,7 +43,7 @@ impl Many {
         let ours = contenders.len();
         match self.all_rivals {
             true => contenders.extend(rivals::contenders(&keys, ops)),
-            false => contenders.extend(rivals::few(&keys, ops)),
+            false => contenders.push(rivals::floor(&keys, ops)),
         }
         let figures = interleave(&mut contenders, scale.rounds);
         let medians: Vec<f64> = figures.iter().map(|figures| median(figures)).collect();
@@ -62,14 +62,10 @@ impl Many {
             row("hit, one at a time", medians[0], self.single, (floor, list(&others))),
             row("hit, batches of 64", medians[1], self.batch, (bare.of_a_batch(), building)),
         ];
-        rows.extend(self.reads(&subject, scale, bare));
+        rows.extend(reads(&subject, &format!("{} keys", self.name), scale, bare));
         rows.push(self.two_threads(&subject, &keys, scale));
         check(&subject, keys.len(), scale);
         rows
-    }
-
-    fn reads(&self, subject: &Subject<'_>, scale: &Scale, bare: Bare) -> Vec<Row> {
-        reads(subject, &format!("{} keys", self.name), scale, bare)
     }
 
     fn two_threads(&self, subject: &Subject<'_>, keys: &Keys, scale: &Scale) -> Row {
@@ -133,9 +129,12 @@ const APART: &str = "a store with half of the keys each";
 /// The number of keys that has the most bounds.
 pub(crate) const MILLION: u32 = 1_000_000;
 
-/// Reads of each window, single and in batches.
+/// Reads of each window, single and in batches, if they are wanted for comparison.
 pub(crate) fn reads(subject: &Subject<'_>, keys: &str, scale: &Scale, bare: Bare) -> Vec<Row> {
     let mut contenders = Vec::new();
+    if !scale.is_whole {
+        return Vec::new();
+    }
     for (name, window) in WINDOWS {
         contenders.push(Contender::new(name, move || subject.read_one_by_one(window, scale.ops)));
         contenders.push(Contender::new(name, move || subject.read_in_batches(window, scale.ops)));

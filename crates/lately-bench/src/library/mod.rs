@@ -50,7 +50,7 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     if wants("growth") {
         rows.extend(section("library/growth", || growth::rows(&scale)));
     }
-    if wants("week") {
+    if options.wants_to_compare("library/week") {
         rows.extend(section("library/week", || full::week_rows(&scale)));
     }
     rows
@@ -74,6 +74,6 @@ fn ten_million(scale: &Scale) -> Many {
         single: (210.0, 160.0),
         batch: (65.0, 48.0),
         floor: 17.0,
-        all_rivals: scale.many_for_all,
+        all_rivals: scale.is_whole,
     }
 }

@@ -60,17 +60,12 @@ pub(crate) fn contenders(keys: &Keys, ops: usize) -> Vec<Contender<'_>> {
         contender("throttlecrab", keys, ops, Throttlecrab::new(keys)),
         contender("trypema", keys, ops, Trypema::new()),
         contender("dashmap, u64 add", keys, ops, Dashmap(DashMap::new())),
-        array(keys, ops),
+        floor(keys, ops),
     ]
 }
 
-/// One rival and the floor.
-pub(crate) fn few(keys: &Keys, ops: usize) -> Vec<Contender<'_>> {
-    vec![contender("dashmap, u64 add", keys, ops, Dashmap(DashMap::new())), array(keys, ops)]
-}
-
 /// The floor: no key, no window, no lock.
-fn array(keys: &Keys, ops: usize) -> Contender<'_> {
+pub(crate) fn floor(keys: &Keys, ops: usize) -> Contender<'_> {
     contender("bare array", keys, ops, Array(vec![0; keys.len()]))
 }
 

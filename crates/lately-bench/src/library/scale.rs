@@ -13,8 +13,9 @@ pub(crate) struct Scale {
     pub(crate) steps: usize,
     /// Keys that get a hit a minute for a week: ten thousand hits each.
     pub(crate) week_keys: u32,
-    /// Whether the rivals also get the ten million keys, which takes a while.
-    pub(crate) many_for_all: bool,
+    /// Whether what has to be nothing is measured, too, for comparison; and rounds go on when the figure is what it
+    /// has to be, where it can only become better.
+    pub(crate) is_whole: bool,
 }
 
 impl Scale {
@@ -24,7 +25,7 @@ impl Scale {
             ops: options.pick(1 << 18, 1 << 17),
             steps: options.pick(1 << 20, 1 << 18),
             week_keys: options.pick(2_000, 500),
-            many_for_all: options.pick(true, false),
+            is_whole: options.pick(true, false),
         }
     }
 }

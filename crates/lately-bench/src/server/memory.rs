@@ -95,7 +95,7 @@ impl Sizes {
             five_minutes_redis: options.pick(10_000, 2_000),
             ten_a_day: options.pick(20_000, 10_000),
             each_minute: options.pick(2_000, 240),
-            each_second: options.pick(2_000, 800),
+            each_second: options.pick(2_000, 500),
         }
     }
 }

@@ -168,8 +168,8 @@ fn measure(options: &Options, servers: &Servers, pipeline: usize) -> Result<Name
         benchmark(BENCHMARK_INCR, redis, &["INCR", RANDOM_KEY], pipeline, requests),
         benchmark(BENCHMARK_NOTHING, tokio, &["HIT", RANDOM_KEY], pipeline, requests),
     ];
-    // No must depends on these, and they are far behind at any depth: a quick run looks at one.
-    if pipeline == 64 || !options.quick {
+    // No must depends on these.
+    if !options.quick {
         contenders.extend([
             load("doing nothing, event queue", queue, "HIT {key}", "key:"),
             load("redis INCR, append-only file each second", durable, "INCR {key}", "key:"),

@@ -22,7 +22,9 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     run(&fill(&redis, "INCR {key}", "key:", KEYS))?;
     let mut rows = hot(options, &lately, 64);
     rows.extend(hot(options, &lately, 1));
-    rows.extend(fixed_rate(options, &lately, &redis));
+    if !options.quick {
+        rows.extend(fixed_rate(options, &lately, &redis));
+    }
     Ok(rows)
 }
 
@@ -31,11 +33,11 @@ fn hot(options: &Options, lately: &Process, pipeline: usize) -> Vec<Row> {
         let plan = Plan { keys, order, ..round(options, lately, "HIT {key}", "key:", pipeline) };
         Contender::new(name, move || Measured::load(lately, &plan))
     };
-    let mut contenders = [
-        load("spread", KEYS, Order::Uniform),
-        load("one hot key", 1, Order::Sequential),
-        load("Zipf 1.0", KEYS, Order::Zipf(1.0)),
-    ];
+    let mut contenders =
+        vec![load("spread", KEYS, Order::Uniform), load("one hot key", 1, Order::Sequential)];
+    if !options.quick {
+        contenders.push(load("Zipf 1.0", KEYS, Order::Zipf(1.0)));
+    }
     let names: Vec<&str> = contenders.iter().map(|contender| contender.name).collect();
     let figures = interleave(&mut contenders, options.rounds());
     let throughput = |at: usize| figures[at].iter().map(|measured| measured.per_second).collect::<Vec<f64>>();

@@ -20,6 +20,12 @@ use crate::table::number;
 const DEPTHS: [usize; 2] = [64, 1];
 const QUICK_DEPTHS: [usize; 1] = [64];
 
+/// Rounds without a journal, and with checkpoints.
+const OFF_ROUND: Duration = Duration::from_secs(2);
+const QUICK_OFF_ROUND: Duration = Duration::from_millis(800);
+const KEPT_ROUND: Duration = Duration::from_secs(4);
+const QUICK_KEPT_ROUND: Duration = Duration::from_secs(3);
+
 /// A round in which no checkpoint came to its end is made again, twice as long, and those that follow are as
 /// long; up to so many times the usual. On a busy machine a checkpoint takes many times as long.
 const LONGEST: u32 = 4;
@@ -35,12 +41,15 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     }
     let mut rows = Vec::new();
     for &pipeline in options.pick(&DEPTHS[..], &QUICK_DEPTHS) {
-        let full = servers.rounds(options, pipeline, None);
-        let rate = half_of(Measured::median(&full.off).per_second)?;
-        let half = servers.rounds(options, pipeline, Some(rate));
+        let full = (!options.quick).then(|| servers.rounds(options, pipeline, None));
+        let off = match &full {
+            Some(full) => Measured::median(&full.off),
+            None => Measured::load(&servers.off, &servers.plan_off(options, pipeline, None)),
+        };
+        let half = servers.rounds(options, pipeline, Some(half_of(off.per_second)?));
         let at_half = format!("half the load of off, pipeline {pipeline}");
         rows.push(half.row(&at_half, Must::AtMost(3.0, 3.0)));
-        rows.push(full.row(&format!("full load, pipeline {pipeline}"), Must::Nothing));
+        rows.extend(full.map(|full| full.row(&format!("full load, pipeline {pipeline}"), Must::Nothing)));
     }
     Ok(rows)
 }
@@ -61,14 +70,12 @@ struct Rounds {
 impl Servers {
     /// Rounds without a journal, and with checkpoints.
     fn rounds(&self, options: &Options, pipeline: usize, rate: Option<u64>) -> Rounds {
-        let plan = |server, full: u32, quick: u32| Plan {
-            rate,
-            ending: Ending::After(Duration::from_millis(options.pick(full, quick).into())),
-            ..round(options, server, "HIT {key}", "key:", pipeline)
-        };
-        let off = plan(&self.off, 2_000, 800);
+        let off = self.plan_off(options, pipeline, rate);
         // A checkpoint is to come to its end in it.
-        let kept = |time: u32| plan(&self.kept.process, 4_000 * time, 3_000 * time);
+        let kept = |time: u32| {
+            let ending = Ending::After(options.pick(KEPT_ROUND, QUICK_KEPT_ROUND) * time);
+            Plan { rate, ending, ..round(options, &self.kept.process, "HIT {key}", "key:", pipeline) }
+        };
         let mut contenders = [
             Contender::new("off", || Measured::load(&self.off, &off)),
             Contender::new("checkpoints", || Measured::or_none(self.with_checkpoints(kept))),
@@ -76,6 +83,12 @@ impl Servers {
         let mut figures = interleave(&mut contenders, options.rounds()).into_iter();
         let mut next = || figures.next().unwrap_or_default();
         Rounds { off: next(), kept: next() }
+    }
+
+    /// A round without a journal.
+    fn plan_off(&self, options: &Options, pipeline: usize, rate: Option<u64>) -> Plan {
+        let ending = Ending::After(options.pick(OFF_ROUND, QUICK_OFF_ROUND));
+        Plan { rate, ending, ..round(options, &self.off, "HIT {key}", "key:", pipeline) }
     }
 
     /// A round in which a checkpoint was made.

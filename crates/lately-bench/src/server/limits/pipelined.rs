@@ -33,7 +33,7 @@ pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Fai
     let (set, set_load) = deciding(&DECIDING_SET, &format!("ZADD {{key}} {now_us} {now_us}"))?;
     let (counter, counter_load) = deciding(&DECIDING_COUNTER, "SET {key} 1 EX 60")?;
     let contender = |name, server, load: &Load| {
-        let ending = Ending::After(options.pick(Duration::from_millis(500), Duration::from_millis(200)));
+        let ending = Ending::After(Duration::from_millis(500));
         let plan = Plan { ending, ..load.round(options, server, PIPELINE) };
         Contender::new(name, move || Measured::load(server, &plan))
     };
@@ -46,7 +46,7 @@ pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Fai
         contender(COUNTER, &counter, &counter_load),
     ];
     // Short rounds and many: these are near to each other, and the machine's speed wanders within a second.
-    let figures = Figures::of(contenders, options.pick(3, 2) * options.rounds(), PIPELINE);
+    let figures = Figures::of(contenders, options.pick(3, 1) * options.rounds(), PIPELINE);
     Ok(vec![
         figures.throughput(LIMIT, HIT, Must::AtLeast(0.85, 0.85)),
         figures.throughput(LIMIT, SET, Must::AtLeast(10.0, 10.0)),
