@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use crate::error::CliError;
 
@@ -52,7 +52,43 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, CliError> {
 }
 
 fn decompress(reader: impl BufRead + 'static) -> Box<dyn Read> {
-    Box::new(MultiGzDecoder::new(reader))
+    Box::new(Members { member: Some(GzDecoder::new(reader)) })
+}
+
+/// The members of a gzip file, one after the other. Zeros behind one are left out, as gzip does: tapes and some disks pad
+/// files with them.
+struct Members<R> {
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let count = member.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            let reader = self.member.take().map(GzDecoder::into_inner);
+            self.member = reader.map(next_member).transpose()?.flatten();
+        }
+        Ok(0)
+    }
+}
+
+/// The member behind the one that ended there, if there is more than zeros.
+fn next_member<R: BufRead>(mut reader: R) -> io::Result<Option<GzDecoder<R>>> {
+    loop {
+        let rest = reader.fill_buf()?;
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        match (rest.len(), zeros) {
+            (0, _) => return Ok(None),
+            (len, zeros) if zeros < len => {
+                reader.consume(zeros);
+                return Ok(Some(GzDecoder::new(reader)));
+            }
+            (_, zeros) => reader.consume(zeros),
+        }
+    }
 }
 
 /// The error of a log that could be opened and not be read to its end.

@@ -160,11 +160,7 @@ fn gzip_is_told_by_its_first_bytes() {
     let plain = std::fs::read(data("disordered.log")).expect("test data");
     // Two members: logs are compressed piece by piece and put together.
     let (first, second) = plain.split_at(plain.len() / 2);
-    let mut compressed = Vec::new();
-    for part in [first, second] {
-        let mut encoder = GzEncoder::new(&mut compressed, Compression::default());
-        encoder.write_all(part).and_then(|()| encoder.finish().map(|_| ())).expect("memory does not fail");
-    }
+    let compressed = [first, second].map(gzip).concat();
     let expected = lately(&["count", "--json", &data("disordered.log")]);
     for name in ["access.log.gz", "access.log.1"] {
         let path = folder.path().join(name);
@@ -174,9 +170,24 @@ fn gzip_is_told_by_its_first_bytes() {
     }
     let run = lately_reading(&["count", "--json", "-"], &compressed);
     assert_eq!(run.out, expected.out, "standard input");
+    let padded = [&compressed[..], &[0; 70_000]].concat();
+    for (bytes, what) in
+        [(padded.clone(), "zeros behind"), ([&padded[..], &gzip(b"")].concat(), "zeros between")]
+    {
+        let run = lately_reading(&["count", "--json", "-"], &bytes);
+        assert_eq!((&run.out, run.code), (&expected.out, expected.code), "{what}");
+    }
+    let run = lately_reading(&["count", "--json", "-"], &[&padded[..], b"junk"].concat());
+    assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "junk behind");
     let run = lately_reading(&["count", "--json", "-"], &compressed[..compressed.len() - 20]);
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "cut off");
     assert!(run.err.contains("hint: the gzip data is damaged or cut off"), "{}", run.err);
+}
+
+/// A member of a gzip file.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory does not fail")
 }
 
 #[test]

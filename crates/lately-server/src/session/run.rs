@@ -17,8 +17,8 @@ use crate::engine::{Engine, Stats};
 use crate::limits::{OUTPUT_BYTES, RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
 use crate::rules::Rules;
 use named::Named;
-use telling::Telling;
 pub(super) use telling::code;
+use telling::{Telling, wrong};
 
 /// What was collected and is still to be applied. Keys borrow from the read buffer.
 #[derive(Default)]
@@ -285,14 +285,13 @@ impl<'a> Run<'a> {
                 }
                 continue;
             }
-            let outcomes = outcomes_left.by_ref();
+            let next = || outcomes_left.next().unwrap_or_else(|| wrong());
+            let outcomes = std::iter::repeat_with(next).take(*times);
             match *part {
                 Reply::Array(len) => Encoder::new(telling.out, Protocol::default()).array(len),
                 Reply::End => ends.push(telling.out.len()),
-                Reply::Hit(weight) => {
-                    outcomes.take(*times).for_each(|outcome| telling.hit(weight, outcome));
-                }
-                _ => outcomes.take(*times).for_each(|outcome| telling.other(part, outcome)),
+                Reply::Hit(weight) => outcomes.for_each(|outcome| telling.hit(weight, outcome)),
+                _ => outcomes.for_each(|outcome| telling.other(part, outcome)),
             }
         }
         replies.clear();

@@ -88,7 +88,7 @@ impl Telling<'_> {
 }
 
 #[cold]
-fn wrong() -> ! {
+pub(super) fn wrong() -> ! {
     unreachable!("the store gives an outcome for each operation, of its kind")
 }
 
