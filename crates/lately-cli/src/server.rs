@@ -1,9 +1,11 @@
 //! A connection to a running server.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
-use redis::{Cmd, Connection, ErrorKind, FromRedisValue, IntoConnectionInfo};
+use redis::{Cmd, Connection, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisResult};
 
 use crate::error::CliError;
 use crate::http::Http;
@@ -20,13 +22,13 @@ pub(crate) struct ServerArgs {
 /// A connection to a running server.
 pub(crate) struct Server {
     address: String,
-    connection: Connection,
+    connection: Arc<Mutex<Connection>>,
 }
 
 impl ServerArgs {
     /// The address to connect to without a client in between; checked by connecting.
     pub(crate) fn resolve(&self) -> Result<SocketAddr, CliError> {
-        let mut server = self.connect()?;
+        let server = self.connect()?;
         // A server that does not answer this does not count either.
         server.ask::<String>(&redis::cmd("PING"))?;
         let unknown =
@@ -76,14 +78,14 @@ impl ServerArgs {
         let connection = client.get_connection_with_timeout(SERVER_TIMEOUT).map_err(failed)?;
         connection.set_read_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
         connection.set_write_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
-        Ok(Server { address, connection })
+        Ok(Server { address, connection: Arc::new(Mutex::new(connection)) })
     }
 }
 
 impl Server {
     /// Sends a command and waits for its answer.
-    pub(crate) fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, CliError> {
-        command.query(&mut self.connection).map_err(|error| {
+    pub(crate) fn ask<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> Result<T, CliError> {
+        self.wait_for(command).map_err(|error| {
             let hint = match error.kind() {
                 ErrorKind::Parse => "give the address that lately serve names for RESP",
                 _ if error.code().is_some() => "the server refused it and changed nothing",
@@ -91,6 +93,20 @@ impl Server {
             };
             CliError::new(&self.address, reason(&error), hint)
         })
+    }
+
+    /// The answer, unless all of it takes longer than is waited: each read alone may be short of that.
+    fn wait_for<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
+        let (command, connection) = (command.clone(), Arc::clone(&self.connection));
+        let (give, answer) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            // Who has given up does not take it.
+            let _ = give.send(command.query(&mut connection));
+        });
+        answer
+            .recv_timeout(SERVER_TIMEOUT)
+            .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
     }
 }
 

@@ -46,7 +46,7 @@ struct Answer<'a> {
 }
 
 pub(crate) fn run(hits: &Hits) -> Result<Outcome, CliError> {
-    let mut server = hits.server.connect()?;
+    let server = hits.server.connect()?;
     let windows: Vec<Option<Span>> =
         if hits.window.is_empty() { vec![None] } else { hits.window.iter().copied().map(Some).collect() };
     let mut answers = Vec::new();

@@ -1,6 +1,7 @@
 //! `lately hit` and `lately hits`: a server asked from the command line.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 
@@ -117,6 +118,26 @@ fn a_server_that_is_silent_is_not_waited_for_long() {
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
     let told = format!("lately: {address}: no answer within 5 s\nhint: is it a lately server?\n");
     assert_eq!(run.err, told);
+}
+
+/// One that never ends its reply is silent, too.
+#[test]
+fn a_server_that_goes_on_and_on_is_not_waited_for_long() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let server = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        client.set_read_timeout(Some(std::time::Duration::from_millis(500))).expect("a socket");
+        client.write_all(b"+").expect("the client is there");
+        // Until the client has gone: to wait for what it sends is to pause.
+        while client.write_all(b"a").is_ok() {
+            let _ = client.read(&mut [0; 1_024]);
+        }
+    });
+    let run = lately(&["hit", "k", "--server", &address]);
+    let told = format!("lately: {address}: no answer within 5 s\nhint: is it a lately server?\n");
+    assert_eq!((run.code, run.out.as_str(), run.err), (Some(2), "", told));
+    server.join().expect("the client has gone");
 }
 
 #[test]
