@@ -131,10 +131,10 @@ pub(crate) const MILLION: u32 = 1_000_000;
 
 /// Reads of each window, single and in batches, if they are wanted for comparison.
 pub(crate) fn reads(subject: &Subject<'_>, keys: &str, scale: &Scale, bare: Bare) -> Vec<Row> {
-    let mut contenders = Vec::new();
     if !scale.is_whole {
         return Vec::new();
     }
+    let mut contenders = Vec::new();
     for (name, window) in WINDOWS {
         contenders.push(Contender::new(name, move || subject.read_one_by_one(window, scale.ops)));
         contenders.push(Contender::new(name, move || subject.read_in_batches(window, scale.ops)));

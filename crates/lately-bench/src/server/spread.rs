@@ -17,13 +17,11 @@ const RATE: u64 = 40_000;
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let lately = Process::lately(options)?;
-    let redis = Process::redis(&[])?;
     run(&fill(&lately, "HIT {key}", "key:", KEYS))?;
-    run(&fill(&redis, "INCR {key}", "key:", KEYS))?;
     let mut rows = hot(options, &lately, 64);
     rows.extend(hot(options, &lately, 1));
     if !options.quick {
-        rows.extend(fixed_rate(options, &lately, &redis));
+        rows.extend(fixed_rate(options, &lately)?);
     }
     Ok(rows)
 }
@@ -58,7 +56,9 @@ fn hot(options: &Options, lately: &Process, pipeline: usize) -> Vec<Row> {
 }
 
 /// Latency when the load does not wait for the server.
-fn fixed_rate(options: &Options, lately: &Process, redis: &Process) -> Vec<Row> {
+fn fixed_rate(options: &Options, lately: &Process) -> Result<Vec<Row>, Failure> {
+    let redis = &Process::redis(&[])?;
+    run(&fill(redis, "INCR {key}", "key:", KEYS))?;
     let load = |name: &'static str, server, request: &str| {
         let plan = Plan { rate: Some(RATE), ..round(options, server, request, "key:", 1) };
         Contender::new(name, move || Measured::load(server, &plan))
@@ -71,5 +71,5 @@ fn fixed_rate(options: &Options, lately: &Process, redis: &Process) -> Vec<Row> 
         let name = format!("{name} at 40,000 a second, from when it was due: p99");
         Row::new(TABLE, name, measured.p99_us / 1e3, "ms", Must::Nothing).beside(measured.describe())
     };
-    names.iter().zip(&figures).map(row).collect()
+    Ok(names.iter().zip(&figures).map(row).collect())
 }

@@ -124,7 +124,7 @@ impl Store {
     /// Evicts keys until the account is below the ceiling, if they are not those that limit: for who has put keys back that
     /// may be too many, and does not want the next hit to wait for it.
     pub fn keep_to_ceiling(&self, now: Timestamp) {
-        self.make_room(&[], now, None);
+        self.settle(&[], now, None);
     }
 
     /// Evicts keys other than `keep` until there is room for one more. False when every key left is

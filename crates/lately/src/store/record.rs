@@ -204,14 +204,6 @@ impl Record {
         match self {
             Record::Hits(hits) if hits.prefetch_heap() => Fetched::All,
             Record::Hits(_) => Fetched::Nothing,
-            watched => watched.prefetch_watched(),
-        }
-    }
-
-    #[inline(never)]
-    fn prefetch_watched(&self) -> Fetched {
-        match self {
-            Record::Hits(_) => Fetched::Nothing,
             Record::Watched(watched) => {
                 prefetch(&raw const **watched);
                 prefetch(&raw const watched.beside);

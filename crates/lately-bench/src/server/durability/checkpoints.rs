@@ -44,7 +44,9 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
         let full = (!options.quick).then(|| servers.rounds(options, pipeline, None));
         let off = match &full {
             Some(full) => Measured::median(&full.off),
-            None => Measured::load(&servers.off, &servers.plan_off(options, pipeline, None)),
+            None => {
+                Measured::load(&servers.off, &plan(options, &servers.off, (pipeline, None), QUICK_OFF_ROUND))
+            }
         };
         let half = servers.rounds(options, pipeline, Some(half_of(off.per_second)?));
         let at_half = format!("half the load of off, pipeline {pipeline}");
@@ -70,12 +72,11 @@ struct Rounds {
 impl Servers {
     /// Rounds without a journal, and with checkpoints.
     fn rounds(&self, options: &Options, pipeline: usize, rate: Option<u64>) -> Rounds {
-        let off = self.plan_off(options, pipeline, rate);
+        let load = (pipeline, rate);
+        let off = plan(options, &self.off, load, options.pick(OFF_ROUND, QUICK_OFF_ROUND));
         // A checkpoint is to come to its end in it.
-        let kept = |time: u32| {
-            let ending = Ending::After(options.pick(KEPT_ROUND, QUICK_KEPT_ROUND) * time);
-            Plan { rate, ending, ..round(options, &self.kept.process, "HIT {key}", "key:", pipeline) }
-        };
+        let kept_round = options.pick(KEPT_ROUND, QUICK_KEPT_ROUND);
+        let kept = |times: u32| plan(options, &self.kept.process, load, kept_round * times);
         let mut contenders = [
             Contender::new("off", || Measured::load(&self.off, &off)),
             Contender::new("checkpoints", || Measured::or_none(self.with_checkpoints(kept))),
@@ -83,12 +84,6 @@ impl Servers {
         let mut figures = interleave(&mut contenders, options.rounds()).into_iter();
         let mut next = || figures.next().unwrap_or_default();
         Rounds { off: next(), kept: next() }
-    }
-
-    /// A round without a journal.
-    fn plan_off(&self, options: &Options, pipeline: usize, rate: Option<u64>) -> Plan {
-        let ending = Ending::After(options.pick(OFF_ROUND, QUICK_OFF_ROUND));
-        Plan { rate, ending, ..round(options, &self.off, "HIT {key}", "key:", pipeline) }
     }
 
     /// A round in which a checkpoint was made.
@@ -107,6 +102,11 @@ impl Servers {
             self.longer.set(self.longer.get() * 2);
         }
     }
+}
+
+/// A round of so long, of pipelines of a depth at a rate, if there is one.
+fn plan(options: &Options, server: &Process, (pipeline, rate): (usize, Option<u64>), time: Duration) -> Plan {
+    Plan { rate, ending: Ending::After(time), ..round(options, server, "HIT {key}", "key:", pipeline) }
 }
 
 impl Rounds {
