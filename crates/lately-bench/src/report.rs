@@ -48,7 +48,7 @@ a tenth from run to run, those of threads that write one cache line by much more
   which is never rewritten, too. While checkpoints are made, another connection asks for the next all the time; a round in which
   none came to its end does not count. *Half the load* is half of what *off* did under full load in the same run, with latency
   from when a request was due. Recovery is from the start of the process until `/readyz` says so, of 16-byte keys with a hit
-  each, while the page cache has the files.
+  each, while the page cache has the checkpoint.
 - **Decisions**: a server of ours each, on the same million keys, and limits that none of them reaches; the scripts of Redis
   decide too, and count nothing that they deny. *All denied* is on keys that are at their limit of ten, *all allowed* on keys
   that have eight when a round begins, and twelve when the third behind it ends. Each reply of a round is looked at: one that decides otherwise

@@ -1,6 +1,7 @@
 //! What the journal needs of a disk: a folder of files. Tests put one in its place that fails.
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// A folder of files.
@@ -91,4 +92,8 @@ pub trait DiskFile: Send + Sync {
     /// # Errors
     /// As the system says. What was written before is in doubt then, also when a later call succeeds.
     fn sync(&self) -> io::Result<()>;
+
+    /// Says that nobody reads these bytes soon, all of them synced: the memory that the system keeps them in may go. It
+    /// is a wish.
+    fn release(&self, bytes: Range<u64>);
 }

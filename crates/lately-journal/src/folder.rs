@@ -2,11 +2,13 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags};
-use rustix::fs::{fallocate, fstatvfs, openat, renameat, unlinkat};
+use rustix::fs::{Advice, AtFlags, Dir, FallocateFlags, Mode, OFlags};
+use rustix::fs::{fadvise, fallocate, fstatvfs, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile};
@@ -173,6 +175,13 @@ impl DiskFile for File {
         // The length is synced with the data; times are of no interest.
         self.sync_data()
     }
+
+    fn release(&self, bytes: Range<u64>) {
+        // Pages that are in it in part stay: more is written to the last.
+        if let Some(len) = NonZeroU64::new(bytes.end.saturating_sub(bytes.start)) {
+            let _ = fadvise(self, bytes.start, Some(len), Advice::DontNeed);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -238,6 +247,11 @@ mod tests {
         assert_eq!(&bytes[..read], b"elp!");
         file.truncate(2).expect("cut");
         assert_eq!(file.size().expect("a size"), 2);
+        file.sync().expect("synced");
+        file.release(0..2);
+        file.release(2..2);
+        assert_eq!(file.read_bytes(&mut bytes, 0).expect("read"), 2);
+        assert_eq!(&bytes[..2], b"he");
         folder.rename("a", "b").expect("renamed");
         folder.sync().expect("synced");
         let mut names = folder.list().expect("listed");

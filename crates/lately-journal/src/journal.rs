@@ -395,18 +395,23 @@ impl<D: Disk> Journal<D> {
 
     /// As `sync`, for who holds its lock.
     fn sync_alone(&self) -> bool {
-        let (mut files, number, segment, end, newest_ms) = {
-            let log = self.log();
+        let (mut files, number, segment, end, released, newest_ms) = {
+            let mut log = self.log();
             if log.is_lost() {
                 return false;
             }
-            (log.unsynced(), log.number(), log.segment(), log.end(), self.newest_ms.load(Relaxed))
+            if self.kept.load(Relaxed) >= log.number() {
+                return true;
+            }
+            let released = log.to_release(self.bounds.sync_bytes);
+            let newest_ms = self.newest_ms.load(Relaxed);
+            (log.unsynced(), log.number(), log.segment(), log.end(), released, newest_ms)
         };
-        if self.kept.load(Relaxed) >= number {
-            return true;
-        }
         self.syncs.fetch_add(1, Relaxed);
         let synced = files.try_for_each(|file| file.sync());
+        if let Some((file, bytes)) = released.filter(|_| synced.is_ok()) {
+            file.release(bytes);
+        }
         let mut log = self.log();
         if let Err(error) = synced {
             self.fail(&mut log, Trouble::Sync, &error);

@@ -4,6 +4,7 @@
 //! synced. What lies behind its end was refused.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use lately::DeltaBatch;
@@ -37,9 +38,10 @@ pub(crate) struct Log<F> {
     /// What it says of the segment before, and where its records begin.
     previous: (u64, u64),
     start: u64,
-    /// Where what counts ends, and where what was synced does.
+    /// Where what counts ends, and where what was synced does; and where what the system need not keep in memory does.
     end: u64,
     synced: u64,
+    released: u64,
     /// The segment before it, until it is synced.
     before: Option<Before<F>>,
     /// The last record here that was acknowledged though it was not synced, and where it ends.
@@ -66,7 +68,7 @@ impl<F: DiskFile> Log<F> {
     /// synced; `number` is its last record.
     pub(crate) fn begin(file: F, segment: u64, previous: (u64, u64), number: u64) -> io::Result<Log<F>> {
         let (file, records) = (Arc::new(file), Kind::Log.magic().to_vec());
-        let (start, end, synced, told, before, is_lost) = (0, 0, 0, (0, 0), None, false);
+        let (start, end, synced, released, told, before, is_lost) = (0, 0, 0, 0, (0, 0), None, false);
         let is_empty = true;
         let mut log = Log {
             file,
@@ -75,6 +77,7 @@ impl<F: DiskFile> Log<F> {
             start,
             end,
             synced,
+            released,
             told,
             before,
             is_lost,
@@ -153,6 +156,17 @@ impl<F: DiskFile> Log<F> {
             self.synced = self.synced.max(end);
             self.before = None;
         }
+    }
+
+    /// What the system need not keep in memory once all is synced, of so many bytes at least: that was not given before,
+    /// and the file that it is in.
+    pub(crate) fn to_release(&mut self, least: u64) -> Option<(Arc<F>, Range<u64>)> {
+        let bytes = self.released..self.end;
+        if bytes.is_empty() || bytes.end - bytes.start < least {
+            return None;
+        }
+        self.released = self.end;
+        Some((Arc::clone(&self.file), bytes))
     }
 
     /// Takes note that all that was written is acknowledged.

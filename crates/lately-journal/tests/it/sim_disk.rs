@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -406,5 +407,14 @@ impl DiskFile for SimFile {
             }
         }
         Ok(())
+    }
+
+    fn release(&self, bytes: Range<u64>) {
+        let Ok(state) = self.disk.alive() else { return };
+        for change in &state.files[self.file].changes {
+            if let Change::Write(offset, _) = change {
+                assert!(*offset as u64 >= bytes.end, "what is released is synced");
+            }
+        }
     }
 }
