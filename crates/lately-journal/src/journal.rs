@@ -403,7 +403,7 @@ impl<D: Disk> Journal<D> {
             if self.kept.load(Relaxed) >= log.number() {
                 return true;
             }
-            let released = log.to_release(self.bounds.sync_bytes);
+            let released = log.take_unreleased(self.bounds.sync_bytes);
             let newest_ms = self.newest_ms.load(Relaxed);
             (log.unsynced(), log.number(), log.segment(), log.end(), released, newest_ms)
         };

@@ -160,7 +160,7 @@ impl<F: DiskFile> Log<F> {
 
     /// What the system need not keep in memory once all is synced, of so many bytes at least: that was not given before,
     /// and the file that it is in.
-    pub(crate) fn to_release(&mut self, least: u64) -> Option<(Arc<F>, Range<u64>)> {
+    pub(crate) fn take_unreleased(&mut self, least: u64) -> Option<(Arc<F>, Range<u64>)> {
         let bytes = self.released..self.end;
         if bytes.is_empty() || bytes.end - bytes.start < least {
             return None;

@@ -123,6 +123,31 @@ fn append(
     }
 }
 
+/// Appends what most deltas are, a hit now to a key of the first generation that has this length: in half of the
+/// instructions that it takes `append`, byte by byte the same. False, and nothing is appended, when it is another.
+#[inline(always)]
+fn append_usual(out: &mut Vec<u8>, Sequence { part, number }: Sequence, key: &[u8]) -> bool {
+    const BYTES: usize = 32;
+    let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>()) else { return false };
+    if key.len() > 16 {
+        return false;
+    }
+    let start = out.len();
+    out.extend_from_slice(&[0; BYTES]);
+    let bytes = out[start..].first_chunk_mut::<BYTES>().expect("it was just added");
+    let [low, high] = part.to_le_bytes();
+    // A length below 32 is one byte.
+    let [key_len, ..] = Number::new(key.len() as u64).word.to_le_bytes();
+    bytes[..4].copy_from_slice(&[HITS, low, high, key_len]);
+    let Number { word, len } = Number::new(number);
+    bytes[4..12].copy_from_slice(&word.to_le_bytes());
+    bytes[4 + len..12 + len].copy_from_slice(first);
+    let end = 4 + len + key.len();
+    bytes[end - 8..end].copy_from_slice(last);
+    out.truncate(start + end);
+    true
+}
+
 impl DeltaBatch {
     /// The clock the batch was applied with.
     #[must_use]
@@ -199,7 +224,10 @@ impl DeltaBatch {
             }
         }
         let offset = self.bytes.len();
-        self.append_hits(HITS, sequence, key, generation, (at, total));
+        let is_usual = total == 1 && at == self.now && generation == Generation::default();
+        if !(is_usual && append_usual(&mut self.bytes, sequence, key)) {
+            self.append_hits(HITS, sequence, key, generation, (at, total));
+        }
         self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
         sequence.number
     }
@@ -479,6 +507,21 @@ mod tests {
             let deltas: Vec<_> = Deltas::new(now, &batch.bytes()[..len]).collect();
             assert!(deltas.iter().rev().skip(1).all(Result::is_ok));
             assert!(deltas.iter().flatten().zip(&wanted).all(|(read, wanted)| read == wanted));
+        }
+    }
+
+    #[test]
+    fn the_usual_is_written_as_all_is() {
+        let (name, now) = ([b'k'; MAX_KEY_BYTES], time(1_700_000_000_123));
+        for (len, bits) in
+            (1..=40).chain([MAX_KEY_BYTES]).flat_map(|len| (0..=61).map(move |bits| (len, bits)))
+        {
+            let (sequence, key) = (sequence(1_023, (1 << bits) - 1), &name[..len]);
+            let mut batches = [DeltaBatch::default(), DeltaBatch::default()];
+            batches.iter_mut().for_each(|batch| batch.advance(now));
+            batches[0].push_hits(sequence, key, Generation::default(), now, 1);
+            batches[1].append_hits(HITS, sequence, key, Generation::default(), (now, 1));
+            assert_eq!(batches[0].bytes(), batches[1].bytes(), "{len} bytes, change {sequence:?}");
         }
     }
 
