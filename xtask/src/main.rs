@@ -6,6 +6,7 @@ mod clients;
 mod clippy;
 mod deny;
 mod doc;
+mod figures;
 mod fmt;
 mod fuzz;
 mod limits;
@@ -49,6 +50,8 @@ enum Verb {
     Deny,
     /// Measure ours and its rivals side by side
     Bench(bench::Options),
+    /// Fill the tables of README.md and docs/tradeoffs.md from docs/benchmarks.md
+    Figures,
     /// Draw what limits admit, for docs/limits.md
     Picture(picture::Options),
     /// Play through the models of what threads share
@@ -81,6 +84,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
         Verb::Bench(options) => bench::run(&root, options),
+        Verb::Figures => figures::run(&root),
         Verb::Picture(options) => picture::run(&root, options),
         Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),

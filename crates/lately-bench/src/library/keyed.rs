@@ -12,6 +12,7 @@ use super::scale::Scale;
 use super::subject::{Subject, build_batches, share};
 use crate::rounds::{Contender, interleave, median, median_ratio};
 use crate::row::{Must, Rival, Row};
+use crate::table::number;
 
 /// Windows that are read, and their names.
 pub(crate) const WINDOWS: [(&str, Span); 3] = [("5m", minutes(5)), ("24h", hours(24)), ("7d", days(7))];
@@ -150,7 +151,8 @@ pub(crate) fn reads(subject: &Subject<'_>, keys: &str, scale: &Scale, bare: Bare
 
 /// Names and figures in a line.
 pub(crate) fn list(figures: &[(&str, f64)]) -> String {
-    let figures: Vec<String> = figures.iter().map(|(name, figure)| format!("{name} {figure:.1}")).collect();
+    let figures: Vec<String> =
+        figures.iter().map(|(name, figure)| format!("{name} {}", number(*figure))).collect();
     figures.join(", ")
 }
 
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn figures_in_a_line() {
-        assert_eq!(list(&[("one", 1.25), ("two", 30.0)]), "one 1.2, two 30.0");
+        assert_eq!(list(&[("one", 1.25), ("two", 3_000.4)]), "one 1.25, two 3,000");
         assert_eq!(list(&[]), "");
     }
 }

@@ -149,12 +149,12 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     let reads_beside_hits = run(&mut entrants[NOT_READ..], Work::Reads, 2, scale);
     let mut rows = vec![striped(&two)];
     for (index, &(name, hit, _)) in one.iter().enumerate() {
-        let mut beside = format!("on either of two threads {:.1}", two[index].1);
+        let mut beside = format!("on either of two threads {}", number(two[index].1));
         if let Some(read) = index.checked_sub(NOT_READ) {
             beside.push_str(&format!(
-                "; read of the default window {:.1}, while another thread hits {:.1}; {} bytes",
-                reads[read].1,
-                reads_beside_hits[read].1,
+                "; read of the default window {}, while another thread hits {}; {} bytes",
+                number(reads[read].1),
+                number(reads_beside_hits[read].1),
                 number(bytes_of_a_counter(name))
             ));
         }

@@ -120,7 +120,7 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     ];
     for (hit, read) in hits.iter().zip(&reads).skip(OURS_AND_RIVALS) {
         let bytes = number(bytes_of_a_counter(hit.0));
-        let beside = format!("read of the default window {:.1}; {bytes} bytes", read.1);
+        let beside = format!("read of the default window {}; {bytes} bytes", number(read.1));
         rows.push(row("hit and read, classic", hit.0, hit.1, Must::Nothing).beside(beside));
     }
     rows
