@@ -2,13 +2,12 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Advice, AtFlags, Dir, FallocateFlags, Mode, OFlags};
-use rustix::fs::{fadvise, fallocate, fstatvfs, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags};
+use rustix::fs::{fallocate, fstatvfs, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile};
@@ -176,12 +175,19 @@ impl DiskFile for File {
         self.sync_data()
     }
 
+    #[cfg(target_os = "linux")]
     fn release(&self, bytes: Range<u64>) {
+        use std::num::NonZeroU64;
+
+        use rustix::fs::{Advice, fadvise};
         // Pages that are in it in part stay: more is written to the last.
         if let Some(len) = NonZeroU64::new(bytes.end.saturating_sub(bytes.start)) {
             let _ = fadvise(self, bytes.start, Some(len), Advice::DontNeed);
         }
     }
+
+    #[cfg(not(target_os = "linux"))]
+    fn release(&self, _bytes: Range<u64>) {}
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod dice;
 mod ends;
 mod life;
 mod past;
+mod released;
 mod sim_disk;
 mod simulation;
 mod weeks;

@@ -46,6 +46,8 @@ struct FileState {
     bytes: Vec<u8>,
     synced: Vec<u8>,
     changes: Vec<Change>,
+    /// The bytes before this one need not stay in memory.
+    released: u64,
 }
 
 #[derive(Debug)]
@@ -202,6 +204,13 @@ impl SimDisk {
         state.names.iter().map(|(name, &file)| (name.clone(), state.files[file].bytes.len())).collect()
     }
 
+    /// Bytes of a file that are to stay in memory.
+    pub(crate) fn unreleased(&self, name: &str) -> u64 {
+        let state = self.state();
+        let file = &state.files[state.names[name]];
+        file.bytes.len() as u64 - file.released
+    }
+
     /// A disk with the same files, all synced.
     pub(crate) fn copy(&self) -> SimDisk {
         let copy = SimDisk::new(0);
@@ -209,7 +218,7 @@ impl SimDisk {
         for (name, &file) in &state.names {
             let bytes = state.files[file].bytes.clone();
             let number = to.files.len();
-            to.files.push(FileState { synced: bytes.clone(), bytes, changes: Vec::new() });
+            to.files.push(FileState { synced: bytes.clone(), bytes, ..FileState::default() });
             to.names.insert(name.clone(), number);
         }
         to.synced_names = to.names.clone();
@@ -410,11 +419,14 @@ impl DiskFile for SimFile {
     }
 
     fn release(&self, bytes: Range<u64>) {
-        let Ok(state) = self.disk.alive() else { return };
-        for change in &state.files[self.file].changes {
+        let Ok(mut state) = self.disk.alive() else { return };
+        let file = &mut state.files[self.file];
+        assert!(bytes.start >= file.released, "once is enough");
+        for change in &file.changes {
             if let Change::Write(offset, _) = change {
                 assert!(*offset as u64 >= bytes.end, "what is released is synced");
             }
         }
+        file.released = bytes.end;
     }
 }
