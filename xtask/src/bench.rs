@@ -16,7 +16,7 @@ const RIVAL: &str = "throttlecrab-server";
 const RIVAL_VERSION: &str = "0.4.40";
 
 /// Where the full run writes its tables.
-const DOCUMENT: &str = "docs/benchmarks.md";
+pub(crate) const DOCUMENT: &str = "docs/benchmarks.md";
 
 const HELP: &str = "\
 Installs Redis's own programs where they are missing, as test does; a run that is not quick installs throttlecrab-server

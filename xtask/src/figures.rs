@@ -8,11 +8,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::bench::DOCUMENT as SOURCE;
 use crate::run::{Failure, Outcome};
 use crate::say;
-
-/// Where the figures are.
-pub(crate) const SOURCE: &str = "docs/benchmarks.md";
 
 /// The documents that have some, and their tables.
 pub(crate) const DOCUMENTS: [(&str, &str); 2] = [

@@ -4,6 +4,7 @@
 
 mod crates;
 mod documents;
+mod figures;
 mod lockfile;
 mod paths;
 mod promises;
@@ -13,23 +14,9 @@ mod tree;
 
 use std::path::Path;
 
-use crate::figures;
 use crate::run::{Failure, Outcome};
 use crate::say;
 use tree::Tree;
-
-/// Documents with other figures than the benchmark wrote.
-fn check_figures(tree: &Tree) -> Vec<String> {
-    let text = |path| tree.get(path).map_or("", |file| &file.text);
-    let check = |(path, tables)| match figures::filled(text(path), tables, text(figures::SOURCE)) {
-        Ok(filled) if filled == text(path) => None,
-        Ok(_) => {
-            Some(format!("{path}: has other figures than {}: run `cargo xtask figures`", figures::SOURCE))
-        }
-        Err(problem) => Some(format!("{path}: {problem}")),
-    };
-    figures::DOCUMENTS.into_iter().filter_map(check).collect()
-}
 
 pub(crate) fn run(root: &Path) -> Outcome {
     say::step("tidy");
@@ -45,7 +32,7 @@ pub(crate) fn run(root: &Path) -> Outcome {
         problems.extend(documents::check(file, &tree));
     }
     problems.extend(promises::check(&tree));
-    problems.extend(check_figures(&tree));
+    problems.extend(figures::check(&tree));
     problems.extend(test_modules::check(&tree));
     problems.extend(crates::check_names(&tree));
     problems.extend(crates::check_dependencies(root)?);

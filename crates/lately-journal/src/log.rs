@@ -161,12 +161,11 @@ impl<F: DiskFile> Log<F> {
     /// What the system need not keep in memory once all is synced, of so many bytes at least: that was not given before,
     /// and the file that it is in.
     pub(crate) fn take_unreleased(&mut self, least: u64) -> Option<(Arc<F>, Range<u64>)> {
-        let bytes = self.released..self.end;
-        if bytes.is_empty() || bytes.end - bytes.start < least {
+        if self.end < self.released + least {
             return None;
         }
-        self.released = self.end;
-        Some((Arc::clone(&self.file), bytes))
+        let released = std::mem::replace(&mut self.released, self.end);
+        Some((Arc::clone(&self.file), released..self.end))
     }
 
     /// Takes note that all that was written is acknowledged.

@@ -52,9 +52,6 @@ const HUGE: u8 = 1 << 6;
 const HAS_DENIED: u8 = SEVERAL;
 const HAS_ARRIVAL: u8 = HUGE;
 
-/// The longest key that is copied with what stands before it.
-const SHORT_KEY: usize = 32;
-
 /// What stands before a key, while it is made.
 struct Head<'b> {
     bytes: &'b mut [u8; HEAD_BYTES],
@@ -103,49 +100,44 @@ fn append(
     }
     more(&mut head);
     let Head { bytes, len } = head;
-    let end = len + key.len();
-    // Two copies of a known length are quicker than one of any.
-    if let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>())
-        && key.len() <= 16
-    {
-        bytes[len..len + 8].copy_from_slice(first);
-        bytes[end - 8..end].copy_from_slice(last);
-        out.truncate(start + end);
-    } else if let (Some(first), Some(last)) = (key.first_chunk::<16>(), key.last_chunk::<16>())
-        && key.len() <= SHORT_KEY
-    {
-        bytes[len..len + 16].copy_from_slice(first);
-        bytes[end - 16..end].copy_from_slice(last);
-        out.truncate(start + end);
+    if copy_short::<8>(key, &mut bytes[len..]) || copy_short::<16>(key, &mut bytes[len..]) {
+        out.truncate(start + len + key.len());
     } else {
         out.truncate(start + len);
         out.extend_from_slice(key);
     }
 }
 
-/// Appends what most deltas are, a hit now to a key of the first generation that has this length: in half of the
+/// Copies a key of `N` to twice as many bytes; false, and nothing is copied, when it is another. Two copies of a known length
+/// are quicker than one of any.
+#[inline(always)]
+fn copy_short<const N: usize>(key: &[u8], to: &mut [u8]) -> bool {
+    let (Some(first), Some(last)) = (key.first_chunk::<N>(), key.last_chunk::<N>()) else { return false };
+    if key.len() > 2 * N {
+        return false;
+    }
+    to[..N].copy_from_slice(first);
+    to[key.len() - N..key.len()].copy_from_slice(last);
+    true
+}
+
+/// Appends what most deltas are, a hit now to a key of the first generation that has 8 to 16 bytes: in half of the
 /// instructions that it takes `append`, byte by byte the same. False, and nothing is appended, when it is another.
 #[inline(always)]
 fn append_usual(out: &mut Vec<u8>, Sequence { part, number }: Sequence, key: &[u8]) -> bool {
     const BYTES: usize = 32;
-    let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>()) else { return false };
-    if key.len() > 16 {
-        return false;
-    }
     let start = out.len();
     out.extend_from_slice(&[0; BYTES]);
     let bytes = out[start..].first_chunk_mut::<BYTES>().expect("it was just added");
     let [low, high] = part.to_le_bytes();
-    // A length below 32 is one byte.
+    // A length below 32 is one byte; of longer keys nothing stays.
     let [key_len, ..] = Number::new(key.len() as u64).word.to_le_bytes();
     bytes[..4].copy_from_slice(&[HITS, low, high, key_len]);
     let Number { word, len } = Number::new(number);
     bytes[4..12].copy_from_slice(&word.to_le_bytes());
-    bytes[4 + len..12 + len].copy_from_slice(first);
-    let end = 4 + len + key.len();
-    bytes[end - 8..end].copy_from_slice(last);
-    out.truncate(start + end);
-    true
+    let is_usual = copy_short::<8>(key, &mut bytes[4 + len..]);
+    out.truncate(if is_usual { start + 4 + len + key.len() } else { start });
+    is_usual
 }
 
 impl DeltaBatch {
