@@ -2,7 +2,8 @@
 //!
 //! `figures/` has the tables with names in braces in place of figures: `{row}` is the value of a row, which may be named by
 //! how its name begins; `{row +}` with its unit; `{row @ words}` the number beside it that stands next to these words. A
-//! value that misses what it must be is bold, one that holds by ratio is marked `(r)`.
+//! value that misses what it must be is bold, one that holds by ratio is marked `(r)`. A line `{missed}` is for all rows
+//! that miss and that the table does not name, a line each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,14 +42,20 @@ pub(crate) fn filled(document: &str, tables: &str, source: &str) -> Result<Strin
         let start =
             document.find(&format!("{head}\n")).ok_or_else(|| format!("has no table headed {head}"))?;
         let len = document[start..].find("\n\n").unwrap_or(document[start..].trim_end().len());
-        document.replace_range(start..start + len, &rows.fill(table)?);
+        let table = table.replace("\n{missed}", &rows.missed(table)?);
+        document.replace_range(start..start + len, &rows.fill(&table)?);
     }
     Ok(document)
 }
 
+/// The verdict of the benchmark on a figure that is not what it must be.
+const MISSED: &str = "MISSED";
+
 /// What the benchmark says of a figure.
 struct Figure<'a> {
+    name: &'a str,
     value: &'a str,
+    must: &'a str,
     verdict: &'a str,
     beside: &'a str,
 }
@@ -61,8 +68,8 @@ impl<'a> Rows<'a> {
         let cells = |line: &'a str| {
             let cells: Vec<&str> =
                 line.strip_prefix('|')?.strip_suffix('|')?.split('|').map(str::trim).collect();
-            let &[name, value, _must, _aim, verdict, beside] = &cells[..] else { return None };
-            Some((name, Figure { value, verdict, beside }))
+            let &[name, value, must, _aim, verdict, beside] = &cells[..] else { return None };
+            Some((name, Figure { name, value, must, verdict, beside }))
         };
         Rows(source.lines().filter_map(cells).collect())
     }
@@ -78,6 +85,16 @@ impl<'a> Rows<'a> {
             [] => Err(format!("{SOURCE} has no row {name:?}")),
             _ => Err(format!("{SOURCE} has several rows that begin with {name:?}")),
         }
+    }
+
+    /// For each row that misses and that a table does not name the end of a line, and a line.
+    fn missed(&self, table: &str) -> Result<String, String> {
+        let wanted = table.split('{').filter_map(|part| Some(part.split_once('}')?.0));
+        let values = wanted.filter(|wanted| *wanted != "missed" && !wanted.contains(" @ "));
+        let names = values.map(|wanted| Ok(self.get(wanted.trim_end_matches(" +"))?.name));
+        let names = names.collect::<Result<Vec<&str>, String>>()?;
+        let missed = self.0.values().filter(|row| row.verdict == MISSED && !names.contains(&row.name));
+        Ok(missed.map(|row| format!("\n| {} | **{}** | {} |", row.name, row.value, row.must)).collect())
     }
 
     /// Text with figures in place of what is in braces.
@@ -104,7 +121,7 @@ impl<'a> Rows<'a> {
         let number = value.split(' ').next().unwrap_or_default();
         let figure = if has_unit { value } else { number };
         Ok(match verdict {
-            "MISSED" => format!("**{figure}**"),
+            MISSED => format!("**{figure}**"),
             "holds by ratio" => format!("{figure} (r)"),
             _ => figure.to_owned(),
         })
@@ -147,6 +164,16 @@ mod tests {
         assert_eq!(filled_with(table).as_deref(), Ok(wanted));
         let table = "| a | b |\n| {hit, 1 M keys @ governor} | {hit, 1 M keys @ bytes} |";
         assert_eq!(filled_with(table).expect("both are there").lines().nth(3), Some("| 3.5 | 1,813 |"));
+    }
+
+    #[test]
+    fn what_is_missed_and_not_named_gets_a_line() {
+        let lines = |table: &str| filled_with(table).expect("all rows are there").lines().count();
+        let table = "| a | b |\n{missed}\n| {read} | |\n";
+        let filled = filled_with(table).expect("all rows are there");
+        assert_eq!(filled.lines().nth(3), Some("| hit, 10 M keys | **251 ns** | ≤ 210 |"));
+        assert_eq!(lines("| a | b |\n{missed}\n| {hit, 10 M +} | |\n"), lines(table) - 1);
+        assert_eq!(lines("| a | b |\n{missed}\n| {read @ bare} | |\n"), lines(table));
     }
 
     #[test]
