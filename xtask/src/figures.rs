@@ -42,8 +42,7 @@ pub(crate) fn filled(document: &str, tables: &str, source: &str) -> Result<Strin
         let start =
             document.find(&format!("{head}\n")).ok_or_else(|| format!("has no table headed {head}"))?;
         let len = document[start..].find("\n\n").unwrap_or(document[start..].trim_end().len());
-        let table = table.replace("\n{missed}", &rows.missed(table)?);
-        document.replace_range(start..start + len, &rows.fill(&table)?);
+        document.replace_range(start..start + len, &rows.fill(table)?);
     }
     Ok(document)
 }
@@ -53,7 +52,6 @@ const MISSED: &str = "MISSED";
 
 /// What the benchmark says of a figure.
 struct Figure<'a> {
-    name: &'a str,
     value: &'a str,
     must: &'a str,
     verdict: &'a str,
@@ -69,62 +67,70 @@ impl<'a> Rows<'a> {
             let cells: Vec<&str> =
                 line.strip_prefix('|')?.strip_suffix('|')?.split('|').map(str::trim).collect();
             let &[name, value, must, _aim, verdict, beside] = &cells[..] else { return None };
-            Some((name, Figure { name, value, must, verdict, beside }))
+            Some((name, Figure { value, must, verdict, beside }))
         };
         Rows(source.lines().filter_map(cells).collect())
     }
 
     /// The row of a name, or the only one whose name begins so.
-    fn get(&self, name: &str) -> Result<&Figure<'a>, String> {
-        if let Some(figure) = self.0.get(name) {
-            return Ok(figure);
+    fn get(&self, name: &str) -> Result<(&'a str, &Figure<'a>), String> {
+        if let Some((name, figure)) = self.0.get_key_value(name) {
+            return Ok((name, figure));
         }
         let begun: Vec<_> = self.0.iter().filter(|(row, _)| row.starts_with(name)).collect();
         match begun[..] {
-            [(_, figure)] => Ok(figure),
+            [(name, figure)] => Ok((name, figure)),
             [] => Err(format!("{SOURCE} has no row {name:?}")),
             _ => Err(format!("{SOURCE} has several rows that begin with {name:?}")),
         }
-    }
-
-    /// For each row that misses and that a table does not name the end of a line, and a line.
-    fn missed(&self, table: &str) -> Result<String, String> {
-        let wanted = table.split('{').filter_map(|part| Some(part.split_once('}')?.0));
-        let values = wanted.filter(|wanted| *wanted != "missed" && !wanted.contains(" @ "));
-        let names = values.map(|wanted| Ok(self.get(wanted.trim_end_matches(" +"))?.name));
-        let names = names.collect::<Result<Vec<&str>, String>>()?;
-        let missed = self.0.values().filter(|row| row.verdict == MISSED && !names.contains(&row.name));
-        Ok(missed.map(|row| format!("\n| {} | **{}** | {} |", row.name, row.value, row.must)).collect())
     }
 
     /// Text with figures in place of what is in braces.
     fn fill(&self, text: &str) -> Result<String, String> {
         let mut parts = text.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();
+        let mut named = Vec::new();
         for part in parts {
             let (wanted, rest) =
                 part.split_once('}').ok_or_else(|| format!("{part:?} has no closing brace"))?;
-            filled.push_str(&self.figure(wanted)?);
+            if wanted == "missed" {
+                filled.push_str("{missed}");
+            } else if let Some((name, words)) = wanted.split_once(" @ ") {
+                filled.push_str(self.beside(name, words)?);
+            } else {
+                let (name, has_unit) = wanted.strip_suffix(" +").map_or((wanted, false), |name| (name, true));
+                let (name, figure) = self.get(name)?;
+                named.push(name);
+                filled.push_str(&figure.shown(has_unit));
+            }
             filled.push_str(rest);
         }
-        Ok(filled)
+        // Only now is it known what the text names.
+        Ok(filled.replace("\n{missed}", &self.missed(&named)))
     }
 
-    fn figure(&self, wanted: &str) -> Result<String, String> {
-        if let Some((name, words)) = wanted.split_once(" @ ") {
-            let beside = self.get(name)?.beside;
-            let number = number_at(beside, words).map(str::to_owned);
-            return number.ok_or_else(|| format!("{SOURCE} has no number at {words:?} beside {name:?}"));
-        }
-        let (name, has_unit) = wanted.strip_suffix(" +").map_or((wanted, false), |name| (name, true));
-        let &Figure { value, verdict, .. } = self.get(name)?;
-        let number = value.split(' ').next().unwrap_or_default();
-        let figure = if has_unit { value } else { number };
-        Ok(match verdict {
+    fn beside(&self, name: &str, words: &str) -> Result<&'a str, String> {
+        let (_, figure) = self.get(name)?;
+        number_at(figure.beside, words)
+            .ok_or_else(|| format!("{SOURCE} has no number at {words:?} beside {name:?}"))
+    }
+
+    /// For each row that misses and is not among these the end of a line, and a line.
+    fn missed(&self, named: &[&str]) -> String {
+        let missed = self.0.iter().filter(|(name, row)| row.verdict == MISSED && !named.contains(name));
+        missed.map(|(name, row)| format!("\n| {name} | {} | {} |", row.shown(true), row.must)).collect()
+    }
+}
+
+impl Figure<'_> {
+    fn shown(&self, has_unit: bool) -> String {
+        let number = self.value.split(' ').next().unwrap_or_default();
+        let figure = if has_unit { self.value } else { number };
+        match self.verdict {
             MISSED => format!("**{figure}**"),
             "holds by ratio" => format!("{figure} (r)"),
             _ => figure.to_owned(),
-        })
+        }
     }
 }
 
