@@ -77,6 +77,20 @@ impl Ladder {
         self.widest(|step| step.pane_age_ms <= age_ms)
     }
 
+    /// As [`Ladder::pane_width_ms`], of ages each at most that before: then it is the next step, if not the same.
+    pub(crate) fn pane_widths_ms(&self) -> impl FnMut(i64) -> i64 {
+        let mut steps = self.steps.as_slice();
+        move |age_ms| {
+            while let [rest @ .., Step { pane_age_ms, .. }] = steps
+                && *pane_age_ms > age_ms
+                && !rest.is_empty()
+            {
+                steps = rest;
+            }
+            steps.last().expect("the first stays").width_ms
+        }
+    }
+
     /// The grid an edge of a window is snapped to when it is `age_ms` old and `exact_ms` is the
     /// exact span: the resolution up to and including the exact span, then as wide as precision
     /// allows.
@@ -142,6 +156,10 @@ mod tests {
             (604_800, 3_600),
         ] {
             check(age_s, width_s);
+        }
+        let mut width_ms = ladder.pane_widths_ms();
+        for age_ms in (-5_000..700_000_000).rev().step_by(997) {
+            assert_eq!(width_ms(age_ms), ladder.pane_width_ms(age_ms), "age {age_ms} ms");
         }
         assert_eq!(ladder.edge_grid_ms(360_000, minutes(6)), 1_000);
         assert_eq!(ladder.edge_grid_ms(360_001, minutes(6)), 2_000);

@@ -1,6 +1,7 @@
 //! Counts of one width each: the narrowest that holds the largest of them.
 
 use crate::allocation::allocated;
+use crate::machine::prefetch;
 
 /// Counts by place.
 #[derive(Clone, Debug)]
@@ -35,21 +36,22 @@ impl Width {
 
 impl Cells {
     /// `len` counts of 0.
-    pub(super) fn new(len: usize) -> Cells {
+    pub(super) fn new(len: u32) -> Cells {
         Cells::of_width(len, Width::Four)
     }
 
-    fn of_width(len: usize, width: Width) -> Cells {
-        let bytes = vec![0; (len * width.bits()).div_ceil(8)].into_boxed_slice();
-        Cells { bytes, len: u32::try_from(len).expect("bounded by limits"), width }
+    fn of_width(len: u32, width: Width) -> Cells {
+        let bytes = vec![0; (len as usize * width.bits()).div_ceil(8)].into_boxed_slice();
+        Cells { bytes, len, width }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len as usize
+    pub(super) fn len(&self) -> u32 {
+        self.len
     }
 
     #[inline]
-    pub(super) fn get(&self, cell: usize) -> u64 {
+    pub(super) fn get(&self, cell: u32) -> u64 {
+        let cell = cell as usize;
         let bytes = &self.bytes;
         match self.width {
             Width::Four => u64::from(bytes[cell / 2] >> (cell % 2 * 4) & 0xf),
@@ -62,7 +64,8 @@ impl Cells {
 
     /// Sets a count, in wider cells when it does not fit.
     #[inline]
-    fn set(&mut self, cell: usize, count: u64) {
+    fn set(&mut self, cell: u32, count: u64) {
+        let cell = cell as usize;
         if count > u64::MAX >> (u64::BITS as usize - self.width.bits()) {
             self.convert(Width::of(count));
         }
@@ -81,12 +84,12 @@ impl Cells {
     }
 
     #[inline]
-    pub(super) fn add(&mut self, cell: usize, more: u64) {
+    pub(super) fn add(&mut self, cell: u32, more: u64) {
         self.set(cell, self.get(cell) + more);
     }
 
     /// Sets a count to 0; gives what it was.
-    pub(super) fn take(&mut self, cell: usize) -> u64 {
+    pub(super) fn take(&mut self, cell: u32) -> u64 {
         let count = self.get(cell);
         if count > 0 {
             self.set(cell, 0);
@@ -111,6 +114,12 @@ impl Cells {
         *self = cells;
     }
 
+    /// Has a cell fetched.
+    #[inline]
+    pub(super) fn prefetch(&self, cell: u32) {
+        prefetch(self.bytes.as_ptr().wrapping_add(cell as usize * self.width.bits() / 8));
+    }
+
     pub(super) fn heap_bytes(&self) -> usize {
         allocated(self.bytes.len())
     }
@@ -129,26 +138,26 @@ mod tests {
     fn counts_of_every_width_come_back() {
         for len in [1, 2, 361] {
             let mut cells = Cells::new(len);
-            let mut expected = vec![0; len];
-            assert_eq!(cells.bytes.len(), len.div_ceil(2));
-            for (step, most) in [15, 16, 255, 256, 65_535, 65_536, u64::from(u32::MAX), 1 << 32, u64::MAX]
-                .into_iter()
-                .enumerate()
+            let mut expected = vec![0; len as usize];
+            let least = len.div_ceil(2) as usize;
+            assert_eq!(cells.bytes.len(), least);
+            for (step, most) in
+                (0..).zip([15, 16, 255, 256, 65_535, 65_536, u64::from(u32::MAX), 1 << 32, u64::MAX])
             {
                 let cell = step * 40 % len;
                 cells.take(cell);
                 cells.add(cell, most);
-                expected[cell] = most;
+                expected[cell as usize] = most;
                 let counts: Vec<u64> = (0..len).map(|cell| cells.get(cell)).collect();
                 assert_eq!(counts, expected);
             }
             assert_eq!(cells.width, Width::SixtyFour);
             cells.narrow();
-            for (cell, &count) in expected.iter().enumerate() {
+            for (cell, &count) in (0..).zip(&expected) {
                 assert_eq!(cells.take(cell), count);
             }
             cells.narrow();
-            assert_eq!((cells.width, cells.heap_bytes()), (Width::Four, allocated(len.div_ceil(2))));
+            assert_eq!((cells.width, cells.heap_bytes()), (Width::Four, allocated(least)));
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use thin_vec::ThinVec;
 
-use super::list::{self, Head, List, ListMut};
+use super::list::{self, Head, List, ListMut, prefetch_list};
 use super::moment::Moment;
 use super::ring::Ring;
 use crate::allocation::allocated;
@@ -18,8 +18,9 @@ pub(crate) struct Large {
     recent: Recent,
     /// Hits before the recent ones.
     older: Option<Box<Panes>>,
-    /// Bytes of `older`, so that counting bytes does not touch them.
+    /// Bytes and hits of `older`, so that counting does not touch them.
     older_bytes: usize,
+    older_total: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ enum Recent {
 impl Large {
     /// The form of a key that had a list until now.
     pub(super) fn from_list(head: Head, bytes: ThinVec<u8>) -> Large {
-        Large { recent: Recent::List { head, bytes }, older: None, older_bytes: 0 }
+        Large { recent: Recent::List { head, bytes }, older: None, older_bytes: 0, older_total: 0 }
     }
 
     /// What [`Large::panes`], `cells` and `list` gave. Cells that are not as wide as panes are now go to
@@ -104,7 +105,7 @@ impl Large {
             Recent::List { head, bytes } => List { head, bytes }.total(),
             Recent::Ring(ring) => ring.total(),
         };
-        recent + self.older.as_ref().map_or(0, |older| older.total())
+        recent + self.older_total
     }
 
     pub(super) fn add(&mut self, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
@@ -136,12 +137,38 @@ impl Large {
         }
     }
 
+    /// Counts hits now, where the recent ones are in a ring that does not end after that; gives those of the default window
+    /// that ends now, which is exact. Otherwise `None`, and no hits are counted.
+    pub(super) fn hit_now(&mut self, hits: u64, now: Timestamp, settings: &Settings) -> Option<u64> {
+        let now_ms = now.as_millis();
+        match &self.recent {
+            Recent::Ring(ring) if ring.ends_with(now_ms, settings) => {}
+            Recent::Ring(ring) if ring.ends_before(now_ms, settings) => {
+                self.advance_ring(now_ms, settings, now);
+                if self.is_quiet() {
+                    return None;
+                }
+            }
+            _ => return None,
+        }
+        match &mut self.recent {
+            Recent::Ring(ring) => ring.add_newest(hits),
+            Recent::List { .. } => None,
+        }
+    }
+
     /// Moves the ring on until it reaches a time.
     fn advance_ring(&mut self, at_ms: i64, settings: &Settings, now: Timestamp) {
-        let Recent::Ring(ring) = &mut self.recent else { return };
-        let older = self.older.get_or_insert_default();
-        ring.advance(settings.pane_of(at_ms), older, settings, now);
-        self.settle_older();
+        let Large { recent: Recent::Ring(ring), older, .. } = self else { return };
+        let mut have_left = false;
+        ring.advance(settings.pane_of(at_ms), settings, |start_ms, hits| {
+            older.get_or_insert_default().put(start_ms, hits, settings);
+            have_left = true;
+        });
+        if have_left {
+            self.older.get_or_insert_default().merge_if_long(settings, now);
+            self.settle_older();
+        }
     }
 
     /// Whether there is a ring and nothing in it: then the key is hot no more.
@@ -152,7 +179,7 @@ impl Large {
     /// Adds hits at a time that the ring does not end before.
     fn add_to_ring(&mut self, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
         let Recent::Ring(ring) = &mut self.recent else { return };
-        if !ring.add_recent(at_ms, hits, settings) {
+        if !ring.add(at_ms, hits, settings) {
             self.add_older(Moment { at_ms, hits }, settings, now);
         }
     }
@@ -183,17 +210,22 @@ impl Large {
     fn settle_older(&mut self) {
         self.older.take_if(|older| older.is_empty());
         self.older_bytes = self.older.as_deref().map_or(0, older_bytes);
+        self.older_total = self.older.as_deref().map_or(0, Panes::total);
     }
 
     fn make_ring(&mut self, settings: &Settings, now: Timestamp) {
-        let Recent::List { head, bytes } = &self.recent else { return };
-        let older = self.older.get_or_insert_default();
-        let mut ring = Ring::new(older, settings, now);
-        for Moment { at_ms, hits } in (List { head, bytes }).moments() {
-            ring.add(at_ms, hits, older, settings, now);
-        }
-        self.recent = Recent::Ring(ring);
+        let ring = Ring::new(settings, now);
+        let start_ms = ring.start_ms(settings);
+        let Recent::List { head, bytes } = std::mem::replace(&mut self.recent, Recent::Ring(ring)) else {
+            unreachable!("only a list becomes a ring");
+        };
+        let newer = self.older.as_deref_mut().map(|older| older.split_off(start_ms)).unwrap_or_default();
         self.settle_older();
+        let newer = newer.into_iter().map(|Pane { start_ms, hits, .. }| Moment { at_ms: start_ms, hits });
+        for Moment { at_ms, hits } in newer.chain((List { head: &head, bytes: &bytes }).moments()) {
+            self.advance_ring(at_ms, settings, now);
+            self.add_to_ring(at_ms, hits, settings, now);
+        }
     }
 
     /// Has the newest moments kept from here on: what is in a ring goes to the panes.
@@ -291,6 +323,15 @@ impl Large {
         self.settle_older();
     }
 
+    /// Has fetched what a hit looks at behind this: this is there.
+    #[inline]
+    pub(super) fn prefetch_behind(&self) {
+        match &self.recent {
+            Recent::List { head, bytes } => prefetch_list(bytes.as_ptr(), head.tail_steps()),
+            Recent::Ring(ring) => ring.prefetch(),
+        }
+    }
+
     /// Bytes on the heap, the form's own included.
     pub(super) fn heap_bytes(&self) -> usize {
         let recent = match &self.recent {
@@ -316,7 +357,8 @@ impl Large {
             Recent::List { head, bytes } => List { head, bytes }.check_consistency(),
             Recent::Ring(ring) => ring.check_consistency(older, settings),
         }
-        assert_eq!(self.older_bytes, self.older.as_deref().map_or(0, older_bytes), "bytes of the panes");
+        assert_eq!(self.older_bytes, older.map_or(0, older_bytes), "bytes of the panes");
+        assert_eq!(self.older_total, older.map_or(0, Panes::total), "hits of the panes");
         if let Some(older) = older {
             assert!(!older.is_empty(), "panes are kept that are none");
             older.check_consistency(settings, now);

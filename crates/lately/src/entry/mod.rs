@@ -20,7 +20,7 @@ use crate::count::Count;
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::limits::MAX_TOTAL;
-use crate::machine::prefetch;
+use crate::machine::prefetch_all;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
@@ -44,6 +44,16 @@ pub(crate) enum Entry {
     /// More than that. The time of the newest hit stands here, so that whether a key has expired is
     /// known without a look at the heap.
     Large { newest: PackedTime, large: Box<Large> },
+}
+
+/// How much of a key's memory was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fetched {
+    /// There is nothing on the heap.
+    Nothing,
+    All,
+    /// There may be more behind it: ask again when it is there.
+    First,
 }
 
 impl Default for Entry {
@@ -291,11 +301,24 @@ impl Entry {
         frame: &Frame,
         settings: &Settings,
     ) -> Result<u64, HitError> {
-        if let Some(hits) = self.short_hit(weight, frame) {
+        if let Some(hits) =
+            self.short_hit(weight, frame).or_else(|| self.hit_in_ring(weight, frame, settings))
+        {
             return Ok(hits);
         }
         self.add(frame.now, weight, settings, frame.now)?;
         Ok(self.count_now(frame, settings))
+    }
+
+    /// As `hit_now`, when the newest hits are in a ring and these fit too; else `None`, and none are counted.
+    fn hit_in_ring(&mut self, weight: u64, frame: &Frame, settings: &Settings) -> Option<u64> {
+        if weight == 0 || !frame.is_exact || !self.has_room(weight) {
+            return None;
+        }
+        let Entry::Large { newest, large } = self else { return None };
+        let hits = large.hit_now(weight, frame.now, settings)?;
+        *newest = PackedTime::pack(newest.get().max(frame.now.as_millis()));
+        Some(hits)
     }
 
     /// Hits of the default window that ends now, and moves what is known of it there: so reads until
@@ -364,14 +387,28 @@ impl Entry {
         }
     }
 
-    /// Has what is on the heap fetched; false when there is nothing.
-    pub(crate) fn prefetch_heap(&self) -> bool {
+    /// Has what is on the heap fetched.
+    #[inline]
+    pub(crate) fn prefetch_heap(&self) -> Fetched {
         match self {
-            Entry::Inline(_) => return false,
-            Entry::List { head, bytes } => prefetch_list(bytes.as_ptr(), head.tail_steps()),
-            Entry::Large { large, .. } => prefetch(&raw const **large),
+            Entry::Inline(_) => Fetched::Nothing,
+            Entry::List { head, bytes } => {
+                prefetch_list(bytes.as_ptr(), head.tail_steps());
+                Fetched::All
+            }
+            Entry::Large { large, .. } => {
+                prefetch_all(&raw const **large);
+                Fetched::First
+            }
         }
-        true
+    }
+
+    /// Has what is behind that fetched.
+    #[inline]
+    pub(crate) fn prefetch_behind(&self) {
+        if let Entry::Large { large, .. } = self {
+            large.prefetch_behind();
+        }
     }
 
     /// Bytes on the heap.

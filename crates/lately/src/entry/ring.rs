@@ -1,5 +1,6 @@
 //! A ring of panes over the exact span with a running total: the form of a hot key. A hit and a read
-//! of the default window touch no more than the panes that time has passed.
+//! of the default window touch no more than the panes that time has passed, and now and then hand a few
+//! dozen of the oldest on, all at once.
 
 use std::ops::RangeInclusive;
 
@@ -11,42 +12,59 @@ use crate::time::Timestamp;
 /// The newest panes of a hot key.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
-    /// Hits of as many panes up to `head`, going round.
+    /// Hits of the panes up to `head`, going round. There are more cells than panes of the exact span, so that many
+    /// panes leave the ring at a time: where they go is other memory.
     cells: Cells,
     /// The newest pane of the ring, by number, and its cell.
     head: i64,
-    head_cell: usize,
+    head_cell: u32,
+    /// How many panes are in the ring. Cells without a pane are 0.
+    len: u32,
+    /// Panes of the default window; 0 when that is longer than the exact span.
+    window: u32,
     /// All hits in the ring.
     total: u64,
-    /// Hits of the default window ending at `head`; 0 when that window is longer than the ring.
+    /// Hits of the default window ending at `head`, if it has panes.
     window_total: u64,
 }
 
-impl Ring {
-    /// An empty ring up to the pane of `now`. Panes of `older` that it reaches go into it.
-    pub(super) fn new(older: &mut Panes, settings: &Settings, now: Timestamp) -> Ring {
-        let len = usize::try_from(settings.panes_in(settings.exact()) + 1).expect("bounded by limits");
-        let head = settings.pane_of(now.as_millis());
-        let cells = Cells::new(len);
-        let mut ring = Ring { cells, head, head_cell: len - 1, total: 0, window_total: 0 };
-        for Pane { start_ms, hits, .. } in older.split_off(ring.first() * settings.resolution().as_millis()) {
-            ring.add(start_ms, hits, older, settings, now);
-        }
-        ring
-    }
+/// Of the exact span, an eighth: so many panes leave the ring at a time.
+const LEAVE_TOGETHER: u32 = 8;
 
-    fn len(&self) -> i64 {
-        i64::try_from(self.cells.len()).expect("bounded by limits")
+/// Panes of the exact span, and one that its edge may cut.
+fn least_panes(settings: &Settings) -> u32 {
+    u32::try_from(settings.panes_in(settings.exact()) + 1).expect("bounded by limits")
+}
+
+impl Ring {
+    /// An empty ring up to the pane of `now`.
+    pub(super) fn new(settings: &Settings, now: Timestamp) -> Ring {
+        let len = least_panes(settings);
+        let window = u32::try_from(settings.panes_in(settings.window())).ok().filter(|&panes| panes < len);
+        Ring {
+            cells: Cells::new(len + len / LEAVE_TOGETHER),
+            head: settings.pane_of(now.as_millis()),
+            head_cell: len - 1,
+            len,
+            window: window.unwrap_or(0),
+            total: 0,
+            window_total: 0,
+        }
     }
 
     /// The oldest pane of the ring.
     fn first(&self) -> i64 {
-        self.head - self.len() + 1
+        self.head - i64::from(self.len) + 1
+    }
+
+    /// Where the ring begins.
+    pub(super) fn start_ms(&self, settings: &Settings) -> i64 {
+        self.first() * settings.resolution().as_millis()
     }
 
     /// The cell of a pane that is in the ring.
-    fn cell(&self, pane: i64) -> usize {
-        let back = usize::try_from(self.head - pane).expect("no pane is newer than the head");
+    fn cell(&self, pane: i64) -> u32 {
+        let back = u32::try_from(self.head - pane).expect("no pane is newer than the head");
         if back <= self.head_cell { self.head_cell - back } else { self.head_cell + self.cells.len() - back }
     }
 
@@ -68,65 +86,80 @@ impl Ring {
     }
 
     /// Length of the default window in panes, when the ring holds all of it.
-    fn window_panes(&self, settings: &Settings) -> Option<i64> {
-        let panes = settings.panes_in(settings.window());
-        (panes < self.len()).then_some(panes)
-    }
-
-    /// Adds hits, moving the ring on to reach them; those before it go to `older`.
-    pub(super) fn add(
-        &mut self,
-        at_ms: i64,
-        hits: u64,
-        older: &mut Panes,
-        settings: &Settings,
-        now: Timestamp,
-    ) {
-        self.advance(settings.pane_of(at_ms), older, settings, now);
-        if !self.add_recent(at_ms, hits, settings) {
-            older.add(at_ms, hits, settings, now);
-        }
+    fn window_panes(&self) -> Option<i64> {
+        (self.window > 0).then_some(i64::from(self.window))
     }
 
     /// Adds hits at a time that the ring does not end before; false when it begins after it.
-    pub(super) fn add_recent(&mut self, at_ms: i64, hits: u64, settings: &Settings) -> bool {
+    pub(super) fn add(&mut self, at_ms: i64, hits: u64, settings: &Settings) -> bool {
         let pane = settings.pane_of(at_ms);
         if pane < self.first() {
             return false;
         }
         self.cells.add(self.cell(pane), hits);
         self.total += hits;
-        if self.window_panes(settings).is_some_and(|panes| pane > self.head - panes) {
+        if self.window_panes().is_some_and(|panes| pane > self.head - panes) {
             self.window_total += hits;
         }
         true
     }
 
+    /// Adds hits to the newest pane; gives those of the default window that ends with it, if the
+    /// ring holds all of that; else none are added.
+    #[inline]
+    pub(super) fn add_newest(&mut self, hits: u64) -> Option<u64> {
+        self.window_panes()?;
+        self.cells.add(self.head_cell, hits);
+        self.total += hits;
+        self.window_total += hits;
+        Some(self.window_total)
+    }
+
+    /// Whether a time is in the newest pane.
+    #[inline]
+    pub(super) fn ends_with(&self, at_ms: i64, settings: &Settings) -> bool {
+        settings.pane_of(at_ms) == self.head
+    }
+
     /// Whether a time lies after the ring.
+    #[inline]
     pub(super) fn ends_before(&self, at_ms: i64, settings: &Settings) -> bool {
         settings.pane_of(at_ms) > self.head
     }
 
-    /// Moves the ring on until `pane` is in it. Panes that fall off go to `older`.
-    pub(super) fn advance(&mut self, pane: i64, older: &mut Panes, settings: &Settings, now: Timestamp) {
+    /// Moves the ring on until `pane` is in it. `leave` is given the start of each pane that has left it, and its hits.
+    pub(super) fn advance(&mut self, pane: i64, settings: &Settings, mut leave: impl FnMut(i64, u64)) {
         if pane <= self.head {
             return;
         }
-        if let Some(panes) = self.window_panes(settings) {
+        if let Some(panes) = self.window_panes() {
             self.window_total -= self.ring_sum(self.head - panes + 1..=(pane - panes).min(self.head));
         }
-        let resolution_ms = settings.resolution().as_millis();
-        for old in self.first()..=(pane - self.len()).min(self.head) {
-            let hits = self.cells.take(self.cell(old));
-            if hits > 0 {
-                self.total -= hits;
-                older.add(old * resolution_ms, hits, settings, now);
+        let passed = pane - self.head;
+        let cells = i64::from(self.cells.len());
+        let mut len = i64::from(self.len) + passed;
+        if len > cells {
+            len = least_panes(settings).into();
+            for old in self.first()..=(pane - len).min(self.head) {
+                let hits = self.cells.take(self.cell(old));
+                if hits > 0 {
+                    self.total -= hits;
+                    leave(old * settings.resolution().as_millis(), hits);
+                }
             }
         }
-        let passed = (pane - self.head).rem_euclid(self.len());
-        let cell = self.head_cell + usize::try_from(passed).expect("less than the length");
-        self.head_cell = if cell < self.cells.len() { cell } else { cell - self.cells.len() };
-        self.head = pane;
+        let head_cell = (i64::from(self.head_cell) + passed).rem_euclid(cells);
+        let small = |number: i64| u32::try_from(number).expect("at most as many as cells");
+        (self.head, self.head_cell, self.len) = (pane, small(head_cell), small(len));
+    }
+
+    /// Has the cells fetched that a hit now looks at, and where the default window begins.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        self.cells.prefetch(self.head_cell);
+        let next = self.head_cell + 1;
+        self.cells.prefetch(if next < self.cells.len() { next } else { 0 });
+        self.cells.prefetch(self.cell(self.head - i64::from(self.window)));
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -137,7 +170,7 @@ impl Ring {
     pub(super) fn sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         let from = settings.pane_of(from_ms).max(self.first());
         let to = (settings.pane_of(to_ms) - 1).min(self.head);
-        if to - from < self.len() / 2 {
+        if to - from < i64::from(self.len) / 2 {
             return self.ring_sum(from..=to);
         }
         // Most of the ring: the rest is quicker to add up, and a wide window leaves none.
@@ -147,7 +180,7 @@ impl Ring {
     /// As `sum`, by the running total, where the range is the default window near the head.
     pub(super) fn window_sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> Option<u64> {
         let (from, to) = (settings.pane_of(from_ms), settings.pane_of(to_ms) - 1);
-        let panes = self.window_panes(settings)?;
+        let panes = self.window_panes()?;
         let moved = to - self.head;
         if to - from + 1 != panes || moved.abs() >= panes || from < self.first() {
             return None;
@@ -170,13 +203,17 @@ impl Ring {
 
     /// Panics when a total is not the sum of its panes.
     pub(super) fn check_consistency(&self, older: Option<&Panes>, settings: &Settings) {
-        // The ring starts with the pane that the exact span cuts through, so that an older pane may
-        // reach into it by one; hits in either are counted once.
-        let first_ms = (self.first() + 1) * settings.resolution().as_millis();
+        let least = least_panes(settings);
+        assert!((least..=self.cells.len()).contains(&self.len), "{} panes", self.len);
+        // The exact span cuts through a pane, so that an older pane may reach into it by one; hits in either
+        // are counted once.
+        let exact_ms = (self.head - i64::from(least) + 2) * settings.resolution().as_millis();
         let older_end_ms = older.and_then(Panes::end_ms).unwrap_or(i64::MIN);
-        assert!(older_end_ms <= first_ms, "a pane that ends at {older_end_ms} reaches into the ring");
+        assert!(older_end_ms <= exact_ms, "a pane that ends at {older_end_ms} reaches into the exact span");
+        let cells: u64 = (0..self.cells.len()).map(|cell| self.cells.get(cell)).sum();
         assert_eq!(self.total, self.ring_sum(self.first()..=self.head), "the ring's total");
-        if let Some(panes) = self.window_panes(settings) {
+        assert_eq!(self.total, cells, "a cell without a pane has hits");
+        if let Some(panes) = self.window_panes() {
             let window = self.ring_sum(self.head - panes + 1..=self.head);
             assert_eq!(self.window_total, window, "the running total of the default window");
         }

@@ -99,6 +99,12 @@ impl Panes {
 
     /// Adds `hits` at `time_ms`: to the pane that covers it, else to a new one of the resolution.
     pub(crate) fn add(&mut self, time_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
+        self.put(time_ms, hits, settings);
+        self.merge_if_long(settings, now);
+    }
+
+    /// As `add`; then there may be too many panes, until [`Panes::merge_if_long`].
+    pub(crate) fn put(&mut self, time_ms: i64, hits: u64, settings: &Settings) {
         let width_ms = settings.resolution().as_millis();
         let fresh = Pane { start_ms: settings.pane_of(time_ms) * width_ms, width_ms, hits };
         match &mut self.newest {
@@ -107,6 +113,10 @@ impl Panes {
             Some(newest) if time_ms < newest.end_ms() => newest.hits += hits,
             _ => self.push(fresh),
         }
+    }
+
+    /// Merges when there are many more panes than the last time, or more than there may be.
+    pub(crate) fn merge_if_long(&mut self, settings: &Settings, now: Timestamp) {
         let most = merge_threshold(settings);
         if self.len >= (self.merged_len + self.merged_len / 8).clamp(MERGE_FROM, most) {
             self.merge(settings, now);
@@ -241,7 +251,13 @@ impl Panes {
         self.bytes.reserve_exact(old.bytes.len() + MOST_BYTES);
         self.segments.reserve_exact(old.segments.len());
         let mut last = widest(first, first, settings, now).unwrap_or(first);
+        let mut most_ms = settings.ladder().pane_widths_ms();
         for pane in panes {
+            if pane.width_ms >= most_ms(now.as_millis() - pane.end_ms()) {
+                // Most are as wide as they may be.
+                self.push(std::mem::replace(&mut last, pane));
+                continue;
+            }
             match widest(last, pane, settings, now) {
                 Some(joined) => last = joined,
                 None => {

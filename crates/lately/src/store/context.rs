@@ -3,9 +3,9 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::record::Fetched;
 use crate::class::{ClassId, Classes};
 use crate::delta::DeltaBatch;
+use crate::entry::Fetched;
 use crate::frame::Frame;
 use crate::settings::Settings;
 use crate::time::Timestamp;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::mem;
 
 use crate::allocation::allocated;
-use crate::entry::Entry;
+use crate::entry::{Entry, Fetched};
 use crate::error::HitError;
 use crate::gcra::Arrival;
 use crate::limit::Decision;
@@ -67,16 +67,6 @@ pub(crate) struct Extras {
     pub(super) arrival: Arrival,
     pub(super) denied: Entry,
     pub(super) last: Recent,
-}
-
-/// How much of a key's memory was asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fetched {
-    /// There is nothing on the heap.
-    Nothing,
-    All,
-    /// There may be more behind it: ask again when it is there.
-    First,
 }
 
 impl Beside {
@@ -202,8 +192,7 @@ impl Record {
     #[inline]
     pub(super) fn prefetch(&self) -> Fetched {
         match self {
-            Record::Hits(hits) if hits.prefetch_heap() => Fetched::All,
-            Record::Hits(_) => Fetched::Nothing,
+            Record::Hits(hits) => hits.prefetch_heap(),
             Record::Watched(watched) => {
                 prefetch(&raw const **watched);
                 prefetch(&raw const watched.beside);
@@ -225,7 +214,8 @@ impl Record {
     #[inline]
     pub(super) fn prefetch_behind(&self, now: Timestamp) {
         match self {
-            Record::Hits(_) | Record::Denying(_) => {}
+            Record::Hits(hits) => hits.prefetch_behind(),
+            Record::Denying(_) => {}
             Record::Watched(watched) => _ = watched.hits.prefetch_heap(),
             Record::Limited(limited) => {
                 if !limited.last.reaches(now) {

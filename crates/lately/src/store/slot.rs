@@ -3,10 +3,10 @@
 use std::num::NonZeroU8;
 
 use super::context::{Hit, Quick};
-use super::record::{Extras, Fetched, Record};
+use super::record::{Extras, Record};
 use super::slab::Slab;
 use crate::class::ClassId;
-use crate::entry::{Entry, Whereabouts};
+use crate::entry::{Entry, Fetched, Whereabouts};
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::gcra::Arrival;

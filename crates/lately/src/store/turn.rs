@@ -9,12 +9,11 @@ use std::mem;
 use super::batch::{Op, Outcome, Question, Request, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit, Quick};
-use super::record::Fetched;
 use super::shard::Shard;
 use super::{Store, check_key, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
-use crate::entry::Entry;
+use crate::entry::{Entry, Fetched};
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::gcra::Throttle;
@@ -48,7 +47,7 @@ impl<'a> Turn<'a> {
         let start = out.len();
         let mut later = Later::default();
         for (index, ((op, &hash), place)) in ops.iter().zip(hashes).zip(&mut *places).enumerate() {
-            if later.has(hash) {
+            if later.has(hash, hashes) {
                 later.push(index, hash, Fetched::All);
                 out.push(Outcome::Hit(Ok(0)));
                 continue;
@@ -355,15 +354,17 @@ struct Later {
     all: u32,
     /// Those with more behind what was fetched.
     behind: u32,
-    /// A bit for each sixty-fourth of the hashes that has one: what shares it comes second too.
+    /// A bit for each sixty-fourth of the hashes that has one.
     families: u64,
 }
 
 const _: () = assert!(STAGED <= u32::BITS as usize);
 
 impl Later {
-    fn has(&self, hash: u64) -> bool {
-        self.families & family(hash) != 0
+    /// Whether one is on the key with a hash: then what comes after it comes second, too. What each is on is in `hashes`.
+    #[inline]
+    fn has(&self, hash: u64, hashes: &[u64]) -> bool {
+        self.families & family(hash) != 0 && indexes(self.all).any(|index| hashes[index] == hash)
     }
 
     fn push(&mut self, index: usize, hash: u64, fetched: Fetched) {
@@ -384,4 +385,20 @@ fn indexes(mut bits: u32) -> impl Iterator<Item = usize> {
         bits &= bits - 1;
         Some(index)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_on_the_same_key_comes_second_with_it() {
+        let hashes = [1 << 42, 2 << 42, 1 << 42 | 1, 1 << 42];
+        let mut later = Later::default();
+        later.push(0, hashes[0], Fetched::First);
+        assert_eq!(hashes.map(|hash| later.has(hash, &hashes)), [true, false, false, true]);
+        later.push(2, hashes[2], Fetched::All);
+        assert_eq!(hashes.map(|hash| later.has(hash, &hashes)), [true, false, true, true]);
+        assert_eq!((later.all, later.behind), (0b101, 0b001));
+    }
 }

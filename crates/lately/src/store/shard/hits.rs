@@ -3,11 +3,10 @@
 use std::borrow::Borrow;
 
 use super::super::context::{Context, Hit, Quick};
-use super::super::record::Fetched;
 use super::Shard;
 use crate::class::ClassId;
 use crate::delta::DeltaBatch;
-use crate::entry::Entry;
+use crate::entry::{Entry, Fetched};
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::settings::Settings;

@@ -3,10 +3,10 @@
 
 use super::super::context::{Context, Hit, Quick};
 use super::super::guard::Guard;
-use super::super::record::{Fetched, Record};
+use super::super::record::Record;
 use super::super::slot::Slot;
 use super::Shard;
-use crate::entry::{Entry, Whereabouts};
+use crate::entry::{Entry, Fetched, Whereabouts};
 use crate::frame::Frame;
 use crate::gcra::{self, Rate};
 use crate::limit::{Decision, Retry};
