@@ -85,36 +85,70 @@ fn fill(subject: &Subject<'_>, keys: &Keys) {
     subject.advance(PANES * SECOND_MS);
 }
 
-/// Keys hit once a minute for a week: what a read of a long window costs beside a hit.
+/// Keys hit at equal intervals until their form is full: what a read of a long window costs beside a hit.
+struct Steady {
+    keys: u32,
+    every_ms: i64,
+    hits: i64,
+    name: &'static str,
+}
+
+/// Keys hit once a minute for a week.
 pub(crate) fn week_rows(scale: &Scale) -> Vec<Row> {
-    let keys = Keys::shuffled(scale.week_keys);
-    let subject = Subject::new(&keys);
-    for _ in 0..MINUTES {
-        hit_in_batches(&subject.store, keys.bytes(), subject.now_ms());
-        subject.advance(MINUTE_MS);
-    }
-    assert_eq!(subject.now_ms(), START_MS + MINUTES * MINUTE_MS);
-    let subject = &subject;
-    let mut contenders = vec![Contender::new("hit", || {
-        turns(|| {
-            subject.advance(MINUTE_MS);
-            subject.hit_in_batches(scale.ops)
-        })
-    })];
-    for (name, window) in WINDOWS {
-        contenders.push(Contender::new(name, move || turns(|| subject.read_in_batches(window, scale.ops))));
-    }
-    let figures = interleave(&mut contenders, scale.rounds);
-    let what = format!("{} keys with a hit a minute for 7 d", scale.week_keys);
-    let hit =
-        Row::new("library", format!("hit, batches of 64, {what}"), median(&figures[0]), "ns", Must::Nothing);
-    let read = |(index, (name, _)): (usize, &(&str, _))| {
-        let (hit, read) = (&figures[0], &figures[index + 1]);
-        let name = format!("read of {name}, batches of 64, {what}");
-        let beside = format!("throughput ÷ that of hits to the same keys {:.2}", median_ratio(hit, read));
-        Row::new("library", name, median(read), "ns", Must::Nothing).beside(beside)
+    let name = "keys with a hit a minute for 7 d";
+    Steady { keys: scale.week_keys, every_ms: MINUTE_MS, hits: MINUTES, name }.rows(scale)
+}
+
+/// Keys hit once a second, whose newest hits are a ring, and once in ten, whose newest are a list; panes before that.
+pub(crate) fn steady_rows(scale: &Scale) -> Vec<Row> {
+    let second =
+        Steady { keys: 200_000, every_ms: SECOND_MS, hits: 480, name: "keys with a hit a second for 8 min" };
+    let ten_seconds = Steady {
+        keys: 100_000,
+        every_ms: 10 * SECOND_MS,
+        hits: 480,
+        name: "keys with a hit each 10 s for 80 min",
     };
-    std::iter::once(hit).chain(WINDOWS.iter().enumerate().map(read)).collect()
+    [second, ten_seconds].iter().flat_map(|steady| steady.rows(scale)).collect()
+}
+
+impl Steady {
+    fn rows(&self, scale: &Scale) -> Vec<Row> {
+        let keys = Keys::shuffled(self.keys);
+        let subject = Subject::new(&keys);
+        for _ in 0..self.hits {
+            hit_in_batches(&subject.store, keys.bytes(), subject.now_ms());
+            subject.advance(self.every_ms);
+        }
+        assert_eq!(subject.now_ms(), START_MS + self.hits * self.every_ms);
+        let subject = &subject;
+        let mut contenders = vec![Contender::new("hit", || {
+            turns(|| {
+                subject.advance(self.every_ms);
+                subject.hit_in_batches(scale.ops)
+            })
+        })];
+        for (name, window) in WINDOWS {
+            contenders
+                .push(Contender::new(name, move || turns(|| subject.read_in_batches(window, scale.ops))));
+        }
+        let figures = interleave(&mut contenders, scale.rounds);
+        let what = format!("{} {}", self.keys, self.name);
+        let hit = Row::new(
+            "library",
+            format!("hit, batches of 64, {what}"),
+            median(&figures[0]),
+            "ns",
+            Must::Nothing,
+        );
+        let read = |(index, (name, _)): (usize, &(&str, _))| {
+            let (hit, read) = (&figures[0], &figures[index + 1]);
+            let name = format!("read of {name}, batches of 64, {what}");
+            let beside = format!("throughput ÷ that of hits to the same keys {:.2}", median_ratio(hit, read));
+            Row::new("library", name, median(read), "ns", Must::Nothing).beside(beside)
+        };
+        std::iter::once(hit).chain(WINDOWS.iter().enumerate().map(read)).collect()
+    }
 }
 
 /// The mean of some turns: one around these few keys is short.

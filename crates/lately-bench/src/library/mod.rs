@@ -53,6 +53,9 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     if options.wants_to_compare("library/week") {
         rows.extend(section("library/week", || full::week_rows(&scale)));
     }
+    if options.wants_to_compare("library/steady") {
+        rows.extend(section("library/steady", || full::steady_rows(&scale)));
+    }
     rows
 }
 

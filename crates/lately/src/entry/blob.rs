@@ -7,11 +7,11 @@
 use super::Entry;
 use super::inline::Inline;
 use super::large::Large;
-use super::list::{Gap, Items, list_of, list_of_any, read_items};
+use super::list::{Gap, Items, MOST_MOMENTS, list_of, list_of_any, read_items};
 use super::moment::{Moment, PackedTime};
 use crate::error::Malformed;
 use crate::ladder::RUNGS_MS;
-use crate::limits::{MAX_MOMENTS, MAX_TOTAL};
+use crate::limits::MAX_TOTAL;
 use crate::panes::{Pane, Panes};
 use crate::settings::Settings;
 use crate::time::Timestamp;
@@ -150,7 +150,7 @@ impl Entry {
         let of = |kind| pieces.iter().filter(move |piece| piece.kind == kind);
         let moments = || of(Kind::Moment).map(|piece| piece.as_moment());
         let mut entry = Entry::new();
-        if moments().count() == pieces.len() && pieces.len() <= MAX_MOMENTS {
+        if moments().count() == pieces.len() && pieces.len() <= MOST_MOMENTS {
             for Moment { at_ms, hits } in moments() {
                 entry.add(Timestamp::from_millis(at_ms)?, hits, settings, now).ok()?;
             }

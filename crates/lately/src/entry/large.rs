@@ -3,11 +3,11 @@
 
 use thin_vec::ThinVec;
 
-use super::list::{self, Head, List, ListMut, prefetch_list};
+use super::Fetched;
+use super::list::{self, Head, List, ListMut, MOST_MOMENTS};
 use super::moment::Moment;
 use super::ring::Ring;
 use crate::allocation::allocated;
-use crate::limits::MAX_MOMENTS;
 use crate::panes::{Pane, Panes};
 use crate::settings::Settings;
 use crate::time::Timestamp;
@@ -25,7 +25,7 @@ pub(crate) struct Large {
 
 #[derive(Clone, Debug)]
 enum Recent {
-    /// At most [`MAX_MOMENTS`] moments; maybe none.
+    /// At most [`MOST_MOMENTS`] moments; maybe none.
     List {
         head: Head,
         bytes: ThinVec<u8>,
@@ -112,7 +112,9 @@ impl Large {
         match &mut self.recent {
             Recent::List { head, bytes } => {
                 let list = ListMut { head, bytes };
-                if at_ms < moments_from_ms(list.shared(), self.older.as_deref()) {
+                // Most hits are the newest: whatever is older need not be looked at.
+                let is_newest = !list.shared().is_empty() && list.shared().newest_ms() <= at_ms;
+                if !is_newest && at_ms < moments_from_ms(list.shared(), self.older.as_deref()) {
                     self.add_older(Moment { at_ms, hits }, settings, now);
                 } else if is_crowded(&list, at_ms, hits, settings, now) {
                     self.make_ring(settings, now);
@@ -184,21 +186,21 @@ impl Large {
         }
     }
 
-    /// Adds a moment to the list; the oldest goes to the panes when there is one too many.
+    /// Adds a moment to the list; the oldest go to the panes when there is one too many.
     fn add_moment(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
-        let Recent::List { head, bytes } = &mut self.recent else { return };
+        let Large { recent: Recent::List { head, bytes }, older, .. } = self else { return };
         let mut list = ListMut { head, bytes };
-        let oldest = if list.has_room(moment.at_ms, moment.hits) {
-            None
-        } else if list.shared().oldest_ms().is_some_and(|oldest_ms| moment.at_ms < oldest_ms) {
-            return self.add_older(moment, settings, now);
-        } else {
-            list.pop_oldest()
-        };
-        list.add(moment);
-        if let Some(oldest) = oldest {
-            self.add_older(oldest, settings, now);
+        if list.has_room(moment.at_ms, moment.hits) {
+            return list.add(moment);
         }
+        if list.shared().oldest_ms().is_some_and(|oldest_ms| moment.at_ms < oldest_ms) {
+            return self.add_older(moment, settings, now);
+        }
+        let older = older.get_or_insert_default();
+        list.take_oldest(|Moment { at_ms, hits }| older.put(at_ms, hits, settings));
+        older.merge_if_long(settings, now);
+        self.settle_older();
+        self.add(moment.at_ms, moment.hits, settings, now);
     }
 
     fn add_older(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
@@ -249,6 +251,10 @@ impl Large {
             Recent::List { head, bytes } => List { head, bytes }.sum(from_ms, to_ms),
             Recent::Ring(ring) => ring.sum(from_ms, to_ms, settings),
         };
+        if self.moments_from_ms() <= from_ms {
+            // All that is older came before the moments.
+            return recent;
+        }
         recent + self.older.as_ref().map_or(0, |older| older.sum(from_ms, to_ms))
     }
 
@@ -323,12 +329,15 @@ impl Large {
         self.settle_older();
     }
 
-    /// Has fetched what a hit looks at behind this: this is there.
+    /// As [`super::Entry::prefetch`].
     #[inline]
-    pub(super) fn prefetch_behind(&self) {
+    pub(super) fn prefetch(&self, level: usize) -> Fetched {
         match &self.recent {
-            Recent::List { head, bytes } => prefetch_list(bytes.as_ptr(), head.tail_steps()),
-            Recent::Ring(ring) => ring.prefetch(),
+            Recent::List { head, bytes } => List { head, bytes }.prefetch(level),
+            Recent::Ring(ring) => {
+                ring.prefetch();
+                Fetched::All
+            }
         }
     }
 
@@ -384,7 +393,7 @@ fn is_crowded(list: &ListMut<'_>, at_ms: i64, hits: u64, settings: &Settings, no
     }
     let exact_from_ms = now.as_millis() - settings.exact().as_millis();
     let list = list.shared();
-    list.len() < MAX_MOMENTS
+    list.len() < MOST_MOMENTS
         || list.contains(at_ms)
         || list.total() + hits > list::MAX_TOTAL
         || !list.keeps_moments() && list.oldest_ms().is_some_and(|oldest_ms| oldest_ms >= exact_from_ms)

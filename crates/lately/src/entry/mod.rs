@@ -29,7 +29,7 @@ use inline::Inline;
 use large::Large;
 pub(crate) use limit::LimitWindow;
 pub(crate) use list::FEW;
-use list::{Head, List, ListMut, list_of_few, prefetch_list};
+use list::{Head, List, ListMut, list_of_few};
 pub(crate) use moment::Moment;
 use moment::PackedTime;
 pub(crate) use whereabouts::Whereabouts;
@@ -39,7 +39,7 @@ pub(crate) use whereabouts::Whereabouts;
 pub(crate) enum Entry {
     /// A few moments.
     Inline(Inline),
-    /// Up to [`crate::limits::MAX_MOMENTS`] moments.
+    /// Up to [`list::MOST_MOMENTS`] moments.
     List { head: Head, bytes: ThinVec<u8> },
     /// More than that. The time of the newest hit stands here, so that whether a key has expired is
     /// known without a look at the heap.
@@ -52,7 +52,7 @@ pub(crate) enum Fetched {
     /// There is nothing on the heap.
     Nothing,
     All,
-    /// There may be more behind it: ask again when it is there.
+    /// There may be more behind it: ask again, for the next level, when it is there.
     First,
 }
 
@@ -387,27 +387,18 @@ impl Entry {
         }
     }
 
-    /// Has what is on the heap fetched.
+    /// Has fetched what is on the heap: at level 0 what this points at, at each further level what is behind that of the one
+    /// before, which is there.
     #[inline]
-    pub(crate) fn prefetch_heap(&self) -> Fetched {
-        match self {
-            Entry::Inline(_) => Fetched::Nothing,
-            Entry::List { head, bytes } => {
-                prefetch_list(bytes.as_ptr(), head.tail_steps());
-                Fetched::All
-            }
-            Entry::Large { large, .. } => {
+    pub(crate) fn prefetch(&self, level: usize) -> Fetched {
+        match (self, level) {
+            (Entry::Inline(_), _) => Fetched::Nothing,
+            (Entry::List { head, bytes }, _) => List { head, bytes }.prefetch(level),
+            (Entry::Large { large, .. }, 0) => {
                 prefetch_all(&raw const **large);
                 Fetched::First
             }
-        }
-    }
-
-    /// Has what is behind that fetched.
-    #[inline]
-    pub(crate) fn prefetch_behind(&self) {
-        if let Entry::Large { large, .. } = self {
-            large.prefetch_behind();
+            (Entry::Large { large, .. }, _) => large.prefetch(level - 1),
         }
     }
 

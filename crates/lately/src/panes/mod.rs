@@ -250,22 +250,22 @@ impl Panes {
         let Some(first) = panes.next() else { return };
         self.bytes.reserve_exact(old.bytes.len() + MOST_BYTES);
         self.segments.reserve_exact(old.segments.len());
-        let mut last = widest(first, first, settings, now).unwrap_or(first);
-        let mut most_ms = settings.ladder().pane_widths_ms();
+        let mut widths_ms = settings.ladder().pane_widths_ms();
+        let mut most_ms = |pane: Pane| widths_ms(now.as_millis() - pane.end_ms());
+        let mut last = widest(first, first, most_ms(first), settings, now).unwrap_or(first);
         for pane in panes {
-            if pane.width_ms >= most_ms(now.as_millis() - pane.end_ms()) {
+            let most_ms = most_ms(pane);
+            let next = if pane.width_ms >= most_ms {
                 // Most are as wide as they may be.
-                self.push(std::mem::replace(&mut last, pane));
+                pane
+            } else if let Some(joined) = widest(last, pane, most_ms, settings, now) {
+                last = joined;
                 continue;
-            }
-            match widest(last, pane, settings, now) {
-                Some(joined) => last = joined,
-                None => {
-                    // As wide as it may be, though alone: neighbours of one width take a byte each.
-                    let pane = widest(pane, pane, settings, now).unwrap_or(pane);
-                    self.push(std::mem::replace(&mut last, pane));
-                }
-            }
+            } else {
+                // As wide as it may be, though alone: neighbours of one width take a byte each.
+                widest(pane, pane, most_ms, settings, now).unwrap_or(pane)
+            };
+            self.push(std::mem::replace(&mut last, next));
         }
         self.push(last);
         self.merged_len = self.len;
@@ -322,24 +322,25 @@ fn moved<T: Copy>(items: &[T], mut room: Vec<T>) -> Vec<T> {
     room
 }
 
-/// The widest pane that may hold both at `now`, if any. One pane twice: the widest it may become.
-fn widest(older: Pane, newer: Pane, settings: &Settings, now: Timestamp) -> Option<Pane> {
+/// The widest pane that may hold both at `now`, if any; `most_ms` is the width that the newer one's age allows. One pane
+/// twice: the widest it may become.
+fn widest(older: Pane, newer: Pane, most_ms: i64, settings: &Settings, now: Timestamp) -> Option<Pane> {
     let narrowest_ms = newer.end_ms() - older.start_ms;
-    let allowed_ms = |end_ms: i64| settings.ladder().pane_width_ms(now.as_millis() - end_ms);
     // A wider pane ends later and so is younger: each width is checked against its own age, and none
     // can be wider than the newer one's end allows.
-    let most_ms = allowed_ms(newer.end_ms());
-    if most_ms < narrowest_ms {
-        return None;
-    }
-    let widths = RUNGS_MS.into_iter().rev().filter(|&width_ms| width_ms <= most_ms);
-    let panes = widths.take_while(|&width_ms| width_ms >= narrowest_ms).map(|width_ms| {
+    let widths = &RUNGS_MS[..RUNGS_MS.partition_point(|&width_ms| width_ms <= most_ms)];
+    let widths = widths.iter().rev().take_while(|&&width_ms| width_ms >= narrowest_ms);
+    let mut panes = widths.map(|&width_ms| {
         let start_ms = older.start_ms.div_euclid(width_ms) * width_ms;
         let hits = if older == newer { older.hits } else { older.hits + newer.hits };
         Pane { start_ms, width_ms, hits }
     });
-    let mut holding = panes.filter(|pane| newer.start_ms < pane.end_ms());
-    holding.find(|pane| pane.width_ms <= allowed_ms(pane.end_ms()))
+    panes.find(|pane| {
+        let end_ms = pane.end_ms();
+        end_ms == newer.end_ms()
+            || end_ms > newer.end_ms()
+                && pane.width_ms <= settings.ladder().pane_width_ms(now.as_millis() - end_ms)
+    })
 }
 
 /// The most panes a list holds: a quarter more than merging can leave, so that merging is rare.

@@ -177,7 +177,7 @@ impl<'a> Turn<'a> {
         }
         for (index, &Placed { hash, place, .. }) in (0..u128::BITS).zip(&*placed) {
             if let Some(place) = place.filter(|_| behind >> index & 1 == 1) {
-                self.shard(hash).prefetch_behind(place);
+                self.shard(hash).prefetch_behind(1, place);
             }
         }
         self.unlock();

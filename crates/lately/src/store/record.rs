@@ -192,7 +192,7 @@ impl Record {
     #[inline]
     pub(super) fn prefetch(&self) -> Fetched {
         match self {
-            Record::Hits(hits) => hits.prefetch_heap(),
+            Record::Hits(hits) => hits.prefetch(0),
             Record::Watched(watched) => {
                 prefetch(&raw const **watched);
                 prefetch(&raw const watched.beside);
@@ -210,18 +210,19 @@ impl Record {
         }
     }
 
-    /// Has what is behind that fetched, as far as who decides at a time needs it.
+    /// Has what is behind that fetched, as far as who decides at a time needs it: at level 1 what is behind the first, and so
+    /// on.
     #[inline]
-    pub(super) fn prefetch_behind(&self, now: Timestamp) {
+    pub(super) fn prefetch_behind(&self, level: usize, now: Timestamp) -> Fetched {
         match self {
-            Record::Hits(hits) => hits.prefetch_behind(),
-            Record::Denying(_) => {}
-            Record::Watched(watched) => _ = watched.hits.prefetch_heap(),
+            Record::Hits(hits) => hits.prefetch(level),
+            Record::Denying(_) => Fetched::All,
+            Record::Watched(watched) => watched.hits.prefetch(level - 1),
             Record::Limited(limited) => {
-                if !limited.last.reaches(now) {
-                    limited.denied.prefetch_heap();
+                if level == 1 && !limited.last.reaches(now) {
+                    limited.denied.prefetch(0);
                 }
-                limited.watched.hits.prefetch_heap();
+                limited.watched.hits.prefetch(level - 1)
             }
         }
     }

@@ -97,10 +97,8 @@ impl Slot {
     /// As `short_hit`, of a key that is watched.
     #[inline(never)]
     fn short_hit_watched(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
-        let entry = self.record.hits_mut();
-        let counted = entry.short_hit_weighed(weight, frame)?;
-        let list = Whereabouts::of(entry);
-        self.note_list(list);
+        let counted = self.record.hits_mut().short_hit_weighed(weight, frame)?;
+        self.note_hits();
         Some(counted)
     }
 
@@ -129,6 +127,14 @@ impl Slot {
     pub(super) fn note_list(&mut self, list: Whereabouts) {
         if self.spare().is_some_and(|hint| hint != list.to_bytes()) {
             self.bytes[SPARE_AT..].copy_from_slice(&list.to_bytes());
+        }
+    }
+
+    /// As `note_list`, of the hits as they are now, if the key is watched.
+    #[inline]
+    pub(super) fn note_hits(&mut self) {
+        if self.record.is_watched() {
+            self.note_list(Whereabouts::of(self.record.hits()));
         }
     }
 
@@ -223,6 +229,7 @@ impl Slot {
             }),
         };
         *bytes = *bytes + entry.heap_bytes() - before;
+        self.note_hits();
         counted
     }
 

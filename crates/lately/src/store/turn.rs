@@ -87,9 +87,13 @@ impl<'a> Turn<'a> {
         (hashes, places): (&[u64], &[Option<u32>]),
         answers: &mut [Outcome],
     ) {
-        for index in indexes(later.behind) {
-            if let Some(place) = places[index] {
-                self.shard(hashes[index]).prefetch_behind(place);
+        let mut behind = later.behind;
+        for level in 1..=FURTHEST {
+            for index in indexes(behind) {
+                let prefetch = |place| self.shard(hashes[index]).prefetch_behind(level, place);
+                if places[index].map(prefetch) != Some(Fetched::First) {
+                    behind &= !(1 << index);
+                }
             }
         }
         for index in indexes(later.all) {
@@ -359,6 +363,9 @@ struct Later {
 }
 
 const _: () = assert!(STAGED <= u32::BITS as usize);
+
+/// What a key of many hits that is watched has on the heap is so many levels deep, beside the first.
+const FURTHEST: usize = 3;
 
 impl Later {
     /// Whether one is on the key with a hash: then what comes after it comes second, too. What each is on is in `hashes`.

@@ -1,7 +1,7 @@
 //! The bytes of a list: a header, the origin of its times, and the moments.
 
 use super::super::moment::Moment;
-use crate::limits::MAX_MOMENTS;
+use super::MOST_MOMENTS;
 use crate::number::{Number, first_word};
 
 pub(super) const SIX_BYTES: u64 = (1 << 48) - 1;
@@ -14,7 +14,7 @@ const COUNT_BITS: u64 = 0x1ff << COUNT_SHIFT;
 const COUNT_SHIFT: u32 = 53;
 const KEEPS_MOMENTS: u64 = 1 << 63;
 /// The count of a list that is full.
-const FULL_BITS: u64 = (MAX_MOMENTS as u64 - 1) << COUNT_SHIFT;
+const FULL_BITS: u64 = (MOST_MOMENTS as u64 - 1) << COUNT_SHIFT;
 
 /// What is known of the moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +84,13 @@ impl Header {
         bytes[24..].copy_from_slice(&gap_ms.to_le_bytes());
         bytes[23] |= u8::from(self.keeps_moments) << 7;
     }
+}
+
+/// Where the cursor of a list is, if there is one.
+#[inline]
+pub(super) fn cursor_offset(bytes: &[u8]) -> Option<usize> {
+    let &[low, high] = bytes.get(14..)?.first_chunk()?;
+    Some(u16::from_le_bytes([low, high]).into())
 }
 
 /// Adds a hit to a list: a moment so long after the newest, or to the newest if that is 0. Gives the hits from

@@ -7,8 +7,8 @@ use thin_vec::ThinVec;
 
 use super::super::moment::Moment;
 use super::bytes::{Cursor, Gap, Header, ITEMS, set_origin};
-use super::{Head, ListMut};
-use crate::limits::{MAX_MOMENTS, MAX_TOTAL};
+use super::{Head, ListMut, MOST_MOMENTS};
+use crate::limits::MAX_TOTAL;
 use crate::number::Number;
 use crate::time::Timestamp;
 
@@ -66,7 +66,7 @@ pub(in crate::entry) fn read_items(
     origin_ms: i64,
     take: impl Fn(&mut &[u8]) -> Option<Gap>,
 ) -> Option<Vec<Moment>> {
-    let mut moments = Vec::with_capacity(items.len().min(MAX_MOMENTS));
+    let mut moments = Vec::with_capacity(items.len().min(MOST_MOMENTS));
     let (mut before_ms, mut total) = (origin_ms, 0_u64);
     while !items.is_empty() {
         let gap = take(&mut items)?;
@@ -74,7 +74,7 @@ pub(in crate::entry) fn read_items(
         let at_ms = before_ms.checked_add(gap.ms)?;
         total = total.checked_add(hits).filter(|&total| total <= MAX_TOTAL)?;
         let is_new = at_ms > before_ms && at_ms <= Timestamp::MAX.as_millis();
-        if !is_new || hits == 0 || total > super::MAX_TOTAL || moments.len() == MAX_MOMENTS {
+        if !is_new || hits == 0 || total > super::MAX_TOTAL || moments.len() == MOST_MOMENTS {
             return None;
         }
         moments.push(Moment { at_ms, hits });
@@ -92,7 +92,7 @@ pub(in crate::entry) fn list_of_few(mut moments: impl Iterator<Item = Moment>) -
     list_of_known(items.bytes(), origin_ms, &known)
 }
 
-/// A list of moments, oldest first and at most [`MAX_MOMENTS`].
+/// A list of moments, oldest first and at most [`MOST_MOMENTS`].
 pub(in crate::entry) fn list_of_any(moments: impl Iterator<Item = Moment>) -> (Head, ThinVec<u8>) {
     let (mut head, mut bytes) = (Head::default(), ThinVec::new());
     ListMut { head: &mut head, bytes: &mut bytes }.rebuild(moments);
@@ -144,6 +144,7 @@ fn list_of_known(items: &[u8], origin_ms: i64, known: &Known) -> (Head, ThinVec<
     let newest_len = last.len;
     let cursor = Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms, gap_ms: u32::MAX };
     let cursor = cursor.before(first.at_ms);
-    Header { total, end, count, newest_len, keeps_moments: false, cursor }.write(&mut bytes);
-    (Head::new(newest.at_ms, end), bytes)
+    let header = Header { total, end, count, newest_len, keeps_moments: false, cursor };
+    header.write(&mut bytes);
+    (Head::new(newest.at_ms, &header), bytes)
 }

@@ -1,5 +1,5 @@
 //! A sorted list of moments on the heap: the form of a key with more hits than fit beside it and at
-//! most [`MAX_MOMENTS`] distinct milliseconds.
+//! most [`MOST_MOMENTS`] distinct milliseconds.
 //!
 //! One allocation holds a header and the moments as bytes. A cursor in the header stands at the first
 //! moment of the window that was asked for last, with the hits before it and its time: so hits and
@@ -12,19 +12,24 @@ use std::iter::repeat_n;
 
 use thin_vec::ThinVec;
 
+use super::Fetched;
 use super::moment::{Moment, PackedTime};
 use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
 use crate::machine::prefetch;
 use crate::number::Number;
 
-use bytes::{Cursor, Header, ITEMS, SIX_BYTES, add_one, origin_ms, put, set_origin};
+use bytes::{Cursor, Header, ITEMS, SIX_BYTES, add_one, cursor_offset, origin_ms, put, set_origin};
 pub(super) use bytes::{Gap, Reader};
 pub(crate) use items::FEW;
 pub(super) use items::{Items, list_of, list_of_any, list_of_few, read_items};
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
 const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
+/// Of a list that is full, so many leave when one more comes: where they go is other memory.
+pub(super) const LEAVE_TOGETHER: usize = 8;
+/// The longest list: when they have left, and one came, [`MAX_MOMENTS`] are there.
+pub(super) const MOST_MOMENTS: usize = MAX_MOMENTS + LEAVE_TOGETHER - 1;
 /// Totals have six bytes.
 pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
 
@@ -32,12 +37,17 @@ pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Head {
     newest: PackedTime,
-    /// Where the moments end, in whole [`TAIL_BYTES`].
+    /// Where the moments end, in whole [`TAIL_BYTES`]; and [`FAR`].
     tail: u8,
 }
 
-/// The longest list has fewer than 256 times as many bytes.
 const TAIL_BYTES: usize = 32;
+/// Set when the cursor is further than [`NEAR_BYTES`] behind the start: then what is there is fetched neither with the
+/// header nor, most likely, with where the moments end.
+const FAR: u8 = 1 << 7;
+const NEAR_BYTES: usize = 2 * TAIL_BYTES;
+// The longest moment has a gap of seven bytes and hits of eight.
+const _: () = assert!((ITEMS + MOST_MOMENTS * 15) / TAIL_BYTES < FAR as usize);
 
 /// A list.
 #[derive(Clone, Copy)]
@@ -174,17 +184,30 @@ impl<'a> List<'a> {
         }
     }
 
+    /// As [`super::Entry::prefetch`].
+    #[inline]
+    pub(super) fn prefetch(self, level: usize) -> Fetched {
+        if level == 0 {
+            prefetch_list(self.bytes.as_ptr(), self.head.tail_steps());
+            return if self.head.is_far() { Fetched::First } else { Fetched::All };
+        }
+        if let Some(offset) = cursor_offset(self.bytes) {
+            prefetch(self.bytes.as_ptr().wrapping_add(offset));
+        }
+        Fetched::All
+    }
+
     /// Panics when the moments are out of order or a total is wrong.
     pub(super) fn check_consistency(self) {
         let moments: Vec<Moment> = self.moments().collect();
         assert!(moments.is_sorted_by(|a, b| a.at_ms < b.at_ms), "moments are out of order");
         assert_eq!(moments.len(), self.len(), "the count of moments");
-        assert!(moments.len() <= MAX_MOMENTS && moments.iter().all(|moment| moment.hits > 0));
+        assert!(moments.len() <= MOST_MOMENTS && moments.iter().all(|moment| moment.hits > 0));
         assert_eq!(self.total(), moments.iter().map(|moment| moment.hits).sum(), "the total");
         let Some(newest) = moments.last() else { return };
         assert_eq!(newest.at_ms, self.newest_ms(), "the newest moment");
         let header = Header::read(self.bytes);
-        assert_eq!(*self.head, Head::new(newest.at_ms, header.end), "what is known without a look");
+        assert_eq!(*self.head, Head::new(newest.at_ms, &header), "what is known without a look");
         let mut newest =
             Reader { offset: header.end - header.newest_len, ..self.read(self.start(), header.end) };
         assert!(newest.next().is_some() && newest.offset == header.end, "the bytes of the newest");
@@ -195,17 +218,30 @@ impl<'a> List<'a> {
 }
 
 impl Head {
-    /// Of a list whose newest moment is at a time, and ends there.
+    /// Of a list whose newest moment is at a time.
+    #[inline]
+    fn new(newest_ms: i64, header: &Header) -> Head {
+        let far = if header.cursor.offset > NEAR_BYTES { FAR } else { 0 };
+        Head { tail: far, ..Head::default() }.moved(newest_ms, header.end)
+    }
+
+    /// With another newest moment, where its moments end then, and the cursor where it was.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the longest list is not that long")]
-    fn new(newest_ms: i64, end: usize) -> Head {
-        Head { newest: PackedTime::pack(newest_ms), tail: (end / TAIL_BYTES) as u8 }
+    fn moved(self, newest_ms: i64, end: usize) -> Head {
+        Head { newest: PackedTime::pack(newest_ms), tail: (end / TAIL_BYTES) as u8 | self.tail & FAR }
     }
 
     /// Where the moments end, in steps of [`TAIL_BYTES`].
     #[inline]
     pub(super) fn tail_steps(self) -> usize {
-        self.tail.into()
+        (self.tail & !FAR).into()
+    }
+
+    /// Whether what is at the cursor is to be fetched, too.
+    #[inline]
+    pub(super) fn is_far(self) -> bool {
+        self.tail & FAR != 0
     }
 
     #[inline]
@@ -224,7 +260,7 @@ impl ListMut<'_> {
     #[inline]
     pub(super) fn has_room(&self, at_ms: i64, hits: u64) -> bool {
         let list = self.shared();
-        list.total() + hits <= MAX_TOTAL && (list.len() < MAX_MOMENTS || list.contains(at_ms))
+        list.total() + hits <= MAX_TOTAL && (list.len() < MOST_MOMENTS || list.contains(at_ms))
     }
 
     /// Adds hits; there is room for them.
@@ -254,7 +290,7 @@ impl ListMut<'_> {
             return None;
         }
         let (hits, end) = add_one(self.bytes, gap_ms, from_ms)?;
-        *self.head = Head::new(moment.at_ms, end);
+        *self.head = self.head.moved(moment.at_ms, end);
         Some(hits)
     }
 
@@ -267,7 +303,7 @@ impl ListMut<'_> {
             return None;
         }
         let header = Header::read(self.bytes);
-        let is_full = header.count >= MAX_MOMENTS && moment.at_ms > newest_ms;
+        let is_full = header.count >= MOST_MOMENTS && moment.at_ms > newest_ms;
         if is_full || moment.hits > MAX_TOTAL - header.total {
             return None;
         }
@@ -307,8 +343,15 @@ impl ListMut<'_> {
         if from_ms > header.cursor.passed_ms {
             header.cursor = first;
         }
-        header.write(self.bytes);
+        self.write_header(header);
         header.total - first.passed
+    }
+
+    /// Writes the header, and what is known without a look.
+    #[inline]
+    fn write_header(&mut self, header: Header) {
+        header.write(self.bytes);
+        *self.head = Head::new(self.head.newest_ms(), &header);
     }
 
     fn start(&mut self, moment: Moment) {
@@ -333,8 +376,9 @@ impl ListMut<'_> {
             cursor = cursor.before(moment.at_ms);
         }
         let (total, end, count) = (total + moment.hits, end + newest_len, count + 1);
-        *self.head = Head::new(moment.at_ms, end);
-        Header { total, end, count, newest_len, keeps_moments, cursor }
+        let header = Header { total, end, count, newest_len, keeps_moments, cursor };
+        *self.head = Head::new(moment.at_ms, &header);
+        header
     }
 
     fn raise_newest(&mut self, hits: u64, header: Header) -> Header {
@@ -351,8 +395,9 @@ impl ListMut<'_> {
             cursor = Cursor { offset: last + newest_len, passed: cursor.passed + hits, ..cursor };
         }
         let (total, end) = (total + hits, last + newest_len);
-        *self.head = Head::new(newest_ms, end);
-        Header { total, end, count, newest_len, keeps_moments, cursor }
+        let header = Header { total, end, count, newest_len, keeps_moments, cursor };
+        *self.head = Head::new(newest_ms, &header);
+        header
     }
 
     /// Writes a moment at `offset`: at the end, or over the newest. Gives its bytes.
@@ -383,7 +428,7 @@ impl ListMut<'_> {
         let list = self.shared();
         let count = list.len();
         let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
-        let more = more_room(len, list.gap_ms()).min((MAX_MOMENTS - count) * each);
+        let more = more_room(len, list.gap_ms()).min((MOST_MOMENTS - count) * each);
         let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
         let more = len - self.bytes.len();
         self.bytes.reserve_exact(more);
@@ -422,28 +467,29 @@ impl ListMut<'_> {
         }
     }
 
-    /// Takes out the oldest moment.
-    pub(super) fn pop_oldest(&mut self) -> Option<Moment> {
+    /// Takes out the oldest moments of a full list, so many as leave together.
+    pub(super) fn take_oldest(&mut self, mut leave: impl FnMut(Moment)) {
         let mut reader = self.shared().moments();
-        let oldest = reader.next()?;
+        let (mut hits, mut passed_ms) = (0, 0);
+        for moment in reader.by_ref().take(LEAVE_TOGETHER) {
+            hits += moment.hits;
+            passed_ms = moment.at_ms;
+            leave(moment);
+        }
         let first_end = reader.offset;
-        let Some(second) = reader.next() else {
-            *self.bytes = ThinVec::new();
-            return Some(oldest);
-        };
+        let oldest = reader.next().expect("more are left than leave");
         let len = first_end - ITEMS;
         let Header { total, end, count, newest_len, keeps_moments, cursor } = Header::read(self.bytes);
         self.bytes.copy_within(first_end..end, ITEMS);
-        set_origin(self.bytes, oldest.at_ms);
-        let cursor = if cursor.offset > ITEMS {
-            Cursor { offset: cursor.offset - len, passed: cursor.passed - oldest.hits, ..cursor }
+        set_origin(self.bytes, passed_ms);
+        let cursor = if cursor.offset > first_end {
+            Cursor { offset: cursor.offset - len, passed: cursor.passed - hits, ..cursor }
         } else {
-            Cursor { passed_ms: oldest.at_ms, ..cursor }.before(second.at_ms)
+            Cursor { offset: ITEMS, passed: 0, passed_ms, gap_ms: 0 }.before(oldest.at_ms)
         };
-        let (total, end, count) = (total - oldest.hits, end - len, count - 1);
-        Header { total, end, count, newest_len, keeps_moments, cursor }.write(self.bytes);
-        *self.head = Head::new(self.head.newest_ms(), end);
-        Some(oldest)
+        let (total, end, count) = (total - hits, end - len, count - LEAVE_TOGETHER);
+        let header = Header { total, end, count, newest_len, keeps_moments, cursor };
+        self.write_header(header);
     }
 
     /// Moves the cursor to the first moment from `from_ms` on, unless it is past it.
@@ -455,7 +501,7 @@ impl ListMut<'_> {
         let header = Header::read(self.bytes);
         if from_ms > header.cursor.passed_ms && !header.cursor.is_at(from_ms) {
             let cursor = self.shared().search(from_ms, &header);
-            Header { cursor, ..header }.write(self.bytes);
+            self.write_header(Header { cursor, ..header });
         }
     }
 
@@ -530,9 +576,9 @@ mod tests {
 
     #[test]
     fn a_list_that_is_nearly_full_makes_room_for_no_more_than_may_come() {
-        let (head, bytes, _) = list(&[60_000; MAX_MOMENTS]);
+        let (head, bytes, _) = list(&[60_000; MOST_MOMENTS]);
         let list = List { head: &head, bytes: &bytes };
-        assert_eq!(list.len(), MAX_MOMENTS);
+        assert_eq!(list.len(), MOST_MOMENTS);
         let end = Header::read(&bytes).end;
         assert!(bytes.len() < end + 32, "{end} of {} bytes", bytes.len());
     }

@@ -166,12 +166,10 @@ impl Shard {
         self.slots.get(place).map_or(Fetched::Nothing, Slot::prefetch)
     }
 
-    /// Has what is behind that fetched.
+    /// Has what is behind that fetched: at level 1 what the first points at, and so on.
     #[inline]
-    pub(super) fn prefetch_behind(&self, place: u32) {
-        if let Some(slot) = self.slots.get(place) {
-            slot.record.prefetch_behind(self.now);
-        }
+    pub(super) fn prefetch_behind(&self, level: usize, place: u32) -> Fetched {
+        self.slots.get(place).map_or(Fetched::Nothing, |slot| slot.record.prefetch_behind(level, self.now))
     }
 
     /// Has what keys a few places further on have on the heap fetched, for who goes from place to place: it is there when
@@ -179,7 +177,7 @@ impl Shard {
     #[inline]
     pub(super) fn look_ahead(&self, place: u32) {
         self.prefetch_heap(place.saturating_add(PLACES_AHEAD));
-        self.prefetch_behind(place.saturating_add(PLACES_AHEAD / 2));
+        self.prefetch_behind(1, place.saturating_add(PLACES_AHEAD / 2));
     }
 
     /// Whether the tables for looking ahead are published.
@@ -261,6 +259,7 @@ impl Shard {
         let slot = self.slot_mut(place);
         let before = slot.record.heap_bytes();
         let result = change(slot, classes.settings(slot.class), now);
+        slot.note_hits();
         let after = slot.record.heap_bytes();
         self.bytes = self.bytes + after - before;
         result

@@ -6,7 +6,7 @@ use super::super::guard::Guard;
 use super::super::record::Record;
 use super::super::slot::Slot;
 use super::Shard;
-use crate::entry::{Entry, Fetched, Whereabouts};
+use crate::entry::{Entry, Fetched};
 use crate::frame::Frame;
 use crate::gcra::{self, Rate};
 use crate::limit::{Decision, Retry};
@@ -82,8 +82,7 @@ impl Shard {
         if next.is_some() {
             watched.set_guard(next);
         }
-        let list = Whereabouts::of(entry);
-        slot.note_list(list);
+        slot.note_hits();
         self.bytes = self.bytes.wrapping_add_signed(more);
         self.write_down_hit(place, hit, context);
         Quick::Done(decision)
@@ -173,8 +172,7 @@ impl Shard {
         if next.is_some() {
             watched.set_guard(next);
         }
-        let list = Whereabouts::of(entry);
-        slot.note_list(list);
+        slot.note_hits();
         self.bytes += more;
         self.write_down_hit(place, hit, context);
         self.write_down_arrival(hit.key, place, arrival, context);
