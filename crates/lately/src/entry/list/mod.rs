@@ -6,6 +6,7 @@
 //! reads of the default window look at the header and at no more than what has left the window since.
 
 mod bytes;
+mod head;
 mod items;
 
 use std::iter::repeat_n;
@@ -13,7 +14,7 @@ use std::iter::repeat_n;
 use thin_vec::ThinVec;
 
 use super::Fetched;
-use super::moment::{Moment, PackedTime};
+use super::moment::Moment;
 use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
 use crate::machine::prefetch;
@@ -21,6 +22,8 @@ use crate::number::Number;
 
 use bytes::{Cursor, Header, ITEMS, SIX_BYTES, add_one, cursor_offset, origin_ms, put, set_origin};
 pub(super) use bytes::{Gap, Reader};
+pub(crate) use head::Head;
+pub(super) use head::prefetch_list;
 pub(crate) use items::FEW;
 pub(super) use items::{Items, list_of, list_of_any, list_of_few, read_items};
 
@@ -32,22 +35,6 @@ pub(super) const LEAVE_TOGETHER: usize = 8;
 pub(super) const MOST_MOMENTS: usize = MAX_MOMENTS + LEAVE_TOGETHER - 1;
 /// Totals have six bytes.
 pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
-
-/// What is known of a list without a look at the heap.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Head {
-    newest: PackedTime,
-    /// Where the moments end, in whole [`TAIL_BYTES`]; and [`FAR`].
-    tail: u8,
-}
-
-const TAIL_BYTES: usize = 32;
-/// Set when the cursor is further than [`NEAR_BYTES`] behind the start: then what is there is fetched neither with the
-/// header nor, most likely, with where the moments end.
-const FAR: u8 = 1 << 7;
-const NEAR_BYTES: usize = 2 * TAIL_BYTES;
-// The longest moment has a gap of seven bytes and hits of eight.
-const _: () = assert!((ITEMS + MOST_MOMENTS * 15) / TAIL_BYTES < FAR as usize);
 
 /// A list.
 #[derive(Clone, Copy)]
@@ -214,39 +201,6 @@ impl<'a> List<'a> {
         assert_eq!(header.cursor, self.search(header.cursor.passed_ms + 1, &header), "the cursor");
         let passed = moments.iter().filter(|moment| moment.at_ms <= header.cursor.passed_ms);
         assert_eq!(header.cursor.passed, passed.map(|moment| moment.hits).sum(), "the hits before it");
-    }
-}
-
-impl Head {
-    /// Of a list whose newest moment is at a time.
-    #[inline]
-    fn new(newest_ms: i64, header: &Header) -> Head {
-        let far = if header.cursor.offset > NEAR_BYTES { FAR } else { 0 };
-        Head { tail: far, ..Head::default() }.moved(newest_ms, header.end)
-    }
-
-    /// With another newest moment, where its moments end then, and the cursor where it was.
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the longest list is not that long")]
-    fn moved(self, newest_ms: i64, end: usize) -> Head {
-        Head { newest: PackedTime::pack(newest_ms), tail: (end / TAIL_BYTES) as u8 | self.tail & FAR }
-    }
-
-    /// Where the moments end, in steps of [`TAIL_BYTES`].
-    #[inline]
-    pub(super) fn tail_steps(self) -> usize {
-        (self.tail & !FAR).into()
-    }
-
-    /// Whether what is at the cursor is to be fetched, too.
-    #[inline]
-    pub(super) fn is_far(self) -> bool {
-        self.tail & FAR != 0
-    }
-
-    #[inline]
-    pub(super) fn newest_ms(self) -> i64 {
-        self.newest.get()
     }
 }
 
@@ -511,16 +465,6 @@ impl ListMut<'_> {
             let kept: Vec<Moment> = self.shared().moments().filter(|held| held.at_ms >= from_ms).collect();
             self.rebuild(kept.into_iter());
         }
-    }
-}
-
-/// Has a list fetched: its header, and where its moments end, so many [`TAIL_BYTES`] behind its start.
-#[inline]
-pub(super) fn prefetch_list(start: *const u8, tail_steps: usize) {
-    prefetch(start.wrapping_sub(THIN_HEADER_BYTES));
-    let tail = tail_steps * TAIL_BYTES;
-    for offset in [ITEMS - 1, tail, tail + TAIL_BYTES] {
-        prefetch(start.wrapping_add(offset));
     }
 }
 
