@@ -4,7 +4,7 @@
 use thin_vec::ThinVec;
 
 use super::Fetched;
-use super::list::{self, Head, List, ListMut, MOST_MOMENTS};
+use super::list::{self, Head, List, ListMut};
 use super::moment::Moment;
 use super::ring::Ring;
 use crate::allocation::allocated;
@@ -25,7 +25,7 @@ pub(crate) struct Large {
 
 #[derive(Clone, Debug)]
 enum Recent {
-    /// At most [`MOST_MOMENTS`] moments; maybe none.
+    /// At most [`list::MOST_MOMENTS`] moments; maybe none.
     List {
         head: Head,
         bytes: ThinVec<u8>,
@@ -393,7 +393,7 @@ fn is_crowded(list: &ListMut<'_>, at_ms: i64, hits: u64, settings: &Settings, no
     }
     let exact_from_ms = now.as_millis() - settings.exact().as_millis();
     let list = list.shared();
-    list.len() < MOST_MOMENTS
+    !list.is_full()
         || list.contains(at_ms)
         || list.total() + hits > list::MAX_TOTAL
         || !list.keeps_moments() && list.oldest_ms().is_some_and(|oldest_ms| oldest_ms >= exact_from_ms)

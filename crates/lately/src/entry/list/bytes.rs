@@ -1,7 +1,7 @@
 //! The bytes of a list: a header, the origin of its times, and the moments.
 
 use super::super::moment::Moment;
-use super::MOST_MOMENTS;
+use crate::limits::MAX_MOMENTS;
 use crate::number::{Number, first_word};
 
 pub(super) const SIX_BYTES: u64 = (1 << 48) - 1;
@@ -13,8 +13,8 @@ const LEN_SHIFT: u32 = 48;
 const COUNT_BITS: u64 = 0x1ff << COUNT_SHIFT;
 const COUNT_SHIFT: u32 = 53;
 const KEEPS_MOMENTS: u64 = 1 << 63;
-/// The count of a list that is full.
-const FULL_BITS: u64 = (MOST_MOMENTS as u64 - 1) << COUNT_SHIFT;
+/// The count of a list that may be full.
+const FULL_BITS: u64 = (MAX_MOMENTS as u64 - 1) << COUNT_SHIFT;
 
 /// What is known of the moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,7 +115,7 @@ pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<(u6
     }
     let (more, newest) = if gap_ms > 0 {
         let gap = Gap::number(gap_ms, false);
-        if newest & COUNT_BITS == FULL_BITS || end + gap.len > bytes.len() {
+        if newest & COUNT_BITS >= FULL_BITS || end + gap.len > bytes.len() {
             return None;
         }
         put(bytes, end, gap);

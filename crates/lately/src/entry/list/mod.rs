@@ -29,8 +29,8 @@ pub(super) use items::{Items, list_of, list_of_any, list_of_few, read_items};
 
 /// What `ThinVec` keeps before the bytes: its length and capacity.
 const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
-/// Of a list that is full, so many leave when one more comes: where they go is other memory.
-pub(super) const LEAVE_TOGETHER: usize = 8;
+/// Of a full list whose moments come quickly so many leave when one more comes: where they go is other memory.
+const LEAVE_TOGETHER: usize = 8;
 /// The longest list: when they have left, and one came, [`MAX_MOMENTS`] are there.
 pub(super) const MOST_MOMENTS: usize = MAX_MOMENTS + LEAVE_TOGETHER - 1;
 /// Totals have six bytes.
@@ -55,6 +55,9 @@ const FIRST_ITEMS: usize = 12;
 /// Moments less far apart come quickly, and those at least so far apart slowly.
 const QUICK_GAP_MS: i64 = 10_000;
 const SLOW_GAP_MS: i64 = 600_000;
+
+/// Moments further apart leave one by one: room for more is room that is unused for long.
+const LONE_GAP_MS: i64 = 30_000;
 
 /// Bytes more a list of `len` bytes makes room for when it grows, by how far apart its moments came. Where they come quickly
 /// more will, and to grow costs as much as several hits; where they come slowly, room is unused for long.
@@ -83,6 +86,21 @@ impl<'a> List<'a> {
     fn gap_ms(self) -> Option<i64> {
         let count = i64::try_from(self.len()).ok().filter(|&count| count > 0)?;
         Some((self.newest_ms() - origin_ms(self.bytes)) / count)
+    }
+
+    /// Whether there is no room for one more moment.
+    #[inline]
+    pub(super) fn is_full(self) -> bool {
+        let len = self.len();
+        len >= MAX_MOMENTS && len >= self.most()
+    }
+
+    /// The most moments it is to have.
+    fn most(self) -> usize {
+        match self.gap_ms() {
+            Some(..LONE_GAP_MS) => MOST_MOMENTS,
+            _ => MAX_MOMENTS,
+        }
     }
 
     /// Whether the moments matter to who decides.
@@ -214,7 +232,7 @@ impl ListMut<'_> {
     #[inline]
     pub(super) fn has_room(&self, at_ms: i64, hits: u64) -> bool {
         let list = self.shared();
-        list.total() + hits <= MAX_TOTAL && (list.len() < MOST_MOMENTS || list.contains(at_ms))
+        list.total() + hits <= MAX_TOTAL && (!list.is_full() || list.contains(at_ms))
     }
 
     /// Adds hits; there is room for them.
@@ -257,7 +275,8 @@ impl ListMut<'_> {
             return None;
         }
         let header = Header::read(self.bytes);
-        let is_full = header.count >= MOST_MOMENTS && moment.at_ms > newest_ms;
+        let may_be_full = header.count >= MAX_MOMENTS && moment.at_ms > newest_ms;
+        let is_full = may_be_full && self.shared().is_full();
         if is_full || moment.hits > MAX_TOTAL - header.total {
             return None;
         }
@@ -382,7 +401,7 @@ impl ListMut<'_> {
         let list = self.shared();
         let count = list.len();
         let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
-        let more = more_room(len, list.gap_ms()).min((MOST_MOMENTS - count) * each);
+        let more = more_room(len, list.gap_ms()).min(list.most().saturating_sub(count) * each);
         let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
         let more = len - self.bytes.len();
         self.bytes.reserve_exact(more);
@@ -421,11 +440,12 @@ impl ListMut<'_> {
         }
     }
 
-    /// Takes out the oldest moments of a full list, so many as leave together.
+    /// Takes out the oldest moments of a full list: with one more there are [`MAX_MOMENTS`] then.
     pub(super) fn take_oldest(&mut self, mut leave: impl FnMut(Moment)) {
+        let leaving = self.shared().len() + 1 - MAX_MOMENTS;
         let mut reader = self.shared().moments();
         let (mut hits, mut passed_ms) = (0, 0);
-        for moment in reader.by_ref().take(LEAVE_TOGETHER) {
+        for moment in reader.by_ref().take(leaving) {
             hits += moment.hits;
             passed_ms = moment.at_ms;
             leave(moment);
@@ -441,7 +461,7 @@ impl ListMut<'_> {
         } else {
             Cursor { offset: ITEMS, passed: 0, passed_ms, gap_ms: 0 }.before(oldest.at_ms)
         };
-        let (total, end, count) = (total - hits, end - len, count - LEAVE_TOGETHER);
+        let (total, end, count) = (total - hits, end - len, count - leaving);
         let header = Header { total, end, count, newest_len, keeps_moments, cursor };
         self.write_header(header);
     }
@@ -520,10 +540,12 @@ mod tests {
 
     #[test]
     fn a_list_that_is_nearly_full_makes_room_for_no_more_than_may_come() {
-        let (head, bytes, _) = list(&[60_000; MOST_MOMENTS]);
-        let list = List { head: &head, bytes: &bytes };
-        assert_eq!(list.len(), MOST_MOMENTS);
-        let end = Header::read(&bytes).end;
-        assert!(bytes.len() < end + 32, "{end} of {} bytes", bytes.len());
+        for (gap_ms, most) in [(60_000, MAX_MOMENTS), (LONE_GAP_MS - 1, MOST_MOMENTS)] {
+            let (head, bytes, _) = list(&vec![gap_ms; most]);
+            let list = List { head: &head, bytes: &bytes };
+            assert!(list.is_full());
+            let end = Header::read(&bytes).end;
+            assert!(bytes.len() < end + 32, "{end} of {} bytes", bytes.len());
+        }
     }
 }
