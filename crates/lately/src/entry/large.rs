@@ -57,8 +57,7 @@ impl Large {
         }
         for &Pane { start_ms, hits, .. } in cells {
             if is_ring {
-                large.advance_ring(start_ms, settings, now);
-                large.add_to_ring(start_ms, hits, settings, now);
+                large.reach_and_add(Moment { at_ms: start_ms, hits }, settings, now);
             } else {
                 large.add_older(Moment { at_ms: start_ms, hits }, settings, now);
             }
@@ -112,14 +111,11 @@ impl Large {
         match &mut self.recent {
             Recent::List { head, bytes } => {
                 let list = ListMut { head, bytes };
-                // Most hits are the newest: whatever is older need not be looked at.
-                let is_newest = !list.shared().is_empty() && list.shared().newest_ms() <= at_ms;
-                if !is_newest && at_ms < moments_from_ms(list.shared(), self.older.as_deref()) {
+                if is_older(at_ms, list.shared(), self.older.as_deref()) {
                     self.add_older(Moment { at_ms, hits }, settings, now);
                 } else if is_crowded(&list, at_ms, hits, settings, now) {
                     self.make_ring(settings, now);
-                    self.advance_ring(at_ms, settings, now);
-                    self.add_to_ring(at_ms, hits, settings, now);
+                    self.reach_and_add(Moment { at_ms, hits }, settings, now);
                 } else {
                     self.add_moment(Moment { at_ms, hits }, settings, now);
                 }
@@ -164,18 +160,23 @@ impl Large {
         let Large { recent: Recent::Ring(ring), older, .. } = self else { return };
         let mut have_left = false;
         ring.advance(settings.pane_of(at_ms), settings, |start_ms, hits| {
-            older.get_or_insert_default().put(start_ms, hits, settings);
+            older.get_or_insert_default().add(start_ms, hits, settings);
             have_left = true;
         });
         if have_left {
-            self.older.get_or_insert_default().merge_if_long(settings, now);
-            self.settle_older();
+            self.settle_grown(settings, now);
         }
     }
 
     /// Whether there is a ring and nothing in it: then the key is hot no more.
     fn is_quiet(&self) -> bool {
         matches!(&self.recent, Recent::Ring(ring) if ring.total() == 0)
+    }
+
+    /// Moves the ring on until it reaches a moment, and adds that.
+    fn reach_and_add(&mut self, Moment { at_ms, hits }: Moment, settings: &Settings, now: Timestamp) {
+        self.advance_ring(at_ms, settings, now);
+        self.add_to_ring(at_ms, hits, settings, now);
     }
 
     /// Adds hits at a time that the ring does not end before.
@@ -197,14 +198,19 @@ impl Large {
             return self.add_older(moment, settings, now);
         }
         let older = older.get_or_insert_default();
-        list.take_oldest(|Moment { at_ms, hits }| older.put(at_ms, hits, settings));
-        older.merge_if_long(settings, now);
-        self.settle_older();
+        list.take_oldest(|Moment { at_ms, hits }| older.add(at_ms, hits, settings));
+        self.settle_grown(settings, now);
         self.add(moment.at_ms, moment.hits, settings, now);
     }
 
     fn add_older(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
-        self.older.get_or_insert_default().add(moment.at_ms, moment.hits, settings, now);
+        self.older.get_or_insert_default().add(moment.at_ms, moment.hits, settings);
+        self.settle_grown(settings, now);
+    }
+
+    /// To be called when hits were put to the older ones.
+    fn settle_grown(&mut self, settings: &Settings, now: Timestamp) {
+        self.older.get_or_insert_default().merge_if_long(settings, now);
         self.settle_older();
     }
 
@@ -224,9 +230,8 @@ impl Large {
         let newer = self.older.as_deref_mut().map(|older| older.split_off(start_ms)).unwrap_or_default();
         self.settle_older();
         let newer = newer.into_iter().map(|Pane { start_ms, hits, .. }| Moment { at_ms: start_ms, hits });
-        for Moment { at_ms, hits } in newer.chain((List { head: &head, bytes: &bytes }).moments()) {
-            self.advance_ring(at_ms, settings, now);
-            self.add_to_ring(at_ms, hits, settings, now);
+        for moment in newer.chain((List { head: &head, bytes: &bytes }).moments()) {
+            self.reach_and_add(moment, settings, now);
         }
     }
 
@@ -237,10 +242,10 @@ impl Large {
             Recent::Ring(ring) => {
                 let older = self.older.get_or_insert_default();
                 for Pane { start_ms, hits, .. } in ring.panes(settings) {
-                    older.add(start_ms, hits, settings, now);
+                    older.add(start_ms, hits, settings);
                 }
                 self.recent = Recent::List { head: Head::default(), bytes: ThinVec::new() };
-                self.settle_older();
+                self.settle_grown(settings, now);
             }
         }
     }
@@ -379,10 +384,11 @@ fn older_bytes(older: &Panes) -> usize {
     allocated(size_of::<Panes>()) + older.heap_bytes()
 }
 
-/// Hits before this time belong into panes: hits that lie there already are newer.
-fn moments_from_ms(list: List<'_>, older: Option<&Panes>) -> i64 {
-    let panes_end_ms = older.and_then(Panes::end_ms).unwrap_or(i64::MIN);
-    list.oldest_ms().map_or(panes_end_ms, |oldest_ms| oldest_ms.min(panes_end_ms))
+/// Whether hits at a time belong into panes: those there already, and all moments, are newer.
+fn is_older(at_ms: i64, list: List<'_>, older: Option<&Panes>) -> bool {
+    // Most hits are newer than some moment: then panes need not be looked at, which are other memory.
+    list.oldest_ms().is_none_or(|oldest_ms| at_ms < oldest_ms)
+        && older.and_then(Panes::end_ms).is_some_and(|end_ms| at_ms < end_ms)
 }
 
 /// Whether a hit needs a moment more than there is room for, and even the oldest is still inside the

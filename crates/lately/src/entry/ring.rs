@@ -28,8 +28,8 @@ pub(super) struct Ring {
     window_total: u64,
 }
 
-/// Of the exact span, an eighth: so many panes leave the ring at a time.
-const LEAVE_TOGETHER: u32 = 8;
+/// A cell to spare for so many panes that have to be in the ring.
+const PANES_PER_SPARE: u32 = 8;
 
 /// Panes of the exact span, and one that its edge may cut.
 fn least_panes(settings: &Settings) -> u32 {
@@ -42,7 +42,7 @@ impl Ring {
         let len = least_panes(settings);
         let window = u32::try_from(settings.panes_in(settings.window())).ok().filter(|&panes| panes < len);
         Ring {
-            cells: Cells::new(len + len / LEAVE_TOGETHER),
+            cells: Cells::new(len + len / PANES_PER_SPARE),
             head: settings.pane_of(now.as_millis()),
             head_cell: len - 1,
             len,
@@ -159,7 +159,9 @@ impl Ring {
         self.cells.prefetch(self.head_cell);
         let next = self.head_cell + 1;
         self.cells.prefetch(if next < self.cells.len() { next } else { 0 });
-        self.cells.prefetch(self.cell(self.head - i64::from(self.window)));
+        if let Some(panes) = self.window_panes() {
+            self.cells.prefetch(self.cell(self.head - panes + 1));
+        }
     }
 
     pub(super) fn total(&self) -> u64 {

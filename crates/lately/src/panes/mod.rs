@@ -97,14 +97,9 @@ impl Panes {
         allocated(self.bytes.capacity()) + allocated(self.segments.capacity() * size_of::<Segment>())
     }
 
-    /// Adds `hits` at `time_ms`: to the pane that covers it, else to a new one of the resolution.
-    pub(crate) fn add(&mut self, time_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
-        self.put(time_ms, hits, settings);
-        self.merge_if_long(settings, now);
-    }
-
-    /// As `add`; then there may be too many panes, until [`Panes::merge_if_long`].
-    pub(crate) fn put(&mut self, time_ms: i64, hits: u64, settings: &Settings) {
+    /// Adds `hits` at `time_ms`: to the pane that covers it, else to a new one of the resolution. Then there may be too many
+    /// panes, until [`Panes::merge_if_long`].
+    pub(crate) fn add(&mut self, time_ms: i64, hits: u64, settings: &Settings) {
         let width_ms = settings.resolution().as_millis();
         let fresh = Pane { start_ms: settings.pane_of(time_ms) * width_ms, width_ms, hits };
         match &mut self.newest {

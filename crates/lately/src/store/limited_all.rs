@@ -5,7 +5,7 @@ use super::batch::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit};
 use super::limited::{Asked, Verdict};
-use super::turn::Turn;
+use super::turn::{Numbers, Turn};
 use super::{check_key, shard_of};
 use crate::entry::Fetched;
 use crate::error::{HitError, LimitError};
@@ -165,20 +165,18 @@ impl<'a> Turn<'a> {
             }
         }
         // When slots are there what they point at is asked for, so that nobody waits for it under several locks.
-        let mut behind = 0_u128;
-        for (index, placed) in (0..u128::BITS).zip(&mut *placed) {
-            let locked = self.shard(placed.hash);
-            placed.place = locked.place_near(placed.place, placed.limit.key, placed.hash);
-            if let Some(place) = placed.place
-                && locked.prefetch_heap(place) == Fetched::First
-            {
-                behind |= 1 << index;
+        for placed in placed.chunks_mut(Numbers::BITS as usize) {
+            let mut behind: Numbers = 0;
+            for (number, placed) in placed.iter_mut().enumerate() {
+                let locked = self.shard(placed.hash);
+                placed.place = locked.place_near(placed.place, placed.limit.key, placed.hash);
+                if let Some(place) = placed.place
+                    && locked.prefetch_heap(place) == Fetched::First
+                {
+                    behind |= 1 << number;
+                }
             }
-        }
-        for (index, &Placed { hash, place, .. }) in (0..u128::BITS).zip(&*placed) {
-            if let Some(place) = place.filter(|_| behind >> index & 1 == 1) {
-                self.shard(hash).prefetch_behind(1, place);
-            }
+            self.prefetch_behind(behind, |number| (placed[number].hash, placed[number].place));
         }
         self.unlock();
     }

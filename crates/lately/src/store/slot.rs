@@ -124,7 +124,7 @@ impl Slot {
     /// Takes note of where the list of a key that is watched is, if there is room for that: the next who comes need not
     /// wait for what points there.
     #[inline]
-    pub(super) fn note_list(&mut self, list: Whereabouts) {
+    fn note_list(&mut self, list: Whereabouts) {
         if self.spare().is_some_and(|hint| hint != list.to_bytes()) {
             self.bytes[SPARE_AT..].copy_from_slice(&list.to_bytes());
         }

@@ -87,21 +87,28 @@ impl<'a> Turn<'a> {
         (hashes, places): (&[u64], &[Option<u32>]),
         answers: &mut [Outcome],
     ) {
-        let mut behind = later.behind;
-        for level in 1..=FURTHEST {
-            for index in indexes(behind) {
-                let prefetch = |place| self.shard(hashes[index]).prefetch_behind(level, place);
-                if places[index].map(prefetch) != Some(Fetched::First) {
-                    behind &= !(1 << index);
-                }
-            }
-        }
+        self.prefetch_behind(later.behind, |index| (hashes[index], places[index]));
         for index in indexes(later.all) {
             let (op, hash, answer) = (&ops[index], hashes[index], &mut answers[index]);
             self.enter(hash);
             let quick = self.quick(op, hash, places[index], true, |outcome| *answer = outcome);
             if !matches!(quick, Quick::Done(())) {
                 *answer = self.apply_after(&quick, op, hash, places[index]);
+            }
+        }
+    }
+
+    /// Has fetched what is behind what was, level by level, of keys with these numbers: `at` says the hash of each, and where
+    /// it is.
+    #[inline]
+    pub(super) fn prefetch_behind(&mut self, mut numbers: Numbers, at: impl Fn(usize) -> (u64, Option<u32>)) {
+        for level in 1..=FURTHEST {
+            for number in indexes(numbers) {
+                let (hash, place) = at(number);
+                let fetched = place.map(|place| self.shard(hash).prefetch_behind(level, place));
+                if fetched != Some(Fetched::First) {
+                    numbers &= !(1 << number);
+                }
             }
         }
     }
@@ -352,17 +359,20 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Operations that come second: a bit for each.
+/// Numbers of operations, or of keys: a bit for each.
+pub(super) type Numbers = u32;
+
+/// Operations that come second.
 #[derive(Default)]
 struct Later {
-    all: u32,
+    all: Numbers,
     /// Those with more behind what was fetched.
-    behind: u32,
+    behind: Numbers,
     /// A bit for each sixty-fourth of the hashes that has one.
     families: u64,
 }
 
-const _: () = assert!(STAGED <= u32::BITS as usize);
+const _: () = assert!(STAGED <= Numbers::BITS as usize);
 
 /// What a key of many hits that is watched has on the heap is so many levels deep, beside the first.
 const FURTHEST: usize = 3;
@@ -377,7 +387,7 @@ impl Later {
     fn push(&mut self, index: usize, hash: u64, fetched: Fetched) {
         self.families |= family(hash);
         self.all |= 1 << index;
-        self.behind |= u32::from(fetched == Fetched::First) << index;
+        self.behind |= Numbers::from(fetched == Fetched::First) << index;
     }
 }
 
@@ -386,7 +396,7 @@ fn family(hash: u64) -> u64 {
 }
 
 /// The numbers of the bits that are set, the lowest first.
-fn indexes(mut bits: u32) -> impl Iterator<Item = usize> {
+fn indexes(mut bits: Numbers) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let index = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
         bits &= bits - 1;

@@ -4,7 +4,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lately::limits::MAX_LIMITS;
-use lately::{Decision, HitError, JointRequest, Limit, LimitError, Request, Retry, Span, Store, Timestamp};
+use lately::{
+    Decision, HitError, JointRequest, Limit, LimitError, Op, Outcome, Request, Retry, Span, Store, Timestamp,
+};
 use proptest::prelude::*;
 
 use crate::exact_log::ExactLog;
@@ -117,6 +119,36 @@ fn a_request_that_cannot_be_decided_changes_nothing() {
 }
 
 /// Threads with keys in common, in any order, and others that ask for one of the keys, or count it.
+/// More than have what is behind them fetched together, whose hits are on the heap.
+#[test]
+fn requests_of_many_keys_come_together() {
+    const REQUESTS: usize = 4;
+    let store = store();
+    let keys: Vec<String> = (0..REQUESTS * MAX_LIMITS).map(|key| format!("key:{key}")).collect();
+    for second in 0..300_u64 {
+        let ops: Vec<Op<'_>> = keys
+            .chunks(MAX_LIMITS)
+            .map(|keys| {
+                let limits =
+                    keys.iter().map(|key| Limit { key: key.as_bytes(), max: 200, window: span(100_000_000) });
+                Op::LimitAll(Box::new(JointRequest {
+                    limits: limits.collect(),
+                    cost: 1,
+                    at: None,
+                    is_peek: false,
+                }))
+            })
+            .collect();
+        let mut outcomes = Vec::new();
+        store.apply(&ops, time(START_MS + second.cast_signed() * 1_000), &mut outcomes);
+        for outcome in outcomes {
+            let Outcome::LimitAll(Ok(decision)) = outcome else { panic!("{outcome:?}") };
+            let left: Vec<u64> = decision.decisions.iter().map(|decision| decision.remaining).collect();
+            assert_eq!(left, [199_u64.saturating_sub(second); MAX_LIMITS]);
+        }
+    }
+}
+
 #[test]
 fn threads_share_keys_without_a_deadlock() {
     const MAX: u64 = 3_000;
