@@ -89,7 +89,7 @@ impl ExactLog {
         let asked_far = (last_pane - settings.panes_in(window_ms) + 1) * resolution;
         let far = asked_far.max(settings.retention_edge(now));
         let known = asked_far == far;
-        let (far_grid, near_grid) = (settings.grid(now - far), settings.grid(now - near));
+        let (far_grid, near_grid) = (settings.grid(far, now), settings.grid(near, now));
 
         let (estimate, lower, upper) = if near <= far {
             (0, 0, 0)
@@ -301,25 +301,6 @@ mod tests {
         }
     }
 
-    /// Why the retention should be whole panes: here its edge is older than it, on a wider grid.
-    #[test]
-    fn a_retention_of_part_of_a_pane_reaches_past_the_horizon() {
-        let settings = ModelSettings { exact_ms: 300_500, retain_ms: 300_500, ..ModelSettings::default() };
-        let now = 1_700_000_001_999;
-        assert_eq!(
-            (settings.retention_edge(now), settings.horizon(now)),
-            (1_699_999_701_000, 1_699_999_701_000)
-        );
-        let mut log = ExactLog::new(settings);
-        let now = i64::try_from(now).expect("a time");
-        for at_ms in [1_699_999_700_999, 1_699_999_701_000] {
-            assert!(matches!(log.hit(0, at_ms, 1, at_ms), HitOutcome::Hits(_)));
-        }
-        assert_eq!(log.hit(0, now, 1, now), HitOutcome::Hits(1));
-        assert_eq!(log.read(0, now, 301_000, now), count(2, 1, 3, 2_000));
-        assert_eq!(log.kept_total(0, now), 2);
-    }
-
     proptest! {
         /// Inside the exact span the definition is one line: 0 ≤ pane(t) − pane(h) < ceil(w / r).
         #[test]
@@ -335,6 +316,31 @@ mod tests {
             let expected = hits.iter().filter(|hit| inside(hit.0)).map(|hit| hit.1).sum();
             let read = log(&hits).read(0, NOW - back, window, NOW);
             prop_assert_eq!(read, count(expected, expected, expected, 1_000));
+        }
+
+        /// A wider window that ends at the same time never has fewer, by any of the three numbers.
+        #[test]
+        fn nested_windows_have_nested_answers(
+            settings in strategies::settings(),
+            hits in prop::collection::vec((0_i64..4_000_000, 1_u64..900), 1..40),
+            back in prop_oneof![Just(0_i64), 0_i64..1_000_000],
+            windows in prop::collection::vec(1_i64..4_000_000, 2..9),
+        ) {
+            let mut log = ExactLog::new(settings);
+            log.see(NOW);
+            log.hits.insert(0, hits.into_iter().map(|(ago, count)| (NOW - ago, count)).collect());
+            let mut windows = windows;
+            windows.sort_unstable();
+            let reads: Vec<ModelCount> =
+                windows.iter().map(|&window| log.read(0, NOW - back, window, NOW)).collect();
+            for pair in reads.windows(2) {
+                prop_assert!(
+                    pair[0].estimate <= pair[1].estimate
+                        && pair[0].lower <= pair[1].lower
+                        && pair[0].upper.is_none_or(|upper| pair[1].upper.is_none_or(|wider| upper <= wider)),
+                    "{pair:?}"
+                );
+            }
         }
 
         /// So hits before the horizon can be dropped: no bound ever counts them.

@@ -13,9 +13,6 @@ pub const RUNGS_MS: [i64; 21] = [
 ];
 
 /// What a model is of. All in milliseconds but the last.
-///
-/// The retention should be whole panes: else the edge of retention may be older than it, and the
-/// cell it lies in wider than the horizon allows for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModelSettings {
     /// Width of the newest panes; one of [`RUNGS_MS`].
@@ -28,7 +25,7 @@ pub struct ModelSettings {
     pub retain_ms: i64,
     /// How far ahead of now a hit may be.
     pub max_skew_ms: i64,
-    /// The width of a grid is at most this many millionths of the age of the edge.
+    /// The width of a cell is at most this many millionths of the age of its newer end.
     pub precision_millionths: i64,
 }
 
@@ -72,16 +69,24 @@ impl ModelSettings {
         ceil(span_ms.into(), self.resolution_ms.into()) / i128::from(self.resolution_ms)
     }
 
-    /// The grid of an edge that is `age_ms` old.
-    pub(crate) fn grid(&self, age_ms: i128) -> i128 {
-        let resolution = i128::from(self.resolution_ms);
-        if age_ms <= i128::from(self.exact_ms) {
-            return resolution;
-        }
-        let allowed = |rung: &i128| {
-            *rung >= resolution && rung * 1_000_000 <= i128::from(self.precision_millionths) * age_ms
-        };
-        RUNGS_MS.map(i128::from).into_iter().rfind(allowed).unwrap_or(resolution)
+    /// Whether a cell of this width may end at this age.
+    fn allows(&self, rung: i128, age_ms: i128) -> bool {
+        rung == i128::from(self.resolution_ms)
+            || rung > i128::from(self.resolution_ms)
+                && age_ms >= i128::from(self.exact_ms)
+                && rung * 1_000_000 <= i128::from(self.precision_millionths) * age_ms
+    }
+
+    /// The width of the cell around an edge: the widest that is allowed by the age of its newer end.
+    pub(crate) fn grid(&self, edge: i128, now: i128) -> i128 {
+        let allowed = |rung: &i128| self.allows(*rung, now - floor(edge, *rung) - rung);
+        RUNGS_MS.map(i128::from).into_iter().rfind(allowed).expect("the resolution is allowed")
+    }
+
+    /// The widest cell that may end at this age or younger.
+    fn coarsest(&self, age_ms: i128) -> i128 {
+        let allowed = |rung: &i128| self.allows(*rung, age_ms);
+        RUNGS_MS.map(i128::from).into_iter().rfind(allowed).expect("the resolution is allowed")
     }
 
     /// The start of a window of the retention that ends now.
@@ -91,7 +96,7 @@ impl ModelSettings {
 
     /// Hits before this time show in no answer, now or later.
     pub(crate) fn horizon(&self, now: i128) -> i128 {
-        floor(self.retention_edge(now), self.grid(self.retain_ms.into()))
+        floor(self.retention_edge(now), self.coarsest(self.retain_ms.into()))
     }
 }
 
@@ -127,19 +132,20 @@ mod tests {
     }
 
     #[test]
-    fn grids_follow_age() {
+    fn grids_follow_the_age_of_the_end_of_a_cell() {
+        // Cells of all widths up to a minute begin at this time.
+        let now = 1_700_000_040_000;
         let check = |age_s: i128, grid_s: i128| {
-            assert_eq!(ModelSettings::default().grid(age_s * 1_000), grid_s * 1_000, "age {age_s}");
+            let grid = ModelSettings::default().grid(now - age_s * 1_000, now);
+            assert_eq!(grid, grid_s * 1_000, "age {age_s}");
         };
         for (age_s, grid_s) in
-            [(-5, 1), (0, 1), (360, 1), (361, 2), (999, 2), (1_000, 10), (3_000, 30), (604_800, 3_600)]
+            [(-5, 1), (0, 1), (360, 1), (361, 2), (1_000, 2), (1_001, 10), (3_000, 10), (3_001, 30)]
         {
             check(age_s, grid_s);
         }
-        let coarse = ModelSettings { precision_millionths: 1_000_000, ..ModelSettings::default() };
-        assert_eq!((coarse.grid(360_000), coarse.grid(360_001)), (1_000, 300_000));
         let fine = ModelSettings { precision_millionths: 100, ..ModelSettings::default() };
-        assert_eq!(fine.grid(361_000), 1_000, "no rung is narrow enough: the resolution");
+        assert_eq!(fine.grid(now - 362_000, now), 1_000, "no rung is narrow enough: the resolution");
     }
 
     #[test]

@@ -91,15 +91,29 @@ impl Ladder {
         }
     }
 
-    /// The grid an edge of a window is snapped to when it is `age_ms` old and `exact_ms` is the
-    /// exact span: the resolution up to and including the exact span, then as wide as precision
-    /// allows.
+    /// The widest a cell of an edge can be that is `age_ms` old, with `exact` the exact span: the resolution up to and
+    /// including the exact span, then as wide as precision allows.
     #[must_use]
     pub fn edge_grid_ms(&self, age_ms: i64, exact: Span) -> i64 {
         if age_ms <= exact.as_millis() {
             return self.steps[0].width_ms;
         }
         self.pane_width_ms(age_ms)
+    }
+
+    /// The cell around an edge, as seen from `now_ms`: its start and its width. It is the widest pane that may hold
+    /// the edge at that time, so a pane that starts before a border of the cell never ends behind it. The cells of
+    /// all edges lie side by side: answers over nested windows are nested, too.
+    #[must_use]
+    pub fn cell(&self, edge_ms: i64, now_ms: i64) -> (i64, i64) {
+        let age_ms = now_ms - edge_ms;
+        let start_ms = |width_ms: i64| edge_ms.div_euclid(width_ms) * width_ms;
+        let [first, wider @ ..] = &*self.steps else { unreachable!("the resolution is a step") };
+        let may_hold = |step: &&Step| {
+            step.pane_age_ms <= age_ms && step.pane_age_ms <= now_ms - start_ms(step.width_ms) - step.width_ms
+        };
+        let width_ms = wider.iter().rev().find(may_hold).unwrap_or(first).width_ms;
+        (start_ms(width_ms), width_ms)
     }
 
     fn widest(&self, allowed: impl Fn(&Step) -> bool) -> i64 {
@@ -163,6 +177,43 @@ mod tests {
         }
         assert_eq!(ladder.edge_grid_ms(360_000, minutes(6)), 1_000);
         assert_eq!(ladder.edge_grid_ms(360_001, minutes(6)), 2_000);
+    }
+
+    #[test]
+    fn a_cell_is_the_widest_pane_that_may_hold_the_edge() {
+        let ladder = Ladder::new(1_000, minutes(6), 10_000);
+        let now_s = 1_000_007;
+        let check = |edge_s: i64, expected: (i64, i64)| {
+            let (start_ms, width_ms) = ladder.cell(edge_s * 1_000, now_s * 1_000);
+            assert_eq!((start_ms / 1_000, width_ms / 1_000), expected, "edge {edge_s}");
+        };
+        check(now_s - 360, (999_647, 1));
+        // The pane of 2 s around an edge that is 361 s old would end 359 s ago: it may not be there yet.
+        check(now_s - 361, (999_646, 1));
+        check(now_s - 362, (999_644, 2));
+        // 1,003 s old: a pane of 10 s would end 997 s ago.
+        check(now_s - 1_003, (999_004, 2));
+        check(now_s - 1_008, (998_990, 10));
+        check(now_s + 5, (1_000_012, 1));
+    }
+
+    #[test]
+    fn cells_lie_side_by_side() {
+        let ladder = Ladder::new(10, seconds(1), 50_000);
+        for now_ms in [1_700_000_000_123, 1_700_000_003_500] {
+            let mut edge_ms = now_ms + 100;
+            while edge_ms > now_ms - 100_000 {
+                let (start_ms, width_ms) = ladder.cell(edge_ms, now_ms);
+                for inside_ms in [start_ms, start_ms + width_ms / 2, start_ms + width_ms - 1] {
+                    assert_eq!(
+                        ladder.cell(inside_ms, now_ms),
+                        (start_ms, width_ms),
+                        "{inside_ms} at {now_ms}"
+                    );
+                }
+                edge_ms = start_ms - 1;
+            }
+        }
     }
 
     #[test]

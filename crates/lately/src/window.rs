@@ -28,12 +28,12 @@ struct Edge {
 
 impl Edge {
     fn new(at_ms: i64, settings: &Settings, now: Timestamp) -> Edge {
-        let age_ms = now.as_millis() - at_ms;
-        if age_ms <= settings.exact().as_millis() {
+        let now_ms = now.as_millis();
+        if now_ms - at_ms <= settings.exact().as_millis() {
             return Edge { at_ms, grid_ms: settings.resolution().as_millis(), floor_ms: at_ms };
         }
-        let grid_ms = settings.ladder().pane_width_ms(age_ms);
-        Edge { at_ms, grid_ms, floor_ms: at_ms.div_euclid(grid_ms) * grid_ms }
+        let (floor_ms, grid_ms) = settings.ladder().cell(at_ms, now_ms);
+        Edge { at_ms, grid_ms, floor_ms }
     }
 
     fn ceil_ms(self) -> i64 {
@@ -141,8 +141,9 @@ mod tests {
         check(now, "5m", now, (300, 300, Some(300), "1s"));
         // The far edge, 999,648, is 359 s old: exact. A second more and it is 360 s old: exact too.
         check(now, "6m", now, (360, 360, Some(360), "1s"));
-        // 361 s: the edge 999,647 lies in the cell [999,646, 999,648).
-        check(now, "362", now, (362, 362, Some(362), "2s"));
+        // 361 s: the cell of 2 s around the edge 999,646 would end 359 s ago.
+        check(now, "362", now, (362, 362, Some(362), "1s"));
+        // 362 s: the edge 999,645 lies in the cell [999,644, 999,646).
         check(now, "363", now, (363, 362, Some(364), "2s"));
         // An hour back the grid is 30 s; the edge 996,408 lies in [996,390, 996,420).
         check(now, "1h", now, (3_600, 3_588, Some(3_618), "30s"));
