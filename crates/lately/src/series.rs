@@ -67,7 +67,7 @@ impl Query {
                 }
                 hits
             };
-            window.count(sum).estimate
+            entry.with_coarse(window.count(sum), &window).estimate
         };
         let mut left = hits_from(start_ms);
         let series = (first..first + points).map(|step| {

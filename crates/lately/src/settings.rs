@@ -63,7 +63,7 @@ impl Settings {
         SettingsBuilder::default()
     }
 
-    /// For who carries hits of any class from one place to another: panes stay as they are, new ones have a
+    /// For who carries hits of any class from one place to another: panes stay as they came, new hits keep their
     /// millisecond, and all that ever happened is kept.
     ///
     /// # Panics

@@ -70,6 +70,11 @@ impl Window {
         (exact && self.far.at_ms < self.near.at_ms).then_some((self.far.at_ms, self.near.at_ms))
     }
 
+    /// Its first millisecond that is kept and one past its last.
+    pub(crate) fn edges_ms(&self) -> (i64, i64) {
+        (self.far.at_ms, self.near.at_ms)
+    }
+
     /// Where the first hits lie that the answer may depend on.
     pub(crate) fn first_ms(&self) -> i64 {
         self.far.floor_ms

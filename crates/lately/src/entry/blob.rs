@@ -1,58 +1,51 @@
 //! One key's hits as bytes that mean the same in every process: what a checkpoint and a dump keep.
 //!
-//! Hits are pieces of time with a count: moments, cells of a ring, panes. Moments are as they are in a list.
-//! Other pieces of one kind and width that follow each other are a run: a byte, its kind and its width; and
-//! for each piece a number, and a second one if it has several hits. The table is in the design document.
+//! Moments are as they are in a list. Panes of one kind and width that follow each other are a run: a byte, its kind
+//! and its width; for each pane a number, and a second one if it has several hits. The table is in the design
+//! document.
 
 use super::Entry;
+use super::coarse::Coarse;
+use super::fit::{Piece, Source};
 use super::inline::Inline;
-use super::large::Large;
-use super::list::{Gap, Items, MOST_MOMENTS, list_of, list_of_any, read_items};
-use super::moment::{Moment, PackedTime};
+use super::list::{Gap, Items, list_of, list_of_any, read_items};
+use super::moment::Moment;
 use crate::error::Malformed;
 use crate::ladder::RUNGS_MS;
 use crate::limits::MAX_TOTAL;
-use crate::panes::{Pane, Panes};
+use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 use crate::varint;
 
-/// What a piece of time is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// What a run has, by the highest bits of its first byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Old hits.
-    Pane,
-    /// A pane of a ring.
-    Cell,
-    /// A millisecond that is kept apart.
-    Moment,
+    Pane = 0,
+    /// Panes of a ring.
+    Cell = 1,
+    /// Moments whose gaps are plain numbers: versions before 2 wrote them.
+    MomentsBefore = 2,
     /// Not hits: the time of the newest, where the pieces are too wide to tell it.
-    Newest,
+    Newest = 3,
+    /// Milliseconds that are kept apart.
+    Moments = 4,
+    /// Panes that do not fit the class they came to.
+    Coarse = 5,
 }
 
 impl Kind {
-    /// By the highest bits of a run's first byte. Moments have two: their gaps were plain numbers at first.
-    const ALL: [Kind; 5] = [Kind::Pane, Kind::Cell, Kind::Moment, Kind::Newest, Kind::Moment];
-}
+    const ALL: [Kind; 6] =
+        [Kind::Pane, Kind::Cell, Kind::MomentsBefore, Kind::Newest, Kind::Moments, Kind::Coarse];
 
-/// The first byte of moments, and what it was at first.
-const MOMENTS: u8 = 4 << RUNG_BITS;
-const MOMENTS_BEFORE: u8 = 2 << RUNG_BITS;
-
-/// A piece of time and its hits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Piece {
-    kind: Kind,
-    pane: Pane,
-}
-
-impl Piece {
-    fn moment(kind: Kind, Moment { at_ms, hits }: Moment) -> Piece {
-        Piece { kind, pane: Pane { start_ms: at_ms, width_ms: 1, hits } }
+    fn of(first: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(first >> RUNG_BITS)).copied()
     }
 
-    fn as_moment(self) -> Moment {
-        Moment { at_ms: self.pane.start_ms, hits: self.pane.hits }
+    /// The first byte of what has no width.
+    const fn byte(self) -> u8 {
+        (self as u8) << RUNG_BITS
     }
 }
 
@@ -69,48 +62,46 @@ impl Entry {
             Entry::List { head, bytes } => write_list(super::List { head, bytes }, out),
             Entry::Large { newest, large } => {
                 let mut writer = Writer { out, run: None };
-                large.panes().for_each(|pane| writer.piece(Piece { kind: Kind::Pane, pane }));
-                large.cells(settings).for_each(|pane| writer.piece(Piece { kind: Kind::Cell, pane }));
+                let coarse = large.coarse().into_iter().flat_map(Coarse::panes);
+                coarse.for_each(|pane| writer.pane(Kind::Coarse, pane));
+                large.panes().for_each(|pane| writer.pane(Kind::Pane, pane));
+                large.cells(settings).for_each(|pane| writer.pane(Kind::Cell, pane));
                 writer.end();
                 if let Some(list) = large.list() {
                     write_list(list, out);
                 }
-                out.push((Kind::Newest as u8) << RUNG_BITS);
+                out.push(Kind::Newest.byte());
                 varint::push(out, newest.get().cast_unsigned());
             }
         }
     }
 
-    /// The entry that [`Entry::write`] wrote. Settings may have changed since: hits keep the panes they had,
-    /// but those of a ring of another width.
+    /// The entry that [`Entry::write`] wrote, brought to the grid of `settings`, which may have changed since.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are not an entry.
     pub(crate) fn read(bytes: &[u8], settings: &Settings, now: Timestamp) -> Result<Entry, Malformed> {
         // Most keys have nothing but moments.
-        if let Some((moments, [])) = Moments::read(bytes) {
+        if let Some((moments, [])) = Moments::read(bytes)
+            && moments.newest_ms() <= now.saturating_add(settings.max_skew()).as_millis()
+        {
             return Ok(moments.entry());
         }
-        let pieces = Reader { bytes, total: 0 }.pieces().ok_or(Malformed::Entry)?;
-        Entry::from_pieces(&pieces, settings, now).ok_or(Malformed::Entry)
+        let reader = Reader { bytes, total: 0, pieces: Vec::new(), newest_ms: None };
+        let Reader { pieces, newest_ms, .. } = reader.read().ok_or(Malformed::Entry)?;
+        Ok(Entry::of_pieces(pieces.into_iter(), newest_ms, settings, now))
     }
 
     /// Takes back hits that were counted at a time: those of the piece that covers it, as many as there are.
     pub(crate) fn take_back(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
-        let mut pieces = Vec::new();
-        self.each_piece(settings, |piece| pieces.push(piece));
-        let covers = |Piece { kind, pane }: &&mut Piece| {
-            *kind != Kind::Newest && (pane.start_ms..pane.end_ms()).contains(&at.as_millis())
-        };
-        // The newer of two that cover it: an older pane may reach into a ring.
-        if let Some(piece) = pieces.iter_mut().rev().find(covers) {
-            piece.pane.hits = piece.pane.hits.saturating_sub(hits);
+        let mut pieces = self.pieces(settings);
+        // Hits were not added to what came from elsewhere, which is first; and of two other pieces that cover the
+        // time they were added to the newer, as an older pane may reach into a ring.
+        if let Some(piece) = pieces.iter_mut().rev().find(|piece| piece.covers(at.as_millis())) {
+            *piece.hits_mut() = piece.hits().saturating_sub(hits);
         }
-        pieces.retain(|piece| piece.pane.hits > 0);
-        if pieces.iter().all(|piece| piece.kind == Kind::Newest) {
-            pieces.clear();
-        }
-        *self = Entry::from_pieces(&pieces, settings, now).expect("fewer hits are an entry too");
+        let newest_ms = pieces.iter().any(|piece| piece.hits() > 0).then_some(self.newest_ms());
+        *self = Entry::of_pieces(pieces.into_iter(), newest_ms, settings, now);
     }
 
     /// Takes over the hits of another entry of the key.
@@ -119,48 +110,31 @@ impl Entry {
             *self = other;
             return;
         }
-        other.each_piece(settings, |Piece { kind, pane }| {
-            if kind != Kind::Newest
-                && let Some(at) = Timestamp::from_millis(pane.start_ms)
-            {
-                // Both were counted: that they fit together was checked then.
-                let _ = self.add(at, pane.hits, settings, now);
+        let newest_ms = self.newest_ms().max(other.newest_ms());
+        let mut pieces = self.pieces(settings);
+        pieces.extend(other.pieces(settings));
+        for piece in &mut pieces {
+            if let Piece::Pane { source: source @ Source::Old, .. } = piece {
+                *source = Source::Elsewhere;
             }
-        });
+        }
+        *self = Entry::of_pieces(pieces.into_iter(), Some(newest_ms), settings, now);
     }
 
-    fn each_piece(&self, settings: &Settings, mut visit: impl FnMut(Piece)) {
-        let moment = |moment| Piece::moment(Kind::Moment, moment);
+    /// The hits in pieces, those that came from elsewhere first, then the older before the newer.
+    fn pieces(&self, settings: &Settings) -> Vec<Piece> {
         match self {
-            Entry::Inline(inline) => inline.oldest_first().for_each(|held| visit(moment(held))),
-            Entry::List { head, bytes } => {
-                super::List { head, bytes }.moments().for_each(|held| visit(moment(held)));
-            }
-            Entry::Large { newest, large } => {
-                large.panes().for_each(|pane| visit(Piece { kind: Kind::Pane, pane }));
-                large.cells(settings).for_each(|pane| visit(Piece { kind: Kind::Cell, pane }));
-                large.list().into_iter().flat_map(super::List::moments).for_each(|held| visit(moment(held)));
-                visit(Piece::moment(Kind::Newest, Moment { at_ms: newest.get(), hits: 1 }));
+            Entry::Inline(inline) => inline.oldest_first().map(Piece::Moment).collect(),
+            Entry::List { head, bytes } => super::List { head, bytes }.moments().map(Piece::Moment).collect(),
+            Entry::Large { large, .. } => {
+                let of = |source| move |pane| Piece::Pane { pane, source };
+                let coarse = large.coarse().into_iter().flat_map(Coarse::panes).map(of(Source::Elsewhere));
+                let panes = large.panes().map(of(Source::Old));
+                let cells = large.cells(settings).map(of(Source::Ring));
+                let moments = large.list().into_iter().flat_map(super::List::moments).map(Piece::Moment);
+                coarse.chain(panes).chain(cells).chain(moments).collect()
             }
         }
-    }
-
-    /// `None` when they are of no entry.
-    fn from_pieces(pieces: &[Piece], settings: &Settings, now: Timestamp) -> Option<Entry> {
-        let of = |kind| pieces.iter().filter(move |piece| piece.kind == kind);
-        let moments = || of(Kind::Moment).map(|piece| piece.as_moment());
-        let mut entry = Entry::new();
-        if moments().count() == pieces.len() && pieces.len() <= MOST_MOMENTS {
-            for Moment { at_ms, hits } in moments() {
-                entry.add(Timestamp::from_millis(at_ms)?, hits, settings, now).ok()?;
-            }
-            return Some(entry);
-        }
-        let newest_ms = pieces.last()?.pane.start_ms;
-        let panes = Panes::from_sorted(of(Kind::Pane).map(|piece| piece.pane));
-        let cells: Vec<Pane> = of(Kind::Cell).map(|piece| piece.pane).collect();
-        let large = Large::restored(panes, &cells, moments(), settings, now);
-        Some(Entry::Large { newest: PackedTime::pack(newest_ms), large: Box::new(large) })
     }
 }
 
@@ -188,7 +162,7 @@ fn write_inline(inline: &Inline, out: &mut Vec<u8>) {
 }
 
 fn begin_moments(origin_ms: i64, len: usize, out: &mut Vec<u8>) {
-    out.push(MOMENTS);
+    out.push(Kind::Moments.byte());
     varint::push(out, len as u64);
     // The origin may be a millisecond before time starts.
     varint::push(out, (origin_ms + 1).cast_unsigned());
@@ -202,12 +176,18 @@ impl<'a> Moments<'a> {
         let origin = i64::try_from(varint::take(&mut bytes)?).ok()?;
         let items = bytes.split_off(..len)?;
         let origin_ms = origin.checked_sub(1).filter(|&ms| ms <= Timestamp::MAX.as_millis())?;
-        let (held, items) = match first {
-            MOMENTS => (read_items(items, origin_ms, Gap::take)?, Some(items)),
-            MOMENTS_BEFORE => (read_items(items, origin_ms, Gap::take_number)?, None),
-            _ => return None,
+        let (held, items) = if first == Kind::Moments.byte() {
+            (read_items(items, origin_ms, Gap::take)?, Some(items))
+        } else if first == Kind::MomentsBefore.byte() {
+            (read_items(items, origin_ms, Gap::take_number)?, None)
+        } else {
+            return None;
         };
         Some((Moments { origin_ms, items, held }, bytes))
+    }
+
+    fn newest_ms(&self) -> i64 {
+        self.held.last().map_or(0, |moment| moment.at_ms)
     }
 
     fn entry(&self) -> Entry {
@@ -224,26 +204,26 @@ impl<'a> Moments<'a> {
     }
 }
 
-/// Writes pieces, oldest first.
+/// Writes panes in runs: those of one kind and width that follow each other.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
-    /// The last piece.
-    run: Option<Piece>,
+    /// The last pane and its kind.
+    run: Option<(Kind, Pane)>,
 }
 
 impl Writer<'_> {
-    fn piece(&mut self, piece: Piece) {
-        let Pane { start_ms, width_ms, hits } = piece.pane;
-        let same_run = |last: &Piece| {
-            (last.kind, last.pane.width_ms) == (piece.kind, width_ms) && last.pane.end_ms() <= start_ms
+    fn pane(&mut self, kind: Kind, pane: Pane) {
+        let Pane { start_ms, width_ms, hits } = pane;
+        let same_run = |last: &(Kind, Pane)| {
+            (last.0, last.1.width_ms) == (kind, width_ms) && last.1.end_ms() <= start_ms
         };
         let from_ms = match self.run {
-            Some(last) if same_run(&last) => last.pane.end_ms(),
+            Some(last) if same_run(&last) => last.1.end_ms(),
             _ => {
                 self.end();
                 let rung = RUNGS_MS.iter().position(|&rung_ms| rung_ms == width_ms);
                 let rung = u8::try_from(rung.expect("widths are rungs of the ladder")).expect("there are 21");
-                self.out.push((piece.kind as u8) << RUNG_BITS | rung);
+                self.out.push(kind.byte() | rung);
                 0
             }
         };
@@ -252,7 +232,7 @@ impl Writer<'_> {
         if hits > 1 {
             varint::push(self.out, hits);
         }
-        self.run = Some(piece);
+        self.run = Some((kind, pane));
     }
 
     /// Ends a run, if one was begun.
@@ -263,44 +243,40 @@ impl Writer<'_> {
     }
 }
 
-/// Reads pieces, oldest first, and checks that they are such.
+/// Reads pieces, and checks that they are such. Their order does not matter.
 struct Reader<'a> {
     bytes: &'a [u8],
     total: u64,
+    pieces: Vec<Piece>,
+    newest_ms: Option<i64>,
 }
 
-impl Reader<'_> {
-    fn pieces(mut self) -> Option<Vec<Piece>> {
-        let mut pieces: Vec<Piece> = Vec::new();
+impl<'a> Reader<'a> {
+    fn read(mut self) -> Option<Reader<'a>> {
         while let Some(&first) = self.bytes.first() {
-            let kind = *Kind::ALL.get(usize::from(first >> RUNG_BITS))?;
-            let last = pieces.last().copied();
-            if last.is_some_and(|last| last.kind > kind || last.kind == Kind::Newest) {
-                return None;
-            }
-            match kind {
-                Kind::Moment => {
+            match Kind::of(first)? {
+                Kind::Moments | Kind::MomentsBefore => {
                     let (moments, rest) = Moments::read(self.bytes)?;
                     self.bytes = rest;
-                    for moment in moments.held {
-                        pieces.push(self.checked(Piece::moment(kind, moment), last)?);
-                    }
+                    moments.held.into_iter().try_for_each(|moment| self.push(Piece::Moment(moment)))?;
                 }
                 Kind::Newest => {
                     self.bytes.split_off_first()?;
-                    let at_ms = i64::try_from(varint::take(&mut self.bytes)?).ok()?;
-                    pieces.push(self.checked(Piece::moment(kind, Moment { at_ms, hits: 1 }), last)?);
+                    let newest_ms = i64::try_from(varint::take(&mut self.bytes)?).ok()?;
+                    self.newest_ms = Some(newest_ms).filter(|&ms| ms <= Timestamp::MAX.as_millis());
+                    self.newest_ms.filter(|_| self.bytes.is_empty())?;
                 }
-                Kind::Pane | Kind::Cell => self.run(&mut pieces)?,
+                Kind::Pane => self.run(Source::Old)?,
+                Kind::Cell => self.run(Source::Ring)?,
+                Kind::Coarse => self.run(Source::Elsewhere)?,
             }
         }
-        Some(pieces)
+        Some(self)
     }
 
-    /// Reads a run.
-    fn run(&mut self, pieces: &mut Vec<Piece>) -> Option<()> {
+    /// Reads a run of panes.
+    fn run(&mut self, source: Source) -> Option<()> {
         let first = *self.bytes.split_off_first()?;
-        let kind = *Kind::ALL.get(usize::from(first >> RUNG_BITS))?;
         let width_ms = *RUNGS_MS.get(usize::from(first & ((1 << RUNG_BITS) - 1)))?;
         let mut from_ms = 0;
         loop {
@@ -311,23 +287,20 @@ impl Reader<'_> {
             let hits = if (number - 1) & 1 == 0 { 1 } else { varint::take(&mut self.bytes)? };
             let gap = i64::try_from((number - 1) >> 1).ok()?;
             let start_ms = gap.checked_mul(width_ms)?.checked_add(from_ms)?;
-            let piece = Piece { kind, pane: Pane { start_ms, width_ms, hits } };
-            let piece = self.checked(piece, pieces.last().copied())?;
-            from_ms = piece.pane.end_ms();
-            pieces.push(piece);
+            if start_ms > Timestamp::MAX.as_millis() {
+                return None;
+            }
+            let pane = Pane { start_ms, width_ms, hits };
+            self.push(Piece::Pane { pane, source })?;
+            from_ms = pane.end_ms();
         }
     }
 
-    /// The piece, if it may follow the last.
-    fn checked(&mut self, piece: Piece, last: Option<Piece>) -> Option<Piece> {
-        let Pane { start_ms, hits, .. } = piece.pane;
-        // A cell may start inside the pane before it: the ring does not begin at a border of wide panes.
-        let previous_ms = last
-            .map_or(0, |last| if last.kind == piece.kind { last.pane.end_ms() } else { last.pane.start_ms });
-        if piece.kind != Kind::Newest {
-            self.total = self.total.checked_add(hits).filter(|&total| total <= MAX_TOTAL)?;
-        }
-        (start_ms >= previous_ms && start_ms <= Timestamp::MAX.as_millis() && hits > 0).then_some(piece)
+    /// Takes a piece, if it has hits and all together are not too many.
+    fn push(&mut self, piece: Piece) -> Option<()> {
+        self.total = self.total.checked_add(piece.hits()).filter(|&total| total <= MAX_TOTAL)?;
+        self.pieces.push(piece);
+        (piece.hits() > 0).then_some(())
     }
 }
 

@@ -4,6 +4,7 @@
 use thin_vec::ThinVec;
 
 use super::Fetched;
+use super::coarse::Coarse;
 use super::list::{self, Head, List, ListMut};
 use super::moment::Moment;
 use super::ring::Ring;
@@ -16,11 +17,51 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug)]
 pub(crate) struct Large {
     recent: Recent,
-    /// Hits before the recent ones.
-    older: Option<Box<Panes>>,
-    /// Bytes and hits of `older`, so that counting does not touch them.
+    older: Option<Box<Older>>,
+    /// Bytes of `older` and hits of its panes, so that counting does not touch them.
     older_bytes: usize,
     older_total: u64,
+}
+
+/// Hits that are neither in a list nor in a ring.
+#[derive(Clone, Default, Debug)]
+struct Older {
+    /// Hits before the recent ones.
+    panes: Panes,
+    /// Hits that came from elsewhere, in panes that do not fit: at any time, and in none of the others.
+    coarse: Option<Box<Coarse>>,
+}
+
+impl Older {
+    fn bytes(&self) -> usize {
+        let coarse = self.coarse.as_ref().map_or(0, |coarse| coarse.heap_bytes());
+        allocated(size_of::<Older>()) + self.panes.heap_bytes() + coarse
+    }
+
+    fn is_empty(&self) -> bool {
+        self.panes.is_empty() && self.coarse.is_none()
+    }
+
+    /// Drops what has left the retention and joins old panes.
+    fn merge(&mut self, settings: &Settings, now: Timestamp) {
+        self.panes.merge(settings, now);
+        let horizon_ms = settings.horizon_ms(now);
+        if let Some(coarse) = self.coarse.take_if(|coarse| coarse.begins_before(horizon_ms)) {
+            self.coarse = coarse.without_those_before(horizon_ms).map(Box::new);
+        }
+    }
+}
+
+/// What a key that came from elsewhere is made of. Panes and moments fit today's class.
+pub(super) struct Parts {
+    pub(super) panes: Panes,
+    pub(super) coarse: Option<Coarse>,
+    /// Sorted.
+    pub(super) moments: Vec<Moment>,
+    /// Whether the newest panes are to be in a ring.
+    pub(super) is_ring: bool,
+    /// Whether the moments are a list, which no hit of a pane reaches into; else they come one by one.
+    pub(super) is_list: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -36,40 +77,43 @@ enum Recent {
 impl Large {
     /// The form of a key that had a list until now.
     pub(super) fn from_list(head: Head, bytes: ThinVec<u8>) -> Large {
-        Large { recent: Recent::List { head, bytes }, older: None, older_bytes: 0, older_total: 0 }
+        let recent = Recent::List { head, bytes };
+        Large { recent, older: None, older_bytes: 0, older_total: 0 }
     }
 
-    /// What [`Large::panes`], `cells` and `list` gave. Cells that are not as wide as panes are now go to
-    /// the panes.
-    pub(super) fn restored(
-        older: Panes,
-        cells: &[Pane],
-        moments: impl Iterator<Item = Moment>,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Large {
-        let mut large =
-            Large { older: Some(Box::new(older)), ..Large::from_list(Head::default(), ThinVec::new()) };
-        let is_ring =
-            !cells.is_empty() && cells.iter().all(|cell| cell.width_ms == settings.resolution().as_millis());
+    /// The form of a key whose hits came from elsewhere.
+    pub(super) fn of_parts(parts: Parts, settings: &Settings, now: Timestamp) -> Large {
+        let Parts { panes, coarse, moments, is_ring, is_list } = parts;
+        let mut large = Large::from_list(Head::default(), ThinVec::new());
+        large.older = Some(Box::new(Older { panes, coarse: coarse.map(Box::new) }));
         if is_ring {
             large.make_ring(settings, now);
         }
-        for &Pane { start_ms, hits, .. } in cells {
-            if is_ring {
-                large.reach_and_add(Moment { at_ms: start_ms, hits }, settings, now);
-            } else {
-                large.add_older(Moment { at_ms: start_ms, hits }, settings, now);
+        if is_list {
+            let (head, bytes) = list::list_of_any(moments.into_iter());
+            large.recent = Recent::List { head, bytes };
+        } else {
+            for Moment { at_ms, hits } in moments {
+                large.add(at_ms, hits, settings, now);
             }
         }
-        moments.for_each(|Moment { at_ms, hits }| large.add(at_ms, hits, settings, now));
-        large.settle_older();
+        large.settle_grown(settings, now);
         large
+    }
+
+    /// Hits in panes that do not fit.
+    pub(super) fn coarse(&self) -> Option<&Coarse> {
+        self.older.as_ref().and_then(|older| older.coarse.as_deref())
     }
 
     /// Hits before the recent ones, oldest first.
     pub(super) fn panes(&self) -> impl Iterator<Item = Pane> {
-        self.older.iter().flat_map(|older| older.iter())
+        self.older.iter().flat_map(|older| older.panes.iter())
+    }
+
+    /// Where those end.
+    fn panes_end_ms(&self) -> Option<i64> {
+        self.older.as_ref().and_then(|older| older.panes.end_ms())
     }
 
     /// The panes of the ring that have hits, oldest first.
@@ -104,7 +148,7 @@ impl Large {
             Recent::List { head, bytes } => List { head, bytes }.total(),
             Recent::Ring(ring) => ring.total(),
         };
-        recent + self.older_total
+        recent + self.older_total + self.coarse().map_or(0, Coarse::total)
     }
 
     pub(super) fn add(&mut self, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
@@ -140,6 +184,7 @@ impl Large {
     pub(super) fn hit_now(&mut self, hits: u64, now: Timestamp, settings: &Settings) -> Option<u64> {
         let now_ms = now.as_millis();
         match &self.recent {
+            _ if self.coarse().is_some() => return None,
             Recent::Ring(ring) if ring.ends_with(now_ms, settings) => {}
             Recent::Ring(ring) if ring.ends_before(now_ms, settings) => {
                 self.advance_ring(now_ms, settings, now);
@@ -160,7 +205,7 @@ impl Large {
         let Large { recent: Recent::Ring(ring), older, .. } = self else { return };
         let mut have_left = false;
         ring.advance(settings.pane_of(at_ms), settings, |start_ms, hits| {
-            older.get_or_insert_default().add(start_ms, hits, settings);
+            older.get_or_insert_default().panes.add(start_ms, hits, settings);
             have_left = true;
         });
         if have_left {
@@ -197,28 +242,28 @@ impl Large {
         if list.shared().oldest_ms().is_some_and(|oldest_ms| moment.at_ms < oldest_ms) {
             return self.add_older(moment, settings, now);
         }
-        let older = older.get_or_insert_default();
+        let older = &mut older.get_or_insert_default().panes;
         list.take_oldest(|Moment { at_ms, hits }| older.add(at_ms, hits, settings));
         self.settle_grown(settings, now);
         self.add(moment.at_ms, moment.hits, settings, now);
     }
 
     fn add_older(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
-        self.older.get_or_insert_default().add(moment.at_ms, moment.hits, settings);
+        self.older.get_or_insert_default().panes.add(moment.at_ms, moment.hits, settings);
         self.settle_grown(settings, now);
     }
 
     /// To be called when hits were put to the older ones.
     fn settle_grown(&mut self, settings: &Settings, now: Timestamp) {
-        self.older.get_or_insert_default().merge_if_long(settings, now);
+        self.older.get_or_insert_default().panes.merge_if_long(settings, now);
         self.settle_older();
     }
 
     /// To be called when the older hits may have changed.
     fn settle_older(&mut self) {
         self.older.take_if(|older| older.is_empty());
-        self.older_bytes = self.older.as_deref().map_or(0, older_bytes);
-        self.older_total = self.older.as_deref().map_or(0, Panes::total);
+        self.older_bytes = self.older.as_deref().map_or(0, Older::bytes);
+        self.older_total = self.older.as_deref().map_or(0, |older| older.panes.total());
     }
 
     fn make_ring(&mut self, settings: &Settings, now: Timestamp) {
@@ -227,7 +272,8 @@ impl Large {
         let Recent::List { head, bytes } = std::mem::replace(&mut self.recent, Recent::Ring(ring)) else {
             unreachable!("only a list becomes a ring");
         };
-        let newer = self.older.as_deref_mut().map(|older| older.split_off(start_ms)).unwrap_or_default();
+        let newer =
+            self.older.as_deref_mut().map(|older| older.panes.split_off(start_ms)).unwrap_or_default();
         self.settle_older();
         let newer = newer.into_iter().map(|Pane { start_ms, hits, .. }| Moment { at_ms: start_ms, hits });
         for moment in newer.chain((List { head: &head, bytes: &bytes }).moments()) {
@@ -240,7 +286,7 @@ impl Large {
         match &mut self.recent {
             Recent::List { head, bytes } => ListMut { head, bytes }.keep_moments(),
             Recent::Ring(ring) => {
-                let older = self.older.get_or_insert_default();
+                let older = &mut self.older.get_or_insert_default().panes;
                 for Pane { start_ms, hits, .. } in ring.panes(settings) {
                     older.add(start_ms, hits, settings);
                 }
@@ -260,7 +306,7 @@ impl Large {
             // All that is older came before the moments.
             return recent;
         }
-        recent + self.older.as_ref().map_or(0, |older| older.sum(from_ms, to_ms))
+        recent + self.older.as_ref().map_or(0, |older| older.panes.sum(from_ms, to_ms))
     }
 
     /// As [`ListMut::sum_and_keep`], where the recent hits are a list.
@@ -282,7 +328,7 @@ impl Large {
             Recent::List { .. } => 0,
             Recent::Ring(ring) => ring.sum(from_ms, i64::MAX, settings),
         };
-        ring + self.older.as_ref().map_or(0, |older| older.sum(from_ms, i64::MAX))
+        ring + self.older.as_ref().map_or(0, |older| older.panes.sum(from_ms, i64::MAX))
     }
 
     /// As `sum`, by the running total where the range is the default window near the newest hit.
@@ -366,29 +412,26 @@ impl Large {
 
     /// Panics when a part is not what it should be.
     pub(super) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
-        let older = self.older.as_deref();
         match &self.recent {
             Recent::List { head, bytes } => List { head, bytes }.check_consistency(),
-            Recent::Ring(ring) => ring.check_consistency(older, settings),
+            Recent::Ring(ring) => ring.check_consistency(self.panes_end_ms(), settings, now),
         }
-        assert_eq!(self.older_bytes, older.map_or(0, older_bytes), "bytes of the panes");
-        assert_eq!(self.older_total, older.map_or(0, Panes::total), "hits of the panes");
+        let older = self.older.as_deref();
+        assert_eq!(self.older_bytes, older.map_or(0, Older::bytes), "bytes of the panes");
+        assert_eq!(self.older_total, older.map_or(0, |older| older.panes.total()), "hits of the panes");
         if let Some(older) = older {
             assert!(!older.is_empty(), "panes are kept that are none");
-            older.check_consistency(settings, now);
+            older.panes.check_consistency(settings, now);
+            older.coarse.iter().for_each(|coarse| coarse.check_consistency());
         }
     }
 }
 
-fn older_bytes(older: &Panes) -> usize {
-    allocated(size_of::<Panes>()) + older.heap_bytes()
-}
-
 /// Whether hits at a time belong into panes: those there already, and all moments, are newer.
-fn is_older(at_ms: i64, list: List<'_>, older: Option<&Panes>) -> bool {
+fn is_older(at_ms: i64, list: List<'_>, older: Option<&Older>) -> bool {
     // Most hits are newer than some moment: then panes need not be looked at, which are other memory.
     list.oldest_ms().is_none_or(|oldest_ms| at_ms < oldest_ms)
-        && older.and_then(Panes::end_ms).is_some_and(|end_ms| at_ms < end_ms)
+        && older.and_then(|older| older.panes.end_ms()).is_some_and(|end_ms| at_ms < end_ms)
 }
 
 /// Whether a hit needs a moment more than there is room for, and even the oldest is still inside the

@@ -2,9 +2,10 @@
 //!
 //! A hit counts until it is as old as the window. Of a hit in a pane, or in the ring, only the pane is
 //! known: it counts until the last millisecond of the cell of the grid that a pane may have become part of by
-//! then. So what was decided holds, whenever panes are joined, and never is too little counted.
+//! then; of a hit in a pane that does not fit the class, until the last millisecond of that pane. So what was decided holds, whenever panes are joined, and never is too little counted.
 
 use super::Entry;
+use super::coarse::Coarse;
 use super::list::{List, ListMut};
 use super::moment::Moment;
 use crate::frame::Frame;
@@ -92,6 +93,7 @@ impl Entry {
     pub(crate) fn used_now(&mut self, frame: &Frame, settings: &Settings) -> Option<u64> {
         match self {
             Entry::Inline(_) | Entry::List { .. } => self.used_in_list(frame),
+            Entry::Large { large, .. } if large.coarse().is_some() => None,
             Entry::Large { large, .. } => {
                 let from_ms = frame.from_ms;
                 let moments = large.sum_and_keep(from_ms)?;
@@ -135,7 +137,8 @@ impl Entry {
             Entry::Large { large, .. } => {
                 let moments = large.list().map_or(0, |list| list.sum(from_ms, i64::MAX));
                 let has_panes = large.moments_from_ms() > from_ms;
-                moments + if has_panes { large.pane_sum(window.cell_ms(settings), settings) } else { 0 }
+                let panes = if has_panes { large.pane_sum(window.cell_ms(settings), settings) } else { 0 };
+                moments + panes + large.coarse().map_or(0, |coarse| coarse.from(from_ms))
             }
         }
     }
@@ -154,7 +157,9 @@ impl Entry {
             _ => None,
         };
         // What came last goes last: a pane is over before the moments begin.
-        window.until(last_pane.unwrap_or_else(|| window.moment_leaves_ms(self.newest_ms())))
+        let leaves_ms = last_pane.unwrap_or_else(|| window.moment_leaves_ms(self.newest_ms()));
+        let coarse_ms = self.coarse().map_or(0, |coarse| window.moment_leaves_ms(coarse.last_ms()));
+        window.until(leaves_ms.max(coarse_ms))
     }
 
     /// How long until no more than `most` of the hits of a window count, of which `used` do now; `None` when that is
@@ -194,7 +199,10 @@ impl Entry {
                     .into_iter()
                     .flat_map(|list| list.moments_from(window.from_ms))
                     .map(moment_leaves);
-                merged(panes, moments.filter(is_counted)).find(&mut is_enough)
+                let coarse = large.coarse().into_iter().flat_map(Coarse::last_moments);
+                let coarse = coarse.map(|(at_ms, hits)| (window.moment_leaves_ms(at_ms), hits));
+                let fitting = merged(panes, moments.filter(is_counted));
+                merged(fitting, coarse.filter(is_counted)).find(&mut is_enough)
             }
         };
         last.and_then(|(leaves_ms, _)| window.until(leaves_ms))

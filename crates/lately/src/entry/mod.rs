@@ -6,6 +6,8 @@
 
 mod blob;
 mod cells;
+mod coarse;
+mod fit;
 mod inline;
 mod large;
 mod limit;
@@ -25,6 +27,7 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
+use coarse::Coarse;
 use inline::Inline;
 use large::Large;
 pub(crate) use limit::LimitWindow;
@@ -227,10 +230,25 @@ impl Entry {
 
     /// Hits in a window.
     pub(crate) fn count_window(&self, window: &Window, settings: &Settings) -> Count {
-        if let Some((from_ms, to_ms)) = window.exact_range_ms() {
-            return window.exact_count(self.exact_sum(from_ms, to_ms, settings));
+        let count = match window.exact_range_ms() {
+            Some((from_ms, to_ms)) => window.exact_count(self.exact_sum(from_ms, to_ms, settings)),
+            None => window.count(|from_ms, to_ms| self.sum(from_ms, to_ms, settings)),
+        };
+        self.with_coarse(count, window)
+    }
+
+    /// Adds hits in panes that do not fit the class, if there are any, to the count of the others in the window.
+    pub(crate) fn with_coarse(&self, count: Count, window: &Window) -> Count {
+        let Some(coarse) = self.coarse() else { return count };
+        let (far_ms, near_ms) = window.edges_ms();
+        coarse.add_to(count, far_ms, near_ms)
+    }
+
+    fn coarse(&self) -> Option<&Coarse> {
+        match self {
+            Entry::Large { large, .. } => large.coarse(),
+            Entry::Inline(_) | Entry::List { .. } => None,
         }
-        window.count(|from_ms, to_ms| self.sum(from_ms, to_ms, settings))
     }
 
     /// As [`Entry::hit_now`], when the key has not expired and all its hits are in the entry, and these
@@ -326,7 +344,7 @@ impl Entry {
     #[inline]
     pub(crate) fn count_now(&mut self, frame: &Frame, settings: &Settings) -> u64 {
         self.advance(frame.from_ms, settings, frame.now);
-        if !frame.is_exact {
+        if !frame.is_exact || self.coarse().is_some() {
             return self.count(frame.now, settings.window(), settings, frame.now).estimate;
         }
         self.exact_sum(frame.from_ms, frame.to_ms, settings)
@@ -341,7 +359,7 @@ impl Entry {
         }
     }
 
-    /// Hits between two pane borders.
+    /// Hits between two borders of cells, without those of [`Entry::with_coarse`].
     pub(crate) fn sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         if from_ms >= to_ms {
             return 0;

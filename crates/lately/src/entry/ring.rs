@@ -5,7 +5,7 @@
 use std::ops::RangeInclusive;
 
 use super::cells::Cells;
-use crate::panes::{Pane, Panes};
+use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -204,13 +204,14 @@ impl Ring {
     }
 
     /// Panics when a total is not the sum of its panes.
-    pub(super) fn check_consistency(&self, older: Option<&Panes>, settings: &Settings) {
+    pub(super) fn check_consistency(&self, older_end_ms: Option<i64>, settings: &Settings, now: Timestamp) {
         let least = least_panes(settings);
         assert!((least..=self.cells.len()).contains(&self.len), "{} panes", self.len);
         // The exact span cuts through a pane, so that an older pane may reach into it by one; hits in either
         // are counted once.
-        let exact_ms = (self.head - i64::from(least) + 2) * settings.resolution().as_millis();
-        let older_end_ms = older.and_then(Panes::end_ms).unwrap_or(i64::MIN);
+        let newest = self.head.max(settings.pane_of(now.as_millis()));
+        let exact_ms = (newest - i64::from(least) + 2) * settings.resolution().as_millis();
+        let older_end_ms = older_end_ms.unwrap_or(i64::MIN);
         assert!(older_end_ms <= exact_ms, "a pane that ends at {older_end_ms} reaches into the exact span");
         let cells: u64 = (0..self.cells.len()).map(|cell| self.cells.get(cell)).sum();
         assert_eq!(self.total, self.ring_sum(self.first()..=self.head), "the ring's total");

@@ -36,6 +36,7 @@ fn rung_of(width_ms: i64) -> u16 {
 /// Appends a pane that starts where `context` ends, or later; gives the context of the next.
 #[inline]
 pub(super) fn write(out: &mut Vec<u8>, pane: Pane, context: Context) -> Context {
+    assert!(pane.start_ms >= context.end_ms, "a pane at {} before {}", pane.start_ms, context.end_ms);
     let gap_ms = (pane.start_ms - context.end_ms).cast_unsigned();
     let mut put = |value: u64| out.extend_from_slice(varint::encode(value).as_bytes());
     let mut rung = context.rung;

@@ -5,6 +5,8 @@
 
 mod coded;
 
+use std::cmp::Reverse;
+
 use crate::allocation::{allocated, filled};
 use crate::ladder::RUNGS_MS;
 use crate::settings::Settings;
@@ -37,9 +39,9 @@ pub(crate) struct Panes {
     written: u64,
     /// The newest: it is the one that grows.
     newest: Option<Pane>,
-    len: usize,
+    len: u32,
     /// Panes after the last merge.
-    merged_len: usize,
+    merged_len: u32,
 }
 
 /// Panes that are read from their start.
@@ -76,15 +78,23 @@ impl Panes {
         self.newest.is_none()
     }
 
+    pub(crate) fn newest(&self) -> Option<Pane> {
+        self.newest
+    }
+
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+
     /// Where the newest pane ends.
     pub(crate) fn end_ms(&self) -> Option<i64> {
         self.newest.map(Pane::end_ms)
     }
 
-    /// Panes that are sorted and apart.
-    pub(crate) fn from_sorted(panes: impl Iterator<Item = Pane>) -> Panes {
+    /// Panes in any order. Of those that overlap, the widest holds the hits of all.
+    pub(crate) fn from_any(panes: Vec<Pane>) -> Panes {
         let mut sorted = Panes::default();
-        sorted.rebuild(panes);
+        sorted.rebuild(apart(panes).into_iter());
         sorted
     }
 
@@ -106,6 +116,7 @@ impl Panes {
             Some(newest) if time_ms < newest.start_ms => self.add_late(fresh, time_ms),
             // Hits that age out of a finer form arrive in order.
             Some(newest) if time_ms < newest.end_ms() => newest.hits += hits,
+            Some(newest) if fresh.start_ms < newest.end_ms() => self.insert(fresh),
             _ => self.push(fresh),
         }
     }
@@ -113,7 +124,8 @@ impl Panes {
     /// Merges when there are many more panes than the last time, or more than there may be.
     pub(crate) fn merge_if_long(&mut self, settings: &Settings, now: Timestamp) {
         let most = merge_threshold(settings);
-        if self.len >= (self.merged_len + self.merged_len / 8).clamp(MERGE_FROM, most) {
+        let merged_len = self.merged_len as usize;
+        if self.len() >= (merged_len + merged_len / 8).clamp(MERGE_FROM, most) {
             self.merge(settings, now);
         }
     }
@@ -161,11 +173,29 @@ impl Panes {
         match panes[..next].last_mut().filter(|pane| time_ms < pane.end_ms()) {
             Some(pane) => pane.hits += fresh.hits,
             None => {
+                let (before, after) = (next.checked_sub(1).map(|last| panes[last]), panes.get(next).copied());
+                let after_ms = after.map_or_else(|| self.next_start_ms(index), |pane| pane.start_ms);
+                if before.is_some_and(|pane| pane.end_ms() > fresh.start_ms) || after_ms < fresh.end_ms() {
+                    return self.insert(fresh);
+                }
                 panes.insert(next, fresh);
                 self.len += 1;
             }
         }
         self.rewrite(index, &panes, fresh.hits);
+    }
+
+    /// Where the first pane behind a segment starts.
+    fn next_start_ms(&self, index: usize) -> i64 {
+        let newest_ms = self.newest.map_or(i64::MAX, |newest| newest.start_ms);
+        self.segments.get(index + 1).map_or(newest_ms, |next| next.start_ms)
+    }
+
+    /// Adds a pane that overlaps narrower ones: it takes their hits.
+    #[cold]
+    fn insert(&mut self, pane: Pane) {
+        let panes = apart(self.iter().chain([pane]).collect());
+        self.rebuild(panes.into_iter());
     }
 
     /// Writes a segment anew, or in two when it has grown too long; it has `more` hits than before.
@@ -216,13 +246,19 @@ impl Panes {
 
     /// Hits of panes that start before `edge_ms`.
     fn before(&self, edge_ms: i64) -> u64 {
+        self.started_before(edge_ms).0
+    }
+
+    /// Hits of panes that start before `edge_ms`, and the last of these panes.
+    pub(crate) fn started_before(&self, edge_ms: i64) -> (u64, Option<Pane>) {
         if self.newest.is_none_or(|newest| newest.start_ms < edge_ms) {
-            return self.total();
+            return (self.total(), self.newest);
         }
         let after = self.segments.partition_point(|segment| segment.start_ms < edge_ms);
-        let Some(index) = after.checked_sub(1) else { return 0 };
+        let Some(index) = after.checked_sub(1) else { return (0, None) };
         let earlier = self.read(index).take_while(|pane| pane.start_ms < edge_ms);
-        self.segments[index].before + earlier.map(|pane| pane.hits).sum::<u64>()
+        let before = self.segments[index].before;
+        earlier.fold((before, None), |(hits, _), pane| (hits + pane.hits, Some(pane)))
     }
 
     /// The panes of a segment; none past the last.
@@ -276,24 +312,32 @@ impl Panes {
         self.merged_len = self.len;
     }
 
-    /// Panics unless the panes are sorted, disjoint, aligned, not empty, and as narrow as their age
-    /// demands.
+    /// Panics unless the panes are in order, not narrower than the resolution, and as narrow as their age demands.
     pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
-        let panes: Vec<Pane> = self.iter().collect();
-        for pane in &panes {
-            let Pane { start_ms, width_ms, hits } = *pane;
-            assert!(hits > 0, "an empty pane at {start_ms}");
-            assert!(start_ms.rem_euclid(width_ms) == 0, "a pane of {width_ms} ms at {start_ms}");
+        self.check_order();
+        for pane in self.iter() {
+            let Pane { start_ms, width_ms, .. } = pane;
             let widest = settings.ladder().pane_width_ms(now.as_millis() - pane.end_ms());
             assert!(width_ms <= widest, "a pane of {width_ms} ms at {start_ms} may have {widest} at {now}");
+            let least = settings.resolution().as_millis();
+            assert!(width_ms >= least, "a pane of {width_ms} ms at {start_ms}, resolution {least}");
+        }
+        assert!(self.len() <= merge_threshold(settings), "{} panes", self.len);
+    }
+
+    /// Panics unless the panes are sorted, disjoint, aligned and not empty.
+    pub(crate) fn check_order(&self) {
+        let panes: Vec<Pane> = self.iter().collect();
+        for &Pane { start_ms, width_ms, hits } in &panes {
+            assert!(hits > 0, "an empty pane at {start_ms}");
+            assert!(start_ms.rem_euclid(width_ms) == 0, "a pane of {width_ms} ms at {start_ms}");
         }
         for pair in panes.windows(2) {
             let (end_ms, start_ms) = (pair[0].end_ms(), pair[1].start_ms);
             assert!(end_ms <= start_ms, "panes overlap: {end_ms} > {start_ms}");
         }
         assert_eq!(self.total(), panes.iter().map(|pane| pane.hits).sum::<u64>(), "the total of the panes");
-        assert_eq!(self.len, panes.len(), "the count of panes");
-        assert!(self.len <= merge_threshold(settings), "{} panes", self.len);
+        assert_eq!(self.len(), panes.len(), "the count of panes");
         let mut before = 0;
         for (index, segment) in self.segments.iter().enumerate() {
             let panes: Vec<Pane> = self.read(index).collect();
@@ -305,6 +349,19 @@ impl Panes {
         }
         assert_eq!(before, self.written, "the hits that are written");
     }
+}
+
+/// Panes in order and apart: rungs nest, so of two that overlap one holds the other.
+fn apart(mut panes: Vec<Pane>) -> Vec<Pane> {
+    panes.sort_unstable_by_key(|pane| (pane.start_ms, Reverse(pane.width_ms)));
+    panes.dedup_by(|pane, wider| {
+        let is_inside = pane.start_ms < wider.end_ms();
+        if is_inside {
+            wider.hits += pane.hits;
+        }
+        is_inside
+    });
+    panes
 }
 
 /// `items` in the memory of `room`, unless that is much too large.

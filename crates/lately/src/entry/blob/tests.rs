@@ -80,7 +80,7 @@ fn moments_whose_gaps_are_plain_numbers_are_read() {
                 number(hits);
             }
         }
-        let mut bytes = vec![MOMENTS_BEFORE];
+        let mut bytes = vec![Kind::MomentsBefore.byte()];
         varint::push(&mut bytes, items.len() as u64);
         varint::push(&mut bytes, START_MS.unsigned_abs());
         bytes.extend_from_slice(&items);
@@ -148,13 +148,13 @@ fn what_is_no_entry_is_refused() {
     }
     let run = |kind: Kind, rung: u8| (kind as u8) << RUNG_BITS | rung;
     let bad: [&[u8]; 7] = [
-        &[run(Kind::Moment, 1), 1],
+        &[run(Kind::MomentsBefore, 1), 1],
         &[run(Kind::Pane, 31), 1],
         &[0xff, 1],
-        &[run(Kind::Moment, 0)],
-        &[run(Kind::Moment, 0), 2, 0],
-        &[run(Kind::Moment, 0), 1, 0, run(Kind::Pane, 3), 1],
-        &[run(Kind::Moment, 0), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        &[run(Kind::MomentsBefore, 0)],
+        &[run(Kind::MomentsBefore, 0), 2, 0],
+        &[run(Kind::MomentsBefore, 0), 1, 0, run(Kind::Pane, 3), 1],
+        &[run(Kind::MomentsBefore, 0), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
     ];
     for bytes in bad {
         assert_eq!(read(bytes).err(), Some(Malformed::Entry), "{bytes:?}");

@@ -1,0 +1,165 @@
+//! Hits that came from elsewhere in panes which today's class would not have: from a checkpoint, a dump or another
+//! node, of a class with wider panes, or of a clock that was ahead.
+//!
+//! Where in such a pane its hits lie is not known, and nothing makes it known. So these panes stay as they came,
+//! beside the others, until they leave the retention. A window that cuts one has all of its hits in `upper`, none
+//! in `lower`, and its share by time in `estimate`; a limit counts all of them until the pane has left.
+
+use crate::allocation::allocated;
+use crate::count::Count;
+use crate::panes::{Pane, Panes};
+use crate::time::Span;
+
+/// Panes wider than their age allows, or further ahead than hits may be.
+#[derive(Clone, Debug)]
+pub(super) struct Coarse {
+    panes: Panes,
+    /// No hit came later: it ends the newest pane early.
+    latest_ms: i64,
+}
+
+/// What came before an edge.
+#[derive(Clone, Copy)]
+struct Before {
+    /// Hits of panes that end there or earlier.
+    whole: u64,
+    /// The pane that the edge cuts.
+    cut: Option<Pane>,
+    /// Of the cut pane, the hits before the edge if they are spread evenly over its time.
+    share: u64,
+}
+
+impl Coarse {
+    /// Panes in any order, none of whose hits came after `latest_ms`; `None` when there are none.
+    pub(super) fn new(panes: Vec<Pane>, latest_ms: i64) -> Option<Coarse> {
+        let panes = Panes::from_any(panes);
+        let newest = panes.iter().last()?;
+        Some(Coarse { panes, latest_ms: latest_ms.max(newest.start_ms) })
+    }
+
+    /// The panes, oldest first.
+    pub(super) fn panes(&self) -> impl Iterator<Item = Pane> + '_ {
+        self.panes.iter()
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.panes.total()
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        allocated(size_of::<Coarse>()) + self.panes.heap_bytes()
+    }
+
+    /// Drops panes that end at `horizon_ms` or before; `None` when nothing is left.
+    pub(super) fn without_those_before(&self, horizon_ms: i64) -> Option<Coarse> {
+        let kept = self.panes.iter().filter(|pane| pane.end_ms() > horizon_ms);
+        Coarse::new(kept.collect(), self.latest_ms)
+    }
+
+    /// Whether a pane ends at `horizon_ms` or before.
+    pub(super) fn begins_before(&self, horizon_ms: i64) -> bool {
+        self.panes.iter().next().is_some_and(|pane| pane.end_ms() <= horizon_ms)
+    }
+
+    /// One past the last millisecond in which a hit of the pane may have come.
+    fn end_ms(&self, pane: Pane) -> i64 {
+        pane.end_ms().min(self.latest_ms + 1)
+    }
+
+    fn before(&self, edge_ms: i64) -> Before {
+        let (started, last) = self.panes.started_before(edge_ms);
+        let Some(pane) = last.filter(|&pane| self.end_ms(pane) > edge_ms) else {
+            return Before { whole: started, cut: None, share: 0 };
+        };
+        let width_ms = i128::from(self.end_ms(pane) - pane.start_ms);
+        let numerator = i128::from(pane.hits) * i128::from(edge_ms - pane.start_ms);
+        let share = u64::try_from((2 * numerator + width_ms) / (2 * width_ms)).unwrap_or(pane.hits);
+        Before { whole: started - pane.hits, cut: Some(pane), share: share.min(pane.hits) }
+    }
+
+    /// Adds the hits between two edges to a count of the others there.
+    pub(super) fn add_to(&self, count: Count, far_ms: i64, near_ms: i64) -> Count {
+        if far_ms >= near_ms {
+            return count;
+        }
+        let (far, near) = (self.before(far_ms), self.before(near_ms));
+        let hits = |pane: Option<Pane>| pane.map_or(0, |pane| pane.hits);
+        let upper = near.whole + hits(near.cut) - far.whole;
+        let lower = (near.whole - far.whole).saturating_sub(hits(far.cut));
+        let estimate = near.whole + near.share - far.whole - far.share;
+        let cell = far.cut.and_then(|pane| Span::from_millis(pane.width_ms));
+        Count {
+            estimate: count.estimate + estimate,
+            lower: count.lower + lower,
+            upper: count.upper.map(|others| others + upper),
+            cell: cell.map_or(count.cell, |cell| cell.max(count.cell)),
+        }
+    }
+
+    /// Hits that may have come at `from_ms` or later.
+    pub(super) fn from(&self, from_ms: i64) -> u64 {
+        self.total() - self.before(from_ms).whole
+    }
+
+    /// The last millisecond in which hits of each pane may have come, and the hits; oldest first.
+    pub(super) fn last_moments(&self) -> impl Iterator<Item = (i64, u64)> + '_ {
+        self.panes.iter().map(|pane| (self.end_ms(pane) - 1, pane.hits))
+    }
+
+    /// The last millisecond in which any of the hits may have come.
+    pub(super) fn last_ms(&self) -> i64 {
+        self.last_moments().last().map_or(self.latest_ms, |(last_ms, _)| last_ms)
+    }
+
+    /// Panics unless the panes are in order and apart.
+    pub(super) fn check_consistency(&self) {
+        assert!(!self.panes.is_empty(), "no panes are kept as coarse");
+        self.panes.check_order();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::seconds;
+
+    fn pane(start_ms: i64, width_ms: i64, hits: u64) -> Pane {
+        Pane { start_ms, width_ms, hits }
+    }
+
+    fn count(estimate: u64, lower: u64, upper: u64, cell: Span) -> Count {
+        Count { estimate, lower, upper: Some(upper), cell }
+    }
+
+    #[test]
+    fn a_pane_that_is_cut_counts_by_its_share_of_time() {
+        // The newest hit came at 24,999 ms: the pane from 20 s on is 5 s long.
+        let panes = vec![pane(20_000, 10_000, 50), pane(0, 10_000, 100)];
+        let coarse = Coarse::new(panes, 24_999).expect("two panes");
+        let none = count(0, 0, 0, seconds(1));
+        let check = |far_ms, near_ms, expected| {
+            assert_eq!(coarse.add_to(none, far_ms, near_ms), expected, "{far_ms} to {near_ms}");
+        };
+        check(0, 25_000, count(150, 150, 150, seconds(1)));
+        check(0, 10_000, count(100, 100, 100, seconds(1)));
+        check(2_500, 25_000, count(125, 50, 150, seconds(10)));
+        check(2_500, 5_000, count(25, 0, 100, seconds(10)));
+        check(2_500, 21_000, count(85, 0, 150, seconds(10)));
+        check(10_000, 20_000, none);
+        check(24_000, 30_000, count(10, 0, 50, seconds(10)));
+        check(25_000, 30_000, none);
+        assert_eq!([0, 9_999, 10_000, 24_999, 25_000].map(|ms| coarse.from(ms)), [150, 150, 50, 50, 0]);
+        assert_eq!(coarse.last_moments().collect::<Vec<_>>(), [(9_999, 100), (24_999, 50)]);
+    }
+
+    #[test]
+    fn panes_that_overlap_are_one() {
+        let panes =
+            vec![pane(5_000, 1_000, 1), pane(0, 10_000, 2), pane(9_000, 1_000, 4), pane(10_000, 500, 8)];
+        let coarse = Coarse::new(panes, 60_000).expect("panes");
+        assert_eq!(coarse.panes().collect::<Vec<_>>(), [pane(0, 10_000, 7), pane(10_000, 500, 8)]);
+        coarse.check_consistency();
+        let rest = coarse.without_those_before(10_000).expect("one is left");
+        assert_eq!((rest.total(), rest.without_those_before(10_500).is_none()), (8, true));
+    }
+}

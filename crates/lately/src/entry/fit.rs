@@ -1,0 +1,284 @@
+//! Brings hits from elsewhere to the grid of today's class: from a checkpoint, a dump, another node or another life
+//! of the key.
+//!
+//! They come in pieces of time of any width, in any order, and pieces may overlap. Everything behind this file
+//! relies on panes that are sorted, apart, at least as wide as the resolution, and at most as wide as their age
+//! allows. So a piece that is too narrow is widened to its pane. One that is too wide, or further ahead of the
+//! clock than hits may be, is kept apart as [`Coarse`].
+
+use super::coarse::Coarse;
+use super::large::{Large, Parts};
+use super::moment::{Moment, PackedTime};
+use super::{Entry, list};
+use crate::limits::MAX_TOTAL;
+use crate::panes::{Pane, Panes};
+use crate::settings::Settings;
+use crate::time::Timestamp;
+
+/// Hits of a piece of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Piece {
+    /// Of a known millisecond.
+    Moment(Moment),
+    /// Of a pane.
+    Pane { pane: Pane, source: Source },
+}
+
+/// Where a pane was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    /// Among the old hits of the same entry: they came before all of its moments.
+    Old,
+    /// In a ring: the key was hot.
+    Ring,
+    /// Anywhere: nothing is known of the order of its hits and the moments.
+    Elsewhere,
+}
+
+impl Piece {
+    pub(super) fn hits(&self) -> u64 {
+        match self {
+            Piece::Moment(moment) => moment.hits,
+            Piece::Pane { pane, .. } => pane.hits,
+        }
+    }
+
+    pub(super) fn hits_mut(&mut self) -> &mut u64 {
+        match self {
+            Piece::Moment(moment) => &mut moment.hits,
+            Piece::Pane { pane, .. } => &mut pane.hits,
+        }
+    }
+
+    /// Whether hits of that millisecond belong to it.
+    pub(super) fn covers(&self, at_ms: i64) -> bool {
+        match *self {
+            Piece::Moment(moment) => moment.at_ms == at_ms,
+            Piece::Pane { pane, .. } => (pane.start_ms..pane.end_ms()).contains(&at_ms),
+        }
+    }
+}
+
+/// Pieces sorted by where they go.
+#[derive(Default)]
+struct Fitted {
+    moments: Vec<Moment>,
+    panes: Vec<Pane>,
+    coarse: Vec<Pane>,
+    is_ring: bool,
+    /// Whether hits of panes may have come after the first moment.
+    is_mixed: bool,
+    total: u64,
+}
+
+impl Fitted {
+    fn add(&mut self, piece: Piece, settings: &Settings, now: Timestamp) {
+        let Some(total) = self.total.checked_add(piece.hits()).filter(|&total| total <= MAX_TOTAL) else {
+            // Two lives of a key may have more together than a key can have.
+            return;
+        };
+        self.total = total;
+        let latest_ms = now.saturating_add(settings.max_skew()).as_millis();
+        match piece {
+            Piece::Moment(moment) if moment.at_ms <= latest_ms => self.moments.push(moment),
+            Piece::Moment(Moment { at_ms, hits }) => {
+                self.coarse.push(Pane { start_ms: at_ms, width_ms: 1, hits });
+            }
+            Piece::Pane { pane, source } => {
+                let resolution_ms = settings.resolution().as_millis();
+                let pane = if pane.width_ms < resolution_ms { widened(pane, resolution_ms) } else { pane };
+                let widest_ms = settings.ladder().pane_width_ms(now.as_millis() - pane.end_ms());
+                if pane.start_ms > latest_ms || pane.width_ms > widest_ms {
+                    self.coarse.push(pane);
+                } else {
+                    self.panes.push(pane);
+                    self.is_ring |= source == Source::Ring && pane.width_ms == resolution_ms;
+                    self.is_mixed |= source != Source::Old;
+                }
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// An entry with the hits of pieces, the newest of which came at `newest_ms`, if that is known.
+    pub(super) fn of_pieces(
+        pieces: impl Iterator<Item = Piece>,
+        newest_ms: Option<i64>,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Entry {
+        let mut fitted = Fitted::default();
+        pieces.filter(|piece| piece.hits() > 0).for_each(|piece| fitted.add(piece, settings, now));
+        let Fitted { mut moments, panes, coarse, is_ring, is_mixed, .. } = fitted;
+        moments.sort_unstable_by_key(|moment| moment.at_ms);
+        moments.dedup_by(|moment, before| {
+            let is_same = moment.at_ms == before.at_ms;
+            before.hits += if is_same { moment.hits } else { 0 };
+            is_same
+        });
+        let mut entry = Entry::new();
+        if panes.is_empty() && coarse.is_empty() {
+            for Moment { at_ms, hits } in moments {
+                let at = Timestamp::from_millis(at_ms).unwrap_or(Timestamp::MAX);
+                entry.add(at, hits, settings, now).expect("the total was looked at");
+            }
+            return entry;
+        }
+        let last_ms = |panes: &[Pane]| panes.iter().map(|pane| pane.end_ms() - 1).max();
+        let newest_ms = newest_ms.or_else(|| {
+            let last_pane_ms = last_ms(&panes).max(last_ms(&coarse));
+            last_pane_ms.max(moments.last().map(|moment| moment.at_ms))
+        });
+        let newest_ms = newest_ms.unwrap_or(0).clamp(0, Timestamp::MAX.as_millis());
+        let (panes, coarse) = (Panes::from_any(panes), Coarse::new(coarse, newest_ms));
+        let panes_ms = panes.newest().map(|pane| if is_mixed { pane.end_ms() } else { pane.start_ms });
+        let is_list = !is_ring && are_a_list(&moments, panes_ms);
+        let parts = Parts { panes, coarse, moments, is_ring, is_list };
+        let large = Large::of_parts(parts, settings, now);
+        Entry::Large { newest: PackedTime::pack(newest_ms), large: Box::new(large) }
+    }
+}
+
+/// Whether moments fit a list behind panes, whose hits came before `panes_ms` or before all moments.
+fn are_a_list(moments: &[Moment], panes_ms: Option<i64>) -> bool {
+    moments.len() <= list::MOST_MOMENTS
+        && moments.iter().map(|moment| moment.hits).sum::<u64>() <= list::MAX_TOTAL
+        && moments.first().is_some_and(|first| panes_ms.is_none_or(|panes_ms| panes_ms <= first.at_ms))
+}
+
+/// The pane of a width that holds a narrower one.
+fn widened(pane: Pane, width_ms: i64) -> Pane {
+    Pane { start_ms: pane.start_ms.div_euclid(width_ms) * width_ms, width_ms, hits: pane.hits }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::entry::LimitWindow;
+    use crate::time::{Span, hours, milliseconds, minutes, seconds};
+
+    const START_MS: i64 = 1_700_000_000_000;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(START_MS + ms).expect("a time")
+    }
+
+    fn classes() -> Vec<Settings> {
+        let of = |resolution, precision| {
+            Settings::builder().resolution(resolution).precision(precision).build().expect("valid")
+        };
+        let mut classes = vec![Settings::to_carry()];
+        for resolution in [milliseconds(1), milliseconds(10), seconds(1), seconds(10), minutes(1), hours(6)] {
+            classes.extend([0.001, 0.01, 0.5].map(|precision| of(resolution, precision)));
+        }
+        classes.push(Settings::builder().exact(hours(2)).build().expect("valid"));
+        classes.push(Settings::builder().resolution(seconds(30)).window(minutes(30)).build().expect("valid"));
+        classes
+    }
+
+    /// What happens to a key.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Hits { gap_ms: i64, ago_ms: i64, weight: u64, times: u32 },
+        Class(usize),
+        Tidy,
+        KeepMoments,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let gap = prop_oneof![0_i64..40, 0_i64..3_000, 0_i64..90_000, 0_i64..3_000_000];
+        let ago = prop_oneof![3 => Just(0_i64), 1 => 0_i64..5_000, 1 => 0_i64..4_000_000];
+        let times = prop_oneof![3 => Just(1_u32), 1 => 1_u32..400];
+        let hits = (gap, ago, 1_u64..5, times).prop_map(|(gap_ms, ago_ms, weight, times)| Step::Hits {
+            gap_ms,
+            ago_ms,
+            weight,
+            times,
+        });
+        let class = (0..classes().len()).prop_map(Step::Class);
+        prop_oneof![6 => hits, 3 => class, 1 => Just(Step::Tidy), 1 => Just(Step::KeepMoments)]
+    }
+
+    /// Compares an entry with an exact log of its hits.
+    fn check(
+        entry: &Entry,
+        log: &[(i64, u64)],
+        settings: &Settings,
+        now_ms: i64,
+    ) -> Result<(), TestCaseError> {
+        entry.check_consistency(settings, at(now_ms));
+        prop_assert_eq!(entry.total(), log.iter().map(|hit| hit.1).sum::<u64>(), "the total");
+        let pane = |ms: i64| settings.pane_of(START_MS + ms);
+        let mut last = [0; 3];
+        for window_s in [1, 7, 60, 300, 361, 900, 1_003, 3_600, 20_000, 86_400, 400_000] {
+            let window = Span::from_seconds(window_s).expect("a span");
+            for back_ms in [0, 1_500, 600_000] {
+                let end_ms = now_ms - back_ms;
+                let count = entry.count(at(end_ms), window, settings, at(now_ms));
+                let panes = settings.panes_in(window);
+                let is_in = |hit: &&(i64, u64)| (0..panes).contains(&(pane(end_ms) - pane(hit.0)));
+                let truth: u64 = log.iter().filter(is_in).map(|hit| hit.1).sum();
+                let upper = count.upper.unwrap_or(u64::MAX);
+                prop_assert!(
+                    count.lower <= truth && truth <= upper && (count.lower..=upper).contains(&count.estimate),
+                    "{truth} in {window} that ends {back_ms} ms ago: {count:?}"
+                );
+                if back_ms == 0 {
+                    let numbers = [count.estimate, count.lower, upper];
+                    prop_assert!(
+                        (0..3).all(|n| last[n] <= numbers[n]),
+                        "{window}: {numbers:?} after {last:?}"
+                    );
+                    last = numbers;
+                }
+            }
+            let limit = LimitWindow::ending_at(at(now_ms), window, at(now_ms));
+            let later: u64 =
+                log.iter().filter(|hit| hit.0 > now_ms - window.as_millis()).map(|hit| hit.1).sum();
+            let used = entry.used(limit, settings);
+            prop_assert!(used >= later, "{used} of {later} count in a limit of {window}");
+            prop_assert_eq!(entry.until_none(limit, settings).is_some(), used > 0);
+            if let Some(most) = used.checked_sub(1) {
+                let until = entry.until_at_most(most, used, limit, settings).expect("it is one too many");
+                let then = at(now_ms).saturating_add(until);
+                let left = entry.used(LimitWindow::ending_at(then, window, then), settings);
+                prop_assert!(left <= most, "{left} of {used} are left after {until}");
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// A key whose class changes, by a restart or a dump, while hits go on, some of them late.
+        #[test]
+        fn hits_that_change_class_stay_within_their_bounds(steps in prop::collection::vec(step(), 1..40)) {
+            let classes = classes();
+            let (mut entry, mut log, mut now_ms) = (Entry::new(), Vec::new(), 50_000_000_i64);
+            let mut settings = &classes[8];
+            for step in steps {
+                match step {
+                    Step::Hits { gap_ms, ago_ms, weight, times } => {
+                        for _ in 0..times {
+                            now_ms += gap_ms / i64::from(times);
+                            entry.add(at(now_ms - ago_ms), weight, settings, at(now_ms)).expect("counted");
+                            log.push((now_ms - ago_ms, weight));
+                        }
+                    }
+                    Step::Class(class) => {
+                        let mut bytes = Vec::new();
+                        entry.write(settings, &mut bytes);
+                        settings = &classes[class];
+                        entry = Entry::read(&bytes, settings, at(now_ms)).expect("it was written so");
+                    }
+                    Step::Tidy => entry.merge(settings, at(now_ms)),
+                    Step::KeepMoments => entry.keep_moments(settings, at(now_ms)),
+                }
+                check(&entry, &log, settings, now_ms)?;
+            }
+        }
+    }
+}
