@@ -8,9 +8,11 @@ use std::io::{self, Read};
 use lately::{Deltas, Generation, Portion, Replay, Store, Timestamp};
 use thiserror::Error;
 
-use crate::frame::{self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, OLDEST_VERSION, VERSION, take_u64};
+use crate::frame::{
+    self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, OLDEST_VERSION, VERSION, delta_format, take_u64,
+};
 use crate::limits::{BLOCK_BYTES, MAX_DUMP_FRAME_BYTES};
-use crate::part::{END, PARTS, take_part, write_part};
+use crate::part::{END, PARTS, WrittenPart, take_part, take_time, write_part};
 
 /// What the first byte of a payload says, beside what it says in a checkpoint.
 const RECORD: u8 = 3;
@@ -114,13 +116,14 @@ impl<'s> Dump<'s> {
 }
 
 /// Reads a dump into an empty store; gives how many keys there are then. A dump that is not whole leaves a
-/// part of it there.
+/// part of it there. Dumps before version 3 do not say when their parts were written: they are read as of the store's
+/// time, see [`Store::set_now`].
 ///
 /// # Errors
 /// [`DumpError`] says what is wrong, and where.
 pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpError> {
     let mut reader = Reader { input, offset: 0, payload: Vec::new() };
-    reader.begin()?;
+    let version = reader.begin()?;
     let mut replay = Replay::new(store, Portion::ALL);
     for expected in 0.. {
         let offset = reader.offset;
@@ -132,15 +135,16 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
         match reader.payload.split_first() {
             Some((&PARTS, mut rest)) => {
                 while !rest.is_empty() {
-                    let (part, number, bytes) =
-                        take_part(&mut rest).ok_or_else(|| damaged("it is no part"))?;
+                    let written = take_part(&mut rest, version).ok_or_else(|| damaged("it is no part"))?;
+                    let WrittenPart { part, number, now, keys } = written;
                     replay.include(part, number).map_err(|_| damaged("it is no part"))?;
-                    store.read_part(bytes, store.now()).map_err(|error| damaged(&error.to_string()))?;
+                    let now = now.unwrap_or_else(|| store.now());
+                    store.read_part(keys, now).map_err(|error| damaged(&error.to_string()))?;
                 }
             }
             Some((&RECORD, mut rest)) => {
                 let now = take_time(&mut rest).ok_or_else(|| damaged("it has no time"))?;
-                let replayed = replay.record(Deltas::new(now, rest));
+                let replayed = replay.record(Deltas::of_format(delta_format(version), now, rest));
                 replayed.map_err(|error| damaged(&error.to_string()))?;
                 store.set_now(now);
             }
@@ -165,10 +169,6 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
     unreachable!("frames have no end but the last")
 }
 
-fn take_time(payload: &mut &[u8]) -> Option<Timestamp> {
-    Timestamp::from_millis(i64::try_from(take_u64(payload)?).ok()?)
-}
-
 struct Reader<'r, R> {
     input: &'r mut R,
     offset: u64,
@@ -176,13 +176,14 @@ struct Reader<'r, R> {
 }
 
 impl<R: Read> Reader<'_, R> {
-    fn begin(&mut self) -> Result<(), DumpError> {
+    /// Reads how it begins; gives its version.
+    fn begin(&mut self) -> Result<u8, DumpError> {
         let mut magic = [0; MAGIC_BYTES];
         if self.fill(&mut magic)? < MAGIC_BYTES {
             return Err(DumpError::NoDump);
         }
         match Kind::Dump.version_of(&magic) {
-            Some(OLDEST_VERSION..=VERSION) => Ok(()),
+            Some(version @ OLDEST_VERSION..=VERSION) => Ok(version),
             Some(found) => Err(DumpError::Version { found, known: VERSION }),
             None => Err(DumpError::NoDump),
         }
@@ -302,9 +303,10 @@ mod tests {
     fn a_dump_of_version_1_is_read() {
         let store = store();
         let bytes = include_bytes!("../tests/data/dump-1");
+        let at = Timestamp::from_seconds(1_700_700_000).expect("a time");
+        store.set_now(at);
         assert_eq!(read_dump(&mut &bytes[..], &store).expect("whole"), 6);
         store.check_consistency();
-        let at = Timestamp::from_seconds(1_700_700_000).expect("a time");
         let long = "long".repeat(30);
         let counts = |key: &str| {
             [minutes(5), lately::hours(1), lately::days(7)]

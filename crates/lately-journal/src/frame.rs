@@ -13,6 +13,8 @@
 //! the length, and can be found again behind damage: then it tells whether what is damaged had been synced,
 //! or may just not have been written.
 
+use lately::DeltaFormat;
+
 use crate::limits::MAX_FRAME_BYTES;
 
 /// Bytes before the payload.
@@ -22,9 +24,15 @@ const CHECKED_BYTES: usize = HEAD_BYTES - 4;
 
 /// The first bytes of a file, before its frames: what it is, and the version of its format.
 pub(crate) const MAGIC_BYTES: usize = 8;
-pub(crate) const VERSION: u8 = 2;
-/// The oldest that is read. What differs, the bytes of moments, says so itself.
+pub(crate) const VERSION: u8 = 3;
+/// The oldest that is read. Version 2 has other bytes for moments, which say so themselves; version 3 has deltas with
+/// a byte for their kind, and the time of parts.
 pub(crate) const OLDEST_VERSION: u8 = 1;
+
+/// How the deltas of a file of a version are written.
+pub(crate) fn delta_format(version: u8) -> DeltaFormat {
+    if version < 3 { DeltaFormat::Old } else { DeltaFormat::Current }
+}
 
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

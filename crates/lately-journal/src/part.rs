@@ -1,6 +1,6 @@
 //! What a checkpoint is made of: a head, parts of a store, an end. A dump has parts, too.
 
-use lately::{Part, Store};
+use lately::{Part, Store, Timestamp};
 
 use crate::frame::take_u64;
 
@@ -9,8 +9,9 @@ pub(crate) const HEAD: u8 = 0;
 pub(crate) const PARTS: u8 = 1;
 pub(crate) const END: u8 = 2;
 
-/// What stands before a part: its number, its last change, its length.
-pub(crate) const PART_HEAD_BYTES: usize = 2 + 8 + 8;
+/// What stands before a part: its number, its last change, its time, its length. Before version 3 it had no time.
+pub(crate) const PART_HEAD_BYTES: usize = OLD_PART_HEAD_BYTES + 8;
+const OLD_PART_HEAD_BYTES: usize = 2 + 8 + 8;
 
 /// Appends a part and what stands before it.
 pub(crate) fn write_part(store: &Store, number: u16, payload: &mut Vec<u8>) -> Part {
@@ -20,15 +21,33 @@ pub(crate) fn write_part(store: &Store, number: u16, payload: &mut Vec<u8>) -> P
     let len = (payload.len() - head - PART_HEAD_BYTES) as u64;
     payload[head..head + 2].copy_from_slice(&number.to_le_bytes());
     payload[head + 2..head + 10].copy_from_slice(&part.sequence.number.to_le_bytes());
-    payload[head + 10..head + PART_HEAD_BYTES].copy_from_slice(&len.to_le_bytes());
+    payload[head + 10..head + 18].copy_from_slice(&part.now.as_millis().to_le_bytes());
+    payload[head + 18..head + PART_HEAD_BYTES].copy_from_slice(&len.to_le_bytes());
     part
 }
 
-/// Takes a part off the front of a payload: which it is, its last change, and its keys.
-pub(crate) fn take_part<'a>(payload: &mut &'a [u8]) -> Option<(u16, u64, &'a [u8])> {
-    let head = payload.split_off(..PART_HEAD_BYTES)?;
-    let (part, mut numbers) = head.split_first_chunk()?;
+/// A part as it was written.
+pub(crate) struct WrittenPart<'a> {
+    pub(crate) part: u16,
+    /// Its last change.
+    pub(crate) number: u64,
+    /// Its time, if it has one.
+    pub(crate) now: Option<Timestamp>,
+    pub(crate) keys: &'a [u8],
+}
+
+/// Takes a part off the front of a payload of a file of this version.
+pub(crate) fn take_part<'a>(payload: &mut &'a [u8], version: u8) -> Option<WrittenPart<'a>> {
+    let has_time = version >= 3;
+    let head_bytes = if has_time { PART_HEAD_BYTES } else { OLD_PART_HEAD_BYTES };
+    let (part, mut numbers) = payload.split_off(..head_bytes)?.split_first_chunk()?;
     let number = take_u64(&mut numbers)?;
-    let bytes = payload.split_off(..usize::try_from(take_u64(&mut numbers)?).ok()?)?;
-    Some((u16::from_le_bytes(*part), number, bytes))
+    let now = if has_time { Some(take_time(&mut numbers)?) } else { None };
+    let keys = payload.split_off(..usize::try_from(take_u64(&mut numbers)?).ok()?)?;
+    Some(WrittenPart { part: u16::from_le_bytes(*part), number, now, keys })
+}
+
+/// Takes a time off the front of a payload.
+pub(crate) fn take_time(payload: &mut &[u8]) -> Option<Timestamp> {
+    Timestamp::from_millis(i64::try_from(take_u64(payload)?).ok()?)
 }

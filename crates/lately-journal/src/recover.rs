@@ -80,7 +80,7 @@ pub fn recover<D: Disk>(
     threads: usize,
     progress: &Progress,
 ) -> Result<Recovery, JournalError> {
-    let mut reader = Reader { disk, intent, progress, recovery: Recovery::default() };
+    let mut reader = Reader { disk, intent, progress, recovery: Recovery::default(), version: VERSION };
     let files = names::sort(disk.list().map_err(|error| reader.failed("list", "", error))?);
     for name in &files.unfinished {
         reader.remove(name)?;
@@ -111,6 +111,8 @@ struct Reader<'a, D: Disk> {
     intent: Intent,
     progress: &'a Progress,
     recovery: Recovery,
+    /// Of the last file that said one.
+    version: u8,
 }
 
 /// A file that is read.
@@ -172,21 +174,25 @@ impl<D: Disk> Reader<'_, D> {
         Ok(())
     }
 
-    /// Reads how a file begins; false when it is damaged and that is to be lived with.
+    /// Reads how a file begins; gives its version, which is that of the file before where it is damaged and that is to
+    /// be lived with.
     fn begin(
         &mut self,
         scan: &mut Scan<'_, D::File>,
         opened: &Opened<D::File>,
         kind: Kind,
-    ) -> Result<bool, JournalError> {
+    ) -> Result<u8, JournalError> {
         match scan.begin(kind).map_err(|error| self.failed("read", &opened.name, error))? {
-            Begin::Well => Ok(true),
+            Begin::Well(version) => {
+                self.version = version;
+                Ok(version)
+            }
             Begin::Version(found) => {
                 Err(JournalError::Version { path: PathBuf::clone(&opened.path), found, known: VERSION })
             }
             Begin::Damage => {
                 self.damaged(&opened.path, 0, 0, "it does not begin as such a file does")?;
-                Ok(false)
+                Ok(self.version)
             }
         }
     }

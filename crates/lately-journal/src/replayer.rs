@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lately::{Deltas, Generation, Malformed, Portion, Replay, Sequence, Store, Timestamp};
 
 use crate::error::JournalError;
-use crate::frame::take_u64;
+use crate::frame::delta_format;
 use crate::limits::{CHUNK_BYTES, CHUNKS};
 use crate::loss::{Loss, LossKind};
-use crate::part::take_part;
+use crate::part::{WrittenPart, take_part, take_time};
 
 /// Puts back into a store.
 pub(crate) struct Replayer<'s> {
@@ -51,6 +51,8 @@ enum Work {
 #[derive(Default)]
 struct Chunk {
     path: Arc<PathBuf>,
+    /// The version of the file.
+    version: u8,
     bytes: Vec<u8>,
     /// Where in the file each begins, and where in `bytes` it ends.
     ends: Vec<(u64, usize)>,
@@ -120,9 +122,9 @@ impl<'s> Replayer<'s> {
         let mut path = Arc::default();
         while let Ok(work) = work.recv() {
             match work {
-                Work::Parts(chunk) => self.each(&chunk, |payload| self.put_back(payload)),
+                Work::Parts(chunk) => self.each(&chunk, |payload| self.put_back(payload, chunk.version)),
                 Work::Records(chunk) => {
-                    self.each(&chunk, |payload| self.replay(payload, &mut replay));
+                    self.each(&chunk, |payload| self.replay(payload, chunk.version, &mut replay));
                     path = Arc::clone(&chunk.path);
                 }
                 Work::Settled(number) => self.settle(&mut replay, number, &path),
@@ -168,10 +170,11 @@ impl<'s> Replayer<'s> {
         }
     }
 
-    fn put_back(&self, mut payload: &[u8]) -> Result<(), Malformed> {
+    fn put_back(&self, mut payload: &[u8], version: u8) -> Result<(), Malformed> {
         while !payload.is_empty() {
-            let (part, number, bytes) = take_part(&mut payload).ok_or(Malformed::Entry)?;
-            self.store.read_part(bytes, self.store.now())?;
+            let written = take_part(&mut payload, version).ok_or(Malformed::Entry)?;
+            let WrittenPart { part, number, now, keys } = written;
+            self.store.read_part(keys, now.unwrap_or_else(|| self.store.now()))?;
             let included = self.included.get(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
             let included = included.ok_or(Malformed::Entry)?;
             included.store(number, Relaxed);
@@ -179,18 +182,22 @@ impl<'s> Replayer<'s> {
         Ok(())
     }
 
-    fn replay(&self, mut payload: &[u8], replay: &mut Replay<'_>) -> Result<(), Malformed> {
-        let now_ms = take_u64(&mut payload).and_then(|now_ms| i64::try_from(now_ms).ok());
-        let now = now_ms.and_then(Timestamp::from_millis).ok_or(Malformed::Delta)?;
+    fn replay(&self, mut payload: &[u8], version: u8, replay: &mut Replay<'_>) -> Result<(), Malformed> {
+        let now = take_time(&mut payload).ok_or(Malformed::Delta)?;
         self.now_ms.fetch_max(now.as_millis(), Relaxed);
-        replay.record(Deltas::new(now, payload))
+        replay.record(Deltas::of_format(delta_format(version), now, payload))
     }
 }
 
 impl Feed<'_> {
     /// Gives a payload of a checkpoint; false when something went wrong with those before.
-    pub(crate) fn parts(&mut self, path: &Arc<PathBuf>, offset: u64, payload: &[u8]) -> bool {
-        let mut chunk = Chunk { path: Arc::clone(path), ..Chunk::default() };
+    pub(crate) fn parts(
+        &mut self,
+        path: &Arc<PathBuf>,
+        version: u8,
+        (offset, payload): (u64, &[u8]),
+    ) -> bool {
+        let mut chunk = Chunk { path: Arc::clone(path), version, ..Chunk::default() };
         chunk.push(offset, payload);
         // A thread that is gone had a bug, which is reported when it is waited for.
         let _ = self.doors[self.next].send(Work::Parts(chunk));
@@ -199,10 +206,15 @@ impl Feed<'_> {
     }
 
     /// Gives a record; false when something went wrong with those before.
-    pub(crate) fn record(&mut self, path: &Arc<PathBuf>, offset: u64, payload: &[u8]) -> bool {
-        if !Arc::ptr_eq(path, &self.records.path) {
+    pub(crate) fn record(
+        &mut self,
+        path: &Arc<PathBuf>,
+        version: u8,
+        (offset, payload): (u64, &[u8]),
+    ) -> bool {
+        if !Arc::ptr_eq(path, &self.records.path) || version != self.records.version {
             self.flush();
-            self.records.path = Arc::clone(path);
+            (self.records.path, self.records.version) = (Arc::clone(path), version);
         }
         self.records.push(offset, payload);
         if self.records.bytes.len() >= CHUNK_BYTES {
@@ -220,8 +232,9 @@ impl Feed<'_> {
     }
 
     fn flush(&mut self) {
-        let path = Arc::clone(&self.records.path);
-        let chunk = Arc::new(std::mem::replace(&mut self.records, Chunk { path, ..Chunk::default() }));
+        let (path, version) = (Arc::clone(&self.records.path), self.records.version);
+        let next = Chunk { path, version, ..Chunk::default() };
+        let chunk = Arc::new(std::mem::replace(&mut self.records, next));
         for door in &self.doors {
             let _ = door.send(Work::Records(Arc::clone(&chunk)));
         }

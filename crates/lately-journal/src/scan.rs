@@ -35,9 +35,9 @@ pub(crate) enum Step<'a> {
 /// How a file begins.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// As one of its kind does.
-    Well,
-    /// As one of its kind of another version.
+    /// As one of its kind does, of this version.
+    Well(u8),
+    /// As one of its kind of a version that is not known.
     Version(u8),
     /// In another way, or not at all.
     Damage,
@@ -69,11 +69,11 @@ impl<'a, F: DiskFile> Scan<'a, F> {
     /// Reads how the file begins; the frames follow.
     pub(crate) fn begin(&mut self, kind: Kind) -> io::Result<Begin> {
         let begin = match kind.version_of(self.peek(MAGIC_BYTES)?) {
-            Some(OLDEST_VERSION..=VERSION) => Begin::Well,
+            Some(version @ OLDEST_VERSION..=VERSION) => Begin::Well(version),
             Some(other) => Begin::Version(other),
             None => Begin::Damage,
         };
-        if begin == Begin::Well {
+        if let Begin::Well(_) = begin {
             self.at += MAGIC_BYTES;
         }
         Ok(begin)

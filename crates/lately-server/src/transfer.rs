@@ -112,6 +112,7 @@ impl Engine {
     /// Reads all of a dump.
     pub(crate) fn read_dump(&self, input: &mut impl Read) -> Result<Store, RestoreError> {
         let dump = self.scratch();
+        dump.set_now(self.now());
         read_dump(input, &dump)?;
         let MemoryStats { evicted_keys, ceiling_bytes, .. } = dump.memory();
         if evicted_keys > 0 {

@@ -12,9 +12,10 @@ mod batch;
 
 use crate::gcra::Arrival;
 use crate::number::Number;
+use crate::store::Guard;
 use crate::time::Timestamp;
 
-pub use batch::{DeltaBatch, Deltas};
+pub use batch::{DeltaBatch, DeltaFormat, Deltas};
 
 /// The place of a delta in the order of the changes of a part of the store. Under the part's lock it is
 /// counted up by one for each delta; larger is later. Numbers of different parts are not related.
@@ -99,6 +100,15 @@ pub enum Delta<'a> {
         /// The time.
         arrival: Arrival,
     },
+    /// The key was protected from eviction, as little or nothing is left to it of a limit.
+    Guarded {
+        /// The key.
+        key: &'a [u8],
+        /// The key's generation.
+        generation: Generation,
+        /// How, and until when.
+        guard: Guard,
+    },
     /// A key and its hits were forgotten.
     Forget {
         /// The key.
@@ -133,6 +143,8 @@ pub struct Beside<'a> {
     pub limited_until: Option<Timestamp>,
     /// When all that it was given is used up.
     pub arrival: Arrival,
+    /// What protects it from eviction, if anything does.
+    pub guard: Option<Guard>,
     /// The hits that were denied, as a part of a store has them; empty if none were.
     pub denied: &'a [u8],
 }
@@ -145,6 +157,7 @@ impl Delta<'_> {
             | Delta::Limited { generation, .. }
             | Delta::Denied { generation, .. }
             | Delta::Arrival { generation, .. }
+            | Delta::Guarded { generation, .. }
             | Delta::Forget { generation, .. }
             | Delta::Restored { generation, .. } => generation,
             Delta::Flush { below } => below,
@@ -158,6 +171,7 @@ impl Delta<'_> {
             | Delta::Limited { key, .. }
             | Delta::Denied { key, .. }
             | Delta::Arrival { key, .. }
+            | Delta::Guarded { key, .. }
             | Delta::Forget { key, .. }
             | Delta::Restored { key, .. } => key,
             Delta::Flush { .. } => &[],

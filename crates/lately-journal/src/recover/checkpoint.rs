@@ -32,7 +32,7 @@ impl<D: Disk> Reader<'_, D> {
             store.reserve(usize::try_from(end.keys.min(most)).unwrap_or(0));
             store.set_now(end.now);
         }
-        self.begin(&mut scan, opened, Kind::Checkpoint)?;
+        let version = self.begin(&mut scan, opened, Kind::Checkpoint)?;
         // Behind damage any number may follow.
         let (mut expected, mut end) = (Some(0), None);
         loop {
@@ -46,7 +46,7 @@ impl<D: Disk> Reader<'_, D> {
                     match payload.split_first() {
                         Some((&HEAD, rest)) if rest == segment.to_le_bytes() => {}
                         Some((&PARTS, rest)) if end.is_none() => {
-                            if !feed.parts(&opened.path, offset, rest) {
+                            if !feed.parts(&opened.path, version, (offset, rest)) {
                                 break;
                             }
                         }

@@ -80,7 +80,7 @@ impl<D: Disk> Reader<'_, D> {
     ) -> Result<Option<(u64, u64)>, JournalError> {
         let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
         let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
-        if scan.begin(Kind::Log).map_err(failed)? != Begin::Well {
+        if !matches!(scan.begin(Kind::Log).map_err(failed)?, Begin::Well(_)) {
             return Ok(None);
         }
         let Step::Frame { payload, .. } = scan.step().map_err(failed)? else { return Ok(None) };
@@ -150,7 +150,10 @@ impl<D: Disk> Reader<'_, D> {
         loop {
             let offset = scan.offset();
             let step = match is_begun {
-                Begin::Well => scan.step().map_err(failed)?,
+                Begin::Well(version) => {
+                    self.version = version;
+                    scan.step().map_err(failed)?
+                }
                 Begin::Version(found) => {
                     let path = PathBuf::clone(&opened.path);
                     return Err(JournalError::Version { path, found, known: VERSION });
@@ -163,7 +166,7 @@ impl<D: Disk> Reader<'_, D> {
                     match payload.split_first() {
                         Some((&BATCH, rest)) => {
                             self.recovery.records += 1;
-                            if !feed.record(&opened.path, offset, rest) {
+                            if !feed.record(&opened.path, self.version, (offset, rest)) {
                                 return Ok(true);
                             }
                         }
@@ -193,7 +196,7 @@ impl<D: Disk> Reader<'_, D> {
                         break;
                     }
                     let found = scan.resume().map_err(failed)?;
-                    is_begun = Begin::Well;
+                    is_begun = Begin::Well(self.version);
                     let bytes = if found { scan.offset() - offset } else { left };
                     let what = if left == 0 {
                         "it is shorter than it was"

@@ -334,21 +334,6 @@ fn of_a_closed_log_only_its_last_word_may_be_torn() {
 }
 
 #[test]
-fn files_of_the_first_version_are_read() {
-    for made in [Made::closed(), Made::killed(), Made::segments()] {
-        let disk = made.disk.copy();
-        for file in made.files() {
-            // So 2 becomes 1.
-            let last = 8 * (MAGIC_BYTES - 1);
-            [last, last + 1].into_iter().for_each(|bit| disk.flip(&file.name, bit));
-        }
-        let (life, recovery) = start(&disk, false).expect("a start");
-        assert_eq!(recovery.losses, []);
-        assert_same(&life.store, &made.without(|_| false), &made, "version 1");
-    }
-}
-
-#[test]
 fn a_missing_file_is_named() {
     let check = |made: &Made, gone: &str, named: &str, says: &str| {
         let disk = made.disk.copy();

@@ -9,4 +9,5 @@ mod past;
 mod released;
 mod sim_disk;
 mod simulation;
+mod versions;
 mod weeks;

@@ -6,7 +6,7 @@ use crate::error::Malformed;
 use crate::gcra::Arrival;
 use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use crate::number::Number;
-use crate::store::Extras;
+use crate::store::{Extras, Guard};
 use crate::time::Timestamp;
 
 /// Deltas of one batch of commands, in the order they happened, as bytes.
@@ -31,8 +31,7 @@ struct Open {
     hits: u64,
 }
 
-// The first byte of a delta: what it is, and what of it is not as usual and so is written.
-const KIND: u8 = 0b111;
+// The first byte of a delta is its kind.
 const HITS: u8 = 0;
 const LIMITED: u8 = 1;
 const DELETED: u8 = 2;
@@ -41,6 +40,13 @@ const FLUSH: u8 = 4;
 const RESTORED: u8 = 5;
 const DENIED: u8 = 6;
 const ARRIVAL: u8 = 7;
+const GUARDED: u8 = 8;
+// The second byte says what is written because it is not as usual. Two more bits are free: for an origin that is not
+// this server.
+/// Of a restored key: that it has an arrival time, that hits were denied to it, that it is guarded.
+const HAS_ARRIVAL: u8 = 1;
+const HAS_DENIED: u8 = 1 << 1;
+const HAS_GUARD: u8 = 1 << 2;
 /// A generation that is not the first.
 const GENERATION: u8 = 1 << 3;
 /// A time that is not the batch's.
@@ -48,9 +54,20 @@ const AT: u8 = 1 << 4;
 /// More hits than one; and more than a number holds.
 const SEVERAL: u8 = 1 << 5;
 const HUGE: u8 = 1 << 6;
-/// Of a restored key: that hits were denied to it, and that it has an arrival time.
-const HAS_DENIED: u8 = SEVERAL;
-const HAS_ARRIVAL: u8 = HUGE;
+/// Before format 3 one byte had both: the kind in these bits, and for a restored key other flags.
+const OLD_KIND: u8 = 0b111;
+const OLD_HAS_DENIED: u8 = SEVERAL;
+const OLD_HAS_ARRIVAL: u8 = HUGE;
+
+/// How deltas are written.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum DeltaFormat {
+    /// Kind and flags in one byte: read, and not written any more.
+    Old,
+    /// A byte for each.
+    #[default]
+    Current,
+}
 
 /// What stands before a key, while it is made.
 struct Head<'b> {
@@ -58,7 +75,7 @@ struct Head<'b> {
     len: usize,
 }
 
-/// The kind, the part, the length of a key in two bytes, five numbers, a short key, rounded up.
+/// The kind, the flags, the part, the length of a key in two bytes, five numbers, a short key, rounded up.
 const HEAD_BYTES: usize = 80;
 
 impl Head<'_> {
@@ -75,11 +92,11 @@ impl Head<'_> {
     }
 }
 
-/// Appends a delta: its kind, which change it is, what `more` writes, the key.
+/// Appends a delta: its kind and flags, which change it is, what `more` writes, the key.
 #[inline(always)]
 fn append(
     out: &mut Vec<u8>,
-    kind: u8,
+    (kind, flags): (u8, u8),
     Sequence { part, number }: Sequence,
     key: &[u8],
     generation: Generation,
@@ -91,8 +108,8 @@ fn append(
     let bytes = out[start..].first_chunk_mut::<HEAD_BYTES>().expect("it was just added");
     let has_generation = if generation == Generation::default() { 0 } else { GENERATION };
     let [low, high] = part.to_le_bytes();
-    bytes[..3].copy_from_slice(&[kind | has_generation, low, high]);
-    let mut head = Head { bytes, len: 3 };
+    bytes[..4].copy_from_slice(&[kind, flags | has_generation, low, high]);
+    let mut head = Head { bytes, len: 4 };
     head.number(key.len() as u64);
     head.number(number);
     if has_generation != 0 {
@@ -126,17 +143,18 @@ fn copy_short<const N: usize>(key: &[u8], to: &mut [u8]) -> bool {
 #[inline(always)]
 fn append_usual(out: &mut Vec<u8>, Sequence { part, number }: Sequence, key: &[u8]) -> bool {
     const BYTES: usize = 32;
+    const HEAD: usize = 5;
     let start = out.len();
     out.extend_from_slice(&[0; BYTES]);
     let bytes = out[start..].first_chunk_mut::<BYTES>().expect("it was just added");
     let [low, high] = part.to_le_bytes();
     // A length below 32 is one byte; of longer keys nothing stays.
     let [key_len, ..] = Number::new(key.len() as u64).word.to_le_bytes();
-    bytes[..4].copy_from_slice(&[HITS, low, high, key_len]);
+    bytes[..HEAD].copy_from_slice(&[HITS, 0, low, high, key_len]);
     let Number { word, len } = Number::new(number);
-    bytes[4..12].copy_from_slice(&word.to_le_bytes());
-    let is_usual = copy_short::<8>(key, &mut bytes[4 + len..]);
-    out.truncate(if is_usual { start + 4 + len + key.len() } else { start });
+    bytes[HEAD..HEAD + 8].copy_from_slice(&word.to_le_bytes());
+    let is_usual = copy_short::<8>(key, &mut bytes[HEAD + len..]);
+    out.truncate(if is_usual { start + HEAD + len + key.len() } else { start });
     is_usual
 }
 
@@ -236,7 +254,7 @@ impl DeltaBatch {
         let now = self.now;
         let is_now = at == now;
         let (at_flag, hits_flag) = (if is_now { 0 } else { AT }, hits_flag(hits));
-        append(&mut self.bytes, kind | at_flag | hits_flag, sequence, key, generation, |head| {
+        append(&mut self.bytes, (kind, at_flag | hits_flag), sequence, key, generation, |head| {
             if !is_now {
                 head.number(zigzag(at.as_millis() - now.as_millis()));
             }
@@ -255,7 +273,7 @@ impl DeltaBatch {
                 self.push_hits(sequence, key, generation, at, hits);
             }
             Delta::Limited { key, generation, until } => {
-                append(&mut self.bytes, LIMITED, sequence, key, generation, |head| {
+                append(&mut self.bytes, (LIMITED, 0), sequence, key, generation, |head| {
                     head.number(until.as_millis().cast_unsigned());
                 });
             }
@@ -263,25 +281,35 @@ impl DeltaBatch {
                 self.append_hits(DENIED, sequence, key, generation, (at, hits));
             }
             Delta::Arrival { key, generation, arrival } => {
-                append(&mut self.bytes, ARRIVAL, sequence, key, generation, |head| {
+                append(&mut self.bytes, (ARRIVAL, 0), sequence, key, generation, |head| {
                     let (millis, ticks) = arrival.to_parts();
                     head.word(millis, size_of::<u64>());
                     head.word(ticks, size_of::<u64>());
                 });
             }
+            Delta::Guarded { key, generation, guard } => {
+                append(&mut self.bytes, (GUARDED, 0), sequence, key, generation, |head| {
+                    head.number(guard.to_number());
+                });
+            }
             Delta::Forget { key, generation, why } => {
                 let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
-                append(&mut self.bytes, kind, sequence, key, generation, |_| ());
+                append(&mut self.bytes, (kind, 0), sequence, key, generation, |_| ());
             }
             Delta::Restored { key, generation, beside, entry } => {
-                let Beside { limited_until, arrival, denied } = beside;
+                let Beside { limited_until, arrival, guard, denied } = beside;
                 // A time of 0 limits nothing.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
                 let has_arrival = arrival != Arrival::default();
-                let flags = if has_arrival { HAS_ARRIVAL } else { 0 }
-                    | if denied.is_empty() { 0 } else { HAS_DENIED };
-                append(&mut self.bytes, RESTORED | flags, sequence, key, generation, |head| {
+                let flag = |has: bool, flag| if has { flag } else { 0 };
+                let flags = flag(has_arrival, HAS_ARRIVAL)
+                    | flag(!denied.is_empty(), HAS_DENIED)
+                    | flag(guard.is_some(), HAS_GUARD);
+                append(&mut self.bytes, (RESTORED, flags), sequence, key, generation, |head| {
                     head.number(limited_ms.cast_unsigned());
+                    if let Some(guard) = guard {
+                        head.number(guard.to_number());
+                    }
                     head.number(entry.len() as u64);
                     if !denied.is_empty() {
                         head.number(denied.len() as u64);
@@ -295,7 +323,7 @@ impl DeltaBatch {
                     self.bytes.extend_from_slice(&ticks.to_le_bytes());
                 }
             }
-            Delta::Flush { below } => append(&mut self.bytes, FLUSH, sequence, b"", below, |_| ()),
+            Delta::Flush { below } => append(&mut self.bytes, (FLUSH, 0), sequence, b"", below, |_| ()),
         }
     }
 
@@ -320,6 +348,7 @@ fn hits_flag(hits: u64) -> u8 {
 /// read of them and then an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Deltas<'a> {
+    format: DeltaFormat,
     now: Timestamp,
     bytes: &'a [u8],
 }
@@ -328,7 +357,18 @@ impl<'a> Deltas<'a> {
     /// The deltas of a batch that was applied at `now`.
     #[must_use]
     pub fn new(now: Timestamp, bytes: &'a [u8]) -> Deltas<'a> {
-        Deltas { now, bytes }
+        Deltas::of_format(DeltaFormat::Current, now, bytes)
+    }
+
+    /// The deltas of a batch that was written in a format and applied at `now`.
+    #[must_use]
+    pub fn of_format(format: DeltaFormat, now: Timestamp, bytes: &'a [u8]) -> Deltas<'a> {
+        Deltas { format, now, bytes }
+    }
+
+    /// How they are written.
+    pub(crate) fn format(&self) -> DeltaFormat {
+        self.format
     }
 
     /// The clock the batch was applied with.
@@ -342,28 +382,50 @@ impl<'a> Deltas<'a> {
         self.bytes
     }
 
+    /// Takes the kind and the flags off the front of the bytes that are left.
+    fn read_kind(&mut self) -> Option<(u8, u8)> {
+        let first = *self.bytes.split_off_first()?;
+        if self.format == DeltaFormat::Current {
+            let flags = *self.bytes.split_off_first()?;
+            let known = match first {
+                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | GENERATION,
+                HITS | DENIED => GENERATION | AT | SEVERAL | HUGE,
+                _ => GENERATION,
+            };
+            return (flags & !known == 0).then_some((first, flags));
+        }
+        let (kind, old) = (first & OLD_KIND, first & !OLD_KIND);
+        if kind != RESTORED {
+            return Some((kind, old));
+        }
+        let flag = |has: u8, flag| if old & has == 0 { 0 } else { flag };
+        let flags = flag(OLD_HAS_ARRIVAL, HAS_ARRIVAL) | flag(OLD_HAS_DENIED, HAS_DENIED);
+        Some((kind, flags | old & GENERATION))
+    }
+
     fn read(&mut self) -> Option<(Sequence, Delta<'a>)> {
-        let (&[first, low, high], rest) = self.bytes.split_first_chunk()?;
+        let (kind, flags) = self.read_kind()?;
+        let (&[low, high], rest) = self.bytes.split_first_chunk()?;
         let bytes = &mut { rest };
         let key_len = usize::try_from(Number::take(bytes)?).ok()?;
         let sequence = Sequence { part: u16::from_le_bytes([low, high]), number: Number::take(bytes)? };
-        let generation = Generation::new(if first & GENERATION == 0 { 0 } else { Number::take(bytes)? })?;
-        let kind = first & KIND;
-        let at = if first & AT == 0 {
+        let generation = Generation::new(if flags & GENERATION == 0 { 0 } else { Number::take(bytes)? })?;
+        let at = if flags & AT == 0 {
             self.now
         } else {
             let after_ms = unzigzag(Number::take(bytes)?);
             Timestamp::from_millis(self.now.as_millis().checked_add(after_ms)?)?
         };
-        let hits = match first & (SEVERAL | HUGE) {
-            _ if kind == RESTORED => 1,
+        let hits = match flags & (SEVERAL | HUGE) {
             0 => 1,
             SEVERAL => Number::take(bytes)?,
             HUGE => take_word(bytes)?,
             _ => return None,
         };
         let until_ms = if matches!(kind, LIMITED | RESTORED) { Number::take(bytes)? } else { 0 };
-        let has = |flag| kind == RESTORED && first & flag != 0;
+        let has = |flag| kind == RESTORED && flags & flag != 0;
+        let is_guarded = kind == GUARDED || has(HAS_GUARD);
+        let guard = if is_guarded { Some(Guard::from_number(Number::take(bytes)?)?) } else { None };
         let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
         let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
         let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
@@ -379,6 +441,7 @@ impl<'a> Deltas<'a> {
             }
             DENIED => Delta::Denied { key, generation, at, hits },
             ARRIVAL => Delta::Arrival { key, generation, arrival },
+            GUARDED => Delta::Guarded { key, generation, guard: guard? },
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
             EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
             FLUSH => Delta::Flush { below: generation },
@@ -388,7 +451,8 @@ impl<'a> Deltas<'a> {
                 let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
                 let denied = bytes.split_off(..usize::try_from(denied_len).ok()?)?;
                 let arrival = if has(HAS_ARRIVAL) { take_arrival(bytes)? } else { arrival };
-                Delta::Restored { key, generation, beside: Beside { limited_until, arrival, denied }, entry }
+                let beside = Beside { limited_until, arrival, guard, denied };
+                Delta::Restored { key, generation, beside, entry }
             }
             _ => return None,
         };
@@ -452,7 +516,8 @@ mod tests {
         let long = [b'k'; MAX_KEY_BYTES];
         let key = &b"key"[..];
         let arrival = Arrival::from_parts(u64::MAX, 7);
-        let beside = Beside { limited_until: Some(now), arrival, denied: &long };
+        let guard = Guard { until: now, is_full: true };
+        let beside = Beside { limited_until: Some(now), arrival, guard: Some(guard), denied: &long };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
@@ -470,6 +535,8 @@ mod tests {
             Delta::Denied { key, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::Denied { key: &long, generation: Generation(0), at: now, hits: 1 },
             Delta::Arrival { key, generation: Generation(3), arrival: beside.arrival },
+            Delta::Guarded { key, generation: Generation(0), guard },
+            Delta::Guarded { key, generation: Generation(4), guard: Guard { is_full: false, ..guard } },
             Delta::Flush { below: Generation(9) },
         ];
         let mut batch = DeltaBatch::default();
@@ -486,6 +553,8 @@ mod tests {
             (6, 6),
             (7, 7),
             (8, 8),
+            (9, 9),
+            (10, 10),
             (u16::MAX, 0),
         ];
         let wanted: Vec<_> =
@@ -559,6 +628,41 @@ mod tests {
         batch.push_hits(sequence(0, 1), b"k", Generation(0), Timestamp::MIN, MAX_TOTAL);
         batch.push_hits(sequence(0, 2), b"k", Generation(0), Timestamp::MIN, 1);
         assert_eq!(read(&batch).len(), 2);
+    }
+
+    /// Format 2 is read as long as there are folders that have it.
+    #[test]
+    fn deltas_of_the_old_format_are_read() {
+        let now = time(1_700_000_000_123);
+        let number = |value| Number::new(value).word.to_le_bytes()[..Number::new(value).len].to_vec();
+        let head = |first: u8, numbers: &[u64]| {
+            let mut bytes = vec![first, 5, 0];
+            numbers.iter().for_each(|&value| bytes.extend(number(value)));
+            bytes
+        };
+        let key = &b"key"[..];
+        let mut bytes = Vec::new();
+        // A hit now, 3 hits of generation 2 a second ago, a lockout, and a restored key that was denied something.
+        bytes.extend(head(HITS, &[3, 1]));
+        bytes.extend(key);
+        bytes.extend(head(HITS | GENERATION | AT | SEVERAL, &[3, 2, 2, zigzag(-1_000), 3]));
+        bytes.extend(key);
+        bytes.extend(head(LIMITED, &[3, 3, 1_700_000_000_999]));
+        bytes.extend(key);
+        bytes.extend(head(RESTORED | OLD_HAS_DENIED | OLD_HAS_ARRIVAL | GENERATION, &[3, 4, 1, 0, 2, 1]));
+        bytes.extend([key, b"eed", &7_u64.to_le_bytes(), &9_u64.to_le_bytes()].concat());
+        let arrival = Arrival::from_parts(7, 9);
+        let beside = Beside { arrival, denied: b"d", ..Beside::default() };
+        let generation = Generation(0);
+        let wanted = [
+            Delta::Hits { key, generation, at: now, hits: 1 },
+            Delta::Hits { key, generation: Generation(2), at: time(1_699_999_999_123), hits: 3 },
+            Delta::Limited { key, generation, until: time(1_700_000_000_999) },
+            Delta::Restored { key, generation: Generation(1), beside, entry: b"ee" },
+        ];
+        let read: Vec<_> = Deltas::of_format(DeltaFormat::Old, now, &bytes).map(Result::unwrap).collect();
+        let wanted: Vec<_> = (1..).map(|number| sequence(5, number)).zip(wanted).collect();
+        assert_eq!(read, wanted);
     }
 
     proptest::proptest! {

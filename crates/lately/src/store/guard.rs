@@ -1,23 +1,24 @@
-//! What keeps a key from being evicted: it would be allowed more, were it forgotten.
+//! What keeps a key from eviction: with its hits forgotten, a limit would allow it more.
 
 use crate::time::{Span, Timestamp};
 
-/// A key that would be allowed more if it were evicted.
+/// Protection of a key from eviction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Guard {
-    pub(super) until: Timestamp,
-    /// Whether nothing was left: it never goes. Else it goes after others.
-    pub(super) is_full: bool,
+pub struct Guard {
+    /// Until when. Hits that the limit counts have left its window by then.
+    pub until: Timestamp,
+    /// Whether nothing was left of the limit: such a key is never evicted. Others are evicted last.
+    pub is_full: bool,
 }
 
-/// A guard, if there is one, in eight bytes: the time, and in the lowest bit whether nothing was left.
+/// A guard, if there is one, in eight bytes: the time, and in the lowest bit whether it is full.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct PackedGuard(u64);
 
 impl Guard {
-    /// What is to be known of a key that has so much left of `max`, for `window` at most: with half of it gone the
-    /// key goes after others, and with all of it never. `None` when what is known will do: that changes once a
-    /// quarter of the window, or when it gets worse, not with each request.
+    /// The guard of a key that has `left` of `max` for `window` at most: from half of it on. `None` when the known
+    /// one will do. A guard lasts a quarter of the window longer than it has to, so it changes once in that time, or
+    /// when nothing is left, not with each request.
     #[inline]
     pub(super) fn next(
         known: Option<Guard>,
@@ -29,25 +30,37 @@ impl Guard {
         if left > max / 2 || left >= max {
             return None;
         }
-        let guard = Guard { until: now.saturating_add(window), is_full: left == 0 };
-        let is_known = known.filter(|known| known.until > now).is_some_and(|known| {
-            (known.is_full || !guard.is_full)
-                && 4 * (guard.until.as_millis() - known.until.as_millis()) <= window.as_millis()
-        });
-        (!is_known).then_some(guard)
+        let needed = now.saturating_add(window);
+        let is_full = left == 0;
+        let is_known = known.is_some_and(|known| known.until >= needed && (known.is_full || !is_full));
+        let spare = Span::from_millis(window.as_millis() / 4).unwrap_or(Span::MIN);
+        (!is_known).then_some(Guard { until: needed.saturating_add(spare), is_full })
+    }
+}
+
+impl Guard {
+    /// In one number, which is not 0.
+    #[inline]
+    pub(crate) fn to_number(self) -> u64 {
+        (self.until.as_millis().cast_unsigned() << 1 | u64::from(self.is_full)).max(1)
+    }
+
+    /// The guard that [`Guard::to_number`] gave this number for.
+    #[inline]
+    pub(crate) fn from_number(number: u64) -> Option<Guard> {
+        let until = Timestamp::from_millis((number >> 1).cast_signed())?;
+        (number != 0).then_some(Guard { until, is_full: number & 1 == 1 })
     }
 }
 
 impl PackedGuard {
     #[inline]
     pub(super) fn get(self) -> Option<Guard> {
-        let until = Timestamp::from_millis((self.0 >> 1).cast_signed())?;
-        (self.0 != 0).then_some(Guard { until, is_full: self.0 & 1 == 1 })
+        Guard::from_number(self.0)
     }
 
     #[inline]
     pub(super) fn set(&mut self, guard: Option<Guard>) {
-        let pack = |guard: Guard| guard.until.as_millis().cast_unsigned() << 1 | u64::from(guard.is_full);
-        self.0 = guard.map_or(0, pack);
+        self.0 = guard.map_or(0, Guard::to_number);
     }
 }

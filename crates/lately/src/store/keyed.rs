@@ -1,5 +1,6 @@
 //! A key with its hits as bytes: what the parts of a checkpoint and of a dump are made of.
 
+use super::guard::Guard;
 use crate::delta::{Beside, Generation};
 use crate::error::Malformed;
 use crate::gcra::Arrival;
@@ -23,18 +24,20 @@ const GENERATION: u8 = 1;
 const LIMITED: u8 = 2;
 const ARRIVAL: u8 = 4;
 const DENIED: u8 = 8;
+const GUARDED: u8 = 16;
 
 impl<'a> Keyed<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let has_generation = self.generation != Generation::default();
-        let Beside { limited_until, arrival, denied } = self.beside;
+        let Beside { limited_until, arrival, guard, denied } = self.beside;
         let has_arrival = arrival != Arrival::default();
         let flag = |has: bool, flag| if has { flag } else { 0 };
         out.push(
             flag(has_generation, GENERATION)
                 | flag(limited_until.is_some(), LIMITED)
                 | flag(has_arrival, ARRIVAL)
-                | flag(!denied.is_empty(), DENIED),
+                | flag(!denied.is_empty(), DENIED)
+                | flag(guard.is_some(), GUARDED),
         );
         varint::push(out, self.key.len() as u64);
         out.extend_from_slice(self.key);
@@ -48,6 +51,9 @@ impl<'a> Keyed<'a> {
             let (millis, ticks) = arrival.to_parts();
             varint::push(out, millis);
             varint::push(out, ticks);
+        }
+        if let Some(guard) = guard {
+            varint::push(out, guard.to_number());
         }
         if !denied.is_empty() {
             varint::push(out, denied.len() as u64);
@@ -80,6 +86,9 @@ impl<'a> Keyed<'a> {
         if first & ARRIVAL != 0 {
             beside.arrival = Arrival::from_parts(varint::take(bytes)?, varint::take(bytes)?);
         }
+        if first & GUARDED != 0 {
+            beside.guard = Some(Guard::from_number(varint::take(bytes)?)?);
+        }
         let mut hits = || {
             let len = usize::try_from(varint::take(bytes)?).ok()?;
             bytes.split_off(..len)
@@ -88,7 +97,12 @@ impl<'a> Keyed<'a> {
             beside.denied = hits()?;
         }
         let entry = hits()?;
-        (first <= GENERATION | LIMITED | ARRIVAL | DENIED).then_some(Keyed { key, generation, beside, entry })
+        (first <= GENERATION | LIMITED | ARRIVAL | DENIED | GUARDED).then_some(Keyed {
+            key,
+            generation,
+            beside,
+            entry,
+        })
     }
 }
 
@@ -101,7 +115,8 @@ mod tests {
         let until = Timestamp::from_millis(1_700_000_000_123);
         let long = [7; MAX_KEY_BYTES];
         let none = Beside::default();
-        let limited = Beside { limited_until: until, ..none };
+        let guard = until.map(|until| Guard { until, is_full: true });
+        let limited = Beside { limited_until: until, guard, ..none };
         let arrival = Arrival::from_parts(1 << 41, u64::MAX);
         let all = [
             Keyed { key: b"k", generation: Generation(0), beside: none, entry: b"" },
@@ -127,14 +142,15 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_refused() {
-        let beside = Beside { limited_until: None, arrival: Arrival::from_parts(1, 2), denied: b"denied" };
+        let arrival = Arrival::from_parts(1, 2);
+        let beside = Beside { arrival, denied: b"denied", ..Beside::default() };
         let keyed = Keyed { key: b"key", generation: Generation(9), beside, entry: b"entry" };
         let mut bytes = Vec::new();
         keyed.write(&mut bytes);
         for len in 0..bytes.len() {
             assert_eq!(Keyed::take(&mut &bytes[..len]), Err(Malformed::Entry), "{len}");
         }
-        for bytes in [&[0, 0, 0][..], &[16, 1, b'k', 0], &[0, 0x81, 8]] {
+        for bytes in [&[0, 0, 0][..], &[32, 1, b'k', 0], &[0, 0x81, 8]] {
             assert_eq!(Keyed::take(&mut { bytes }), Err(Malformed::Entry), "{bytes:?}");
         }
     }

@@ -6,7 +6,6 @@ use super::context::{Context, Hit};
 use super::denial::Denial;
 use super::shard::Shard;
 use super::turn::Turn;
-use crate::class::Classes;
 use crate::entry::LimitWindow;
 use crate::error::{HitError, LimitError};
 use crate::limit::{Decision, Retry};
@@ -117,11 +116,12 @@ impl Shard {
         &mut self,
         place: Option<u32>,
         verdict: &Verdict,
-        (settings, classes): (&Settings, &Classes),
+        settings: &Settings,
+        context: &mut Context<'_>,
     ) -> Decision {
         let Asked { max, cost, window, .. } = verdict.asked;
         let remaining = verdict.left() - cost;
-        self.guard(place, (remaining, max), window, classes);
+        self.guard(place, (remaining, max), window, context);
         let reset_after = self.reset_after(place, verdict, settings);
         Decision { max, remaining, retry: Retry::Now, reset_after }
     }
@@ -164,13 +164,13 @@ impl Turn<'_> {
             let (locked, context) = self.parts();
             // Where it was it is.
             let place = place.or_else(|| locked.place_of(key, hash));
-            return Ok(locked.counted(place, &verdict, (settings, context.classes)));
+            return Ok(locked.counted(place, &verdict, settings, context));
         }
         let denies = !verdict.is_allowed() && !is_peek && !is_shadow;
         if denies {
             place = self.deny(&hit, place);
             let (locked, context) = self.parts();
-            locked.guard(place, (verdict.left(), max), window, context.classes);
+            locked.guard(place, (verdict.left(), max), window, context);
             if let (None, Some(lockout)) = (verdict.locked_until, lockout) {
                 // Without room for the key it cannot be locked out: it is denied all the same.
                 if let (None, Some(ceiling_bytes)) = (place, context.ceiling_bytes) {

@@ -261,10 +261,10 @@ impl<'a> Turn<'a> {
             let locked = locks.of(placed);
             let place = if has_new { locked.place_near(place, key, hash) } else { place };
             if !verdict.is_allowed() && !is_peek {
-                locked.guard(place, (verdict.left(), max), window, context.classes);
+                locked.guard(place, (verdict.left(), max), window, context);
             }
             decisions.push(if is_allowed && counts {
-                locked.counted(place, verdict, (settings, context.classes))
+                locked.counted(place, verdict, settings, context)
             } else {
                 locked.not_counted(place, verdict, settings)
             });

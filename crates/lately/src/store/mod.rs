@@ -39,6 +39,7 @@ use std::hash::BuildHasher;
 
 pub use batch::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use builder::StoreBuilder;
+pub use guard::Guard;
 pub use memory::MemoryStats;
 pub use parts::Part;
 pub(crate) use record::Extras;

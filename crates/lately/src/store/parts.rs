@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
 use super::keyed::Keyed;
-use super::{SHARDS, Store};
+use super::{SHARDS, Store, shard_of};
 use crate::delta::{DeltaBatch, Generation, Sequence};
 use crate::error::Malformed;
 use crate::time::Timestamp;
@@ -17,6 +17,8 @@ pub struct Part {
     pub sequence: Sequence,
     /// How many keys.
     pub keys: usize,
+    /// The time of the part when it was written.
+    pub now: Timestamp,
 }
 
 impl Store {
@@ -28,11 +30,12 @@ impl Store {
     pub fn write_part(&self, part: u16, now: Timestamp, out: &mut Vec<u8>) -> Part {
         let mut shard = self.lock(usize::from(part), now);
         let keys = shard.write(&self.classes, out);
-        Part { sequence: shard.sequence(), keys }
+        Part { sequence: shard.sequence(), keys, now: shard.now() }
     }
 
-    /// Puts back keys that [`Store::write_part`] wrote, in place of those of the same names; gives how many
-    /// they were. If that is more than the ceiling allows, keys are evicted.
+    /// Puts back keys that [`Store::write_part`] wrote at `now`, in place of those of the same names; gives how many
+    /// they were. If that is more than the ceiling allows, keys are evicted. The store's time stays as it is, see
+    /// [`Store::set_now`]: what happened to the keys later is still to be put back.
     ///
     /// # Errors
     /// [`Malformed`] when they are no keys with hits; those before it are put back.
@@ -83,7 +86,7 @@ impl Store {
         self.fetch_slots(&hashes[..staged.len()], &mut [None; STAGED]);
         for (keyed, hash) in staged.drain(..) {
             self.generation.fetch_max(keyed.generation.0, Relaxed);
-            let (mut shard, _, mut context) = self.lock_for(hash, now, None);
+            let (mut shard, mut context) = (self.lock_at(shard_of(hash), now), self.context(None));
             let generation = AtomicU64::new(keyed.generation.0);
             context.generation = &generation;
             shard.restore((&keyed, hash), &mut context)?;

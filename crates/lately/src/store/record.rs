@@ -65,6 +65,7 @@ pub(super) struct Limited {
 pub(crate) struct Extras {
     pub(super) limited_until: Option<Timestamp>,
     pub(super) arrival: Arrival,
+    pub(super) guard: Option<Guard>,
     pub(super) denied: Entry,
     pub(super) last: Recent,
 }
@@ -283,6 +284,13 @@ impl Record {
         self.watched_mut().beside.set_guard(Some(guard));
     }
 
+    /// Guards the key, as well as it is guarded already.
+    pub(super) fn add_guard(&mut self, guard: Guard) {
+        let known = self.guard().unwrap_or(guard);
+        let (until, is_full) = (guard.until.max(known.until), guard.is_full || known.is_full);
+        self.set_guard(Guard { until, is_full });
+    }
+
     /// Until when the key is limited, if it ever was.
     #[inline]
     pub(super) fn limited_until(&self) -> Option<Timestamp> {
@@ -453,21 +461,24 @@ impl Record {
 
     /// The hits, and what the key takes with it beside them.
     pub(super) fn into_parts(self) -> (Entry, Extras) {
-        let (arrival, limited_until) = (self.arrival(), self.limited_until());
+        let (arrival, limited_until, guard) = (self.arrival(), self.limited_until(), self.guard());
         match self {
             Record::Hits(hits) => (hits, Extras::default()),
-            Record::Watched(watched) => (watched.hits, Extras { arrival, ..Extras::default() }),
+            Record::Watched(watched) => (watched.hits, Extras { arrival, guard, ..Extras::default() }),
             Record::Limited(limited) | Record::Denying(limited) => {
                 let Limited { watched, denied, last, .. } = *limited;
-                (watched.hits, Extras { limited_until, arrival, denied, last })
+                (watched.hits, Extras { limited_until, arrival, guard, denied, last })
             }
         }
     }
 
     /// Gives the key what one had that went, beside what it has.
     pub(super) fn give(&mut self, extras: Extras, settings: &Settings, now: Timestamp) {
-        let Extras { limited_until, arrival, denied, last } = extras;
+        let Extras { limited_until, arrival, guard, denied, last } = extras;
         self.set_arrival(arrival.max(self.arrival()));
+        if let Some(guard) = guard {
+            self.add_guard(guard);
+        }
         if let Some(until) = limited_until {
             self.limit_until(until);
         }

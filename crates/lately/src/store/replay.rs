@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::batch::STAGED;
 use super::keyed::Keyed;
 use super::{Context, SHARDS, Shard, Store, shard_of};
-use crate::delta::{Delta, Deltas, Generation, Sequence};
+use crate::delta::{Delta, DeltaFormat, Deltas, Generation, Sequence};
 use crate::error::Malformed;
 use crate::time::Timestamp;
 
@@ -46,8 +46,15 @@ pub struct Replay<'s> {
     floor: Generation,
 }
 
-/// Changes that wait, by part and number: their time and their bytes, none if the key is of another portion.
-type Waiting = BTreeMap<(u16, u64), (Timestamp, Box<[u8]>)>;
+/// Changes that wait, by part and number.
+type Waiting = BTreeMap<(u16, u64), Waits>;
+
+struct Waits {
+    format: DeltaFormat,
+    now: Timestamp,
+    /// None if the key is of another portion.
+    bytes: Box<[u8]>,
+}
 
 /// No change of a part that is not there is made.
 const ABSENT: u64 = u64::MAX;
@@ -100,7 +107,8 @@ impl<'s> Replay<'s> {
             let is_own = self.portion.has(shard_of(hash));
             if number > *last + 1 {
                 let len = if is_own { bytes.len() - deltas.rest().len() } else { 0 };
-                self.waiting.insert((part, number), (now, bytes[..len].into()));
+                let waits = Waits { format: deltas.format(), now, bytes: bytes[..len].into() };
+                self.waiting.insert((part, number), waits);
                 continue;
             }
             *last = number;
@@ -153,9 +161,10 @@ impl<'s> Replay<'s> {
     /// Makes the changes of a part that need not wait any more.
     fn catch_up(&mut self, part: u16) -> Result<(), Malformed> {
         let last = usize::from(part);
-        while let Some((now, bytes)) = self.waiting.remove(&(part, self.last[last] + 1)) {
+        while let Some(waits) = self.waiting.remove(&(part, self.last[last] + 1)) {
             self.last[last] += 1;
-            for delta in Deltas::new(now, &bytes) {
+            let Waits { format, now, bytes } = waits;
+            for delta in Deltas::of_format(format, now, &bytes) {
                 let delta = delta?.1;
                 if delta.generation() >= self.floor {
                     self.store.replay_one(&delta, self.store.hash(delta.key()), now)?;
@@ -199,6 +208,12 @@ impl Store {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     let place = shard.slot_for(key, hash, context);
                     shard.set_arrival(key, place, arrival, context);
+                    Ok(())
+                })
+            }
+            Delta::Guarded { key, generation, guard } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.put_guard_back(key, hash, guard, context);
                     Ok(())
                 })
             }

@@ -43,7 +43,7 @@ impl Turn<'_> {
             locked.set_arrival(key, place, after, context);
         }
         if let Some(reset_after) = decision.reset_after {
-            locked.guard(place, (decision.remaining, decision.max), reset_after, context.classes);
+            locked.guard(place, (decision.remaining, decision.max), reset_after, context);
         }
         Ok(decision)
     }

@@ -40,11 +40,34 @@ impl Shard {
         place: Option<u32>,
         left_of_max: (u64, u64),
         window: Span,
-        classes: &Classes,
+        context: &mut Context<'_>,
     ) {
         let Some(place) = place else { return };
         if let Some(guard) = Guard::next(self.guard_at(place), left_of_max, window, self.now) {
-            self.change_record(place, classes, |record, _, _| record.set_guard(guard));
+            self.change_record(place, context.classes, |record, _, _| record.set_guard(guard));
+            self.write_down_guard(place, guard, context);
+        }
+    }
+
+    /// Writes down that the key at `place` was guarded, just now.
+    pub(super) fn write_down_guard(&mut self, place: u32, guard: Guard, context: &mut Context<'_>) {
+        if let (Some(batch), Some(key)) = (context.deltas.as_deref_mut(), self.key_at(place)) {
+            let generation = self.generation_at(place);
+            batch.push(self.next_sequence(), Delta::Guarded { key, generation, guard });
+            self.number += 1;
+        }
+    }
+
+    /// Guards the key again, if it is there and the guard is not over.
+    pub(in crate::store) fn put_guard_back(
+        &mut self,
+        key: &[u8],
+        hash: u64,
+        guard: Guard,
+        context: &mut Context<'_>,
+    ) {
+        if let Some(place) = self.place_of(key, hash).filter(|_| guard.until > self.now) {
+            self.change_record(place, context.classes, |record, _, _| record.add_guard(guard));
         }
     }
 

@@ -85,6 +85,9 @@ impl Shard {
         slot.note_hits();
         self.bytes = self.bytes.wrapping_add_signed(more);
         self.write_down_hit(place, hit, context);
+        if let Some(guard) = next {
+            self.write_down_guard(place, guard, context);
+        }
         Quick::Done(decision)
     }
 
@@ -176,6 +179,9 @@ impl Shard {
         self.bytes += more;
         self.write_down_hit(place, hit, context);
         self.write_down_arrival(hit.key, place, arrival, context);
+        if let Some(guard) = next {
+            self.write_down_guard(place, guard, context);
+        }
         Quick::Done(decision)
     }
 }

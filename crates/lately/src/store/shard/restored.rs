@@ -35,12 +35,13 @@ impl Shard {
         let (class, now) = (context.classes.of(keyed.key), self.now);
         let settings = context.classes.settings(class);
         let entry = Entry::read(keyed.entry, settings, now)?;
-        let Beside { limited_until, arrival, denied } = keyed.beside;
+        let Beside { limited_until, arrival, guard, denied } = keyed.beside;
         let denied = if denied.is_empty() { Entry::new() } else { Entry::read(denied, settings, now)? };
         if let Some(place) = self.place_of(keyed.key, hash) {
             self.remove(place);
         }
         let limited_until = limited_until.filter(|&until| until > now);
+        let guard = guard.filter(|guard| guard.until > now);
         let arrival = if arrival.is_after(now) { arrival } else { Arrival::default() };
         let kept_ms = context.frame(class, now).0.kept_ms;
         let has_denied = !denied.expired(kept_ms);
@@ -50,9 +51,9 @@ impl Shard {
         }
         let place = self.add_slot(keyed.key, hash, class, context);
         self.change(place, context.classes, |old, _, _| *old = entry);
-        if has_limits {
+        if has_limits || guard.is_some() {
             let denied = if has_denied { denied } else { Entry::new() };
-            let extras = Extras { limited_until, arrival, denied, ..Extras::default() };
+            let extras = Extras { limited_until, arrival, guard, denied, ..Extras::default() };
             self.change_record(place, context.classes, |record, settings, now| {
                 record.give(extras, settings, now);
             });
@@ -98,10 +99,11 @@ impl Shard {
                 hits.write(settings, &mut denied);
             }
             let (limited_until, arrival) = (slot.record.limited_until(), slot.arrival());
+            let guard = slot.record.guard().filter(|guard| guard.until > self.now);
             let keyed = Keyed {
                 key: slot.key(&self.beside.long_keys),
                 generation: self.generation_at(place),
-                beside: Beside { limited_until, arrival, denied: &denied },
+                beside: Beside { limited_until, arrival, guard, denied: &denied },
                 entry: &entry,
             };
             keyed.write(out);
@@ -145,9 +147,9 @@ impl Shard {
                     self.remove(place);
                 }
             }
-            // A key may be limited longer than it had to: too little is allowed, not too much. A flush is made
-            // when it is written.
-            Delta::Limited { .. } | Delta::Arrival { .. } | Delta::Flush { .. } => {}
+            // A key may be limited or guarded longer than it had to: too little is allowed, not too much. A flush
+            // is made when it is written.
+            Delta::Limited { .. } | Delta::Arrival { .. } | Delta::Guarded { .. } | Delta::Flush { .. } => {}
         }
     }
 

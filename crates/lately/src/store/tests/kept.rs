@@ -3,6 +3,7 @@
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
 use crate::gcra::Rate;
+use crate::time::hours;
 
 /// A replay on a store that has all parts, without a change.
 fn replay(store: &Store, portion: Portion) -> Replay<'_> {
@@ -29,7 +30,7 @@ fn hit(store: &Store, key: &[u8], weight: u64, at: Timestamp, batch: &mut DeltaB
 
 /// Four at once, and one an hour.
 fn rate() -> Rate {
-    Rate::new(3, 1, crate::time::hours(1)).expect("a rate")
+    Rate::new(3, 1, hours(1)).expect("a rate")
 }
 
 /// Asks limits for as many hits of a key, by one and by the other.
@@ -166,6 +167,65 @@ fn a_flush_forgets_all_and_starts_a_generation() {
         let mut replay = replay(&copy, Portion::ALL);
         order.iter().for_each(|bytes| replay.record(Deltas::new(START, bytes)).expect("well formed"));
         assert!(copy.contains(b"after", START) && !copy.contains(b"before", START));
+    }
+}
+
+/// Symptom: after a start a flood of new keys opened limits that were used up. Cause: what protects their keys from
+/// eviction was in no checkpoint and no log. Fix: it is in both.
+#[test]
+fn a_flood_after_a_start_opens_no_limit() {
+    const CEILING: u64 = 300_000;
+    let store = || {
+        let builder = Store::builder().retain(hours(2)).memory_ceiling(CEILING).seed(7);
+        builder.build().expect("valid")
+    };
+    let limited = |n: usize| format!("limited:{n}").into_bytes();
+    let throttled = |n: usize| format!("throttled:{n}").into_bytes();
+    fn limit(key: &[u8]) -> Op<'_> {
+        Op::of(Request::new(key, 3, hours(1), 1))
+    }
+    fn throttle(key: &[u8]) -> Op<'_> {
+        Op::of_throttle(Throttle { key, rate: rate(), quantity: 1 })
+    }
+    let allowed = |store: &Store, op: Op<'_>, now, batch: &mut DeltaBatch| {
+        let mut out = Vec::new();
+        store.apply_into(&[op], now, &mut out, batch);
+        matches!(&out[..], [Outcome::Limit(Ok(decision))] if decision.is_allowed())
+    };
+    let (original, mut batch) = (store(), DeltaBatch::default());
+    for n in 0..100 {
+        // The second and the third a little later, so that the last guard is not the first.
+        for s in [1, 2, 1_200] {
+            assert!(allowed(&original, limit(&limited(n)), after(seconds(s)), &mut batch));
+        }
+        (0..4).for_each(|_| {
+            assert!(allowed(&original, throttle(&throttled(n)), after(seconds(1_200)), &mut batch));
+        });
+        assert!(!allowed(&original, limit(&limited(n)), after(seconds(1_200)), &mut batch));
+    }
+    let from_log = store();
+    replay(&from_log, Portion::ALL).record(batch.deltas()).expect("well formed");
+    let from_parts = store();
+    let mut bytes = Vec::new();
+    for part in 0..Store::PARTS {
+        bytes.clear();
+        let written = original.write_part(part, after(seconds(1_200)), &mut bytes);
+        from_parts.read_part(&bytes, written.now).expect("well formed");
+    }
+    for (how, started) in [("never stopped", original), ("log", from_log), ("checkpoint", from_parts)] {
+        // At the end of the second flood all limits are still used up, and the first guards would be over.
+        for now in [after(seconds(1_210)), after(seconds(3_590))] {
+            for n in 0..20_000_u32 {
+                started.hit(format!("flood:{n}:{now}").as_bytes(), now).expect("a single hit goes");
+            }
+            let stats = started.memory();
+            assert!(stats.evicted_keys > 10_000 && stats.used_bytes <= CEILING, "{how}: {stats:?}");
+            for n in 0..100 {
+                let batch = &mut DeltaBatch::default();
+                assert!(!allowed(&started, limit(&limited(n)), now, batch), "{how}: limit {n} at {now}");
+                assert!(!allowed(&started, throttle(&throttled(n)), now, batch), "{how}: rate {n} at {now}");
+            }
+        }
     }
 }
 
