@@ -2,18 +2,18 @@
 //! it, so that replaying the log counts none of them twice.
 //!
 //! It is valid once it has its name. Before that, all that is in its parts has been written to the log: so
-//! it has no half of a batch, and nothing that was refused.
+//! it has no half of a batch, and nothing that was refused; and all parts have been read again and compared.
 
 use std::io;
 use std::sync::Arc;
 
-use lately::Store;
+use lately::{Content, Store, Unreadable};
 
 use crate::disk::{Disk, DiskFile};
-use crate::frame::{self, Kind};
+use crate::frame::{self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, VERSION};
 use crate::journal::Journal;
 use crate::names;
-use crate::part::{END, HEAD, PARTS, write_part};
+use crate::part::{END, HEAD, PARTS, take_part, write_part};
 
 /// A checkpoint that is being written.
 pub struct Checkpoint<'a, D: Disk> {
@@ -24,7 +24,11 @@ pub struct Checkpoint<'a, D: Disk> {
     /// Failures of the journal when it began.
     failures: u64,
     next_part: u16,
-    keys: u64,
+    /// What the parts have that were written, and those that were read again.
+    written: Content,
+    checked: Content,
+    /// Where what is to be read again begins.
+    check_from: u64,
     block: Block,
     unsynced: u64,
 }
@@ -73,24 +77,44 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
             payload.push(HEAD);
             payload.extend_from_slice(&segment.to_le_bytes());
         });
-        Ok(Checkpoint { journal, file, segment, failures, next_part: 0, keys: 0, block, unsynced: 0 })
+        let (written, checked) = (Content::default(), Content::default());
+        let check_from = MAGIC_BYTES as u64;
+        let (next_part, unsynced) = (0, 0);
+        Ok(Checkpoint {
+            journal,
+            file,
+            segment,
+            failures,
+            next_part,
+            written,
+            checked,
+            check_from,
+            block,
+            unsynced,
+        })
     }
 
-    /// Whether the next step writes parts. If not, it waits for those who have applied and not yet written.
+    /// Whether the next step writes parts, or reads some again. If not, it waits for those who have applied and not yet
+    /// written.
     pub fn has_parts_left(&self) -> bool {
-        self.next_part < Store::PARTS
+        self.next_part < Store::PARTS || self.check_from < self.block.written
     }
 
-    /// Writes the next few parts, or when there are no more the end; true when the checkpoint is valid by that.
+    /// Writes the next few parts. When there are no more it reads the next few again and compares them; then it writes
+    /// the end, and gives true: the checkpoint is valid by that.
     ///
     /// # Errors
     /// As the system says. The checkpoint came to nothing then, and the log holds all.
     pub fn step(&mut self) -> io::Result<bool> {
         let is_last = !self.has_parts_left();
         if is_last {
+            self.check_content()?;
             self.add_end();
-        } else {
+        } else if self.next_part < Store::PARTS {
             self.add_parts();
+        } else {
+            self.check_block()?;
+            return Ok(false);
         }
         self.journal.hold_block(self.block.bytes.capacity());
         self.unsynced += self.block.write(&self.file)?;
@@ -111,11 +135,11 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
     fn add_parts(&mut self) {
         let store: &Arc<Store> = self.journal.store();
         let block_bytes = self.journal.bounds().block_bytes;
-        let Checkpoint { block, next_part, keys, .. } = self;
+        let Checkpoint { block, next_part, written, .. } = self;
         block.frame(|payload| {
             payload.push(PARTS);
             while *next_part < Store::PARTS && payload.len() < block_bytes {
-                *keys += write_part(store, *next_part, payload).keys as u64;
+                written.merge(write_part(store, *next_part, payload).content);
                 *next_part += 1;
             }
         });
@@ -123,13 +147,55 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
 
     fn add_end(&mut self) {
         let store: &Arc<Store> = self.journal.store();
-        let (generation, now, keys) = (store.generation().0, store.now().as_millis(), self.keys);
+        let (generation, now, keys) = (store.generation().0, store.now().as_millis(), self.written.keys);
         self.block.frame(|payload| {
             payload.push(END);
             payload.extend_from_slice(&generation.to_le_bytes());
             payload.extend_from_slice(&now.to_le_bytes());
             payload.extend_from_slice(&keys.to_le_bytes());
         });
+    }
+
+    /// Reads a block again: the log is cut behind the checkpoint, so it has to be readable.
+    fn check_block(&mut self) -> io::Result<()> {
+        let unreadable = |what: String| {
+            let at = self.check_from;
+            io::Error::other(format!("the checkpoint cannot be read again at byte {at}: {what}"))
+        };
+        let mut head = [0; HEAD_BYTES];
+        self.file.read_bytes(&mut head, self.check_from)?;
+        let head = Head::read(&head).ok_or_else(|| unreadable("a block has no head".to_owned()))?;
+        let mut payload = vec![0; head.len];
+        self.journal.hold_block(payload.len());
+        let from = self.check_from + HEAD_BYTES as u64;
+        let read = self.file.read_bytes(&mut payload, from)?;
+        if read < head.len || !head.fits(&payload) {
+            return Err(unreadable("a block does not fit its checksum".to_owned()));
+        }
+        if let Some((&PARTS, mut parts)) = payload.split_first() {
+            while !parts.is_empty() {
+                let part =
+                    take_part(&mut parts, VERSION).ok_or_else(|| unreadable("it is no part".to_owned()))?;
+                let content = Store::check_part(part.keys).map_err(|Unreadable { key, why }| {
+                    unreadable(format!("key {} is {why}", key.escape_ascii()))
+                })?;
+                self.checked.merge(content);
+            }
+        }
+        self.check_from = from + head.len as u64;
+        Ok(())
+    }
+
+    /// Compares what was read again with what was written.
+    fn check_content(&self) -> io::Result<()> {
+        if self.checked == self.written {
+            return Ok(());
+        }
+        let (wrote, read) = (self.written, self.checked);
+        Err(io::Error::other(format!(
+            "the checkpoint has {} keys with {} hits, and {} with {} were written",
+            read.keys, read.hits, wrote.keys, wrote.hits
+        )))
     }
 
     /// Removes what there is of it; its room is kept.

@@ -5,7 +5,7 @@
 
 use std::io::{self, Read};
 
-use lately::{Deltas, Generation, Portion, Replay, Store, Timestamp};
+use lately::{Deltas, Generation, Portion, Replay, Store, Timestamp, Unreadable};
 use thiserror::Error;
 
 use crate::frame::{
@@ -139,13 +139,16 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
                     let WrittenPart { part, number, now, keys } = written;
                     replay.include(part, number).map_err(|_| damaged("it is no part"))?;
                     let now = now.unwrap_or_else(|| store.now());
-                    store.read_part(keys, now).map_err(|error| damaged(&error.to_string()))?;
+                    let unreadable =
+                        store.read_part(keys, now).map_err(|error| damaged(&error.to_string()))?;
+                    all_read(unreadable).map_err(|what| damaged(&what))?;
                 }
             }
             Some((&RECORD, mut rest)) => {
                 let now = take_time(&mut rest).ok_or_else(|| damaged("it has no time"))?;
                 let replayed = replay.record(Deltas::of_format(delta_format(version), now, rest));
                 replayed.map_err(|error| damaged(&error.to_string()))?;
+                all_read(replay.take_unreadable()).map_err(|what| damaged(&what))?;
                 store.set_now(now);
             }
             Some((&END, mut rest)) => {
@@ -167,6 +170,12 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
         }
     }
     unreachable!("frames have no end but the last")
+}
+
+/// An error that names the first key that could not be read, if there is one.
+fn all_read(unreadable: Vec<Unreadable>) -> Result<(), String> {
+    let first = unreadable.into_iter().next();
+    first.map_or(Ok(()), |Unreadable { key, why }| Err(format!("key {} is {why}", key.escape_ascii())))
 }
 
 struct Reader<'r, R> {

@@ -43,6 +43,16 @@ pub enum JournalError {
         /// What is wrong there.
         what: String,
     },
+    /// Reading a file met a bug of this version.
+    #[error("{path} cannot be read because of a bug, at byte {offset}: {what}", path = path.display())]
+    Bug {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What the bug says of itself.
+        what: String,
+    },
     /// A file is gone.
     #[error("{path} is missing: {what}", path = path.display())]
     Missing {

@@ -17,12 +17,14 @@ pub struct Loss {
 }
 
 /// What happened to what could not be put back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LossKind {
     /// It was the end of the log, which the end of a process or a loss of power may tear.
     Torn,
     /// It does not hold what was written to it.
     Damaged,
+    /// One key there could not be read, or one of its changes could not be made.
+    Key(Box<[u8]>),
     /// The file is gone.
     Missing,
 }
@@ -37,6 +39,11 @@ impl fmt::Display for Loss {
                 "{path} ended in the middle of a record: {bytes} bytes were cut off at byte {offset}"
             ),
             LossKind::Damaged => write!(f, "{path} is damaged at byte {offset}: {bytes} bytes were left out"),
+            LossKind::Key(key) => write!(
+                f,
+                "{path} is damaged at byte {offset}: of key {} not all was put back",
+                key.escape_ascii()
+            ),
             LossKind::Missing => write!(f, "{path} is missing: what was in it is lost"),
         }
     }

@@ -8,6 +8,7 @@ mod checkpoint;
 mod segments;
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,7 +21,7 @@ use crate::error::JournalError;
 use crate::frame::{Kind, VERSION};
 use crate::loss::{Loss, LossKind};
 use crate::names::{self, remove_before};
-use crate::replayer::Replayer;
+use crate::replayer::{Replayer, panic_text};
 use crate::scan::{Begin, Scan};
 
 /// How far a recovery is, for who looks on.
@@ -74,6 +75,19 @@ pub enum Intent {
 /// # Errors
 /// [`JournalError`] when a file is damaged or missing, unless that is to be repaired; or when it cannot be read.
 pub fn recover<D: Disk>(
+    disk: &D,
+    store: &Store,
+    intent: Intent,
+    threads: usize,
+    progress: &Progress,
+) -> Result<Recovery, JournalError> {
+    // A bug must not leave a server that neither starts nor ends.
+    catch_unwind(AssertUnwindSafe(|| read_all(disk, store, intent, threads, progress))).unwrap_or_else(
+        |panic| Err(JournalError::Bug { path: disk.path(""), offset: 0, what: panic_text(&*panic) }),
+    )
+}
+
+fn read_all<D: Disk>(
     disk: &D,
     store: &Store,
     intent: Intent,

@@ -1,13 +1,15 @@
 //! Threads that put back what a journal kept: keys of a checkpoint, each thread some of them; then the
 //! changes of the log, each thread those of its own keys, in order.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lately::{Deltas, Generation, Malformed, Portion, Replay, Sequence, Store, Timestamp};
+use lately::{Deltas, Generation, Malformed, Portion, Replay, Sequence, Store, Timestamp, Unreadable};
 
 use crate::error::JournalError;
 use crate::frame::delta_format;
@@ -122,9 +124,17 @@ impl<'s> Replayer<'s> {
         let mut path = Arc::default();
         while let Ok(work) = work.recv() {
             match work {
-                Work::Parts(chunk) => self.each(&chunk, |payload| self.put_back(payload, chunk.version)),
+                Work::Parts(chunk) => {
+                    self.each(&chunk, |payload, unreadable| {
+                        self.put_back(payload, chunk.version, unreadable)
+                    });
+                }
                 Work::Records(chunk) => {
-                    self.each(&chunk, |payload| self.replay(payload, chunk.version, &mut replay));
+                    self.each(&chunk, |payload, unreadable| {
+                        let replayed = self.replay(payload, chunk.version, &mut replay);
+                        unreadable.extend(replay.take_unreadable());
+                        replayed
+                    });
                     path = Arc::clone(&chunk.path);
                 }
                 Work::Settled(number) => self.settle(&mut replay, number, &path),
@@ -138,13 +148,31 @@ impl<'s> Replayer<'s> {
         if let Err(malformed) = replay.settle(number) {
             self.fail(path, 0, 0, &malformed);
         }
+        self.fail_keys(path, 0, replay.take_unreadable());
     }
 
     /// Takes note that a payload fits its checksum and cannot be put back, or not all of it.
     fn fail(&self, path: &Path, offset: u64, bytes: usize, malformed: &Malformed) {
-        let path = path.to_owned();
+        let loss = Loss { path: path.to_owned(), offset, bytes: bytes as u64, kind: LossKind::Damaged };
+        self.lose(loss, |Loss { path, offset, .. }| JournalError::Damaged {
+            path,
+            offset,
+            what: malformed.to_string(),
+        });
+    }
+
+    /// Takes note that some keys of a payload could not be put back.
+    fn fail_keys(&self, path: &Path, offset: u64, unreadable: Vec<Unreadable>) {
+        for Unreadable { key, why } in unreadable {
+            let what = format!("key {} is {why}", key.escape_ascii());
+            let loss = Loss { path: path.to_owned(), offset, bytes: 0, kind: LossKind::Key(key) };
+            self.lose(loss, |Loss { path, offset, .. }| JournalError::Damaged { path, offset, what });
+        }
+    }
+
+    /// Takes note of a loss, which is an error unless it is to be lived with.
+    fn lose(&self, loss: Loss, error: impl FnOnce(Loss) -> JournalError) {
         if self.repair {
-            let loss = Loss { path, offset, bytes: bytes as u64, kind: LossKind::Damaged };
             let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
             // Each thread meets the same.
             if !losses.contains(&loss) {
@@ -153,7 +181,7 @@ impl<'s> Replayer<'s> {
             return;
         }
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.get_or_insert(JournalError::Damaged { path, offset, what: malformed.to_string() });
+        failure.get_or_insert_with(|| error(loss));
         self.failed.store(true, Relaxed);
     }
 
@@ -162,19 +190,39 @@ impl<'s> Replayer<'s> {
         self.losses.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn each(&self, chunk: &Chunk, mut put_back: impl FnMut(&[u8]) -> Result<(), Malformed>) {
+    /// Puts back each payload of a chunk. A panic is a bug of this version: it is reported as an error, so that the start
+    /// ends with it.
+    fn each(
+        &self,
+        chunk: &Chunk,
+        mut put_back: impl FnMut(&[u8], &mut Vec<Unreadable>) -> Result<(), Malformed>,
+    ) {
         for (offset, payload) in chunk.payloads() {
-            if let Err(malformed) = put_back(payload) {
-                self.fail(&chunk.path, offset, payload.len(), &malformed);
+            let mut unreadable = Vec::new();
+            match catch_unwind(AssertUnwindSafe(|| put_back(payload, &mut unreadable))) {
+                Ok(Ok(())) => {}
+                Ok(Err(malformed)) => self.fail(&chunk.path, offset, payload.len(), &malformed),
+                Err(panic) => {
+                    let path = PathBuf::clone(&chunk.path);
+                    let loss = Loss { path, offset, bytes: payload.len() as u64, kind: LossKind::Damaged };
+                    let what = panic_text(&*panic);
+                    self.lose(loss, |Loss { path, offset, .. }| JournalError::Bug { path, offset, what });
+                }
             }
+            self.fail_keys(&chunk.path, offset, unreadable);
         }
     }
 
-    fn put_back(&self, mut payload: &[u8], version: u8) -> Result<(), Malformed> {
+    fn put_back(
+        &self,
+        mut payload: &[u8],
+        version: u8,
+        unreadable: &mut Vec<Unreadable>,
+    ) -> Result<(), Malformed> {
         while !payload.is_empty() {
             let written = take_part(&mut payload, version).ok_or(Malformed::Entry)?;
             let WrittenPart { part, number, now, keys } = written;
-            self.store.read_part(keys, now.unwrap_or_else(|| self.store.now()))?;
+            unreadable.extend(self.store.read_part(keys, now.unwrap_or_else(|| self.store.now()))?);
             let included = self.included.get(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
             let included = included.ok_or(Malformed::Entry)?;
             included.store(number, Relaxed);
@@ -187,6 +235,12 @@ impl<'s> Replayer<'s> {
         self.now_ms.fetch_max(now.as_millis(), Relaxed);
         replay.record(Deltas::of_format(delta_format(version), now, payload))
     }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
 impl Feed<'_> {

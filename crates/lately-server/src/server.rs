@@ -50,6 +50,12 @@ pub enum ServerError {
     /// The folder that counts are kept in cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A bug ended the loading.
+    #[error("the counts cannot be loaded because of a bug: {what}")]
+    Bug {
+        /// What it says of itself.
+        what: String,
+    },
     /// What was counted last could not be synced at the stop.
     #[error("the last counts may not survive a loss of power: {0}")]
     Close(std::io::Error),
@@ -205,7 +211,7 @@ async fn load(
             }
         }
     };
-    let loaded = loaded.expect("a panic while loading is a bug that has been reported")?;
+    let loaded = loaded.map_err(|panic| ServerError::Bug { what: panic.to_string() })??;
     loaded.losses.iter().for_each(|loss| tell(&loss.to_string()));
     if loaded.bytes > 0 {
         let keys = if loaded.keys == 1 { "key" } else { "keys" };

@@ -310,6 +310,17 @@ pub enum Malformed {
     Entry,
     /// They hold more hits of a key than can be counted.
     Total,
+    /// Reading them met a bug of this version.
+    Bug,
+}
+
+/// A key that could not be put back. Others were.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreadable {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Why.
+    pub why: Malformed,
 }
 
 impl fmt::Display for Malformed {
@@ -318,6 +329,7 @@ impl fmt::Display for Malformed {
             Malformed::Delta => "not a delta of this version",
             Malformed::Entry => "not a key with its hits of this version",
             Malformed::Total => "more hits of a key than can be counted",
+            Malformed::Bug => "what this version cannot read because of a bug",
         })
     }
 }

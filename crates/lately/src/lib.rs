@@ -49,7 +49,7 @@ pub use class::Pattern;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use count::Count;
 pub use delta::{Beside, Delta, DeltaBatch, DeltaFormat, Deltas, Forgotten, Generation, Sequence};
-pub use error::{HitError, LimitError, Malformed, QueryError, SettingsError, TimeError};
+pub use error::{HitError, LimitError, Malformed, QueryError, SettingsError, TimeError, Unreadable};
 pub use gcra::{Arrival, Rate, Throttle};
 pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
@@ -59,7 +59,7 @@ pub use series::Point;
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
-    Cursor, Guard, JointRequest, Limit, MemoryStats, Op, Outcome, Part, Portion, Question, Replay, Request,
-    ScanPage, Store, StoreBuilder,
+    Content, Cursor, Guard, JointRequest, Limit, MemoryStats, Op, Outcome, Part, Portion, Question, Replay,
+    Request, ScanPage, Store, StoreBuilder,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

@@ -194,6 +194,10 @@ pub(super) fn refusal(error: &ServerError) -> CliError {
         ServerError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
             "restore the folder from a copy; or keep a copy of it and go on without what is lost: add --repair"
         }
+        ServerError::Journal(JournalError::Bug { .. }) => {
+            "keep a copy of the folder and report the bug with it; or go on without what is lost: add --repair"
+        }
+        ServerError::Bug { .. } => "keep a copy of the folder and report the bug with it",
         ServerError::Journal(JournalError::Version { .. }) => "start the version of lately that wrote it",
         ServerError::Journal(JournalError::Disk { error, .. }) if error.kind() == ErrorKind::StorageFull => {
             "make room on the disk: the counts are there still, and lately dump --data can take them elsewhere"

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use lately::{DeltaBatch, Op, Timestamp, minutes, seconds};
+
 use super::*;
 use crate::folder::Folder;
 use crate::frame;
 use crate::log::{BATCH, SEGMENT};
-use crate::part::{END, HEAD, PARTS};
+use crate::part::{END, HEAD, PARTS, write_part};
 
 /// Writes a file of frames.
 fn write(folder: &Path, name: &str, kind: Kind, payloads: &[&[u8]]) {
@@ -32,16 +34,16 @@ fn recovered(folder: &Path, intent: Intent) -> Result<Recovery, JournalError> {
 fn a_record_that_makes_no_sense_is_damage_and_can_be_repaired() {
     let root = tempfile::tempdir().expect("a folder");
     let now = 1_700_000_000_000_u64.to_le_bytes();
-    let garbage = [&[BATCH][..], &now, b"\x07\0\0garbage"].concat();
+    let garbage = [&[BATCH][..], &now, b"\x07\0\0\0garbage"].concat();
     // A part there is not, and a number that nothing can follow.
-    let part = [&[BATCH][..], &now, &[0, 0xff, 0xff, 2, 2], b"k"].concat();
+    let part = [&[BATCH][..], &now, &[0, 0, 0xff, 0xff, 2, 2], b"k"].concat();
     for record in [&garbage, &part] {
         write(root.path(), &names::log(1), Kind::Log, &[&segment(1), record]);
         let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
         assert!(error.contains("log-0000000001 is damaged at byte 61"), "{error}");
         let losses = recovered(root.path(), Intent::Repair).expect("repaired").losses;
         assert_eq!(losses.len(), 1, "{losses:?}");
-        assert_eq!((losses[0].offset, losses[0].kind), (61, LossKind::Damaged));
+        assert_eq!((losses[0].offset, &losses[0].kind), (61, &LossKind::Damaged));
     }
 }
 
@@ -56,12 +58,74 @@ fn a_checkpoint_that_promises_too_much_takes_no_memory() {
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(0, u64::MAX)]);
     assert_eq!(recovered(root.path(), Intent::GoOn).expect("read").losses, []);
     // A number of a change that nothing can follow.
-    let part = [&[PARTS][..], &[0; 2], &u64::MAX.to_le_bytes(), &[0; 8]].concat();
+    let part = [&[PARTS][..], &[0; 2], &u64::MAX.to_le_bytes(), &[0; 16]].concat();
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &part, &end(0, 0)]);
     assert!(recovered(root.path(), Intent::GoOn).is_err());
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(u64::MAX, 0)]);
     let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
     assert!(error.contains("it has no end"), "{error}");
+}
+
+/// Of three keys of a checkpoint the second has hits that are none.
+#[test]
+fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
+    let root = tempfile::tempdir().expect("a folder");
+    let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+    let store = Store::builder().build().expect("valid");
+    for key in ["one", "two", "three"] {
+        store.hit(key.as_bytes(), now).expect("counted");
+    }
+    let mut parts = vec![PARTS];
+    (0..Store::PARTS).for_each(|part| _ = write_part(&store, part, &mut parts));
+    // Behind the key is the length of its hits, then their kind.
+    let name = parts.windows(3).position(|bytes| bytes == b"two").expect("it was written");
+    parts[name + 4] = 0xff;
+    let head = [&[HEAD][..], &1_u64.to_le_bytes()].concat();
+    let end = [&[END][..], &[0; 8], &now.as_millis().to_le_bytes(), &3_u64.to_le_bytes()].concat();
+    write(root.path(), &names::log(1), Kind::Log, &[&segment(1)]);
+    write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &parts, &end]);
+
+    let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+    assert!(error.contains("checkpoint-0000000001 is damaged at byte"), "{error}");
+    assert!(error.contains("key two is not a key with its hits"), "{error}");
+    let copy = Store::builder().build().expect("valid");
+    let folder = Folder::open(root.path()).expect("opened");
+    let recovery = recover(&folder, &copy, Intent::Repair, 2, &Progress::default()).expect("repaired");
+    assert_eq!(recovery.losses.len(), 1);
+    assert_eq!(recovery.losses[0].kind, LossKind::Key((*b"two").into()));
+    assert_eq!([b"one".as_slice(), b"three"].map(|key| copy.hits(key, minutes(5), now).estimate), [1, 1]);
+}
+
+/// A change that cannot be made does not take those behind it, of the same record.
+#[test]
+fn a_change_that_cannot_be_made_names_its_key() {
+    let root = tempfile::tempdir().expect("a folder");
+    let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+    // What happened in one store, then what comes next in another whose first change was smaller.
+    let record = |hits: [(&str, u64); 3]| {
+        let store = Store::builder().seed(1).build().expect("valid");
+        let mut deltas = DeltaBatch::default();
+        for (second, (key, weight)) in (0..).zip(hits) {
+            let at = now.saturating_sub(seconds(1 + second));
+            let op = Op::Hit { key: key.as_bytes(), weight, at: Some(at) };
+            store.apply_into(&[op], now, &mut Vec::new(), &mut deltas);
+        }
+        [&[BATCH][..], &now.as_millis().to_le_bytes(), deltas.bytes()].concat()
+    };
+    let first = record([("full", i64::MAX.unsigned_abs()), ("other", 1), ("others", 1)]);
+    let second = record([("full", 1), ("full", 1), ("last", 5)]);
+    write(root.path(), &names::log(1), Kind::Log, &[&segment(1), &first, &second]);
+    let error = recovered(root.path(), Intent::GoOn).expect_err("too many").to_string();
+    assert!(error.contains("log-0000000001 is damaged at byte"), "{error}");
+    assert!(error.contains("key full is more hits of a key than can be counted"), "{error}");
+    let store = Store::builder().build().expect("valid");
+    let folder = Folder::open(root.path()).expect("opened");
+    let recovery = recover(&folder, &store, Intent::Repair, 2, &Progress::default()).expect("repaired");
+    assert_eq!(
+        recovery.losses.iter().map(|loss| &loss.kind).collect::<Vec<_>>(),
+        [&LossKind::Key((*b"full").into())]
+    );
+    assert_eq!(store.hits(b"last", minutes(5), now).estimate, 5);
 }
 
 #[test]

@@ -52,6 +52,34 @@ fn what_was_refused_meanwhile_is_in_no_checkpoint() {
     assert!(refused > 0);
 }
 
+/// A disk that gives back other bytes than it was given.
+#[test]
+fn a_checkpoint_that_reads_back_wrong_does_not_cut_the_log() {
+    let disk = SimDisk::new(5);
+    let (mut life, _) = start(&disk).expect("a start");
+    assert_eq!(life.run(0, &batch()), Fate::Acknowledged);
+    let mut flips = 0;
+    for bit in [70, 400, 3_000, 150_000] {
+        let mut checkpoint = life.journal.checkpoint().expect("begun");
+        let mut made = checkpoint.step();
+        let written =
+            disk.files().into_iter().find(|(name, _)| name.ends_with(".part")).expect("it is there");
+        if bit / 8 < written.1 {
+            disk.flip(&written.0, bit);
+            flips += 1;
+        }
+        while matches!(made, Ok(false)) {
+            made = checkpoint.step();
+        }
+        assert_eq!(made.is_err(), bit / 8 < written.1, "bit {bit}");
+        if made.is_err() {
+            checkpoint.abandon();
+            assert_counted(&disk, &[batch()]);
+        }
+    }
+    assert!(flips > 2);
+}
+
 /// So often more is written to a small disk than it has room for, with a few keys.
 #[test]
 fn a_log_that_filled_the_disk_is_cut() {

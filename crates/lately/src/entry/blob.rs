@@ -92,6 +92,15 @@ impl Entry {
         Ok(Entry::of_pieces(pieces.into_iter(), newest_ms, settings, now))
     }
 
+    /// The hits in bytes, if [`Entry::read`] would read them.
+    ///
+    /// # Errors
+    /// As [`Entry::read`].
+    pub(crate) fn read_total(bytes: &[u8]) -> Result<u64, Malformed> {
+        let reader = Reader { bytes, total: 0, pieces: Vec::new(), newest_ms: None };
+        Ok(reader.read().ok_or(Malformed::Entry)?.total)
+    }
+
     /// Takes back hits that were counted at a time: those of the piece that covers it, as many as there are.
     pub(crate) fn take_back(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
         let mut pieces = self.pieces(settings);

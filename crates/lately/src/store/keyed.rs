@@ -19,6 +19,28 @@ pub(super) struct Keyed<'a> {
     pub(super) entry: &'a [u8],
 }
 
+/// What keys are in bytes, for a comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Content {
+    /// How many keys.
+    pub keys: u64,
+    /// Their hits together, modulo 2^64: of many keys they may be more.
+    pub hits: u64,
+}
+
+impl Content {
+    /// Adds a key with its hits.
+    pub(super) fn add(&mut self, hits: u64) {
+        self.merge(Content { keys: 1, hits });
+    }
+
+    /// Adds other keys.
+    pub fn merge(&mut self, other: Content) {
+        self.keys += other.keys;
+        self.hits = self.hits.wrapping_add(other.hits);
+    }
+}
+
 // The first byte: what a key has that few have.
 const GENERATION: u8 = 1;
 const LIMITED: u8 = 2;

@@ -40,6 +40,7 @@ use std::hash::BuildHasher;
 pub use batch::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use builder::StoreBuilder;
 pub use guard::Guard;
+pub use keyed::Content;
 pub use memory::MemoryStats;
 pub use parts::Part;
 pub(crate) use record::Extras;

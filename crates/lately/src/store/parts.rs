@@ -4,10 +4,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
-use super::keyed::Keyed;
+use super::keyed::{Content, Keyed};
 use super::{SHARDS, Store, shard_of};
 use crate::delta::{DeltaBatch, Generation, Sequence};
-use crate::error::Malformed;
+use crate::entry::Entry;
+use crate::error::{Malformed, Unreadable};
 use crate::time::Timestamp;
 
 /// What [`Store::write_part`] wrote.
@@ -15,8 +16,8 @@ use crate::time::Timestamp;
 pub struct Part {
     /// The last change that is in it.
     pub sequence: Sequence,
-    /// How many keys.
-    pub keys: usize,
+    /// How many keys, with how many hits.
+    pub content: Content,
     /// The time of the part when it was written.
     pub now: Timestamp,
 }
@@ -29,29 +30,48 @@ impl Store {
     /// retention are left out. Hits on keys of the part wait meanwhile.
     pub fn write_part(&self, part: u16, now: Timestamp, out: &mut Vec<u8>) -> Part {
         let mut shard = self.lock(usize::from(part), now);
-        let keys = shard.write(&self.classes, out);
-        Part { sequence: shard.sequence(), keys, now: shard.now() }
+        let content = shard.write(&self.classes, out);
+        Part { sequence: shard.sequence(), content, now: shard.now() }
     }
 
-    /// Puts back keys that [`Store::write_part`] wrote at `now`, in place of those of the same names; gives how many
-    /// they were. If that is more than the ceiling allows, keys are evicted. The store's time stays as it is, see
+    /// What [`Store::write_part`] wrote, read again without a change to any store.
+    ///
+    /// # Errors
+    /// [`Unreadable`] names the first key that [`Store::read_part`] would not read; one without a name when what
+    /// follows is no key.
+    pub fn check_part(mut bytes: &[u8]) -> Result<Content, Unreadable> {
+        let mut content = Content::default();
+        let unreadable = |key: &[u8], why| Unreadable { key: key.into(), why };
+        while !bytes.is_empty() {
+            let keyed = Keyed::take(&mut bytes).map_err(|why| unreadable(b"", why))?;
+            let hits = Entry::read_total(keyed.entry).map_err(|why| unreadable(keyed.key, why))?;
+            if !keyed.beside.denied.is_empty() {
+                Entry::read_total(keyed.beside.denied).map_err(|why| unreadable(keyed.key, why))?;
+            }
+            content.add(hits);
+        }
+        Ok(content)
+    }
+
+    /// Puts back keys that [`Store::write_part`] wrote at `now`, in place of those of the same names; gives those
+    /// that it cannot. If that is more than the ceiling allows, keys are evicted. The store's time stays as it is, see
     /// [`Store::set_now`]: what happened to the keys later is still to be put back.
     ///
     /// # Errors
-    /// [`Malformed`] when they are no keys with hits; those before it are put back.
-    pub fn read_part(&self, mut bytes: &[u8], now: Timestamp) -> Result<usize, Malformed> {
-        let mut keys = 0;
+    /// [`Malformed`] when what follows is no key; those before it are put back.
+    pub fn read_part(&self, mut bytes: &[u8], now: Timestamp) -> Result<Vec<Unreadable>, Malformed> {
+        let mut unreadable = Vec::new();
         let mut staged = Vec::with_capacity(STAGED);
         while !bytes.is_empty() {
-            let keyed = Keyed::take(&mut bytes)?;
-            staged.push((keyed, self.hash(keyed.key)));
-            if staged.len() == STAGED || bytes.is_empty() {
-                keys += staged.len();
-                self.restore(&mut staged, now)?;
+            let next = Keyed::take(&mut bytes);
+            staged.extend(next.map(|keyed| (keyed, self.hash(keyed.key))));
+            if staged.len() == STAGED || bytes.is_empty() || next.is_err() {
+                self.restore(&mut staged, now, &mut unreadable);
             }
+            next?;
         }
         self.settle(b"", now, None);
-        Ok(keys)
+        Ok(unreadable)
     }
 
     /// As [`Store::read_part`], of keys of another store that come while this one counts: they begin a
@@ -78,7 +98,7 @@ impl Store {
     }
 
     /// Puts back keys, whose memory is fetched together.
-    fn restore(&self, staged: &mut Vec<(Keyed<'_>, u64)>, now: Timestamp) -> Result<(), Malformed> {
+    fn restore(&self, staged: &mut Vec<(Keyed<'_>, u64)>, now: Timestamp, unreadable: &mut Vec<Unreadable>) {
         let mut hashes = [0; STAGED];
         for (hash, staged) in hashes.iter_mut().zip(&*staged) {
             *hash = staged.1;
@@ -89,9 +109,10 @@ impl Store {
             let (mut shard, mut context) = (self.lock_at(shard_of(hash), now), self.context(None));
             let generation = AtomicU64::new(keyed.generation.0);
             context.generation = &generation;
-            shard.restore((&keyed, hash), &mut context)?;
+            if let Err(why) = shard.restore((&keyed, hash), &mut context) {
+                unreadable.push(Unreadable { key: keyed.key.into(), why });
+            }
         }
-        Ok(())
     }
 
     /// Makes room for so many keys, where there are none yet: so they come without moving others.

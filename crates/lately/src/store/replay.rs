@@ -8,7 +8,7 @@ use super::batch::STAGED;
 use super::keyed::Keyed;
 use super::{Context, SHARDS, Shard, Store, shard_of};
 use crate::delta::{Delta, DeltaFormat, Deltas, Generation, Sequence};
-use crate::error::Malformed;
+use crate::error::{Malformed, Unreadable};
 use crate::time::Timestamp;
 
 /// The keys that one of several threads puts back.
@@ -44,6 +44,8 @@ pub struct Replay<'s> {
     waiting: Waiting,
     /// Keys of lower generations were flushed.
     floor: Generation,
+    /// Keys with a change that could not be made.
+    unreadable: Vec<Unreadable>,
 }
 
 /// Changes that wait, by part and number.
@@ -64,7 +66,8 @@ impl<'s> Replay<'s> {
     #[must_use]
     pub fn new(store: &'s Store, portion: Portion) -> Replay<'s> {
         let (last, waiting) = (vec![ABSENT; SHARDS], BTreeMap::new());
-        Replay { store, portion, last, waiting, floor: Generation::default() }
+        let (floor, unreadable) = (Generation::default(), Vec::new());
+        Replay { store, portion, last, waiting, floor, unreadable }
     }
 
     /// Takes note that the store has a part, with all changes up to a number. Those of parts it has not are left
@@ -83,17 +86,21 @@ impl<'s> Replay<'s> {
     /// [`Store::set_now`].
     ///
     /// # Errors
-    /// [`Malformed`] when they are no deltas; those before it are applied.
+    /// [`Malformed`] when they are no deltas; those before it are applied. A change that is one and cannot be made is
+    /// left out, see [`Replay::take_unreadable`].
     pub fn record(&mut self, mut deltas: Deltas<'_>) -> Result<(), Malformed> {
         let now = deltas.now();
         let mut staged = Vec::with_capacity(STAGED);
         loop {
             let bytes = deltas.rest();
             let Some(next) = deltas.next() else { break };
+            if next.is_err() {
+                self.store.replay_staged(&mut staged, now, &mut self.unreadable);
+            }
             let (Sequence { part, number }, delta) = next?;
             if let Delta::Flush { below } = delta {
                 // It is of no part: what came after it has a later generation, and what came before has not.
-                self.store.replay_staged(&mut staged, now)?;
+                self.store.replay_staged(&mut staged, now, &mut self.unreadable);
                 self.store.replay_flush(below, self.portion);
                 self.floor = self.floor.max(below);
                 continue;
@@ -117,13 +124,13 @@ impl<'s> Replay<'s> {
             }
             let is_awaited = !self.waiting.is_empty() && self.waiting.contains_key(&(part, number + 1));
             if staged.len() == STAGED || is_awaited {
-                self.store.replay_staged(&mut staged, now)?;
+                self.store.replay_staged(&mut staged, now, &mut self.unreadable);
             }
             if is_awaited {
                 self.catch_up(part)?;
             }
         }
-        self.store.replay_staged(&mut staged, now)?;
+        self.store.replay_staged(&mut staged, now, &mut self.unreadable);
         self.store.peek.tidy();
         Ok(())
     }
@@ -167,25 +174,41 @@ impl<'s> Replay<'s> {
             for delta in Deltas::of_format(format, now, &bytes) {
                 let delta = delta?.1;
                 if delta.generation() >= self.floor {
-                    self.store.replay_one(&delta, self.store.hash(delta.key()), now)?;
+                    self.store.replay_one(&delta, self.store.hash(delta.key()), now, &mut self.unreadable);
                 }
             }
         }
         Ok(())
     }
+
+    /// Takes out the keys with a change that could not be made.
+    pub fn take_unreadable(&mut self) -> Vec<Unreadable> {
+        std::mem::take(&mut self.unreadable)
+    }
 }
 
 impl Store {
-    fn replay_staged(&self, staged: &mut Vec<(Delta<'_>, u64)>, now: Timestamp) -> Result<(), Malformed> {
+    fn replay_staged(
+        &self,
+        staged: &mut Vec<(Delta<'_>, u64)>,
+        now: Timestamp,
+        unreadable: &mut Vec<Unreadable>,
+    ) {
         let mut hashes = [0; STAGED];
         for (hash, staged) in hashes.iter_mut().zip(&*staged) {
             *hash = staged.1;
         }
         self.fetch_slots(&hashes[..staged.len()], &mut [None; STAGED]);
-        staged.drain(..).try_for_each(|(delta, hash)| self.replay_one(&delta, hash, now))
+        staged.drain(..).for_each(|(delta, hash)| self.replay_one(&delta, hash, now, unreadable));
     }
 
-    fn replay_one(&self, delta: &Delta<'_>, hash: u64, now: Timestamp) -> Result<(), Malformed> {
+    fn replay_one(&self, delta: &Delta<'_>, hash: u64, now: Timestamp, unreadable: &mut Vec<Unreadable>) {
+        if let Err(why) = self.make(delta, hash, now) {
+            unreadable.push(Unreadable { key: delta.key().into(), why });
+        }
+    }
+
+    fn make(&self, delta: &Delta<'_>, hash: u64, now: Timestamp) -> Result<(), Malformed> {
         match *delta {
             Delta::Hits { key, generation, at, hits } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {

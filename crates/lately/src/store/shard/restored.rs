@@ -1,7 +1,9 @@
 //! What a journal, a dump or another node brings to a shard, and a shard as bytes.
 
+use std::panic::catch_unwind;
+
 use super::super::context::Context;
-use super::super::keyed::Keyed;
+use super::super::keyed::{Content, Keyed};
 use super::super::record::Extras;
 use super::super::taken_back::{Owed, TakenBack};
 use super::Shard;
@@ -10,7 +12,14 @@ use crate::delta::{Beside, Delta, Forgotten, Generation};
 use crate::entry::Entry;
 use crate::error::{HitError, Malformed};
 use crate::gcra::Arrival;
+use crate::settings::Settings;
 use crate::time::Timestamp;
+
+/// The hits in bytes. What is on a disk may come from a version that wrote what it should not have: a bug that it
+/// meets here must not end a start.
+fn read_entry(bytes: &[u8], settings: &Settings, now: Timestamp) -> Result<Entry, Malformed> {
+    catch_unwind(|| Entry::read(bytes, settings, now)).unwrap_or(Err(Malformed::Bug))
+}
 
 impl Shard {
     /// Puts back hits that were checked when they were counted.
@@ -34,9 +43,9 @@ impl Shard {
     ) -> Result<Option<u32>, Malformed> {
         let (class, now) = (context.classes.of(keyed.key), self.now);
         let settings = context.classes.settings(class);
-        let entry = Entry::read(keyed.entry, settings, now)?;
+        let entry = read_entry(keyed.entry, settings, now)?;
         let Beside { limited_until, arrival, guard, denied } = keyed.beside;
-        let denied = if denied.is_empty() { Entry::new() } else { Entry::read(denied, settings, now)? };
+        let denied = if denied.is_empty() { Entry::new() } else { read_entry(denied, settings, now)? };
         if let Some(place) = self.place_of(keyed.key, hash) {
             self.remove(place);
         }
@@ -82,10 +91,10 @@ impl Shard {
         Ok(place.is_some())
     }
 
-    /// Appends the keys that live, with their hits; gives how many.
-    pub(in crate::store) fn write(&mut self, classes: &Classes, out: &mut Vec<u8>) -> usize {
+    /// Appends the keys that live, with their hits.
+    pub(in crate::store) fn write(&mut self, classes: &Classes, out: &mut Vec<u8>) -> Content {
         self.move_all();
-        let (mut keys, mut entry, mut denied) = (0, Vec::new(), Vec::new());
+        let (mut content, mut entry, mut denied) = (Content::default(), Vec::new(), Vec::new());
         for (place, slot) in self.slots.iter() {
             self.look_ahead(place);
             if self.has_expired(place, classes) {
@@ -107,9 +116,9 @@ impl Shard {
                 entry: &entry,
             };
             keyed.write(out);
-            keys += 1;
+            content.add(slot.record.hits().total());
         }
-        keys
+        content
     }
 
     /// Takes back a change that was made; `deleted` are the hits of the keys that were.
