@@ -7,6 +7,7 @@ mod backtest_reference;
 mod bench;
 mod books;
 mod check;
+mod carried;
 mod clients;
 mod common;
 mod completions;
