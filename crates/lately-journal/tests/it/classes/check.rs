@@ -1,0 +1,148 @@
+//! Answers that are held against the truth.
+
+use lately::{Count, Decision, Request, Timestamp};
+use lately_classics::TrueHits;
+
+use super::class::KEYS;
+use super::play::{Fault, Kind, fault};
+use super::world::{World, span, time};
+use crate::dice::Dice;
+
+/// Windows that end at one time, and times.
+const WINDOWS: usize = 6;
+const TIMES: usize = 3;
+/// What a limit has left says how many hits it counts.
+const LARGE_MAX: u64 = 1 << 40;
+/// A retention may be thirty years: no question needs a wider window than this.
+const MOST_WINDOW_MS: i64 = 1_000_000_000_000;
+
+/// A question about a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    key: usize,
+    at_ms: i64,
+    window_ms: i64,
+}
+
+/// What a count says, and a limit where it may be asked.
+pub(crate) type Answer = (Count, Option<Decision>);
+
+impl World {
+    /// Asks questions about a key, and holds the answers against the truth.
+    pub(crate) fn check_key(&self, key: usize, dice: &mut Dice) -> Result<(), Fault> {
+        let mut estimate = 0;
+        let mut last: Option<Question> = None;
+        for question in self.questions_about(key, dice) {
+            let is_wider = last
+                .is_some_and(|last| last.at_ms == question.at_ms && last.window_ms <= question.window_ms);
+            let (count, decision) = self.answer(&question);
+            self.check_count(&question, &count)?;
+            if let Some(decision) = decision {
+                self.check_peek(&question, &decision)?;
+            }
+            if is_wider && count.estimate < estimate {
+                let what = format!("{last:?} has {estimate}, {question:?} has {count:?}");
+                return Err(fault(Kind::Nested, what));
+            }
+            (estimate, last) = (count.estimate, Some(question));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn questions(&self, dice: &mut Dice) -> Vec<Question> {
+        (0..KEYS.len()).flat_map(|key| self.questions_about(key, dice)).collect()
+    }
+
+    pub(crate) fn answers(&self, questions: &[Question]) -> Vec<Answer> {
+        questions.iter().map(|question| self.answer(question)).collect()
+    }
+
+    /// Windows that end at a few times, those of one time from narrow to wide. Many begin or end near a hit.
+    fn questions_about(&self, key: usize, dice: &mut Dice) -> Vec<Question> {
+        let (model, now_ms) = (self.models[key], self.now_ms);
+        let times_ms: Vec<i64> = self.truths[key].times_ms().collect();
+        let near_hit = |dice: &mut Dice| {
+            let hit_ms = *times_ms.get(dice.below(times_ms.len().max(1)))?;
+            let off_ms = [0, 0, 1, -1, model.resolution_ms, -model.resolution_ms][dice.below(6)];
+            Some(hit_ms + off_ms)
+        };
+        let any_span_ms = |dice: &mut Dice| {
+            let most = [1_000, 100_000, 10_000_000, 1_000_000_000][dice.below(4)];
+            1 + dice.below(most) as i64
+        };
+        let mut questions = Vec::new();
+        for number in 0..TIMES {
+            let at_ms = match (number, dice.below(3)) {
+                (0, _) => now_ms,
+                (_, 0) => now_ms - any_span_ms(dice),
+                (_, 1) => now_ms + dice.below(20_000) as i64,
+                _ => near_hit(dice).unwrap_or(now_ms),
+            };
+            let mut windows_ms: Vec<i64> = (0..WINDOWS)
+                .map(|_| match dice.below(6) {
+                    0 => model.window_ms,
+                    1 => model.retain_ms,
+                    2 | 3 => any_span_ms(dice),
+                    _ => near_hit(dice).map_or(1, |hit_ms| at_ms - hit_ms),
+                })
+                .map(|window_ms| window_ms.clamp(1, MOST_WINDOW_MS))
+                .collect();
+            windows_ms.sort_unstable();
+            questions.extend(windows_ms.into_iter().map(|window_ms| Question { key, at_ms, window_ms }));
+        }
+        questions
+    }
+
+    pub(crate) fn answer(&self, question: &Question) -> Answer {
+        let &Question { key, at_ms, window_ms } = question;
+        let (store, window, now) = (&self.server.store, span(window_ms), self.now());
+        // What is now need not be named.
+        let at = Some(time(at_ms)).filter(|&at| at != now || window_ms % 2 == 0);
+        let count = store.count(KEYS[key], Some(window), at, now);
+        let request = Request { at, is_peek: true, ..Request::new(KEYS[key], LARGE_MAX, window, 1) };
+        (count, store.decide(request, now).ok())
+    }
+
+    fn check_count(&self, question: &Question, count: &Count) -> Result<(), Fault> {
+        let &Question { key, at_ms, window_ms } = question;
+        let truth = self.truths[key].window(at_ms, window_ms, &self.models[key], self.now_ms);
+        let TrueHits { inner, certain, all, outer, is_known } = truth;
+        let Count { estimate, lower, upper, .. } = *count;
+        let most = upper.unwrap_or(u64::MAX);
+        let kind = if lower > all || most < certain {
+            Kind::Bounds
+        } else if estimate < lower || estimate > most {
+            Kind::Estimate
+        } else if upper.is_some() != is_known {
+            Kind::Unknown
+        } else if lower < inner || upper.is_some_and(|upper| upper > outer) || estimate > outer {
+            Kind::WideBounds
+        } else {
+            return Ok(());
+        };
+        Err(fault(kind, format!("{}: {count:?}, true: {truth:?}", self.about(question))))
+    }
+
+    /// A limit that is far from used up counts all hits of its window, and none that are far from it.
+    fn check_peek(&self, question: &Question, decision: &Decision) -> Result<(), Fault> {
+        let &Question { key, at_ms, window_ms } = question;
+        let truth = self.truths[key].used(at_ms, window_ms, &self.models[key], self.now_ms);
+        let used = LARGE_MAX - decision.remaining;
+        let kind = if used < truth.certain {
+            Kind::LimitAdmits
+        } else if used > truth.outer || !decision.is_allowed() {
+            Kind::LimitDenies
+        } else {
+            return Ok(());
+        };
+        Err(fault(kind, format!("{}: a limit counts {used}, true: {truth:?}", self.about(question))))
+    }
+
+    fn about(&self, question: &Question) -> String {
+        let &Question { key, at_ms, window_ms } = question;
+        let (ago_ms, class) = (self.now_ms - at_ms, &self.models[key]);
+        let key = String::from_utf8_lossy(KEYS[key]);
+        let now: Timestamp = self.now();
+        format!("{key}, {window_ms} ms that end {ago_ms} ms before {now:?}, {class:?}")
+    }
+}
