@@ -19,7 +19,7 @@ const MOST_WINDOW_MS: i64 = 1_000_000_000_000;
 /// A question about a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
-    key: usize,
+    pub(crate) key: usize,
     at_ms: i64,
     window_ms: i64,
 }
@@ -51,10 +51,6 @@ impl World {
 
     pub(crate) fn questions(&self, dice: &mut Dice) -> Vec<Question> {
         (0..KEYS.len()).flat_map(|key| self.questions_about(key, dice)).collect()
-    }
-
-    pub(crate) fn answers(&self, questions: &[Question]) -> Vec<Answer> {
-        questions.iter().map(|question| self.answer(question)).collect()
     }
 
     /// Windows that end at a few times, those of one time from narrow to wide. Many begin or end near a hit.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lately::{Cursor, Timestamp};
 
+use super::check::Answer;
 use super::class::{Classes, KEYS};
 use super::restore;
 use super::script::{Act, End, Script, Step};
@@ -33,8 +34,10 @@ pub(crate) enum Kind {
     LimitAdmits,
     /// A limit denied where even the widest panes leave room.
     LimitDenies,
-    /// Answers changed with a restart that changed no class.
+    /// Counts changed with a restart that changed no class.
     Restart,
+    /// A limit that was in use has less left after such a restart.
+    RestartLimit,
     /// What was written cannot be read.
     Unreadable,
     /// A disk that is well was not written to.
@@ -214,14 +217,19 @@ impl World {
     fn restart(&mut self, end: End, classes: Option<Classes>, dice: &mut Dice) -> Result<(), Fault> {
         let classes = classes.unwrap_or(self.classes);
         let questions = if classes == self.classes { self.questions(dice) } else { Vec::new() };
-        let before = self.answers(&questions);
+        let before: Vec<Answer> = questions.iter().map(|question| self.answer(question)).collect();
+        let was_limited = self.is_limited;
         self.end(end)?;
         self.start(classes)?;
         for (question, before) in questions.iter().zip(before) {
             let after = self.answer(question);
-            if after != before {
-                let what = format!("{question:?}: {before:?} before, {after:?} after");
-                return Err(fault(Kind::Restart, what));
+            let about = || format!("{question:?}: {before:?} before, {after:?} after");
+            if after.0 != before.0 {
+                return Err(fault(Kind::Restart, about()));
+            }
+            let left = |answer: &Answer| answer.1.as_ref().map(|decision| decision.remaining);
+            if was_limited[question.key] && left(&after) < left(&before) {
+                return Err(fault(Kind::RestartLimit, about()));
             }
         }
         Ok(())
@@ -231,6 +239,7 @@ impl World {
     pub(crate) fn start(&mut self, classes: Classes) -> Result<(), Fault> {
         self.change_classes(classes);
         self.seed = self.seed.wrapping_add(1);
+        self.is_limited = Default::default();
         self.server = Server::start(&self.disk, &self.classes, self.seed)?;
         Ok(())
     }

@@ -54,6 +54,8 @@ pub(crate) struct World {
     pub(crate) classes: Classes,
     pub(crate) models: [ModelSettings; KEYS.len()],
     pub(crate) truths: [Truth; KEYS.len()],
+    /// Keys that were limited since the last start: what limits need of them is kept.
+    pub(crate) is_limited: [bool; KEYS.len()],
     pub(crate) kept: Option<Kept>,
 }
 
@@ -86,6 +88,7 @@ impl World {
             classes: script.classes,
             models: script.classes.models(),
             truths: Default::default(),
+            is_limited: Default::default(),
             kept: None,
         })
     }
@@ -144,6 +147,7 @@ impl World {
         let Outcome::Limit(decided) = self.apply(&Op::of(request), group) else {
             unreachable!("a request is answered with a decision")
         };
+        self.is_limited[key] |= decided.is_ok();
         let about = || format!("LIMIT {max} {}ms COST {cost} AT {at_ms:?}: {decided:?}, true: {used:?}", window_ms);
         let longest_ms = model.retain_ms - (self.now_ms - then_ms);
         let decision = match &decided {
@@ -183,7 +187,7 @@ impl World {
         let mut deltas = DeltaBatch::default();
         self.server.store.forget_into(KEYS[key], self.now(), Some(&mut deltas));
         group.extend(Some(deltas).filter(|deltas| !deltas.is_empty()));
-        self.truths[key] = Truth::new();
+        (self.truths[key], self.is_limited[key]) = (Truth::new(), false);
     }
 
     /// Applies what is given, and writes what that changed: a disk that is well takes it.
