@@ -5,7 +5,7 @@
 //! kept with its millisecond, with the width of the widest pane that may hold it, and with whether an earlier
 //! class may have dropped it.
 
-use crate::model_settings::ModelSettings;
+use crate::model_settings::{ModelSettings, RUNGS_MS};
 
 /// The hits of one key, as they happened.
 #[derive(Clone, Default, Debug)]
@@ -73,8 +73,9 @@ impl Truth {
         // A limit sees hits of one pane more than the retention: a restart does not lose them.
         let slack_ms = if is_same { class.resolution_ms } else { 0 };
         let kept_ms = oldest_ms(class, now_ms) - slack_ms;
+        let widths = Widths::new(class);
         for hit in &mut self.hits {
-            hit.widest_ms = hit.widest_in(class, now_ms);
+            hit.widest_ms = hit.widest_in(&widths, now_ms);
             hit.is_certain &= hit.at_ms >= kept_ms;
         }
     }
@@ -122,11 +123,12 @@ impl Truth {
         if near_ms <= far_ms {
             return TrueHits { is_known, ..TrueHits::default() };
         }
-        let (far_grid_ms, near_grid_ms) = (grid_ms(class, now_ms - far_ms), grid_ms(class, now_ms - near_ms));
+        let widths = Widths::new(class);
+        let [far_cell_ms, near_cell_ms] = [far_ms, near_ms].map(|edge_ms| widths.widest_ms(now_ms - edge_ms));
         let mut hits = TrueHits { is_known, ..TrueHits::default() };
         for hit in &self.hits {
-            let widest_ms = hit.widest_in(class, now_ms);
-            let reach_ms = [widest_ms + far_grid_ms, widest_ms + near_grid_ms];
+            let widest_ms = hit.widest_in(&widths, now_ms);
+            let reach_ms = [widest_ms + far_cell_ms, widest_ms + near_cell_ms];
             hits.take(hit, [far_ms, near_ms], reach_ms);
         }
         hits
@@ -136,10 +138,11 @@ impl Truth {
     #[must_use]
     pub fn used(&self, at_ms: i64, window_ms: i64, class: &ModelSettings, now_ms: i64) -> TrueHits {
         let from_ms = at_ms - window_ms + 1;
-        let grid_ms = grid_ms(class, now_ms - from_ms);
+        let widths = Widths::new(class);
+        let cell_ms = widths.widest_ms(now_ms - from_ms);
         let mut hits = TrueHits { is_known: true, ..TrueHits::default() };
         for hit in &self.hits {
-            let reach_ms = hit.widest_in(class, now_ms) + grid_ms;
+            let reach_ms = hit.widest_in(&widths, now_ms) + cell_ms;
             hits.take(hit, [from_ms, i64::MAX], [reach_ms, 0]);
         }
         hits
@@ -148,8 +151,8 @@ impl Truth {
 
 impl TrueHit {
     /// The widest pane that may hold it, in `class` too.
-    fn widest_in(&self, class: &ModelSettings, now_ms: i64) -> i64 {
-        self.widest_ms.max(grid_ms(class, now_ms - self.at_ms))
+    fn widest_in(&self, widths: &Widths, now_ms: i64) -> i64 {
+        self.widest_ms.max(widths.widest_ms(now_ms - self.at_ms))
     }
 }
 
@@ -176,8 +179,29 @@ fn oldest_ms(class: &ModelSettings, now_ms: i64) -> i64 {
     narrow(class.retention_edge(now_ms.into()))
 }
 
-fn grid_ms(class: &ModelSettings, age_ms: i64) -> i64 {
-    narrow(class.grid(age_ms.into()))
+/// The widths of a class above its resolution, and the least age of each.
+struct Widths {
+    resolution_ms: i64,
+    wider_ms: Vec<(i64, i64)>,
+}
+
+impl Widths {
+    fn new(class: &ModelSettings) -> Widths {
+        let resolution_ms = class.resolution_ms;
+        let wider = RUNGS_MS.into_iter().filter(|&rung_ms| rung_ms > resolution_ms);
+        // A pane is at most a share of the age of its newer end, which is younger than each of its hits.
+        let least_age_ms = |rung_ms: i64| {
+            let least_ms = i128::from(rung_ms) * 1_000_000 / i128::from(class.precision_millionths);
+            narrow(least_ms).max(class.exact_ms)
+        };
+        Widths { resolution_ms, wider_ms: wider.map(|rung_ms| (least_age_ms(rung_ms), rung_ms)).collect() }
+    }
+
+    /// The widest pane of a hit, or cell of an edge, of this age.
+    fn widest_ms(&self, age_ms: i64) -> i64 {
+        let wider = self.wider_ms.iter().rfind(|(least_age_ms, _)| *least_age_ms <= age_ms);
+        wider.map_or(self.resolution_ms, |&(_, rung_ms)| rung_ms)
+    }
 }
 
 #[cfg(test)]
@@ -196,6 +220,17 @@ mod tests {
     }
 
     #[test]
+    fn panes_widen_with_age() {
+        let widths = Widths::new(&ModelSettings::default());
+        let check = |age_s: i64, width_s: i64| {
+            assert_eq!(widths.widest_ms(age_s * 1_000), width_s * 1_000, "age {age_s}");
+        };
+        for (age_s, width_s) in [(-5, 1), (359, 1), (360, 2), (999, 2), (1_000, 10), (604_800, 3_600)] {
+            check(age_s, width_s);
+        }
+    }
+
+    #[test]
     fn a_hit_is_known_to_its_pane() {
         let (fine, mut truth) = (class(1_000, 7 * 24 * HOUR_MS), Truth::new());
         truth.add(NOW_MS, 5, &fine);
@@ -208,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_wide_pane_stays_wide_in_a_fine_class() {
-        let (hours, fine, mut truth) = (class(HOUR_MS, 30 * HOUR_MS), class(1_000, 30 * HOUR_MS), Truth::new());
+        let (hours, fine, mut truth) =
+            (class(HOUR_MS, 30 * HOUR_MS), class(1_000, 30 * HOUR_MS), Truth::new());
         truth.add(NOW_MS, 5, &hours);
         truth.leave(&hours, NOW_MS, false);
         let later_ms = NOW_MS + 60_000;
