@@ -5,8 +5,8 @@ use lately_classics::TrueHits;
 
 use super::class::KEYS;
 use super::play::{Fault, Kind, fault};
+use super::script::Choices;
 use super::world::{World, span, time};
-use crate::dice::Dice;
 
 /// Windows that end at one time, and times.
 const WINDOWS: usize = 6;
@@ -19,7 +19,7 @@ const MOST_WINDOW_MS: i64 = 1_000_000_000_000;
 /// A question about a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
-    pub(crate) key: usize,
+    key: usize,
     at_ms: i64,
     window_ms: i64,
 }
@@ -29,17 +29,15 @@ pub(crate) type Answer = (Count, Option<Decision>);
 
 impl World {
     /// Asks questions about a key, and holds the answers against the truth.
-    pub(crate) fn check_key(&self, key: usize, dice: &mut Dice) -> Result<(), Fault> {
+    pub(crate) fn check_key(&self, key: usize, choices: &mut Choices<'_>) -> Result<(), Fault> {
         let mut estimate = 0;
         let mut last: Option<Question> = None;
-        for question in self.questions_about(key, dice) {
-            let is_wider = last
-                .is_some_and(|last| last.at_ms == question.at_ms && last.window_ms <= question.window_ms);
-            let (count, decision) = self.answer(&question);
-            self.check_count(&question, &count)?;
-            if let Some(decision) = decision {
-                self.check_peek(&question, &decision)?;
-            }
+        for question in self.questions_about(key, choices) {
+            let is_wider =
+                last.is_some_and(|last| last.at_ms == question.at_ms && last.window_ms <= question.window_ms);
+            let answer = self.answer(&question);
+            self.check_answer(&question, &answer)?;
+            let count = answer.0;
             if is_wider && count.estimate < estimate {
                 let what = format!("{last:?} has {estimate}, {question:?} has {count:?}");
                 return Err(fault(Kind::Nested, what));
@@ -49,37 +47,37 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn questions(&self, dice: &mut Dice) -> Vec<Question> {
-        (0..KEYS.len()).flat_map(|key| self.questions_about(key, dice)).collect()
+    pub(crate) fn questions(&self, choices: &mut Choices<'_>) -> Vec<Question> {
+        (0..KEYS.len()).flat_map(|key| self.questions_about(key, choices)).collect()
     }
 
     /// Windows that end at a few times, those of one time from narrow to wide. Many begin or end near a hit.
-    fn questions_about(&self, key: usize, dice: &mut Dice) -> Vec<Question> {
+    fn questions_about(&self, key: usize, choices: &mut Choices<'_>) -> Vec<Question> {
         let (model, now_ms) = (self.models[key], self.now_ms);
         let times_ms: Vec<i64> = self.truths[key].times_ms().collect();
-        let near_hit = |dice: &mut Dice| {
-            let hit_ms = *times_ms.get(dice.below(times_ms.len().max(1)))?;
-            let off_ms = [0, 0, 1, -1, model.resolution_ms, -model.resolution_ms][dice.below(6)];
+        let near_hit = |choices: &mut Choices<'_>| {
+            let hit_ms = *times_ms.get(choices.below(times_ms.len().max(1)))?;
+            let off_ms = [0, 0, 1, -1, model.resolution_ms, -model.resolution_ms][choices.below(6)];
             Some(hit_ms + off_ms)
         };
-        let any_span_ms = |dice: &mut Dice| {
-            let most = [1_000, 100_000, 10_000_000, 1_000_000_000][dice.below(4)];
-            1 + dice.below(most) as i64
+        let any_span_ms = |choices: &mut Choices<'_>| {
+            let most = [1_000, 100_000, 10_000_000, 1_000_000_000][choices.below(4)];
+            1 + choices.ms(most)
         };
         let mut questions = Vec::new();
         for number in 0..TIMES {
-            let at_ms = match (number, dice.below(3)) {
+            let at_ms = match (number, choices.below(3)) {
                 (0, _) => now_ms,
-                (_, 0) => now_ms - any_span_ms(dice),
-                (_, 1) => now_ms + dice.below(20_000) as i64,
-                _ => near_hit(dice).unwrap_or(now_ms),
+                (_, 0) => now_ms - any_span_ms(choices),
+                (_, 1) => now_ms + choices.ms(20_000),
+                _ => near_hit(choices).unwrap_or(now_ms),
             };
             let mut windows_ms: Vec<i64> = (0..WINDOWS)
-                .map(|_| match dice.below(6) {
+                .map(|_| match choices.below(6) {
                     0 => model.window_ms,
                     1 => model.retain_ms,
-                    2 | 3 => any_span_ms(dice),
-                    _ => near_hit(dice).map_or(1, |hit_ms| at_ms - hit_ms),
+                    2 | 3 => any_span_ms(choices),
+                    _ => near_hit(choices).map_or(1, |hit_ms| at_ms - hit_ms),
                 })
                 .map(|window_ms| window_ms.clamp(1, MOST_WINDOW_MS))
                 .collect();
@@ -97,6 +95,11 @@ impl World {
         let count = store.count(KEYS[key], Some(window), at, now);
         let request = Request { at, is_peek: true, ..Request::new(KEYS[key], LARGE_MAX, window, 1) };
         (count, store.decide(request, now).ok())
+    }
+
+    pub(crate) fn check_answer(&self, question: &Question, (count, decision): &Answer) -> Result<(), Fault> {
+        self.check_count(question, count)?;
+        decision.as_ref().map_or(Ok(()), |decision| self.check_peek(question, decision))
     }
 
     fn check_count(&self, question: &Question, count: &Count) -> Result<(), Fault> {

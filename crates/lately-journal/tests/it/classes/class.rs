@@ -47,8 +47,8 @@ impl Class {
                 ..Class::default()
             },
             _ => {
-                let panes = [1 + choices.below(300), choices.below(100), choices.below(100).pow(2)];
-                let model = ModelSettings::of_panes(resolution_ms, panes.map(|panes| panes as i64));
+                let panes = [1 + choices.ms(300), choices.ms(100), choices.ms(100).pow(2)];
+                let model = ModelSettings::of_panes(resolution_ms, panes);
                 Class {
                     resolution_ms: Some(resolution_ms),
                     window_ms: Some(model.window_ms),
@@ -60,7 +60,11 @@ impl Class {
             }
         };
         // Some retentions are shorter than what the others need.
-        if class.build().is_ok() { class } else { Class { resolution_ms: Some(resolution_ms), ..Class::default() } }
+        if class.build().is_ok() {
+            class
+        } else {
+            Class { resolution_ms: Some(resolution_ms), ..Class::default() }
+        }
     }
 
     fn build(&self) -> Result<Settings, lately::SettingsError> {

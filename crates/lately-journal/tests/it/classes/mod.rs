@@ -12,9 +12,8 @@ mod restore;
 mod script;
 #[cfg(test)]
 mod seeds;
+#[cfg(test)]
 mod shrink;
 mod world;
 
-pub(crate) use play::{Finding, Kind, play};
-pub(crate) use script::{Choices, Script};
-pub(crate) use shrink::shrink;
+pub(crate) use play::check;

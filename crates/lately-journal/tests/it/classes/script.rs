@@ -33,6 +33,8 @@ pub(crate) enum Act {
     Late { key: usize, times: usize, back_ms: i64, gap_ms: i64, weight: u64 },
     /// Requests under a limit, as `Hits`; of a time `back_ms` ago if that is not 0.
     Limit { key: usize, times: usize, gap_ms: i64, back_ms: i64, limit: Limit },
+    /// A request under two limits, of two keys or of one.
+    LimitAll { keys: [usize; 2], back_ms: i64, limits: [Limit; 2] },
     /// Hits, late hits and requests that the disk most likely refuses.
     Refused { key: usize, times: usize, back_ms: i64, limit: Limit, forgets: bool },
     /// The key is forgotten.
@@ -64,6 +66,8 @@ pub(crate) struct Limit {
 pub(crate) enum End {
     /// In order.
     Stop,
+    /// In order, behind a checkpoint: nothing is in the log.
+    Save,
     /// The process is killed.
     Kill,
     /// It is killed while a checkpoint is written, after so many bytes.
@@ -81,7 +85,7 @@ impl Choices<'_> {
         Choices::Seed(Dice::new(seed))
     }
 
-    /// A number below `end`, which is at most 65,536.
+    /// A number below `end`; bytes say those below 65,536.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         match self {
             Choices::Seed(dice) => dice.below(end),
@@ -91,6 +95,11 @@ impl Choices<'_> {
                 number % end
             }
         }
+    }
+
+    /// A number below `end`, mostly of milliseconds.
+    pub(crate) fn ms(&mut self, end: usize) -> i64 {
+        i64::try_from(self.below(end)).expect("a small number")
     }
 
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
@@ -103,11 +112,10 @@ impl Choices<'_> {
 
     /// From a millisecond to twenty days, each order of magnitude as often.
     pub(crate) fn span_ms(&mut self) -> i64 {
-        let units_ms =
-            [1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000];
+        let units_ms = [1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000];
         let unit_ms: i64 = self.one_of(&units_ms);
-        let more = if self.once_in(2) { self.below(1_000) as i64 } else { 0 };
-        unit_ms * (1 + self.below(20) as i64) + more
+        let more = if self.once_in(2) { self.ms(1_000) } else { 0 };
+        unit_ms * (1 + self.ms(20)) + more
     }
 
     fn salt(&mut self) -> u64 {
@@ -143,8 +151,8 @@ impl Choices<'_> {
     fn gap_ms(&mut self) -> i64 {
         match self.below(5) {
             0 => 0,
-            1 | 2 => 1 + self.below(100) as i64,
-            3 => self.below(10_000) as i64,
+            1 | 2 => 1 + self.ms(100),
+            3 => self.ms(10_000),
             _ => self.span_ms() / 50,
         }
     }
@@ -152,7 +160,7 @@ impl Choices<'_> {
     /// Mostly late; sometimes now or ahead.
     fn back_ms(&mut self) -> i64 {
         match self.below(10) {
-            0 => -(self.below(20_000) as i64),
+            0 => -self.ms(20_000),
             1 => 0,
             _ => self.span_ms(),
         }
@@ -191,7 +199,7 @@ impl Script {
 
 impl Act {
     fn any(choices: &mut Choices<'_>) -> Act {
-        match choices.below(32) {
+        match choices.below(33) {
             0..4 => Act::Advance { ms: choices.span_ms() },
             4..10 => Act::Hits {
                 key: choices.key(),
@@ -213,6 +221,11 @@ impl Act {
                 back_ms: if choices.once_in(4) { choices.back_ms() } else { 0 },
                 limit: choices.limit(),
             },
+            32 => Act::LimitAll {
+                keys: [choices.key(), choices.key()],
+                back_ms: if choices.once_in(4) { choices.back_ms() } else { 0 },
+                limits: [choices.limit(), choices.limit()],
+            },
             19 => Act::Refused {
                 key: choices.key(),
                 times: 1 + choices.below(20),
@@ -222,15 +235,14 @@ impl Act {
             },
             20 => Act::Forget { key: choices.key() },
             21 => Act::Tidy { key: choices.key(), sweeps: choices.once_in(2) },
-            22..25 => Act::Checkpoint {
-                key: choices.key(),
-                hits: choices.below(8),
-                given_up: choices.once_in(6),
-            },
+            22..25 => {
+                Act::Checkpoint { key: choices.key(), hits: choices.below(8), given_up: choices.once_in(6) }
+            }
             25..28 => {
-                let end = match choices.below(4) {
+                let end = match choices.below(5) {
                     0 | 1 => End::Stop,
                     2 => End::Kill,
+                    3 => End::Save,
                     _ => End::KillInCheckpoint { bytes: choices.below(32_768) as u64 },
                 };
                 let classes = if choices.once_in(4) { None } else { Some(Classes::any(choices)) };

@@ -1,13 +1,15 @@
 //! A server with its disk, and the truth about the hits it was given.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lately::{
-    DeltaBatch, HitError, LimitError, Op, Outcome, Request, Retry, Span, Store, Timestamp,
+    Decision, DeltaBatch, HitError, JointRequest, LimitError, Op, Outcome, Request, Retry, Span, Store,
+    Timestamp,
 };
-use lately_classics::{ModelSettings, Truth};
+use lately_classics::{ModelSettings, TrueHits, Truth};
 use lately_journal::limits::Bounds;
-use lately_journal::{Durability, Intent, Journal, Progress, Receipt, Verdict, recover};
+use lately_journal::{Durability, Intent, Journal, LossKind, Progress, Receipt, Verdict, recover};
 
 use super::class::{Classes, KEYS};
 use super::play::{Fault, Kind, fault, guarded};
@@ -54,8 +56,6 @@ pub(crate) struct World {
     pub(crate) classes: Classes,
     pub(crate) models: [ModelSettings; KEYS.len()],
     pub(crate) truths: [Truth; KEYS.len()],
-    /// Keys that were limited since the last start: what limits need of them is kept.
-    pub(crate) is_limited: [bool; KEYS.len()],
     pub(crate) kept: Option<Kept>,
 }
 
@@ -65,13 +65,15 @@ impl Server {
         let threads = if seed.is_multiple_of(2) { 1 } else { 2 };
         let recovery = recover(disk, &store, Intent::GoOn, threads, &Progress::default())
             .map_err(|error| fault(Kind::Unreadable, format!("a start: {error}")))?;
-        if let Some(loss) = recovery.losses.first() {
+        // A process that is killed while it begins a segment tears that.
+        if let Some(loss) = recovery.losses.iter().find(|loss| loss.kind != LossKind::Torn) {
             return Err(fault(Kind::Unreadable, format!("a start: {loss}")));
         }
         guarded(Kind::Inconsistent, || store.check_consistency())?;
         let (disk, bounds) = (disk.clone(), bounds());
-        let journal = Journal::begin_within(bounds, disk, Arc::clone(&store), Durability::Interval, &recovery)
-            .map_err(|error| fault(Kind::Unwritten, format!("a start: {error}")))?;
+        let journal =
+            Journal::begin_within(bounds, disk, Arc::clone(&store), Durability::Interval, &recovery)
+                .map_err(|error| fault(Kind::Unwritten, format!("a start: {error}")))?;
         Ok(Server { store, journal: Arc::new(journal) })
     }
 }
@@ -88,7 +90,6 @@ impl World {
             classes: script.classes,
             models: script.classes.models(),
             truths: Default::default(),
-            is_limited: Default::default(),
             kept: None,
         })
     }
@@ -141,37 +142,77 @@ impl World {
         group: &mut Group,
     ) -> Result<(), Fault> {
         let Limit { max, window_ms, cost } = limit;
-        let (model, then_ms) = (self.models[key], at_ms.unwrap_or(self.now_ms));
-        let used = self.truths[key].used(then_ms, window_ms, &model, self.now_ms);
         let request = Request { at: at_ms.map(time), ..Request::new(KEYS[key], max, span(window_ms), cost) };
         let Outcome::Limit(decided) = self.apply(&Op::of(request), group) else {
             unreachable!("a request is answered with a decision")
         };
-        self.is_limited[key] |= decided.is_ok();
-        let about = || format!("LIMIT {max} {}ms COST {cost} AT {at_ms:?}: {decided:?}, true: {used:?}", window_ms);
-        let longest_ms = model.retain_ms - (self.now_ms - then_ms);
-        let decision = match &decided {
-            Ok(decision) => decision,
-            Err(LimitError::Window { .. }) if window_ms > model.retain_ms => return Ok(()),
-            Err(LimitError::WindowThen { .. }) if window_ms > longest_ms => return Ok(()),
-            Err(LimitError::Hit(HitError::Late { .. } | HitError::Future { .. }))
-                if Truth::refusal(&model, then_ms, self.now_ms).is_some() =>
-            {
-                return Ok(());
-            }
-            Err(_) => return Err(fault(Kind::Refusal, about())),
+        let decided = decided.map(|decision| vec![decision]);
+        self.decided(&[(key, limit)], cost, at_ms, &decided)
+    }
+
+    /// Makes a request under two limits, at the cost of the first.
+    pub(crate) fn limit_all(
+        &mut self,
+        keys: [usize; 2],
+        at_ms: Option<i64>,
+        limits: [Limit; 2],
+        group: &mut Group,
+    ) -> Result<(), Fault> {
+        let asked = [(keys[0], limits[0]), (keys[1], limits[1])];
+        let cost = limits[0].cost;
+        let limits = asked.map(|(key, Limit { max, window_ms, .. })| lately::Limit {
+            key: KEYS[key],
+            max,
+            window: span(window_ms),
+        });
+        let request = JointRequest { limits: limits.to_vec(), cost, at: at_ms.map(time), is_peek: false };
+        let Outcome::LimitAll(decided) = self.apply(&Op::LimitAll(Box::new(request)), group) else {
+            unreachable!("a joint request is answered with a joint decision")
         };
-        if decision.is_allowed() {
-            if used.certain + cost > max || decision.remaining > max - used.certain - cost {
+        self.decided(&asked, cost, at_ms, &decided.map(|joint| joint.decisions))
+    }
+
+    /// Holds what limits said against the truth, and counts the cost if all allowed it: once for each key.
+    fn decided(
+        &mut self,
+        asked: &[(usize, Limit)],
+        cost: u64,
+        at_ms: Option<i64>,
+        decided: &Result<Vec<Decision>, LimitError>,
+    ) -> Result<(), Fault> {
+        let (now_ms, then_ms) = (self.now_ms, at_ms.unwrap_or(self.now_ms));
+        let used = |world: &World, &(key, limit): &(usize, Limit)| {
+            world.truths[key].used(then_ms, limit.window_ms, &world.models[key], now_ms)
+        };
+        let used: Vec<TrueHits> = asked.iter().map(|asked| used(self, asked)).collect();
+        let about =
+            || format!("limits {asked:?} at a cost of {cost} AT {at_ms:?}: {decided:?}, true: {used:?}");
+        let may_refuse = |&(key, Limit { window_ms, .. }): &(usize, Limit)| {
+            let model = &self.models[key];
+            let refuses_time = at_ms.is_some() && Truth::refusal(model, then_ms, now_ms).is_some();
+            refuses_time || window_ms > model.retain_ms.min(model.retain_ms - (now_ms - then_ms))
+        };
+        let decisions = match decided {
+            Ok(decisions) if !asked.iter().any(may_refuse) => decisions,
+            Err(_) if asked.iter().any(may_refuse) => return Ok(()),
+            _ => return Err(fault(Kind::Refusal, about())),
+        };
+        let is_allowed = decisions.iter().all(Decision::is_allowed);
+        for (((key, limit), used), decision) in asked.iter().zip(&used).zip(decisions) {
+            let taken = if is_allowed { cost } else { 0 };
+            let left = limit.max.saturating_sub(used.certain);
+            if decision.is_allowed() && cost > left || decision.remaining > left.saturating_sub(taken) {
                 return Err(fault(Kind::LimitAdmits, about()));
             }
-            self.truths[key].add(then_ms, cost, &model);
-            return Ok(());
+            let is_wrong = used.outer + cost <= limit.max && self.truths[*key].is_denied_by_hits_only();
+            let is_never = decision.retry == Retry::Never;
+            if is_never != (cost > limit.max) || is_wrong && !decision.is_allowed() {
+                return Err(fault(Kind::LimitDenies, about()));
+            }
         }
-        let is_never = decision.retry == Retry::Never;
-        let is_wrong = used.outer + cost <= max && self.truths[key].is_denied_by_hits_only();
-        if is_never != (cost > max) || is_wrong {
-            return Err(fault(Kind::LimitDenies, about()));
+        let keys: BTreeSet<usize> = asked.iter().map(|(key, _)| *key).filter(|_| is_allowed).collect();
+        for key in keys {
+            self.truths[key].add(then_ms, cost, &self.models[key]);
         }
         Ok(())
     }
@@ -183,11 +224,22 @@ impl World {
         out.pop().expect("an outcome")
     }
 
-    pub(crate) fn forget(&mut self, key: usize, group: &mut Group) {
-        let mut deltas = DeltaBatch::default();
-        self.server.store.forget_into(KEYS[key], self.now(), Some(&mut deltas));
+    pub(crate) fn forget(&mut self, key: usize, group: &mut Group) -> Result<(), Fault> {
+        let (mut deltas, now) = (DeltaBatch::default(), self.now());
+        let is_forgotten = self.server.store.forget_into(KEYS[key], now, Some(&mut deltas));
         group.extend(Some(deltas).filter(|deltas| !deltas.is_empty()));
-        (self.truths[key], self.is_limited[key]) = (Truth::new(), false);
+        if is_forgotten {
+            self.truths[key] = Truth::new();
+            return Ok(());
+        }
+        // Where the key was not there a class of a longer retention may still find what is on the disk.
+        let is_kept = self.truths[key].is_surely_kept(&self.models[key], self.now_ms);
+        self.truths[key].blur(&Truth::new());
+        if is_kept {
+            Err(fault(Kind::Refusal, "a key with hits was not there to forget".to_owned()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Applies what is given, and writes what that changed: a disk that is well takes it.
