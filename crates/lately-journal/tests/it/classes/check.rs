@@ -1,12 +1,12 @@
 //! Answers that are held against the truth.
 
-use lately::{Count, Decision, Request, Timestamp};
-use lately_classics::TrueHits;
+use lately::{Count, Decision, Request, Store, Timestamp};
+use lately_classics::{TrueHits, Truth};
 
 use super::class::KEYS;
 use super::play::{Fault, Kind, fault};
 use super::script::Choices;
-use super::world::{World, span, time};
+use super::world::{KeyTruth, World, span, time};
 
 /// Windows that end at one time, and times.
 const WINDOWS: usize = 6;
@@ -24,25 +24,42 @@ pub(crate) struct Question {
     window_ms: i64,
 }
 
-/// What a count says, and a limit where it may be asked.
-pub(crate) type Answer = (Count, Option<Decision>);
+/// What the store says.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Of hits that were counted, and of those that were denied.
+    pub(crate) counts: [Count; 2],
+    /// What a limit says, where it may be asked.
+    decision: Option<Decision>,
+}
+
+impl Answer {
+    /// What a limit has left, where it may be asked.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.decision.as_ref().map(|decision| decision.remaining)
+    }
+}
 
 impl World {
     /// Asks questions about a key, and holds the answers against the truth.
     pub(crate) fn check_key(&self, key: usize, choices: &mut Choices<'_>) -> Result<(), Fault> {
-        let mut estimate = 0;
-        let mut last: Option<Question> = None;
+        let mut last: Option<(Question, Answer)> = None;
         for question in self.questions_about(key, choices) {
-            let is_wider =
-                last.is_some_and(|last| last.at_ms == question.at_ms && last.window_ms <= question.window_ms);
             let answer = self.answer(&question);
             self.check_answer(&question, &answer)?;
-            let count = answer.0;
-            if is_wider && count.estimate < estimate {
-                let what = format!("{last:?} has {estimate}, {question:?} has {count:?}");
+            if let Some((narrower, before)) = &last
+                && narrower.at_ms == question.at_ms
+                && narrower.window_ms <= question.window_ms
+                && before
+                    .counts
+                    .iter()
+                    .zip(&answer.counts)
+                    .any(|(narrow, wide)| narrow.estimate > wide.estimate)
+            {
+                let what = format!("{narrower:?} has {before:?}, {question:?} has {answer:?}");
                 return Err(fault(Kind::Nested, what));
             }
-            (estimate, last) = (count.estimate, Some(question));
+            last = Some((question, answer));
         }
         Ok(())
     }
@@ -54,7 +71,8 @@ impl World {
     /// Windows that end at a few times, those of one time from narrow to wide. Many begin or end near a hit.
     fn questions_about(&self, key: usize, choices: &mut Choices<'_>) -> Vec<Question> {
         let (model, now_ms) = (self.models[key], self.now_ms);
-        let times_ms: Vec<i64> = self.truths[key].times_ms().collect();
+        let KeyTruth { counted, denied } = &self.truths[key];
+        let times_ms: Vec<i64> = counted.times_ms().chain(denied.times_ms()).collect();
         let near_hit = |choices: &mut Choices<'_>| {
             let hit_ms = *times_ms.get(choices.below(times_ms.len().max(1)))?;
             let off_ms = [0, 0, 1, -1, model.resolution_ms, -model.resolution_ms][choices.below(6)];
@@ -92,19 +110,26 @@ impl World {
         let (store, window, now) = (&self.server.store, span(window_ms), self.now());
         // What is now need not be named.
         let at = Some(time(at_ms)).filter(|&at| at != now || window_ms % 2 == 0);
-        let count = store.count(KEYS[key], Some(window), at, now);
+        let ask = [Store::count, Store::denied];
+        let counts = ask.map(|ask| ask(store, KEYS[key], Some(window), at, now));
         let request = Request { at, is_peek: true, ..Request::new(KEYS[key], LARGE_MAX, window, 1) };
-        (count, store.decide(request, now).ok())
+        Answer { counts, decision: store.decide(request, now).ok() }
     }
 
-    pub(crate) fn check_answer(&self, question: &Question, (count, decision): &Answer) -> Result<(), Fault> {
-        self.check_count(question, count)?;
-        decision.as_ref().map_or(Ok(()), |decision| self.check_peek(question, decision))
+    pub(crate) fn check_answer(&self, question: &Question, answer: &Answer) -> Result<(), Fault> {
+        let KeyTruth { counted, denied } = &self.truths[question.key];
+        for (truth, (count, what)) in
+            [counted, denied].into_iter().zip(answer.counts.iter().zip(["hit", "denied"]))
+        {
+            self.check_count(question, truth, count)
+                .map_err(|(kind, why)| fault(kind, format!("{what}: {why}")))?;
+        }
+        answer.decision.as_ref().map_or(Ok(()), |decision| self.check_peek(question, decision))
     }
 
-    fn check_count(&self, question: &Question, count: &Count) -> Result<(), Fault> {
+    fn check_count(&self, question: &Question, truth: &Truth, count: &Count) -> Result<(), Fault> {
         let &Question { key, at_ms, window_ms } = question;
-        let truth = self.truths[key].window(at_ms, window_ms, &self.models[key], self.now_ms);
+        let truth = truth.window(at_ms, window_ms, &self.models[key], self.now_ms);
         let TrueHits { inner, certain, all, outer, is_known } = truth;
         let Count { estimate, lower, upper, .. } = *count;
         let most = upper.unwrap_or(u64::MAX);
@@ -125,7 +150,7 @@ impl World {
     /// A limit that is far from used up counts all hits of its window, and none that are far from it.
     fn check_peek(&self, question: &Question, decision: &Decision) -> Result<(), Fault> {
         let &Question { key, at_ms, window_ms } = question;
-        let truth = self.truths[key].used(at_ms, window_ms, &self.models[key], self.now_ms);
+        let truth = self.truths[key].counted.used(at_ms, window_ms, &self.models[key], self.now_ms);
         let used = LARGE_MAX - decision.remaining;
         let kind = if used < truth.certain {
             Kind::LimitAdmits

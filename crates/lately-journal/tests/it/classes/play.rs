@@ -244,10 +244,9 @@ impl World {
         self.start(classes)?;
         for (question, before) in questions.iter().zip(before) {
             let after = self.answer(question);
-            let left = |answer: &Answer| answer.1.as_ref().map(|decision| decision.remaining);
             // What is put back from the log is known to its pane at first: a limit may count more for a while.
-            let is_stricter = end == End::Save && left(&after) < left(&before);
-            if after.0 != before.0 || is_stricter {
+            let is_stricter = end == End::Save && after.left() < before.left();
+            if after.counts != before.counts || is_stricter {
                 let what = format!("{question:?}: {before:?} before, {after:?} after");
                 return Err(fault(Kind::Restart, what));
             }

@@ -108,14 +108,14 @@ fn found_after(change: impl FnOnce(&mut World)) -> Option<Kind> {
 fn mistakes_are_found() {
     assert_eq!(found_after(|_| ()), None);
     let now = |world: &World| world.now_ms;
-    let lost = |world: &mut World| world.truths[0].add(now(world), 1, &world.models[0]);
+    let lost = |world: &mut World| world.truths[0].counted.add(now(world), 1, &world.models[0]);
     assert_eq!(found_after(lost), Some(Kind::Bounds), "a hit that the store does not have");
     let too_many = |world: &mut World| {
         let now = world.now();
         world.server.store.hit(b"a:0", now).expect("it is counted");
     };
     assert_eq!(found_after(too_many), Some(Kind::Bounds), "a hit that there was not");
-    let late = |world: &mut World| world.truths[0].add(now(world) - 50_000, 100, &world.models[0]);
+    let late = |world: &mut World| world.truths[0].counted.add(now(world) - 50_000, 100, &world.models[0]);
     let found = found_after(late);
     assert!(matches!(found, Some(Kind::Bounds | Kind::LimitAdmits)), "{found:?}");
 }

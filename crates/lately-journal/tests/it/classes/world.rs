@@ -45,7 +45,33 @@ pub(crate) fn bounds() -> Bounds {
 /// A dump that was made, and what was true then.
 pub(crate) struct Kept {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) truths: [Truth; KEYS.len()],
+    pub(crate) truths: [KeyTruth; KEYS.len()],
+}
+
+/// The hits of a key: those that were counted, and those that limits denied.
+#[derive(Clone, Default)]
+pub(crate) struct KeyTruth {
+    pub(crate) counted: Truth,
+    pub(crate) denied: Truth,
+}
+
+impl KeyTruth {
+    /// See [`Truth::leave`].
+    pub(crate) fn leave(&mut self, class: &ModelSettings, now_ms: i64, is_same: bool) {
+        self.counted.leave(class, now_ms, is_same);
+        self.denied.leave(class, now_ms, is_same);
+    }
+
+    /// See [`Truth::blur`].
+    pub(crate) fn blur(&mut self, other: &KeyTruth) {
+        self.counted.blur(&other.counted);
+        self.denied.blur(&other.denied);
+    }
+
+    /// Whether there is a hit that `class` surely keeps: then it keeps the key.
+    pub(crate) fn is_surely_kept(&self, class: &ModelSettings, now_ms: i64) -> bool {
+        self.counted.is_surely_kept(class, now_ms) || self.denied.is_surely_kept(class, now_ms)
+    }
 }
 
 pub(crate) struct World {
@@ -55,7 +81,7 @@ pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) classes: Classes,
     pub(crate) models: [ModelSettings; KEYS.len()],
-    pub(crate) truths: [Truth; KEYS.len()],
+    pub(crate) truths: [KeyTruth; KEYS.len()],
     pub(crate) kept: Option<Kept>,
 }
 
@@ -124,7 +150,7 @@ impl World {
             | (Outcome::Hit(Err(HitError::Future { .. })), Some(false)) => return Ok(()),
             (outcome, _) => return Err(fault(Kind::Refusal, format!("HIT at {at:?}: {outcome:?}"))),
         };
-        self.truths[key].add(at_ms.unwrap_or(self.now_ms), weight, &model);
+        self.truths[key].counted.add(at_ms.unwrap_or(self.now_ms), weight, &model);
         let read = self.server.store.count(KEYS[key], None, at, now);
         if hits != read.estimate.max(weight) {
             let what = format!("{weight} hits at {at:?}: answered {hits}, a read {read:?}");
@@ -172,7 +198,8 @@ impl World {
         self.decided(&asked, cost, at_ms, &decided.map(|joint| joint.decisions))
     }
 
-    /// Holds what limits said against the truth, and counts the cost if all allowed it: once for each key.
+    /// Holds what limits said against the truth. The cost is counted once for each key if all allowed it; else it is
+    /// denied, once for each key with a limit that denied it.
     fn decided(
         &mut self,
         asked: &[(usize, Limit)],
@@ -182,7 +209,7 @@ impl World {
     ) -> Result<(), Fault> {
         let (now_ms, then_ms) = (self.now_ms, at_ms.unwrap_or(self.now_ms));
         let used = |world: &World, &(key, limit): &(usize, Limit)| {
-            world.truths[key].used(then_ms, limit.window_ms, &world.models[key], now_ms)
+            world.truths[key].counted.used(then_ms, limit.window_ms, &world.models[key], now_ms)
         };
         let used: Vec<TrueHits> = asked.iter().map(|asked| used(self, asked)).collect();
         let about =
@@ -204,15 +231,20 @@ impl World {
             if decision.is_allowed() && cost > left || decision.remaining > left.saturating_sub(taken) {
                 return Err(fault(Kind::LimitAdmits, about()));
             }
-            let is_wrong = used.outer + cost <= limit.max && self.truths[*key].is_denied_by_hits_only();
+            let is_wrong =
+                used.outer + cost <= limit.max && self.truths[*key].counted.is_denied_by_hits_only();
             let is_never = decision.retry == Retry::Never;
             if is_never != (cost > limit.max) || is_wrong && !decision.is_allowed() {
                 return Err(fault(Kind::LimitDenies, about()));
             }
         }
-        let keys: BTreeSet<usize> = asked.iter().map(|(key, _)| *key).filter(|_| is_allowed).collect();
+        let denies = |decision: &Decision| !decision.is_allowed();
+        let changed = asked.iter().zip(decisions).filter(|(_, decision)| is_allowed || denies(decision));
+        let keys: BTreeSet<usize> = changed.map(|((key, _), _)| *key).collect();
         for key in keys {
-            self.truths[key].add(then_ms, cost, &self.models[key]);
+            let KeyTruth { counted, denied } = &mut self.truths[key];
+            let truth = if is_allowed { counted } else { denied };
+            truth.add(then_ms, cost, &self.models[key]);
         }
         Ok(())
     }
@@ -229,12 +261,12 @@ impl World {
         let is_forgotten = self.server.store.forget_into(KEYS[key], now, Some(&mut deltas));
         group.extend(Some(deltas).filter(|deltas| !deltas.is_empty()));
         if is_forgotten {
-            self.truths[key] = Truth::new();
+            self.truths[key] = KeyTruth::default();
             return Ok(());
         }
         // Where the key was not there a class of a longer retention may still find what is on the disk.
         let is_kept = self.truths[key].is_surely_kept(&self.models[key], self.now_ms);
-        self.truths[key].blur(&Truth::new());
+        self.truths[key].blur(&KeyTruth::default());
         if is_kept {
             Err(fault(Kind::Refusal, "a key with hits was not there to forget".to_owned()))
         } else {
@@ -268,7 +300,7 @@ impl World {
         if self.write(&group).is_err() {
             group.iter_mut().rev().for_each(|deltas| self.server.store.take_back(deltas));
             self.truths = before;
-            self.truths.iter_mut().for_each(Truth::take_back);
+            self.truths.iter_mut().for_each(|truth| truth.counted.take_back());
         }
         self.disk.fail_writes(false);
         drop(gate);
