@@ -11,6 +11,8 @@ use super::world::{KeyTruth, World, span, time};
 /// Windows that end at one time, and times.
 const WINDOWS: usize = 6;
 const TIMES: usize = 3;
+/// Points of a series.
+const POINTS: i64 = 12;
 /// What a limit has left says how many hits it counts.
 const LARGE_MAX: u64 = 1 << 40;
 /// A retention may be thirty years: no question needs a wider window than this.
@@ -61,7 +63,7 @@ impl World {
             }
             last = Some((question, answer));
         }
-        Ok(())
+        last.map_or(Ok(()), |(question, answer)| self.check_series(&question, answer.counts[0].estimate))
     }
 
     pub(crate) fn questions(&self, choices: &mut Choices<'_>) -> Vec<Question> {
@@ -145,6 +147,23 @@ impl World {
             return Ok(());
         };
         Err(fault(kind, format!("{}: {count:?}, true: {truth:?}", self.about(question))))
+    }
+
+    /// The points of a series add up to the estimate.
+    fn check_series(&self, question: &Question, estimate: u64) -> Result<(), Fault> {
+        let &Question { key, at_ms, window_ms } = question;
+        let resolution_ms = self.models[key].resolution_ms;
+        let step_ms = (window_ms / resolution_ms / POINTS + 1) * resolution_ms;
+        let (window, step, at) = (span(window_ms), span(step_ms), Some(time(at_ms)));
+        let points = self.server.store.series(KEYS[key], window, step, at, self.now());
+        let sum: u64 = points.iter().flatten().map(|point| point.hits).sum();
+        if points.is_ok() && sum == estimate {
+            return Ok(());
+        }
+        Err(fault(
+            Kind::Series,
+            format!("{}: {estimate} in steps of {step_ms} ms: {points:?}", self.about(question)),
+        ))
     }
 
     /// A limit that is far from used up counts all hits of its window, and none that are far from it.

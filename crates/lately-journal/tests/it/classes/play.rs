@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Estimate,
     /// A wider window has fewer hits.
     Nested,
+    /// The points of a series do not add up to the count.
+    Series,
     /// A hit answered other than a read after it, or less than its weight.
     HitAnswer,
     /// A hit or a request was refused that should not be, or taken.
