@@ -28,11 +28,14 @@ fn number(name: &str) -> Option<u64> {
 fn tell(seed: u64, script: &Script, finding: Finding) {
     let Finding { kind, what, steps } = &finding;
     let mut told = format!("seed {seed}: {kind:?} after {steps} steps: {what}\n");
-    let (script, finding) = shrink(script, finding, play);
-    let Script { start_ms, classes, steps } = script;
-    told += &format!("  shorter, from {start_ms} with {classes:?}:\n");
-    steps.iter().for_each(|step| told += &format!("    {:?}\n", step.act));
-    told += &format!("  {}\n", finding.what);
+    // Where steps are traced those of one script are wanted.
+    if std::env::var_os("LATELY_SIM_TRACE").is_none() {
+        let (script, finding) = shrink(script, finding, play);
+        let Script { start_ms, classes, steps } = script;
+        told += &format!("  shorter, from {start_ms} with {classes:?}:\n");
+        steps.iter().for_each(|step| told += &format!("    {:?}\n", step.act));
+        told += &format!("  {}\n", finding.what);
+    }
     // Also where the output of tests is kept back.
     let _ = std::io::stderr().write_all(told.as_bytes());
 }
