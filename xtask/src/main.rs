@@ -58,7 +58,7 @@ enum Verb {
     Loom,
     /// Run the fuzz targets
     Fuzz(fuzz::Options),
-    /// Play lives and ends of the journal on disks that fail
+    /// Play servers on disks that fail, and servers whose classes change
     Sim(sim::Options),
 }
 

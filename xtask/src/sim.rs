@@ -1,17 +1,21 @@
-//! `cargo xtask sim`: lives and ends of the journal on disks that fail, one seed after the other, for a while.
+//! `cargo xtask sim`: two simulations on virtual time, one seed after the other, for a while or so many.
+//!
+//! - `journal`: lives and ends of the journal on disks that fail.
+//! - `classes`: servers whose classes change from one start to the next and where a dump is restored.
 //!
 //! A seed that fails is told with the command that plays it again: the same seed is the same life to the byte.
 
+use std::fmt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::run::{self, Failure, Outcome, cargo};
 use crate::say;
 
-const TEST: &str = "simulation::every_end_is_survived";
 const SECONDS: &str = "LATELY_SIM_SECONDS";
+const SEEDS: &str = "LATELY_SIM_SEEDS";
 const SEED: &str = "LATELY_SIM_SEED";
 
 /// Built quickly, for many ends in a second, with all checks.
@@ -24,44 +28,89 @@ const PROFILE: [(&str, &str); 6] = [
     ("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true"),
 ];
 
-/// For how long, or which.
+/// What is simulated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Simulation {
+    Journal,
+    Classes,
+}
+
+/// Which, and for how long.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Seconds for seeds that were not played before
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
-    seconds: u32,
+    /// One simulation; without it, both
+    simulation: Option<Simulation>,
+    /// Seconds for each, on seeds that were not played before [default: 60]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+    /// So many seeds of each, always the same
+    #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
     /// One seed, played once; each step is told with LATELY_SIM_TRACE=1
-    #[arg(long, conflicts_with = "seconds")]
+    #[arg(long, conflicts_with_all = ["seconds", "seeds"], requires = "simulation")]
     seed: Option<u64>,
+}
+
+impl Simulation {
+    fn test(self) -> &'static str {
+        match self {
+            Simulation::Journal => "simulation::every_end_is_survived",
+            Simulation::Classes => "classes::seeds::answers_are_true_while_classes_change",
+        }
+    }
+}
+
+/// As it is named on the command line.
+impl fmt::Display for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Simulation::Journal => "journal",
+            Simulation::Classes => "classes",
+        })
+    }
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     say::step("sim: building");
     run::run(&mut test(root, &["--no-run"]), "sim: building")?;
-    let mut command = test(root, &["--", "--exact", "--nocapture", TEST]);
-    match options.seed {
-        Some(seed) => {
-            say::step(&format!("sim: seed {seed}"));
-            command.env_remove(SECONDS).env(SEED, seed.to_string());
+    let all = [Simulation::Journal, Simulation::Classes];
+    let chosen = options.simulation.as_ref().map_or(&all[..], std::slice::from_ref);
+    chosen.iter().try_for_each(|&simulation| play(root, simulation, options))
+}
+
+fn play(root: &Path, simulation: Simulation, options: &Options) -> Outcome {
+    let mut command = test(root, &["--", "--exact", "--nocapture", simulation.test()]);
+    let (name, value, told) = match (options.seed, options.seeds) {
+        (Some(seed), _) => (SEED, seed.to_string(), format!("seed {seed}")),
+        (None, Some(seeds)) => (SEEDS, seeds.to_string(), format!("{seeds} seeds")),
+        (None, None) => {
+            let seconds = options.seconds.unwrap_or(60);
+            (SECONDS, seconds.to_string(), format!("{seconds} s"))
         }
-        None => {
-            say::step(&format!("sim: {} s", options.seconds));
-            command.env_remove(SEED).env(SECONDS, options.seconds.to_string());
-        }
+    };
+    say::step(&format!("sim: {simulation}, {told}"));
+    for name in [SEED, SEEDS, SECONDS] {
+        command.env_remove(name);
+    }
+    if name != SEED {
+        // A panic is told with its place; many would take long to trace.
+        command.env("RUST_BACKTRACE", "0");
     }
     // What it traces goes where errors go, as it comes; what it found, to us.
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = command.env(name, value).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| Failure::new(format!("sim: cargo did not start: {error}")))?;
     let said = String::from_utf8_lossy(&output.stdout);
     let seed = options.seed.or_else(|| last_seed(&said));
     match (output.status.success(), counted(&said), seed) {
-        (true, Some(counted), _) => say::passed(&format!("sim: {counted}")),
-        (true, None, _) => return Err(Failure::new(format!("sim: the test {TEST} did not run"))),
+        (true, Some(counted), _) => say::passed(&format!("sim: {simulation}, {counted}")),
+        (true, None, _) => {
+            return Err(Failure::new(format!("sim: the test {} did not run", simulation.test())));
+        }
         (false, _, Some(seed)) => {
-            let again = format!("cargo xtask sim --seed {seed}");
+            let again = format!("cargo xtask sim {simulation} --seed {seed}");
             return Err(Failure::new(format!("sim: seed {seed} failed; `{again}` plays it again")));
         }
-        (false, _, None) => return Err(Failure::new(format!("sim: {}", output.status))),
+        (false, _, None) => return Err(Failure::new(format!("sim: {simulation}, {}", output.status))),
     }
     Ok(())
 }
@@ -74,12 +123,12 @@ fn test(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What the test says of how many seeds and ends there were.
+/// What the test says of how many seeds there were, and of what else.
 fn counted(said: &str) -> Option<&str> {
-    said.lines().find(|line| line.ends_with(" ends"))
+    said.lines().find(|line| line.ends_with(" ends") || line.ends_with(" steps"))
 }
 
-/// The seed that was begun last.
+/// The seed that failed: where it is told of several, the last.
 fn last_seed(said: &str) -> Option<u64> {
     said.lines().rev().find_map(|line| line.strip_prefix("seed ")?.parse().ok())
 }
@@ -94,6 +143,15 @@ mod tests {
         assert_eq!(last_seed(said), Some(u64::MAX));
         assert_eq!(counted(said), None);
         assert_eq!(counted("\n2 seeds, 16 ends\n.\n"), Some("2 seeds, 16 ends"));
+        assert_eq!(counted("\n3 seeds, 70 steps\n.\n"), Some("3 seeds, 70 steps"));
         assert_eq!(last_seed(""), None);
+    }
+
+    #[test]
+    fn simulations_have_the_names_they_are_called_by() {
+        for simulation in Simulation::value_variants() {
+            let named = Simulation::from_str(&simulation.to_string(), false);
+            assert_eq!(named, Ok(*simulation));
+        }
     }
 }

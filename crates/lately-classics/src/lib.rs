@@ -11,6 +11,7 @@
 //! - The model, in milliseconds: [`Op`], the one language of traces; [`ExactLog`], the answers by
 //!   definition; [`drive`](crate::drive()), which runs a trace on a [`Subject`] and names the first
 //!   difference.
+//! - The truth of hits whose class changes, [`Truth`]: how far off an answer may be.
 //! - With the feature `proptest`, `strategies`: traces and settings for property tests.
 
 mod atomic_ring;
@@ -37,6 +38,7 @@ pub mod strategies;
 mod sync;
 #[cfg(test)]
 mod testing;
+mod truth;
 
 pub use atomic_ring::AtomicRing;
 pub use bucket_locked::BucketLocked;
@@ -56,3 +58,4 @@ pub use running_total::RunningTotal;
 pub use sequence_locked::SequenceLocked;
 pub use shared_counter::SharedCounter;
 pub use sparse::Sparse;
+pub use truth::{TrueHits, Truth};

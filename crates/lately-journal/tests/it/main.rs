@@ -1,6 +1,7 @@
 //! The journal as its users see it, on disks that fail.
 
 mod checkpoints;
+mod classes;
 mod damage;
 mod dice;
 mod ends;

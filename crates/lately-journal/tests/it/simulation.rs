@@ -2,7 +2,8 @@
 //! at any byte, on virtual time. After each end the next start has to answer as a store that was given the
 //! batches that count, and no others.
 //!
-//! `LATELY_SIM_SEED` runs one seed; `LATELY_SIM_SECONDS` runs seeds for so long.
+//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` so many; `LATELY_SIM_SECONDS` runs others each time, for so
+//! long.
 
 use std::sync::Arc;
 
@@ -407,8 +408,9 @@ fn every_end_is_survived() {
     let until =
         number("LATELY_SIM_SECONDS").map(|seconds| clock.now().saturating_add(lately::seconds(seconds)));
     let first = if until.is_some() { clock.now().as_millis().cast_unsigned() } else { 0 };
+    let most = number("LATELY_SIM_SEEDS").unwrap_or(SEEDS);
     let (mut seeds, mut lives) = (0, 0);
-    while until.map_or(seeds < SEEDS, |until| clock.now() < until) {
+    while until.map_or(seeds < most, |until| clock.now() < until) {
         lives += simulate(first + seeds);
         seeds += 1;
     }

@@ -51,6 +51,21 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn traces_of_stores_that_follow_each_other(
+        settings in settings(),
+        steps in prop_oneof![Just(Vec::new()), warm_up()],
+        ops in disordered_ops(),
+        merging in prop::sample::select(vec![Merging::Restarted, Merging::Carried]),
+    ) {
+        drive(&mut StoreSubject::new(&settings, merging), &settings, &warmed(&steps, ops))
+            .map_err(|difference| TestCaseError::fail(format!("{merging:?}: {difference}")))?;
+    }
+}
+
 /// A key goes through every form and back: a few hits, a list, a ring, quiet, a list again.
 #[test]
 fn every_change_of_form_keeps_the_answers() {

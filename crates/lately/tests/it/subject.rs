@@ -6,7 +6,7 @@ use lately_classics::{HitOutcome, ModelCount, ModelSettings, Subject};
 /// A store driven by a trace.
 pub(crate) struct StoreSubject {
     store: Store,
-    window: Span,
+    settings: Settings,
     merge: Merging,
 }
 
@@ -19,6 +19,10 @@ pub(crate) enum Merging {
     Early,
     /// Only by the store itself.
     Never,
+    /// Where the trace says so, all goes to another store, as with a checkpoint and a start.
+    Restarted,
+    /// The same by way of a store that carries all classes, as with a dump and a restore of folders.
+    Carried,
 }
 
 fn span(millis: i64) -> Span {
@@ -52,11 +56,38 @@ pub(crate) fn settings(model: &ModelSettings) -> Settings {
         .expect("the strategies give settings that hold")
 }
 
+/// A store whose keys have these settings.
+fn store(settings: Settings) -> Store {
+    let builder = Store::builder().class(lately::Pattern::new(b"key:*"), settings);
+    builder.build().expect("valid settings")
+}
+
+/// Puts all that a store has into another.
+fn hand_over(from: &Store, to: &Store, now: Timestamp) {
+    let mut bytes = Vec::new();
+    for part in 0..Store::PARTS {
+        bytes.clear();
+        from.write_part(part, now, &mut bytes);
+        to.read_part(&bytes, now).expect("it was written so");
+    }
+    to.set_now(from.now());
+}
+
 impl StoreSubject {
     pub(crate) fn new(model: &ModelSettings, merge: Merging) -> StoreSubject {
-        let class = lately::Pattern::new(b"key:*");
-        let store = Store::builder().class(class, settings(model)).build().expect("valid settings");
-        StoreSubject { store, window: span(model.window_ms), merge }
+        let settings = settings(model);
+        StoreSubject { store: store(settings.clone()), settings, merge }
+    }
+
+    /// Goes over to another store.
+    fn restart(&mut self, now: Timestamp) {
+        let mut from = std::mem::replace(&mut self.store, store(self.settings.clone()));
+        if self.merge == Merging::Carried {
+            let carrier = store(Settings::to_carry());
+            hand_over(&from, &carrier, now);
+            from = carrier;
+        }
+        hand_over(&from, &self.store, now);
     }
 
     fn key(key: u8) -> [u8; 5] {
@@ -76,7 +107,7 @@ impl Subject for StoreSubject {
         self.tidy(key, now);
         match self.store.hit_n(&StoreSubject::key(key), count, Some(at), now) {
             Ok(hits) => {
-                let read = self.store.hits_at(&StoreSubject::key(key), self.window, at, now);
+                let read = self.store.hits_at(&StoreSubject::key(key), self.settings.window(), at, now);
                 assert_eq!(hits, read.estimate.max(count), "a hit answers as a read does");
                 HitOutcome::Hits(hits)
             }
@@ -98,11 +129,12 @@ impl Subject for StoreSubject {
     }
 
     fn merge(&mut self, key: u8, now_ms: i64) {
-        if self.merge == Merging::Never {
+        let now = time(now_ms);
+        match self.merge {
+            Merging::AsTold | Merging::Early => self.store.merge(&StoreSubject::key(key), now),
             // The store still sees the time.
-            self.store.merge(b"another", time(now_ms));
-        } else {
-            self.store.merge(&StoreSubject::key(key), time(now_ms));
+            Merging::Never => self.store.merge(b"another", now),
+            Merging::Restarted | Merging::Carried => self.restart(now),
         }
     }
 

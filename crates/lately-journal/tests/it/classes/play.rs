@@ -1,0 +1,294 @@
+//! Plays a script, and looks at answers after each step.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use lately::{Cursor, Timestamp};
+
+use super::check::Answer;
+use super::class::{Classes, KEYS};
+use super::restore;
+use super::script::{Act, Choices, End, Script, Step};
+use super::world::{Group, Kept, Server, World};
+use crate::dice::trace;
+use crate::sim_disk::SimDisk;
+
+/// What cannot be true.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    /// The bounds of a count have not the true hits between them.
+    Bounds,
+    /// They are further apart than any pane allows.
+    WideBounds,
+    /// An upper bound is there or missing, and should not be.
+    Unknown,
+    /// An estimate is not between its bounds.
+    Estimate,
+    /// A wider window has fewer hits.
+    Nested,
+    /// The points of a series do not add up to the count.
+    Series,
+    /// A hit answered other than a read after it, or less than its weight.
+    HitAnswer,
+    /// A hit or a request was refused that should not be, or taken.
+    Refusal,
+    /// A limit admitted more than it may.
+    LimitAdmits,
+    /// A limit denied where even the widest panes leave room.
+    LimitDenies,
+    /// Counts changed with a restart that changed no class, or limits got stricter though nothing was replayed.
+    Restart,
+    /// What was written cannot be read.
+    Unreadable,
+    /// A disk that is well was not written to.
+    Unwritten,
+    /// A store contradicts itself.
+    Inconsistent,
+    /// Something panicked.
+    Panic,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub(crate) kind: Kind,
+    pub(crate) what: String,
+    /// After how many steps.
+    pub(crate) steps: usize,
+}
+
+/// A finding that does not know its step.
+pub(crate) type Fault = (Kind, String);
+
+pub(crate) fn fault(kind: Kind, what: String) -> Fault {
+    (kind, what)
+}
+
+/// Runs what may panic: that is a fault then.
+pub(crate) fn guarded<T>(kind: Kind, run: impl FnOnce() -> T) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        fault(kind, said.unwrap_or_else(|| "a panic without words".to_owned()))
+    })
+}
+
+/// Plays what bytes say.
+///
+/// # Panics
+/// With the finding, if there is one.
+pub(crate) fn check(bytes: &[u8]) {
+    let script = Script::any(&mut Choices::Bytes(bytes));
+    if let Err(Finding { kind, what, steps }) = play(&script) {
+        panic!("{kind:?} after {steps} steps: {what}\n{script:?}");
+    }
+}
+
+/// Plays a script to its end or to the first finding.
+pub(crate) fn play(script: &Script) -> Result<(), Finding> {
+    let found = |steps: usize| move |(kind, what): Fault| Finding { kind, what, steps };
+    trace(|| format!("classes {:?}", script.classes.0));
+    let mut world =
+        guarded(Kind::Panic, || World::begin(script)).and_then(|world| world).map_err(found(0))?;
+    for (index, step) in script.steps.iter().enumerate() {
+        trace(|| format!("{}: at {}, {step:?}", index + 1, world.now_ms));
+        let played = guarded(Kind::Panic, || world.step(step)).and_then(|played| played);
+        played.map_err(found(index + 1))?;
+    }
+    Ok(())
+}
+
+impl Act {
+    /// The key that it is about.
+    fn key(&self) -> usize {
+        match *self {
+            Act::Hits { key, .. }
+            | Act::Late { key, .. }
+            | Act::Limit { key, .. }
+            | Act::LimitAll { keys: [key, _], .. }
+            | Act::Refused { key, .. }
+            | Act::Forget { key }
+            | Act::Tidy { key, .. }
+            | Act::Checkpoint { key, .. }
+            | Act::Dump { key, .. } => key,
+            Act::Advance { .. } | Act::Restart { .. } | Act::Bring { .. } | Act::Move { .. } => 0,
+        }
+    }
+}
+
+impl World {
+    /// Does a step, and asks questions.
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Fault> {
+        let mut choices = Choices::of_seed(step.salt);
+        self.act(step, &mut choices)?;
+        let other = choices.below(KEYS.len());
+        self.check_key(step.act.key(), &mut choices)?;
+        self.check_key(other, &mut choices)?;
+        let store = Arc::clone(&self.server.store);
+        guarded(Kind::Inconsistent, || store.check_consistency())
+    }
+
+    fn act(&mut self, step: &Step, choices: &mut Choices<'_>) -> Result<(), Fault> {
+        match step.act {
+            Act::Advance { ms } => self.now_ms += ms,
+            Act::Hits { key, times, gap_ms, weight } => {
+                self.kept(|world, group| {
+                    (0..times).try_for_each(|_| {
+                        world.now_ms += gap_ms;
+                        world.hit(key, None, weight, group)
+                    })
+                })?;
+            }
+            Act::Late { key, times, back_ms, gap_ms, weight } => {
+                let first_ms = self.now_ms - back_ms;
+                self.kept(|world, group| {
+                    let mut ats_ms = (0..).map(|number: i64| first_ms + number * gap_ms).take(times);
+                    ats_ms.try_for_each(|at_ms| world.hit(key, Some(at_ms), weight, group))
+                })?;
+            }
+            Act::Limit { key, times, gap_ms, back_ms, limit } => {
+                self.kept(|world, group| {
+                    (0..times).try_for_each(|_| {
+                        world.now_ms += gap_ms;
+                        let at_ms = Some(world.now_ms - back_ms).filter(|_| back_ms != 0);
+                        world.limit(key, at_ms, limit, group)
+                    })
+                })?;
+            }
+            Act::LimitAll { keys, back_ms, limits } => {
+                let at_ms = Some(self.now_ms - back_ms).filter(|_| back_ms != 0);
+                self.kept(|world, group| world.limit_all(keys, at_ms, limits, group))?;
+            }
+            Act::Refused { key, times, back_ms, limit, forgets } => self.refused(|world, group| {
+                for number in 0..times {
+                    if forgets && number == times / 2 {
+                        world.forget(key, group)?;
+                    }
+                    world.hit(key, None, 1, group)?;
+                    world.hit(key, Some(world.now_ms - back_ms), 1, group)?;
+                    world.limit(key, None, limit, group)?;
+                }
+                Ok(())
+            })?,
+            Act::Forget { key } => {
+                self.kept(|world, group| world.forget(key, group))?;
+            }
+            Act::Tidy { key, sweeps: false } => self.server.store.merge(KEYS[key], self.now()),
+            Act::Tidy { .. } => {
+                let store = Arc::clone(&self.server.store);
+                let mut cursor = store.sweep(Cursor::START, 2_048, self.now());
+                while cursor != Cursor::START {
+                    cursor = store.sweep(cursor, 2_048, self.now());
+                }
+            }
+            Act::Checkpoint { key, hits, given_up } => self.checkpoint(key, hits, given_up)?,
+            Act::Restart { end, classes } => self.restart(end, classes, choices)?,
+            Act::Dump { key, hits } => self.keep_dump(key, hits)?,
+            Act::Bring { offline } => restore::bring(self, offline)?,
+            Act::Move { dumped_offline, restored_offline, classes } => {
+                restore::move_to(self, dumped_offline, restored_offline, classes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, key: usize, hits: usize, given_up: bool) -> Result<(), Fault> {
+        let journal = Arc::clone(&self.server.journal);
+        let unwritten = |error: std::io::Error| fault(Kind::Unwritten, format!("a checkpoint: {error}"));
+        let mut checkpoint = journal.checkpoint().map_err(unwritten)?;
+        for number in 0.. {
+            if number < hits {
+                self.now_ms += 3;
+                self.kept(|world, group| world.hit(key, None, 1, group))?;
+            } else if given_up {
+                checkpoint.abandon();
+                return Ok(());
+            }
+            if checkpoint.step().map_err(unwritten)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the server in some way; nothing runs on its disk then.
+    pub(crate) fn end(&mut self, end: End) -> Result<(), Fault> {
+        let journal = Arc::clone(&self.server.journal);
+        match end {
+            End::Stop => {
+                journal.close().map_err(|error| fault(Kind::Unwritten, format!("a stop: {error}")))?;
+            }
+            End::Save => {
+                let saved = journal.make_checkpoint(|| ()).and_then(|()| journal.close());
+                saved.map_err(|error| fault(Kind::Unwritten, format!("a stop: {error}")))?;
+            }
+            End::Kill => {}
+            End::KillInCheckpoint { bytes } => {
+                self.disk.end_after(Some(bytes));
+                // Where it ends before that, the process ends behind it.
+                let _ = journal.make_checkpoint(|| ());
+            }
+        }
+        self.disk.restart();
+        Ok(())
+    }
+
+    fn restart(
+        &mut self,
+        end: End,
+        classes: Option<Classes>,
+        choices: &mut Choices<'_>,
+    ) -> Result<(), Fault> {
+        let classes = classes.unwrap_or(self.classes);
+        let questions = if classes == self.classes { self.questions(choices) } else { Vec::new() };
+        let before: Vec<Answer> = questions.iter().map(|question| self.answer(question)).collect();
+        self.end(end)?;
+        self.start(classes)?;
+        for (question, before) in questions.iter().zip(before) {
+            let after = self.answer(question);
+            // What is put back from the log is known to its pane at first: a limit may count more for a while.
+            let is_stricter = end == End::Save && after.left() < before.left();
+            if after.counts != before.counts || is_stricter {
+                let what = format!("{question:?}: {before:?} before, {after:?} after");
+                return Err(fault(Kind::Restart, what));
+            }
+            self.check_answer(question, &after)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a server on the disk.
+    pub(crate) fn start(&mut self, classes: Classes) -> Result<(), Fault> {
+        self.change_classes(classes);
+        self.seed = self.seed.wrapping_add(1);
+        self.server = Server::start(&self.disk, &self.classes, self.seed)?;
+        Ok(())
+    }
+
+    /// Goes over to another disk.
+    pub(crate) fn go_over(&mut self) {
+        self.seed = self.seed.wrapping_add(1);
+        self.disk = SimDisk::new(self.seed);
+    }
+
+    fn keep_dump(&mut self, key: usize, hits: usize) -> Result<(), Fault> {
+        let bytes = self.dump(key, hits)?;
+        let mut truths = self.truths.clone();
+        for (truth, model) in truths.iter_mut().zip(&self.models) {
+            truth.leave(model, self.now_ms, false);
+        }
+        self.kept = Some(Kept { bytes, truths });
+        Ok(())
+    }
+
+    /// A dump of the running server, which is hit meanwhile.
+    pub(crate) fn dump(&mut self, key: usize, hits: usize) -> Result<Vec<u8>, Fault> {
+        let store = Arc::clone(&self.server.store);
+        let hit = |world: &mut World| -> Result<Vec<(Timestamp, Vec<u8>)>, Fault> {
+            world.now_ms += 3;
+            let group: Group = world.kept(|world, group| world.hit(key, None, 1, group))?;
+            Ok(group.iter().map(|deltas| (deltas.now(), deltas.bytes().to_vec())).collect())
+        };
+        restore::dump(&store, hits, || hit(self))
+    }
+}

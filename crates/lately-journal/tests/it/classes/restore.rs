@@ -1,0 +1,139 @@
+//! Dumps and restores, by the steps of the server: while it runs, and on a folder without one.
+
+use std::sync::Arc;
+
+use lately::{DeltaBatch, Store, Timestamp};
+use lately_journal::{Dump, Durability, Intent, Journal, Progress, read_dump, recover};
+
+use super::class::{Classes, carrier};
+use super::play::{Fault, Kind, fault, guarded};
+use super::script::End;
+use super::world::{Kept, World, bounds};
+use crate::sim_disk::SimDisk;
+
+/// What happened in the meantime: the times of batches, and their changes.
+type Happened = Vec<(Timestamp, Vec<u8>)>;
+
+/// The dump of a store, which is hit so often before it ends.
+pub(crate) fn dump(
+    store: &Store,
+    hits: usize,
+    mut hit: impl FnMut() -> Result<Happened, Fault>,
+) -> Result<Vec<u8>, Fault> {
+    let mut out = Vec::new();
+    let mut dump = Dump::begin(store, &mut out);
+    while dump.parts(&mut out) {}
+    for _ in 0..hits {
+        for (now, deltas) in hit()? {
+            dump.record(now, &deltas, &mut out);
+        }
+    }
+    dump.end(&mut out);
+    Ok(out)
+}
+
+fn unreadable(what: &str, why: impl std::fmt::Display) -> Fault {
+    fault(Kind::Unreadable, format!("{what}: {why}"))
+}
+
+fn dump_folder(disk: &SimDisk, seed: u64) -> Result<Vec<u8>, Fault> {
+    let store = carrier(seed);
+    let recovered = recover(disk, &store, Intent::Look, 1, &Progress::default());
+    recovered.map_err(|error| unreadable("a dump of a folder", error))?;
+    guarded(Kind::Inconsistent, || store.check_consistency())?;
+    dump(&store, 0, || Ok(Happened::new()))
+}
+
+fn restore_folder(disk: &SimDisk, bytes: &[u8], seed: u64, now: Timestamp) -> Result<(), Fault> {
+    let scratch = read(bytes, carrier(seed))?;
+    let store = Arc::new(carrier(seed));
+    let recovered = recover(disk, &store, Intent::GoOn, 1, &Progress::default());
+    let recovery = recovered.map_err(|error| unreadable("a restore to a folder", error))?;
+    take_in(&scratch, &store, None, now)?;
+    guarded(Kind::Inconsistent, || store.check_consistency())?;
+    let written = || {
+        let (disk, store) = (disk.clone(), Arc::clone(&store));
+        let journal = Journal::begin_within(bounds(), disk, store, Durability::Interval, &recovery)?;
+        journal.make_checkpoint(|| ())?;
+        journal.close()
+    };
+    written().map_err(|error| fault(Kind::Unwritten, format!("a restore to a folder: {error}")))
+}
+
+fn read(bytes: &[u8], scratch: Store) -> Result<Store, Fault> {
+    read_dump(&mut { bytes }, &scratch).map_err(|error| unreadable("a dump", error))?;
+    guarded(Kind::Inconsistent, || scratch.check_consistency())?;
+    Ok(scratch)
+}
+
+/// Takes the keys of a dump that was read into a store, and writes them down.
+fn take_in(
+    dump: &Store,
+    into: &Store,
+    journal: Option<&Journal<SimDisk>>,
+    now: Timestamp,
+) -> Result<(), Fault> {
+    let (mut bytes, mut deltas) = (Vec::new(), DeltaBatch::default());
+    for part in 0..Store::PARTS {
+        bytes.clear();
+        dump.write_part(part, now, &mut bytes);
+        let _gate = journal.map(Journal::enter);
+        into.bring_part(&bytes, now, &mut deltas).map_err(|error| unreadable("a restore", error))?;
+        if let Some(journal) = journal.filter(|_| !deltas.is_empty()) {
+            let written = journal.write_through(&deltas);
+            written.map_err(|refused| fault(Kind::Unwritten, format!("a restore: {refused}")))?;
+        }
+        deltas.clear();
+    }
+    Ok(())
+}
+
+/// Takes a dump into the running server.
+fn restore(world: &World, bytes: &[u8]) -> Result<(), Fault> {
+    let scratch = read(bytes, world.classes.store(world.seed))?;
+    take_in(&scratch, &world.server.store, Some(&world.server.journal), world.now())
+}
+
+/// Brings back the dump that was kept.
+pub(crate) fn bring(world: &mut World, offline: bool) -> Result<(), Fault> {
+    let Some(Kept { bytes, truths }) = world.kept.take() else { return Ok(()) };
+    if offline {
+        world.end(End::Stop)?;
+        restore_folder(&world.disk, &bytes, world.seed, world.now())?;
+        world.start(world.classes)?;
+    } else {
+        restore(world, &bytes)?;
+    }
+    for ((present, kept), model) in world.truths.iter_mut().zip(&truths).zip(&world.models) {
+        // What the dump has of the key takes its place, if anything is left of it.
+        if kept.is_surely_kept(model, world.now_ms) {
+            *present = kept.clone();
+        } else {
+            present.blur(kept);
+        }
+    }
+    world.kept = Some(Kept { bytes, truths });
+    Ok(())
+}
+
+/// Moves all to another server.
+pub(crate) fn move_to(
+    world: &mut World,
+    dumped_offline: bool,
+    restored_offline: bool,
+    classes: Classes,
+) -> Result<(), Fault> {
+    let bytes = if dumped_offline {
+        world.end(End::Stop)?;
+        dump_folder(&world.disk, world.seed)?
+    } else {
+        world.dump(0, 2)?
+    };
+    world.go_over();
+    if restored_offline {
+        restore_folder(&world.disk, &bytes, world.seed, world.now())?;
+        return world.start(classes);
+    }
+    world.start(classes)?;
+    restore(world, &bytes)
+}
