@@ -64,13 +64,14 @@ fn store(settings: Settings) -> Store {
 
 /// Puts all that a store has into another.
 fn hand_over(from: &Store, to: &Store, now: Timestamp) {
-    let mut bytes = Vec::new();
+    // Where the clock was set back the store's time was not.
+    let (mut bytes, now) = (Vec::new(), now.max(from.now()));
     for part in 0..Store::PARTS {
         bytes.clear();
         from.write_part(part, now, &mut bytes);
         to.read_part(&bytes, now).expect("it was written so");
     }
-    to.set_now(from.now());
+    to.set_now(now);
 }
 
 impl StoreSubject {
