@@ -91,6 +91,11 @@ impl Ladder {
         }
     }
 
+    /// The age of its newer edge from which a pane may be this wide; `None` if it never may.
+    pub(crate) fn age_of_ms(&self, width_ms: i64) -> Option<i64> {
+        self.steps.iter().find(|step| step.width_ms == width_ms).map(|step| step.pane_age_ms)
+    }
+
     /// The widest a cell of an edge can be that is `age_ms` old, with `exact` the exact span: the resolution up to and
     /// including the exact span, then as wide as precision allows.
     #[must_use]

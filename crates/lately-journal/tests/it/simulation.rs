@@ -93,12 +93,14 @@ impl Simulation {
         let is_hot = dice.once_in(3);
         let mut action = || {
             let key = keys[if is_hot { 0 } else { dice.below(keys.len()) }].clone();
+            // Hits of many weights: two batches that did something else do not add up to the same by chance.
+            let weight = 1 + dice.below(1_000) as u64;
             match dice.below(30) {
                 0 => Action::Delete { key },
-                1..5 => Action::Hit { key, weight: 1, late_ms: 1 + small(dice.below(1_000_000_000)) },
+                1..5 => Action::Hit { key, weight, late_ms: 1 + small(dice.below(1_000_000_000)) },
                 5 => Action::Hit { key, weight: 1 << dice.below(40), late_ms: 0 },
                 6..9 => Action::Deny { key, hits: 1 + dice.below(5) as u64 },
-                _ => Action::Hit { key, weight: 1, late_ms: 0 },
+                _ => Action::Hit { key, weight, late_ms: 0 },
             }
         };
         let actions = (0..if is_hot { 40 } else { 6 }).map(|_| action()).collect();

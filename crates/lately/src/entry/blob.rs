@@ -6,7 +6,7 @@
 
 use super::Entry;
 use super::coarse::Coarse;
-use super::fit::{Piece, Source};
+use super::fit::{Piece, Pieces, Source};
 use super::inline::Inline;
 use super::list::{Gap, Items, list_of, list_of_any, read_items};
 use super::moment::Moment;
@@ -33,11 +33,20 @@ enum Kind {
     Moments = 4,
     /// Panes that do not fit the class they came to.
     Coarse = 5,
+    /// Not hits: the time of the newest of those.
+    CoarseNewest = 6,
 }
 
 impl Kind {
-    const ALL: [Kind; 6] =
-        [Kind::Pane, Kind::Cell, Kind::MomentsBefore, Kind::Newest, Kind::Moments, Kind::Coarse];
+    const ALL: [Kind; 7] = [
+        Kind::Pane,
+        Kind::Cell,
+        Kind::MomentsBefore,
+        Kind::Newest,
+        Kind::Moments,
+        Kind::Coarse,
+        Kind::CoarseNewest,
+    ];
 
     fn of(first: u8) -> Option<Kind> {
         Kind::ALL.get(usize::from(first >> RUNG_BITS)).copied()
@@ -62,18 +71,64 @@ impl Entry {
             Entry::List { head, bytes } => write_list(super::List { head, bytes }, out),
             Entry::Large { newest, large } => {
                 let mut writer = Writer { out, run: None };
-                let coarse = large.coarse().into_iter().flat_map(Coarse::panes);
-                coarse.for_each(|pane| writer.pane(Kind::Coarse, pane));
+                let coarse = large.coarse();
+                coarse.into_iter().flat_map(Coarse::panes).for_each(|pane| writer.pane(Kind::Coarse, pane));
                 large.panes().for_each(|pane| writer.pane(Kind::Pane, pane));
                 large.cells(settings).for_each(|pane| writer.pane(Kind::Cell, pane));
                 writer.end();
                 if let Some(list) = large.list() {
                     write_list(list, out);
                 }
-                out.push(Kind::Newest.byte());
-                varint::push(out, newest.get().cast_unsigned());
+                if let Some(coarse) = coarse {
+                    write_time(Kind::CoarseNewest, coarse.latest_ms(), out);
+                }
+                write_time(Kind::Newest, newest.get(), out);
             }
         }
+    }
+
+    /// Appends hits of which only the pane is known, as those that were denied, as bytes.
+    pub(crate) fn write_panes(&self, settings: &Settings, out: &mut Vec<u8>) {
+        let width_ms = settings.resolution().as_millis();
+        let pieces = self.pieces(settings);
+        let mut writer = Writer { out, run: None };
+        for piece in pieces.list {
+            match piece {
+                Piece::Moment(Moment { at_ms, hits }) => {
+                    let start_ms = at_ms.div_euclid(width_ms) * width_ms;
+                    writer.pane(Kind::Pane, Pane { start_ms, width_ms, hits });
+                }
+                Piece::Pane { pane, source: Source::Coarse } => writer.pane(Kind::Coarse, pane),
+                Piece::Pane { pane, .. } => writer.pane(Kind::Pane, pane),
+            }
+        }
+        writer.end();
+        if let Some(coarse_ms) = pieces.coarse_ms {
+            write_time(Kind::CoarseNewest, coarse_ms, out);
+        }
+        write_time(Kind::Newest, self.newest_ms(), out);
+    }
+
+    /// The entry that [`Entry::write_panes`] wrote. Panes as narrow as those of the class are moments again.
+    ///
+    /// # Errors
+    /// As [`Entry::read`].
+    pub(crate) fn read_panes(bytes: &[u8], settings: &Settings, now: Timestamp) -> Result<Entry, Malformed> {
+        let mut pieces = Reader::new(bytes).read().ok_or(Malformed::Entry)?.pieces;
+        pieces.is_by_pane = true;
+        let start_ms = |ms| settings.pane_of(ms) * settings.resolution().as_millis();
+        for piece in &mut pieces.list {
+            match *piece {
+                Piece::Pane { pane, .. } if pane.width_ms <= settings.resolution().as_millis() => {
+                    *piece = Piece::Moment(Moment { at_ms: start_ms(pane.start_ms), hits: pane.hits });
+                }
+                Piece::Moment(Moment { at_ms, hits }) => {
+                    *piece = Piece::Moment(Moment { at_ms: start_ms(at_ms), hits });
+                }
+                Piece::Pane { .. } => {}
+            }
+        }
+        Ok(Entry::of_pieces(pieces, settings, now))
     }
 
     /// The entry that [`Entry::write`] wrote, brought to the grid of `settings`, which may have changed since.
@@ -82,14 +137,11 @@ impl Entry {
     /// [`Malformed`] when the bytes are not an entry.
     pub(crate) fn read(bytes: &[u8], settings: &Settings, now: Timestamp) -> Result<Entry, Malformed> {
         // Most keys have nothing but moments.
-        if let Some((moments, [])) = Moments::read(bytes)
-            && moments.newest_ms() <= now.saturating_add(settings.max_skew()).as_millis()
-        {
+        if let Some((moments, [])) = Moments::read(bytes) {
             return Ok(moments.entry());
         }
-        let reader = Reader { bytes, total: 0, pieces: Vec::new(), newest_ms: None };
-        let Reader { pieces, newest_ms, .. } = reader.read().ok_or(Malformed::Entry)?;
-        Ok(Entry::of_pieces(pieces.into_iter(), newest_ms, settings, now))
+        let pieces = Reader::new(bytes).read().ok_or(Malformed::Entry)?.pieces;
+        Ok(Entry::of_pieces(pieces, settings, now))
     }
 
     /// The hits in bytes, if [`Entry::read`] would read them.
@@ -97,8 +149,7 @@ impl Entry {
     /// # Errors
     /// As [`Entry::read`].
     pub(crate) fn read_total(bytes: &[u8]) -> Result<u64, Malformed> {
-        let reader = Reader { bytes, total: 0, pieces: Vec::new(), newest_ms: None };
-        Ok(reader.read().ok_or(Malformed::Entry)?.total)
+        Ok(Reader::new(bytes).read().ok_or(Malformed::Entry)?.total)
     }
 
     /// Takes back hits that were counted at a time: those of the piece that covers it, as many as there are.
@@ -106,11 +157,10 @@ impl Entry {
         let mut pieces = self.pieces(settings);
         // Hits were not added to what came from elsewhere, which is first; and of two other pieces that cover the
         // time they were added to the newer, as an older pane may reach into a ring.
-        if let Some(piece) = pieces.iter_mut().rev().find(|piece| piece.covers(at.as_millis())) {
+        if let Some(piece) = pieces.list.iter_mut().rev().find(|piece| piece.covers(at.as_millis())) {
             *piece.hits_mut() = piece.hits().saturating_sub(hits);
         }
-        let newest_ms = pieces.iter().any(|piece| piece.hits() > 0).then_some(self.newest_ms());
-        *self = Entry::of_pieces(pieces.into_iter(), newest_ms, settings, now);
+        *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
     }
 
     /// Takes over the hits of another entry of the key.
@@ -119,29 +169,39 @@ impl Entry {
             *self = other;
             return;
         }
-        let newest_ms = self.newest_ms().max(other.newest_ms());
-        let mut pieces = self.pieces(settings);
-        pieces.extend(other.pieces(settings));
-        for piece in &mut pieces {
+        let (mut pieces, others) = (self.pieces(settings), other.pieces(settings));
+        pieces.list.extend(others.list);
+        pieces.newest_ms = pieces.newest_ms.max(others.newest_ms);
+        pieces.coarse_ms = pieces.coarse_ms.max(others.coarse_ms);
+        for piece in &mut pieces.list {
             if let Piece::Pane { source: source @ Source::Old, .. } = piece {
                 *source = Source::Elsewhere;
             }
         }
-        *self = Entry::of_pieces(pieces.into_iter(), Some(newest_ms), settings, now);
+        *self = Entry::of_pieces(pieces, settings, now);
     }
 
-    /// The hits in pieces, those that came from elsewhere first, then the older before the newer.
-    fn pieces(&self, settings: &Settings) -> Vec<Piece> {
+    /// The hits in pieces, those that do not fit first, then the older before the newer.
+    pub(super) fn pieces(&self, settings: &Settings) -> Pieces {
+        let newest_ms = Some(self.newest_ms());
         match self {
-            Entry::Inline(inline) => inline.oldest_first().map(Piece::Moment).collect(),
-            Entry::List { head, bytes } => super::List { head, bytes }.moments().map(Piece::Moment).collect(),
+            Entry::Inline(inline) => {
+                let list = inline.oldest_first().map(Piece::Moment).collect();
+                Pieces { list, newest_ms, ..Pieces::default() }
+            }
+            Entry::List { head, bytes } => {
+                let list = super::List { head, bytes }.moments().map(Piece::Moment).collect();
+                Pieces { list, newest_ms, ..Pieces::default() }
+            }
             Entry::Large { large, .. } => {
                 let of = |source| move |pane| Piece::Pane { pane, source };
-                let coarse = large.coarse().into_iter().flat_map(Coarse::panes).map(of(Source::Elsewhere));
+                let coarse = large.coarse().into_iter().flat_map(Coarse::panes).map(of(Source::Coarse));
                 let panes = large.panes().map(of(Source::Old));
                 let cells = large.cells(settings).map(of(Source::Ring));
                 let moments = large.list().into_iter().flat_map(super::List::moments).map(Piece::Moment);
-                coarse.chain(panes).chain(cells).chain(moments).collect()
+                let list = coarse.chain(panes).chain(cells).chain(moments).collect();
+                let coarse_ms = large.coarse().map(Coarse::latest_ms);
+                Pieces { list, newest_ms, coarse_ms, ..Pieces::default() }
             }
         }
     }
@@ -170,6 +230,12 @@ fn write_inline(inline: &Inline, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends a time that is not hits.
+fn write_time(kind: Kind, ms: i64, out: &mut Vec<u8>) {
+    out.push(kind.byte());
+    varint::push(out, ms.cast_unsigned());
+}
+
 fn begin_moments(origin_ms: i64, len: usize, out: &mut Vec<u8>) {
     out.push(Kind::Moments.byte());
     varint::push(out, len as u64);
@@ -193,10 +259,6 @@ impl<'a> Moments<'a> {
             return None;
         };
         Some((Moments { origin_ms, items, held }, bytes))
-    }
-
-    fn newest_ms(&self) -> i64 {
-        self.held.last().map_or(0, |moment| moment.at_ms)
     }
 
     fn entry(&self) -> Entry {
@@ -256,11 +318,14 @@ impl Writer<'_> {
 struct Reader<'a> {
     bytes: &'a [u8],
     total: u64,
-    pieces: Vec<Piece>,
-    newest_ms: Option<i64>,
+    pieces: Pieces,
 }
 
 impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, total: 0, pieces: Pieces::default() }
+    }
+
     fn read(mut self) -> Option<Reader<'a>> {
         while let Some(&first) = self.bytes.first() {
             match Kind::of(first)? {
@@ -269,18 +334,25 @@ impl<'a> Reader<'a> {
                     self.bytes = rest;
                     moments.held.into_iter().try_for_each(|moment| self.push(Piece::Moment(moment)))?;
                 }
+                Kind::CoarseNewest => self.pieces.coarse_ms = Some(self.time()?),
                 Kind::Newest => {
-                    self.bytes.split_off_first()?;
-                    let newest_ms = i64::try_from(varint::take(&mut self.bytes)?).ok()?;
-                    self.newest_ms = Some(newest_ms).filter(|&ms| ms <= Timestamp::MAX.as_millis());
-                    self.newest_ms.filter(|_| self.bytes.is_empty())?;
+                    self.pieces.newest_ms = Some(self.time()?);
+                    // It is the last.
+                    self.bytes.is_empty().then_some(())?;
                 }
                 Kind::Pane => self.run(Source::Old)?,
                 Kind::Cell => self.run(Source::Ring)?,
-                Kind::Coarse => self.run(Source::Elsewhere)?,
+                Kind::Coarse => self.run(Source::Coarse)?,
             }
         }
         Some(self)
+    }
+
+    /// Reads a time that is not hits.
+    fn time(&mut self) -> Option<i64> {
+        self.bytes.split_off_first()?;
+        let ms = i64::try_from(varint::take(&mut self.bytes)?).ok()?;
+        (ms <= Timestamp::MAX.as_millis()).then_some(ms)
     }
 
     /// Reads a run of panes.
@@ -308,7 +380,7 @@ impl<'a> Reader<'a> {
     /// Takes a piece, if it has hits and all together are not too many.
     fn push(&mut self, piece: Piece) -> Option<()> {
         self.total = self.total.checked_add(piece.hits()).filter(|&total| total <= MAX_TOTAL)?;
-        self.pieces.push(piece);
+        self.pieces.list.push(piece);
         (piece.hits() > 0).then_some(())
     }
 }

@@ -8,7 +8,8 @@
 use crate::allocation::allocated;
 use crate::count::Count;
 use crate::panes::{Pane, Panes};
-use crate::time::Span;
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
 
 /// Panes wider than their age allows, or further ahead than hits may be.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub(super) struct Coarse {
     panes: Panes,
     /// No hit came later: it ends the newest pane early.
     latest_ms: i64,
+    /// From when on some pane fits, as its age allows its width or the clock has come to it.
+    fits_from_ms: i64,
 }
 
 /// What came before an edge.
@@ -31,10 +34,21 @@ struct Before {
 
 impl Coarse {
     /// Panes in any order, none of whose hits came after `latest_ms`; `None` when there are none.
-    pub(super) fn new(panes: Vec<Pane>, latest_ms: i64) -> Option<Coarse> {
+    pub(super) fn new(panes: Vec<Pane>, latest_ms: i64, settings: &Settings) -> Option<Coarse> {
         let panes = Panes::from_any(panes);
-        let newest = panes.iter().last()?;
-        Some(Coarse { panes, latest_ms: latest_ms.max(newest.start_ms) })
+        let fits_from_ms = panes.iter().map(|pane| fits_from_ms(pane, settings)).min()?;
+        let latest_ms = latest_ms.max(panes.newest().map_or(0, |newest| newest.start_ms));
+        Some(Coarse { panes, latest_ms, fits_from_ms })
+    }
+
+    /// Whether a pane fits by now: then the key's hits are to be fitted again.
+    pub(super) fn has_fitting(&self, now: Timestamp) -> bool {
+        now.as_millis() >= self.fits_from_ms
+    }
+
+    /// No hit came later.
+    pub(super) fn latest_ms(&self) -> i64 {
+        self.latest_ms
     }
 
     /// The panes, oldest first.
@@ -51,9 +65,9 @@ impl Coarse {
     }
 
     /// Drops panes that end at `horizon_ms` or before; `None` when nothing is left.
-    pub(super) fn without_those_before(&self, horizon_ms: i64) -> Option<Coarse> {
+    pub(super) fn without_those_before(&self, horizon_ms: i64, settings: &Settings) -> Option<Coarse> {
         let kept = self.panes.iter().filter(|pane| pane.end_ms() > horizon_ms);
-        Coarse::new(kept.collect(), self.latest_ms)
+        Coarse::new(kept.collect(), self.latest_ms, settings)
     }
 
     /// Whether a pane ends at `horizon_ms` or before.
@@ -118,10 +132,17 @@ impl Coarse {
     }
 }
 
+/// From when on a pane fits: as wide as its age allows, and not further ahead of the clock than hits may be.
+pub(super) fn fits_from_ms(pane: Pane, settings: &Settings) -> i64 {
+    let age_ms = settings.ladder().age_of_ms(pane.width_ms).unwrap_or(i64::MAX);
+    let allowed_ms = if age_ms == 0 { 0 } else { pane.end_ms().saturating_add(age_ms) };
+    allowed_ms.max(pane.start_ms - settings.max_skew().as_millis())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::seconds;
+    use crate::time::{milliseconds, minutes, seconds};
 
     fn pane(start_ms: i64, width_ms: i64, hits: u64) -> Pane {
         Pane { start_ms, width_ms, hits }
@@ -135,7 +156,8 @@ mod tests {
     fn a_pane_that_is_cut_counts_by_its_share_of_time() {
         // The newest hit came at 24,999 ms: the pane from 20 s on is 5 s long.
         let panes = vec![pane(20_000, 10_000, 50), pane(0, 10_000, 100)];
-        let coarse = Coarse::new(panes, 24_999).expect("two panes");
+        let settings = Settings::default();
+        let coarse = Coarse::new(panes, 24_999, &settings).expect("two panes");
         let none = count(0, 0, 0, seconds(1));
         let check = |far_ms, near_ms, expected| {
             assert_eq!(coarse.add_to(none, far_ms, near_ms), expected, "{far_ms} to {near_ms}");
@@ -156,10 +178,31 @@ mod tests {
     fn panes_that_overlap_are_one() {
         let panes =
             vec![pane(5_000, 1_000, 1), pane(0, 10_000, 2), pane(9_000, 1_000, 4), pane(10_000, 500, 8)];
-        let coarse = Coarse::new(panes, 60_000).expect("panes");
+        let settings = Settings::builder().resolution(milliseconds(500)).build().expect("valid");
+        let coarse = Coarse::new(panes, 60_000, &settings).expect("panes");
         assert_eq!(coarse.panes().collect::<Vec<_>>(), [pane(0, 10_000, 7), pane(10_000, 500, 8)]);
         coarse.check_consistency();
-        let rest = coarse.without_those_before(10_000).expect("one is left");
-        assert_eq!((rest.total(), rest.without_those_before(10_500).is_none()), (8, true));
+        let rest = coarse.without_those_before(10_000, &settings).expect("one is left");
+        assert_eq!((rest.total(), rest.without_those_before(10_500, &settings).is_none()), (8, true));
+    }
+
+    #[test]
+    fn a_pane_fits_when_it_is_old_enough_or_no_more_ahead() {
+        let settings = Settings::default();
+        let check = |start_s: i64, width_s: i64, expected_s: i64| {
+            let pane = pane(start_s * 1_000, width_s * 1_000, 1);
+            let from_ms = fits_from_ms(pane, &settings);
+            assert_eq!(from_ms, expected_s * 1_000, "{pane:?}");
+            let age_ms = from_ms - pane.end_ms();
+            if width_s > 1 {
+                assert!(settings.ladder().pane_width_ms(age_ms) >= pane.width_ms);
+                assert!(settings.ladder().pane_width_ms(age_ms - 1) < pane.width_ms);
+            }
+        };
+        // 10 s are 1 % of 1,000 s; 2 s may be from the end of the exact span on; 1 s at once.
+        check(500, 10, 1_510);
+        check(500, 2, 502 + 360);
+        check(500, 1, 490);
+        assert_eq!(settings.exact(), minutes(6));
     }
 }

@@ -6,7 +6,7 @@
 //! allows. So a piece that is too narrow is widened to its pane. One that is too wide, or further ahead of the
 //! clock than hits may be, is kept apart as [`Coarse`].
 
-use super::coarse::Coarse;
+use super::coarse::{Coarse, fits_from_ms};
 use super::large::{Large, Parts};
 use super::moment::{Moment, PackedTime};
 use super::{Entry, list};
@@ -33,6 +33,26 @@ pub(super) enum Source {
     Ring,
     /// Anywhere: nothing is known of the order of its hits and the moments.
     Elsewhere,
+    /// Among those that do not fit.
+    Coarse,
+}
+
+/// The hits of an entry in pieces.
+#[derive(Default)]
+pub(super) struct Pieces {
+    pub(super) list: Vec<Piece>,
+    /// When the newest hit came, if that is known; the start of its pane where `is_by_pane`.
+    pub(super) newest_ms: Option<i64>,
+    pub(super) is_by_pane: bool,
+    /// When the newest of those that do not fit came, if that is known.
+    pub(super) coarse_ms: Option<i64>,
+}
+
+impl Pieces {
+    /// Whether there are hits.
+    pub(super) fn has_hits(&self) -> bool {
+        self.list.iter().any(|piece| piece.hits() > 0)
+    }
 }
 
 impl Piece {
@@ -68,6 +88,8 @@ struct Fitted {
     is_ring: bool,
     /// Whether hits of panes may have come after the first moment.
     is_mixed: bool,
+    /// Whether a pane is one of those that do not fit, and was not before.
+    is_demoted: bool,
     total: u64,
 }
 
@@ -78,39 +100,31 @@ impl Fitted {
             return;
         };
         self.total = total;
-        let latest_ms = now.saturating_add(settings.max_skew()).as_millis();
-        match piece {
-            Piece::Moment(moment) if moment.at_ms <= latest_ms => self.moments.push(moment),
-            Piece::Moment(Moment { at_ms, hits }) => {
-                self.coarse.push(Pane { start_ms: at_ms, width_ms: 1, hits });
-            }
-            Piece::Pane { pane, source } => {
-                let resolution_ms = settings.resolution().as_millis();
-                let pane = if pane.width_ms < resolution_ms { widened(pane, resolution_ms) } else { pane };
-                let widest_ms = settings.ladder().pane_width_ms(now.as_millis() - pane.end_ms());
-                if pane.start_ms > latest_ms || pane.width_ms > widest_ms {
-                    self.coarse.push(pane);
-                } else {
-                    self.panes.push(pane);
-                    self.is_ring |= source == Source::Ring && pane.width_ms == resolution_ms;
-                    self.is_mixed |= source != Source::Old;
-                }
-            }
+        let (now_ms, resolution_ms) = (now.as_millis(), settings.resolution().as_millis());
+        let (pane, source) = match piece {
+            Piece::Moment(moment) => return self.moments.push(moment),
+            Piece::Pane { pane, source } => (pane, source),
+        };
+        let pane = if pane.width_ms < resolution_ms { widened(pane, resolution_ms) } else { pane };
+        if now_ms < fits_from_ms(pane, settings) {
+            self.is_demoted |= source != Source::Coarse;
+            self.coarse.push(pane);
+        } else {
+            self.is_ring |= source == Source::Ring && pane.width_ms == resolution_ms;
+            self.is_mixed |= source != Source::Old;
+            self.panes.push(pane);
         }
     }
 }
 
 impl Entry {
-    /// An entry with the hits of pieces, the newest of which came at `newest_ms`, if that is known.
-    pub(super) fn of_pieces(
-        pieces: impl Iterator<Item = Piece>,
-        newest_ms: Option<i64>,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Entry {
+    /// An entry with the hits of pieces.
+    pub(super) fn of_pieces(pieces: Pieces, settings: &Settings, now: Timestamp) -> Entry {
+        let Pieces { list, newest_ms, is_by_pane, coarse_ms } = pieces;
         let mut fitted = Fitted::default();
-        pieces.filter(|piece| piece.hits() > 0).for_each(|piece| fitted.add(piece, settings, now));
-        let Fitted { mut moments, panes, coarse, is_ring, is_mixed, .. } = fitted;
+        let with_hits = list.into_iter().filter(|piece| piece.hits() > 0);
+        with_hits.for_each(|piece| fitted.add(piece, settings, now));
+        let Fitted { mut moments, panes, coarse, is_ring, is_mixed, is_demoted, .. } = fitted;
         moments.sort_unstable_by_key(|moment| moment.at_ms);
         moments.dedup_by(|moment, before| {
             let is_same = moment.at_ms == before.at_ms;
@@ -126,17 +140,36 @@ impl Entry {
             return entry;
         }
         let last_ms = |panes: &[Pane]| panes.iter().map(|pane| pane.end_ms() - 1).max();
-        let newest_ms = newest_ms.or_else(|| {
+        // Of a pane that is wider than those of the class its start is not when the newest hit came.
+        let newest_ms = newest_ms.filter(|_| !(is_by_pane && is_demoted)).or_else(|| {
             let last_pane_ms = last_ms(&panes).max(last_ms(&coarse));
             last_pane_ms.max(moments.last().map(|moment| moment.at_ms))
         });
         let newest_ms = newest_ms.unwrap_or(0).clamp(0, Timestamp::MAX.as_millis());
-        let (panes, coarse) = (Panes::from_any(panes), Coarse::new(coarse, newest_ms));
+        let coarse_ms = coarse_ms.filter(|_| !is_demoted).unwrap_or(newest_ms);
+        let (panes, coarse) = (Panes::from_any(panes), Coarse::new(coarse, coarse_ms, settings));
         let panes_ms = panes.newest().map(|pane| if is_mixed { pane.end_ms() } else { pane.start_ms });
         let is_list = !is_ring && are_a_list(&moments, panes_ms);
         let parts = Parts { panes, coarse, moments, is_ring, is_list };
         let large = Large::of_parts(parts, settings, now);
         Entry::Large { newest: PackedTime::pack(newest_ms), large: Box::new(large) }
+    }
+}
+
+impl Entry {
+    /// Fits the hits again, if there are some that did not fit and do now. Answers are then the same as after a start.
+    #[inline]
+    pub(crate) fn fit_again(&mut self, settings: &Settings, now: Timestamp) {
+        if self.is_to_fit_again(now) {
+            *self = Entry::of_pieces(self.pieces(settings), settings, now);
+        }
+    }
+
+    /// Whether there are hits that did not fit and do now.
+    #[inline]
+    pub(crate) fn is_to_fit_again(&self, now: Timestamp) -> bool {
+        matches!(self, Entry::Large { large, .. } if large.has_coarse())
+            && self.coarse().is_some_and(|coarse| coarse.has_fitting(now))
     }
 }
 

@@ -18,8 +18,9 @@ use crate::time::Timestamp;
 pub(crate) struct Large {
     recent: Recent,
     older: Option<Box<Older>>,
-    /// Bytes of `older` and hits of its panes, so that counting does not touch them.
-    older_bytes: usize,
+    /// Bytes of `older`, whether some of it does not fit, and the hits of its panes: so counting does not touch it.
+    older_bytes: u32,
+    has_coarse: bool,
     older_total: u64,
 }
 
@@ -33,9 +34,10 @@ struct Older {
 }
 
 impl Older {
-    fn bytes(&self) -> usize {
+    fn bytes(&self) -> u32 {
         let coarse = self.coarse.as_ref().map_or(0, |coarse| coarse.heap_bytes());
-        allocated(size_of::<Older>()) + self.panes.heap_bytes() + coarse
+        let bytes = allocated(size_of::<Older>()) + self.panes.heap_bytes() + coarse;
+        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
     fn is_empty(&self) -> bool {
@@ -47,7 +49,7 @@ impl Older {
         self.panes.merge(settings, now);
         let horizon_ms = settings.horizon_ms(now);
         if let Some(coarse) = self.coarse.take_if(|coarse| coarse.begins_before(horizon_ms)) {
-            self.coarse = coarse.without_those_before(horizon_ms).map(Box::new);
+            self.coarse = coarse.without_those_before(horizon_ms, settings).map(Box::new);
         }
     }
 }
@@ -78,7 +80,7 @@ impl Large {
     /// The form of a key that had a list until now.
     pub(super) fn from_list(head: Head, bytes: ThinVec<u8>) -> Large {
         let recent = Recent::List { head, bytes };
-        Large { recent, older: None, older_bytes: 0, older_total: 0 }
+        Large { recent, older: None, older_bytes: 0, has_coarse: false, older_total: 0 }
     }
 
     /// The form of a key whose hits came from elsewhere.
@@ -101,9 +103,15 @@ impl Large {
         large
     }
 
+    /// Whether there are hits in panes that do not fit.
+    #[inline]
+    pub(super) fn has_coarse(&self) -> bool {
+        self.has_coarse
+    }
+
     /// Hits in panes that do not fit.
     pub(super) fn coarse(&self) -> Option<&Coarse> {
-        self.older.as_ref().and_then(|older| older.coarse.as_deref())
+        self.older.as_ref().filter(|_| self.has_coarse).and_then(|older| older.coarse.as_deref())
     }
 
     /// Hits before the recent ones, oldest first.
@@ -184,7 +192,7 @@ impl Large {
     pub(super) fn hit_now(&mut self, hits: u64, now: Timestamp, settings: &Settings) -> Option<u64> {
         let now_ms = now.as_millis();
         match &self.recent {
-            _ if self.coarse().is_some() => return None,
+            _ if self.has_coarse => return None,
             Recent::Ring(ring) if ring.ends_with(now_ms, settings) => {}
             Recent::Ring(ring) if ring.ends_before(now_ms, settings) => {
                 self.advance_ring(now_ms, settings, now);
@@ -263,6 +271,7 @@ impl Large {
     fn settle_older(&mut self) {
         self.older.take_if(|older| older.is_empty());
         self.older_bytes = self.older.as_deref().map_or(0, Older::bytes);
+        self.has_coarse = self.older.as_deref().is_some_and(|older| older.coarse.is_some());
         self.older_total = self.older.as_deref().map_or(0, |older| older.panes.total());
     }
 
@@ -398,7 +407,7 @@ impl Large {
             Recent::List { bytes, .. } => list::heap_bytes(bytes),
             Recent::Ring(ring) => ring.heap_bytes(),
         };
-        allocated(size_of::<Large>()) + recent + self.older_bytes
+        allocated(size_of::<Large>()) + recent + self.older_bytes as usize
     }
 
     /// What it is, for tests of the changes of form.
@@ -422,6 +431,7 @@ impl Large {
         if let Some(older) = older {
             assert!(!older.is_empty(), "panes are kept that are none");
             older.panes.check_consistency(settings, now);
+            assert_eq!(self.has_coarse, older.coarse.is_some(), "whether some does not fit");
             older.coarse.iter().for_each(|coarse| coarse.check_consistency());
         }
     }

@@ -93,7 +93,7 @@ impl Entry {
     pub(crate) fn used_now(&mut self, frame: &Frame, settings: &Settings) -> Option<u64> {
         match self {
             Entry::Inline(_) | Entry::List { .. } => self.used_in_list(frame),
-            Entry::Large { large, .. } if large.coarse().is_some() => None,
+            Entry::Large { large, .. } if large.has_coarse() => None,
             Entry::Large { large, .. } => {
                 let from_ms = frame.from_ms;
                 let moments = large.sum_and_keep(from_ms)?;

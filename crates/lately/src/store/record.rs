@@ -418,6 +418,21 @@ impl Record {
             || self.denied_last().is_some_and(|last| last.as_millis() >= oldest_ms)
     }
 
+    /// Whether there are hits, counted or denied, that did not fit the class and do now.
+    #[inline]
+    pub(super) fn is_to_fit_again(&self, now: Timestamp) -> bool {
+        self.hits().is_to_fit_again(now)
+            || self.limited().is_some_and(|limited| limited.denied.is_to_fit_again(now))
+    }
+
+    /// Fits them again.
+    pub(super) fn fit_again(&mut self, settings: &Settings, now: Timestamp) {
+        self.hits_to_tidy().fit_again(settings, now);
+        if let Record::Limited(limited) | Record::Denying(limited) = self {
+            limited.denied.fit_again(settings, now);
+        }
+    }
+
     /// Drops what is over of what limits know, and tidies the rest.
     pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
         if self.beside().is_none() {

@@ -275,6 +275,9 @@ impl Shard {
         let slot = self.slots.get(place)?;
         let kept_ms = context.frame(slot.class, self.now).0.kept_ms;
         if !slot.record.hits().expired(kept_ms) {
+            if slot.record.is_to_fit_again(self.now) {
+                self.change_record(place, context.classes, Record::fit_again);
+            }
             return Some(place);
         }
         if slot.outlives_hits(self.now, kept_ms) {

@@ -1,6 +1,6 @@
 //! What a journal, a dump or another node brings to a shard, and a shard as bytes.
 
-use std::panic::catch_unwind;
+use std::panic::{UnwindSafe, catch_unwind};
 
 use super::super::context::Context;
 use super::super::keyed::{Content, Keyed};
@@ -12,13 +12,12 @@ use crate::delta::{Beside, Delta, Forgotten, Generation};
 use crate::entry::Entry;
 use crate::error::{HitError, Malformed};
 use crate::gcra::Arrival;
-use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// The hits in bytes. What is on a disk may come from a version that wrote what it should not have: a bug that it
+/// The hits in bytes, as `read` reads them. What is on a disk may come from a version that wrote what it should not have: a bug that it
 /// meets here must not end a start.
-fn read_entry(bytes: &[u8], settings: &Settings, now: Timestamp) -> Result<Entry, Malformed> {
-    catch_unwind(|| Entry::read(bytes, settings, now)).unwrap_or(Err(Malformed::Bug))
+fn read_safely(read: impl FnOnce() -> Result<Entry, Malformed> + UnwindSafe) -> Result<Entry, Malformed> {
+    catch_unwind(read).unwrap_or(Err(Malformed::Bug))
 }
 
 impl Shard {
@@ -43,9 +42,13 @@ impl Shard {
     ) -> Result<Option<u32>, Malformed> {
         let (class, now) = (context.classes.of(keyed.key), self.now);
         let settings = context.classes.settings(class);
-        let entry = read_entry(keyed.entry, settings, now)?;
+        let entry = read_safely(|| Entry::read(keyed.entry, settings, now))?;
         let Beside { limited_until, arrival, guard, denied } = keyed.beside;
-        let denied = if denied.is_empty() { Entry::new() } else { read_entry(denied, settings, now)? };
+        let denied = if denied.is_empty() {
+            Entry::new()
+        } else {
+            read_safely(|| Entry::read_panes(denied, settings, now))?
+        };
         if let Some(place) = self.place_of(keyed.key, hash) {
             self.remove(place);
         }
@@ -105,7 +108,7 @@ impl Shard {
             slot.record.hits().write(settings, &mut entry);
             denied.clear();
             if let Some(hits) = slot.record.denied(settings, self.now) {
-                hits.write(settings, &mut denied);
+                hits.write_panes(settings, &mut denied);
             }
             let (limited_until, arrival) = (slot.record.limited_until(), slot.arrival());
             let guard = slot.record.guard().filter(|guard| guard.until > self.now);
