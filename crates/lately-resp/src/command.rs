@@ -6,6 +6,7 @@ mod connection;
 mod coolest;
 mod describe;
 mod hits;
+mod instead;
 mod keys;
 mod limits;
 mod options;
@@ -14,11 +15,13 @@ mod spec;
 mod throttle;
 mod transaction;
 
-pub use client::ClientCommand;
+pub use client::{ClientCommand, WhichClients};
 pub use connection::Hello;
 pub use coolest::{Among, Coolest};
+pub(crate) use describe::usage_of;
 pub use describe::{write_command_docs, write_command_info, write_command_list, write_help};
 pub use hits::{Pairs, Windows};
+pub(crate) use instead::instead_of;
 pub use keys::{DEFAULT_SCAN_COUNT, Scan};
 pub use server::CommandQuery;
 pub use spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command};
@@ -136,8 +139,9 @@ impl<'a> Command<'a> {
             })?,
             _ => spec,
         };
-        spec.check_arity(args.len())?;
-        (spec.parse)(args)
+        spec.check_arity(args.len())
+            .and_then(|()| (spec.parse)(args))
+            .map_err(|error| error.with_usage_of(spec))
     }
 }
 
