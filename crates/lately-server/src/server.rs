@@ -299,6 +299,7 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
             _ = sweep.tick() => cursor = engine.sweep(cursor),
             _ = look.tick() => {
                 engine.charge_journal();
+                engine.note_throughput();
                 watch.look(&engine).iter().for_each(|news| tell(news));
             }
             () = stopper.stopped() => return,

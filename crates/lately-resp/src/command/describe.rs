@@ -4,7 +4,7 @@
 use crate::args::ArgList;
 use crate::command::server::CommandQuery;
 use crate::command::spec::{
-    ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command, find_top,
+    ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command, spec_of,
 };
 use crate::error::CommandError;
 use crate::reply::Encoder;
@@ -69,12 +69,8 @@ pub fn write_command_list(out: &mut Encoder<'_>) {
 
 /// The reply of `COMMAND GETKEYS`.
 fn write_keys(out: &mut Encoder<'_>, request: ArgList<'_>) {
-    let top = request.get(0).and_then(find_top);
-    let spec = top.and_then(|top| match request.get(1) {
-        Some(name) if !top.subcommands.is_empty() => top.find_subcommand(name),
-        _ => Some(top),
-    });
-    match spec.ok_or(CommandError::KeysOfNoCommand).and_then(|spec| spec.keys_of(request)) {
+    let spec = spec_of(request).map_err(|_| CommandError::KeysOfNoCommand);
+    match spec.and_then(|spec| spec.keys_of(request)) {
         Ok(keys) => {
             out.array(keys.len());
             keys.iter().for_each(|key| out.bulk(key));
@@ -110,6 +106,7 @@ fn usage(argument: &ArgumentSpec) -> String {
     let parts: Vec<String> = argument.parts.iter().map(usage).collect();
     let value = match argument.kind {
         "pure-token" => String::new(),
+        "oneof" if argument.optional => parts.join("|"),
         "oneof" => format!("({})", parts.join("|")),
         "block" => parts.join(" "),
         _ => format!("<{}>", argument.name),

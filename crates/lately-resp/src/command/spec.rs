@@ -4,7 +4,7 @@ use crate::args::ArgList;
 use crate::command::{
     Among, Command, Coolest, client, connection, coolest, hits, keys, limits, server, throttle, transaction,
 };
-use crate::error::CommandError;
+use crate::error::{CommandError, echo};
 
 /// What a command does, where its keys are and how it is documented.
 #[derive(Debug)]
@@ -177,7 +177,21 @@ pub fn find_command(name: &[u8]) -> Option<&'static CommandSpec> {
     }
 }
 
-pub(super) fn find_top(name: &[u8]) -> Option<&'static CommandSpec> {
+/// The command that a request is of, its subcommand if it has some.
+///
+/// # Errors
+/// [`CommandError::UnknownCommand`] or [`CommandError::UnknownSubcommand`].
+pub fn spec_of(args: ArgList<'_>) -> Result<&'static CommandSpec, CommandError> {
+    let spec = args.get(0).and_then(find_top).ok_or_else(|| CommandError::unknown_command(args))?;
+    match args.get(1) {
+        Some(name) if !spec.subcommands.is_empty() => spec
+            .find_subcommand(name)
+            .ok_or_else(|| CommandError::UnknownSubcommand { name: echo(name), container: spec.name }),
+        _ => Ok(spec),
+    }
+}
+
+fn find_top(name: &[u8]) -> Option<&'static CommandSpec> {
     commands().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
