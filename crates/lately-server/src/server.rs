@@ -44,6 +44,16 @@ pub enum ServerError {
         /// The address.
         address: SocketAddr,
     },
+    /// Two listeners at one address.
+    #[error("{what} and {other} are both to listen on {address}: give each a port of its own")]
+    SameAddress {
+        /// `RESP` or `HTTP`.
+        what: &'static str,
+        /// See `what`.
+        other: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
     /// The settings do not hold.
     #[error(transparent)]
     Settings(#[from] lately::SettingsError),
@@ -257,8 +267,16 @@ async fn close(engine: &Arc<Engine>, threads: Vec<JoinHandle<()>>) -> Result<(),
 /// Finds out whether a server may listen where a config says, before it tries to.
 ///
 /// # Errors
-/// [`ServerError::Exposed`] names an address beyond loopback that it has no leave for.
+/// [`ServerError::Exposed`] names an address beyond loopback that it has no leave for, [`ServerError::SameAddress`] one
+/// that two listeners are to have.
 pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
+    let (resp, http) = (config.resp, config.http);
+    let is_any = |address: SocketAddr| address.ip().is_unspecified();
+    let meets = resp.ip() == http.ip() || is_any(resp) || is_any(http);
+    // Of port 0 each gets one of its own.
+    if resp.port() != 0 && resp.port() == http.port() && meets {
+        return Err(ServerError::SameAddress { what: RESP, other: HTTP, address: http });
+    }
     let exposed = |(_, address): &(_, SocketAddr)| !address.ip().to_canonical().is_loopback();
     match [(RESP, config.resp), (HTTP, config.http)].into_iter().find(exposed) {
         Some((what, address)) if !config.insecure => Err(ServerError::Exposed { what, address }),

@@ -1,0 +1,210 @@
+//! What is wrong with a text that is no TOML, in the words of whoever wrote it: the parser says which rule of its grammar
+//! it was in, and that is a riddle where a text is not in quotes.
+
+use toml::de::DeTable;
+
+use super::error::Problem;
+
+/// A better message, where the mistake is one of the usual ones.
+pub(super) fn explained(problem: Problem, text: &str) -> Problem {
+    match explain(&problem, text) {
+        Some(message) => Problem { message, ..problem },
+        None => problem,
+    }
+}
+
+fn explain(problem: &Problem, text: &str) -> Option<String> {
+    let at = problem.at.start.min(text.len());
+    let start = text.get(..at)?.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = text.get(start..)?.lines().next().unwrap_or_default();
+    let says = |part: &str| problem.message.starts_with(part);
+    if says("key with no value") {
+        return Some(without_equals_sign(line));
+    }
+    if says("unclosed table") {
+        return Some(format!("`{}` has no end: close it with ]", line.trim()));
+    }
+    if says("invalid key-value pair") {
+        return Some("this is no TOML: write a [table], and key = value on a line each".to_owned());
+    }
+    let is_text = says("invalid basic string") || says("invalid literal string");
+    if is_text && line.contains(['"', '\'']) {
+        return Some("the text has no end: close it with the quote that it begins with".to_owned());
+    }
+    if says("missing escaped value") {
+        return Some(
+            "\\ begins an escape in double quotes: write \\\\, or put the text in single quotes".to_owned(),
+        );
+    }
+    explain_value(line, at - start)
+}
+
+/// A line that gives a key no value.
+fn without_equals_sign(line: &str) -> String {
+    let line = line.trim();
+    if line.starts_with("//") || line.starts_with(';') {
+        return "a comment begins with #".to_owned();
+    }
+    let end = line.find([':', ' ', '\t']).unwrap_or(line.len());
+    format!("write `{} = …`: a key and its value have = between them", &line[..end])
+}
+
+/// A value that is none: it begins before the place of the mistake, or there.
+fn explain_value(line: &str, at: usize) -> Option<String> {
+    let start = line.get(..at)?.rfind(['=', ',', '[', '{']).map_or(0, |before| before + 1);
+    let (before, rest) = line.split_at_checked(start)?;
+    if !before.contains('=') {
+        return None;
+    }
+    let is_nested = before.contains(['[', '{']);
+    let rest = rest.split(" #").next().unwrap_or_default();
+    let value = if is_nested { rest.split([',', ']', '}']).next().unwrap_or_default() } else { rest }.trim();
+    let key = before.trim_end_matches(['=', ' ']).rsplit(['{', ',', ' ']).next().unwrap_or_default();
+    if value.is_empty() {
+        return Some(format!("no value after `{key} =`"));
+    }
+    if is_value(value) {
+        return None;
+    }
+    let shorter = value.trim_end_matches([',', ';']);
+    if shorter.len() < value.len() && is_value(shorter) {
+        return Some(format!("`{value}` ends with a `{}`: leave it out", &value[shorter.len()..]));
+    }
+    if value.starts_with(['"', '\'', '[', '{']) {
+        return None;
+    }
+    if value.starts_with(['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}']) {
+        return Some(format!("`{value}` has typographic quotes: use straight ones, \" or '"));
+    }
+    if ["yes", "no", "on", "off", "true", "false"].contains(&value.to_ascii_lowercase().as_str()) {
+        return Some(format!("`{value}` is no value of TOML: give true or false, or a text in quotes"));
+    }
+    if let Some(number) = number(value) {
+        return Some(format!("`{value}` is no number of TOML: write {number}"));
+    }
+    Some(format!("`{value}` is not in quotes: write {}", quoted(value)))
+}
+
+/// The number that is meant, of one that TOML writes otherwise.
+fn number(value: &str) -> Option<String> {
+    let number: f64 = value.parse().ok().filter(|number: &f64| number.is_finite())?;
+    Some(number.to_string())
+}
+
+fn is_value(value: &str) -> bool {
+    DeTable::parse(&format!("x = {value}")).is_ok()
+}
+
+/// In the quotes that take it as it is.
+fn quoted(value: &str) -> String {
+    if value.contains(['"', '\\']) { format!("'{value}'") } else { format!("\"{value}\"") }
+}
+
+/// Tables and their keys, for a key that is in none.
+const KEYS: [(&str, &[&str]); 5] = [
+    ("[server]", &["resp", "http", "grpc", "insecure", "max_clients", "idle_timeout"]),
+    ("[storage]", &["path", "durability"]),
+    ("[memory]", &["ceiling"]),
+    ("[[class]]", &["match", "resolution", "exact", "retain", "precision", "max_skew"]),
+    ("[[limit]]", &["name", "max", "lockout", "shadow", "domain", "descriptors"]),
+];
+
+/// Says of a key that is in no table to which it belongs.
+pub(super) fn with_table(problem: Problem) -> Problem {
+    let outside = problem.message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
+    let Some((key, _)) = outside.filter(|(_, rest)| rest.starts_with(", expected one of `server`")) else {
+        return problem;
+    };
+    match KEYS.iter().find(|(_, keys)| keys.contains(&key)) {
+        Some((table, _)) => Problem { message: format!("`{key}` belongs below {table}"), ..problem },
+        None => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+
+    #[test]
+    fn mistakes_are_told_as_they_were_made() {
+        let check = |text: &str, expected: &str| {
+            let problem = Config::parse(text).expect_err(text);
+            assert_eq!(problem.message, expected, "{text}");
+        };
+        let quotes = |value: &str| format!("`{value}` is not in quotes: write \"{value}\"");
+        for value in [
+            "five",
+            "fast",
+            "ten",
+            "nope",
+            "info",
+            "./x",
+            "/var/lib",
+            "5m",
+            "1GiB",
+            "127.0.0.1:7379",
+            "localhost:7379",
+            "always",
+            "*",
+            "ad:*",
+            "5 per minute",
+            "1%",
+            "-x",
+            "2026-13-01",
+        ] {
+            for line in
+                [format!("x = {value}"), format!("x={value} # a comment"), format!("  x   =  {value}  ")]
+            {
+                check(&format!("[server]\n{line}\n[storage]"), &quotes(value));
+            }
+        }
+        check("x = a\\d", "`a\\d` is not in quotes: write 'a\\d'");
+        check("x = { a = b }", &quotes("b"));
+        check("x = { a = 1, b = c, d = 1 }", &quotes("c"));
+        check("x = [\"a\", b]", &quotes("b"));
+        let bool =
+            |value: &str| format!("`{value}` is no value of TOML: give true or false, or a text in quotes");
+        for value in ["yes", "True", "FALSE", "off"] {
+            check(&format!("x = {value}"), &bool(value));
+        }
+        check("x = 05", "`05` is no number of TOML: write 5");
+        check("x = .01", "`.01` is no number of TOML: write 0.01");
+        check("x = 5.", "`5.` is no number of TOML: write 5");
+        check("x = 5,", "`5,` ends with a `,`: leave it out");
+        check("x = \"a\";", "`\"a\";` ends with a `;`: leave it out");
+        check("x =", "no value after `x =`");
+        check("x = # none", "no value after `x =`");
+        check("x = { a = }", "no value after `a =`");
+        check(
+            "x = \u{201c}a\u{201d}",
+            "`\u{201c}a\u{201d}` has typographic quotes: use straight ones, \" or '",
+        );
+        check("server:\n  resp: 1", "write `server = …`: a key and its value have = between them");
+        check("max_clients 5", "write `max_clients = …`: a key and its value have = between them");
+        check("// a comment", "a comment begins with #");
+        check("[server\n", "`[server` has no end: close it with ]");
+        check("{\"server\": {}}", "this is no TOML: write a [table], and key = value on a line each");
+        check("x = \"a\ny = 1", "the text has no end: close it with the quote that it begins with");
+        check("x = 'a", "the text has no end: close it with the quote that it begins with");
+        check(
+            "x = \"\\d\"",
+            "\\ begins an escape in double quotes: write \\\\, or put the text in single quotes",
+        );
+        check("resp = \"127.0.0.1:7379\"", "`resp` belongs below [server]");
+        check("max = 5", "`max` belongs below [[limit]]");
+        check(
+            "nosuch = 5",
+            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`",
+        );
+    }
+
+    proptest::proptest! {
+        /// Whatever the text, it is refused with a message and not with a panic.
+        #[test]
+        fn any_text_is_told_something(text in "([a-z]{1,3} ?[=:]? ?|[\\[\\]{},\"'#\\\\\n. ]|[0-9ä“]){0,12}") {
+            if let Err(problem) = Config::parse(&text) {
+                proptest::prop_assert!(!problem.message.is_empty());
+            }
+        }
+    }
+}
