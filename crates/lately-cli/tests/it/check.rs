@@ -117,7 +117,7 @@ fn a_bad_config_is_told_with_its_place() {
         "FILE:6:8: a second limit of the name 'a': give each a name of its own",
     );
     refused("\n[cluster]\n", "FILE:2:2: 'cluster' is not supported by this version: remove it");
-    refused("x", "FILE:1:2: key with no value, expected `=`");
+    refused("x", "FILE:1:2: write `x = …`: a key and its value have = between them");
     let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);
     assert!(run.err.starts_with("lately: config: FILE:2:4: not UTF-8: "), "{}", run.err);
     let run = lately(&["check", "nowhere.toml"]);

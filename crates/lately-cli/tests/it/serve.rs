@@ -174,7 +174,7 @@ fn a_bad_config_is_refused_with_its_place() {
     };
     check(
         "[server]\nresp = \"localhost\"\n",
-        "2:8: invalid address 'localhost': give an IP address and a port",
+        "2:8: invalid address 'localhost': give a port, too, such as localhost:7379",
     );
     check("[sever]\n", "1:2: unknown field `sever`");
     check("[[class]]\nmatch = \"a\"\nresolution = \"3s\"\n", "3:14: resolution 3s is none of");
@@ -221,7 +221,11 @@ fn flags_that_make_no_sense() {
         check_refused(&run, "give a number from 1 to 1024", "see lately serve --help");
     }
     let run = lately(&["serve", "--resp", "7379"]);
-    check_refused(&run, "give an IP address and a port, such as 127.0.0.1:7379", "see lately serve --help");
+    check_refused(
+        &run,
+        "--resp <ADDR>: invalid address '7379': give an IP address, too, such as 127.0.0.1:7379",
+        "see lately serve --help",
+    );
     let run = lately(&["serve", "--durability", "often"]);
     check_refused(
         &run,
