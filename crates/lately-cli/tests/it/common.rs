@@ -80,7 +80,7 @@ pub(crate) fn access_log() -> AccessLog {
 fn made_up_log() -> String {
     const LINES: u64 = 12_000;
     let mut dice = Dice::new(1_431_857_103);
-    let mut skewed = |dice: &mut Dice, most: u64| {
+    let skewed = |dice: &mut Dice, most: u64| {
         let reach = dice.below(most);
         dice.below(reach + 1)
     };

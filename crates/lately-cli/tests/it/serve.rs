@@ -163,6 +163,17 @@ fn flags_and_config() {
 }
 
 #[test]
+fn localhost_is_an_address_and_the_folder_is_told_in_full() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command =
+        command(&["serve", "--resp", "localhost:0", "--http", "LOCALHOST:0", "--data", "counts"]);
+    let mut server = start_command(command.current_dir(folder.path()));
+    assert!(server.resp.starts_with("127.0.0.1:") && server.http.starts_with("127.0.0.1:"));
+    let folder = folder.path().canonicalize().expect("a path");
+    server.wait_for_message(&format!("lately: counts are kept in {}: ", folder.join("counts").display()));
+}
+
+#[test]
 fn a_bad_config_is_refused_with_its_place() {
     let folder = tempfile::tempdir().expect("a folder");
     let check = |text: &str, error: &str| {

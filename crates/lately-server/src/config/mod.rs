@@ -136,7 +136,7 @@ impl Config {
             .map_err(|error| syntax::explained(Problem::from(error).with_key(text), text))?;
         unbuilt::refuse(document.get_ref())?;
         arrays::check(document.get_ref())?;
-        let file: File = toml::from_str(text).map_err(|error| syntax::with_table(error.into()))?;
+        let file: File = toml::from_str(text).map_err(|error| syntax::of_values(error.into()))?;
         let defaults = Config::default();
         let server = file.server;
         let classes = class::settle_all(file.class)?;

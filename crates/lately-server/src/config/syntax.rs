@@ -109,8 +109,21 @@ const KEYS: [(&str, &[&str]); 5] = [
     ("[[limit]]", &["name", "max", "lockout", "shadow", "domain", "descriptors"]),
 ];
 
-/// Says of a key that is in no table to which it belongs.
-pub(super) fn with_table(problem: Problem) -> Problem {
+/// What the deserializer expects, and how that is written.
+const EXPECTED: [(&str, &str); 4] = [
+    ("expected a boolean", "expected true or false, without quotes"),
+    ("expected a string", "expected a text in quotes"),
+    ("expected path string", "expected a path in quotes"),
+    ("expected a map", "expected a table, such as { key = \"value\" }"),
+];
+
+/// A better message for a value of the wrong type, and for a key that is in no table.
+pub(super) fn of_values(problem: Problem) -> Problem {
+    for (expected, better) in EXPECTED {
+        if let Some(told) = problem.message.strip_suffix(expected) {
+            return Problem { message: format!("{told}{better}"), ..problem };
+        }
+    }
     let outside = problem.message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
     let Some((key, _)) = outside.filter(|(_, rest)| rest.starts_with(", expected one of `server`")) else {
         return problem;
