@@ -118,14 +118,20 @@ pub(crate) fn python(program: &str, args: &[&str]) -> Run {
     }
 }
 
-/// Says that a test has nothing to test: on standard error, and to `cargo xtask test`, which counts it.
+/// Says that a test has nothing to test: to `cargo xtask test`, which counts it, else on standard error. In one piece,
+/// because others write there, too.
 pub(crate) fn skip(test: &str, why: &str) {
-    writeln!(std::io::stderr(), "skipped {test}: {why}").expect("standard error is open");
-    let Some(path) = std::env::var_os("LATELY_TEST_SKIPS") else { return };
-    let line = format!("{test}\t{}\n", why.replace('\n', " "));
-    let mut file = File::options().append(true).open(path).expect("the file that xtask made");
-    // In one piece: others append to it, too.
-    file.write_all(line.as_bytes()).expect("room for a line");
+    let why = why.replace('\n', " ");
+    match std::env::var_os("LATELY_TEST_SKIPS") {
+        Some(path) => {
+            let mut file = File::options().append(true).open(path).expect("the file that xtask made");
+            file.write_all(format!("{test}\t{why}\n").as_bytes()).expect("room for a line");
+        }
+        None => {
+            let line = format!("skipped {test}: {why}\n");
+            std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+        }
+    }
 }
 
 /// Whether the test that calls it has a program. Where it has none it is skipped if nothing may be installed, and fails
