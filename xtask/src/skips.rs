@@ -72,11 +72,8 @@ impl Skips {
 /// The skip that a line of libtest is, if it is of a test that passed and said that it was skipped.
 fn skip_of(line: &str, said: impl FnOnce() -> String) -> Option<Skip> {
     let test = line.strip_prefix("test ")?.strip_suffix(" ... ok")?;
-    // Tests know their function, libtest has the module before it.
-    let function = test.rsplit("::").next().unwrap_or(test);
     let said = said();
-    let (_, why) =
-        said.lines().filter_map(|line| line.split_once('\t')).find(|(name, _)| *name == function)?;
+    let (_, why) = said.lines().filter_map(|line| line.split_once('\t')).find(|(name, _)| *name == test)?;
     Some(Skip { test: test.to_owned(), why: why.to_owned() })
 }
 
@@ -96,15 +93,15 @@ mod tests {
     fn skips_are_shown_and_counted() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut skips = Skips::new(folder.path()).ok().expect("a file");
-        std::fs::write(skips.file(), "b\tno strace here\nd\tno disk to fill: mount: only root may\n")
+        std::fs::write(skips.file(), "x::b\tno strace here\nd\tno disk to fill: mount: only root may\n")
             .expect("a file");
-        let printed = "\nrunning 4 tests\ntest a ... ok\ntest x::b ... ok\ntest ab ... ok\ntest c ... FAILED\n\n\
+        let printed = "\nrunning 4 tests\ntest a ... ok\ntest x::b ... ok\ntest y::b ... ok\ntest c ... FAILED\n\n\
             test result: FAILED. 3 passed; 1 failed; 0 ignored\n\nrunning 2 tests\ntest d ... ok\ntest e ... ok\n\
             test result: ok. 2 passed; 0 failed; 0 ignored\n\nrunning 1 test\ntest e ... ok\n\
             test result: ok. 1 passed; 0 failed; 0 ignored\nno newline";
         let mut shown = Vec::new();
         skips.copy(printed.as_bytes(), &mut shown).expect("copied");
-        let expected = "\nrunning 4 tests\ntest a ... ok\ntest x::b ... skipped: no strace here\ntest ab ... ok\n\
+        let expected = "\nrunning 4 tests\ntest a ... ok\ntest x::b ... skipped: no strace here\ntest y::b ... ok\n\
             test c ... FAILED\n\ntest result: FAILED. 2 passed; 1 skipped; 1 failed; 0 ignored\n\nrunning 2 tests\n\
             test d ... skipped: no disk to fill: mount: only root may\ntest e ... ok\n\
             test result: ok. 1 passed; 1 skipped; 0 failed; 0 ignored\n\nrunning 1 test\ntest e ... ok\n\

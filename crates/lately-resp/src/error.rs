@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use lately::TimeError;
+use lately::limits::MAX_KEY_BYTES;
 use thiserror::Error;
 
 use crate::args::ArgList;
@@ -161,9 +162,6 @@ pub enum CommandError {
     /// A burst that at its rate takes longer than any time.
     #[error("ERR invalid rate: max_burst hits at this rate would take longer than 146 million years")]
     LongBurst,
-    /// A period that is longer than time is kept.
-    #[error("ERR invalid period: give whole seconds, from 1 to 1000000000")]
-    LongPeriod,
     /// An option of `COOLEST` where keys are.
     #[error(
         "ERR COOLEST takes WINDOW and BELOW before the keys, and PREFIX in place of them: no key has such a name here"
@@ -182,8 +180,11 @@ pub enum CommandError {
     #[error("ERR value is not an integer or out of range")]
     NotInteger,
     /// The key is empty or too long.
-    #[error("ERR invalid key: a key has 1 to {} bytes", lately::limits::MAX_KEY_BYTES)]
-    KeyLength,
+    #[error("ERR invalid key of {bytes} bytes: a key has 1 to {MAX_KEY_BYTES} bytes")]
+    KeyLength {
+        /// Its length in bytes.
+        bytes: usize,
+    },
     /// Not a time or not a duration.
     #[error("ERR {0}")]
     Time(#[from] TimeError),

@@ -118,9 +118,12 @@ pub(crate) fn python(program: &str, args: &[&str]) -> Run {
     }
 }
 
-/// Says that a test has nothing to test: to `cargo xtask test`, which counts it, else on standard error. In one piece,
+/// Says that the test that calls it has nothing to test: to `cargo xtask test`, which counts it, else on standard error. In one piece,
 /// because others write there, too.
-pub(crate) fn skip(test: &str, why: &str) {
+pub(crate) fn skip(why: &str) {
+    let thread = std::thread::current();
+    // libtest has a thread for each test, by the test's name.
+    let test = thread.name().unwrap_or("unknown");
     let why = why.replace('\n', " ");
     match std::env::var_os("LATELY_TEST_SKIPS") {
         Some(path) => {
@@ -153,8 +156,6 @@ pub(crate) fn installed(variable: &str) -> Option<OsString> {
 /// Skips the test that calls it, or fails; false.
 fn lacks(what: &str) -> bool {
     assert!(std::env::var_os("LATELY_TEST_OFFLINE").is_some(), "{what} is not there: run `cargo xtask test`");
-    let thread = std::thread::current();
-    let test = thread.name().and_then(|name| name.rsplit("::").next()).unwrap_or("unknown").to_owned();
-    skip(&test, &format!("{what} is not there"));
+    skip(&format!("{what} is not there"));
     false
 }

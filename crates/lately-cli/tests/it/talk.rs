@@ -104,7 +104,7 @@ fn what_the_server_refuses_is_said_in_its_words() {
         hint,
     );
     let long = "k".repeat(1_025);
-    let invalid = format!("{resp}: ERR invalid key: a key has 1 to 1024 bytes");
+    let invalid = format!("{resp}: ERR invalid key of 1025 bytes: a key has 1 to 1024 bytes");
     check_refused(resp, &format!("hit {long}"), &invalid, hint);
     check_refused(resp, &format!("hits k {long}"), &invalid, hint);
     check(&server, "hits k", "0\n");

@@ -25,7 +25,10 @@ pub(super) fn required(args: ArgList<'_>, index: usize) -> Result<&[u8], Command
 
 #[inline]
 pub(super) fn key(arg: &[u8]) -> Result<&[u8], CommandError> {
-    if arg.is_empty() || arg.len() > MAX_KEY_BYTES { Err(CommandError::KeyLength) } else { Ok(arg) }
+    if arg.is_empty() || arg.len() > MAX_KEY_BYTES {
+        return Err(CommandError::KeyLength { bytes: arg.len() });
+    }
+    Ok(arg)
 }
 
 /// The key of a command that has it first.

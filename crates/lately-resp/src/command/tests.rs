@@ -66,7 +66,10 @@ fn twice(option: &str) -> String {
 }
 
 const AT_NEEDS: &str = "ERR AT needs a time, such as 1700000000, after it";
-const INVALID_KEY: &str = "ERR invalid key: a key has 1 to 1024 bytes";
+
+fn invalid_key(bytes: usize) -> String {
+    format!("ERR invalid key of {bytes} bytes: a key has 1 to 1024 bytes")
+}
 
 fn at(seconds: u64) -> Option<Timestamp> {
     Some(Timestamp::from_seconds(seconds).expect("in range"))
@@ -128,8 +131,8 @@ fn keys_have_bounds() {
         "TTL K",
         "PTTL K",
     ] {
-        check_error(&line.replace('K', "''"), INVALID_KEY);
-        check_error(&line.replace('K', &format!("{most}k")), INVALID_KEY);
+        check_error(&line.replace('K', "''"), &invalid_key(0));
+        check_error(&line.replace('K', &format!("{most}k")), &invalid_key(1_025));
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("cl.throttle", -5,
         ArgumentSpec::of("quantity", "integer").optional(),
     ])];
 
+const PERIOD: &str = "give whole seconds, from 1 to 1000000000";
+
 /// The arguments are as redis-cell takes them: a plus and leading zeros are fine, and a burst of -1 allows nothing.
 fn parse_throttle(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     if args.len() > 6 {
@@ -30,7 +32,7 @@ fn parse_throttle(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let at_least = |least, index, what, expected| integer(args, index, what, expected, least);
     let burst = at_least(-1, 2, "max_burst", "give a whole number from -1 to 9223372036854775806")?;
     let count = at_least(0, 3, "count_per_period", "give a whole number from 1 to 9223372036854775807")?;
-    let period_s = at_least(0, 4, "period", "give whole seconds, from 1 to 1000000000")?;
+    let period_s = at_least(0, 4, "period", PERIOD)?;
     if count == 0 || period_s == 0 {
         return Err(CommandError::ZeroRate);
     }
@@ -38,9 +40,8 @@ fn parse_throttle(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         Some(_) => at_least(i64::MIN, 5, "quantity", "give a whole number: 0 only asks, below 0 gives back")?,
         None => 1,
     };
-    let Some(period) = Span::from_seconds(period_s.unsigned_abs()) else {
-        return Err(CommandError::LongPeriod);
-    };
+    let period = Span::from_seconds(period_s.unsigned_abs());
+    let period = period.ok_or_else(|| invalid("period", required(args, 4).unwrap_or_default(), PERIOD))?;
     let limit = burst.saturating_add(1).unsigned_abs();
     let Some(rate) = Rate::of_limit(limit, count.unsigned_abs(), period) else {
         return Err(CommandError::LongBurst);

@@ -105,9 +105,9 @@ fn throttle() {
         "CL.THROTTLE k 15 30 60 x",
         "ERR invalid quantity 'x': give a whole number: 0 only asks, below 0 gives back",
     );
-    check_error(
+    check_usage(
         "CL.THROTTLE k 15 30 1000000001",
-        "ERR invalid period: give whole seconds, from 1 to 1000000000",
+        "ERR invalid period '1000000001': give whole seconds, from 1 to 1000000000",
     );
     check_error(
         "CL.THROTTLE k 1000000000000000 1 1000000000",
