@@ -32,7 +32,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
 
 /// All tests, for `ci`: a skip is a failure, unless it is offline.
 pub(crate) fn run_all(root: &Path, offline: bool) -> Outcome {
-    let skipped = run_tests(root, &Options { offline, ..Options::default() })?;
+    check_skips(&run_tests(root, &Options { offline, ..Options::default() })?, offline)
+}
+
+fn check_skips(skipped: &[Skip], offline: bool) -> Outcome {
     if skipped.is_empty() || offline {
         return Ok(());
     }
@@ -74,5 +77,20 @@ fn run_tests(root: &Path, options: &Options) -> Outcome<Vec<Skip>> {
         Ok(skipped)
     } else {
         Err(Failure::new(format!("test: cargo test ended with {status}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skip_fails_ci_unless_it_is_offline() {
+        let skip = [Skip { test: "a".to_owned(), why: "no strace here".to_owned() }];
+        for (skipped, offline, expected) in
+            [(&[][..], false, true), (&[], true, true), (&skip, true, true), (&skip, false, false)]
+        {
+            assert_eq!(check_skips(skipped, offline).is_ok(), expected, "{skipped:?} {offline}");
+        }
     }
 }

@@ -204,7 +204,7 @@ pub enum CommandError {
     TooMany {
         /// The command.
         command: &'static str,
-        /// What there is too much of: `windows`, `keys`, `names` or `patterns`.
+        /// What there is too much of: `windows`, `keys`, `ids`, `names` or `patterns`.
         what: &'static str,
         /// How many it takes.
         most: usize,

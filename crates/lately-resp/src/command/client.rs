@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::args::ArgList;
 use crate::command::Command;
-use crate::command::options::{is_word, required};
+use crate::command::options::{at_most, is_word, required};
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName};
 use crate::error::{CommandError, echo};
 use crate::integer::parse_integer;
-use crate::limits::MAX_CLIENT_NAME_BYTES;
+use crate::limits::{MAX_CLIENT_IDS, MAX_CLIENT_NAME_BYTES};
 
 const GROUP: &str = "connection";
 const ON_OR_OFF: ArgumentSpec = ArgumentSpec::group(
@@ -170,6 +170,7 @@ fn parse_list(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let which = match (args.get(2), args.from(3)) {
         (None, _) => WhichClients::All,
         (Some(word), ids) if is_word(word, "ID") && !ids.is_empty() => {
+            at_most(MAX_CLIENT_IDS, "ids", ids.len(), "CLIENT LIST")?;
             if ids.iter().any(|id| parse_integer(id).is_none()) {
                 return Err(CommandError::ClientId);
             }

@@ -18,6 +18,9 @@ fn explain(problem: &Problem, text: &str) -> Option<String> {
     let start = text.get(..at)?.rfind('\n').map_or(0, |newline| newline + 1);
     let line = text.get(start..)?.lines().next().unwrap_or_default();
     let says = |part: &str| problem.message.starts_with(part);
+    if says("duplicate key") {
+        return None;
+    }
     if says("key with no value") {
         return Some(without_equals_sign(line));
     }
@@ -45,18 +48,24 @@ fn without_equals_sign(line: &str) -> String {
     if line.starts_with("//") || line.starts_with(';') {
         return "a comment begins with #".to_owned();
     }
+    if line.ends_with(']') && !line.contains('[') {
+        return format!("`{line}` has no beginning: open it with [");
+    }
     let end = line.find([':', ' ', '\t']).unwrap_or(line.len());
     format!("write `{} = …`: a key and its value have = between them", &line[..end])
 }
 
-/// A value that is none: it begins before the place of the mistake, or there.
+/// A value that is none. An element of an array over several lines has no key before it.
 fn explain_value(line: &str, at: usize) -> Option<String> {
-    let start = line.get(..at)?.rfind(['=', ',', '[', '{']).map_or(0, |before| before + 1);
-    let (before, rest) = line.split_at_checked(start)?;
-    if !before.contains('=') {
+    let after_key = line.find('=').map_or(0, |equals| equals + 1);
+    let (until, whole) = (line.get(..at)?, line.get(after_key..)?);
+    let is_nested = after_key == 0 || whole.trim_start().starts_with(['[', '{']);
+    let is_in_text = until.matches('"').count() % 2 == 1;
+    if at < after_key || (is_nested && is_in_text) {
         return None;
     }
-    let is_nested = before.contains(['[', '{']);
+    let separator = until.rfind(['=', ',', '[', '{']).map_or(0, |before| before + 1);
+    let (before, rest) = line.split_at_checked(if is_nested { separator } else { after_key })?;
     let rest = rest.split(" #").next().unwrap_or_default();
     let value = if is_nested { rest.split([',', ']', '}']).next().unwrap_or_default() } else { rest }.trim();
     let key = before.trim_end_matches(['=', ' ']).rsplit(['{', ',', ' ']).next().unwrap_or_default();
@@ -180,6 +189,14 @@ mod tests {
         for value in ["yes", "True", "FALSE", "off"] {
             check(&format!("x = {value}"), &bool(value));
         }
+        check("x = [\n  a,\n]", &quotes("a"));
+        check("x = [\n  \"a\",\n  ./b\n]", &quotes("./b"));
+        check("x = ad:[0-9]*", &quotes("ad:[0-9]*"));
+        check("server]", "`server]` has no beginning: open it with [");
+        check("x = 1\nx = 2", "duplicate key `x`: say it once");
+        check("[[limit]]\n[limit]", "duplicate key `limit`: say it once");
+        // What is wrong behind a text is not in it.
+        check("x = \"a = b\" c", "unexpected key or value, expected newline, `#`");
         check("x = 05", "`05` is no number of TOML: write 5");
         check("x = .01", "`.01` is no number of TOML: write 0.01");
         check("x = 5.", "`5.` is no number of TOML: write 5");

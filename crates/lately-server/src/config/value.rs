@@ -111,10 +111,12 @@ impl FromStr for Bytes {
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     const HOST: &str = "localhost";
     let is_address = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-    let is_port = |text: &str| text.parse::<u16>().is_ok();
+    // `u16` alone would take a plus.
+    let port_of = |text: &str| text.parse::<u16>().ok().filter(|_| !text.starts_with('+'));
+    let is_port = |text| port_of(text).is_some();
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     let is_local = host.eq_ignore_ascii_case(HOST);
-    if is_local && let Ok(port) = port.parse() {
+    if is_local && let Some(port) = port_of(port) {
         return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
     }
     text.parse().map_err(|_| {
@@ -201,6 +203,7 @@ mod tests {
         check("6379", "give an IP address, too, such as 127.0.0.1:6379");
         check(":6379", "give an IP address, too, such as 127.0.0.1:6379");
         check("127.0.0.1:65536", "a port is a number from 0 to 65535");
+        check("localhost:+1", "a port is a number from 0 to 65535");
         check("localhost:x", "a port is a number from 0 to 65535");
         check("[::1]:-1", "a port is a number from 0 to 65535");
         for text in ["", "example.org:80", "70000", "a b", "redis://127.0.0.1:7379", "[::1]"] {
