@@ -270,18 +270,23 @@ async fn close(engine: &Arc<Engine>, threads: Vec<JoinHandle<()>>) -> Result<(),
 /// [`ServerError::Exposed`] names an address beyond loopback that it has no leave for, [`ServerError::SameAddress`] one
 /// that two listeners are to have.
 pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
-    let (resp, http) = (config.resp, config.http);
-    let is_any = |address: SocketAddr| address.ip().is_unspecified();
-    let meets = resp.ip() == http.ip() || is_any(resp) || is_any(http);
-    // Of port 0 each gets one of its own.
-    if resp.port() != 0 && resp.port() == http.port() && meets {
-        return Err(ServerError::SameAddress { what: RESP, other: HTTP, address: http });
+    let listeners = [(RESP, config.resp), (HTTP, config.http)];
+    for (index, &(other, address)) in listeners.iter().enumerate() {
+        if let Some(&(what, _)) = listeners[..index].iter().find(|(_, before)| meet(*before, address)) {
+            return Err(ServerError::SameAddress { what, other, address });
+        }
     }
     let exposed = |(_, address): &(_, SocketAddr)| !address.ip().to_canonical().is_loopback();
-    match [(RESP, config.resp), (HTTP, config.http)].into_iter().find(exposed) {
+    match listeners.into_iter().find(exposed) {
         Some((what, address)) if !config.insecure => Err(ServerError::Exposed { what, address }),
         _ => Ok(()),
     }
+}
+
+/// Whether two listeners cannot have these addresses both. Of port 0 each gets a port of its own.
+fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = |address: SocketAddr| address.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && (one.ip() == other.ip() || is_any(one) || is_any(other))
 }
 
 /// What an address is for, as errors have it.

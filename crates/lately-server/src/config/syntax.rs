@@ -3,6 +3,7 @@
 
 use toml::de::DeTable;
 
+use super::File;
 use super::error::Problem;
 
 /// A better message, where the mistake is one of the usual ones.
@@ -109,14 +110,18 @@ fn quoted(value: &str) -> String {
     if value.contains(['"', '\\']) { format!("'{value}'") } else { format!("\"{value}\"") }
 }
 
-/// Tables and their keys, for a key that is in none.
-const KEYS: [(&str, &[&str]); 5] = [
-    ("[server]", &["resp", "http", "grpc", "insecure", "max_clients", "idle_timeout"]),
-    ("[storage]", &["path", "durability"]),
-    ("[memory]", &["ceiling"]),
-    ("[[class]]", &["match", "resolution", "exact", "retain", "precision", "max_skew"]),
-    ("[[limit]]", &["name", "max", "lockout", "shadow", "domain", "descriptors"]),
-];
+/// The tables, for a key that is in none.
+const TABLES: [&str; 5] = ["[server]", "[storage]", "[memory]", "[[class]]", "[[limit]]"];
+
+/// The tables that have a key.
+fn tables_of(key: &str) -> Vec<&'static str> {
+    let has = |table: &&str| {
+        let read: Result<File, _> = toml::from_str(&format!("{table}\n{key} = 0"));
+        read.map_or_else(|error| !error.message().starts_with("unknown field"), |_| true)
+    };
+    let is_bare = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    TABLES.into_iter().filter(|table| is_bare && has(table)).collect()
+}
 
 /// What the deserializer expects, and how that is written.
 const EXPECTED: [(&str, &str); 4] = [
@@ -137,9 +142,9 @@ pub(super) fn of_values(problem: Problem) -> Problem {
     let Some((key, _)) = outside.filter(|(_, rest)| rest.starts_with(", expected one of `server`")) else {
         return problem;
     };
-    match KEYS.iter().find(|(_, keys)| keys.contains(&key)) {
-        Some((table, _)) => Problem { message: format!("`{key}` belongs below {table}"), ..problem },
-        None => problem,
+    match tables_of(key).as_slice() {
+        [] => problem,
+        tables => Problem { message: format!("`{key}` belongs below {}", tables.join(" or ")), ..problem },
     }
 }
 
@@ -221,6 +226,7 @@ mod tests {
             "\\ begins an escape in double quotes: write \\\\, or put the text in single quotes",
         );
         check("resp = \"127.0.0.1:7379\"", "`resp` belongs below [server]");
+        check("window = \"5m\"", "`window` belongs below [[class]] or [[limit]]");
         check("max = 5", "`max` belongs below [[limit]]");
         check(
             "nosuch = 5",
