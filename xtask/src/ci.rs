@@ -2,16 +2,26 @@
 
 use std::path::Path;
 
+use clap::Args;
+
 use crate::run::Outcome;
 use crate::{clippy, doc, fmt, loom, say, test, tidy};
 
-pub(crate) fn run(root: &Path) -> Outcome {
+/// Whether there is a network.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Install nothing and use no network: tests of what is not there are skipped
+    #[arg(long)]
+    offline: bool,
+}
+
+pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     fmt::run(root)?;
     clippy::run(root)?;
     tidy::run(root)?;
     doc::run(root)?;
     loom::run(root)?;
-    test::run(root, &test::Options::default())?;
+    test::run_all(root, options.offline)?;
     say::passed("fmt, clippy, tidy, doc, loom, test");
     Ok(())
 }

@@ -15,6 +15,7 @@ mod picture;
 mod run;
 mod say;
 mod sim;
+mod skips;
 mod test;
 mod tidy;
 
@@ -37,7 +38,7 @@ enum Verb {
     /// Install what the tests need, then run them all
     Test(test::Options),
     /// All that must pass before a change lands: fmt, clippy, tidy, doc, loom, test
-    Ci,
+    Ci(ci::Options),
     /// Check the formatting
     Fmt,
     /// Run the lints, warnings as errors
@@ -77,7 +78,7 @@ fn dispatch(verb: &Verb) -> Outcome {
     let root = workspace_root()?;
     match verb {
         Verb::Test(options) => test::run(&root, options),
-        Verb::Ci => ci::run(&root),
+        Verb::Ci(options) => ci::run(&root, options),
         Verb::Fmt => fmt::run(&root),
         Verb::Clippy => clippy::run(&root),
         Verb::Tidy => tidy::run(&root),

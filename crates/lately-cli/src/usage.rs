@@ -1,6 +1,8 @@
 //! A command line that cannot be read, told the way every error is; and help, which clap ends with
 //! the same type.
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
 use crate::error::{CliError, Outcome};
 
 /// Prints the help or version that was asked for, or turns the error into ours.
@@ -11,12 +13,52 @@ pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
             Err(error) => Err(CliError::output(&error)),
         };
     }
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Err(CliError::new("command line", "no command is given", "lately --help lists the commands"));
     }
     // What comes first and is no flag is a command: one there is not has a hint of its own.
     let command = std::env::args().nth(1).filter(|command| !command.starts_with('-'));
-    Err(translate(&error.render().to_string(), command.as_deref()))
+    let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => Some(flag.as_str()),
+        _ => None,
+    };
+    let hint = unknown.and_then(|flag| hint_for(command.as_deref()?, flag));
+    let translated = translate(&error.render().to_string(), command.as_deref());
+    Err(match (translated, hint) {
+        (CliError::Failed { what, cause, .. }, Some(hint)) => CliError::new(what, cause, hint),
+        (other, _) => other,
+    })
+}
+
+/// What flags of other servers and clients are called here, or where that is said.
+fn hint_for(command: &str, flag: &str) -> Option<&'static str> {
+    const SERVE: &[(&[&str], &str)] = &[
+        (&["--port", "-p"], "say --resp 127.0.0.1:PORT; HTTP has a port of its own, --http 127.0.0.1:PORT"),
+        (
+            &["--bind", "--host", "--listen", "--addr", "--address"],
+            "say --resp ADDR:PORT and --http ADDR:PORT",
+        ),
+        (&["--dir", "--data-dir", "--path", "--dbfilename"], "say --data DIR"),
+        (
+            &["--maxmemory", "--memory"],
+            "say ceiling = \"1GiB\" below [memory] in a file, and name it with --config",
+        ),
+        (&["--maxclients"], "say max_clients = 10000 below [server] in a file, and name it with --config"),
+        (&["--timeout"], "say idle_timeout = \"1h\" below [server] in a file, and name it with --config"),
+        (&["--appendonly", "--appendfsync", "--save"], "say --durability interval, always or off"),
+        (&["--requirepass", "--password", "--aclfile"], "this version has no authentication"),
+        (&["--daemonize", "-d"], "it stays in the foreground: have systemd or a container run it"),
+        (&["-c"], "say --config FILE"),
+    ];
+    const CLIENT: &[(&[&str], &str)] =
+        &[(&["--host", "-H", "--port", "-p", "--addr", "--url", "-u"], "say --server HOST:PORT")];
+    const OF_CLIENTS: [&str; 6] = ["hit", "hits", "limit", "bench", "dump", "restore"];
+    let hints = match command {
+        "serve" => SERVE,
+        command if OF_CLIENTS.contains(&command) => CLIENT,
+        _ => return None,
+    };
+    hints.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, hint)| *hint)
 }
 
 /// From clap's paragraphs: the first is the cause, `tip:` lines are hints, the rest is usage.
@@ -33,7 +75,16 @@ fn translate(rendered: &str, command: Option<&str>) -> CliError {
             command.map_or("see lately --help".into(), |command| format!("see lately {command} --help"))
         }
     };
-    CliError::new("command line", cause.join(" "), hint)
+    let cause = cause.join(" ");
+    CliError::new("command line", said_once(&cause).unwrap_or(cause), hint)
+}
+
+/// The cause with the value that is wrong in it once, where both clap and what reads the value name it.
+fn said_once(cause: &str) -> Option<String> {
+    let rest = cause.strip_prefix("invalid value ")?;
+    let (value, rest) = rest.split_once(" for '")?;
+    let (argument, told) = rest.split_once("': ")?;
+    told.contains(value).then(|| format!("{argument}: {told}"))
 }
 
 #[cfg(test)]
@@ -48,6 +99,10 @@ mod tests {
         check(
             "error: invalid value 'x' for '--top <K>': invalid digit\n\nFor more information, try '--help'.\n",
             "lately: command line: invalid value 'x' for '--top <K>': invalid digit\nhint: see lately count --help",
+        );
+        check(
+            "error: invalid value '5x' for '--window <W>': invalid duration '5x': give seconds\n\nFor more\n",
+            "lately: command line: --window <W>: invalid duration '5x': give seconds\nhint: see lately count --help",
         );
         check(
             "error: the following arguments were not provided:\n  <FILE>...\n\nUsage: lately count <FILE>...\n\nFor more\n",

@@ -27,6 +27,14 @@ pub enum JournalError {
         /// Why not.
         why: &'static str,
     },
+    /// The folder has files of others, and none of the journal's.
+    #[error("{path} is no folder of counts: it has other files in it, such as {file}", path = path.display(), file = file.escape_debug())]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// One of the files.
+        file: String,
+    },
     /// Another process has the folder.
     #[error("{path} is in use by another process", path = path.display())]
     InUse {

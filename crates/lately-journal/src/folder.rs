@@ -27,8 +27,8 @@ impl Folder {
     /// Takes a folder; makes it if there is none.
     ///
     /// # Errors
-    /// [`JournalError::InUse`] when another process has it, [`JournalError::NoFolder`] or
-    /// [`JournalError::Disk`] when it cannot be used.
+    /// [`JournalError::InUse`] when another process has it, [`JournalError::Foreign`] when it has files of others
+    /// only, [`JournalError::NoFolder`] or [`JournalError::Disk`] when it cannot be used.
     pub fn open(path: &Path) -> Result<Folder, JournalError> {
         let no_folder = |why| JournalError::NoFolder { path: path.to_owned(), why };
         if path.as_os_str().is_empty() {
@@ -40,7 +40,11 @@ impl Folder {
         fs::create_dir_all(path).map_err(failed("make the folder", path))?;
         let folder = File::open(path).map_err(failed("open", path))?;
         is_free(folder.try_lock(), path)?;
-        Ok(Folder { path: path.to_owned(), folder, may_write: true })
+        let folder = Folder { path: path.to_owned(), folder, may_write: true };
+        match names::foreign(folder.list().map_err(failed("list", path))?) {
+            Some(file) => Err(JournalError::Foreign { path: path.to_owned(), file }),
+            None => Ok(folder),
+        }
     }
 
     /// Takes a folder that has counts, only to look at it: nothing in it is changed, and it need not be
@@ -217,10 +221,25 @@ mod tests {
     #[test]
     fn what_is_no_regular_file_is_refused() {
         let root = tempfile::tempdir().expect("a folder");
-        std::os::unix::fs::symlink("/dev/zero", root.path().join("log-1")).expect("a link");
         let folder = Folder::open(root.path()).expect("made");
+        std::os::unix::fs::symlink("/dev/zero", root.path().join("log-1")).expect("a link");
         let error = folder.open("log-1").expect_err("it is a device");
         assert_eq!(error.to_string(), "it is no regular file");
+    }
+
+    #[test]
+    fn a_folder_of_others_is_refused_and_left_alone() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::write(root.path().join("notes"), "").expect("written");
+        let error = Folder::open(root.path()).expect_err("it is not ours").to_string();
+        assert!(
+            error.ends_with(" is no folder of counts: it has other files in it, such as notes"),
+            "{error}"
+        );
+        assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1);
+        // Beside its own files others may lie.
+        fs::write(root.path().join(names::log(1)), "").expect("written");
+        Folder::open(root.path()).expect("it is ours");
     }
 
     #[test]

@@ -65,6 +65,18 @@ pub(crate) fn sort(names: impl IntoIterator<Item = String>) -> Files {
     files
 }
 
+/// A file that is not the journal's, in a folder that has none of the journal's: it is somebody else's folder. What a
+/// file system puts into its own root does not count.
+pub(crate) fn foreign(names: Vec<String>) -> Option<String> {
+    const OF_THE_SYSTEM: [&str; 3] = [".", "..", "lost+found"];
+    let Files { logs, checkpoints, unfinished } = sort(names.iter().cloned());
+    let has_own = names.iter().any(|name| name == RESERVE);
+    if has_own || !logs.is_empty() || !checkpoints.is_empty() || !unfinished.is_empty() {
+        return None;
+    }
+    names.into_iter().filter(|name| !OF_THE_SYSTEM.contains(&name.as_str())).min()
+}
+
 /// Removes what a checkpoint that goes on with a segment stands for.
 pub(crate) fn remove_before<D: Disk>(disk: &D, segment: u64) -> io::Result<()> {
     let files = sort(disk.list()?);
@@ -77,6 +89,21 @@ pub(crate) fn remove_before<D: Disk>(disk: &D, segment: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_without_own_files_is_somebody_else_s() {
+        let check = |names: &[&str], expected: Option<&str>| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(foreign(names).as_deref(), expected);
+        };
+        check(&[], None);
+        check(&[".", "..", "lost+found"], None);
+        check(&[".", "..", "src", "Cargo.toml"], Some("Cargo.toml"));
+        check(&["log-1"], Some("log-1"));
+        for own in ["log-0000000001", "checkpoint-0000000002", "checkpoint-0000000002.part", RESERVE] {
+            check(&["notes", own], None);
+        }
+    }
 
     #[test]
     fn names_come_back_as_numbers() {

@@ -6,6 +6,7 @@ mod connection;
 mod coolest;
 mod describe;
 mod hits;
+mod instead;
 mod keys;
 mod limits;
 mod options;
@@ -14,14 +15,16 @@ mod spec;
 mod throttle;
 mod transaction;
 
-pub use client::ClientCommand;
+pub use client::{ClientCommand, WhichClients};
 pub use connection::Hello;
 pub use coolest::{Among, Coolest};
+pub(crate) use describe::usage_of;
 pub use describe::{write_command_docs, write_command_info, write_command_list, write_help};
 pub use hits::{Pairs, Windows};
+pub(crate) use instead::instead_of;
 pub use keys::{DEFAULT_SCAN_COUNT, Scan};
 pub use server::CommandQuery;
-pub use spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command};
+pub use spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command, spec_of};
 
 use lately::{JointRequest, Request, Span, Throttle, Timestamp};
 
@@ -127,17 +130,10 @@ pub enum Command<'a> {
 impl<'a> Command<'a> {
     /// The command that `args`, its name first, are.
     pub fn parse(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
-        let Some(spec) = args.get(0).and_then(spec::find_top) else {
-            return Err(CommandError::unknown_command(args));
-        };
-        let spec = match args.get(1) {
-            Some(name) if !spec.subcommands.is_empty() => spec.find_subcommand(name).ok_or_else(|| {
-                CommandError::UnknownSubcommand { name: crate::error::echo(name), container: spec.name }
-            })?,
-            _ => spec,
-        };
-        spec.check_arity(args.len())?;
-        (spec.parse)(args)
+        let spec = spec::spec_of(args)?;
+        spec.check_arity(args.len())
+            .and_then(|()| (spec.parse)(args))
+            .map_err(|error| error.with_usage_of(spec))
     }
 }
 

@@ -1,16 +1,22 @@
 //! What a client can do wrong, with the words it is told. Where Redis has a text, it is that text,
 //! because clients look for it.
 
+use std::borrow::Cow;
+
 use lately::TimeError;
+use lately::limits::MAX_KEY_BYTES;
 use thiserror::Error;
 
 use crate::args::ArgList;
+use crate::command::{CommandSpec, instead_of, usage_of};
 use crate::limits::{MAX_CLIENT_NAME_BYTES, MAX_ECHOED_BYTES};
 
 /// Error replies that depend on the connection's state, which is the server's to know.
 pub mod texts {
     /// `EXEC` outside a transaction.
     pub const EXEC_WITHOUT_MULTI: &str = "ERR EXEC without MULTI";
+    /// `EXEC` that is refused, before the reason.
+    pub const EXEC_REFUSED: &str = "EXECABORT Transaction discarded because of: ";
     /// `DISCARD` outside a transaction.
     pub const DISCARD_WITHOUT_MULTI: &str = "ERR DISCARD without MULTI";
     /// `MULTI` inside a transaction.
@@ -78,7 +84,7 @@ pub enum ProtocolError {
 #[non_exhaustive]
 pub enum CommandError {
     /// No such command.
-    #[error("ERR unknown command '{name}', with args beginning with: {args}")]
+    #[error("ERR unknown command '{name}', with args beginning with: {args}{}", instead_of(name))]
     UnknownCommand {
         /// The name given, cut.
         name: String,
@@ -99,18 +105,63 @@ pub enum CommandError {
         /// The command's name; of a subcommand `client|setname`.
         name: &'static str,
     },
-    /// Options that make no sense.
+    /// Options that make no sense, of a command that Redis has: its words.
     #[error("ERR syntax error")]
     Syntax,
+    /// A wrong argument of a command that Redis has not, and how the command is used.
+    #[error("{error}. Usage: {}", usage_of(command))]
+    Usage {
+        /// What is wrong.
+        error: Box<CommandError>,
+        /// The command's name.
+        command: &'static str,
+    },
+    /// An argument that is not what the command takes there.
+    #[error("ERR invalid {what} '{value}': {expected}")]
+    Invalid {
+        /// What the argument is: `max`, `count`.
+        what: &'static str,
+        /// What was given, cut.
+        value: String,
+        /// What would be right.
+        expected: Cow<'static, str>,
+    },
+    /// An argument where none is expected.
+    #[error("ERR unexpected argument '{value}'{hint}")]
+    Unexpected {
+        /// What was given, cut.
+        value: String,
+        /// Where it belongs, after a colon, or nothing.
+        hint: &'static str,
+    },
+    /// An option without its value.
+    #[error("ERR {option} needs {needed} after it")]
+    OptionValue {
+        /// The option.
+        option: &'static str,
+        /// What it needs.
+        needed: &'static str,
+    },
+    /// An option that is there a second time.
+    #[error("ERR {option} is given twice")]
+    Twice {
+        /// The option.
+        option: &'static str,
+    },
+    /// A limit of `MLIMIT` that ends too early.
+    #[error("ERR the limit of '{key}' has no {missing}: give key, max and window of each limit")]
+    Incomplete {
+        /// The key, cut.
+        key: String,
+        /// What is missing.
+        missing: &'static str,
+    },
     /// No hits in a period, or a period of no time.
     #[error("ERR zero rates are not supported")]
     ZeroRate,
     /// A burst that at its rate takes longer than any time.
     #[error("ERR invalid rate: max_burst hits at this rate would take longer than 146 million years")]
     LongBurst,
-    /// A period that is longer than time is kept.
-    #[error("ERR invalid period: give whole seconds, from 1 to 1000000000")]
-    LongPeriod,
     /// An option of `COOLEST` where keys are.
     #[error(
         "ERR COOLEST takes WINDOW and BELOW before the keys, and PREFIX in place of them: no key has such a name here"
@@ -125,12 +176,15 @@ pub enum CommandError {
     /// `DENIED` with several windows.
     #[error("ERR DENIED answers one window: name at most one, without BOUNDS")]
     DeniedWindows,
-    /// Not an integer, or one that is out of range.
+    /// Not an integer, or one that is out of range, of a command that Redis has: its words.
     #[error("ERR value is not an integer or out of range")]
     NotInteger,
     /// The key is empty or too long.
-    #[error("ERR invalid key: a key has 1 to {} bytes", lately::limits::MAX_KEY_BYTES)]
-    KeyLength,
+    #[error("ERR invalid key of {bytes} bytes: a key has 1 to {MAX_KEY_BYTES} bytes")]
+    KeyLength {
+        /// Its length in bytes.
+        bytes: usize,
+    },
     /// Not a time or not a duration.
     #[error("ERR {0}")]
     Time(#[from] TimeError),
@@ -150,7 +204,7 @@ pub enum CommandError {
     TooMany {
         /// The command.
         command: &'static str,
-        /// What there is too much of: `windows`, `keys`, `names` or `patterns`.
+        /// What there is too much of: `windows`, `keys`, `ids`, `names` or `patterns`.
         what: &'static str,
         /// How many it takes.
         most: usize,
@@ -158,6 +212,27 @@ pub enum CommandError {
     /// `BOUNDS` with several windows.
     #[error("ERR BOUNDS takes at most one window")]
     BoundsWindows,
+    /// An id in `CLIENT LIST` that is no integer.
+    #[error("ERR Invalid client ID")]
+    ClientId,
+    /// A type in `CLIENT LIST` that there is not.
+    #[error("ERR Unknown client type '{name}'")]
+    ClientType {
+        /// The type given, cut.
+        name: String,
+    },
+    /// `COMMAND GETKEYS` of a command that there is not.
+    #[error("ERR Invalid command specified")]
+    KeysOfNoCommand,
+    /// `COMMAND GETKEYS` of a command without keys.
+    #[error("ERR The command has no key arguments")]
+    NoKeys,
+    /// `COMMAND GETKEYS` of too few or too many arguments.
+    #[error("ERR Invalid number of arguments specified for command")]
+    KeysOfArity,
+    /// `COMMAND GETKEYS` of arguments that are wrong.
+    #[error("ERR Invalid arguments specified for command")]
+    KeysOfArguments,
     /// The cursor of `SCAN` is no unsigned integer.
     #[error("ERR invalid cursor")]
     Cursor,
@@ -216,12 +291,32 @@ impl CommandError {
     /// replies of their command when the transaction runs.
     #[must_use]
     pub fn aborts_transaction(&self) -> bool {
-        matches!(
-            self,
+        match self {
             CommandError::UnknownCommand { .. }
-                | CommandError::UnknownSubcommand { .. }
-                | CommandError::Arity { .. }
-        )
+            | CommandError::UnknownSubcommand { .. }
+            | CommandError::Arity { .. } => true,
+            CommandError::Usage { error, .. } => error.aborts_transaction(),
+            _ => false,
+        }
+    }
+
+    /// The error with the usage of its command, where that helps: an argument of a command that Redis has not. The
+    /// others have the words of Redis, which clients compare.
+    pub(crate) fn with_usage_of(self, spec: &'static CommandSpec) -> CommandError {
+        let is_about_arguments = matches!(
+            self,
+            CommandError::Arity { .. }
+                | CommandError::Invalid { .. }
+                | CommandError::Unexpected { .. }
+                | CommandError::OptionValue { .. }
+                | CommandError::Twice { .. }
+                | CommandError::Incomplete { .. }
+                | CommandError::Time(_)
+        );
+        if spec.is_in_redis() || !is_about_arguments {
+            return self;
+        }
+        CommandError::Usage { error: Box::new(self), command: spec.name }
     }
 
     pub(crate) fn unknown_command(args: ArgList<'_>) -> CommandError {

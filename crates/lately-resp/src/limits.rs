@@ -25,6 +25,9 @@ pub const MAX_COUNTED_KEYS: usize = 16_384;
 /// bytes and its description of kilobytes.
 pub const MAX_COMMAND_NAMES: usize = 128;
 
+/// Ids of one `CLIENT LIST`: more than there are clients, where the config says nothing else.
+pub const MAX_CLIENT_IDS: usize = 16_384;
+
 /// Patterns of one `CONFIG GET`: many more than there are settings, and each may take long to match.
 pub const MAX_PATTERNS: usize = 128;
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lately::Timestamp;
 use lately_resp::Protocol;
+use lately_resp::command::WhichClients;
 
 /// All connected clients, by id.
 #[derive(Default, Debug)]
@@ -28,6 +29,16 @@ pub(crate) struct Client {
     connected_at: Timestamp,
     last_command_ms: AtomicI64,
     about: Mutex<About>,
+    doing: Mutex<Doing>,
+}
+
+/// What a client did last.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Doing {
+    /// The name of its last command, if that is one; of a subcommand `client|list`.
+    pub(crate) command: Option<&'static str>,
+    /// Commands queued since `MULTI`; `None` outside a transaction.
+    pub(crate) queued: Option<usize>,
 }
 
 /// What a client said of itself.
@@ -55,6 +66,7 @@ impl Clients {
             connected_at: now,
             last_command_ms: AtomicI64::new(now.as_millis()),
             about: Mutex::default(),
+            doing: Mutex::default(),
         });
         state.connected.insert(client.id, Arc::clone(&client));
         client
@@ -68,9 +80,11 @@ impl Clients {
         locked(&self.0).connected.len()
     }
 
-    /// A line for each client, oldest first.
-    pub(crate) fn list(&self, now: Timestamp) -> String {
-        let clients: Vec<_> = locked(&self.0).connected.values().cloned().collect();
+    /// A line for each client that is asked for, oldest first.
+    pub(crate) fn list(&self, which: WhichClients<'_>, now: Timestamp) -> String {
+        let ids = which.ids();
+        let is_wanted = |client: &&Arc<Client>| ids.as_ref().is_none_or(|ids| ids.contains(&client.id));
+        let clients: Vec<_> = locked(&self.0).connected.values().filter(is_wanted).cloned().collect();
         clients.iter().map(|client| client.line(now) + "\n").collect()
     }
 }
@@ -88,6 +102,10 @@ impl Client {
         change(&mut locked(&self.about));
     }
 
+    pub(crate) fn did(&self, doing: Doing) {
+        *locked(&self.doing) = doing;
+    }
+
     pub(crate) fn seen(&self, now: Timestamp) {
         self.last_command_ms.store(now.as_millis(), Relaxed);
     }
@@ -95,9 +113,13 @@ impl Client {
     /// The client in the form of `CLIENT LIST`.
     pub(crate) fn line(&self, now: Timestamp) -> String {
         let About { name, lib_name, lib_version, protocol } = self.about();
+        let Doing { command, queued } = *locked(&self.doing);
+        let command = command.unwrap_or("NULL");
+        let flags = if queued.is_some() { "x" } else { "N" };
+        let multi = queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
         let seconds_since = |then_ms: i64| (now.as_millis() - then_ms).max(0) / 1_000;
         format!(
-            "id={} addr={} laddr={} name={name} age={} idle={} flags=N db=0 sub=0 psub=0 multi=-1 cmd=NULL user=default lib-name={lib_name} lib-ver={lib_version} resp={}",
+            "id={} addr={} laddr={} name={name} age={} idle={} flags={flags} db=0 sub=0 psub=0 multi={multi} cmd={command} user=default lib-name={lib_name} lib-ver={lib_version} resp={}",
             self.id,
             self.address,
             self.local_address,

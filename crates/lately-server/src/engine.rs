@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
+use lately::limits::MAX_TOTAL;
 use lately::{Clock, Cursor, DeltaBatch, SettingsError, Store, Timestamp};
 use lately_journal::{Folder, Journal, Progress};
 
@@ -14,6 +15,7 @@ use crate::config::Config;
 use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
 use crate::rules::CurrentRules;
 use crate::taps::Taps;
+use crate::throughput::Throughput;
 
 /// The counting part of the server.
 pub struct Engine {
@@ -23,6 +25,8 @@ pub struct Engine {
     pub(crate) rules: CurrentRules,
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
+    /// How many commands were answered at which times, for the rate.
+    throughput: Mutex<Throughput>,
     pub(crate) started: Timestamp,
     /// What tells this start from any other, of any server: 40 digits of 0 to 9 and a to f.
     pub(crate) run_id: String,
@@ -50,7 +54,7 @@ type Wakers = Arc<Mutex<Vec<Box<dyn Fn() + Send + Sync>>>>;
 pub(crate) struct Stats {
     /// Commands answered, errors included.
     pub(crate) commands: AtomicU64,
-    /// Hits counted, by weight.
+    /// Hits counted and, where counts are kept, written down, by weight.
     pub(crate) hits: AtomicU64,
     /// Hits refused, by weight.
     pub(crate) refused_hits: AtomicU64,
@@ -69,10 +73,12 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// Adds to a counter, unless there is nothing to add.
+    /// Adds to a counter, unless there is nothing to add. It stays at the largest integer that RESP has: a counter
+    /// never runs backward.
     pub(crate) fn add(counter: &AtomicU64, more: u64) {
         if more > 0 {
-            counter.fetch_add(more, Relaxed);
+            let add = |count: u64| Some(count.saturating_add(more).min(MAX_TOTAL));
+            let _ = counter.fetch_update(Relaxed, Relaxed, add);
         }
     }
 }
@@ -89,6 +95,7 @@ impl Engine {
             gate: RwLock::default(),
             clients: Clients::default(),
             stats: Stats::default(),
+            throughput: Mutex::default(),
             started: clock.now(),
             run_id: run_id(),
             wakers: Wakers::default(),
@@ -161,6 +168,18 @@ impl Engine {
         });
         let _ = self.journal.set(journal);
         self.loading.store(false, Release);
+    }
+
+    /// Takes note of how many commands were answered so far.
+    pub(crate) fn note_throughput(&self) {
+        let commands = self.stats.commands.load(Relaxed);
+        self.throughput.lock().unwrap_or_else(PoisonError::into_inner).note(self.now(), commands);
+    }
+
+    /// Commands answered per second, of late.
+    pub(crate) fn commands_per_second(&self, now: Timestamp) -> u64 {
+        let commands = self.stats.commands.load(Relaxed);
+        self.throughput.lock().unwrap_or_else(PoisonError::into_inner).per_second(now, commands)
     }
 
     /// Has `waker` called when there may be a verdict on what waits for one.

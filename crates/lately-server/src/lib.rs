@@ -18,6 +18,7 @@ mod session;
 mod stopper;
 mod storage;
 mod taps;
+mod throughput;
 mod transfer;
 mod watch;
 

@@ -142,6 +142,9 @@ pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
 /// Time between looks at what should be told.
 pub const WATCH_EVERY: Duration = Duration::from_millis(100);
 
+/// Samples of the number of commands, one each [`WATCH_EVERY`], that `instantaneous_ops_per_sec` is the rate of.
+pub(crate) const THROUGHPUT_SAMPLES: usize = 16;
+
 /// A wall clock set by more than this is told: hits stamped by it would be refused as too far ahead.
 pub const CLOCK_STEP_MS: i64 = 10_000;
 

@@ -11,6 +11,32 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     Some(kibibytes << 10)
 }
 
+/// Time on processors, in user and in system mode: of the process, and of its children that have ended.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct ProcessorTimes {
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+    pub(crate) children_user: Duration,
+    pub(crate) children_system: Duration,
+}
+
+/// The time that the process had on processors; none where the system does not say.
+pub(crate) fn processor_times() -> ProcessorTimes {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    parse_processor_times(&stat, rustix::param::clock_ticks_per_second()).unwrap_or_default()
+}
+
+fn parse_processor_times(stat: &str, ticks_per_second: u64) -> Option<ProcessorTimes> {
+    // The second field is a name in brackets, which may have blanks in it.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut time = || {
+        let ticks: u64 = fields.next()?.parse().ok()?;
+        Some(Duration::from_millis(ticks.saturating_mul(1_000).checked_div(ticks_per_second)?))
+    };
+    let (user, system) = (time()?, time()?);
+    Some(ProcessorTimes { user, system, children_user: time()?, children_system: time()? })
+}
+
 /// How long the cores of the machine have been idle, in sum, or `None` where the system does not say.
 pub(crate) fn idle_time() -> Option<Duration> {
     let times = std::fs::read_to_string("/proc/uptime").ok()?;
@@ -25,6 +51,19 @@ mod tests {
     fn a_process_has_memory() {
         let touched = vec![1_u8; 8 << 20];
         assert!(super::resident_bytes().is_some_and(|bytes| bytes > touched.len() as u64));
+    }
+
+    #[test]
+    fn a_process_has_time_on_processors() {
+        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 250 1 30 4 20 0 1 0";
+        let times = super::parse_processor_times(stat, 100).expect("times");
+        let millis = |time: std::time::Duration| time.as_millis();
+        assert_eq!((millis(times.user), millis(times.system)), (2_500, 10));
+        assert_eq!((millis(times.children_user), millis(times.children_system)), (300, 40));
+        let own = || super::processor_times().user + super::processor_times().system;
+        let before = own();
+        // Tests that cannot pass otherwise never end.
+        while own() == before {}
     }
 
     #[test]

@@ -191,7 +191,9 @@ mod tests {
         assert_eq!(ask(ONE).news, [RELOADED]);
         assert_eq!(
             ask("x").news,
-            ["config: lately.toml:1:2: key with no value, expected `=`: the old config stays"]
+            [
+                "config: lately.toml:1:2: write `x = …`: a key and its value have = between them: the old config stays"
+            ]
         );
         assert_eq!(ask("x").news.len(), 1);
         // A look does not tell it again.

@@ -122,11 +122,6 @@ impl RuleTally {
         self.counter(said).fetch_add(1, Relaxed);
     }
 
-    /// Forgets one that was counted: what it said could not be kept, and its client is told so.
-    pub(crate) fn take_back(&self, said: Said) {
-        self.counter(said).fetch_sub(1, Relaxed);
-    }
-
     pub(crate) fn get(&self, said: Said) -> u64 {
         self.counter(said).load(Relaxed)
     }
@@ -184,8 +179,6 @@ pub(crate) mod tests {
         // A name that comes back begins anew.
         current.replace(&[limit("a")]);
         assert_eq!(tally(&current.get(), "a"), [0, 0, 0]);
-        after.rule(b).tally.take_back(Said::Denied);
-        assert_eq!(tally(&after, "b"), [0, 0, 1]);
     }
 
     #[test]

@@ -44,6 +44,16 @@ pub enum ServerError {
         /// The address.
         address: SocketAddr,
     },
+    /// Two listeners at one address.
+    #[error("{what} and {other} are both to listen on {address}: give each a port of its own")]
+    SameAddress {
+        /// `RESP` or `HTTP`.
+        what: &'static str,
+        /// See `what`.
+        other: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
     /// The settings do not hold.
     #[error(transparent)]
     Settings(#[from] lately::SettingsError),
@@ -263,13 +273,26 @@ async fn close(engine: &Arc<Engine>, threads: Vec<JoinHandle<()>>) -> Result<(),
 /// Finds out whether a server may listen where a config says, before it tries to.
 ///
 /// # Errors
-/// [`ServerError::Exposed`] names an address beyond loopback that it has no leave for.
+/// [`ServerError::Exposed`] names an address beyond loopback that it has no leave for, [`ServerError::SameAddress`] one
+/// that two listeners are to have.
 pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
+    let listeners = [(RESP, config.resp), (HTTP, config.http)];
+    for (index, &(other, address)) in listeners.iter().enumerate() {
+        if let Some(&(what, _)) = listeners[..index].iter().find(|(_, before)| meet(*before, address)) {
+            return Err(ServerError::SameAddress { what, other, address });
+        }
+    }
     let exposed = |(_, address): &(_, SocketAddr)| !address.ip().to_canonical().is_loopback();
-    match [(RESP, config.resp), (HTTP, config.http)].into_iter().find(exposed) {
+    match listeners.into_iter().find(exposed) {
         Some((what, address)) if !config.insecure => Err(ServerError::Exposed { what, address }),
         _ => Ok(()),
     }
+}
+
+/// Whether two listeners cannot have these addresses both. Of port 0 each gets a port of its own.
+fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = |address: SocketAddr| address.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && (one.ip() == other.ip() || is_any(one) || is_any(other))
 }
 
 /// What an address is for, as errors have it.
@@ -305,6 +328,7 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
             _ = sweep.tick() => cursor = engine.sweep(cursor),
             _ = look.tick() => {
                 engine.charge_journal();
+                engine.note_throughput();
                 watch.look(&engine).iter().for_each(|news| tell(news));
             }
             () = stopper.stopped() => return,

@@ -27,10 +27,15 @@ pub enum TimeError {
 impl fmt::Display for TimeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TimeError::Timestamp { text } => write!(
-                f,
-                "invalid time '{text}': give Unix seconds from 0 to 253402300799, such as 1700000000 or 1700000000.25"
-            ),
+            TimeError::Timestamp { text } => match finer_seconds(text) {
+                Some((unit, seconds)) => {
+                    write!(f, "invalid time '{text}': it looks like {unit}: give Unix seconds, {seconds}")
+                }
+                None => write!(
+                    f,
+                    "invalid time '{text}': give Unix seconds from 0 to 253402300799, such as 1700000000 or 1700000000.25"
+                ),
+            },
             TimeError::Span { text } => write!(
                 f,
                 "invalid duration '{text}': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s"
@@ -40,6 +45,20 @@ impl fmt::Display for TimeError {
 }
 
 impl Error for TimeError {}
+
+/// The unit that a number too large for seconds is probably in, and the time it means in that unit.
+fn finer_seconds(text: &str) -> Option<(&'static str, Timestamp)> {
+    let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
+    let number = whole.parse().ok().filter(|_| whole.bytes().all(|byte| byte.is_ascii_digit()))?;
+    if Timestamp::from_seconds(number).is_some() {
+        return None;
+    }
+    let units = [("milliseconds", 1), ("microseconds", 1_000), ("nanoseconds", 1_000_000)];
+    units.into_iter().find_map(|(unit, per_millisecond)| {
+        let millis = i64::try_from(number / per_millisecond).ok()?;
+        Some((unit, Timestamp::from_millis(millis)?))
+    })
+}
 
 /// A hit that was refused. It changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +82,8 @@ pub enum HitError {
         at: Timestamp,
         /// The latest time that is taken.
         latest: Timestamp,
+        /// How far ahead of the clock the class lets a hit be.
+        max_skew: Span,
     },
     /// The hit would lift the key's kept total past [`MAX_TOTAL`].
     Overflow {
@@ -96,8 +117,11 @@ impl fmt::Display for HitError {
             HitError::Late { at, oldest } => {
                 write!(f, "hit at {at} is older than what is kept, which begins at {oldest}")
             }
-            HitError::Future { at, latest } => {
-                write!(f, "hit at {at} is too far ahead of the clock, the latest time taken is {latest}")
+            HitError::Future { at, latest, max_skew } => {
+                write!(
+                    f,
+                    "hit at {at} is too far ahead of the clock, the latest time taken is {latest}: max_skew is {max_skew}"
+                )
             }
             HitError::Overflow { total, weight } => {
                 write!(f, "{weight} more hits would overflow: the key has {total} of at most {MAX_TOTAL}")
@@ -335,3 +359,25 @@ impl fmt::Display for Malformed {
 }
 
 impl Error for Malformed {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_in_a_finer_unit_is_recognized() {
+        let check = |text: &str, expected: &str| {
+            let error = text.parse::<Timestamp>().expect_err(text).to_string();
+            assert!(error.starts_with(&format!("invalid time '{text}': {expected}")), "{error}");
+        };
+        check("1795612808000", "it looks like milliseconds: give Unix seconds, 1795612808");
+        check("1795612808250", "it looks like milliseconds: give Unix seconds, 1795612808.25");
+        check("1795612808250.5", "it looks like milliseconds: give Unix seconds, 1795612808.25");
+        check("253402300800", "it looks like milliseconds: give Unix seconds, 253402300.8");
+        check("1795612808250123", "it looks like microseconds: give Unix seconds, 1795612808.25");
+        check("1795612808250123456", "it looks like nanoseconds: give Unix seconds, 1795612808.25");
+        for text in ["", "-1", "+1", "1.", "noon", "99999999999999999999", "2026-11-25", "1e12"] {
+            check(text, "give Unix seconds from 0 to 253402300799");
+        }
+    }
+}

@@ -49,7 +49,7 @@ impl Frame {
         }
         let latest = self.now.saturating_add(settings.max_skew());
         if at > latest {
-            return Err(HitError::Future { at, latest });
+            return Err(HitError::Future { at, latest, max_skew: settings.max_skew() });
         }
         Ok(())
     }

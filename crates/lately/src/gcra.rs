@@ -12,7 +12,8 @@ use crate::time::{Span, Timestamp};
 /// A rate, and a burst that may come ahead of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
-    burst: u64,
+    /// The most that can be taken at once.
+    limit: u64,
     /// The time between hits, never 0: whole milliseconds, and ticks beside them.
     interval: (u64, u64),
 }
@@ -22,21 +23,27 @@ impl Rate {
     /// that takes longer than [`MAX_BURST_MS`].
     #[must_use]
     pub fn new(burst: u64, count: u64, period: Span) -> Option<Rate> {
+        Rate::of_limit(burst.saturating_add(1), count, period)
+    }
+
+    /// As [`Rate::new`], by the most that can be taken at once, which is one more than the burst. Of 0 nothing can
+    /// be taken: redis-cell has that as a burst of -1.
+    #[must_use]
+    pub fn of_limit(limit: u64, count: u64, period: Span) -> Option<Rate> {
         // Of the most that can be counted, a period is a tick or more for each.
         let period_ms = period.as_millis().unsigned_abs();
         let (millis, rest) = (period_ms.checked_div(count)?, period_ms % count);
         // Most come to whole milliseconds.
         let below = if rest == 0 { 0 } else { (u128::from(rest) << TICK_BITS) / u128::from(count) };
         let interval = whole((millis, 0)) | below;
-        let rate = Rate { burst, interval: parts(interval) };
-        let burst_ticks = interval.checked_mul(u128::from(rate.limit())).filter(|_| interval > 0)?;
-        (burst_ticks <= ticks(MAX_BURST_MS)).then_some(rate)
+        let burst_ticks = interval.checked_mul(u128::from(limit)).filter(|_| interval > 0)?;
+        (burst_ticks <= ticks(MAX_BURST_MS)).then_some(Rate { limit, interval: parts(interval) })
     }
 
     /// The most that can be taken at once.
     #[must_use]
     pub fn limit(self) -> u64 {
-        self.burst.saturating_add(1)
+        self.limit
     }
 
     fn interval(self) -> u128 {
@@ -155,11 +162,11 @@ pub(crate) fn allow_one(rate: Rate, arrival: Arrival, now: Timestamp) -> Option<
     let ((interval_ms, 0), (arrival_ms, 0)) = (rate.interval, arrival.to_parts()) else { return None };
     let now_ms = now.as_millis().unsigned_abs();
     let used_ms = arrival_ms.saturating_sub(now_ms);
-    // A burst is no longer than can be counted.
-    if used_ms > rate.burst * interval_ms {
+    let used_ms = used_ms.saturating_add(interval_ms);
+    // The product is at most MAX_BURST_MS.
+    if used_ms > rate.limit * interval_ms {
         return None;
     }
-    let used_ms = used_ms + interval_ms;
     let decision = Decision {
         max: rate.limit(),
         remaining: rate.limit().saturating_sub(used_ms.div_ceil(interval_ms)),
@@ -276,6 +283,24 @@ mod tests {
             allowed += u32::from(decision.is_allowed());
         }
         assert_eq!(allowed, 40_000);
+    }
+
+    #[test]
+    fn of_a_limit_of_zero_nothing_can_be_taken() {
+        let none = Rate::of_limit(0, 1, seconds(1)).expect("a rate");
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let used = decide(Rate::new(4, 1, seconds(1)).expect("a rate"), Arrival::default(), 3, now).1;
+        for (arrival, quantity, retry, reset_ms) in [
+            (Arrival::default(), 1, Retry::Never, 0),
+            (Arrival::default(), 0, Retry::Now, 0),
+            (used, 1, Retry::Never, 3_000),
+            (used, 0, Retry::After(seconds(3)), 3_000),
+            (used, -1, Retry::Now, 2_000),
+        ] {
+            let (decision, _) = decide(none, arrival, quantity, now);
+            assert_eq!((decision.max, decision.remaining, decision.retry), (0, 0, retry), "{quantity}");
+            assert_eq!(decision.reset_after.map_or(0, Span::as_millis), reset_ms, "{quantity}");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn to_standard_output(dump: &Dump) -> Result<(), CliError> {
 fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
     let failed = |error: &io::Error| {
         let hint = "is there such a folder, with room for it, and may it be written?";
-        CliError::new(path.display().to_string(), error, hint)
+        CliError::new(path.display().to_string(), of_the_system(error), hint)
     };
     // Of a link, what it points to is replaced.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -83,6 +83,12 @@ fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
     unfinished.as_file().sync_all().map_err(|error| failed(&error))?;
     unfinished.persist(&target).map_err(|error| failed(&error.error))?;
     Ok(())
+}
+
+/// An error without the path of the unfinished file, which tempfile appends and nobody asked for.
+fn of_the_system(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" at path ").next().unwrap_or_default().to_owned()
 }
 
 /// A file that goes away unless it takes the place of another, and is for those whom that is for.
@@ -154,6 +160,9 @@ pub(crate) fn refusal(what: &str, error: &OfflineError) -> CliError {
             "restore the folder from a copy, or have a server go on without what is lost: lately serve --repair"
         }
         OfflineError::Journal(JournalError::NoFolder { .. }) => "name the folder of a server with --data",
+        OfflineError::Journal(JournalError::Foreign { .. }) => {
+            "name a folder of its own with --data: an empty one, or one that is not there yet"
+        }
         OfflineError::NotEmpty { .. } => "say --replace if that is meant",
         OfflineError::Restore(_) => "nothing was restored",
         _ => "look at what the system says of the disk",

@@ -63,13 +63,19 @@ enum Rule {
 }
 
 impl FromStr for Rule {
-    type Err = &'static str;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Rule, &'static str> {
+    fn from_str(text: &str) -> Result<Rule, String> {
         match numbers::hits(text) {
             Ok(max) => Ok(Rule::Max(max)),
             Err(_) if text.starts_with('@') && text.len() > 1 => Ok(Rule::Named(text.to_owned())),
-            Err(_) => Err("give a whole number of hits, such as 100, or the name of a limit, such as @login"),
+            Err(_) => match text.split_once('/') {
+                Some((max, window)) if numbers::hits(max).is_ok() && window.parse::<Span>().is_ok() => {
+                    Err(format!("give max and window as two arguments, {max} {window}"))
+                }
+                _ => Err("give a whole number of hits, such as 100, or the name of a limit, such as @login"
+                    .to_owned()),
+            },
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use clap::Args;
 use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
-use lately_server::config::Mode;
+use lately_server::config::{Mode, parse_address};
 use lately_server::limits::MAX_HTTP_CONNECTIONS;
 use lately_server::{Config, Reloader, Server, ServerError, Stopper, Storage};
 use rustix::io::Errno;
@@ -35,15 +35,15 @@ pub(crate) struct Serve {
     config: Option<PathBuf>,
 
     /// Where Redis clients connect; port 0 picks a free one [default: 127.0.0.1:7379].
-    #[arg(long, value_name = "ADDR", value_parser = address)]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     resp: Option<SocketAddr>,
 
     /// Where HTTP clients connect: /healthz, /readyz, /metrics, and lately dump and restore [default: 127.0.0.1:7380].
-    #[arg(long, value_name = "ADDR", value_parser = address)]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     http: Option<SocketAddr>,
 
     /// Where gRPC clients will connect: nothing listens there in this version.
-    #[arg(long, value_name = "ADDR", value_parser = address)]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     grpc: Option<SocketAddr>,
 
     /// The folder that counts are kept in [default: ./lately-data].
@@ -72,10 +72,6 @@ pub(crate) struct Serve {
     /// count, read and delete.
     #[arg(long)]
     insecure: bool,
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "give an IP address and a port, such as 127.0.0.1:7379 or [::1]:0".to_owned())
 }
 
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
@@ -191,6 +187,9 @@ pub(super) fn refusal(error: &ServerError) -> CliError {
         ServerError::Journal(JournalError::InUse { .. }) => {
             "two servers cannot share a folder: stop the other, or name another folder with --data"
         }
+        ServerError::Journal(JournalError::Foreign { .. }) => {
+            "name a folder of its own with --data: an empty one, or one that is not there yet"
+        }
         ServerError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
             "restore the folder from a copy; or keep a copy of it and go on without what is lost: add --repair"
         }
@@ -207,6 +206,7 @@ pub(super) fn refusal(error: &ServerError) -> CliError {
         ServerError::Exposed { .. } => {
             "listen on 127.0.0.1 or ::1, or say --insecure if the network is trusted"
         }
+        ServerError::SameAddress { .. } => "say another port with --resp or --http, or in the config file",
         ServerError::Bind { error, .. } if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
             "raise the limit of open files with ulimit -n, or say a smaller number of --threads"
         }
@@ -225,6 +225,8 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
                 Durability::Interval => "a loss of power takes at most the last second",
                 Durability::Always => "each is on the disk before it is acknowledged",
             };
+            // Where that is does not depend on where the reader is.
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             format!("counts are kept in {}: {survives}", path.display())
         }
         None => "counts are in memory only and gone when the server stops".to_owned(),

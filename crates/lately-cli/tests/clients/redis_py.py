@@ -146,6 +146,21 @@ def errors(run):
     check("an error in a pipeline", type(refused), redis.ResponseError)
 
 
+def about_clients(run):
+    check("COMMAND GETKEYS", run.command_getkeys("MLIMIT", "a", "5", "1m", "b", "5", "1m", "PEEK"), ["a", "b"])
+    mine = run.client_id()
+    listed = run.client_list(client_id=[mine, mine + 1_000_000])
+    check("CLIENT LIST ID", [client["id"] for client in listed], [str(mine)])
+    check("CLIENT LIST cmd and multi", [listed[0]["cmd"], listed[0]["multi"]], ["client|list", "-1"])
+    check("CLIENT LIST TYPE", len(run.client_list(_type="normal")), 1)
+    check("CLIENT LIST TYPE of none", run.client_list(_type="replica"), [])
+    info = run.info()
+    check("INFO blocked_clients", info["blocked_clients"], 0)
+    check("INFO used_memory_human", info["used_memory_human"][-1] in "BKMG", True)
+    check("INFO instantaneous_ops_per_sec", info["instantaneous_ops_per_sec"] >= 0, True)
+    check("INFO used_cpu_user", info["used_cpu_user"] >= 0, True)
+
+
 def main():
     host, port = sys.argv[1], int(sys.argv[2])
     logging.getLogger().addHandler(Collect(level=logging.WARNING))
@@ -157,6 +172,7 @@ def main():
         keys(run)
         pipelines(run)
         errors(run)
+        about_clients(run)
         check("FLUSHALL", run.flushall(), True)
         check("DBSIZE after FLUSHALL", run.dbsize(), 0)
     check("log records", LOGGED, [])

@@ -18,7 +18,7 @@ fn what_a_backtest_refuses() {
         refused(
             &[&log, "--limit", bad],
             &format!(
-                "command line: invalid value '{bad}' for '--limit <MAX/WINDOW>': invalid limit '{bad}': give MAX/WINDOW, such as 100/1m"
+                "command line: --limit <MAX/WINDOW>: invalid limit '{bad}': give MAX/WINDOW, such as 100/1m"
             ),
             "see lately backtest --help",
         );
@@ -29,7 +29,7 @@ fn what_a_backtest_refuses() {
     refused(&["--limit", "5/1m"], &format!("{missing} <FILE>..."), usage);
     refused(
         &[&log, "--limit", "5/1m", "--lockout", "soon"],
-        "command line: invalid value 'soon' for '--lockout <D>': invalid duration 'soon': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s",
+        "command line: --lockout <D>: invalid duration 'soon': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s",
         "see lately backtest --help",
     );
     let limits = ["--limit", "5/1m"].repeat(MAX_LIMITS + 1);

@@ -117,7 +117,7 @@ fn a_bad_config_is_told_with_its_place() {
         "FILE:6:8: a second limit of the name 'a': give each a name of its own",
     );
     refused("\n[cluster]\n", "FILE:2:2: 'cluster' is not supported by this version: remove it");
-    refused("x", "FILE:1:2: key with no value, expected `=`");
+    refused("x", "FILE:1:2: write `x = …`: a key and its value have = between them");
     let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);
     assert!(run.err.starts_with("lately: config: FILE:2:4: not UTF-8: "), "{}", run.err);
     let run = lately(&["check", "nowhere.toml"]);
@@ -143,4 +143,24 @@ fn an_address_that_the_server_would_not_listen_on_is_a_mistake() {
     let expected = "lately: serve: refusing to listen on 0.0.0.0:1 for HTTP: there is no authentication, ";
     assert!(run.err.starts_with(expected), "{}", run.err);
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
+}
+
+#[test]
+fn two_listeners_at_one_address_are_a_mistake() {
+    let check = |resp: &str, http: &str, is_refused: bool| {
+        let run = check(format!("[server]\ninsecure = true\nresp = \"{resp}\"\nhttp = \"{http}\"\n"), &[]);
+        let expected = format!(
+            "lately: serve: RESP and HTTP are both to listen on {http}: give each a port of its own\nhint: say another port with --resp or --http, or in the config file\n"
+        );
+        let expected = if is_refused { (expected, Some(2)) } else { (String::new(), Some(0)) };
+        assert_eq!((run.err, run.code), expected, "{resp} {http}");
+    };
+    check("127.0.0.1:7000", "127.0.0.1:7000", true);
+    check("0.0.0.0:7000", "127.0.0.1:7000", true);
+    check("[::]:7000", "127.0.0.1:7000", true);
+    check("127.0.0.1:7000", "[::]:7000", true);
+    check("127.0.0.1:7000", "127.0.0.1:7001", false);
+    check("127.0.0.1:7000", "127.0.0.2:7000", false);
+    check("127.0.0.1:7000", "[::1]:7000", false);
+    check("127.0.0.1:0", "127.0.0.1:0", false);
 }

@@ -1,8 +1,12 @@
 //! Running the binary.
 
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use crate::dice::Dice;
 
 /// What a run left behind.
 pub(crate) struct Run {
@@ -50,13 +54,58 @@ pub(crate) fn beside(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(name)
 }
 
-/// A real access log, in the combined format: `LATELY_TEST_LOG`, or beside the repository.
-pub(crate) fn real_log() -> Option<String> {
+/// An access log in the combined format.
+pub(crate) struct AccessLog {
+    pub(crate) path: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+/// A real one where there is one, in `LATELY_TEST_LOG` or beside the repository; else one that is made up.
+pub(crate) fn access_log() -> AccessLog {
     let beside = || {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/apache_access.log");
         path.is_file().then(|| path.display().to_string())
     };
-    std::env::var("LATELY_TEST_LOG").ok().or_else(beside)
+    if let Some(path) = std::env::var("LATELY_TEST_LOG").ok().or_else(beside) {
+        return AccessLog { path, _folder: None };
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("access.log");
+    std::fs::write(&path, made_up_log()).expect("a file");
+    AccessLog { path: path.into_os_string().into_string().expect("text"), _folder: Some(folder) }
+}
+
+/// Two days of May 2015: a few clients and paths have most of the requests, which come in bursts, and some lines are
+/// late, or none that parse.
+fn made_up_log() -> String {
+    const LINES: u64 = 12_000;
+    let mut dice = Dice::new(1_431_857_103);
+    let skewed = |dice: &mut Dice, most: u64| {
+        let reach = dice.below(most);
+        dice.below(reach + 1)
+    };
+    let mut at: i64 = 1_431_857_103;
+    let mut log = String::new();
+    for line in 0..LINES {
+        if dice.once_in(8) {
+            at += i64::try_from(dice.below(240)).expect("little");
+        }
+        let late = if dice.once_in(5) { i64::try_from(dice.below(20)).expect("little") } else { 0 };
+        let time =
+            jiff::Timestamp::from_second(at - late).expect("a time").strftime("%d/%b/%Y:%H:%M:%S +0000");
+        let (a, b) = (skewed(&mut dice, 90), skewed(&mut dice, 5));
+        let page = skewed(&mut dice, 60);
+        let query = if dice.once_in(4) { format!("?q={line}") } else { String::new() };
+        let status = [200, 200, 200, 304, 404, 500][usize::try_from(dice.below(6)).expect("little")];
+        log += &match dice.below(100) {
+            0 => "no line of this format\n".to_owned(),
+            1 => format!("10.0.{b}.{a} - - [{time}] \"-\" 408 -\n"),
+            _ => format!(
+                "10.0.{b}.{a} - - [{time}] \"GET /page/{page}{query} HTTP/1.1\" {status} {line} \"-\" \"a \\\"b\\\" c\"\n"
+            ),
+        };
+    }
+    log
 }
 
 /// What a Python program of `tests/it` makes of these arguments.
@@ -69,7 +118,44 @@ pub(crate) fn python(program: &str, args: &[&str]) -> Run {
     }
 }
 
-/// Says on standard error that a test has nothing to test.
-pub(crate) fn skip(test: &str, why: &str) {
-    writeln!(std::io::stderr(), "skipped {test}: {why}").expect("standard error is open");
+/// Says that the test that calls it has nothing to test: to `cargo xtask test`, which counts it, else on standard error. In one piece,
+/// because others write there, too.
+pub(crate) fn skip(why: &str) {
+    let thread = std::thread::current();
+    // libtest has a thread for each test, by the test's name.
+    let test = thread.name().unwrap_or("unknown");
+    let why = why.replace('\n', " ");
+    match std::env::var_os("LATELY_TEST_SKIPS") {
+        Some(path) => {
+            let mut file = File::options().append(true).open(path).expect("the file that xtask made");
+            file.write_all(format!("{test}\t{why}\n").as_bytes()).expect("room for a line");
+        }
+        None => {
+            let line = format!("skipped {test}: {why}\n");
+            std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+        }
+    }
+}
+
+/// Whether the test that calls it has a program. Where it has none it is skipped if nothing may be installed, and fails
+/// if `cargo xtask test` would have installed it.
+pub(crate) fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) || lacks(program)
+}
+
+/// What a variable names that `cargo xtask test` sets; as [`has`].
+pub(crate) fn installed(variable: &str) -> Option<OsString> {
+    let value = std::env::var_os(variable);
+    if value.is_none() {
+        lacks(&format!("what {variable} names"));
+    }
+    value
+}
+
+/// Skips the test that calls it, or fails; false.
+fn lacks(what: &str) -> bool {
+    assert!(std::env::var_os("LATELY_TEST_OFFLINE").is_some(), "{what} is not there: run `cargo xtask test`");
+    skip(&format!("{what} is not there"));
+    false
 }

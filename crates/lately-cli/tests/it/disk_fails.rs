@@ -26,14 +26,14 @@ const SEED: u64 = 0xe10;
 type Failures<'a> = &'a [&'a str];
 
 /// Whether strace is there and may be used.
-fn can_inject(test: &str) -> bool {
+fn can_inject() -> bool {
     let tried = Command::new("strace").args(["-qq", "-f", "-o", "/dev/null", "true"]).output();
     let why = match tried {
         Ok(output) if output.status.success() => return true,
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    skip(test, &format!("strace: {why}"));
+    skip(&format!("strace: {why}"));
     false
 }
 
@@ -124,7 +124,7 @@ fn check_failure(durability: &str, failures: Failures<'_>, number: u32) {
 
 #[test]
 fn hits_are_refused_while_they_cannot_be_synced() {
-    if can_inject("hits_are_refused_while_they_cannot_be_synced") {
+    if can_inject() {
         check_recovery("always", &["fdatasync:error=EIO:when=3..6"]);
         check_recovery("interval", &["fdatasync:error=EIO:when=2..4"]);
     }
@@ -132,7 +132,7 @@ fn hits_are_refused_while_they_cannot_be_synced() {
 
 #[test]
 fn hits_are_refused_while_they_cannot_be_written() {
-    if can_inject("hits_are_refused_while_they_cannot_be_written") {
+    if can_inject() {
         // And what is left of them cannot be cut off.
         let failures = &["pwrite64:error=EIO:when=9+40", "ftruncate:error=EIO:when=1..3"];
         check_recovery("always", failures);
@@ -145,7 +145,7 @@ fn hits_are_refused_while_they_cannot_be_written() {
 /// written to them counts.
 #[test]
 fn what_a_dead_disk_refused_is_not_there_after_a_kill() {
-    if can_inject("what_a_dead_disk_refused_is_not_there_after_a_kill") {
+    if can_inject() {
         check_failure("always", &["fdatasync:error=EIO:when=2+"], 2);
         check_failure("interval", &["fdatasync:error=EIO:when=2+"], 2);
     }
@@ -155,7 +155,7 @@ fn what_a_dead_disk_refused_is_not_there_after_a_kill() {
 /// for a slow sync were refused when it failed, and stayed in the log. Fix: they are cut off.
 #[test]
 fn what_waited_for_a_sync_that_failed_is_not_there_after_a_kill() {
-    if can_inject("what_waited_for_a_sync_that_failed_is_not_there_after_a_kill") {
+    if can_inject() {
         check_failure("interval", &["fdatasync:error=EIO:delay_enter=1500000:when=2+"], 1);
     }
 }

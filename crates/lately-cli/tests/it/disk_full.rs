@@ -42,10 +42,10 @@ fn run(program: &str, args: &[&str]) -> Result<(), String> {
 
 impl SmallDisk {
     /// A disk of so many MiB; none where that is not allowed.
-    fn mount(test: &str, mib: u32) -> Option<SmallDisk> {
+    fn mount(mib: u32) -> Option<SmallDisk> {
         let disk = SmallDisk { folder: tempfile::tempdir().expect("a folder") };
         let args = ["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs", disk.path()];
-        run("mount", &args).map_err(|why| skip(test, &format!("no disk to fill: {why}"))).ok()?;
+        run("mount", &args).map_err(|why| skip(&format!("no disk to fill: {why}"))).ok()?;
         Some(disk)
     }
 
@@ -178,8 +178,7 @@ impl Visit {
 /// A log that would fill a small disk is cut before it does.
 #[test]
 fn a_log_is_cut_before_it_fills_a_small_disk() {
-    let test = "a_log_is_cut_before_it_fills_a_small_disk";
-    let Some(disk) = SmallDisk::mount(test, 24) else { return };
+    let Some(disk) = SmallDisk::mount(24) else { return };
     let server = serve_in(&disk.data(), &[]);
     let mut connection = server.connect();
     // Twice what fits, but never more at once than is cut meanwhile.
@@ -199,8 +198,7 @@ fn a_log_is_cut_before_it_fills_a_small_disk() {
 /// the room that was kept for a checkpoint was free for hits while it was made. Fix: it has the room itself.
 #[test]
 fn a_disk_that_is_filled_at_once_takes_hits_again() {
-    let test = "a_disk_that_is_filled_at_once_takes_hits_again";
-    let Some(disk) = SmallDisk::mount(test, 2) else { return };
+    let Some(disk) = SmallDisk::mount(2) else { return };
     let server = serve_in(&disk.data(), &[]);
     let load = ["bench", "--server", &server.resp, "--clients", "8", "--pipeline", "64", "--keys", "5000"];
     let run = lately(&[&load[..], &["--order", "uniform", "--seconds", "1"]].concat());
@@ -216,8 +214,8 @@ fn a_disk_that_is_filled_at_once_takes_hits_again() {
     assert_eq!(wire.ask("HITS one 1d"), count);
 }
 
-fn check_that_room_is_found(test: &str, durability: &str) {
-    let Some(disk) = SmallDisk::mount(test, 1) else { return };
+fn check_that_room_is_found(durability: &str) {
+    let Some(disk) = SmallDisk::mount(1) else { return };
     let start = || serve_in(&disk.data(), &["--durability", durability]);
     let server = start();
     let mut visit = Visit::new(&server);
@@ -228,8 +226,8 @@ fn check_that_room_is_found(test: &str, durability: &str) {
     visit.books.check(&start(), &format!("{durability}, after a kill"));
 }
 
-fn check_that_another_file_may_go(test: &str, durability: &str) {
-    let Some(disk) = SmallDisk::mount(test, 8) else { return };
+fn check_that_another_file_may_go(durability: &str) {
+    let Some(disk) = SmallDisk::mount(8) else { return };
     let start = || serve_in(&disk.data(), &["--durability", durability]);
     let server = start();
     let mut visit = Visit::new(&server);
@@ -251,24 +249,21 @@ fn check_that_another_file_may_go(test: &str, durability: &str) {
 
 #[test]
 fn a_full_disk_refuses_hits_until_there_is_room() {
-    let test = "a_full_disk_refuses_hits_until_there_is_room";
-    check_that_room_is_found(test, "interval");
-    check_that_room_is_found(test, "always");
+    check_that_room_is_found("interval");
+    check_that_room_is_found("always");
 }
 
 #[test]
 fn a_disk_that_another_file_filled_takes_hits_when_that_goes() {
-    let test = "a_disk_that_another_file_filled_takes_hits_when_that_goes";
-    check_that_another_file_may_go(test, "interval");
-    check_that_another_file_may_go(test, "always");
+    check_that_another_file_may_go("interval");
+    check_that_another_file_may_go("always");
 }
 
 /// Symptom: after a BGSAVE that did not fit the disk, all keys were written again every half second, and each
 /// time there was a file more. Cause: it was tried again at once. Fix: less and less often.
 #[test]
 fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
-    let test = "a_checkpoint_that_does_not_fit_is_seldom_tried_again";
-    let Some(disk) = SmallDisk::mount(test, 8) else { return };
+    let Some(disk) = SmallDisk::mount(8) else { return };
     // Room for the log, and not for a checkpoint beside it.
     let other = disk.fill(6 << 20);
     let server = serve_in(&disk.data(), &[]);
@@ -302,8 +297,7 @@ fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
 /// Few keys, and many times the log that the disk has room for.
 #[test]
 fn a_log_that_filled_the_disk_is_cut() {
-    let test = "a_log_that_filled_the_disk_is_cut";
-    let Some(disk) = SmallDisk::mount(test, 1) else { return };
+    let Some(disk) = SmallDisk::mount(1) else { return };
     let mut visit = Visit::new(&serve());
     let requests: Vec<_> = (0..PIPELINE).map(|key| Request::hit(&format!("key:{key}"))).collect();
     for start in 1..=3 {
@@ -316,7 +310,7 @@ fn a_log_that_filled_the_disk_is_cut() {
             records == RECORDS
         });
         assert!(are_taken, "start {start}: {records} records");
-        visit.books.check(&server, test);
+        visit.books.check(&server, "a log that filled the disk");
         // A kill when there is hardly any room.
         while visit.books.exchange(&mut visit.wire, &requests) {}
     }

@@ -46,6 +46,36 @@ fn a_stop_keeps_all() {
     }
 }
 
+/// Where replies wait for the disk, the counters do; once a client has its reply, they have its hits.
+#[test]
+fn counters_have_what_was_acknowledged() {
+    let root = tempfile::tempdir().expect("a folder");
+    let config = root.path().join("lately.toml");
+    std::fs::write(&config, "[[limit]]\nname = \"login\"\nmax = 1\nwindow = \"1d\"\n").expect("a file");
+    let config = config.to_str().expect("text");
+    for durability in ["interval", "always"] {
+        let server =
+            serve_in(&root.path().join(durability), &["--durability", durability, "--config", config]);
+        let fields = ["total_hits", "denied_hits", "refused_hits", "limit_login"];
+        for (request, expected) in [
+            ("HIT k 5", ["5", "0", "0", "allowed=0,denied=0"]),
+            ("MHIT a 1 b 2", ["8", "0", "0", "allowed=0,denied=0"]),
+            ("LIMIT l @login", ["9", "0", "0", "allowed=1,denied=0"]),
+            ("LIMIT l @login", ["9", "1", "0", "allowed=1,denied=1"]),
+            ("LIMIT m 1 1d COST 2 LOCKOUT 1d", ["9", "3", "0", "allowed=1,denied=1"]),
+            ("CL.THROTTLE t 5 1 60 3", ["12", "3", "0", "allowed=1,denied=1"]),
+            ("CL.THROTTLE t 5 1 60 -1", ["12", "3", "0", "allowed=1,denied=1"]),
+        ] {
+            server.ask::<redis::Value>(request);
+            let [hits, denied, refused, login] = server.infos(fields);
+            let told = [hits.as_str(), &denied, &refused];
+            assert_eq!(told, expected[..3], "{durability}: {request}");
+            assert!(login.contains(expected[3]), "{durability}: {request}: {login}");
+        }
+        stop(server);
+    }
+}
+
 #[test]
 fn limits_and_lockouts_are_kept() {
     let root = tempfile::tempdir().expect("a folder");

@@ -24,6 +24,7 @@ mod kept;
 mod kill;
 mod ledger;
 mod limit;
+mod mistakes;
 mod races;
 mod recipes;
 mod rules;

@@ -163,6 +163,17 @@ fn flags_and_config() {
 }
 
 #[test]
+fn localhost_is_an_address_and_the_folder_is_told_in_full() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command =
+        command(&["serve", "--resp", "localhost:0", "--http", "LOCALHOST:0", "--data", "counts"]);
+    let mut server = start_command(command.current_dir(folder.path()));
+    assert!(server.resp.starts_with("127.0.0.1:") && server.http.starts_with("127.0.0.1:"));
+    let folder = folder.path().canonicalize().expect("a path");
+    server.wait_for_message(&format!("lately: counts are kept in {}: ", folder.join("counts").display()));
+}
+
+#[test]
 fn a_bad_config_is_refused_with_its_place() {
     let folder = tempfile::tempdir().expect("a folder");
     let check = |text: &str, error: &str| {
@@ -174,7 +185,7 @@ fn a_bad_config_is_refused_with_its_place() {
     };
     check(
         "[server]\nresp = \"localhost\"\n",
-        "2:8: invalid address 'localhost': give an IP address and a port",
+        "2:8: invalid address 'localhost': give a port, too, such as localhost:7379",
     );
     check("[sever]\n", "1:2: unknown field `sever`");
     check("[[class]]\nmatch = \"a\"\nresolution = \"3s\"\n", "3:14: resolution 3s is none of");
@@ -221,7 +232,11 @@ fn flags_that_make_no_sense() {
         check_refused(&run, "give a number from 1 to 1024", "see lately serve --help");
     }
     let run = lately(&["serve", "--resp", "7379"]);
-    check_refused(&run, "give an IP address and a port, such as 127.0.0.1:7379", "see lately serve --help");
+    check_refused(
+        &run,
+        "--resp <ADDR>: invalid address '7379': give an IP address, too, such as 127.0.0.1:7379",
+        "see lately serve --help",
+    );
     let run = lately(&["serve", "--durability", "often"]);
     check_refused(
         &run,

@@ -104,7 +104,7 @@ fn what_the_server_refuses_is_said_in_its_words() {
         hint,
     );
     let long = "k".repeat(1_025);
-    let invalid = format!("{resp}: ERR invalid key: a key has 1 to 1024 bytes");
+    let invalid = format!("{resp}: ERR invalid key of 1025 bytes: a key has 1 to 1024 bytes");
     check_refused(resp, &format!("hit {long}"), &invalid, hint);
     check_refused(resp, &format!("hits k {long}"), &invalid, hint);
     check(&server, "hits k", "0\n");
@@ -155,8 +155,8 @@ fn what_is_wrong_before_a_server_is_asked() {
     check_refused("here:port", "hit k", address, "give HOST:PORT, such as 127.0.0.1:7379");
     let see = "see lately hit --help";
     check_refused(nowhere, "hit k x", "command line: invalid value 'x' for '[N]'", see);
-    check_refused(nowhere, "hit k --at noon", "command line: invalid value 'noon' for '--at <TIME>'", see);
+    check_refused(nowhere, "hit k --at noon", "command line: --at <TIME>: invalid time 'noon'", see);
     let see = "see lately hits --help";
-    check_refused(nowhere, "hits k --window 0", "command line: invalid value '0' for '--window <W>'", see);
+    check_refused(nowhere, "hits k --window 0", "command line: --window <W>: invalid duration '0'", see);
     assert_eq!(ask(nowhere, &words("hits")).code, Some(2));
 }

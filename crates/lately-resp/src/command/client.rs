@@ -1,11 +1,14 @@
 //! `CLIENT` and its subcommands: what client libraries send when they connect.
 
+use std::collections::BTreeSet;
+
 use crate::args::ArgList;
 use crate::command::Command;
-use crate::command::options::{is_word, required};
+use crate::command::options::{at_most, is_word, required};
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName};
 use crate::error::{CommandError, echo};
-use crate::limits::MAX_CLIENT_NAME_BYTES;
+use crate::integer::parse_integer;
+use crate::limits::{MAX_CLIENT_IDS, MAX_CLIENT_NAME_BYTES};
 
 const GROUP: &str = "connection";
 const ON_OR_OFF: ArgumentSpec = ArgumentSpec::group(
@@ -42,8 +45,12 @@ static SUBCOMMANDS: [CommandSpec; 11] = [
         .doc(GROUP, "Describes this connection"),
     CommandSpec::new("client|list", -2, parse_list)
         .flags(&[CommandFlag::Admin])
-        .doc(GROUP, "Describes all connections")
-        .complexity("O(N) with N the number of connections"),
+        .doc(GROUP, "Describes all connections, or those of a type, or with these ids")
+        .complexity("O(N) with N the number of connections")
+        .arguments(&[
+            ArgumentSpec::of("client-type", "string").after("TYPE").optional(),
+            ArgumentSpec::of("client-id", "integer").after("ID").optional().multiple(),
+        ]),
     CommandSpec::new("client|no-evict", 3, |args| {
         on_or_off(args).map(ClientCommand::NoEvict).map(Command::Client)
     })
@@ -81,8 +88,8 @@ pub enum ClientCommand<'a> {
     SetLibraryVersion(&'a [u8]),
     /// `CLIENT INFO`
     Info,
-    /// `CLIENT LIST`
-    List,
+    /// `CLIENT LIST [TYPE type | ID id [id …]]`
+    List(WhichClients<'a>),
     /// `CLIENT NO-EVICT ON|OFF`
     NoEvict(bool),
     /// `CLIENT NO-TOUCH ON|OFF`
@@ -91,6 +98,33 @@ pub enum ClientCommand<'a> {
     TrackingOff,
     /// `CLIENT REPLY ON`
     ReplyOn,
+}
+
+/// Which clients are listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WhichClients<'a> {
+    /// All of them.
+    All,
+    /// Those of a type that there are none of here: `master`, `replica`, `pubsub`.
+    None,
+    /// Those with one of these ids, each of which is an integer.
+    Ids(ArgList<'a>),
+}
+
+impl WhichClients<'_> {
+    /// The ids that are asked for, unless it is all.
+    #[must_use]
+    pub fn ids(self) -> Option<BTreeSet<u64>> {
+        match self {
+            WhichClients::All => None,
+            WhichClients::None => Some(BTreeSet::new()),
+            WhichClients::Ids(ids) => {
+                let id = |arg| parse_integer(arg).and_then(|id| u64::try_from(id).ok());
+                Some(ids.iter().filter_map(id).collect())
+            }
+        }
+    }
 }
 
 /// A name as Redis takes it, because lists of clients are parsed by spaces and lines.
@@ -133,10 +167,26 @@ fn parse_set_info(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
 }
 
 fn parse_list(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
-    match args.len() {
-        2 => Ok(Command::Client(ClientCommand::List)),
-        _ => Err(CommandError::Syntax),
-    }
+    let which = match (args.get(2), args.from(3)) {
+        (None, _) => WhichClients::All,
+        (Some(word), ids) if is_word(word, "ID") && !ids.is_empty() => {
+            at_most(MAX_CLIENT_IDS, "ids", ids.len(), "CLIENT LIST")?;
+            if ids.iter().any(|id| parse_integer(id).is_none()) {
+                return Err(CommandError::ClientId);
+            }
+            WhichClients::Ids(ids)
+        }
+        (Some(word), kinds) if is_word(word, "TYPE") && kinds.len() == 1 => {
+            let kind = required(kinds, 0)?;
+            match kind.to_ascii_lowercase().as_slice() {
+                b"normal" => WhichClients::All,
+                b"master" | b"replica" | b"slave" | b"pubsub" => WhichClients::None,
+                _ => return Err(CommandError::ClientType { name: echo(kind) }),
+            }
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    Ok(Command::Client(ClientCommand::List(which)))
 }
 
 fn on_or_off(args: ArgList<'_>) -> Result<bool, CommandError> {

@@ -4,7 +4,9 @@ use lately::Span;
 
 use crate::args::ArgList;
 use crate::command::Command;
-use crate::command::options::{at_most, count, is_word, key, keys_from, required, set_once, span};
+use crate::command::options::{
+    A_COUNT, A_DURATION, at_most, count, invalid, is_word, key, keys_from, required, set_once, span, value_of,
+};
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
 use crate::error::CommandError;
 use crate::limits::MAX_COUNTED_KEYS;
@@ -35,7 +37,7 @@ const KEYS: &[ArgumentSpec] =
     &[ArgumentSpec::of("key", "key").multiple(), ArgumentSpec::of("prefix", "string").after("PREFIX")];
 
 pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("coolest", -3, parse_coolest)
-    .flags(&[CommandFlag::ReadOnly])
+    .flags(&[CommandFlag::ReadOnly, CommandFlag::MovableKeys])
     .doc("limits", "Returns the keys with the fewest hits in a window")
     .complexity("O(N) with N the number of keys named, or with PREFIX of all keys")
     .arguments(&[
@@ -47,16 +49,20 @@ pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("coolest", -3, par
 
 /// An option word behind a key is an error, and no server of that name.
 fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
-    let wanted = usize::try_from(count(required(args, 1)?)?).unwrap_or(usize::MAX);
+    let wanted = required(args, 1)?;
+    let wanted = count(wanted, "k").map_err(|_| {
+        invalid("k", wanted, format!("give how many keys are wanted, 0 to {MAX_COUNTED_KEYS}"))
+    })?;
+    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
     at_most(MAX_COUNTED_KEYS, "keys", wanted, "COOLEST")?;
     let (mut window, mut below) = (None, None);
     let mut index = 2;
     loop {
-        let word = required(args, index)?;
+        let word = args.get(index).ok_or(CommandError::Arity { name: "coolest" })?;
         if is_word(word, "WINDOW") {
-            set_once(&mut window, span(required(args, index + 1)?)?)?;
+            set_once(&mut window, span(value_of(args, index, "WINDOW", A_DURATION)?)?, "WINDOW")?;
         } else if is_word(word, "BELOW") {
-            set_once(&mut below, count(required(args, index + 1)?)?)?;
+            set_once(&mut below, count(value_of(args, index, "BELOW", A_COUNT)?, "BELOW")?, "BELOW")?;
         } else {
             break;
         }

@@ -3,7 +3,10 @@
 
 use crate::args::ArgList;
 use crate::command::server::CommandQuery;
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command};
+use crate::command::spec::{
+    ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command, spec_of,
+};
+use crate::error::CommandError;
 use crate::reply::Encoder;
 
 /// The version of this program that first had the commands of the table.
@@ -19,6 +22,7 @@ impl CommandQuery<'_> {
             CommandQuery::Docs(names) => write_command_docs(out, Some(names).filter(|n| !n.is_empty())),
             CommandQuery::Info(names) => write_command_info(out, Some(names).filter(|n| !n.is_empty())),
             CommandQuery::List => write_command_list(out),
+            CommandQuery::Keys(request) => write_keys(out, request),
         }
     }
 }
@@ -63,6 +67,25 @@ pub fn write_command_list(out: &mut Encoder<'_>) {
     commands().for_each(|spec| out.bulk(spec.name));
 }
 
+/// The reply of `COMMAND GETKEYS`.
+fn write_keys(out: &mut Encoder<'_>, request: ArgList<'_>) {
+    let spec = spec_of(request).map_err(|_| CommandError::KeysOfNoCommand);
+    match spec.and_then(|spec| spec.keys_of(request)) {
+        Ok(keys) => {
+            out.array(keys.len());
+            keys.iter().for_each(|key| out.bulk(key));
+        }
+        Err(error) => out.error(error),
+    }
+}
+
+/// How a command is used: `HIT <key> [<count>] [AT <time>]`.
+pub(crate) fn usage_of(command: &str) -> String {
+    let arguments = find_command(command.as_bytes()).map_or(&[][..], |spec| spec.arguments);
+    let arguments: String = arguments.iter().map(|argument| format!(" {}", usage(argument))).collect();
+    command.to_ascii_uppercase().replace('|', " ") + &arguments
+}
+
 /// The reply of `CLIENT HELP` and its like: lines for people.
 pub fn write_help(out: &mut Encoder<'_>, container: ContainerName) {
     let spec = container.spec();
@@ -83,6 +106,7 @@ fn usage(argument: &ArgumentSpec) -> String {
     let parts: Vec<String> = argument.parts.iter().map(usage).collect();
     let value = match argument.kind {
         "pure-token" => String::new(),
+        "oneof" if argument.optional => parts.join("|"),
         "oneof" => format!("({})", parts.join("|")),
         "block" => parts.join(" "),
         _ => format!("<{}>", argument.name),

@@ -5,7 +5,8 @@ use lately::{Span, Timestamp};
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{
-    at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span, time,
+    at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span, time_after,
+    unexpected,
 };
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
 use crate::error::CommandError;
@@ -18,6 +19,9 @@ pub(super) const AT: ArgumentSpec = ArgumentSpec::of("time", "string").after("AT
 pub(super) const WRITE: &[CommandFlag] =
     &[CommandFlag::Write, CommandFlag::DenyOutOfMemory, CommandFlag::Fast];
 const READ: &[CommandFlag] = &[CommandFlag::ReadOnly, CommandFlag::Fast];
+
+const FORMS: &[ArgumentSpec] =
+    &[ArgumentSpec::word("bounds", "BOUNDS"), ArgumentSpec::word("denied", "DENIED")];
 
 pub(super) static SPECS: [CommandSpec; 6] = [
     CommandSpec::new("hit", -2, parse_hit)
@@ -41,7 +45,7 @@ pub(super) static SPECS: [CommandSpec; 6] = [
         .arguments(&[
             KEY,
             WINDOW.optional().multiple(),
-            ArgumentSpec::word("bounds", "BOUNDS").optional(),
+            ArgumentSpec::group("form", "oneof", FORMS).optional(),
             AT,
         ]),
     CommandSpec::new("mhits", -3, parse_multi_hits)
@@ -86,7 +90,7 @@ impl<'a> Pairs<'a> {
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], u64)> + Clone {
         let keys = self.list.iter().step_by(2);
         let counts = self.list.from(1).iter().step_by(2);
-        keys.zip(counts).map(|(key, arg)| (key, count(arg).expect("checked when it was parsed")))
+        keys.zip(counts).map(|(key, arg)| (key, count(arg, COUNT).expect("checked when it was parsed")))
     }
 }
 
@@ -123,6 +127,9 @@ impl<'a> Windows<'a> {
     }
 }
 
+/// What the weight of a hit is called.
+const COUNT: &str = "count";
+
 fn unsupported(option: &'static str, command: &'static str) -> CommandError {
     CommandError::UnsupportedOption { option, command }
 }
@@ -131,19 +138,19 @@ fn parse_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let key = first_key(args)?;
     let is_option = |arg| ["AT", "ID", "MEMBER"].iter().any(|word| is_word(arg, word));
     let (weight, mut index) = match args.get(2) {
-        Some(arg) if !is_option(arg) => (count(arg)?, 3),
+        Some(arg) if !is_option(arg) => (count(arg, COUNT)?, 3),
         _ => (1, 2),
     };
     let mut at = None;
     while let Some(word) = args.get(index) {
         if is_word(word, "AT") {
-            set_once(&mut at, time(required(args, index + 1)?)?)?;
+            set_once(&mut at, time_after(args, index)?, "AT")?;
         } else if is_word(word, "ID") {
             return Err(unsupported("ID", "HIT"));
         } else if is_word(word, "MEMBER") {
             return Err(unsupported("MEMBER", "HIT"));
         } else {
-            return Err(CommandError::Syntax);
+            return Err(unexpected(word, ""));
         }
         index += 2;
     }
@@ -160,7 +167,7 @@ fn parse_multi_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         if index % 2 == 0 {
             key(arg)?;
         } else {
-            count(arg)?;
+            count(arg, COUNT)?;
         }
     }
     Ok(Command::MultiHit { pairs: Pairs { list } })
@@ -178,16 +185,16 @@ fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let mut index = window_count;
     while let Some(word) = named.get(index) {
         if is_word(word, "AT") {
-            set_once(&mut at, time(required(named, index + 1)?)?)?;
+            set_once(&mut at, time_after(named, index)?, "AT")?;
             index += 2;
         } else if is_word(word, "BOUNDS") {
-            set_once(&mut bounds, ())?;
+            set_once(&mut bounds, (), "BOUNDS")?;
             index += 1;
         } else if is_word(word, "DENIED") {
-            set_once(&mut denied, ())?;
+            set_once(&mut denied, (), "DENIED")?;
             index += 1;
         } else {
-            return Err(CommandError::Syntax);
+            return Err(unexpected(word, ": windows come before BOUNDS, DENIED and AT"));
         }
     }
     match (bounds, denied) {

@@ -6,9 +6,12 @@ use lately::{JointRequest, Limit, Request, Span, Timestamp};
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::hits::{AT, KEY, WRITE};
-use crate::command::options::{at_most, count, first_key, is_word, key, required, set_once, span, time};
-use crate::command::spec::{ArgumentSpec, CommandSpec};
-use crate::error::CommandError;
+use crate::command::options::{
+    A_COUNT, A_DURATION, at_most, count, first_key, invalid, is_word, key, required, set_once, span,
+    time_after, unexpected, value_of,
+};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
+use crate::error::{CommandError, echo};
 
 const MAX: ArgumentSpec = ArgumentSpec::of("max", "integer");
 const WINDOW: ArgumentSpec = ArgumentSpec::of("window", "string");
@@ -34,7 +37,12 @@ pub(super) static SPECS: [CommandSpec; 2] = [
             AT,
         ]),
     CommandSpec::new("mlimit", -4, parse_multi_limit)
-        .flags(WRITE)
+        .flags(&[
+            CommandFlag::Write,
+            CommandFlag::DenyOutOfMemory,
+            CommandFlag::Fast,
+            CommandFlag::MovableKeys,
+        ])
         .keys(1, 1, 1)
         .doc("limits", "Counts hits of several keys if all of them stay within their limits, or none")
         .complexity("O(N) with N the number of limits")
@@ -49,10 +57,27 @@ fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         let named = Command::LimitByRule { key, name, cost, at, is_peek };
         return if lockout.is_none() { Ok(named) } else { Err(CommandError::NamedLockout) };
     }
+    let most = self::max(max)?;
     let window = args.get(3).ok_or(CommandError::Arity { name: "limit" })?;
-    let (max, window) = (count(max)?, span(window)?);
+    let (max, window) = (most, span(window)?);
     let Options { cost, is_peek, lockout, at } = options(args, 4)?;
     Ok(Command::Limit(Request { at, is_peek, lockout, ..Request::new(key, max, window, cost) }))
+}
+
+/// The most hits of a limit. As one word with its window it is a frequent mistake.
+#[inline]
+fn max(arg: &[u8]) -> Result<u64, CommandError> {
+    count(arg, "max").map_err(|error| {
+        let parts = str::from_utf8(arg).ok().and_then(|text| text.split_once('/'));
+        match parts
+            .filter(|(max, window)| count(max.as_bytes(), "max").is_ok() && span(window.as_bytes()).is_ok())
+        {
+            Some((max, window)) => {
+                invalid("max", arg, format!("give max and window as two arguments, {max} {window}"))
+            }
+            None => error,
+        }
+    })
 }
 
 /// What may follow the limit.
@@ -68,19 +93,18 @@ fn options(args: ArgList<'_>, mut index: usize) -> Result<Options, CommandError>
     let (mut cost, mut peek, mut lockout, mut at) = (None, None, None, None);
     while let Some(word) = args.get(index) {
         if is_word(word, "PEEK") {
-            set_once(&mut peek, ())?;
+            set_once(&mut peek, (), "PEEK")?;
             index += 1;
             continue;
         }
-        let value = || required(args, index + 1);
         if is_word(word, "COST") {
-            set_once(&mut cost, count(value()?)?)?;
+            set_once(&mut cost, count(value_of(args, index, "COST", A_COUNT)?, "COST")?, "COST")?;
         } else if is_word(word, "LOCKOUT") {
-            set_once(&mut lockout, span(value()?)?)?;
+            set_once(&mut lockout, span(value_of(args, index, "LOCKOUT", A_DURATION)?)?, "LOCKOUT")?;
         } else if is_word(word, "AT") {
-            set_once(&mut at, time(value()?)?)?;
+            set_once(&mut at, time_after(args, index)?, "AT")?;
         } else {
-            return Err(CommandError::Syntax);
+            return Err(unexpected(word, ""));
         }
         index += 2;
     }
@@ -94,11 +118,14 @@ fn parse_multi_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let most = (args.len() / 3).min(MAX_LIMITS);
     let (mut limits, mut index) = (Vec::with_capacity(most), 1);
     while let Some(word) = args.get(index).filter(|word| limits.is_empty() || !is_option(word)) {
-        let max = required(args, index + 1)?;
+        let incomplete = |missing| CommandError::Incomplete { key: echo(word), missing };
+        let max = args.get(index + 1).ok_or_else(|| incomplete("max and no window"))?;
         if max.starts_with(b"@") {
             return Err(CommandError::NameAmongLimits);
         }
-        let (max, window) = (count(max)?, span(required(args, index + 2)?)?);
+        let max = self::max(max)?;
+        let window = args.get(index + 2).ok_or_else(|| incomplete("window"))?;
+        let window = span(window)?;
         limits.push(Limit { key: key(word)?, max, window });
         at_most(MAX_LIMITS, "limits", limits.len(), "MLIMIT")?;
         index += 3;

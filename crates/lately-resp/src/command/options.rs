@@ -1,6 +1,8 @@
 //! Reading single arguments: keys, counts, times, and option words.
 
-use lately::limits::MAX_KEY_BYTES;
+use std::borrow::Cow;
+
+use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use lately::{Span, TimeError, Timestamp};
 
 use crate::args::ArgList;
@@ -12,7 +14,7 @@ pub(super) fn is_word(arg: &[u8], word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// The argument at `index`, or a syntax error: for what an option word promises.
+/// The argument at `index`, or a syntax error.
 #[inline]
 pub(super) fn required(args: ArgList<'_>, index: usize) -> Result<&[u8], CommandError> {
     match args.get(index) {
@@ -23,7 +25,10 @@ pub(super) fn required(args: ArgList<'_>, index: usize) -> Result<&[u8], Command
 
 #[inline]
 pub(super) fn key(arg: &[u8]) -> Result<&[u8], CommandError> {
-    if arg.is_empty() || arg.len() > MAX_KEY_BYTES { Err(CommandError::KeyLength) } else { Ok(arg) }
+    if arg.is_empty() || arg.len() > MAX_KEY_BYTES {
+        return Err(CommandError::KeyLength { bytes: arg.len() });
+    }
+    Ok(arg)
 }
 
 /// The key of a command that has it first.
@@ -49,13 +54,51 @@ pub(super) fn at_most(
     if count > most { Err(CommandError::TooMany { command, what, most }) } else { Ok(()) }
 }
 
-/// The weight of a hit: 0 to `i64::MAX`.
+/// A number of hits, 0 to `i64::MAX`. `what` names it in the error.
 #[inline]
-pub(super) fn count(arg: &[u8]) -> Result<u64, CommandError> {
+pub(super) fn count(arg: &[u8], what: &'static str) -> Result<u64, CommandError> {
     match parse_integer(arg).map(u64::try_from) {
         Some(Ok(count)) => Ok(count),
-        _ => Err(CommandError::NotInteger),
+        _ => Err(not_a_count(arg, what)),
     }
+}
+
+#[cold]
+fn not_a_count(arg: &[u8], what: &'static str) -> CommandError {
+    invalid(what, arg, format!("give a whole number from 0 to {MAX_TOTAL}"))
+}
+
+/// An argument that is not what the command takes there.
+#[cold]
+pub(super) fn invalid(
+    what: &'static str,
+    value: &[u8],
+    expected: impl Into<Cow<'static, str>>,
+) -> CommandError {
+    CommandError::Invalid { what, value: echo(value), expected: expected.into() }
+}
+
+/// An argument where none is expected; the hint says where it belongs.
+#[cold]
+pub(super) fn unexpected(value: &[u8], hint: &'static str) -> CommandError {
+    CommandError::Unexpected { value: echo(value), hint }
+}
+
+/// What options need after them.
+pub(super) const A_TIME: &str = "a time, such as 1700000000,";
+/// See [`A_TIME`].
+pub(super) const A_DURATION: &str = "a duration, such as 5m,";
+/// See [`A_TIME`].
+pub(super) const A_COUNT: &str = "a number of hits";
+
+/// The value after the option at `index`.
+pub(super) fn value_of<'a>(
+    args: ArgList<'a>,
+    index: usize,
+    option: &'static str,
+    needed: &'static str,
+) -> Result<&'a [u8], CommandError> {
+    args.get(index + 1).ok_or(CommandError::OptionValue { option, needed })
 }
 
 #[inline]
@@ -82,21 +125,28 @@ pub(super) fn time(arg: &[u8]) -> Result<Timestamp, CommandError> {
     Ok(text.parse()?)
 }
 
+/// The time after the `AT` at `index`.
+pub(super) fn time_after(args: ArgList<'_>, index: usize) -> Result<Timestamp, CommandError> {
+    time(value_of(args, index, "AT", A_TIME)?)
+}
+
 /// Reads `[AT time]` and nothing else from `index` on.
 pub(super) fn only_at(args: ArgList<'_>, index: usize) -> Result<Option<Timestamp>, CommandError> {
-    match args.get(index) {
-        None => Ok(None),
-        Some(word) if is_word(word, "AT") && args.len() <= index + 2 => {
-            time(required(args, index + 1)?).map(Some)
-        }
-        Some(_) => Err(CommandError::Syntax),
+    let Some(word) = args.get(index) else { return Ok(None) };
+    if !is_word(word, "AT") {
+        return Err(unexpected(word, ""));
+    }
+    let at = time_after(args, index)?;
+    match args.get(index + 2) {
+        None => Ok(Some(at)),
+        Some(word) => Err(unexpected(word, "")),
     }
 }
 
-/// Fills an option once; a second time is a syntax error.
-pub(super) fn set_once<T>(slot: &mut Option<T>, value: T) -> Result<(), CommandError> {
+/// Fills an option once.
+pub(super) fn set_once<T>(slot: &mut Option<T>, value: T, option: &'static str) -> Result<(), CommandError> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(CommandError::Syntax),
+        Some(_) => Err(CommandError::Twice { option }),
     }
 }

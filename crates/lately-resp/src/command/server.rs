@@ -50,7 +50,7 @@ pub(super) static COMMAND: CommandSpec =
         .complexity("O(N) with N the number of commands")
         .subcommands(&COMMAND_SUBCOMMANDS);
 
-static COMMAND_SUBCOMMANDS: [CommandSpec; 5] = [
+static COMMAND_SUBCOMMANDS: [CommandSpec; 6] = [
     CommandSpec::new("command|count", 2, |_| Ok(Command::Command(CommandQuery::Count)))
         .doc(GROUP, "Returns the number of commands"),
     CommandSpec::new("command|docs", -2, |args| {
@@ -68,6 +68,13 @@ static COMMAND_SUBCOMMANDS: [CommandSpec; 5] = [
     CommandSpec::new("command|list", -2, parse_list)
         .doc(GROUP, "Returns the names of all commands")
         .complexity("O(N) with N the number of commands"),
+    CommandSpec::new("command|getkeys", -3, |args| Ok(Command::Command(CommandQuery::Keys(args.from(2)))))
+        .doc(GROUP, "Returns the keys of a request")
+        .complexity("O(N) with N the number of arguments")
+        .arguments(&[
+            ArgumentSpec::of("command", "string"),
+            ArgumentSpec::of("arg", "string").optional().multiple(),
+        ]),
     CommandSpec::new("command|help", 2, |_| Ok(Command::Help { container: ContainerName::Command }))
         .doc(GROUP, "Lists the subcommands"),
 ];
@@ -111,6 +118,8 @@ pub enum CommandQuery<'a> {
     Info(ArgList<'a>),
     /// `COMMAND LIST`
     List,
+    /// `COMMAND GETKEYS command [arg …]`
+    Keys(ArgList<'a>),
 }
 
 fn read_only<'a>(subcommand: &'static str) -> Result<Command<'a>, CommandError> {

@@ -2,9 +2,9 @@
 
 use crate::args::ArgList;
 use crate::command::{
-    Command, client, connection, coolest, hits, keys, limits, server, throttle, transaction,
+    Among, Command, Coolest, client, connection, coolest, hits, keys, limits, server, throttle, transaction,
 };
-use crate::error::CommandError;
+use crate::error::{CommandError, echo};
 
 /// What a command does, where its keys are and how it is documented.
 #[derive(Debug)]
@@ -53,6 +53,8 @@ pub enum CommandFlag {
     NoAuth,
     /// Is not allowed inside `MULTI`.
     NoMulti,
+    /// Has keys that only `COMMAND GETKEYS` finds.
+    MovableKeys,
 }
 
 impl CommandFlag {
@@ -67,6 +69,7 @@ impl CommandFlag {
             CommandFlag::Admin => "admin",
             CommandFlag::NoAuth => "no_auth",
             CommandFlag::NoMulti => "no_multi",
+            CommandFlag::MovableKeys => "movablekeys",
         }
     }
 }
@@ -174,7 +177,21 @@ pub fn find_command(name: &[u8]) -> Option<&'static CommandSpec> {
     }
 }
 
-pub(super) fn find_top(name: &[u8]) -> Option<&'static CommandSpec> {
+/// The command that a request is of, its subcommand if it has some.
+///
+/// # Errors
+/// [`CommandError::UnknownCommand`] or [`CommandError::UnknownSubcommand`].
+pub fn spec_of(args: ArgList<'_>) -> Result<&'static CommandSpec, CommandError> {
+    let spec = args.get(0).and_then(find_top).ok_or_else(|| CommandError::unknown_command(args))?;
+    match args.get(1) {
+        Some(name) if !spec.subcommands.is_empty() => spec
+            .find_subcommand(name)
+            .ok_or_else(|| CommandError::UnknownSubcommand { name: echo(name), container: spec.name }),
+        _ => Ok(spec),
+    }
+}
+
+fn find_top(name: &[u8]) -> Option<&'static CommandSpec> {
     commands().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
@@ -238,6 +255,36 @@ impl CommandSpec {
     #[must_use]
     pub fn has(&self, flag: CommandFlag) -> bool {
         self.flags.contains(&flag)
+    }
+
+    /// Whether Redis has the command, too.
+    pub(crate) fn is_in_redis(&self) -> bool {
+        !["hits", "limits"].contains(&self.group)
+    }
+
+    /// The keys of a request, its name first.
+    pub(crate) fn keys_of<'a>(&self, args: ArgList<'a>) -> Result<Vec<&'a [u8]>, CommandError> {
+        let is_movable = self.has(CommandFlag::MovableKeys);
+        if self.first_key == 0 && !is_movable {
+            return Err(CommandError::NoKeys);
+        }
+        self.check_arity(args.len()).map_err(|_| CommandError::KeysOfArity)?;
+        if is_movable {
+            return match (self.parse)(args) {
+                Ok(Command::LimitAll(request)) => Ok(request.limits.iter().map(|limit| limit.key).collect()),
+                Ok(Command::Coolest(Coolest { among: Among::Keys(keys), .. })) => Ok(keys.iter().collect()),
+                Ok(_) => Err(CommandError::NoKeys),
+                Err(_) => Err(CommandError::KeysOfArguments),
+            };
+        }
+        let index = |index: i64| usize::try_from(index).unwrap_or(0);
+        let count = if self.last_key < 0 { args.len() } else { index(self.last_key) + 1 };
+        Ok(args
+            .first(count)
+            .from(index(self.first_key))
+            .iter()
+            .step_by(index(self.key_step).max(1))
+            .collect())
     }
 
     /// The name after the bar, of a subcommand.

@@ -1,6 +1,7 @@
 //! Commands by family. A request is written as one types it; what it means is compared, or the text
 //! of its error.
 
+mod client;
 mod describe;
 mod limits;
 
@@ -39,13 +40,36 @@ fn check_error(line: &str, expected: &str) {
     assert_eq!(error.to_string(), expected, "{line:.80}");
 }
 
+/// The same of a command that Redis has not: its usage follows.
+fn check_usage(line: &str, expected: &str) {
+    let name = line.split(' ').next().expect("a name").to_lowercase();
+    check_error(line, &format!("{expected}. Usage: {}", usage_of(&name)));
+}
+
 fn check_errors(lines: &[&str], expected: &str) {
     lines.iter().for_each(|line| check_error(line, expected));
 }
 
 const SYNTAX: &str = "ERR syntax error";
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
-const INVALID_KEY: &str = "ERR invalid key: a key has 1 to 1024 bytes";
+
+fn not_a_count(what: &str, value: &str) -> String {
+    format!("ERR invalid {what} '{value}': give a whole number from 0 to 9223372036854775807")
+}
+
+fn unexpected(value: &str) -> String {
+    format!("ERR unexpected argument '{value}'")
+}
+
+fn twice(option: &str) -> String {
+    format!("ERR {option} is given twice")
+}
+
+const AT_NEEDS: &str = "ERR AT needs a time, such as 1700000000, after it";
+
+fn invalid_key(bytes: usize) -> String {
+    format!("ERR invalid key of {bytes} bytes: a key has 1 to 1024 bytes")
+}
 
 fn at(seconds: u64) -> Option<Timestamp> {
     Some(Timestamp::from_seconds(seconds).expect("in range"))
@@ -69,15 +93,23 @@ fn hit() {
     check("HIT k AT 1700000000", hit(1, at(1_700_000_000)));
     check("HIT k 3 at 1", hit(3, at(1)));
     check("HIT \"\\xff\\x00\"", Command::Hit { key: b"\xff\x00", count: 1, at: None });
-    check_errors(&["HIT k x", "HIT k -1", "HIT k 1.5", "HIT k 9223372036854775808", "HIT k ''"], NOT_INTEGER);
-    check_errors(&["HIT k 1 2", "HIT k AT", "HIT k AT 1 AT 2", "HIT k AT 1 x", "HIT k 1 x AT 1"], SYNTAX);
+    for bad in ["x", "-1", "1.5", "9223372036854775808", "+1", "01"] {
+        check_usage(&format!("HIT k {bad}"), &not_a_count("count", bad));
+    }
+    check_usage("HIT k ''", &not_a_count("count", ""));
+    check_usage("HIT k 1 2", &unexpected("2"));
+    check_usage("HIT k AT", AT_NEEDS);
+    check_usage("HIT k AT 1 AT 2", &twice("AT"));
+    check_usage("HIT k AT 1 x", &unexpected("x"));
+    check_usage("HIT k 1 x AT 1", &unexpected("x"));
+    assert_eq!(usage_of("hit"), "HIT <key> [<count>] [AT <time>]");
     check_error("HIT k ID x", "ERR the ID option of HIT is not supported by this version");
     check_error("HIT k 2 AT 1 member x", "ERR the MEMBER option of HIT is not supported by this version");
-    check_error(
+    check_usage(
         "HIT k AT soon",
         "ERR invalid time 'soon': give Unix seconds from 0 to 253402300799, such as 1700000000 or 1700000000.25",
     );
-    check_error("HIT", &arity("hit"));
+    check_usage("HIT", &arity("hit"));
 }
 
 #[test]
@@ -99,8 +131,8 @@ fn keys_have_bounds() {
         "TTL K",
         "PTTL K",
     ] {
-        check_error(&line.replace('K', "''"), INVALID_KEY);
-        check_error(&line.replace('K', &format!("{most}k")), INVALID_KEY);
+        check_error(&line.replace('K', "''"), &invalid_key(0));
+        check_error(&line.replace('K', &format!("{most}k")), &invalid_key(1_025));
     }
 }
 
@@ -114,8 +146,11 @@ fn mhit() {
         }
         other => panic!("{other:?}"),
     });
-    check_errors(&["MHIT", "MHIT a", "MHIT a 1 b"], &arity("mhit"));
-    check_errors(&["MHIT a x", "MHIT a 1 b -1"], NOT_INTEGER);
+    for line in ["MHIT", "MHIT a", "MHIT a 1 b"] {
+        check_usage(line, &arity("mhit"));
+    }
+    check_usage("MHIT a x", &not_a_count("count", "x"));
+    check_usage("MHIT a 1 b -1", &not_a_count("count", "-1"));
 }
 
 /// Symptom: one request had a reply of tens of megabytes, or kept its thread busy for minutes. Cause:
@@ -159,7 +194,12 @@ fn hits() {
     check("HITS k AT 9 BOUNDS", bounds(None, at(9)));
 
     check_error("HITS k 5m 1h BOUNDS", "ERR BOUNDS takes at most one window");
-    check_errors(&["HITS k AT", "HITS k BOUNDS BOUNDS", "HITS k BOUNDS 5m", "HITS k AT 1 AT 1"], SYNTAX);
+    check_usage("HITS k AT", AT_NEEDS);
+    check_usage("HITS k BOUNDS BOUNDS", &twice("BOUNDS"));
+    check_usage("HITS k AT 1 AT 1", &twice("AT"));
+    let behind = |value| format!("{}: windows come before BOUNDS, DENIED and AT", unexpected(value));
+    check_usage("HITS k BOUNDS 5m", &behind("5m"));
+    check_usage("HITS k 5m AT 9 1h", &behind("1h"));
     let denied = |window, at| Command::HitsDenied { key: b"k", window, at };
     check("HITS k DENIED", denied(None, None));
     check("HITS k 5m denied AT 9", denied(Some(span("5m")), at(9)));
@@ -167,17 +207,20 @@ fn hits() {
         &["HITS k 5m 1h DENIED", "HITS k DENIED BOUNDS", "HITS k 1h BOUNDS DENIED"],
         "ERR DENIED answers one window: name at most one, without BOUNDS",
     );
-    check_errors(&["HITS k DENIED 5m", "HITS k DENIED DENIED"], SYNTAX);
+    check_usage("HITS k DENIED 5m", &behind("5m"));
+    check_usage("HITS k DENIED DENIED", &twice("DENIED"));
     let invalid = |text: &str| {
         format!(
             "ERR invalid duration '{text}': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s"
         )
     };
-    check_errors(&["HITS k x", "HITS k 5m x", "HITS k x AT 1", "RATE k x", "MHITS x k"], &invalid("x"));
-    check_error("HITS k \"\\xff\"", &invalid("\u{fffd}"));
+    for line in ["HITS k x", "HITS k 5m x", "HITS k x AT 1", "RATE k x", "MHITS x k"] {
+        check_usage(line, &invalid("x"));
+    }
+    check_usage("HITS k \"\\xff\"", &invalid("\u{fffd}"));
     // A long one is cut when it is repeated.
-    check_error(&format!("HITS k {}", "0".repeat(500)), &invalid(&"0".repeat(128)));
-    check_error("HITS", &arity("hits"));
+    check_usage(&format!("HITS k {}", "0".repeat(500)), &invalid(&"0".repeat(128)));
+    check_usage("HITS", &arity("hits"));
 }
 
 #[test]
@@ -186,20 +229,25 @@ fn other_counts() {
         let expected = Command::MultiHits { window: span("5m"), keys: args.from(2) };
         assert_eq!(Command::parse(args), Ok(expected));
     });
-    check_error("MHITS 5m", &arity("mhits"));
+    check_usage("MHITS 5m", &arity("mhits"));
 
     let rate = |window, at| Command::Rate { key: b"k", window, at };
     check("RATE k", rate(None, None));
     check("RATE k 1h", rate(Some(span("1h")), None));
     check("RATE k at 9", rate(None, at(9)));
     check("RATE k 1h AT 9", rate(Some(span("1h")), at(9)));
-    check_errors(&["RATE k 1h 1h", "RATE k AT", "RATE k AT 1 x", "RATE k 1h BOUNDS"], SYNTAX);
+    check_usage("RATE k 1h 1h", &unexpected("1h"));
+    check_usage("RATE k AT", AT_NEEDS);
+    check_usage("RATE k AT 1 x", &unexpected("x"));
+    check_usage("RATE k 1h BOUNDS", &unexpected("BOUNDS"));
 
     let series = |at| Command::Series { key: b"k", window: span("1h"), step: span("1m"), at };
     check("SERIES k 1h 1m", series(None));
     check("SERIES k 1h 1m AT 9", series(at(9)));
-    check_errors(&["SERIES k 1h 1m 1m", "SERIES k 1h 1m AT", "SERIES k 1h 1m AT 9 9"], SYNTAX);
-    check_error("SERIES k 1h", &arity("series"));
+    check_usage("SERIES k 1h 1m 1m", &unexpected("1m"));
+    check_usage("SERIES k 1h 1m AT", AT_NEEDS);
+    check_usage("SERIES k 1h 1m AT 9 9", &unexpected("9"));
+    check_usage("SERIES k 1h", &arity("series"));
 }
 
 #[test]
@@ -295,72 +343,7 @@ fn hello() {
     check_error("HELLO 3 foo", "ERR Syntax error in HELLO option 'foo'");
     check_error("HELLO 3 AUTH a", "ERR Syntax error in HELLO option 'AUTH'");
     check_error("HELLO 3 setname", "ERR Syntax error in HELLO option 'setname'");
-    check_error("HELLO 3 SETNAME 'a b'", CLIENT_NAME);
-}
-
-const CLIENT_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
-
-#[test]
-fn client() {
-    let check = |line: &str, expected| check(line, Command::Client(expected));
-    check("CLIENT ID", ClientCommand::Id);
-    check("client setname me", ClientCommand::SetName(b"me"));
-    check("CLIENT SETNAME ''", ClientCommand::SetName(b""));
-    check("CLIENT GETNAME", ClientCommand::GetName);
-    check("CLIENT SETINFO LIB-NAME redis-py", ClientCommand::SetLibraryName(b"redis-py"));
-    check("CLIENT SETINFO lib-ver 8.0", ClientCommand::SetLibraryVersion(b"8.0"));
-    check("CLIENT INFO", ClientCommand::Info);
-    check("CLIENT LIST", ClientCommand::List);
-    check("CLIENT NO-EVICT on", ClientCommand::NoEvict(true));
-    check("CLIENT NO-TOUCH OFF", ClientCommand::NoTouch(false));
-    check("CLIENT TRACKING off", ClientCommand::TrackingOff);
-    check("CLIENT REPLY ON", ClientCommand::ReplyOn);
-    check_errors(
-        &["CLIENT SETNAME 'a b'", "CLIENT SETNAME \"a\\n\"", "CLIENT SETNAME \"\\xe9\""],
-        CLIENT_NAME,
-    );
-    check_error("CLIENT TRACKING ON", "ERR client tracking is not supported");
-    check_error(
-        "CLIENT MAINT_NOTIFICATIONS ON",
-        "ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.",
-    );
-    check_error(
-        &format!("CLIENT {}", "x".repeat(200)),
-        &format!("ERR unknown subcommand '{}'. Try CLIENT HELP.", "x".repeat(128)),
-    );
-    check_error("CLIENT REPLY OFF", "ERR the OFF option of CLIENT REPLY is not supported by this version");
-    check_error("CLIENT SETINFO color red", "ERR Unrecognized option 'color'");
-    check_error(
-        "CLIENT SETINFO LIB-NAME 'a b'",
-        "ERR lib-name cannot contain spaces, newlines or special characters.",
-    );
-    check_errors(
-        &[
-            "CLIENT NO-EVICT x",
-            "CLIENT TRACKING x",
-            "CLIENT TRACKING OFF x",
-            "CLIENT REPLY x",
-            "CLIENT LIST x",
-        ],
-        SYNTAX,
-    );
-    check_error("CLIENT", &arity("client"));
-    check_error("CLIENT SetName", &arity("client|setname"));
-    check_error("CLIENT ID x", &arity("client|id"));
-}
-
-#[test]
-fn client_names_have_bounds() {
-    let most = "n".repeat(128);
-    check(&format!("CLIENT SETNAME {most}"), Command::Client(ClientCommand::SetName(most.as_bytes())));
-    let past = format!("{most}n");
-    for line in ["CLIENT SETNAME", "HELLO 3 SETNAME"] {
-        check_error(&format!("{line} {past}"), "ERR Client name is too long: it has at most 128 bytes");
-    }
-    check_error(
-        &format!("CLIENT SETINFO LIB-VER {past}"),
-        "ERR lib-ver is too long: it has at most 128 bytes",
-    );
+    check_error("HELLO 3 SETNAME 'a b'", client::CLIENT_NAME);
 }
 
 #[test]
@@ -394,6 +377,7 @@ fn server() {
     check_errors(&["CLUSTER INFO", "CLUSTER x y"], "ERR This instance has cluster support disabled");
     check_error("CONFIG foo", "ERR unknown subcommand 'foo'. Try CONFIG HELP.");
     for (line, name) in [
+        ("COMMAND GETKEYS", "command|getkeys"),
         ("CLUSTER", "cluster"),
         ("CONFIG", "config"),
         ("CONFIG GET", "config|get"),
@@ -414,7 +398,7 @@ fn unknown_commands() {
     let run = |letter: &str, length: usize| letter.repeat(length);
     check_unknown("foo", "foo", "");
     check_unknown("''", "", "");
-    check_unknown("EXPIRE a 1", "EXPIRE", "'a' '1' ");
+    check_unknown("PUBLISH a 1", "PUBLISH", "'a' '1' ");
     check_unknown("HITT a", "HITT", "'a' ");
     check_unknown(
         &format!("{} {} b", run("f", 200), run("a", 200)),
@@ -432,6 +416,13 @@ fn unknown_commands() {
         "foo",
         &format!("'{}' '{}' 'c' ", run("a", 60), run("b", 60)),
     );
+    // What follows the words of Redis is ours.
+    check_unknown(
+        "Incr a",
+        "Incr",
+        "'a' (use HIT key [count]: it counts hits and returns those of the last window)",
+    );
+    check_unknown("KEYS *", "KEYS", "'*' (use SCAN cursor [MATCH pattern])");
     check_unknown(r#""foo\x00bar" "a\x00b""#, "foo", "'a' ");
     check_unknown(r#""f\r\nx""#, "f\r\nx", "");
 }

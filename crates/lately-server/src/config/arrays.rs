@@ -5,11 +5,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::Problem;
 
-/// Refuses the first such table that is a single one.
+/// Refuses the first such table that is a single one, or no table.
 pub(super) fn check(document: &DeTable<'_>) -> Result<(), Problem> {
     for name in ["class", "limit"] {
         if let Some((key, value)) = document.get_key_value(name)
-            && matches!(value.get_ref(), DeValue::Table(_))
+            && !matches!(value.get_ref(), DeValue::Array(_))
         {
             let message = format!("write [[{name}]], with two brackets: there may be several");
             return Err(Problem { at: key.span(), message });

@@ -7,6 +7,7 @@ mod error;
 mod limit;
 mod source;
 mod storage;
+mod syntax;
 mod unbuilt;
 mod value;
 
@@ -25,6 +26,7 @@ pub use limit::NamedLimit;
 pub(crate) use limit::info_name;
 pub use source::Source;
 pub use storage::Mode;
+pub use value::parse_address;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
 use crate::storage::Storage;
@@ -130,10 +132,11 @@ impl Config {
 
     /// The config that a text is, without its file.
     pub(crate) fn parse(text: &str) -> Result<Config, Problem> {
-        let document = DeTable::parse(text).map_err(|error| Problem::from(error).with_key(text))?;
+        let document = DeTable::parse(text)
+            .map_err(|error| syntax::explained(Problem::from(error).with_key(text), text))?;
         unbuilt::refuse(document.get_ref())?;
         arrays::check(document.get_ref())?;
-        let file: File = toml::from_str(text)?;
+        let file: File = toml::from_str(text).map_err(|error| syntax::of_values(error.into()))?;
         let defaults = Config::default();
         let server = file.server;
         let classes = class::settle_all(file.class)?;

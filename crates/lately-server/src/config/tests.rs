@@ -113,12 +113,15 @@ fn a_bad_file_is_refused_with_line_and_column() {
     };
     check(
         "[server]\nresp = \"localhost\"",
-        ":2:8: invalid address 'localhost': give an IP address and a port",
+        ":2:8: invalid address 'localhost': give a port, too, such as localhost:7379",
     );
     check("[server]\n\nresp = 5", ":3:8: invalid address '5'");
     check("[server]\nrsep = \"127.0.0.1:1\"", ":2:1: unknown field `rsep`, expected one of `resp`, `http`");
     check("[sever]", ":1:2: unknown field `sever`, expected one of `server`");
-    check("[server]\ninsecure = \"yes\"", ":2:12: invalid type: string \"yes\", expected a boolean");
+    check(
+        "[server]\ninsecure = \"yes\"",
+        ":2:12: invalid type: string \"yes\", expected true or false, without quotes",
+    );
     check(
         "[server]\nmax_clients = 0",
         ":2:15: invalid number of clients '0': give a whole number, 1 or more",
@@ -151,13 +154,16 @@ fn check_limits(check: impl Fn(&str, &str)) {
     check("[[limit]]\nmax = 1\nwindow = 1", "missing field `name`");
     check("[[limit]]\nname = \"a\"\nwindow = 1", "missing field `max`");
     check("[[limit]]\nname = \"a\"\nmax = 1", "missing field `window`");
-    check("limit = 3", ":1:9: invalid type: integer `3`, expected a sequence");
+    check("limit = 3", ":1:1: write [[limit]], with two brackets: there may be several");
     check(&limit("lock_out = \"1h\""), ":5:1: unknown field `lock_out`, expected one of `name`, `max`, ");
-    check(&limit("shadow = 1"), ":5:10: invalid type: integer `1`, expected a boolean");
+    check(&limit("shadow = 1"), ":5:10: invalid type: integer `1`, expected true or false, without quotes");
     check(&limit("lockout = \"0s\""), ":5:11: invalid duration '0s'");
-    check(&limit("domain = 1"), ":5:10: invalid type: integer `1`, expected a string");
-    check(&limit("descriptors = \"*\""), ":5:15: invalid type: string \"*\", expected a map");
-    check(&limit("descriptors = { a = 1 }"), ":5:21: invalid type: integer `1`, expected a string");
+    check(&limit("domain = 1"), ":5:10: invalid type: integer `1`, expected a text in quotes");
+    check(
+        &limit("descriptors = \"*\""),
+        ":5:15: invalid type: string \"*\", expected a table, such as { key = \"value\" }",
+    );
+    check(&limit("descriptors = { a = 1 }"), ":5:21: invalid type: integer `1`, expected a text in quotes");
     check(&limit("max = 2"), ":5:1: duplicate key `max`");
     check(
         &limit("[[limit]]\n").replacen("[[limit]]", "limit = []\n[[limit]]", 1),
@@ -173,7 +179,7 @@ fn check_limits(check: impl Fn(&str, &str)) {
     for bad in ["", "a b", "ä", "@a", "a,b", "a\\n"] {
         check(&limit("").replace("\"a\"", &format!("\"{bad}\"")), &format!(":2:8: {name}"));
     }
-    check(&limit("").replace("\"a\"", "7"), ":2:8: invalid type: integer `7`, expected a string");
+    check(&limit("").replace("\"a\"", "7"), ":2:8: invalid type: integer `7`, expected a text in quotes");
     let twice = limit(&limit("").replace("max", "  max").replace("name", " name"));
     check(&twice, ":6:9: a second limit of the name 'a': give each a name of its own");
     let alike = twice.replacen("\"a\"", "\"a:b\"", 1).replacen("\"a\"", "\"a_b\"", 1);

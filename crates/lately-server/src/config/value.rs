@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
@@ -35,9 +35,7 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Address, String> {
-        text.parse().map(Address).map_err(|_| {
-            format!("invalid address '{text}': give an IP address and a port, such as 127.0.0.1:7379 or [::1]:7379")
-        })
+        parse_address(text).map(Address)
     }
 }
 
@@ -106,6 +104,39 @@ impl FromStr for Bytes {
     }
 }
 
+/// The address that a text is: an IP address and a port. `localhost` is 127.0.0.1; other names are not looked up.
+///
+/// # Errors
+/// What would be right.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    const HOST: &str = "localhost";
+    let is_address = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    // `u16` alone would take a plus.
+    let port_of = |text: &str| text.parse::<u16>().ok().filter(|_| !text.starts_with('+'));
+    let is_port = |text| port_of(text).is_some();
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let is_local = host.eq_ignore_ascii_case(HOST);
+    if is_local && let Some(port) = port_of(port) {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    text.parse().map_err(|_| {
+        let right = match text.parse::<IpAddr>() {
+            Ok(IpAddr::V6(_)) => format!("an address of version 6 is in brackets, and has a port: [{text}]:7379"),
+            Ok(IpAddr::V4(_)) => format!("give a port, too, such as {text}:7379"),
+            Err(_) if text.eq_ignore_ascii_case(HOST) => format!("give a port, too, such as {text}:7379"),
+            Err(_) if is_port(text) || (host.is_empty() && is_port(port)) => {
+                format!("give an IP address, too, such as 127.0.0.1:{}", text.trim_start_matches(':'))
+            }
+            Err(_) if is_local || is_address(host) => "a port is a number from 0 to 65535".to_owned(),
+            Err(_) => {
+                "give an IP address and a port, such as 127.0.0.1:7379 or [::1]:7379; names other than localhost are not looked up"
+                    .to_owned()
+            }
+        };
+        format!("invalid address '{text}': {right}")
+    })
+}
+
 /// Takes a string, or an integer as if it were one.
 struct TextVisitor<T>(PhantomData<T>);
 
@@ -148,3 +179,35 @@ macro_rules! deserialize_from_text {
 }
 
 deserialize_from_text!(Address, Length, Timeout, Clients, Most, Bytes);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_parse() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(parse_address(text).map(|address| address.to_string()).as_deref(), Ok(expected));
+        };
+        check("127.0.0.1:7379", "127.0.0.1:7379");
+        check("[::1]:0", "[::1]:0");
+        check("localhost:7379", "127.0.0.1:7379");
+        check("LocalHost:0", "127.0.0.1:0");
+        let check = |text: &str, right: &str| {
+            let error = parse_address(text).expect_err(text);
+            assert!(error.starts_with(&format!("invalid address '{text}': {right}")), "{error}");
+        };
+        check("localhost", "give a port, too, such as localhost:7379");
+        check("10.0.0.1", "give a port, too, such as 10.0.0.1:7379");
+        check("::1", "an address of version 6 is in brackets, and has a port: [::1]:7379");
+        check("6379", "give an IP address, too, such as 127.0.0.1:6379");
+        check(":6379", "give an IP address, too, such as 127.0.0.1:6379");
+        check("127.0.0.1:65536", "a port is a number from 0 to 65535");
+        check("localhost:+1", "a port is a number from 0 to 65535");
+        check("localhost:x", "a port is a number from 0 to 65535");
+        check("[::1]:-1", "a port is a number from 0 to 65535");
+        for text in ["", "example.org:80", "70000", "a b", "redis://127.0.0.1:7379", "[::1]"] {
+            check(text, "give an IP address and a port");
+        }
+    }
+}

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::held::Held;
 use super::roster::Roster;
+use crate::engine::Engine;
 use crate::limits::{BATCH_BYTES, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
 use crate::session::{Flow, Leave, Run, Written};
 
@@ -93,6 +94,11 @@ impl Batch {
     /// What it changed.
     pub(super) fn written(&self) -> &Written {
         &self.run.written
+    }
+
+    /// Has what it changed in the server's counters: it is kept.
+    pub(super) fn kept(&mut self, engine: &Engine) {
+        self.run.written.kept(engine);
     }
 
     /// Takes back what it changed, and says so in the replies.

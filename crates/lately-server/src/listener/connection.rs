@@ -173,7 +173,10 @@ impl Connection {
         let mut written = Written::default();
         self.flow = self.session.resume(self.gone, &mut written, &mut self.output);
         match Written::commit(&self.engine, [&written].into_iter()) {
-            Leave::Now => None,
+            Leave::Now => {
+                written.kept(&self.engine);
+                None
+            }
             Leave::Later(hold) => {
                 let mut held = Held::new(hold);
                 if !self.gone {

@@ -63,8 +63,12 @@ impl Group {
         let entered = engine.enter();
         batches.iter_mut().for_each(|batch| batch.answer(roster, now));
         let leave = Written::commit(&engine, batches.iter().map(Batch::written));
-        if let Leave::Never(refused) = &leave {
-            batches.iter_mut().rev().for_each(|batch| batch.take_back(roster, refused));
+        match &leave {
+            Leave::Now => batches.iter_mut().for_each(|batch| batch.kept(&engine)),
+            Leave::Later(_) => {}
+            Leave::Never(refused) => {
+                batches.iter_mut().rev().for_each(|batch| batch.take_back(roster, refused));
+            }
         }
         drop(entered);
         let moment = Instant::now();

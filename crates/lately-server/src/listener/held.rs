@@ -48,6 +48,11 @@ impl Held {
         engine.journal().map_or(Verdict::Kept, |journal| journal.verdict(&self.hold))
     }
 
+    /// Has what it says in the server's counters: it is kept.
+    pub(super) fn kept(&mut self, engine: &Engine) {
+        self.written.kept(engine);
+    }
+
     /// Takes back what cannot be kept; the replies are to be replaced then.
     pub(super) fn take_back(&mut self, engine: &Engine) {
         self.written.take_back(engine);

@@ -171,7 +171,10 @@ impl Roster {
             }
             match verdict {
                 Verdict::Pending => waiting.push_front(held),
-                Verdict::Kept => self.release(&held, false),
+                Verdict::Kept => {
+                    held.kept(&self.engine);
+                    self.release(&held, false);
+                }
                 Verdict::Lost => {
                     held.take_back(&self.engine);
                     self.release(&held, true);

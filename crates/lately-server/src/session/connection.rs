@@ -36,7 +36,8 @@ impl Session {
             Command::Client(client) => self.client(client, now, &mut reply),
             Command::Reset => {
                 (self.protocol, self.transaction) = (Protocol::default(), None);
-                self.client.change(|about| *about = About::default());
+                // The library is the same still, as in Redis.
+                self.client.change(|about| (about.name, about.protocol) = Default::default());
                 reply.simple("RESET");
             }
             Command::Quit => {
@@ -110,8 +111,14 @@ impl Session {
                 name if name.is_empty() => reply.null(),
                 name => reply.bulk(name),
             },
-            ClientCommand::Info => reply.verbatim(&(self.client.line(now) + "\n")),
-            ClientCommand::List => reply.verbatim(&self.engine.clients.list(now)),
+            ClientCommand::Info => {
+                self.did(Some("client|info"));
+                reply.verbatim(&(self.client.line(now) + "\n"));
+            }
+            ClientCommand::List(which) => {
+                self.did(Some("client|list"));
+                reply.verbatim(&self.engine.clients.list(*which, now));
+            }
             ClientCommand::SetName(name) => self.about(|about| about.name = text(name), reply),
             ClientCommand::SetLibraryName(name) => self.about(|about| about.lib_name = text(name), reply),
             ClientCommand::SetLibraryVersion(version) => {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use lately::{Span, Timestamp};
 use lately_journal::Journal;
@@ -48,7 +49,8 @@ fn persistence(engine: &Engine) -> Vec<Field> {
         let progress =
             [field("loading_total_bytes", &total_bytes), field("loading_loaded_bytes", &done_bytes)];
         let progress = progress.into_iter().filter(|_| engine.is_loading());
-        return [loading, field("aof_enabled", &0)].into_iter().chain(progress).collect();
+        let idle = [field("aof_enabled", &0), field("rdb_bgsave_in_progress", &0)];
+        return [loading].into_iter().chain(idle).chain(progress).collect();
     };
     let status = if stats.trouble.is_some() { "err" } else { "ok" };
     vec![
@@ -67,6 +69,29 @@ fn persistence(engine: &Engine) -> Vec<Field> {
         field("journal_failures", &stats.failures),
         field("journal_trouble", &stats.trouble.unwrap_or_default()),
     ]
+}
+
+/// Seconds on processors, in the order of Redis.
+fn processors() -> Vec<Field> {
+    let process::ProcessorTimes { user, system, children_user, children_system } = process::processor_times();
+    let seconds = |name, time: Duration| field(name, &format!("{:.6}", time.as_secs_f64()));
+    vec![
+        seconds("used_cpu_sys", system),
+        seconds("used_cpu_user", user),
+        seconds("used_cpu_sys_children", children_system),
+        seconds("used_cpu_user_children", children_user),
+    ]
+}
+
+/// Bytes as Redis shows them to people: `512B`, `1.50M`.
+#[expect(clippy::cast_precision_loss, reason = "it is rounded to two decimals")]
+fn human(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes}B"),
+        1_024..0x10_0000 => format!("{:.2}K", bytes as f64 / 1_024.0),
+        0x10_0000..0x4000_0000 => format!("{:.2}M", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.2}G", bytes as f64 / 1_073_741_824.0),
+    }
 }
 
 /// Limits with names, each a line as Redis has them for commands.
@@ -99,6 +124,8 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
     let keys = engine.store.len();
     let connection_bytes = stats.connection_bytes.load(Relaxed);
     let journal_bytes = stats.journal_bytes.load(Relaxed);
+    let (resident_bytes, ceiling_bytes) =
+        (process::resident_bytes().unwrap_or(0), memory.ceiling_bytes.unwrap_or(0));
     vec![
         (
             "Server",
@@ -118,21 +145,29 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
         ),
         (
             "Clients",
-            vec![field("connected_clients", &engine.clients.len()), field("maxclients", &config.max_clients)],
+            vec![
+                field("connected_clients", &engine.clients.len()),
+                field("maxclients", &config.max_clients),
+                // No command waits for another.
+                field("blocked_clients", &0),
+            ],
         ),
         (
             "Memory",
             vec![
                 // Keys, hits, connections and the journal, as accounted for; what the process takes besides is in `rss`.
                 field("used_memory", &memory.used_bytes),
+                field("used_memory_human", &human(memory.used_bytes)),
                 field(
                     "used_memory_keys",
                     &memory.used_bytes.saturating_sub(connection_bytes + journal_bytes),
                 ),
                 field("used_memory_connections", &connection_bytes),
                 field("used_memory_journal", &journal_bytes),
-                field("used_memory_rss", &process::resident_bytes().unwrap_or(0)),
-                field("maxmemory", &memory.ceiling_bytes.unwrap_or(0)),
+                field("used_memory_rss", &resident_bytes),
+                field("used_memory_rss_human", &human(resident_bytes)),
+                field("maxmemory", &ceiling_bytes),
+                field("maxmemory_human", &human(ceiling_bytes)),
             ],
         ),
         ("Persistence", persistence(engine)),
@@ -142,6 +177,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
                 field("total_connections_received", &stats.connections.load(Relaxed)),
                 field("rejected_connections", &stats.refused_connections.load(Relaxed)),
                 field("total_commands_processed", &stats.commands.load(Relaxed)),
+                field("instantaneous_ops_per_sec", &engine.commands_per_second(now)),
                 field("total_hits", &stats.hits.load(Relaxed)),
                 field("refused_hits", &stats.refused_hits.load(Relaxed)),
                 field("denied_hits", &stats.denied_hits.load(Relaxed)),
@@ -150,6 +186,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
                 field("expired_keys", &memory.expired_keys),
             ],
         ),
+        ("CPU", processors()),
         ("Limits", limits(engine)),
         ("Replication", vec![field("role", &"master"), field("connected_slaves", &0)]),
         ("Cluster", vec![field("cluster_enabled", &0)]),

@@ -13,14 +13,15 @@ mod written;
 use std::sync::Arc;
 
 use lately::Timestamp;
+use lately_resp::command::spec_of;
 use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, Selected, texts};
 
-use crate::clients::Client;
+use crate::clients::{Client, Doing};
 use crate::engine::Engine;
 use crate::limits::OUTPUT_BYTES;
 pub(crate) use run::Run;
 use run::Target;
-use transaction::{Execution, Transaction};
+use transaction::{Execution, Transaction, is_exec, refuse_exec};
 use written::refuse;
 pub(crate) use written::{Leave, Written};
 
@@ -46,6 +47,15 @@ pub(crate) struct Session {
     execution: Option<Execution>,
 }
 
+/// Requests that were run.
+struct Ran<'a> {
+    /// How many.
+    done: usize,
+    flow: Flow,
+    /// The arguments of the last one, but for those that differ in their key alone.
+    last: Option<ArgList<'a>>,
+}
+
 /// What the arguments of a request mean.
 type Parse<'a> = Result<Command<'a>, CommandError>;
 
@@ -64,8 +74,11 @@ impl Session {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> (usize, Flow) {
-        let (done, flow) = self.requests(requests, run, now, out);
+        let Ran { done, flow, last } = self.requests(requests, run, now, out);
         run.ran(done);
+        if let Some(args) = last {
+            self.did(spec_of(args).ok().map(|spec| spec.name));
+        }
         (done, flow)
     }
 
@@ -75,13 +88,14 @@ impl Session {
         run: &mut Run<'a>,
         now: Timestamp,
         out: &mut Vec<u8>,
-    ) -> (usize, Flow) {
-        let (mut done, mut flow) = (0, Flow::Continue);
+    ) -> Ran<'a> {
+        let (mut done, mut flow, mut last) = (0, Flow::Continue, None);
         while flow == Flow::Continue
             && out.len() < OUTPUT_BYTES
             && let Some(args) = requests.next()
         {
             let target = Target { engine: &self.engine, now };
+            last = Some(args);
             let mut parsed = Command::parse(args);
             let is_loading = self.engine.is_loading();
             if let Ok(command) = &mut parsed
@@ -104,7 +118,12 @@ impl Session {
             };
             done += 1;
         }
-        (done, flow)
+        Ran { done, flow, last }
+    }
+
+    /// Takes note of what `CLIENT LIST` shows of this client: its last command, and what it has queued.
+    fn did(&self, command: Option<&'static str>) {
+        self.client.did(Doing { command, queued: self.transaction.as_ref().map(Transaction::len) });
     }
 
     /// A request that is not part of a run.
@@ -122,6 +141,10 @@ impl Session {
         match parsed {
             Ok(command) => self.command(command, written, now, out),
             Err(_) if speaks_http(args) => Flow::Close,
+            Err(error) if is_exec(args) => {
+                refuse_exec(error, &mut Encoder::new(out, self.protocol));
+                Flow::Continue
+            }
             Err(error) => {
                 Encoder::new(out, self.protocol).error(error);
                 Flow::Continue

@@ -79,14 +79,14 @@ struct Tally {
 }
 
 impl Tally {
-    /// Takes note of what became of a request. The counters wrap, as those do that they are added to.
+    /// Takes note of what became of a request.
     fn add(&mut self, told: &Told) {
         let counter = match told.fate {
             Fate::Counted => &mut self.hits,
             Fate::Denied => &mut self.denied_hits,
             Fate::Refused => &mut self.refused_hits,
         };
-        *counter = counter.wrapping_add(told.hits);
+        *counter = counter.saturating_add(told.hits);
     }
 }
 
@@ -280,7 +280,7 @@ impl<'a> Run<'a> {
                 && let Some(hits) = part.hits_to_change()
             {
                 for _ in 0..*times {
-                    telling.tally.refused_hits = telling.tally.refused_hits.wrapping_add(hits);
+                    telling.tally.refused_hits = telling.tally.refused_hits.saturating_add(hits);
                     refuse(telling.out, refused);
                 }
                 continue;

@@ -44,6 +44,12 @@ impl Talk {
         Talk { engine, clock, session, flow: Flow::Continue }
     }
 
+    /// Another client of the same server.
+    fn twin(&self) -> Talk {
+        let (engine, clock) = (Arc::clone(&self.engine), Arc::clone(&self.clock));
+        Talk { session: connect(&engine), engine, clock, flow: Flow::Continue }
+    }
+
     /// Speaks protocol 3 from the start.
     fn v3() -> Talk {
         let mut talk = Talk::new();

@@ -1,8 +1,8 @@
 //! `MULTI EXEC DISCARD`: commands queued and run as one batch.
 
 use lately::Timestamp;
-use lately_resp::command::{CommandFlag, find_command};
-use lately_resp::{ArgList, Args, Command, Encoder, Limits, Requests, texts, write_request};
+use lately_resp::command::{CommandFlag, find_command, spec_of};
+use lately_resp::{ArgList, Args, Command, CommandError, Encoder, Limits, Requests, texts, write_request};
 
 use super::{Flow, Parse, Run, Session, Written};
 use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
@@ -53,6 +53,11 @@ impl Session {
             Ok(command @ (Command::Quit | Command::Reset)) => {
                 return self.command(command, written, now, out);
             }
+            // Nothing is run, and the transaction is over.
+            Err(error) if is_exec(args) => {
+                self.transaction = None;
+                refuse_exec(error, &mut reply);
+            }
             Err(error) if error.aborts_transaction() => {
                 transaction.aborted = true;
                 reply.error(error);
@@ -97,12 +102,12 @@ impl Session {
         let done = if is_gone {
             let mut run = |number| {
                 let one = requests.range(number..number + 1, left);
-                self.requests(one, &mut run, execution.now, out).0 == 1
+                self.requests(one, &mut run, execution.now, out).done == 1
             };
             let numbered = requests.iter(left).enumerate();
             numbered.take_while(|&(number, args)| !changes_counts(args) || run(number)).count()
         } else {
-            self.requests(requests.iter(left), &mut run, execution.now, out).0
+            self.requests(requests.iter(left), &mut run, execution.now, out).done
         };
         run.finish(&self.engine, execution.now, out);
         *written = run.written;
@@ -113,6 +118,17 @@ impl Session {
         self.execution = Some(execution);
         Flow::More
     }
+}
+
+/// Whether a request is an `EXEC`, with whatever arguments.
+pub(super) fn is_exec(args: ArgList<'_>) -> bool {
+    spec_of(args).is_ok_and(|spec| spec.name == "exec")
+}
+
+/// The reply to an `EXEC` with arguments, in the words of Redis.
+pub(super) fn refuse_exec(error: &CommandError, reply: &mut Encoder<'_>) {
+    let error = error.to_string();
+    reply.error(format_args!("{}{}", texts::EXEC_REFUSED, error.strip_prefix("ERR ").unwrap_or(&error)));
 }
 
 /// Whether a command may change what is counted.
@@ -128,6 +144,11 @@ impl Execution {
 }
 
 impl Transaction {
+    /// How many commands are queued.
+    pub(super) fn len(&self) -> usize {
+        self.commands
+    }
+
     pub(super) fn held_bytes(&self) -> usize {
         self.requests.capacity()
     }

@@ -3,13 +3,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use lately::DeltaBatch;
 use lately_journal::{Hold, Receipt, Refused};
 use lately_resp::{Encoder, Protocol};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Stats};
 use crate::rules::{RuleTally, Said};
 
 /// What requests changed.
@@ -18,9 +17,10 @@ pub(crate) struct Written {
     pub(super) deltas: DeltaBatch,
     /// Where in the output the replies are that say what was changed.
     replies: Vec<Range<usize>>,
-    /// Hits among the changes, by weight.
+    /// Hits among the changes, by weight. The server's counters have them when they are kept, and not before: a
+    /// counter never runs backward.
     hits: u64,
-    /// What limits with names said when they changed something.
+    /// What limits with names said when they changed something. Counted with the hits.
     said: Vec<(Arc<RuleTally>, Said)>,
 }
 
@@ -39,12 +39,12 @@ impl Written {
     #[inline]
     pub(super) fn replied(&mut self, start: usize, end: usize, hits: u64) {
         self.replies.push(start..end);
-        self.hits = self.hits.wrapping_add(hits);
+        self.hits = self.hits.saturating_add(hits);
     }
 
     /// Takes note of what a limit with a name said and counted.
-    pub(super) fn said(&mut self, named: Option<(&Arc<RuleTally>, Said)>) {
-        self.said.extend(named.map(|(tally, said)| (Arc::clone(tally), said)));
+    pub(super) fn said(&mut self, tally: &Arc<RuleTally>, said: Said) {
+        self.said.push((Arc::clone(tally), said));
     }
 
     /// Whether there are such replies in a part of the output.
@@ -74,13 +74,18 @@ impl Written {
         leave
     }
 
+    /// Has the changes in the server's counters: they are kept.
+    pub(crate) fn kept(&mut self, engine: &Engine) {
+        Stats::add(&engine.stats.hits, std::mem::take(&mut self.hits));
+        self.said.drain(..).for_each(|(tally, said)| tally.count(said));
+    }
+
     /// Takes the changes back. The replies are to be replaced then.
     pub(crate) fn take_back(&mut self, engine: &Engine) {
         engine.store.take_back(&mut self.deltas);
         engine.taps.fail("the journal failed meanwhile");
-        self.said.iter().for_each(|(tally, said)| tally.take_back(*said));
-        engine.stats.hits.fetch_sub(self.hits, Relaxed);
-        engine.stats.refused_hits.fetch_add(self.hits, Relaxed);
+        Stats::add(&engine.stats.refused_hits, std::mem::take(&mut self.hits));
+        self.said.clear();
     }
 
     /// A part of the output with an error in place of each reply that says that something was changed.

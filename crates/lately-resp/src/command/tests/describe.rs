@@ -50,6 +50,10 @@ fn commands_describe_themselves() {
         "*1 *10 $14 client|setname :3 *0 :0 :0 :0 *2 +@connection +@slow *0 *0 *0 ",
         "*1 *10 $14 client|setname :3 ~0 :0 :0 :0 ~2 +@connection +@slow ~0 ~0 ~0 ",
     );
+    for name in ["mlimit", "coolest"] {
+        let info = answer(&format!("COMMAND INFO {name}"), Protocol::V2);
+        assert!(info.contains(" +movablekeys "), "{info}");
+    }
     check("COMMAND DOCS nosuch", "*0 ", "%0 ");
     check(
         "COMMAND DOCS nosuch ping",
@@ -59,6 +63,39 @@ fn commands_describe_themselves() {
     assert!(answer("COMMAND LIST", Protocol::V3).starts_with("*38 $3 hit $4 mhit $4 hits "));
     assert!(answer("COMMAND", Protocol::V3).starts_with("*38 *10 $3 hit "));
     assert!(answer("COMMAND DOCS", Protocol::V2).starts_with("*76 $3 hit "));
+}
+
+/// The texts of errors are what Redis 7.0.15 answered to such requests.
+#[test]
+fn the_keys_of_a_request_are_found() {
+    let check = |request: &str, expected: &[&str]| {
+        let keys: String = expected.iter().map(|key| format!("${} {key} ", key.len())).collect();
+        let expected = format!("*{} {keys}", expected.len());
+        assert_eq!(answer(&format!("COMMAND GETKEYS {request}"), Protocol::V2), expected, "{request}");
+    };
+    check("HIT a 3 AT 9", &["a"]);
+    check("mhit a 1 b 2 a 3", &["a", "b", "a"]);
+    check("MHITS 5m a b", &["a", "b"]);
+    check("DEL a b c", &["a", "b", "c"]);
+    check("LIMIT k @login", &["k"]);
+    check("MLIMIT ip 5 1m user 9 1d COST 2 PEEK", &["ip", "user"]);
+    check("COOLEST 1 WINDOW 1m BELOW 5 a b", &["a", "b"]);
+    check("CL.THROTTLE k 1 1 1", &["k"]);
+    let check = |request: &str, expected: &str| {
+        assert_eq!(answer(&format!("COMMAND GETKEYS {request}"), Protocol::V2), format!("-ERR {expected} "));
+    };
+    for request in ["nosuch a", "client nosuch"] {
+        check(request, "Invalid command specified");
+    }
+    for request in ["ping a", "client list", "SCAN 0", "COOLEST 1 PREFIX p"] {
+        check(request, "The command has no key arguments");
+    }
+    for request in ["hit", "TTL a b", "MLIMIT a 5", "COOLEST 1"] {
+        check(request, "Invalid number of arguments specified for command");
+    }
+    for request in ["MLIMIT ip 5 1m user", "COOLEST x a", "COOLEST 1 a BELOW 5"] {
+        check(request, "Invalid arguments specified for command");
+    }
 }
 
 /// Symptom: a request of 7 MB had a reply of 1.7 GB. Cause: a name was described as often as it was
@@ -90,6 +127,7 @@ fn containers_have_help() {
     ] {
         assert!(help.contains(line), "{line}");
     }
+    assert_eq!(usage_of("hits"), "HITS <key> [<window> ...] [BOUNDS|DENIED] [AT <time>]");
     assert!(answer("CONFIG HELP", Protocol::V2).contains("+GET <parameter> ... "));
     assert!(answer("COMMAND HELP", Protocol::V2).contains("+DOCS [<command-name> ...] "));
 }

@@ -12,19 +12,29 @@ fn limit() {
     check("limit k 5 60 cost 3", limit(3, false, None, None));
     check("LIMIT k 5 1m PEEK", limit(1, true, None, None));
     check("LIMIT k 5 1m AT 9 lockout 15m PEEK COST 0", limit(0, true, Some(span("15m")), at(9)));
-    check_errors(
-        &["LIMIT k x 1m", "LIMIT k -1 1m", "LIMIT k 5 1m COST x", "LIMIT k 5 1m COST -1"],
-        NOT_INTEGER,
+    check_usage("LIMIT k x 1m", &not_a_count("max", "x"));
+    check_usage("LIMIT k 1m 5", &not_a_count("max", "1m"));
+    check_usage("LIMIT k -1 1m", &not_a_count("max", "-1"));
+    check_usage("LIMIT k 5 1m COST x", &not_a_count("COST", "x"));
+    check_usage("LIMIT k 5 1m COST -1", &not_a_count("COST", "-1"));
+    let as_two = "ERR invalid max '5/1m': give max and window as two arguments, 5 1m";
+    check_usage("LIMIT k 5/1m", as_two);
+    check_usage("LIMIT k 5/1m PEEK", as_two);
+    for no_limit in ["5/", "/1m", "5/1m/1", "a/b"] {
+        check_usage(&format!("LIMIT k {no_limit}"), &not_a_count("max", no_limit));
+    }
+    check_usage("LIMIT k 5 1m COST", "ERR COST needs a number of hits after it");
+    check_usage("LIMIT k 5 1m LOCKOUT", "ERR LOCKOUT needs a duration, such as 5m, after it");
+    check_usage("LIMIT k 5 1m AT", AT_NEEDS);
+    check_usage("LIMIT k 5 1m PEEK PEEK", &twice("PEEK"));
+    check_usage("LIMIT k 5 1m LOCKOUT 1 LOCKOUT 2", &twice("LOCKOUT"));
+    check_usage("LIMIT k 5 1m now", &unexpected("now"));
+    check_usage("LIMIT k 5 1m COST 1 2", &unexpected("2"));
+    check_usage("LIMIT k 5", &arity("limit"));
+    assert_eq!(
+        usage_of("limit"),
+        "LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]"
     );
-    let syntax = [
-        "LIMIT k 5 1m COST",
-        "LIMIT k 5 1m PEEK PEEK",
-        "LIMIT k 5 1m AT",
-        "LIMIT k 5 1m LOCKOUT 1 LOCKOUT 2",
-    ];
-    check_errors(&syntax, SYNTAX);
-    check_errors(&["LIMIT k 5 1m now", "LIMIT k 5 1m COST 1 2"], SYNTAX);
-    check_error("LIMIT k 5", &arity("limit"));
 }
 
 #[test]
@@ -40,23 +50,21 @@ fn several_limits() {
     check("MLIMIT ip 5 1m peek at 9 cost 0", all(&[ip], 0, true, at(9)));
     // A key named as an option is stands first.
     check("MLIMIT at 5 1m ip 5 1m", all(&[limit(b"at", 5, "1m"), ip], 1, false, None));
-    check_errors(
-        &[
-            "MLIMIT ip 5 1m user",
-            "MLIMIT ip 5 1m user 9",
-            "MLIMIT ip 5 1m PEEK user 9 1d",
-            "MLIMIT ip 5 1m COST",
-            "MLIMIT ip 5 1m PEEK PEEK",
-        ],
-        SYNTAX,
-    );
+    let incomplete =
+        |missing| format!("ERR the limit of 'user' has no {missing}: give key, max and window of each limit");
+    check_usage("MLIMIT ip 5 1m user", &incomplete("max and no window"));
+    check_usage("MLIMIT ip 5 1m user 9", &incomplete("window"));
+    check_usage("MLIMIT ip 5 1m PEEK user 9 1d", &unexpected("user"));
+    check_usage("MLIMIT ip 5 1m COST", "ERR COST needs a number of hits after it");
+    check_usage("MLIMIT ip 5 1m PEEK PEEK", &twice("PEEK"));
+    check_usage("MLIMIT ip 1m 5", &not_a_count("max", "1m"));
     check_errors(
         &["MLIMIT ip @day ip @minute", "MLIMIT ip 5 1m ip @day"],
         "ERR MLIMIT takes a key, its max and its window, and no @name",
     );
     check_error("MLIMIT ip 5 1m LOCKOUT 1m", "ERR LOCKOUT does not go with MLIMIT");
-    check_error("MLIMIT ip -5 1m", "ERR value is not an integer or out of range");
-    check_error("MLIMIT ip 5", &arity("mlimit"));
+    check_usage("MLIMIT ip -5 1m", &not_a_count("max", "-5"));
+    check_usage("MLIMIT ip 5", &arity("mlimit"));
     let many = |count: usize| format!("MLIMIT{}", " ip 5 1m".repeat(count));
     check(&many(128), all(&[ip; 128], 1, false, None));
     check_error(&many(129), "ERR MLIMIT takes at most 128 limits");
@@ -70,25 +78,43 @@ fn throttle() {
     };
     check("CL.THROTTLE k 15 30 60", throttle(15, 30, "1m", 1));
     check("cl.throttle k 0 5000000 1 -3", throttle(0, 5_000_000, "1s", -3));
+    // Rust reads integers so, and redis-cell is written in it.
+    check("CL.THROTTLE k +15 030 +0060 -01", throttle(15, 30, "1m", -1));
+    check("CL.THROTTLE k -0 1 1 +0", throttle(0, 1, "1s", 0));
+    let nothing = Rate::of_limit(0, 1, span("1s")).expect("a rate");
+    check("CL.THROTTLE k -1 1 1", Command::Throttle(Throttle { key: b"k", rate: nothing, quantity: 1 }));
+    let longest = format!("CL.THROTTLE k {0}1 {0}1 {0}1", "0".repeat(100));
+    check(&longest, throttle(1, 1, "1s", 1));
     check_errors(&["CL.THROTTLE k 15 0 60", "CL.THROTTLE k 15 30 0"], "ERR zero rates are not supported");
-    check_errors(
-        &[
-            "CL.THROTTLE k -1 30 60",
-            "CL.THROTTLE k 15 -30 60",
-            "CL.THROTTLE k x 30 60",
-            "CL.THROTTLE k 15 30 60 x",
-        ],
-        "ERR value is not an integer or out of range",
+    let max_burst = "give a whole number from -1 to 9223372036854775806";
+    for bad in ["-2", "x", "1.5", "9223372036854775808", "++1", "+"] {
+        check_usage(
+            &format!("CL.THROTTLE k {bad} 30 60"),
+            &format!("ERR invalid max_burst '{bad}': {max_burst}"),
+        );
+    }
+    check_usage(
+        "CL.THROTTLE k 15 -30 60",
+        "ERR invalid count_per_period '-30': give a whole number from 1 to 9223372036854775807",
     );
-    check_error(
+    check_usage(
+        "CL.THROTTLE k 15 30 1m",
+        "ERR invalid period '1m': give whole seconds, from 1 to 1000000000",
+    );
+    check_usage(
+        "CL.THROTTLE k 15 30 60 x",
+        "ERR invalid quantity 'x': give a whole number: 0 only asks, below 0 gives back",
+    );
+    check_usage(
         "CL.THROTTLE k 15 30 1000000001",
-        "ERR invalid period: give whole seconds, from 1 to 1000000000",
+        "ERR invalid period '1000000001': give whole seconds, from 1 to 1000000000",
     );
     check_error(
         "CL.THROTTLE k 1000000000000000 1 1000000000",
         "ERR invalid rate: max_burst hits at this rate would take longer than 146 million years",
     );
-    check_errors(&["CL.THROTTLE k 15 30", "CL.THROTTLE k 15 30 60 1 1"], &arity("cl.throttle"));
+    check_usage("CL.THROTTLE k 15 30", &arity("cl.throttle"));
+    check_usage("CL.THROTTLE k 15 30 60 1 1", &arity("cl.throttle"));
 }
 
 #[test]
@@ -105,14 +131,18 @@ fn coolest() {
     check_coolest("COOLEST 2 below 9 window 1m a", 2, Some("1m"), Some(9), 6);
     let prefix = |count, prefix| Coolest { count, window: None, below: None, among: Among::Prefix(prefix) };
     check("COOLEST 3 PREFIX web:", Command::Coolest(prefix(3, b"web:")));
-    check_errors(&["COOLEST 1 WINDOW 1m", "COOLEST 1 BELOW 1 BELOW 2 a", "COOLEST 1 WINDOW"], SYNTAX);
+    check_usage("COOLEST 1 WINDOW 1m", &arity("coolest"));
+    check_usage("COOLEST 1 BELOW 1 BELOW 2 a", &twice("BELOW"));
+    check_usage("COOLEST 1 WINDOW", "ERR WINDOW needs a duration, such as 5m, after it");
+    check_usage("COOLEST 1 BELOW", "ERR BELOW needs a number of hits after it");
+    check_usage("COOLEST 1 BELOW x a", &not_a_count("BELOW", "x"));
     check_errors(
         &["COOLEST 1 a BELOW 5", "COOLEST 1 a window", "COOLEST 1 PREFIX", "COOLEST 1 PREFIX a BELOW 5"],
         "ERR COOLEST takes WINDOW and BELOW before the keys, and PREFIX in place of them: no key has such a name here",
     );
-    check_error("COOLEST x a", "ERR value is not an integer or out of range");
+    check_usage("COOLEST a b", "ERR invalid k 'a': give how many keys are wanted, 0 to 16384");
     check_error("COOLEST 16385 a", "ERR COOLEST takes at most 16384 keys");
-    check_error("COOLEST 1", &arity("coolest"));
+    check_usage("COOLEST 1", &arity("coolest"));
     check_many("COOLEST 1", 16_384, "a", None);
     check_many("COOLEST 1", 16_385, "a", Some("ERR COOLEST takes at most 16384 keys"));
 }
@@ -128,7 +158,11 @@ fn a_limit_by_its_name() {
     check("LIMIT k @@a", named(b"@a", 1, false, None));
     let lockout = "ERR LOCKOUT does not go with @name: the limit has its own in the config";
     check_error("LIMIT k @a LOCKOUT 5m", lockout);
-    check_errors(&["LIMIT k @a 5 1m", "LIMIT k @a COST", "LIMIT k @a PEEK PEEK", "LIMIT k @a now"], SYNTAX);
-    check_errors(&["LIMIT k @a COST x", "LIMIT k a@ 1m"], NOT_INTEGER);
-    check_error("LIMIT k", &arity("limit"));
+    check_usage("LIMIT k @a 5 1m", &unexpected("5"));
+    check_usage("LIMIT k @a COST", "ERR COST needs a number of hits after it");
+    check_usage("LIMIT k @a PEEK PEEK", &twice("PEEK"));
+    check_usage("LIMIT k @a now", &unexpected("now"));
+    check_usage("LIMIT k @a COST x", &not_a_count("COST", "x"));
+    check_usage("LIMIT k a@ 1m", &not_a_count("max", "a@"));
+    check_usage("LIMIT k", &arity("limit"));
 }

@@ -38,8 +38,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Counts what a limit said, if it has a name and this was no peek; gives what was counted.
-pub(super) fn count<'r>(
+/// What a limit said, to be counted if it has a name and this was no peek.
+pub(super) fn said<'r>(
     rules: Option<&'r Arc<Rules>>,
     change: Change,
     decided: &Result<Decision, LimitError>,
@@ -50,7 +50,5 @@ pub(super) fn count<'r>(
         (false, false) => Said::Denied,
         (false, true) => Said::WouldDeny,
     };
-    let tally = &rules?.rule(rule).tally;
-    tally.count(said);
-    Some((tally, said))
+    Some((&rules?.rule(rule).tally, said))
 }

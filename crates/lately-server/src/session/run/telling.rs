@@ -31,15 +31,15 @@ impl Telling<'_> {
         let Outcome::Hit(counted) = outcome else { wrong() };
         match counted {
             Ok(hits) => {
-                // It wraps, as the counter does that it is added to.
-                self.tally.hits = self.tally.hits.wrapping_add(weight);
                 reply.integer(integer(*hits));
                 if self.has_journal {
                     self.written.replied(start, self.out.len(), weight);
+                } else {
+                    self.tally.hits = self.tally.hits.saturating_add(weight);
                 }
             }
             Err(error) => {
-                self.tally.refused_hits = self.tally.refused_hits.wrapping_add(weight);
+                self.tally.refused_hits = self.tally.refused_hits.saturating_add(weight);
                 reply.error(format_args!("{} {error}", code(error)));
             }
         }
@@ -53,9 +53,12 @@ impl Telling<'_> {
             (&Reply::Limit(change), Outcome::Limit(decided)) => {
                 let told = decided::answer(decided, change, &mut reply);
                 self.note(start, &told);
-                let named = named::count(self.rules, change, decided);
-                if told.is_changed && self.has_journal {
-                    self.written.said(named);
+                match named::said(self.rules, change, decided) {
+                    Some((tally, said)) if told.is_changed && self.has_journal => {
+                        self.written.said(tally, said);
+                    }
+                    Some((tally, said)) => tally.count(said),
+                    None => {}
                 }
             }
             (&Reply::LimitAll(change), Outcome::LimitAll(decided)) => {
@@ -80,9 +83,12 @@ impl Telling<'_> {
 
     /// Takes note of what became of a request, which the reply from `start` on says.
     fn note(&mut self, start: usize, told: &Told) {
-        self.tally.add(told);
-        if told.is_changed && self.has_journal {
+        let is_to_be_written = told.is_changed && self.has_journal;
+        if is_to_be_written {
             self.written.replied(start, self.out.len(), told.counted());
+        }
+        if !is_to_be_written || told.counted() == 0 {
+            self.tally.add(told);
         }
     }
 }

@@ -13,8 +13,11 @@ fn ping_echo_and_errors() {
         ("SELECT 0", "+OK|"),
         ("SELECT 1", "-ERR DB index is out of range|"),
         ("SELECT x", NOT_INTEGER),
-        ("GET k", "-ERR unknown command 'GET', with args beginning with: 'k' |"),
-        ("WATCH k", "-ERR unknown command 'WATCH', with args beginning with: 'k' |"),
+        (
+            "GET k",
+            "-ERR unknown command 'GET', with args beginning with: 'k' (use HITS key [window]: it returns the hits of a window)|",
+        ),
+        ("PUBLISH k", "-ERR unknown command 'PUBLISH', with args beginning with: 'k' |"),
         ("CLUSTER INFO", "-ERR This instance has cluster support disabled|"),
         // What a client sent cannot pass for a reply of its own.
         ("\"X\\r\\n+OK\\r\\n\"", "-ERR unknown command 'X  +OK  ', with args beginning with: |"),
@@ -93,12 +96,13 @@ fn client_tells_what_it_was_told() {
         ("CLIENT MAINT_NOTIFICATIONS ON", "-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.|"),
     ]);
     talk.clock.set(seconds(NOW_S + 7));
-    let line = |name: &str, age: u8, protocol: u8| {
+    let line = |name: &str, age: u8, protocol: u8, command: &str| {
         format!(
-            "id=1 addr=127.0.0.1:50000 laddr=127.0.0.1:7379 name={name} age={age} idle=7 flags=N db=0 sub=0 psub=0 multi=-1 cmd=NULL user=default lib-name=some-client lib-ver=1.2 resp={protocol}\n"
+            "id=1 addr=127.0.0.1:50000 laddr=127.0.0.1:7379 name={name} age={age} idle=7 flags=N db=0 sub=0 psub=0 multi=-1 cmd={command} user=default lib-name=some-client lib-ver=1.2 resp={protocol}\n"
         )
     };
-    talk.check("CLIENT INFO", &bulk(&line("y", 7, 2)));
+    let expected = bulk(&line("y", 7, 2, "client|info")).replace("client|", "client\\|");
+    talk.check("CLIENT INFO", &expected);
     talk.check("CLIENT SETNAME ''", "+OK|");
     talk.check("CLIENT GETNAME", "$-1|");
     assert!(talk.ask("HELLO 3").starts_with('%'));
@@ -107,12 +111,74 @@ fn client_tells_what_it_was_told() {
     let second = connect(&talk.engine);
     let list = talk.ask("CLIENT LIST");
     let (head, lines) = list.split_once("|txt:").expect("a verbatim string");
-    assert_eq!(head, format!("={}", lines.len() - 1 + "txt:".len()));
+    // One bar is the line end; one is marked as one that was sent.
+    assert_eq!(head, format!("={}", lines.len() - 2 + "txt:".len()));
     let (first_line, second_line) = lines.split_once('\n').expect("two lines");
-    assert_eq!(format!("{first_line}\n"), line("", 14, 3));
+    assert_eq!(format!("{first_line}\n"), line("", 14, 3, "client\\|list"));
     assert!(second_line.starts_with("id=2 ") && second_line.ends_with("resp=2\n|"), "{second_line}");
     talk.engine.clients.disconnect(&second.client);
     assert_eq!(talk.info("connected_clients"), "1");
+}
+
+/// What `CLIENT LIST` says of the second of two clients, asked by the first: the values of `flags`, `multi` and `cmd`.
+fn shown(talk: &mut Talk) -> String {
+    let list = talk.ask("CLIENT LIST ID 2");
+    let fields = list.split_whitespace().filter_map(|field| field.split_once('='));
+    let wanted = fields.filter(|(name, _)| ["flags", "multi", "cmd"].contains(name));
+    wanted.map(|(_, value)| value).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_client_is_shown_with_its_last_command_and_its_transaction() {
+    let mut asking = Talk::new();
+    let mut other = asking.twin();
+    assert_eq!(shown(&mut asking), "N -1 NULL");
+    for (line, expected) in [
+        ("HIT k", "N -1 hit"),
+        ("client setname y", "N -1 client\\|setname"),
+        ("HIT k x", "N -1 hit"),
+        ("NOSUCH", "N -1 NULL"),
+        ("CLIENT NOSUCH", "N -1 NULL"),
+        ("MULTI", "x 0 multi"),
+        ("HIT k", "x 1 hit"),
+        ("HIT k x", "x 2 hit"),
+        ("HIT", "x 2 hit"),
+        ("DISCARD", "N -1 discard"),
+        ("MULTI", "x 0 multi"),
+        ("HIT k", "x 1 hit"),
+        ("EXEC", "N -1 exec"),
+    ] {
+        other.ask(line);
+        assert_eq!(shown(&mut asking), expected, "{line}");
+    }
+    // Of several that came together it is the last.
+    other.send(b"PING\nHIT a\nHIT b\nHITS a\nHITS b\n", 5);
+    assert_eq!(shown(&mut asking), "N -1 hits");
+    other.ask("MULTI");
+    let inside = other.ask("CLIENT INFO");
+    assert_eq!(inside, "+QUEUED|");
+    assert!(other.ask("EXEC").contains(" multi=-1 cmd=client\\|info "));
+}
+
+#[test]
+fn clients_are_listed_by_id_and_type() {
+    let mut talk = Talk::new();
+    let _others = [(); 3].map(|()| connect(&talk.engine));
+    let mut check = |filter: &str, expected: &[&str]| {
+        let list = talk.ask(&format!("CLIENT LIST {filter}"));
+        let ids: Vec<&str> = list
+            .split_whitespace()
+            .filter_map(|field| field.rsplit('|').next()?.strip_prefix("id="))
+            .collect();
+        assert_eq!(ids, expected, "{filter}");
+    };
+    check("TYPE normal", &["1", "2", "3", "4"]);
+    check("TYPE pubsub", &[]);
+    check("ID 3", &["3"]);
+    // Each once, in the order of their ids.
+    check("ID 4 99 2 4 -1 0", &["2", "4"]);
+    check("ID 99", &[]);
+    talk.check("CLIENT LIST ID x", "-ERR Invalid client ID|");
 }
 
 /// Symptom: names that clients give themselves were memory that counted nowhere, and made a
@@ -138,10 +204,15 @@ fn reset_and_quit() {
     let mut talk = Talk::v3();
     talk.check_all(&[
         ("CLIENT SETNAME y", "+OK|"),
+        ("CLIENT SETINFO LIB-NAME some-client", "+OK|"),
+        ("CLIENT SETINFO LIB-VER 1.2", "+OK|"),
         ("RESET", "+RESET|"),
         ("CLIENT GETNAME", "$-1|"),
         ("RATE k", "$1|0|"),
     ]);
+    // The library behind the connection is the same.
+    assert!(talk.ask("CLIENT INFO").contains(" name= "));
+    assert!(talk.ask("CLIENT INFO").contains(" lib-name=some-client lib-ver=1.2 resp=2"));
     assert_eq!(talk.flow, Flow::Continue);
     talk.check("QUIT", "+OK|");
     assert_eq!(talk.flow, Flow::Close);
@@ -168,7 +239,7 @@ fn commands_are_described() {
             let reply = talk.ask(line);
             assert!(reply.starts_with(start), "{line}: {reply:.40}");
         }
-        assert!(talk.ask("COMMAND HELP").starts_with("*11|+COMMAND <subcommand>"));
+        assert!(talk.ask("COMMAND HELP").starts_with("*13|+COMMAND <subcommand>"));
         talk.check("COMMAND COUNT", ":38|");
         assert!(talk.ask("COMMAND LIST").starts_with("*38|$3|hit|"));
     };
@@ -230,6 +301,11 @@ fn info_has_what_clients_look_for() {
         ("connected_clients", "1"),
         ("maxclients", "10000"),
         ("maxmemory", "1073741824"),
+        ("maxmemory_human", "1.00G"),
+        ("blocked_clients", "0"),
+        ("rdb_bgsave_in_progress", "0"),
+        ("instantaneous_ops_per_sec", "0"),
+        ("used_cpu_sys_children", "0.000000"),
         ("loading", "0"),
         ("total_hits", "3"),
         ("refused_hits", "0"),
@@ -241,15 +317,60 @@ fn info_has_what_clients_look_for() {
         assert_eq!(talk.info(field), value, "{field}");
     }
     assert_ne!(talk.info("used_memory"), "0");
+    assert!(talk.info("used_memory_human").ends_with(['B', 'K']));
+    for field in ["used_cpu_sys", "used_cpu_user"] {
+        assert!(talk.info(field).parse::<f64>().is_ok_and(|seconds| seconds >= 0.0), "{field}");
+    }
     talk.check("INFO replication", "$48|# Replication|role:master|connected_slaves:0||");
     talk.check("INFO nosuch", "$0||");
     let sections = talk.ask("info KEYSPACE cluster");
     assert!(sections.contains("# Cluster|cluster_enabled:0||# Keyspace|db0:"), "{sections}");
-    assert_eq!(talk.ask("INFO everything").matches("# ").count(), 9);
+    assert_eq!(talk.ask("INFO everything").matches("# ").count(), 10);
     talk.check("FLUSHALL", "+OK|");
     assert!(talk.ask("INFO").ends_with("||# Keyspace||"));
     let mut talk = Talk::v3();
     assert!(talk.ask("INFO cluster").starts_with("=34|txt:# Cluster|cluster_enabled:0||"));
+}
+
+#[test]
+fn the_rate_of_commands_is_that_of_late() {
+    let mut talk = Talk::new();
+    talk.engine.note_throughput();
+    talk.send(&b"PING\n".repeat(500), 500);
+    talk.clock.set(seconds(NOW_S + 1));
+    assert_eq!(talk.info("instantaneous_ops_per_sec"), "500");
+}
+
+/// Symptom: two `HIT a 9223372036854775807` made `total_hits` run backward. Cause: the counters wrapped. Fix: they
+/// stay at the largest integer that RESP has.
+#[test]
+fn counters_never_run_backward() {
+    let mut talk = Talk::new();
+    let fields = ["total_hits", "refused_hits", "denied_hits", "total_commands_processed"];
+    let mut before = [0; 4];
+    for line in [
+        "HIT a 9223372036854775807",
+        "HIT b 9223372036854775807",
+        "HIT a 9223372036854775807",
+        "HIT b 9223372036854775807",
+        "HIT b 9223372036854775807",
+        "LIMIT c 0 1m COST 9223372036854775807",
+        "LIMIT c 0 1m COST 9223372036854775807",
+        "LIMIT c 0 1m COST 9223372036854775807",
+        "MLIMIT d 0 1m e 0 1m f 0 1m COST 9223372036854775807",
+        "MHIT g 9223372036854775807 h 9223372036854775807 i 9223372036854775807",
+    ] {
+        talk.ask(line);
+        let after = fields.map(|field| talk.info(field).parse().expect("an integer of RESP"));
+        let ran_on = before.iter().zip(&after).all(|(before, after): (&i64, &i64)| before <= after);
+        assert!(ran_on, "{line}: {before:?} {after:?}");
+        before = after;
+    }
+    assert_eq!(before[..3], [i64::MAX; 3]);
+    let metrics = crate::metrics::text(&talk.engine);
+    for name in ["lately_hits_total", "lately_hits_refused_total", "lately_hits_denied_total"] {
+        assert!(metrics.contains(&format!("\n{name} 9223372036854775807\n")), "{metrics}");
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn a_refused_hit_changes_nothing_and_says_why() {
     talk.check(&format!("HIT k AT {}", NOW_S + 10), ":1|");
     talk.check(
         &format!("HIT k AT {}.001", NOW_S + 10),
-        "-FUTURE hit at 1700000050.001 is too far ahead of the clock, the latest time taken is 1700000050|",
+        "-FUTURE hit at 1700000050.001 is too far ahead of the clock, the latest time taken is 1700000050: max_skew is 10s|",
     );
     talk.check(
         "HIT full",
@@ -78,9 +78,12 @@ fn mhit_answers_each_key_for_itself() {
             "MHIT b 9223372036854775807 c 7",
             "*2|-ERR 9223372036854775807 more hits would overflow: the key has 2 of at most 9223372036854775807|:7|",
         ),
-        ("MHIT a", "-ERR wrong number of arguments for 'mhit' command|"),
-        ("MHIT a 1 b", "-ERR wrong number of arguments for 'mhit' command|"),
-        ("MHIT a 1 b x", NOT_INTEGER),
+        ("MHIT a", "-ERR wrong number of arguments for 'mhit' command. Usage: MHIT <key> <count> ...|"),
+        ("MHIT a 1 b", "-ERR wrong number of arguments for 'mhit' command. Usage: MHIT <key> <count> ...|"),
+        (
+            "MHIT a 1 b x",
+            "-ERR invalid count 'x': give a whole number from 0 to 9223372036854775807. Usage: MHIT <key> <count> ...|",
+        ),
         ("MHITS 5m a b c none", "*4|:4|:2|:7|:0|"),
     ]);
 }
@@ -119,15 +122,18 @@ fn hits_takes_windows_bounds_and_a_time() {
         ("HITS none BOUNDS", "*4|:0|:0|:0|:1000|"),
         ("HITS k 5m 1m BOUNDS", "-ERR BOUNDS takes at most one window|"),
         ("HITS k 5m DENIED", ":0|"),
-        ("HITS k AT", SYNTAX),
-        ("HITS ''", "-ERR invalid key: a key has 1 to 1024 bytes|"),
+        (
+            "HITS k AT",
+            "-ERR AT needs a time, such as 1700000000, after it. Usage: HITS <key> [<window> ...] [BOUNDS\\|DENIED] [AT <time>]|",
+        ),
+        ("HITS ''", "-ERR invalid key of 0 bytes: a key has 1 to 1024 bytes|"),
         (&format!("HITS {}", "k".repeat(1_024)), ":0|"),
-        (&format!("HITS {}", "k".repeat(1_025)), "-ERR invalid key: a key has 1 to 1024 bytes|"),
+        (&format!("HITS {}", "k".repeat(1_025)), "-ERR invalid key of 1025 bytes: a key has 1 to 1024 bytes|"),
         (&format!("HITS k 5m BOUNDS AT {}", ago(1)), "*4|:4|:4|:4|:1000|"),
         (&format!("HITS k AT {} BOUNDS", ago(297)), "*4|:3|:3|:3|:2000|"),
         (&format!("HITS k 5m 3s AT {}", ago(298)), "*2|:3|:3|"),
         ("MHITS 5m k none", "*2|:3|:0|"),
-        ("MHITS 5m", "-ERR wrong number of arguments for 'mhits' command|"),
+        ("MHITS 5m", "-ERR wrong number of arguments for 'mhits' command. Usage: MHITS <window> <key> ...|"),
     ]);
     let beyond = talk.ask("HITS k 8d BOUNDS");
     assert!(beyond.starts_with("*4|:4|:4|:-1|:"), "{beyond}");
@@ -149,7 +155,10 @@ fn a_rate_is_a_double() {
         talk.check("RATE none", &rate("0"));
         talk.check(&format!("RATE k 5m AT {}", ago(1)), &rate("0"));
         talk.check(&format!("RATE k AT {NOW_S}"), &rate("0.02"));
-        talk.check("RATE k 5m 1m", SYNTAX);
+        talk.check(
+            "RATE k 5m 1m",
+            "-ERR unexpected argument '1m'. Usage: RATE <key> [<window>] [AT <time>]|",
+        );
     };
     script(&mut Talk::new(), &bulk);
     script(&mut Talk::v3(), &|rate| format!(",{rate}|"));
@@ -170,7 +179,10 @@ fn a_series_adds_up_to_the_count() {
         "SERIES k 5m 1500ms",
         "-ERR invalid step 1500ms: give a multiple of the key's resolution, 1s|",
     );
-    talk.check("SERIES k 5m", "-ERR wrong number of arguments for 'series' command|");
+    talk.check(
+        "SERIES k 5m",
+        "-ERR wrong number of arguments for 'series' command. Usage: SERIES <key> <window> <step> [AT <time>]|",
+    );
     assert!(talk.ask("SERIES k 7d 1s").starts_with("-ERR "), "more points than a series may have");
 }
 

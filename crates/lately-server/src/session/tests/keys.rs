@@ -21,7 +21,7 @@ fn keys_exist_from_their_first_hit_until_they_are_deleted() {
         ("DEL b c", ":2|"),
         ("DBSIZE", ":0|"),
         ("DEL", "-ERR wrong number of arguments for 'del' command|"),
-        ("DEL ''", "-ERR invalid key: a key has 1 to 1024 bytes|"),
+        ("DEL ''", "-ERR invalid key of 0 bytes: a key has 1 to 1024 bytes|"),
         ("HIT a", ":1|"),
         ("FLUSHALL", "+OK|"),
         ("HITS a", ":0|"),

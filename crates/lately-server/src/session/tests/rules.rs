@@ -88,7 +88,7 @@ fn a_limit_in_shadow_denies_nobody() {
 fn limits_are_asked_by_name_in_a_transaction() {
     let mut talk = talk();
     let batch = b"MULTI\nLIMIT k @login\nLIMIT k @a\nLIMIT k @login\nLIMIT k\nEXEC\n";
-    let arity = "-ERR wrong number of arguments for 'limit' command|";
+    let arity = "-ERR wrong number of arguments for 'limit' command. Usage: LIMIT <key> (<max> <window>\\|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]|";
     let aborted = "-EXECABORT Transaction discarded because of previous errors.|";
     assert_eq!(barred(&talk.send(batch, 6)), format!("+OK|{}{arity}{aborted}", "+QUEUED|".repeat(3)));
     let batch = b"MULTI\nLIMIT k @login\nLIMIT k @a\nLIMIT k @login\nEXEC\n";
@@ -154,17 +154,27 @@ fn the_longest_info_is_bounded() {
 }
 
 #[test]
-fn what_is_taken_back_was_not_said() {
+fn what_limits_said_counts_when_it_is_kept() {
     let talk = talk();
-    let (rules, mut written) = (talk.engine.rules.get(), crate::session::Written::default());
+    let rules = talk.engine.rules.get();
     let tally = &rules.rule(rules.find(b"login").expect("there")).tally;
-    for said in [Said::Allowed, Said::Allowed, Said::Denied] {
-        tally.count(said);
-        written.said(Some((tally, said)));
-    }
-    written.said(None);
-    assert!(written.held_bytes() > 0);
-    tally.count(Said::Allowed);
+    let said = || {
+        let mut written = crate::session::Written::default();
+        for said in [Said::Allowed, Said::Allowed, Said::Denied] {
+            written.said(tally, said);
+        }
+        assert!(written.held_bytes() > 0);
+        written
+    };
+    let counts = || [tally.get(Said::Allowed), tally.get(Said::Denied)];
+    said().take_back(&talk.engine);
+    assert_eq!(counts(), [0, 0]);
+    let mut written = said();
+    assert_eq!(counts(), [0, 0]);
+    written.kept(&talk.engine);
+    assert_eq!(counts(), [2, 1]);
+    // Neither counts it a second time.
+    written.kept(&talk.engine);
     written.take_back(&talk.engine);
-    assert_eq!([tally.get(Said::Allowed), tally.get(Said::Denied)], [1, 0]);
+    assert_eq!(counts(), [2, 1]);
 }

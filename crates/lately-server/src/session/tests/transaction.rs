@@ -40,7 +40,7 @@ fn discard_drops_what_was_queued() {
 fn an_error_when_queued_aborts() {
     let aborting = [
         ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |"),
-        ("HIT", "-ERR wrong number of arguments for 'hit' command|"),
+        ("HIT", "-ERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>]|"),
         ("CLIENT NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP.|"),
         ("SHUTDOWN", "-ERR Command not allowed inside a transaction|"),
         ("SHUTDOWN ABORT", "-ERR Command not allowed inside a transaction|"),
@@ -59,6 +59,22 @@ fn an_error_when_queued_aborts() {
     }
 }
 
+/// As Redis 7.0.15 answers.
+#[test]
+fn exec_with_arguments_ends_the_transaction() {
+    let refused =
+        "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command|";
+    Talk::new().check_all(&[
+        ("MULTI", "+OK|"),
+        ("HIT k", "+QUEUED|"),
+        ("EXEC x", refused),
+        ("HITS k", ":0|"),
+        ("EXEC", "-ERR EXEC without MULTI|"),
+        ("exec x", refused),
+        ("PING", "+PONG|"),
+    ]);
+}
+
 #[test]
 fn an_error_when_run_is_a_reply_among_others() {
     Talk::new().check_all(&[
@@ -70,7 +86,7 @@ fn an_error_when_run_is_a_reply_among_others() {
         ("HIT k", "+QUEUED|"),
         (
             "EXEC",
-            "*5|:1|-ERR value is not an integer or out of range|-ERR DB index is out of range|-FUTURE hit at 99999999999 is too far ahead of the clock, the latest time taken is 1700000050|:2|",
+            "*5|:1|-ERR invalid count 'x': give a whole number from 0 to 9223372036854775807. Usage: HIT <key> [<count>] [AT <time>]|-ERR DB index is out of range|-FUTURE hit at 99999999999 is too far ahead of the clock, the latest time taken is 1700000050: max_skew is 10s|:2|",
         ),
     ]);
 }

@@ -1,0 +1,248 @@
+//! Plausible mistakes, and exactly what is said of them: which value is wrong, and what would be right.
+
+use crate::common::lately;
+use crate::running::serve;
+use crate::wire::{Reply, Wire};
+
+const LIMIT: &str =
+    "Usage: LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]";
+const MLIMIT: &str = "Usage: MLIMIT <key> <max> <window> ... [COST <cost>] [PEEK] [AT <time>]";
+const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>]";
+const HITS: &str = "Usage: HITS <key> [<window> ...] [BOUNDS|DENIED] [AT <time>]";
+const COOLEST: &str = "Usage: COOLEST <k> [WINDOW <window>] [BELOW <n>] (<key> ...|PREFIX <prefix>)";
+const THROTTLE: &str = "Usage: CL.THROTTLE <key> <max_burst> <count_per_period> <period> [<quantity>]";
+const COUNT: &str = "give a whole number from 0 to 9223372036854775807";
+const DURATION: &str = "give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s";
+
+#[test]
+fn requests() {
+    let server = serve();
+    let mut client = Wire::connect(&server.resp).expect("it listens");
+    let mut check = |request: &str, expected: &str| {
+        assert_eq!(client.ask(request), Reply::Error(expected.to_owned()), "{request}");
+    };
+    for (request, error, usage) in [
+        ("HIT k abc", format!("invalid count 'abc': {COUNT}"), HIT),
+        ("HIT k 1.5", format!("invalid count '1.5': {COUNT}"), HIT),
+        ("HIT k -1", format!("invalid count '-1': {COUNT}"), HIT),
+        ("HIT k 1 2", "unexpected argument '2'".into(), HIT),
+        ("HIT", "wrong number of arguments for 'hit' command".into(), HIT),
+        ("HIT k AT", "AT needs a time, such as 1700000000, after it".into(), HIT),
+        (
+            "HIT k AT 1795612808000",
+            "invalid time '1795612808000': it looks like milliseconds: give Unix seconds, 1795612808".into(),
+            HIT,
+        ),
+        (
+            "HIT k AT 2026-11-25",
+            "invalid time '2026-11-25': give Unix seconds from 0 to 253402300799, such as 1700000000 or 1700000000.25"
+                .into(),
+            HIT,
+        ),
+        ("HITS k 5min", format!("invalid duration '5min': {DURATION}"), HITS),
+        (
+            "HITS a 5m BOUNDS 1h",
+            "unexpected argument '1h': windows come before BOUNDS, DENIED and AT".into(),
+            HITS,
+        ),
+        ("LIMIT k 1m 5", format!("invalid max '1m': {COUNT}"), LIMIT),
+        ("LIMIT k 5/1m", "invalid max '5/1m': give max and window as two arguments, 5 1m".into(), LIMIT),
+        ("LIMIT k 5", "wrong number of arguments for 'limit' command".into(), LIMIT),
+        ("LIMIT k 5 1m LOCKOUT", "LOCKOUT needs a duration, such as 5m, after it".into(), LIMIT),
+        ("LIMIT k 5 1m COST", "COST needs a number of hits after it".into(), LIMIT),
+        ("LIMIT k 5 1m PEEK PEEK", "PEEK is given twice".into(), LIMIT),
+        (
+            "MLIMIT a 5 1m b 10",
+            "the limit of 'b' has no window: give key, max and window of each limit".into(),
+            MLIMIT,
+        ),
+        ("COOLEST a b", "invalid k 'a': give how many keys are wanted, 0 to 16384".into(), COOLEST),
+        ("CL.THROTTLE k 15 30 1m", "invalid period '1m': give whole seconds, from 1 to 1000000000".into(), THROTTLE),
+        ("CL.THROTTLE k 15 30", "wrong number of arguments for 'cl.throttle' command".into(), THROTTLE),
+    ] {
+        check(request, &format!("ERR {error}. {usage}"));
+    }
+    for (request, expected) in [
+        (
+            "LIMIT k 5 30d",
+            "invalid window 30d: hits of this key are kept for 7d, a limit can ask for no more",
+        ),
+        ("LIMIT k @login", "no such limit 'login': the config has none"),
+        ("SERIES k 5m 1500ms", "invalid step 1500ms: give a multiple of the key's resolution, 1s"),
+        (
+            "INCR k",
+            "unknown command 'INCR', with args beginning with: 'k' (use HIT key [count]: it counts hits and returns those of the last window)",
+        ),
+        (
+            "GET k",
+            "unknown command 'GET', with args beginning with: 'k' (use HITS key [window]: it returns the hits of a window)",
+        ),
+        (
+            "EXPIRE k 60",
+            "unknown command 'EXPIRE', with args beginning with: 'k' '60' (hits expire by themselves: the window is an argument of HITS and LIMIT, `retain` of a [[class]] in the config says how long keys stay)",
+        ),
+        (
+            "ZADD k 1 a",
+            "unknown command 'ZADD', with args beginning with: 'k' '1' 'a' (use HIT key [count] [AT time]: a key holds hits and their times)",
+        ),
+        ("KEYS *", "unknown command 'KEYS', with args beginning with: '*' (use SCAN cursor [MATCH pattern])"),
+    ] {
+        check(request, &format!("ERR {expected}"));
+    }
+    let Reply::Error(future) = client.ask("HIT k AT 99999999999") else { panic!("it is far ahead") };
+    assert!(
+        future.starts_with(
+            "FUTURE hit at 99999999999 is too far ahead of the clock, the latest time taken is "
+        )
+    );
+    assert!(future.ends_with(": max_skew is 10s"), "{future}");
+}
+
+#[test]
+fn command_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("notes"), "").expect("a file");
+    let path = folder.path().to_str().expect("text");
+    let check = |line: &str, cause: &str, hint: &str| {
+        let args: Vec<String> = line.split(' ').map(|word| word.replace("FOLDER", path)).collect();
+        let run = lately(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let expected = format!("lately: {cause}\nhint: {hint}\n");
+        let told = run.err.replace(path, "FOLDER");
+        assert_eq!((told.as_str(), run.out.as_str(), run.code), (expected.as_str(), "", Some(2)), "{line}");
+    };
+    let unexpected = |flag: &str| format!("command line: unexpected argument '{flag}' found");
+    let address = |address: &str| format!("command line: --resp <ADDR>: invalid address '{address}'");
+    let see = "see lately serve --help";
+    let resp = "say --resp 127.0.0.1:PORT; HTTP has a port of its own, --http 127.0.0.1:PORT";
+    check("serve --port 6379", &unexpected("--port"), resp);
+    check("serve -p 6379", &unexpected("-p"), resp);
+    check("serve --bind 0.0.0.0", &unexpected("--bind"), "say --resp ADDR:PORT and --http ADDR:PORT");
+    check("serve --dir /var/lib", &unexpected("--dir"), "say --data DIR");
+    check(
+        "serve --maxmemory 1gb",
+        &unexpected("--maxmemory"),
+        "say ceiling = \"1GiB\" below [memory] in a file, and name it with --config",
+    );
+    check("hit k --port 6379", &unexpected("--port"), "say --server HOST:PORT");
+    check(
+        "serve --resp 6379",
+        &format!("{}: give an IP address, too, such as 127.0.0.1:6379", address("6379")),
+        see,
+    );
+    check(
+        "serve --resp localhost",
+        &format!("{}: give a port, too, such as localhost:7379", address("localhost")),
+        see,
+    );
+    check(
+        "serve --resp example.org:7379",
+        &format!(
+            "{}: give an IP address and a port, such as 127.0.0.1:7379 or [::1]:7379; names other than localhost are not looked up",
+            address("example.org:7379")
+        ),
+        see,
+    );
+    check(
+        "serve --resp 127.0.0.1:7000 --http localhost:7000",
+        "serve: RESP and HTTP are both to listen on 127.0.0.1:7000: give each a port of its own",
+        "say another port with --resp or --http, or in the config file",
+    );
+    check(
+        "serve --resp 127.0.0.1:0 --http 127.0.0.1:0 --data FOLDER",
+        "serve: FOLDER is no folder of counts: it has other files in it, such as notes",
+        "name a folder of its own with --data: an empty one, or one that is not there yet",
+    );
+    check(
+        "dump --data FOLDER -o FOLDER/none/dump",
+        "FOLDER/none/dump: No such file or directory (os error 2)",
+        "is there such a folder, with room for it, and may it be written?",
+    );
+    check(
+        "serve --durability fsync",
+        "command line: invalid value 'fsync' for '--durability <MODE>': give off, interval or always",
+        see,
+    );
+    check(
+        "count --window 5min -",
+        &format!("command line: --window <W>: invalid duration '5min': {DURATION}"),
+        "see lately count --help",
+    );
+    check(
+        "limit k 5/1m",
+        "command line: invalid value '5/1m' for '<MAX|@NAME>': give max and window as two arguments, 5 1m",
+        "see lately limit --help",
+    );
+    check("limit k 5", "limit: a max of 5 needs a window", "give KEY MAX WINDOW, such as user:42 100 1m");
+    check(
+        "backtest - --limit 1m/5",
+        "command line: --limit <MAX/WINDOW>: invalid limit '1m/5': give MAX/WINDOW, such as 100/1m",
+        "see lately backtest --help",
+    );
+    check(
+        "hit k abc",
+        "command line: invalid value 'abc' for '[N]': give a whole number of hits, 0 to 9223372036854775807",
+        "see lately hit --help",
+    );
+    check(
+        "hit k --server localhost",
+        "--server: invalid address 'localhost'",
+        "give HOST:PORT, such as 127.0.0.1:7379",
+    );
+}
+
+#[test]
+fn config_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("lately.toml");
+    let path = file.to_str().expect("text");
+    let check = |text: &str, expected: &str| {
+        std::fs::write(&file, text).expect("a file");
+        let run = lately(&["check", path]);
+        let expected =
+            format!("lately: config: FILE:{expected}\nhint: lately serve would not start with it\n");
+        assert_eq!((run.err.replace(path, "FILE"), run.code), (expected, Some(2)), "{text}");
+    };
+    let limit = |line: &str| format!("[[limit]]\nname = \"login\"\nmax = 5\nwindow = \"1m\"\n{line}\n");
+    let with = |from: &str, to: &str| limit("").replace(from, to);
+    check(&with("= 5", "= five"), "3:7: `five` is not in quotes: write \"five\"");
+    check(&with("\"1m\"", "1m"), "4:10: `1m` is not in quotes: write \"1m\"");
+    check(&with("= 5", "= 05"), "3:7: `05` is no number of TOML: write 5");
+    check(&with("= 5", "= 5,"), "3:8: `5,` ends with a `,`: leave it out");
+    check(&with("= 5", "= -5"), "3:7: invalid max '-5': give a whole number from 0 to 9223372036854775807");
+    check(
+        &with("= 5", "= \"5/1m\""),
+        "3:7: invalid max '5/1m': give a whole number from 0 to 9223372036854775807",
+    );
+    check(&with("1m", "1 min"), &format!("4:10: invalid duration '1 min': {DURATION}"));
+    check(&with("max = 5\n", ""), "1:1: missing field `max`");
+    check(&with("[[limit]]", "[limit]"), "1:2: write [[limit]], with two brackets: there may be several");
+    check(
+        &with("[[limit]]", "[[limits]]"),
+        "1:3: unknown field `limits`, expected one of `server`, `storage`, `memory`, `class`, `limit`",
+    );
+    check(&limit("shadow = yes"), "5:10: `yes` is no value of TOML: give true or false, or a text in quotes");
+    check(
+        &limit("shadow = \"true\""),
+        "5:10: invalid type: string \"true\", expected true or false, without quotes",
+    );
+    check("[storage]\npath = ./x\n", "2:8: `./x` is not in quotes: write \"./x\"");
+    check(
+        "[storage]\ndurability = \"fsync\"\n",
+        "2:14: invalid durability 'fsync': give off, interval or always",
+    );
+    check(
+        "[server]\nresp = 127.0.0.1:7379\n",
+        "2:13: `127.0.0.1:7379` is not in quotes: write \"127.0.0.1:7379\"",
+    );
+    check(
+        "[server]\nresp = 7379\n",
+        "2:8: invalid address '7379': give an IP address, too, such as 127.0.0.1:7379",
+    );
+    check("resp = \"127.0.0.1:7379\"\n", "1:1: `resp` belongs below [server]");
+    check("server:\n  resp: x\n", "1:8: write `server = …`: a key and its value have = between them");
+    check(
+        "[memory]\nceiling = \"1G\"\n",
+        "2:11: invalid size '1G': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, at least 1MiB",
+    );
+    check("[server\nresp = \"x\"\n", "1:8: `[server` has no end: close it with ]");
+}

@@ -1,0 +1,101 @@
+//! Commands that Redis has and Lately has not, and what does their work here.
+
+/// What to use in place of a command, in brackets; nothing for a name that Redis has not either, or that has no
+/// counterpart.
+pub(crate) fn instead_of(name: &str) -> String {
+    let name = name.to_ascii_lowercase();
+    let advice = INSTEAD.iter().find(|(names, _)| names.contains(&name.as_str()));
+    advice.map_or_else(String::new, |(_, advice)| format!("({advice})"))
+}
+
+const INSTEAD: &[(&[&str], &str)] = &[
+    (
+        &["incr", "incrby", "incrbyfloat", "increx", "hincrby", "zincrby", "pfadd"],
+        "use HIT key [count]: it counts hits and returns those of the last window",
+    ),
+    (
+        &["set", "setex", "psetex", "setnx", "getset", "mset", "msetnx", "append", "setrange", "setbit"],
+        "keys hold hits and no values: use HIT key [count] to count",
+    ),
+    (
+        &["zadd", "xadd", "lpush", "rpush", "sadd", "hset", "hmset", "hsetnx"],
+        "use HIT key [count] [AT time]: a key holds hits and their times",
+    ),
+    (
+        &[
+            "get", "getex", "getrange", "strlen", "zcard", "zcount", "llen", "scard", "xlen", "hlen",
+            "pfcount",
+        ],
+        "use HITS key [window]: it returns the hits of a window",
+    ),
+    (
+        &["mget", "hget", "hmget", "hgetall"],
+        "use MHITS window key [key ...]: it returns the hits of several keys",
+    ),
+    (
+        &["zrange", "zrangebyscore", "zrevrange", "xrange", "lrange"],
+        "use SERIES key window step: it returns the hits of each step",
+    ),
+    (
+        &["decr", "decrby", "zrem", "zremrangebyscore", "zremrangebyrank", "ltrim", "xtrim", "lpop", "rpop"],
+        "hits leave the window by themselves: HITS key [window] returns those that are in it, DEL forgets a key",
+    ),
+    (
+        &["expire", "pexpire", "expireat", "pexpireat", "persist"],
+        "hits expire by themselves: the window is an argument of HITS and LIMIT, `retain` of a [[class]] in the config says how long keys stay",
+    ),
+    (&["getdel", "unlink"], "use DEL key [key ...]"),
+    (&["keys", "randomkey"], "use SCAN cursor [MATCH pattern]"),
+    (
+        &[
+            "eval",
+            "evalsha",
+            "eval_ro",
+            "evalsha_ro",
+            "fcall",
+            "fcall_ro",
+            "script",
+            "function",
+            "watch",
+            "unwatch",
+        ],
+        "use LIMIT key max window: it checks and counts in one step; MLIMIT does so for several keys",
+    ),
+    (
+        &["throttle", "gcra"],
+        "use CL.THROTTLE key max_burst count_per_period period [quantity], or LIMIT key max window",
+    ),
+    (&["save", "bgrewriteaof"], "use BGSAVE"),
+    (&["memory"], "use INFO memory"),
+    (&["dump", "restore"], "use lately dump and lately restore on the command line"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::find_command;
+
+    #[test]
+    fn each_command_is_advised_on_once_and_is_not_there() {
+        let names: Vec<&str> = INSTEAD.iter().flat_map(|(names, _)| names.iter().copied()).collect();
+        for name in &names {
+            assert!(find_command(name.as_bytes()).is_none(), "{name} is there");
+            assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");
+        }
+        assert_eq!(instead_of("BGrewriteAOF"), "(use BGSAVE)");
+        assert_eq!(instead_of("nosuch"), "");
+    }
+
+    #[test]
+    fn what_is_advised_is_there() {
+        for (_, advice) in INSTEAD {
+            let words = advice.split([' ', ':', ',']);
+            for word in
+                words.filter(|word| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase()))
+            {
+                let is_option = ["MATCH", "AT"].contains(&word);
+                assert!(is_option || find_command(word.as_bytes()).is_some(), "{word}");
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What is wrong with a text that is no TOML, in the words of whoever wrote it: the parser says which rule of its grammar
+//! it was in, and that is a riddle where a text is not in quotes.
+
+use toml::de::DeTable;
+
+use super::File;
+use super::error::Problem;
+
+/// A better message, where the mistake is one of the usual ones.
+pub(super) fn explained(problem: Problem, text: &str) -> Problem {
+    match explain(&problem, text) {
+        Some(message) => Problem { message, ..problem },
+        None => problem,
+    }
+}
+
+fn explain(problem: &Problem, text: &str) -> Option<String> {
+    let at = problem.at.start.min(text.len());
+    let start = text.get(..at)?.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = text.get(start..)?.lines().next().unwrap_or_default();
+    let says = |part: &str| problem.message.starts_with(part);
+    if says("duplicate key") {
+        return None;
+    }
+    if says("key with no value") {
+        return Some(without_equals_sign(line));
+    }
+    if says("unclosed table") {
+        return Some(format!("`{}` has no end: close it with ]", line.trim()));
+    }
+    if says("invalid key-value pair") {
+        return Some("this is no TOML: write a [table], and key = value on a line each".to_owned());
+    }
+    let is_text = says("invalid basic string") || says("invalid literal string");
+    if is_text && line.contains(['"', '\'']) {
+        return Some("the text has no end: close it with the quote that it begins with".to_owned());
+    }
+    if says("missing escaped value") {
+        return Some(
+            "\\ begins an escape in double quotes: write \\\\, or put the text in single quotes".to_owned(),
+        );
+    }
+    explain_value(line, at - start)
+}
+
+/// A line that gives a key no value.
+fn without_equals_sign(line: &str) -> String {
+    let line = line.trim();
+    if line.starts_with("//") || line.starts_with(';') {
+        return "a comment begins with #".to_owned();
+    }
+    if line.ends_with(']') && !line.contains('[') {
+        return format!("`{line}` has no beginning: open it with [");
+    }
+    let end = line.find([':', ' ', '\t']).unwrap_or(line.len());
+    format!("write `{} = …`: a key and its value have = between them", &line[..end])
+}
+
+/// A value that is none. An element of an array over several lines has no key before it.
+fn explain_value(line: &str, at: usize) -> Option<String> {
+    let after_key = line.find('=').map_or(0, |equals| equals + 1);
+    let (until, whole) = (line.get(..at)?, line.get(after_key..)?);
+    let is_nested = after_key == 0 || whole.trim_start().starts_with(['[', '{']);
+    let is_in_text = until.matches('"').count() % 2 == 1;
+    if at < after_key || (is_nested && is_in_text) {
+        return None;
+    }
+    let separator = until.rfind(['=', ',', '[', '{']).map_or(0, |before| before + 1);
+    let (before, rest) = line.split_at_checked(if is_nested { separator } else { after_key })?;
+    let rest = rest.split(" #").next().unwrap_or_default();
+    let value = if is_nested { rest.split([',', ']', '}']).next().unwrap_or_default() } else { rest }.trim();
+    let key = before.trim_end_matches(['=', ' ']).rsplit(['{', ',', ' ']).next().unwrap_or_default();
+    if value.is_empty() {
+        return Some(format!("no value after `{key} =`"));
+    }
+    if is_value(value) {
+        return None;
+    }
+    let shorter = value.trim_end_matches([',', ';']);
+    if shorter.len() < value.len() && is_value(shorter) {
+        return Some(format!("`{value}` ends with a `{}`: leave it out", &value[shorter.len()..]));
+    }
+    if value.starts_with(['"', '\'', '[', '{']) {
+        return None;
+    }
+    if value.starts_with(['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}']) {
+        return Some(format!("`{value}` has typographic quotes: use straight ones, \" or '"));
+    }
+    if ["yes", "no", "on", "off", "true", "false"].contains(&value.to_ascii_lowercase().as_str()) {
+        return Some(format!("`{value}` is no value of TOML: give true or false, or a text in quotes"));
+    }
+    if let Some(number) = number(value) {
+        return Some(format!("`{value}` is no number of TOML: write {number}"));
+    }
+    Some(format!("`{value}` is not in quotes: write {}", quoted(value)))
+}
+
+/// The number that is meant, of one that TOML writes otherwise.
+fn number(value: &str) -> Option<String> {
+    let number: f64 = value.parse().ok().filter(|number: &f64| number.is_finite())?;
+    Some(number.to_string())
+}
+
+fn is_value(value: &str) -> bool {
+    DeTable::parse(&format!("x = {value}")).is_ok()
+}
+
+/// In the quotes that take it as it is.
+fn quoted(value: &str) -> String {
+    if value.contains(['"', '\\']) { format!("'{value}'") } else { format!("\"{value}\"") }
+}
+
+/// The tables, for a key that is in none.
+const TABLES: [&str; 5] = ["[server]", "[storage]", "[memory]", "[[class]]", "[[limit]]"];
+
+/// The tables that have a key.
+fn tables_of(key: &str) -> Vec<&'static str> {
+    let has = |table: &&str| {
+        let read: Result<File, _> = toml::from_str(&format!("{table}\n{key} = 0"));
+        read.map_or_else(|error| !error.message().starts_with("unknown field"), |_| true)
+    };
+    let is_bare = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    TABLES.into_iter().filter(|table| is_bare && has(table)).collect()
+}
+
+/// What the deserializer expects, and how that is written.
+const EXPECTED: [(&str, &str); 4] = [
+    ("expected a boolean", "expected true or false, without quotes"),
+    ("expected a string", "expected a text in quotes"),
+    ("expected path string", "expected a path in quotes"),
+    ("expected a map", "expected a table, such as { key = \"value\" }"),
+];
+
+/// A better message for a value of the wrong type, and for a key that is in no table.
+pub(super) fn of_values(problem: Problem) -> Problem {
+    for (expected, better) in EXPECTED {
+        if let Some(told) = problem.message.strip_suffix(expected) {
+            return Problem { message: format!("{told}{better}"), ..problem };
+        }
+    }
+    let outside = problem.message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
+    let Some((key, _)) = outside.filter(|(_, rest)| rest.starts_with(", expected one of `server`")) else {
+        return problem;
+    };
+    match tables_of(key).as_slice() {
+        [] => problem,
+        tables => Problem { message: format!("`{key}` belongs below {}", tables.join(" or ")), ..problem },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+
+    #[test]
+    fn mistakes_are_told_as_they_were_made() {
+        let check = |text: &str, expected: &str| {
+            let problem = Config::parse(text).expect_err(text);
+            assert_eq!(problem.message, expected, "{text}");
+        };
+        let quotes = |value: &str| format!("`{value}` is not in quotes: write \"{value}\"");
+        for value in [
+            "five",
+            "fast",
+            "ten",
+            "nope",
+            "info",
+            "./x",
+            "/var/lib",
+            "5m",
+            "1GiB",
+            "127.0.0.1:7379",
+            "localhost:7379",
+            "always",
+            "*",
+            "ad:*",
+            "5 per minute",
+            "1%",
+            "-x",
+            "2026-13-01",
+        ] {
+            for line in
+                [format!("x = {value}"), format!("x={value} # a comment"), format!("  x   =  {value}  ")]
+            {
+                check(&format!("[server]\n{line}\n[storage]"), &quotes(value));
+            }
+        }
+        check("x = a\\d", "`a\\d` is not in quotes: write 'a\\d'");
+        check("x = { a = b }", &quotes("b"));
+        check("x = { a = 1, b = c, d = 1 }", &quotes("c"));
+        check("x = [\"a\", b]", &quotes("b"));
+        let bool =
+            |value: &str| format!("`{value}` is no value of TOML: give true or false, or a text in quotes");
+        for value in ["yes", "True", "FALSE", "off"] {
+            check(&format!("x = {value}"), &bool(value));
+        }
+        check("x = [\n  a,\n]", &quotes("a"));
+        check("x = [\n  \"a\",\n  ./b\n]", &quotes("./b"));
+        check("x = ad:[0-9]*", &quotes("ad:[0-9]*"));
+        check("server]", "`server]` has no beginning: open it with [");
+        check("x = 1\nx = 2", "duplicate key `x`: say it once");
+        check("[[limit]]\n[limit]", "duplicate key `limit`: say it once");
+        // What is wrong behind a text is not in it.
+        check("x = \"a = b\" c", "unexpected key or value, expected newline, `#`");
+        check("x = 05", "`05` is no number of TOML: write 5");
+        check("x = .01", "`.01` is no number of TOML: write 0.01");
+        check("x = 5.", "`5.` is no number of TOML: write 5");
+        check("x = 5,", "`5,` ends with a `,`: leave it out");
+        check("x = \"a\";", "`\"a\";` ends with a `;`: leave it out");
+        check("x =", "no value after `x =`");
+        check("x = # none", "no value after `x =`");
+        check("x = { a = }", "no value after `a =`");
+        check(
+            "x = \u{201c}a\u{201d}",
+            "`\u{201c}a\u{201d}` has typographic quotes: use straight ones, \" or '",
+        );
+        check("server:\n  resp: 1", "write `server = …`: a key and its value have = between them");
+        check("max_clients 5", "write `max_clients = …`: a key and its value have = between them");
+        check("// a comment", "a comment begins with #");
+        check("[server\n", "`[server` has no end: close it with ]");
+        check("{\"server\": {}}", "this is no TOML: write a [table], and key = value on a line each");
+        check("x = \"a\ny = 1", "the text has no end: close it with the quote that it begins with");
+        check("x = 'a", "the text has no end: close it with the quote that it begins with");
+        check(
+            "x = \"\\d\"",
+            "\\ begins an escape in double quotes: write \\\\, or put the text in single quotes",
+        );
+        check("resp = \"127.0.0.1:7379\"", "`resp` belongs below [server]");
+        check("window = \"5m\"", "`window` belongs below [[class]] or [[limit]]");
+        check("max = 5", "`max` belongs below [[limit]]");
+        check(
+            "nosuch = 5",
+            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`",
+        );
+    }
+
+    proptest::proptest! {
+        /// Whatever the text, it is refused with a message and not with a panic.
+        #[test]
+        fn any_text_is_told_something(text in "([a-z]{1,3} ?[=:]? ?|[\\[\\]{},\"'#\\\\\n. ]|[0-9ä“]){0,12}") {
+            if let Err(problem) = Config::parse(&text) {
+                proptest::prop_assert!(!problem.message.is_empty());
+            }
+        }
+    }
+}
