@@ -44,9 +44,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    fn of(socket: &TcpStream) -> std::io::Result<Link> {
-        let ip = |address: SocketAddr| address.ip().to_canonical();
-        Ok(Link { pace: Arc::default(), peer: ip(socket.peer_addr()?), local: ip(socket.local_addr()?) })
+    fn new(peer: SocketAddr, local: SocketAddr) -> Link {
+        let [peer, local] = [peer, local].map(|address| address.ip().to_canonical());
+        Link { pace: Arc::default(), peer, local }
     }
 
     /// Whether the peer is on this machine.
@@ -81,15 +81,17 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stoppe
     let mut connections = Connections::default();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted.and_then(|(socket, _)| Ok((Link::of(&socket)?, socket))),
+            accepted = listener.accept() => accepted,
             Some(_) = connections.running.join_next() => continue,
             () = stopper.stopped() => break,
         };
         // The client has gone already, or there are no file descriptors: then an end frees one.
-        let Ok((link, socket)) = accepted else {
+        let Ok((socket, peer)) = accepted else {
             pause(ACCEPT_RETRY).await;
             continue;
         };
+        let Ok(local) = socket.local_addr() else { continue };
+        let link = Link::new(peer, local);
         // It is a matter of time limits only.
         let _ = socket2::SockRef::from(&socket).set_send_buffer_size(HTTP_SEND_BYTES);
         tokio::select! {

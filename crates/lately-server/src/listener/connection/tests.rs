@@ -40,8 +40,8 @@ fn who_takes_replies_slowly_gets_them() {
     assert_eq!(connection.look(start, None), Look::Late);
 }
 
-/// Symptom: after SIGSTOP for longer than the idle timeout, clients that had sent meanwhile were reset. Cause: the wait
-/// for events is interrupted then (EINTR), so the timer came before the news of their sockets. Fix: a look at the socket.
+/// Symptom: after SIGSTOP for longer than the idle timeout, clients that had sent meanwhile were reset. Cause: the timer
+/// that looks for the silent may come before the news of their sockets. Fix: a look at the socket.
 #[test]
 fn a_client_that_sent_during_a_stall_is_not_silent() {
     let (start, idle) = (Instant::now(), Duration::from_secs(5));
