@@ -146,6 +146,12 @@ pub const MAX_DUMPS: usize = 4;
 /// dump that is furthest behind fails.
 pub const TAPS_SHARE: u64 = 16;
 
+/// Below a low ceiling it is as much as this: what happens in some tenths of a second at full load.
+pub const TAPS_LEAST_BYTES: u64 = 2 << 20;
+
+/// But no more than one in so many bytes of the ceiling.
+pub const TAPS_MOST_SHARE: u64 = 4;
+
 /// What a change that waits takes beside its bytes.
 pub const TAP_RECORD_BYTES: usize = 64;
 
@@ -153,7 +159,7 @@ pub const TAP_RECORD_BYTES: usize = 64;
 pub const DUMP_PIECE_BYTES: usize = 64 << 10;
 
 /// Pieces of a dump that wait for whoever reads it, and of one that is restored.
-pub const TRANSFER_PIECES: usize = 4;
+pub const TRANSFER_PIECES: usize = 2;
 
 /// The smallest memory ceiling a config may name: less would evict what was just counted.
 pub const MIN_CEILING_BYTES: u64 = 1 << 20;

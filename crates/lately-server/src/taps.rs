@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lately::{DeltaBatch, Timestamp};
 use slab::Slab;
 
-use crate::limits::{KEPT_BYTES, TAP_RECORD_BYTES, TAPS_SHARE};
+use crate::limits::{KEPT_BYTES, TAP_RECORD_BYTES, TAPS_LEAST_BYTES, TAPS_MOST_SHARE, TAPS_SHARE};
 
 /// What happened in a batch.
 #[derive(Clone)]
@@ -75,12 +75,13 @@ impl Drop for Piece {
 impl Taps {
     /// None yet, under a memory ceiling.
     pub(crate) fn new(ceiling_bytes: u64) -> Taps {
-        Taps {
-            count: AtomicUsize::new(0),
-            log: Mutex::default(),
-            most_bytes: usize::try_from(ceiling_bytes / TAPS_SHARE).unwrap_or(usize::MAX),
-            pieces_bytes: Arc::default(),
-        }
+        let least_bytes = TAPS_LEAST_BYTES.min(ceiling_bytes / TAPS_MOST_SHARE);
+        let most_bytes = least_bytes.max(ceiling_bytes / TAPS_SHARE);
+        Taps::bounded(usize::try_from(most_bytes).unwrap_or(usize::MAX))
+    }
+
+    fn bounded(most_bytes: usize) -> Taps {
+        Taps { count: AtomicUsize::new(0), log: Mutex::default(), most_bytes, pieces_bytes: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
@@ -284,7 +285,7 @@ mod tests {
     fn the_slowest_loses_its_place() {
         let hit = deltas(1_000);
         let most = 10 * cost_bytes(hit.bytes());
-        let taps = Taps::new(most as u64 * TAPS_SHARE);
+        let taps = Taps::bounded(most);
         let [slow, quick, late] = [(); 3].map(|()| taps.open());
         for _ in 0..10 {
             taps.tell(&hit);
@@ -298,12 +299,19 @@ mod tests {
         assert_eq!((all(&late), all(&quick)), (Ok(6), Ok(1)));
         // What is longer than the whole list is for nobody.
         taps.tell(&deltas(1));
-        let longest = Taps::new(64 * TAPS_SHARE);
+        let longest = Taps::bounded(64);
         let tap = longest.open();
         longest.tell(&hit);
         assert!(all(&tap).is_err());
         assert_eq!(longest.held_bytes(), 0);
         assert_eq!((all(&late), all(&quick)), (Ok(1), Ok(1)));
+    }
+
+    #[test]
+    fn the_list_is_a_part_of_the_ceiling() {
+        let most = |ceiling_mib: u64| Taps::new(ceiling_mib << 20).most_bytes;
+        assert_eq!([1, 8, 16, 32, 64].map(most), [1 << 18, 2 << 20, 2 << 20, 2 << 20, 4 << 20]);
+        assert_eq!([128, 1_024].map(most), [8 << 20, 64 << 20]);
     }
 
     #[test]

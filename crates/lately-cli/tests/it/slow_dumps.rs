@@ -8,7 +8,8 @@ use crate::running::{Running, serve_with_ceiling};
 const CEILING_BYTES: u64 = 32 << 20;
 /// What the process may take beside what it accounts for.
 const MOST_BYTES: u64 = CEILING_BYTES + CEILING_BYTES / 10 + (16 << 20);
-const KEYS: u64 = 100_000;
+/// Few enough for them to stay below the ceiling: what is held for dumps is what is looked at.
+const KEYS: u64 = 30_000;
 const BATCH: u64 = 1_000;
 
 /// A client that asks for a dump, and the first of what it is answered.

@@ -412,8 +412,15 @@ impl Connection {
     /// Looks at the time, each [`LOOK_EVERY`]. After a stall of the process the event queue may not have told yet what became
     /// of the socket meanwhile: so a client that seems silent is looked at, and for one that takes no replies a stall is one look.
     pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> Look {
-        if let Some(closing) = &self.closing {
-            return if closing.is_over(moment) { Look::Late } else { Look::Fine };
+        if let Some(closing) = &mut self.closing {
+            if !closing.is_over(moment) {
+                return Look::Fine;
+            }
+            if moment >= closing.since + DRAIN_TIMEOUT || !has_more(&self.socket) {
+                return Look::Late;
+            }
+            (closing.heard, self.readable) = (moment, true);
+            return Look::News;
         }
         if self.held {
             // It is not the client that makes them wait.
@@ -427,11 +434,11 @@ impl Connection {
         if self.listed || idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) {
             return Look::Fine;
         }
-        if self.socket.peek(&mut [0]).is_ok_and(|bytes| bytes > 0) {
-            self.readable = true;
-            return Look::News;
+        if !has_more(&self.socket) {
+            return Look::Late;
         }
-        Look::Late
+        self.readable = true;
+        Look::News
     }
 
     fn held_bytes(&self) -> usize {
@@ -460,6 +467,11 @@ impl Connection {
             self.engine.charge(before_bytes, held_bytes);
         }
     }
+}
+
+/// Whether something has come that was not read.
+fn has_more(socket: &TcpStream) -> bool {
+    socket.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
 }
 
 /// What a client can have sent by now: what has been received and what its own system holds.

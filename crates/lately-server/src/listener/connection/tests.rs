@@ -4,7 +4,8 @@ use std::net::TcpStream;
 
 use super::super::fixture::{client, engine};
 use super::{
-    Connection, Duration, ErrorKind, Flow, Instant, LOOK_EVERY, Look, Read, WRITE_TIMEOUT, Write, sent_bytes,
+    Connection, DRAIN_TIMEOUT, Duration, ErrorKind, Flow, Instant, LINGER, LOOK_EVERY, Look, Read,
+    WRITE_TIMEOUT, Write, has_more, sent_bytes,
 };
 
 /// The client takes replies until the socket takes more of them.
@@ -50,13 +51,34 @@ fn a_client_that_sent_during_a_stall_is_not_silent() {
     assert_eq!(connection.look(start + idle / 2, Some(idle)), Look::Fine);
     client.write_all(b"P").expect("the system takes it");
     // Loopback has it by then.
-    while connection.socket.peek(&mut [0]).is_err() {}
+    while !has_more(&connection.socket) {}
     assert_eq!(connection.look(start + idle, Some(idle)), Look::News);
     assert!(connection.list(), "it is read");
     connection.unlist();
     assert_eq!(connection.bring(&mut [0; 1 << 17]).expect("a socket"), Some(1));
     assert_eq!(connection.bring(&mut [0; 1 << 17]).expect("a socket"), None);
     assert_eq!(connection.look(start + idle, Some(idle)), Look::Late);
+}
+
+/// The same at the end of a connection: a socket that is closed while there is something to read is reset, and its client
+/// loses the replies it has not taken.
+#[test]
+fn what_came_during_a_stall_is_read_before_a_connection_is_closed() {
+    let start = Instant::now();
+    let (socket, place, mut client) = client();
+    let mut connection = Connection::new(socket, place, &engine(), start).expect("a socket");
+    connection.flow = Flow::Close;
+    assert!(connection.settle(Ok(())), "the client may be sending");
+    client.write_all(b"x").expect("the system takes it");
+    while !has_more(&connection.socket) {}
+    let over = start + DRAIN_TIMEOUT / 2;
+    assert_eq!(connection.look(over, None), Look::News);
+    assert!(connection.list(), "it is read");
+    connection.discard(&mut [0; 9]).expect("a socket");
+    assert_eq!(connection.look(over + LINGER, None), Look::Late);
+    client.write_all(b"x").expect("the system takes it");
+    while !has_more(&connection.socket) {}
+    assert_eq!(connection.look(start + 2 * DRAIN_TIMEOUT, None), Look::Late, "not for ever");
 }
 
 /// Symptom: after QUIT or an error of the frame a client was read for 10 s, 21 GB of it. Fix: no more than it can have sent
