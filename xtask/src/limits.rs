@@ -1,7 +1,5 @@
 //! The bounds that tidy holds the repository to, and the versions that clients need.
 
-/// Lines of a Rust file before its tests.
-pub(crate) const SOURCE_LINES: usize = 500;
 /// Lines of a program's `main.rs`: fewer than this.
 pub(crate) const MAIN_LINES: usize = 100;
 /// Lines of `README.md`.

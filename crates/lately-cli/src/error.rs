@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::table::harmless;
+
 /// What the exit code says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
@@ -51,11 +53,15 @@ impl CliError {
     }
 }
 
+/// Two lines, whatever they are about.
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CliError::ClosedOutput => write!(f, "lately: standard output: closed"),
-            CliError::Failed { what, cause, hint } => write!(f, "lately: {what}: {cause}\nhint: {hint}"),
+            CliError::Failed { what, cause, hint } => {
+                let [what, cause, hint] = [what, cause, hint].map(|text| harmless(text));
+                write!(f, "lately: {what}: {cause}\nhint: {hint}")
+            }
         }
     }
 }

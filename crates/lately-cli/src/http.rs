@@ -40,6 +40,7 @@ impl Http {
         let said = serde_json::from_str::<Value>(&text).ok();
         let detail = said.as_ref().and_then(|problem| problem["detail"].as_str());
         let hint = match status.as_u16() {
+            403 => "run it on the machine of the server, or give the near end of an SSH tunnel with --http",
             404 => "the server is of another version",
             409 => "say --replace if that is meant",
             421 => "give the address of its HTTP listener with --http",
@@ -59,8 +60,11 @@ impl Http {
     /// Sends a dump; gives what came of it.
     pub(crate) fn restore(&self, dump: &mut impl Read, replace: bool) -> Result<Restored, CliError> {
         let url = format!("http://{}/v1/restore?replace={replace}", self.address);
-        let answer =
-            self.agent.post(url).header(RUN_ID_HEADER, &self.run_id).send(SendBody::from_reader(dump));
+        // A server that refuses does so before any of it is sent.
+        let request =
+            self.agent.post(url).header(RUN_ID_HEADER, &self.run_id).header("expect", "100-continue");
+        let request = request.content_type("application/vnd.lately.dump");
+        let answer = request.send(SendBody::from_reader(dump));
         let answer = answer.map_err(|error| {
             let is_unknown = !matches!(error, ureq::Error::ConnectionFailed | ureq::Error::HostNotFound)
                 && !matches!(&error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::GzDecoder;
 
 use crate::error::CliError;
+use crate::table::printable_path;
 
 /// What a gzip file starts with.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -19,7 +20,7 @@ pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
     for path in paths.iter().filter(|path| !is_stdin(path)) {
         let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
         if metadata.is_dir() {
-            let hint = format!("name the files in it, such as {}", path.join("access.log").display());
+            let hint = format!("name the files in it, such as {}", printable_path(&path.join("access.log")));
             return Err(CliError::new(name(path), "is a directory", hint));
         }
         // Only a plain file can be opened twice: a pipe would lose its writer.
@@ -106,7 +107,7 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
 
 /// How messages name a log.
 pub(crate) fn name(path: &Path) -> String {
-    if is_stdin(path) { "standard input".into() } else { path.display().to_string() }
+    if is_stdin(path) { "standard input".into() } else { printable_path(path) }
 }
 
 fn is_stdin(path: &Path) -> bool {

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Ok(outcome) => outcome.into(),
         Err(CliError::ClosedOutput) => ExitCode::SUCCESS,
         Err(error) => {
-            output::message(&error);
+            output::error(&error);
             Outcome::Failed.into()
         }
     }

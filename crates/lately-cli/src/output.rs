@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::CliError;
+use crate::table::harmless;
 
 /// Writes data to standard output, through a buffer that is flushed at the end.
 pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), CliError> {
@@ -14,10 +15,16 @@ pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resu
     write(&mut out).and_then(|()| out.flush()).map_err(|error| CliError::output(&error))
 }
 
-/// Writes a message, a line or more, to standard error.
+/// Writes a message, one line, to standard error. Whatever servers, files and names have put into it, it stays one line and
+/// does nothing to a terminal.
 pub(crate) fn message(message: &impl fmt::Display) {
     // When nobody can be told, there is nobody to tell that either.
-    _ = writeln!(io::stderr().lock(), "{message}");
+    _ = writeln!(io::stderr().lock(), "{}", harmless(&message.to_string()));
+}
+
+/// Writes an error to standard error.
+pub(crate) fn error(error: &CliError) {
+    _ = writeln!(io::stderr().lock(), "{error}");
 }
 
 /// So many keys, in words.

@@ -1,6 +1,7 @@
 //! Rows for people: a header, numbers to the right, the key last.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use lately::Timestamp;
 
@@ -28,10 +29,25 @@ pub(crate) fn write<const N: usize>(
 /// A key as it can be shown on a terminal: control characters, bytes that are no UTF-8 and
 /// backslashes are escaped.
 pub(crate) fn printable(key: &[u8]) -> String {
-    let mut shown = String::with_capacity(key.len());
-    for chunk in key.utf8_chunks() {
+    escaped(key, |character| character == '\\' || has_effect(character))
+}
+
+/// The name of a file, as keys are shown.
+pub(crate) fn printable_path(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes())
+}
+
+/// A text that has others in it, some of them from outside: what keys are rid of is escaped, but for backslashes, as keys
+/// in it have theirs escaped.
+pub(crate) fn harmless(text: &str) -> String {
+    escaped(text.as_bytes(), has_effect)
+}
+
+fn escaped(bytes: &[u8], is_escaped: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
-            if character.is_control() || character == '\\' || is_invisible(character) {
+            if is_escaped(character) {
                 shown.extend(character.escape_default());
             } else {
                 shown.push(character);
@@ -42,6 +58,11 @@ pub(crate) fn printable(key: &[u8]) -> String {
         }
     }
     shown
+}
+
+/// Whether a terminal does something but show it.
+fn has_effect(character: char) -> bool {
+    character.is_control() || is_invisible(character)
 }
 
 /// `2015-05-17T22:00:00Z`. The last hours of the year 9999, which are beyond the calendar, are
@@ -57,6 +78,8 @@ fn is_invisible(character: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -67,6 +90,16 @@ mod tests {
         check(b"a\x1b[31mb\r\n\t", r"a\u{1b}[31mb\r\n\t");
         check(b"\xff\xfea\\", r"\xff\xfea\\");
         check("\u{202e}x\u{85}".as_bytes(), r"\u{202e}x\u{85}");
+    }
+
+    #[test]
+    fn messages_are_shown_without_effects() {
+        assert_eq!(
+            harmless("ERR \x1b]0;a\x07\r\nhint: b \u{9b}2J \\d"),
+            r"ERR \u{1b}]0;a\u{7}\r\nhint: b \u{9b}2J \d"
+        );
+        let path = std::ffi::OsStr::from_bytes(b"a\x1b[31m/\xff");
+        assert_eq!(printable_path(Path::new(path)), r"a\u{1b}[31m/\xff");
     }
 
     #[test]

@@ -3,18 +3,25 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FallocateFlags, Mode, OFlags};
-use rustix::fs::{fallocate, fstatvfs, openat, renameat, unlinkat};
+use rustix::fs::{fallocate, fchmod, fstatvfs, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::names;
 
-/// A folder, which one process has at a time.
+/// Who may enter a folder, and read and write its files: the owner.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// Whoever is not the owner.
+const OTHERS: u32 = 0o077;
+
+/// A folder, which one process has at a time. It is made for its owner alone, and so are its files; files that others
+/// may read are taken from them when they are opened to be written.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -37,7 +44,7 @@ impl Folder {
         if path.exists() && !path.is_dir() {
             return Err(no_folder("it is a file"));
         }
-        fs::create_dir_all(path).map_err(failed("make the folder", path))?;
+        make(path).map_err(failed("make the folder", path))?;
         let folder = File::open(path).map_err(failed("open", path))?;
         is_free(folder.try_lock(), path)?;
         let folder = Folder { path: path.to_owned(), folder, may_write: true };
@@ -71,14 +78,38 @@ impl Folder {
         Ok(folder)
     }
 
+    /// The mode of the folder, if users beside its owner may enter it or see the names of its files. It is left as it is:
+    /// it may be a folder for other things, too.
+    #[must_use]
+    pub fn open_to_others(&self) -> Option<u32> {
+        let mode = self.folder.metadata().ok()?.permissions().mode() & 0o7777;
+        (mode & OTHERS != 0).then_some(mode)
+    }
+
     fn file(&self, name: &str, flags: OFlags) -> io::Result<File> {
         // Not waiting for whoever writes to a pipe of that name.
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = File::from(openat(&self.folder, name, flags, Mode::from_raw_mode(0o666))?);
-        if !file.metadata()?.is_file() {
+        let file = File::from(openat(&self.folder, name, flags, Mode::from_raw_mode(FILE_MODE))?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
+        if self.may_write && metadata.permissions().mode() & OTHERS != 0 {
+            // Who is not its owner cannot, and may write all the same.
+            let _ = fchmod(&file, Mode::from_raw_mode(FILE_MODE));
+        }
         Ok(file)
+    }
+}
+
+/// Makes a folder for its owner alone; those it is in are as usual.
+fn make(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(FOLDER_MODE).create(path) {
+        Err(_) if path.is_dir() => Ok(()),
+        made => made,
     }
 }
 
@@ -216,6 +247,41 @@ mod tests {
         assert!(other.join("a").exists() && !path.join("a").exists());
         std::os::unix::fs::symlink(&other, root.path().join("link")).expect("a link");
         assert!(Folder::open(&root.path().join("link")).is_err());
+    }
+
+    #[test]
+    fn counts_are_for_their_owner_alone() {
+        let root = tempfile::tempdir().expect("a folder");
+        let mode = |path: &str| {
+            fs::metadata(root.path().join(path)).expect("it is there").permissions().mode() & 0o777
+        };
+        let set_mode = |path: &str, mode| {
+            fs::set_permissions(root.path().join(path), fs::Permissions::from_mode(mode)).expect("set");
+        };
+        let path = root.path().join("deep/data");
+        let folder = Folder::open(&path).expect("made");
+        folder.create("log-1").expect("made");
+        folder.reserve("spare", 1 << 10).expect("there is room");
+        assert_eq!(
+            [mode("deep/data"), mode("deep/data/log-1"), mode("deep/data/spare")],
+            [0o700, 0o600, 0o600]
+        );
+        assert_eq!(folder.open_to_others(), None);
+        drop(folder);
+        // As an earlier version made them. A look changes nothing.
+        set_mode("deep/data", 0o755);
+        set_mode("deep/data/log-1", 0o644);
+        fs::write(path.join("log-0000000001"), "").expect("written");
+        set_mode("deep/data/log-0000000001", 0o640);
+        let folder = Folder::open_to_look(&path).expect("it is there");
+        folder.open("log-1").expect("it is there");
+        assert_eq!(mode("deep/data/log-1"), 0o644);
+        drop(folder);
+        let folder = Folder::open(&path).expect("it is there");
+        folder.open("log-1").expect("it is there");
+        folder.create("log-0000000001").expect("made");
+        assert_eq!([mode("deep/data/log-1"), mode("deep/data/log-0000000001")], [0o600, 0o600]);
+        assert_eq!((mode("deep/data"), folder.open_to_others()), (0o755, Some(0o755)));
     }
 
     #[test]

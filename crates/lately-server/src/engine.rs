@@ -42,8 +42,8 @@ pub struct Engine {
     pub(crate) progress: Progress,
     /// Dumps under way.
     pub(crate) dumps: AtomicUsize,
-    /// Held while a dump is restored.
-    pub(crate) restoring: Mutex<()>,
+    /// A dump is being restored.
+    pub(crate) restoring: AtomicBool,
 }
 
 /// Who is told when there may be a verdict on what was written.
@@ -70,6 +70,8 @@ pub(crate) struct Stats {
     pub(crate) connection_bytes: AtomicU64,
     /// Bytes that the journal holds.
     pub(crate) journal_bytes: AtomicU64,
+    /// Bytes that are held for dumps.
+    pub(crate) dump_bytes: AtomicU64,
 }
 
 impl Stats {
@@ -91,7 +93,7 @@ impl Engine {
     pub fn new(config: Config, clock: Arc<dyn Clock>) -> Result<Engine, SettingsError> {
         Ok(Engine {
             store: Arc::new(build(&config)?),
-            taps: Taps::default(),
+            taps: Taps::new(config.ceiling_bytes),
             gate: RwLock::default(),
             clients: Clients::default(),
             stats: Stats::default(),
@@ -106,7 +108,7 @@ impl Engine {
             journal: OnceLock::new(),
             progress: Progress::default(),
             dumps: AtomicUsize::new(0),
-            restoring: Mutex::default(),
+            restoring: AtomicBool::new(false),
         })
     }
 
@@ -200,11 +202,15 @@ impl Engine {
         self.charge_store(before_bytes, after_bytes);
     }
 
-    /// Takes into account what the journal holds by now. One thread does it.
-    pub(crate) fn charge_journal(&self) {
-        let held_bytes = self.journal().map_or(0, Journal::held_bytes);
-        let before_bytes = self.stats.journal_bytes.swap(held_bytes as u64, Relaxed);
-        self.charge_store(usize::try_from(before_bytes).unwrap_or(0), held_bytes);
+    /// Takes into account what the journal and dumps hold by now. One thread does it.
+    pub(crate) fn charge_the_rest(&self) {
+        let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
+        let rest =
+            [(&self.stats.journal_bytes, journal_bytes), (&self.stats.dump_bytes, self.taps.held_bytes())];
+        for (charged_bytes, held_bytes) in rest {
+            let before_bytes = charged_bytes.swap(held_bytes as u64, Relaxed);
+            self.charge_store(usize::try_from(before_bytes).unwrap_or(0), held_bytes);
+        }
     }
 
     fn charge_store(&self, before_bytes: usize, after_bytes: usize) {

@@ -88,24 +88,42 @@ pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
 /// Bytes of commands one `MULTI` queues.
 pub const MAX_QUEUED_BYTES: usize = 64 << 20;
 
-/// HTTP connections at once; others wait to be taken until one ends. Who watches a server needs a few.
+/// HTTP connections of a listener at once. One more takes the place of the oldest that the server waits for, if there is
+/// one at the next look, but for dumps and restores; else it waits until one ends.
 pub const MAX_HTTP_CONNECTIONS: usize = 64;
 
 /// Bytes of an HTTP request up to its body, which none has.
 pub const MAX_HTTP_HEAD_BYTES: usize = 8 << 10;
 
-/// How long an HTTP connection lasts at most, from its start to the end of its one answer.
+/// How long the server waits for an HTTP client at most, from the start of a connection to the end of its one answer.
+/// Bytes of a dump or a restore that move give back what they may take at [`HTTP_LEAST_BYTES`].
 pub const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of a dump or a restore that a client has to move in a second.
+pub const HTTP_LEAST_BYTES: u64 = 32_000;
+
+/// How often is looked whether HTTP clients keep up.
+pub const HTTP_LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What the system holds of an answer over HTTP that its client has not taken, at most; Linux takes twice as much for it.
+/// A larger buffer hides for long that a slow client takes anything.
+pub const HTTP_SEND_BYTES: usize = 128 << 10;
+
+/// Bytes of a body that are read and thrown away after it was refused: a client that is answered while it sends may not
+/// look at the answer.
+pub const HTTP_DISCARD_BYTES: usize = 64 << 20;
 
 /// How long a stop waits for clients to take their last replies.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a client has sent and its own system still holds, at most: the default of Linux. So much is read
-/// and answered after a stop beside what has been received, and no more.
+/// and answered after a stop beside what has been received, and no more; and so much is thrown away after the end of a
+/// connection.
 pub const DRAIN_BYTES: usize = 4 << 20;
 
 /// A connection that the server ends is closed once its client has sent nothing for so long, or has ended
-/// it too; what comes meanwhile is thrown away. It takes a look more, and at most [`DRAIN_TIMEOUT`].
+/// it too; what comes meanwhile is thrown away. It takes a look more, and at most [`DRAIN_TIMEOUT`] and
+/// [`DRAIN_BYTES`] beside what has been received.
 pub const LINGER: Duration = Duration::from_millis(200);
 
 /// How long the listener waits after a connection could not be taken.
@@ -124,11 +142,24 @@ pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Dumps made at once.
 pub const MAX_DUMPS: usize = 4;
 
-/// Bytes of changes that wait for a dump to be taken; when there are more the dump fails.
-pub const TAP_BYTES: usize = 64 << 20;
+/// One in so many bytes of the memory ceiling is for changes that wait for dumps to be taken; when there are more, the
+/// dump that is furthest behind fails.
+pub const TAPS_SHARE: u64 = 16;
+
+/// Below a low ceiling it is as much as this: what happens in some tenths of a second at full load.
+pub const TAPS_LEAST_BYTES: u64 = 2 << 20;
+
+/// But no more than one in so many bytes of the ceiling.
+pub const TAPS_MOST_SHARE: u64 = 4;
+
+/// What a change that waits takes beside its bytes.
+pub const TAP_RECORD_BYTES: usize = 64;
+
+/// When a piece of a dump has so many bytes of changes it is sent.
+pub const DUMP_PIECE_BYTES: usize = 64 << 10;
 
 /// Pieces of a dump that wait for whoever reads it, and of one that is restored.
-pub const TRANSFER_PIECES: usize = 4;
+pub const TRANSFER_PIECES: usize = 2;
 
 /// The smallest memory ceiling a config may name: less would evict what was just counted.
 pub const MIN_CEILING_BYTES: u64 = 1 << 20;
@@ -160,6 +191,12 @@ pub const DEFAULT_CEILING_BYTES: u64 = 1 << 30;
 
 /// The longest config file, in bytes.
 pub const MAX_CONFIG_BYTES: u64 = 16 << 20;
+
+/// Host names in one config.
+pub const MAX_HOSTS: usize = 64;
+
+/// The longest host name, in bytes: that of DNS.
+pub const MAX_HOST_BYTES: usize = 253;
 
 /// Limits with names in one config.
 pub const MAX_LIMITS: usize = 1_024;

@@ -24,7 +24,7 @@ pub(crate) fn text(engine: &Engine) -> String {
     metric(
         "lately_memory_used_bytes",
         gauge,
-        "Bytes of keys, hits, connections and the journal, as accounted for.",
+        "Bytes of keys, hits, connections, dumps and the journal, as accounted for.",
         &memory.used_bytes,
     );
     let connection_bytes = stats.connection_bytes.load(Relaxed);
@@ -34,11 +34,17 @@ pub(crate) fn text(engine: &Engine) -> String {
         "Bytes of connections, as accounted for.",
         &connection_bytes,
     );
+    metric(
+        "lately_memory_dumps_bytes",
+        gauge,
+        "Bytes held for dumps over HTTP: what changed meanwhile, and what their clients have yet to take.",
+        &stats.dump_bytes.load(Relaxed),
+    );
     let ceiling_bytes = memory.ceiling_bytes.unwrap_or(0);
     metric(
         "lately_memory_ceiling_bytes",
         gauge,
-        "The most bytes keys, hits, connections and the journal may take.",
+        "The most bytes keys, hits, connections, dumps and the journal may take.",
         &ceiling_bytes,
     );
     metric("lately_connected_clients", gauge, "RESP clients connected.", &engine.clients.len());

@@ -97,7 +97,7 @@ pub fn restore_folder(
     let dump = engine.read_dump(input)?;
     let folder = Folder::open(&storage.path)?;
     let recovery = storage::put_back(&engine, &folder, Intent::GoOn)?;
-    let restored = engine.take_in(&dump, replace, || ())?;
+    let restored = engine.take_in(&dump, replace)?;
     // None of them is in the log: they count from when the checkpoint has its name.
     storage::begin(&engine, folder, storage, &recovery)?;
     if let Some(journal) = engine.journal() {

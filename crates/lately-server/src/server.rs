@@ -27,7 +27,7 @@ pub enum ServerError {
     /// An address cannot be bound.
     #[error("cannot listen on {address} for {what}: {error}")]
     Bind {
-        /// `RESP` or `HTTP`.
+        /// `RESP`, `HTTP` or `metrics`.
         what: &'static str,
         /// The address.
         address: SocketAddr,
@@ -76,6 +76,7 @@ pub struct Server {
     engine: Arc<Engine>,
     resp: Resp,
     http: TcpListener,
+    metrics: Option<TcpListener>,
     stopper: Stopper,
     source: Option<Source>,
     reloader: Reloader,
@@ -100,11 +101,13 @@ impl Server {
         check_addresses(&config)?;
         let resp = listen(RESP, config.resp)?;
         let http = listen(HTTP, config.http)?;
+        let metrics = config.metrics.map(|address| listen(METRICS, address)).transpose()?;
         // What is refused leaves no folder behind.
         let folder = config.storage.as_ref().map(|storage| Folder::open(&storage.path)).transpose()?;
         // From here on the config says what is, not what was asked for.
         config.resp = address_of(&resp, config.resp);
         config.http = address_of(&http, config.http);
+        config.metrics = metrics.as_ref().zip(config.metrics).map(|(it, asked)| address_of(it, asked));
         let address = config.resp;
         let (source, reloader) = (config.source.take(), Reloader::default());
         let engine = Arc::new(Engine::new(config, clock)?);
@@ -112,7 +115,7 @@ impl Server {
         let resp = Resp::new(resp, Arc::clone(&engine), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
         let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
-        Ok(Server { engine, resp, http, stopper, source, reloader, folder, tell, ready })
+        Ok(Server { engine, resp, http, metrics, stopper, source, reloader, folder, tell, ready })
     }
 
     /// Where RESP clients connect.
@@ -125,6 +128,12 @@ impl Server {
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
         self.engine.config.http
+    }
+
+    /// Where health and metrics have a listener of their own, if they have.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.engine.config.metrics
     }
 
     /// Where gRPC clients will connect; nothing listens there in this version.
@@ -164,14 +173,18 @@ impl Server {
     /// # Errors
     /// [`ServerError`] when what was kept cannot be loaded, or the last counts cannot be synced.
     pub async fn run(self) -> Result<(), ServerError> {
-        let Server { engine, resp, http, stopper, source, reloader, folder, tell, ready } = self;
+        let Server { engine, resp, http, metrics, stopper, source, reloader, folder, tell, ready } = self;
         let reload = {
             let tell = Arc::clone(&tell);
             reload::keep(Arc::clone(&engine), source, (reloader, stopper.clone()), move |news| tell(news))
         };
         let tend = tend(Arc::clone(&engine), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
-        let http = tokio::spawn(listener::http::serve(http, Arc::clone(&engine), stopper.clone()));
+        let all = listener::http::all(Arc::clone(&engine));
+        let http = tokio::spawn(listener::http::serve(http, all, stopper.clone()));
+        let watching = listener::http::watching(Arc::clone(&engine));
+        let metrics =
+            metrics.map(|listener| tokio::spawn(listener::http::serve(listener, watching, stopper.clone())));
         let tend = tokio::spawn(tend);
         let reload = tokio::spawn(reload);
         let loaded = match folder {
@@ -186,6 +199,9 @@ impl Server {
         }
         // A listener that panicked is a bug that has been reported; the others are still waited for.
         let _ = tokio::join!(resp, http, tend, reload);
+        if let Some(metrics) = metrics {
+            let _ = metrics.await;
+        }
         close(&engine, loaded?).await
     }
 }
@@ -200,6 +216,11 @@ async fn load(
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
     let Some(storage) = engine.config.storage.clone() else { return Ok(Vec::new()) };
     let path = storage.path.display().to_string();
+    if let Some(mode) = folder.open_to_others() {
+        tell(&format!(
+            "{path} has mode {mode:o}: other users can see what is in it, though not read counts: chmod 700 is enough"
+        ));
+    }
     let mut loading = {
         let engine = Arc::clone(engine);
         tokio::task::spawn_blocking(move || storage::load(&engine, folder, &storage))
@@ -274,11 +295,13 @@ async fn close(engine: &Arc<Engine>, threads: Vec<JoinHandle<()>>) -> Result<(),
 ///
 /// # Errors
 /// [`ServerError::Exposed`] names an address beyond loopback that it has no leave for, [`ServerError::SameAddress`] one
-/// that two listeners are to have.
+/// that two listeners are to have. The listener for metrics needs no leave: nothing that is there reads keys or changes
+/// anything.
 pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     let listeners = [(RESP, config.resp), (HTTP, config.http)];
-    for (index, &(other, address)) in listeners.iter().enumerate() {
-        if let Some(&(what, _)) = listeners[..index].iter().find(|(_, before)| meet(*before, address)) {
+    let all: Vec<_> = listeners.into_iter().chain(config.metrics.map(|address| (METRICS, address))).collect();
+    for (index, &(other, address)) in all.iter().enumerate() {
+        if let Some(&(what, _)) = all[..index].iter().find(|(_, before)| meet(*before, address)) {
             return Err(ServerError::SameAddress { what, other, address });
         }
     }
@@ -298,6 +321,7 @@ fn meet(one: SocketAddr, other: SocketAddr) -> bool {
 /// What an address is for, as errors have it.
 const RESP: &str = "RESP";
 const HTTP: &str = "HTTP";
+const METRICS: &str = "metrics";
 
 fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, ServerError> {
     let bound = || {
@@ -327,7 +351,7 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
         tokio::select! {
             _ = sweep.tick() => cursor = engine.sweep(cursor),
             _ = look.tick() => {
-                engine.charge_journal();
+                engine.charge_the_rest();
                 engine.note_throughput();
                 watch.look(&engine).iter().for_each(|news| tell(news));
             }

@@ -1,93 +1,326 @@
-//! Who is told what happens while a dump is made.
+//! What happens while dumps are made, kept until each of them has taken it.
+//!
+//! All dumps share one list of records, and each has a place in it; what all have taken goes. The list is bounded: the
+//! dump that is furthest behind loses its place before others do, so a slow reader costs nobody else anything.
 
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lately::{DeltaBatch, Timestamp};
+use slab::Slab;
 
-use crate::limits::TAP_BYTES;
+use crate::limits::{KEPT_BYTES, TAP_RECORD_BYTES, TAPS_LEAST_BYTES, TAPS_MOST_SHARE, TAPS_SHARE};
 
-/// What happened in a batch: its time, and its deltas as bytes.
-type Record = (Timestamp, Vec<u8>);
+/// What happened in a batch.
+#[derive(Clone)]
+pub(crate) struct Record {
+    /// Its time.
+    pub(crate) now: Timestamp,
+    /// Its deltas.
+    pub(crate) deltas: Arc<[u8]>,
+}
 
-/// The taps there are.
-#[derive(Default)]
+/// The list, and the dumps that read it.
 pub(crate) struct Taps {
     count: AtomicUsize,
-    taps: Mutex<Vec<Arc<Tap>>>,
+    log: Mutex<Log>,
+    most_bytes: usize,
+    /// Bytes of dumps that were made and not sent.
+    pieces_bytes: Arc<AtomicUsize>,
 }
 
-/// What happened since somebody last took it.
-#[derive(Default)]
-pub(crate) struct Tap(Mutex<State>);
+/// The place of a dump in the list; given up when it is dropped.
+pub(crate) struct Tap<'t> {
+    taps: &'t Taps,
+    index: usize,
+}
 
 #[derive(Default)]
-struct State {
-    records: Vec<Record>,
+struct Log {
+    records: VecDeque<Record>,
+    /// The number of the first of them.
+    first: u64,
     bytes: usize,
-    failed: Option<&'static str>,
+    places: Slab<Place>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+#[derive(Clone, Copy)]
+enum Place {
+    /// The number of the next record it takes.
+    At(u64),
+    /// There are records that it cannot take any more, and why.
+    Lost(&'static str),
+}
+
+/// Bytes of a dump, counted as long as they are there.
+struct Piece {
+    bytes: Vec<u8>,
+    pieces_bytes: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.pieces_bytes.fetch_sub(self.bytes.capacity(), Relaxed);
+    }
 }
 
 impl Taps {
-    /// Whether somebody is to be told.
+    /// None yet, under a memory ceiling.
+    pub(crate) fn new(ceiling_bytes: u64) -> Taps {
+        let least_bytes = TAPS_LEAST_BYTES.min(ceiling_bytes / TAPS_MOST_SHARE);
+        let most_bytes = least_bytes.max(ceiling_bytes / TAPS_SHARE);
+        Taps::bounded(usize::try_from(most_bytes).unwrap_or(usize::MAX))
+    }
+
+    fn bounded(most_bytes: usize) -> Taps {
+        Taps { count: AtomicUsize::new(0), log: Mutex::default(), most_bytes, pieces_bytes: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a dump is being made.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        // Who opens one waits until all have seen it, behind a lock: see `Engine::quiesce`.
+        // Whoever opens one waits until all have seen it, behind a lock: see `Engine::quiesce`.
         self.count.load(Relaxed) > 0
     }
 
-    pub(crate) fn open(&self) -> Arc<Tap> {
-        let tap = Arc::<Tap>::default();
-        lock(&self.taps).push(Arc::clone(&tap));
+    /// A place at the end of the list.
+    pub(crate) fn open(&self) -> Tap<'_> {
+        let mut log = self.lock();
+        let end = log.end();
+        let index = log.places.insert(Place::At(end));
         self.count.fetch_add(1, SeqCst);
-        tap
+        Tap { taps: self, index }
     }
 
-    pub(crate) fn close(&self, tap: &Arc<Tap>) {
-        self.count.fetch_sub(1, SeqCst);
-        lock(&self.taps).retain(|other| !Arc::ptr_eq(other, tap));
-    }
-
-    /// Tells what happened.
+    /// Adds what happened.
     pub(crate) fn tell(&self, deltas: &DeltaBatch) {
         if self.is_open() && !deltas.is_empty() {
-            lock(&self.taps).iter().for_each(|tap| tap.push(deltas));
+            self.lock().push(deltas.now(), deltas.bytes(), self.most_bytes);
         }
     }
 
-    /// Takes note that what was told did not happen after all.
+    /// Takes note that what was added did not happen after all.
     pub(crate) fn fail(&self, why: &'static str) {
         if self.is_open() {
-            lock(&self.taps).iter().for_each(|tap| lock(&tap.0).failed = Some(why));
+            let mut log = self.lock();
+            log.places.iter_mut().for_each(|(_, place)| *place = Place::Lost(why));
+            log.trim();
+        }
+    }
+
+    /// Counts bytes of a dump until they are sent or dropped.
+    pub(crate) fn piece(&self, bytes: Vec<u8>) -> impl AsRef<[u8]> + Send + 'static {
+        self.pieces_bytes.fetch_add(bytes.capacity(), Relaxed);
+        Piece { bytes, pieces_bytes: Arc::clone(&self.pieces_bytes) }
+    }
+
+    /// Bytes that are held for dumps.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let log_bytes = if self.is_open() { self.lock().bytes } else { 0 };
+        log_bytes + self.pieces_bytes.load(Relaxed)
+    }
+}
+
+impl Tap<'_> {
+    /// The number that the next record will have.
+    pub(crate) fn end(&self) -> u64 {
+        self.taps.lock().end()
+    }
+
+    /// The next records before number `until`, about `most_bytes` of them; none when all were taken.
+    ///
+    /// # Errors
+    /// Why they are not there any more.
+    pub(crate) fn take(&self, until: u64, most_bytes: usize) -> Result<Vec<Record>, &'static str> {
+        self.taps.lock().take(self.index, until, most_bytes)
+    }
+}
+
+impl Drop for Tap<'_> {
+    fn drop(&mut self) {
+        let mut log = self.taps.lock();
+        log.places.remove(self.index);
+        log.trim();
+        self.taps.count.fetch_sub(1, SeqCst);
+    }
+}
+
+/// What a record takes.
+fn cost_bytes(deltas: &[u8]) -> usize {
+    deltas.len() + TAP_RECORD_BYTES
+}
+
+impl Log {
+    fn end(&self) -> u64 {
+        self.first + self.records.len() as u64
+    }
+
+    fn push(&mut self, now: Timestamp, deltas: &[u8], most_bytes: usize) {
+        while self.bytes + cost_bytes(deltas) > most_bytes && self.lose_the_last() {}
+        if self.first_place().is_some() {
+            self.bytes += cost_bytes(deltas);
+            self.records.push_back(Record { now, deltas: deltas.into() });
+        }
+    }
+
+    /// The place that is furthest behind.
+    fn first_place(&self) -> Option<u64> {
+        let numbers = self.places.iter().filter_map(|(_, place)| match place {
+            Place::At(number) => Some(*number),
+            Place::Lost(_) => None,
+        });
+        numbers.min()
+    }
+
+    /// Gives up the places that are furthest behind; false when there are none.
+    fn lose_the_last(&mut self) -> bool {
+        let Some(first) = self.first_place() else { return false };
+        for (_, place) in &mut self.places {
+            if matches!(place, Place::At(number) if *number == first) {
+                *place = Place::Lost("hits came faster than the dump was taken");
+            }
+        }
+        self.trim();
+        true
+    }
+
+    fn take(&mut self, index: usize, until: u64, most_bytes: usize) -> Result<Vec<Record>, &'static str> {
+        let next = match self.places[index] {
+            Place::At(number) => number,
+            Place::Lost(why) => return Err(why),
+        };
+        let start = usize::try_from(next - self.first).unwrap_or(usize::MAX);
+        let count = usize::try_from(until.saturating_sub(next)).unwrap_or(usize::MAX);
+        let mut bytes = 0;
+        let fits = |record: &&Record| {
+            let is_room = bytes < most_bytes;
+            bytes += cost_bytes(&record.deltas);
+            is_room
+        };
+        let taken: Vec<Record> =
+            self.records.iter().skip(start).take(count).take_while(fits).cloned().collect();
+        self.places[index] = Place::At(next + taken.len() as u64);
+        self.trim();
+        Ok(taken)
+    }
+
+    /// Removes what nobody will take.
+    fn trim(&mut self) {
+        let first = self.first_place().unwrap_or(self.end());
+        while self.first < first
+            && let Some(record) = self.records.pop_front()
+        {
+            self.bytes -= cost_bytes(&record.deltas);
+            self.first += 1;
+        }
+        if self.records.is_empty() {
+            self.records.shrink_to(KEPT_BYTES / TAP_RECORD_BYTES);
         }
     }
 }
 
-impl Tap {
-    fn push(&self, deltas: &DeltaBatch) {
-        let mut state = lock(&self.0);
-        state.bytes += deltas.bytes().len();
-        if state.bytes > TAP_BYTES {
-            state.records = Vec::new();
-            state.failed = Some("hits came faster than the dump was taken");
-        } else {
-            state.records.push((deltas.now(), deltas.bytes().to_vec()));
-        }
+#[cfg(test)]
+mod tests {
+    use lately::Op;
+
+    use super::*;
+
+    /// A hit of a key with so many bytes.
+    fn deltas(key_bytes: usize) -> DeltaBatch {
+        let store = lately::Store::builder().build().expect("the defaults are valid");
+        let mut deltas = DeltaBatch::default();
+        let key = vec![b'k'; key_bytes];
+        let op = Op::Hit { key: &key, weight: 1, at: None };
+        store.apply_into(&[op], Timestamp::MIN, &mut Vec::new(), &mut deltas);
+        deltas
     }
 
-    /// What happened since it was last asked for.
-    ///
-    /// # Errors
-    /// Why that is not known.
-    pub(crate) fn take(&self) -> Result<Vec<Record>, &'static str> {
-        let mut state = lock(&self.0);
-        state.bytes = 0;
-        let records = std::mem::take(&mut state.records);
-        state.failed.map_or(Ok(records), Err)
+    fn all(tap: &Tap<'_>) -> Result<usize, &'static str> {
+        tap.take(tap.end(), usize::MAX).map(|records| records.len())
+    }
+
+    #[test]
+    fn each_tap_takes_what_happened_since_it_was_opened() {
+        let (taps, hit) = (Taps::new(1 << 30), deltas(1));
+        taps.tell(&hit);
+        assert_eq!((taps.is_open(), taps.held_bytes()), (false, 0));
+        let first = taps.open();
+        assert_eq!(all(&first), Ok(0));
+        taps.tell(&hit);
+        let second = taps.open();
+        (0..3).for_each(|_| taps.tell(&hit));
+        let one_bytes = cost_bytes(hit.bytes());
+        assert_eq!(taps.held_bytes(), 4 * one_bytes);
+        assert_eq!(all(&second), Ok(3));
+        assert_eq!(first.take(first.end(), one_bytes + 1).map(|records| records.len()), Ok(2));
+        assert_eq!(taps.held_bytes(), 2 * one_bytes);
+        let until = first.end();
+        taps.tell(&hit);
+        assert_eq!(first.take(until, usize::MAX).map(|records| records.len()), Ok(2));
+        assert_eq!(first.take(until, usize::MAX).map(|records| records.len()), Ok(0));
+        drop(second);
+        assert_eq!(all(&first), Ok(1));
+        assert_eq!(taps.held_bytes(), 0);
+        taps.fail("it was taken back");
+        assert_eq!(all(&first), Err("it was taken back"));
+        drop(first);
+        assert!(!taps.is_open());
+    }
+
+    /// Symptom: four readers of 500 B/s had the server hold 64 MiB each, at a ceiling of 32 MiB. Cause: each dump had a list
+    /// of its own, with a bound that knew no ceiling. Fix: one list, a share of the ceiling, and the slowest loses its place.
+    #[test]
+    fn the_slowest_loses_its_place() {
+        let hit = deltas(1_000);
+        let most = 10 * cost_bytes(hit.bytes());
+        let taps = Taps::bounded(most);
+        let [slow, quick, late] = [(); 3].map(|()| taps.open());
+        for _ in 0..10 {
+            taps.tell(&hit);
+            assert_eq!(all(&quick), Ok(1));
+        }
+        assert_eq!(late.take(5, usize::MAX).map(|records| records.len()), Ok(5));
+        assert_eq!(taps.held_bytes(), most);
+        taps.tell(&hit);
+        assert_eq!(all(&slow), Err("hits came faster than the dump was taken"));
+        assert_eq!(taps.held_bytes(), most - 4 * cost_bytes(hit.bytes()));
+        assert_eq!((all(&late), all(&quick)), (Ok(6), Ok(1)));
+        // What is longer than the whole list is for nobody.
+        taps.tell(&deltas(1));
+        let longest = Taps::bounded(64);
+        let tap = longest.open();
+        longest.tell(&hit);
+        assert!(all(&tap).is_err());
+        assert_eq!(longest.held_bytes(), 0);
+        assert_eq!((all(&late), all(&quick)), (Ok(1), Ok(1)));
+    }
+
+    #[test]
+    fn the_list_is_a_part_of_the_ceiling() {
+        let most = |ceiling_mib: u64| Taps::new(ceiling_mib << 20).most_bytes;
+        assert_eq!([1, 8, 16, 32, 64].map(most), [1 << 18, 2 << 20, 2 << 20, 2 << 20, 4 << 20]);
+        assert_eq!([128, 1_024].map(most), [8 << 20, 64 << 20]);
+    }
+
+    #[test]
+    fn pieces_count_until_they_are_gone() {
+        let taps = Taps::new(1 << 30);
+        let piece = taps.piece(vec![0; 1_000]);
+        assert_eq!(taps.held_bytes(), 1_000);
+        assert_eq!(piece.as_ref().len(), 1_000);
+        drop(piece);
+        assert_eq!(taps.held_bytes(), 0);
     }
 }

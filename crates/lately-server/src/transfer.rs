@@ -1,7 +1,8 @@
 //! All keys of a server out, as a dump, and in again. No I/O: the listener carries the bytes.
 
 use std::io::Read;
-use std::sync::TryLockError;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use lately::{DeltaBatch, MemoryStats, Store};
 use lately_journal::{Dump, DumpError, read_dump};
@@ -9,6 +10,8 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::engine::Engine;
+use crate::limits::DUMP_PIECE_BYTES;
+use crate::taps::Tap;
 
 /// Why keys were not taken in.
 #[derive(Debug, Error)]
@@ -38,22 +41,12 @@ pub struct Restored {
 }
 
 impl Engine {
-    /// Gives a dump to `send`, a piece at a time, while hits go on; it is as of the moment it ends.
+    /// Gives a dump to `send`, a piece at a time, while hits go on; it is as of the moment when all keys were given.
     ///
     /// # Errors
     /// Why there is no end to it. When `send` is false nobody wants the rest.
     pub(crate) fn dump(&self, mut send: impl FnMut(Vec<u8>) -> bool) -> Result<(), &'static str> {
         let tap = self.taps.open();
-        let dumped = self.dump_with(|| tap.take(), &mut send);
-        self.taps.close(&tap);
-        dumped
-    }
-
-    fn dump_with(
-        &self,
-        happened: impl Fn() -> Result<Vec<(lately::Timestamp, Vec<u8>)>, &'static str>,
-        send: &mut impl FnMut(Vec<u8>) -> bool,
-    ) -> Result<(), &'static str> {
         // What is applied from here on is told.
         self.quiesce();
         let mut out = Vec::new();
@@ -64,8 +57,8 @@ impl Engine {
                 // All that is in the parts has been told.
                 self.quiesce();
             }
-            for (now, deltas) in happened()? {
-                dump.record(now, &deltas, &mut out);
+            if !append_records(&mut dump, &tap, &mut out, &mut send)? {
+                return Ok(());
             }
             if !more {
                 break;
@@ -79,30 +72,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in the keys of a dump, once all of it has come and is whole; gives how many. Keys of the same
-    /// names go, if they may be replaced; else there must be none.
-    ///
-    /// # Errors
-    /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile. `moves` is called while keys are
-    /// taken in.
-    pub(crate) fn restore(
-        &self,
-        input: &mut impl Read,
-        replace: bool,
-        moves: impl Fn(),
-    ) -> Result<Restored, RestoreError> {
-        // One at a time: it holds all keys of the dump, and none of another may come between.
-        let _one = match self.restoring.try_lock() {
-            Err(TryLockError::WouldBlock) => return Err(RestoreError::Busy),
-            Err(TryLockError::Poisoned(one)) => one.into_inner(),
-            Ok(one) => one,
-        };
-        self.check_empty(replace)?;
-        let dump = self.read_dump(input)?;
-        self.take_in(&dump, replace, moves)
+    /// A place for a restore, which one at a time has: it holds all keys of the dump, and none of another may come between.
+    pub(crate) fn begin_restore(self: &Arc<Engine>) -> Result<Restoring, RestoreError> {
+        match self.restoring.swap(true, SeqCst) {
+            true => Err(RestoreError::Busy),
+            false => Ok(Restoring(Arc::clone(self))),
+        }
     }
 
-    fn check_empty(&self, replace: bool) -> Result<(), RestoreError> {
+    pub(crate) fn check_empty(&self, replace: bool) -> Result<(), RestoreError> {
         match self.store.len() {
             keys if keys > 0 && !replace => Err(RestoreError::NotEmpty { keys }),
             _ => Ok(()),
@@ -122,17 +100,11 @@ impl Engine {
     }
 
     /// Takes in the keys of a dump that was read.
-    pub(crate) fn take_in(
-        &self,
-        dump: &Store,
-        replace: bool,
-        moves: impl Fn(),
-    ) -> Result<Restored, RestoreError> {
+    pub(crate) fn take_in(&self, dump: &Store, replace: bool) -> Result<Restored, RestoreError> {
         self.check_empty(replace)?;
         let (mut bytes, mut deltas, mut keys) = (Vec::new(), DeltaBatch::default(), 0);
         let evicted_keys = self.store.memory().evicted_keys;
         for part in 0..Store::PARTS {
-            moves();
             bytes.clear();
             dump.write_part(part, self.now(), &mut bytes);
             let _entered = self.enter();
@@ -151,5 +123,46 @@ impl Engine {
             deltas.clear();
         }
         Ok(Restored { keys, evicted_keys: self.store.memory().evicted_keys - evicted_keys })
+    }
+}
+
+/// Appends what has happened by now, and sends it when it is much; false when nobody wants the rest.
+fn append_records(
+    dump: &mut Dump<'_>,
+    tap: &Tap<'_>,
+    out: &mut Vec<u8>,
+    send: &mut impl FnMut(Vec<u8>) -> bool,
+) -> Result<bool, &'static str> {
+    let until = tap.end();
+    loop {
+        let records = tap.take(until, DUMP_PIECE_BYTES)?;
+        if records.is_empty() {
+            return Ok(true);
+        }
+        records.iter().for_each(|record| dump.record(record.now, &record.deltas, out));
+        if out.len() >= DUMP_PIECE_BYTES && !send(std::mem::take(out)) {
+            return Ok(false);
+        }
+    }
+}
+
+/// The place of a restore.
+pub(crate) struct Restoring(Arc<Engine>);
+
+impl Restoring {
+    /// Takes in the keys of a dump, once all of it has come and is whole; gives how many. Keys of the same
+    /// names go, if they may be replaced; else there must be none.
+    ///
+    /// # Errors
+    /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
+    pub(crate) fn restore(&self, input: &mut impl Read, replace: bool) -> Result<Restored, RestoreError> {
+        let dump = self.0.read_dump(input)?;
+        self.0.take_in(&dump, replace)
+    }
+}
+
+impl Drop for Restoring {
+    fn drop(&mut self) {
+        self.0.restoring.store(false, SeqCst);
     }
 }

@@ -1,7 +1,7 @@
-//! Habits of Rust files: what they start with, how long they are, what they do not contain.
+//! Habits of Rust files: what they start with, what they do not contain, and that main.rs is short.
 
 use super::tree::File;
-use crate::limits::{MAIN_LINES, SOURCE_LINES};
+use crate::limits::MAIN_LINES;
 
 /// What no line of code contains, and what to do instead. Split, so that this file does not contain them either.
 const BANNED: [(&str, &str); 6] = [
@@ -26,12 +26,6 @@ pub(super) fn check(file: &File) -> Vec<String> {
     if !file.text.starts_with("//!") {
         problems.push(format!("{path}: starts without `//!`; say first what the file is and why"));
     }
-    let count = lines_before_tests(&file.text);
-    if count > SOURCE_LINES {
-        problems.push(format!(
-            "{path}: {count} lines before its tests; {SOURCE_LINES} are the limit, so split it"
-        ));
-    }
     if path.ends_with("src/main.rs") {
         let count = file.text.lines().count();
         if count >= MAIN_LINES {
@@ -54,14 +48,6 @@ pub(super) fn check(file: &File) -> Vec<String> {
     problems
 }
 
-/// Lines up to a test module that is written out in the file; all of them when there is none.
-fn lines_before_tests(text: &str) -> usize {
-    let lines: Vec<_> = text.lines().collect();
-    let begins =
-        |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{');
-    lines.windows(2).position(begins).unwrap_or(lines.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,19 +61,6 @@ mod tests {
         assert!(problems("a.rs", "//! What.\n").is_empty());
         assert!(problems("a.rs", "use std::fmt;\n")[0].starts_with("a.rs: starts without `//!`"));
         assert_eq!(problems("a.rs", "").len(), 1);
-    }
-
-    #[test]
-    fn length_is_counted_up_to_the_tests() {
-        let code = |lines: usize| "//! What.\n".to_owned() + &"x\n".repeat(lines - 1);
-        assert!(problems("a.rs", &code(SOURCE_LINES)).is_empty());
-        let expected = ["a.rs: 501 lines before its tests; 500 are the limit, so split it"];
-        assert_eq!(problems("a.rs", &code(SOURCE_LINES + 1)), expected);
-        let tests = "#[cfg(test)]\nmod tests {\n}\n";
-        assert!(problems("a.rs", &(code(SOURCE_LINES) + tests)).is_empty());
-        // A test-only import or a test module in another file ends nothing.
-        let early = "//! What.\n#[cfg(test)]\nuse a::b;\n#[cfg(test)]\nmod model;\n".to_owned();
-        assert_eq!(problems("a.rs", &(early + &code(SOURCE_LINES))).len(), 1);
     }
 
     #[test]

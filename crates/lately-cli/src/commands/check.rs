@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lately::{Pattern, Settings, Span};
-use lately_server::config::NamedLimit;
+use lately_server::config::{HostName, NamedLimit};
 use lately_server::{Config, Storage};
 use serde::Serialize;
 
 use super::serve;
 use crate::error::{CliError, Outcome};
 use crate::output;
-use crate::table::printable;
+use crate::table::{printable, printable_path};
 
 /// Read a config file as lately serve does, and print what it says.
 ///
@@ -44,7 +44,7 @@ pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
         }
     })?;
     if config.limits.iter().any(|limit| limit.domain.is_some() || !limit.descriptors.is_empty()) {
-        let file = check.file.display();
+        let file = printable_path(&check.file);
         output::message(&format_args!(
             "lately: config: {file}: domain and descriptors of limits have no effect in this version"
         ));
@@ -54,17 +54,16 @@ pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
 
 fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     let Config { resp, http, grpc, insecure, max_clients, ceiling_bytes, .. } = config;
+    let metrics = or_word(config.metrics, "none");
+    let hosts: Vec<&str> = config.hosts.iter().map(HostName::as_str).collect();
+    let hosts = or_word((!hosts.is_empty()).then(|| hosts.join(" ")), "none");
     let idle_timeout = or_word(idle_timeout(config), "never");
     writeln!(
         out,
-        "server: resp {resp}, http {http}, grpc {grpc}, insecure {insecure}, max_clients {max_clients}, idle_timeout {idle_timeout}"
+        "server: resp {resp}, http {http}, grpc {grpc}, metrics {metrics}, hosts {hosts}, insecure {insecure}, max_clients {max_clients}, idle_timeout {idle_timeout}"
     )?;
     let (path, durability) = storage(config);
-    writeln!(
-        out,
-        "storage: path {}, durability {durability}",
-        printable(path.as_os_str().as_encoded_bytes())
-    )?;
+    writeln!(out, "storage: path {}, durability {durability}", printable_path(&path))?;
     writeln!(out, "memory: ceiling {ceiling_bytes}B")?;
     for (pattern, settings) in &config.classes {
         let [resolution, window, exact, retain, max_skew] = spans(settings);
@@ -88,8 +87,8 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     })
 }
 
-fn or_word(span: Option<Span>, word: &str) -> String {
-    span.map_or_else(|| word.to_owned(), |span| span.to_string())
+fn or_word(value: Option<impl ToString>, word: &str) -> String {
+    value.map_or_else(|| word.to_owned(), |value| value.to_string())
 }
 
 /// After how much silence a client is disconnected, if ever. It was read as a span.
@@ -111,7 +110,7 @@ fn spans(settings: &Settings) -> [Span; 5] {
 /// The object that is printed; its fields in this order.
 #[derive(Serialize)]
 struct Checked<'a> {
-    server: CheckedServer,
+    server: CheckedServer<'a>,
     storage: CheckedStorage,
     memory: CheckedMemory,
     classes: Vec<CheckedClass>,
@@ -119,10 +118,12 @@ struct Checked<'a> {
 }
 
 #[derive(Serialize)]
-struct CheckedServer {
+struct CheckedServer<'a> {
     resp: SocketAddr,
     http: SocketAddr,
     grpc: SocketAddr,
+    metrics: Option<SocketAddr>,
+    hosts: Vec<&'a str>,
     insecure: bool,
     max_clients: usize,
     idle_timeout_ms: Option<i64>,
@@ -170,6 +171,8 @@ impl Checked<'_> {
                 resp: config.resp,
                 http: config.http,
                 grpc: config.grpc,
+                metrics: config.metrics,
+                hosts: config.hosts.iter().map(HostName::as_str).collect(),
                 insecure: config.insecure,
                 max_clients: config.max_clients,
                 idle_timeout_ms: idle_timeout(config).map(Span::as_millis),

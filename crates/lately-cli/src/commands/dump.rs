@@ -1,7 +1,8 @@
 //! `lately dump`: all counts of a server or a folder as a file.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,11 +14,16 @@ use lately_server::{OfflineError, dump_folder};
 use crate::error::{CliError, Outcome};
 use crate::output::{self, keys};
 use crate::storage::PlaceArgs;
+use crate::table::printable_path;
+
+/// Who may read and write a new dump: its owner.
+const DUMP_MODE: u32 = 0o600;
 
 /// Write all counts of a server, or of a folder, to a file that lately restore reads.
 ///
 /// The dump is of the moment it ends, and hits go on meanwhile. It has a version and checksums; a dump that
-/// was cut short is refused when it is restored. It goes to standard output unless --output names a file.
+/// was cut short is refused when it is restored. It goes to standard output unless --output names a file. A server gives it
+/// to clients on its own machine only.
 #[derive(Args)]
 pub(crate) struct Dump {
     /// The file to write; one of that name is replaced once the dump is whole. - is standard output.
@@ -51,27 +57,23 @@ fn to_standard_output(dump: &Dump) -> Result<(), CliError> {
 fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
     let failed = |error: &io::Error| {
         let hint = "is there such a folder, with room for it, and may it be written?";
-        CliError::new(path.display().to_string(), of_the_system(error), hint)
+        CliError::new(printable_path(path), of_the_system(error), hint)
     };
     // Of a link, what it points to is replaced.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let there = fs::metadata(&target).ok();
     if there.is_none() && fs::symlink_metadata(path).is_ok() {
-        return Err(CliError::new(
-            path.display().to_string(),
-            "it is a link to nothing",
-            "name another file",
-        ));
+        return Err(CliError::new(printable_path(path), "it is a link to nothing", "name another file"));
     }
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_same =
         |dumped| matches!([folder, dumped].map(fs::canonicalize), [Ok(one), Ok(other)] if one == other);
     if dump.place.folder().is_some_and(is_same) {
         let cause = "it is in the folder that is dumped";
-        return Err(CliError::new(path.display().to_string(), cause, "name a file somewhere else"));
+        return Err(CliError::new(printable_path(path), cause, "name a file somewhere else"));
     }
     if there.as_ref().is_some_and(Metadata::is_dir) {
-        return Err(CliError::new(path.display().to_string(), "it is a folder", "name a file in it"));
+        return Err(CliError::new(printable_path(path), "it is a folder", "name a file in it"));
     }
     if there.as_ref().is_some_and(|there| !there.is_file()) {
         // A device or a pipe cannot be replaced.
@@ -91,12 +93,11 @@ fn of_the_system(error: &io::Error) -> String {
     text.split(" at path ").next().unwrap_or_default().to_owned()
 }
 
-/// A file that goes away unless it takes the place of another, and is for those whom that is for.
+/// A file that goes away unless it takes the place of another. It is for those whom that is for, else for its owner alone.
 fn unfinished(folder: &Path, there: Option<&Metadata>) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".lately-dump-");
-    let usual = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    let file = builder.permissions(usual).tempfile_in(folder)?;
+    let file = builder.permissions(Permissions::from_mode(DUMP_MODE)).tempfile_in(folder)?;
     if let Some(there) = there {
         file.as_file().set_permissions(there.permissions())?;
     }

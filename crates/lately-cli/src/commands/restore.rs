@@ -13,11 +13,13 @@ use crate::error::{CliError, Outcome};
 use crate::output::{self, keys};
 use crate::progress::Progress;
 use crate::storage::PlaceArgs;
+use crate::table::printable_path;
 
 /// Take the counts of a dump into a server, or into a folder.
 ///
 /// Nothing is changed before all of the dump has come and is whole. There must be no keys, unless --replace
-/// says that keys of the dump take the place of those of the same names.
+/// says that keys of the dump take the place of those of the same names. A server takes it from clients on its own machine
+/// only.
 #[derive(Args)]
 pub(crate) struct Restore {
     /// The dump; - is standard input.
@@ -41,7 +43,7 @@ pub(crate) fn run(restore: &Restore) -> Result<Outcome, CliError> {
         }
         Box::new(io::stdin().lock())
     } else {
-        let path = restore.file.display().to_string();
+        let path = printable_path(&restore.file);
         let opened = std::fs::File::open(&restore.file);
         Box::new(opened.map_err(|error| CliError::new(path, error, "give a file that lately dump wrote"))?)
     };

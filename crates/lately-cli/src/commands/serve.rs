@@ -20,13 +20,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::error::{CliError, Outcome};
 use crate::limits::{BLOCKING_THREADS, FILES_PER_THREAD, MAX_THREADS, OWN_FILES, THREADS_PER_ARENA};
 use crate::output;
+use crate::table::printable_path;
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
 ///
 /// Counts are kept in a folder, and loaded from there at the next start. On a stop the listeners close,
 /// what clients had sent is answered, all counts are synced to the disk, and the exit code is 0. When the
 /// server is ready, or has loaded for a second, its addresses are printed to standard output, a line
-/// each: resp ADDR, http ADDR. The limits of the config file are taken over while the server runs, when the
+/// each: resp ADDR, http ADDR, and metrics ADDR if it has one. The limits of the config file are taken over while the server runs, when the
 /// file changes and on SIGHUP.
 #[derive(Args)]
 pub(crate) struct Serve {
@@ -45,6 +46,10 @@ pub(crate) struct Serve {
     /// Where gRPC clients will connect: nothing listens there in this version.
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     grpc: Option<SocketAddr>,
+
+    /// Where /healthz, /readyz and /metrics are served too, and nothing else: beyond loopback, if need be [default: nowhere].
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
+    metrics: Option<SocketAddr>,
 
     /// The folder that counts are kept in [default: ./lately-data].
     #[arg(long, value_name = "DIR")]
@@ -69,7 +74,7 @@ pub(crate) struct Serve {
     threads: Option<NonZeroUsize>,
 
     /// Listen beyond loopback though there is no authentication: anybody who reaches the server can
-    /// count, read and delete.
+    /// count, read and delete. Dumps are given to clients on the same machine only, all the same.
     #[arg(long)]
     insecure: bool,
 }
@@ -124,8 +129,10 @@ fn usual_threads() -> NonZeroUsize {
 
 /// Raises the limit on open files to what the clients need, those of HTTP included. When that is not to be had it says so, and
 /// fewer clients are taken.
-fn raise_file_limit(Config { max_clients, loops, .. }: &mut Config) {
-    let others = OWN_FILES + MAX_HTTP_CONNECTIONS as u64 + FILES_PER_THREAD * (*loops - 1) as u64;
+fn raise_file_limit(Config { max_clients, loops, metrics, .. }: &mut Config) {
+    let http_listeners = 1 + u64::from(metrics.is_some());
+    let others =
+        OWN_FILES + MAX_HTTP_CONNECTIONS as u64 * http_listeners + FILES_PER_THREAD * (*loops - 1) as u64;
     let needed = others.saturating_add(*max_clients as u64);
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
     lengthen_file_table(limit.min(needed));
@@ -160,6 +167,7 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.resp = serve.resp.unwrap_or(config.resp);
     config.http = serve.http.unwrap_or(config.http);
     config.grpc = serve.grpc.unwrap_or(config.grpc);
+    config.metrics = serve.metrics.or(config.metrics);
     config.insecure |= serve.insecure;
     Ok(config)
 }
@@ -219,6 +227,7 @@ pub(super) fn refusal(error: &ServerError) -> CliError {
 /// What says where the server listens, and what this version does not do.
 fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + Send + use<> {
     let (resp, http, grpc) = (server.resp_address(), server.http_address(), server.grpc_address());
+    let metrics = server.metrics_address();
     let kept = match storage {
         Some(Storage { path, durability, .. }) => {
             let survives = match durability {
@@ -227,18 +236,24 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
             };
             // Where that is does not depend on where the reader is.
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            format!("counts are kept in {}: {survives}", path.display())
+            format!("counts are kept in {}: {survives}", printable_path(&path))
         }
         None => "counts are in memory only and gone when the server stops".to_owned(),
     };
     move || {
         output::message(&format_args!("lately: serving RESP on {resp} and HTTP on {http}"));
+        if let Some(metrics) = metrics {
+            output::message(&format_args!("lately: serving health and metrics on {metrics}"));
+        }
         output::message(&format_args!(
             "lately: gRPC is not supported by this version: nothing listens on {grpc}"
         ));
         output::message(&format_args!("lately: {kept}"));
         // Data for whoever started the server; when nobody listens, the server serves all the same.
-        let _ = output::data(|out| writeln!(out, "resp {resp}\nhttp {http}"));
+        let _ = output::data(|out| {
+            writeln!(out, "resp {resp}\nhttp {http}")?;
+            metrics.map_or(Ok(()), |metrics| writeln!(out, "metrics {metrics}"))
+        });
     }
 }
 

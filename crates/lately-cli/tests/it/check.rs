@@ -18,6 +18,8 @@ const FULL: &str = r#"
 [server]
 resp = "0.0.0.0:1"
 http = "[::1]:2"
+metrics = "0.0.0.0:3"
+hosts = ["A.example", "[::1]"]
 insecure = true
 max_clients = 7
 idle_timeout = 0
@@ -59,7 +61,7 @@ descriptors = { remote_address = "*", a = "b" }
 #[test]
 fn what_a_config_says_is_printed() {
     let run = check(FULL, &[]);
-    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, grpc 127.0.0.1:7381, insecure true, max_clients 7, idle_timeout never
+    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, grpc 127.0.0.1:7381, metrics 0.0.0.0:3, hosts a.example ::1, insecure true, max_clients 7, idle_timeout never
 storage: path /var/lib/lately, durability always
 memory: ceiling 1048576B
 class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05
@@ -70,7 +72,7 @@ limit edge:1: 0 in 90s, lockout none, shadow true, domain edge\n, descriptor a=b
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
     let no_effect = "lately: config: FILE: domain and descriptors of limits have no effect in this version\n";
     assert_eq!(run.err, no_effect);
-    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, grpc 127.0.0.1:7381, insecure false, max_clients 10000, idle_timeout 1h
+    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, grpc 127.0.0.1:7381, metrics none, hosts none, insecure false, max_clients 10000, idle_timeout 1h
 storage: path ./lately-data, durability interval
 memory: ceiling 1073741824B
 ";
@@ -84,7 +86,8 @@ memory: ceiling 1073741824B
 fn what_a_config_says_is_printed_as_an_object() {
     let run = check(FULL, &["--json"]);
     let expected = concat!(
-        r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","grpc":"127.0.0.1:7381","insecure":true,"max_clients":7,"idle_timeout_ms":null},"#,
+        r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","grpc":"127.0.0.1:7381","metrics":"0.0.0.0:3","#,
+        r#""hosts":["a.example","::1"],"insecure":true,"max_clients":7,"idle_timeout_ms":null},"#,
         r#""storage":{"path":"/var/lib/lately","durability":"always"},"memory":{"ceiling_bytes":1048576},"#,
         r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05},"#,
         r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01}],"#,
@@ -95,6 +98,7 @@ fn what_a_config_says_is_printed_as_an_object() {
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
+    assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);
     assert!(run.out.ends_with("\"classes\":[],\"limits\":[]}\n"), "{}", run.out);
 }
 

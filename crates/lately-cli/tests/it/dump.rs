@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -194,19 +195,20 @@ fn a_dump_is_no_files_end() {
     let path = |name: &str| root.path().join(name);
     let server = serve();
     let dump = |to: &Path| lately(&["dump", "--server", &server.resp, "-o", text(to)]);
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(dump(&path("new")).code, Some(0));
+    assert_eq!(mode(&path("new")), 0o600);
+    fs::remove_file(path("new")).expect("removed");
     // A device stays one.
     assert_eq!(dump(Path::new("/dev/null")).code, Some(0));
     assert!(!fs::metadata("/dev/null").expect("it is there").is_file());
     // Of a link, what it points to is replaced; who may read it stays.
     fs::write(path("real"), "old").expect("written");
-    let secret = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    fs::set_permissions(path("real"), secret).expect("set");
+    fs::set_permissions(path("real"), fs::Permissions::from_mode(0o640)).expect("set");
     std::os::unix::fs::symlink(path("real"), path("link")).expect("a link");
     assert_eq!(dump(&path("link")).code, Some(0));
     assert!(fs::read(path("real")).expect("there").starts_with(b"lately"));
-    let mode =
-        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path("real")).expect("there").permissions());
-    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(mode(&path("real")), 0o640);
     assert!(fs::symlink_metadata(path("link")).expect("there").is_symlink());
     let refused = |to: &Path, says: &str| {
         let run = dump(to);
@@ -256,7 +258,7 @@ fn hits_that_come_while_a_dump_does_are_not_replaced() {
     let length = bytes.len();
     write!(
         socket,
-        "POST /v1/restore HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+        "POST /v1/restore HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
     )
     .expect("sent");
     // The server says that it wants the dump: it has looked for keys, or is about to.
@@ -270,6 +272,33 @@ fn hits_that_come_while_a_dump_does_are_not_replaced() {
     socket.read_to_string(&mut answer).expect("answered");
     assert!(answer.starts_with("HTTP/1.1 409 "), "{answer}");
     assert!(server.ask::<u64>("HITS key:1 1d") >= 7);
+}
+
+/// A server, a file name and a dump that want to change the look of a terminal, or add a line.
+#[test]
+fn messages_are_harmless_to_a_terminal() {
+    let run = lately(&["restore", "a\u{1b}[2J\nhint: b\u{202e}", "--data", "c"]);
+    assert_eq!(
+        run.err,
+        "lately: a\\u{1b}[2J\\nhint: b\\u{202e}: No such file or directory (os error 2)\nhint: give a file that lately dump wrote\n"
+    );
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let server = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a client");
+        let mut request = [0; 1 << 10];
+        // Until it asks for something but who it talks to.
+        while let Ok(count) = socket.read(&mut request)
+            && count > 0
+        {
+            let told = String::from_utf8_lossy(&request[..count]).matches('*').count();
+            socket.write_all("-ERR \u{1b}]0;x\u{7}\r\n".repeat(told).as_bytes()).expect("it reads");
+        }
+    });
+    let run = lately(&["hit", "k", "--server", &address]);
+    assert_eq!(run.code, Some(2));
+    assert!(run.err.contains(r"\u{1b}]0;x\u{7}") && !run.err.contains('\u{1b}'), "{}", run.err);
+    server.join().expect("no panic");
 }
 
 #[test]

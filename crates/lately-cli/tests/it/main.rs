@@ -30,5 +30,7 @@ mod recipes;
 mod rules;
 mod running;
 mod serve;
+mod slow_dumps;
+mod stall;
 mod talk;
 mod wire;

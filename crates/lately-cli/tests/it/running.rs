@@ -89,6 +89,14 @@ pub(crate) fn start_command(command: &mut Command) -> Running {
 }
 
 impl Running {
+    /// The address on the next line that says where it listens.
+    pub(crate) fn address(&mut self, name: &str) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("text");
+        let address = line.strip_prefix(name).and_then(|rest| rest.strip_suffix('\n'));
+        address.expect(&line).to_owned()
+    }
+
     pub(crate) fn port(&self) -> &str {
         self.resp.rsplit_once(':').expect("a port").1
     }

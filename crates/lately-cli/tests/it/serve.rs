@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use crate::common::{Run, command, lately};
-use crate::running::{FREE, PATIENCE, Running, serve, serve_with, start, start_command};
+use crate::running::{FREE, PATIENCE, Running, serve, serve_in, serve_with, start, start_command};
 
 /// Refused: nothing on standard output, and these words in an error with a hint.
 fn check_refused(run: &Run, error: &str, hint: &str) {
@@ -171,6 +172,40 @@ fn localhost_is_an_address_and_the_folder_is_told_in_full() {
     assert!(server.resp.starts_with("127.0.0.1:") && server.http.starts_with("127.0.0.1:"));
     let folder = folder.path().canonicalize().expect("a path");
     server.wait_for_message(&format!("lately: counts are kept in {}: ", folder.join("counts").display()));
+}
+
+#[test]
+fn health_and_metrics_are_served_where_the_flag_says() {
+    let mut server = serve_with(&["--metrics", "127.0.0.1:0"]);
+    let metrics = server.address("metrics ");
+    let http = std::mem::replace(&mut server.http, metrics.clone());
+    assert_ne!(http, metrics);
+    check_healthy(&server);
+    assert!(server.get("/metrics").contains("\nlately_keys 0\n"));
+    assert!(server.get("/v1/dump").starts_with("HTTP/1.0 404 "));
+    server.signal("TERM");
+    let run = server.ended();
+    check_stopped(&run);
+    assert!(run.err.contains(&format!("lately: serving health and metrics on {metrics}\n")), "{}", run.err);
+}
+
+/// What a folder of an earlier version, or of another tool, leaves to others to see.
+#[test]
+fn a_folder_that_others_may_enter_is_told() {
+    let root = tempfile::tempdir().expect("a folder");
+    let folder = root.path().join("data");
+    let told = |mode: u32| {
+        fs::create_dir_all(&folder).expect("made");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).expect("set");
+        let server = serve_in(&folder, &[]);
+        server.signal("TERM");
+        let run = server.ended();
+        check_stopped(&run);
+        run.err.contains(&format!("data has mode {mode:o}: other users can see what is in it"))
+    };
+    assert!(!told(0o700));
+    assert!(told(0o755));
+    assert!(told(0o710));
 }
 
 #[test]

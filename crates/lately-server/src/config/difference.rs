@@ -11,6 +11,8 @@ impl Config {
             resp,
             http,
             grpc,
+            metrics,
+            hosts,
             insecure,
             loops: _,
             max_clients,
@@ -29,6 +31,8 @@ impl Config {
             ("server.resp", *resp != other.resp),
             ("server.http", *http != other.http),
             ("server.grpc", *grpc != other.grpc),
+            ("server.metrics", *metrics != other.metrics),
+            ("server.hosts", *hosts != other.hosts),
             ("server.insecure", *insecure != other.insecure),
             ("server.max_clients", *max_clients != other.max_clients),
             ("server.idle_timeout", *idle_timeout != other.idle_timeout),
@@ -52,12 +56,14 @@ mod tests {
             assert_eq!(parse(before).fixed_differences(&parse(after)), expected, "{before} {after}");
             assert_eq!(parse(after).fixed_differences(&parse(before)), expected, "{after} {before}");
         };
-        let server = "[server]\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:2\"\ngrpc = \"127.0.0.1:3\"\ninsecure = true\n\
+        let server = "[server]\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:2\"\ngrpc = \"127.0.0.1:3\"\nmetrics = \"0.0.0.0:4\"\nhosts = [\"a\"]\ninsecure = true\n\
             max_clients = 5\nidle_timeout = 7\n";
         let all = [
             "server.resp",
             "server.http",
             "server.grpc",
+            "server.metrics",
+            "server.hosts",
             "server.insecure",
             "server.max_clients",
             "server.idle_timeout",

@@ -4,6 +4,7 @@ mod arrays;
 mod class;
 mod difference;
 mod error;
+mod host;
 mod limit;
 mod source;
 mod storage;
@@ -22,6 +23,7 @@ use toml::de::DeTable;
 
 pub use error::ConfigError;
 pub(crate) use error::Problem;
+pub use host::HostName;
 pub use limit::NamedLimit;
 pub(crate) use limit::info_name;
 pub use source::Source;
@@ -31,6 +33,7 @@ pub use value::parse_address;
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
 use crate::storage::Storage;
 use class::ClassConfig;
+use host::Hosts;
 use limit::LimitConfig;
 use storage::StorageConfig;
 use value::{Address, Bytes, Clients, Timeout};
@@ -44,6 +47,10 @@ pub struct Config {
     pub http: SocketAddr,
     /// Where gRPC clients will connect; nothing listens there in this version.
     pub grpc: SocketAddr,
+    /// Where else health and metrics are, and nothing else.
+    pub metrics: Option<SocketAddr>,
+    /// Names that HTTP clients may call the server by, beside loopback and the addresses it has.
+    pub hosts: Vec<HostName>,
     /// Listen beyond loopback though nobody has to say who they are.
     pub insecure: bool,
     /// Event loops that serve RESP clients, each on a thread of its own.
@@ -73,6 +80,8 @@ impl Default for Config {
             resp: SocketAddr::from(([127, 0, 0, 1], 7379)),
             http: SocketAddr::from(([127, 0, 0, 1], 7380)),
             grpc: SocketAddr::from(([127, 0, 0, 1], 7381)),
+            metrics: None,
+            hosts: Vec::new(),
             insecure: false,
             loops: 1,
             max_clients: DEFAULT_MAX_CLIENTS,
@@ -108,6 +117,9 @@ struct ServerConfig {
     resp: Option<Address>,
     http: Option<Address>,
     grpc: Option<Address>,
+    metrics: Option<Address>,
+    #[serde(default)]
+    hosts: Hosts,
     insecure: Option<bool>,
     max_clients: Option<Clients>,
     idle_timeout: Option<Timeout>,
@@ -145,6 +157,8 @@ impl Config {
             resp: server.resp.map_or(defaults.resp, |address| address.0),
             http: server.http.map_or(defaults.http, |address| address.0),
             grpc: server.grpc.map_or(defaults.grpc, |address| address.0),
+            metrics: server.metrics.map(|address| address.0),
+            hosts: server.hosts.0,
             insecure: server.insecure.unwrap_or(defaults.insecure),
             loops: defaults.loops,
             max_clients: server.max_clients.map_or(defaults.max_clients, |clients| clients.0.get()),

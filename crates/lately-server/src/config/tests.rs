@@ -3,7 +3,7 @@
 use lately_journal::Durability;
 
 use super::*;
-use crate::limits::{MAX_CONFIG_BYTES, MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
+use crate::limits::{MAX_CONFIG_BYTES, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text).map_err(|problem| problem.in_file(Path::new("lately.toml"), text).to_string())
@@ -29,6 +29,8 @@ fn every_supported_key_is_taken() {
         resp = "0.0.0.0:1"
         http = "[::1]:2"
         grpc = "127.0.0.1:3"
+        metrics = "0.0.0.0:4"
+        hosts = ["lately.example.org", "[2001:db8::1]"]
         insecure = true
         max_clients = 7
         idle_timeout = "5m"
@@ -69,6 +71,9 @@ fn every_supported_key_is_taken() {
     )
     .expect("valid");
     assert_eq!((config.resp.port(), config.http.port(), config.grpc.port()), (1, 2, 3));
+    assert_eq!(config.metrics.map(|address| address.to_string()).as_deref(), Some("0.0.0.0:4"));
+    let hosts: Vec<&str> = config.hosts.iter().map(HostName::as_str).collect();
+    assert_eq!(hosts, ["lately.example.org", "2001:db8::1"]);
     assert_eq!((config.insecure, config.max_clients), (true, 7));
     assert_eq!(config.idle_timeout, Some(Duration::from_secs(300)));
     assert_eq!(config.ceiling_bytes, 512 << 20);
@@ -117,6 +122,9 @@ fn a_bad_file_is_refused_with_line_and_column() {
     );
     check("[server]\n\nresp = 5", ":3:8: invalid address '5'");
     check("[server]\nrsep = \"127.0.0.1:1\"", ":2:1: unknown field `rsep`, expected one of `resp`, `http`");
+    check("[server]\nmetrics = \"9180\"", ":2:11: invalid address '9180'");
+    check("[server]\nhosts = \"a\"", ":2:9: invalid type: string \"a\", expected a sequence");
+    check("[server]\nhosts = [\"a\", \"http://b:80\"]", ":2:9: invalid host 'http://b:80': give a name or");
     check("[sever]", ":1:2: unknown field `sever`, expected one of `server`");
     check(
         "[server]\ninsecure = \"yes\"",
@@ -212,6 +220,14 @@ fn limits_have_bounds() {
     assert!(limits(2, MAX_LIMIT_NAME_BYTES + 1).is_err_and(|error| error.starts_with(&expected)));
     let usual = "[[limit]]\nname = \"Az_09-.:\"\nmax = 9223372036854775807\nwindow = 1";
     assert_eq!(parse(usual).map(|config| config.limits[0].max), Ok(i64::MAX.unsigned_abs()));
+}
+
+#[test]
+fn hosts_have_a_bound() {
+    let hosts = |count: usize| parse(&format!("[server]\nhosts = [{}]", "\"a\",".repeat(count)));
+    assert_eq!(hosts(MAX_HOSTS).map(|config| config.hosts.len()), Ok(MAX_HOSTS));
+    let expected = format!("lately.toml:2:9: too many hosts: a server has at most {MAX_HOSTS}");
+    assert_eq!(hosts(MAX_HOSTS + 1).err(), Some(expected));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::held::Held;
 use crate::clients::Client;
 use crate::engine::Engine;
 use crate::limits::{
-    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
+    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, LOOK_EVERY, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
 };
 use crate::session::{Flow, Leave, Session, Written};
 
@@ -58,9 +58,10 @@ pub(super) struct Connection {
     pub(super) depth: Depth,
     /// On the list of those there is something to do for.
     listed: bool,
-    /// When the client last sent something, and since when, as of a look, it takes no replies.
+    /// When the client last sent something.
     heard: Instant,
-    stuck: Option<Instant>,
+    /// For how long it has taken no replies, counted in looks.
+    stuck: Duration,
     /// Bytes the store has been told of.
     charged_bytes: usize,
 }
@@ -71,6 +72,19 @@ struct Closing {
     since: Instant,
     /// When something came last.
     heard: Instant,
+    /// Bytes that may yet be thrown away.
+    left_bytes: usize,
+}
+
+/// What a look at a connection found.
+#[derive(PartialEq, Debug)]
+pub(super) enum Look {
+    /// Nothing.
+    Fine,
+    /// Something that the event queue has not told of: there is something to do.
+    News,
+    /// The client was silent for too long, or takes no replies.
+    Late,
 }
 
 impl Closing {
@@ -112,7 +126,7 @@ impl Connection {
             depth: Depth::default(),
             listed: false,
             heard: moment,
-            stuck: None,
+            stuck: Duration::ZERO,
             charged_bytes: 0,
         };
         connection.charge()?;
@@ -130,8 +144,7 @@ impl Connection {
     pub(super) fn drain(&mut self) {
         (self.readable, self.ending) = (true, true);
         // Nothing that was sent by now is behind these.
-        let received_bytes = socket2::SockRef::from(&self.socket).recv_buffer_size().unwrap_or(0);
-        self.left_bytes = received_bytes + DRAIN_BYTES;
+        self.left_bytes = sent_bytes(&self.socket);
     }
 
     /// Whether there is something to do, and it is not on the list yet: then it is from here on.
@@ -207,7 +220,7 @@ impl Connection {
         self.sent += sent;
         if sent > 0 {
             // It is slow, but it takes them.
-            self.stuck = None;
+            self.stuck = Duration::ZERO;
         }
         if self.sent < output.len() {
             self.output = output;
@@ -363,7 +376,7 @@ impl Connection {
         let closing = self.closing.get_or_insert_with(|| {
             // An error here means that the client has gone already.
             let _ = socket.shutdown(std::net::Shutdown::Write);
-            Closing { since: moment, heard }
+            Closing { since: moment, heard, left_bytes: sent_bytes(socket) }
         });
         (self.input, self.unread) = (Vec::new(), false);
         !self.ended && !closing.is_over(moment)
@@ -374,12 +387,15 @@ impl Connection {
         self.closing.is_some()
     }
 
-    /// Throws away what came after the end. An error when that is at its end, too.
+    /// Throws away what came after the end. An error when that is at its end, too, or is too much.
     pub(super) fn discard(&mut self, room: &mut [u8]) -> io::Result<()> {
         match self.socket.read(room) {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
-            Ok(_) => {
-                self.closing.iter_mut().for_each(|closing| closing.heard = Instant::now());
+            Ok(count) => {
+                let Some(closing) = &mut self.closing else { return Ok(()) };
+                closing.heard = Instant::now();
+                let left_bytes = closing.left_bytes.checked_sub(count);
+                closing.left_bytes = left_bytes.ok_or(ErrorKind::ConnectionAborted)?;
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -396,21 +412,36 @@ impl Connection {
         self.flow == Flow::Shutdown && (self.is_closing() || self.gone)
     }
 
-    /// Looks at the time; false when the client was silent for too long, or takes no replies.
-    pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> bool {
-        if let Some(closing) = &self.closing {
-            return !closing.is_over(moment);
+    /// Looks at the time, each [`LOOK_EVERY`]. After a stall of the process the event queue may not have told yet what became
+    /// of the socket meanwhile: so a client that seems silent is looked at, and for one that takes no replies a stall is one look.
+    pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> Look {
+        if let Some(closing) = &mut self.closing {
+            if !closing.is_over(moment) {
+                return Look::Fine;
+            }
+            if moment >= closing.since + DRAIN_TIMEOUT || !has_more(&self.socket) {
+                return Look::Late;
+            }
+            (closing.heard, self.readable) = (moment, true);
+            return Look::News;
         }
         if self.held {
             // It is not the client that makes them wait.
-            return true;
+            return Look::Fine;
         }
         if !self.output.is_empty() {
-            let since = *self.stuck.get_or_insert(moment);
-            return moment < since + WRITE_TIMEOUT;
+            self.stuck += LOOK_EVERY;
+            return if self.stuck <= WRITE_TIMEOUT { Look::Fine } else { Look::Late };
         }
         // What it has sent and was not run yet has been heard, too.
-        self.listed || idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle)
+        if self.listed || idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) {
+            return Look::Fine;
+        }
+        if !has_more(&self.socket) {
+            return Look::Late;
+        }
+        self.readable = true;
+        Look::News
     }
 
     fn held_bytes(&self) -> usize {
@@ -439,6 +470,16 @@ impl Connection {
             self.engine.charge(before_bytes, held_bytes);
         }
     }
+}
+
+/// Whether something has come that was not read.
+fn has_more(socket: &TcpStream) -> bool {
+    socket.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
+}
+
+/// What a client can have sent by now: what has been received and what its own system holds.
+fn sent_bytes(socket: &TcpStream) -> usize {
+    socket2::SockRef::from(socket).recv_buffer_size().unwrap_or(0) + DRAIN_BYTES
 }
 
 impl Drop for Connection {

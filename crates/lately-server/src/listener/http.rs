@@ -1,12 +1,18 @@
-//! The HTTP listener: health, metrics, dumps. It has a bound on connections of its own, and gives each one
+//! The HTTP listeners: health, metrics, dumps. Each has a bound on connections of its own, and gives each one
 //! answer and a short time, so that whoever holds connections holds little, and not for long.
+//!
+//! Clients that the server waits for do not keep others out: when there are too many connections, the oldest of those
+//! goes, unless it carries a dump, of which there are few.
 
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
@@ -14,64 +20,138 @@ use hyper::server::conn::http1::Builder;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
+use super::guard::{refuse_foreign, refuse_remote};
+use super::pace::Pace;
 use super::pause;
-use super::transfer::{self, Progress};
+use super::transfer;
 use crate::engine::Engine;
-use crate::limits::{ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_TIMEOUT, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES};
+use crate::limits::{
+    ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
+};
 use crate::metrics;
 use crate::stopper::Stopper;
 
-/// What answers requests.
-type Service = TowerToHyperService<Router>;
+/// What a handler knows of its connection.
+#[derive(Clone)]
+pub(super) struct Link {
+    pub(super) pace: Arc<Pace>,
+    pub(super) peer: IpAddr,
+    /// The address of this machine that the peer connected to.
+    pub(super) local: IpAddr,
+}
 
-/// Serves until the stop, then lets requests under way finish.
-pub(crate) async fn serve(listener: TcpListener, engine: Arc<Engine>, stopper: Stopper) {
-    let router = Router::new()
+impl Link {
+    fn new(peer: SocketAddr, local: SocketAddr) -> Link {
+        let [peer, local] = [peer, local].map(|address| address.ip().to_canonical());
+        Link { pace: Arc::default(), peer, local }
+    }
+
+    /// Whether the peer is on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.peer.is_loopback() || self.peer == self.local
+    }
+}
+
+/// What watches a server: it reads no keys and changes nothing.
+pub(crate) fn watching(engine: Arc<Engine>) -> Router {
+    Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .with_state(engine)
+}
+
+/// All there is.
+pub(crate) fn all(engine: Arc<Engine>) -> Router {
+    Router::new()
         .route("/v1/dump", get(transfer::dump))
         .route("/v1/restore", post(transfer::restore))
-        .with_state(engine);
-    let mut connections = JoinSet::new();
+        .route_layer(from_fn(refuse_remote))
+        // Routes that change something or read keys go before this line.
+        .route_layer(from_fn_with_state(Arc::clone(&engine), refuse_foreign))
+        .with_state(Arc::clone(&engine))
+        .merge(watching(engine))
+}
+
+/// Serves until the stop, then lets requests under way finish.
+pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stopper) {
+    let mut connections = Connections::default();
     loop {
         let accepted = tokio::select! {
-            // Those there is no room for wait with the system.
-            accepted = listener.accept(), if connections.len() < MAX_HTTP_CONNECTIONS => accepted,
-            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.running.join_next() => continue,
             () = stopper.stopped() => break,
         };
         // The client has gone already, or there are no file descriptors: then an end frees one.
-        let Ok((socket, _)) = accepted else {
+        let Ok((socket, peer)) = accepted else {
             pause(ACCEPT_RETRY).await;
             continue;
         };
-        let progress = Progress::default();
-        let service = TowerToHyperService::new(router.clone().layer(Extension(progress.clone())));
-        connections.spawn(while_it_moves(progress, answer(socket, service, stopper.clone())));
+        let Ok(local) = socket.local_addr() else { continue };
+        let link = Link::new(peer, local);
+        // It is a matter of time limits only.
+        let _ = socket2::SockRef::from(&socket).set_send_buffer_size(HTTP_SEND_BYTES);
+        tokio::select! {
+            () = connections.make_room() => connections.add(link, socket, &router, &stopper),
+            () = stopper.stopped() => break,
+        }
     }
     drop(listener);
-    let drained = async { while connections.join_next().await.is_some() {} };
+    let drained = async { while connections.running.join_next().await.is_some() {} };
     let _ = timeout(DRAIN_TIMEOUT, drained).await;
 }
 
-/// Waits for an answer that takes longer than usual only as long as something of it moves.
-async fn while_it_moves(progress: Progress, answered: impl Future<Output = ()>) {
+/// The connections of a listener.
+#[derive(Default)]
+struct Connections {
+    running: JoinSet<()>,
+    /// The same, the oldest first. Some may have ended.
+    oldest: VecDeque<(AbortHandle, Arc<Pace>)>,
+}
+
+impl Connections {
+    /// Waits until there is room for one more; those the server waits for have to go.
+    async fn make_room(&mut self) {
+        loop {
+            self.oldest.retain(|(connection, _)| !connection.is_finished());
+            if self.oldest.len() < MAX_HTTP_CONNECTIONS {
+                return;
+            }
+            if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
+                self.oldest.remove(index).iter().for_each(|(connection, _)| connection.abort());
+                return;
+            }
+            tokio::select! {
+                _ = self.running.join_next() => {}
+                () = pause(HTTP_LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    fn add(&mut self, link: Link, socket: TcpStream, router: &Router, stopper: &Stopper) {
+        let pace = Arc::clone(&link.pace);
+        let service = TowerToHyperService::new(router.clone().layer(Extension(link)));
+        let answered = answer(socket, service, stopper.clone());
+        let connection = self.running.spawn(while_it_keeps_up(Arc::clone(&pace), answered));
+        self.oldest.push_back((connection, pace));
+    }
+}
+
+/// Waits for an answer as long as the client keeps up.
+async fn while_it_keeps_up(pace: Arc<Pace>, answered: impl Future<Output = ()>) {
     let mut answered = pin!(answered);
-    let mut before = progress.get();
-    while timeout(HTTP_TIMEOUT, answered.as_mut()).await.is_err() {
-        let moved = progress.get();
-        if std::mem::replace(&mut before, moved) == moved {
+    while timeout(HTTP_LOOK_EVERY, answered.as_mut()).await.is_err() {
+        if !pace.look() {
             return;
         }
     }
 }
 
 /// Answers a request and closes the connection; at a stop, one that has sent nothing is not waited for.
-async fn answer(socket: TcpStream, service: Service, stopper: Stopper) {
+async fn answer(socket: TcpStream, service: TowerToHyperService<Router>, stopper: Stopper) {
     let mut builder = Builder::new();
     builder.keep_alive(false).max_header_size(MAX_HTTP_HEAD_BYTES).max_buf_size(MAX_HTTP_HEAD_BYTES);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
@@ -98,8 +178,42 @@ async fn metrics(State(engine): State<Arc<Engine>>) -> impl IntoResponse {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::loading_engine;
+    use axum::body::Body;
+    use axum::http::Request;
+    use hyper::service::Service;
+
+    use super::super::fixture::{engine, loading_engine};
     use super::*;
+
+    /// The status and body of what a peer is answered.
+    async fn asked(peer: [u8; 4], local: [u8; 4], path: &str) -> (StatusCode, String) {
+        let link = Link { pace: Arc::default(), peer: peer.into(), local: local.into() };
+        let request = Request::builder().uri(path).header("host", "localhost").body(Body::empty());
+        let service = TowerToHyperService::new(all(engine()).layer(Extension(link)));
+        let response = service.call(request.expect("a request")).await.expect("it does not fail");
+        let status = response.status();
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a body");
+        (status, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Leave to listen beyond loopback does not give away all keys, nor have them replaced.
+    #[test]
+    fn dumps_are_for_peers_on_the_same_machine() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (remote, own) = ([192, 0, 2, 9], [192, 0, 2, 7]);
+            for path in ["/v1/dump", "/v1/restore"] {
+                let (status, body) = asked(remote, own, path).await;
+                assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
+                assert!(body.contains(path) && body.contains("192.0.2.9 is on another"), "{body}");
+            }
+            assert_eq!(asked(own, own, "/v1/dump").await.0, StatusCode::OK);
+            assert_eq!(asked([127, 0, 0, 1], own, "/v1/dump").await.0, StatusCode::OK);
+            for path in ["/healthz", "/metrics"] {
+                assert_eq!(asked(remote, own, path).await.0, StatusCode::OK, "{path}");
+            }
+        });
+    }
 
     #[test]
     fn a_server_says_that_it_loads() {

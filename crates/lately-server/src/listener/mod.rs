@@ -9,8 +9,11 @@ mod depth;
 #[cfg(test)]
 mod fixture;
 mod group;
+mod guard;
 mod held;
 pub(crate) mod http;
+mod pace;
+mod problem;
 mod queue;
 pub(crate) mod resp;
 mod roster;

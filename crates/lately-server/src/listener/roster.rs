@@ -11,7 +11,7 @@ use slab::Slab;
 use tokio::time::Instant;
 
 use super::balance::{Arrival, Balance};
-use super::connection::Connection;
+use super::connection::{Connection, Look};
 use super::held::Held;
 use super::spare::Spare;
 use crate::engine::Engine;
@@ -202,12 +202,13 @@ impl Roster {
     /// Looks at the time: who was silent for too long, or takes no replies, has to go.
     pub(super) fn look(&mut self, moment: Instant) {
         let idle = self.engine.config.idle_timeout;
-        let late: Vec<usize> = self
-            .connections
-            .iter_mut()
-            .filter_map(|(token, connection)| (!connection.look(moment, idle)).then_some(token))
-            .collect();
-        late.into_iter().for_each(|token| self.settle(token, Err(io::ErrorKind::TimedOut.into())));
+        let look = |(token, connection): (usize, &mut Connection)| match connection.look(moment, idle) {
+            Look::Fine => None,
+            Look::News => Some((token, Ok(()))),
+            Look::Late => Some((token, Err(io::ErrorKind::TimedOut.into()))),
+        };
+        let found: Vec<_> = self.connections.iter_mut().filter_map(look).collect();
+        found.into_iter().for_each(|(token, result)| self.settle(token, result));
         self.unsettle_deep();
     }
 

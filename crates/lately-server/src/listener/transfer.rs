@@ -3,53 +3,26 @@
 use std::io::{self, Read};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{RawQuery, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_TYPE, EXPECT};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::body::Frame;
-use serde::Serialize;
 use tokio::sync::mpsc::{self, Receiver};
+use tokio::time::timeout;
 
+use super::http::Link;
+use super::pace::Pace;
+use super::problem::problem;
 use crate::RUN_ID_HEADER;
 use crate::engine::Engine;
-use crate::limits::{MAX_DUMPS, TRANSFER_PIECES};
-use crate::transfer::RestoreError;
-
-/// Counts what a connection has carried: one that carries something is not timed out.
-#[derive(Clone, Default)]
-pub(super) struct Progress(Arc<AtomicU64>);
-
-impl Progress {
-    fn made(&self) {
-        self.0.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
-/// A problem, as RFC 9457 has it.
-#[derive(Serialize)]
-struct Problem {
-    title: &'static str,
-    status: u16,
-    detail: String,
-}
-
-fn problem(status: StatusCode, title: &'static str, detail: &dyn std::fmt::Display) -> Response {
-    let body = Problem { title, status: status.as_u16(), detail: detail.to_string() };
-    let mut response = (status, Json(body)).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    response
-}
+use crate::limits::{DUMP_PIECE_BYTES, HTTP_DISCARD_BYTES, LINGER, MAX_DUMPS, TRANSFER_PIECES};
+use crate::transfer::{RestoreError, Restoring};
 
 /// Why there is neither a dump nor a restore now, if so.
 fn refusal(engine: &Engine, headers: &HeaderMap) -> Option<Response> {
@@ -61,10 +34,14 @@ fn refusal(engine: &Engine, headers: &HeaderMap) -> Option<Response> {
     engine.is_loading().then(|| problem(StatusCode::SERVICE_UNAVAILABLE, "loading", &detail))
 }
 
-/// Pieces of a body as they are made.
+/// A dump as its client takes it.
 struct Pieces {
     pieces: Receiver<io::Result<Bytes>>,
-    progress: Progress,
+    /// What is left of a piece.
+    left: Bytes,
+    /// Bytes that were handed out last: when more is asked for they have been taken.
+    handed_bytes: usize,
+    place: Dumping,
 }
 
 impl HttpBody for Pieces {
@@ -75,113 +52,182 @@ impl HttpBody for Pieces {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let piece = self.pieces.poll_recv(cx);
-        self.progress.made();
-        piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        let taken_bytes = std::mem::take(&mut self.handed_bytes);
+        self.place.pace.moved(taken_bytes);
+        if self.left.is_empty() {
+            self.place.pace.is_at_us();
+            match ready!(self.pieces.poll_recv(cx)) {
+                Some(Ok(piece)) => self.left = piece,
+                other => {
+                    self.place.pace.is_at_the_client();
+                    return Poll::Ready(other.map(|end| end.map(Frame::data)));
+                }
+            }
+        }
+        self.place.pace.is_at_the_client();
+        let count = self.left.len().min(DUMP_PIECE_BYTES);
+        self.handed_bytes = count;
+        Poll::Ready(Some(Ok(Frame::data(self.left.split_to(count)))))
     }
 }
 
 pub(super) async fn dump(
     State(engine): State<Arc<Engine>>,
-    Extension(progress): Extension<Progress>,
+    Extension(link): Extension<Link>,
     headers: HeaderMap,
 ) -> Response {
     if let Some(refusal) = refusal(&engine, &headers) {
         return refusal;
     }
-    let Some(dumping) = Dumping::begin(&engine) else {
+    let Some(place) = Dumping::begin(&engine, link.pace) else {
         let detail = format!("{MAX_DUMPS} other dumps are under way");
         return problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail);
     };
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
     tokio::task::spawn_blocking(move || {
-        let dumped = dumping.0.dump(|piece| send.blocking_send(Ok(piece.into())).is_ok());
+        let dumped = engine.dump(|piece| {
+            let piece = Bytes::from_owner(engine.taps.piece(piece));
+            send.blocking_send(Ok(piece)).is_ok()
+        });
         if let Err(why) = dumped {
             // The stream breaks off: whoever reads it finds no end.
             let _ = send.blocking_send(Err(io::Error::other(why)));
         }
     });
-    let body = Body::new(Pieces { pieces, progress });
+    let body = Body::new(Pieces { pieces, left: Bytes::new(), handed_bytes: 0, place });
     ([(CONTENT_TYPE, "application/vnd.lately.dump")], body).into_response()
 }
 
-/// One of a few dumps at a time: what happens meanwhile is held for each.
-struct Dumping(Arc<Engine>);
+/// The place of one of a few dumps at a time, from its start until its client has taken it or has gone.
+struct Dumping {
+    engine: Arc<Engine>,
+    pace: Arc<Pace>,
+}
 
 impl Dumping {
-    fn begin(engine: &Arc<Engine>) -> Option<Dumping> {
+    fn begin(engine: &Arc<Engine>, pace: Arc<Pace>) -> Option<Dumping> {
         let one_more = |dumps| (dumps < MAX_DUMPS).then_some(dumps + 1);
-        engine.dumps.fetch_update(Relaxed, Relaxed, one_more).ok().map(|_| Dumping(Arc::clone(engine)))
+        engine.dumps.fetch_update(Relaxed, Relaxed, one_more).ok()?;
+        pace.set_transfer(true);
+        Some(Dumping { engine: Arc::clone(engine), pace })
     }
 }
 
 impl Drop for Dumping {
     fn drop(&mut self) {
-        self.0.dumps.fetch_sub(1, Relaxed);
+        self.pace.set_transfer(false);
+        self.engine.dumps.fetch_sub(1, Relaxed);
     }
 }
 
 pub(super) async fn restore(
     State(engine): State<Arc<Engine>>,
-    Extension(progress): Extension<Progress>,
+    Extension(link): Extension<Link>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    if let Some(refusal) = refusal(&engine, &headers) {
-        return refusal;
+    let (restoring, replace) = match begin_restore(&engine, query.as_deref(), &headers) {
+        Ok(begun) => begun,
+        Err(refusal) => {
+            discard(&headers, body).await;
+            return *refusal;
+        }
+    };
+    let pace = &link.pace;
+    let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
+    pace.set_transfer(true);
+    let restored = tokio::task::spawn_blocking(move || {
+        restoring.restore(&mut Incoming { pieces, piece: Bytes::new() }, replace)
+    });
+    let left = carry(body, send, pace).await;
+    let restored = restored.await.expect("a panic is a bug that has been reported");
+    pace.set_transfer(false);
+    pace.is_at_the_client();
+    // Who is answered while it still sends takes that for a failure.
+    if let Some(body) = left {
+        discard(&HeaderMap::new(), body).await;
     }
-    let replace = match query.as_deref() {
+    restored.map_or_else(|error| refused(&error), |restored| Json(restored).into_response())
+}
+
+/// Finds out whether a restore may begin.
+fn begin_restore(
+    engine: &Arc<Engine>,
+    query: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<(Restoring, bool), Box<Response>> {
+    if let Some(refusal) = refusal(engine, headers) {
+        return Err(refusal.into());
+    }
+    let replace = match query {
         None | Some("" | "replace=false") => false,
         Some("replace=true") => true,
         Some(other) => {
             let detail = format!("invalid query '{other}': give replace=true, or nothing");
-            return problem(StatusCode::BAD_REQUEST, "invalid query", &detail);
+            return Err(problem(StatusCode::BAD_REQUEST, "invalid query", &detail).into());
         }
     };
-    let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
-    let moves = progress.clone();
-    let carried = tokio::spawn(carry(body, send, progress));
-    let restored = tokio::task::spawn_blocking(move || {
-        engine.restore(&mut Incoming { pieces, piece: Bytes::new() }, replace, || moves.made())
+    let begun = engine.begin_restore().and_then(|restoring| {
+        engine.check_empty(replace)?;
+        Ok((restoring, replace))
     });
-    let restored = restored.await.expect("a panic is a bug that has been reported");
-    // Who is answered while it still sends takes that for a failure.
-    let _ = carried.await;
-    match restored {
-        Ok(restored) => Json(restored).into_response(),
-        Err(error @ RestoreError::Dump(_)) => problem(StatusCode::BAD_REQUEST, "invalid dump", &error),
-        Err(error @ RestoreError::NotEmpty { .. }) => problem(StatusCode::CONFLICT, "not empty", &error),
-        Err(error @ RestoreError::TooLarge { .. }) => {
-            problem(StatusCode::INSUFFICIENT_STORAGE, "too large", &error)
+    begun.map_err(|error| refused(&error).into())
+}
+
+/// What a client is told of a restore that failed.
+fn refused(error: &RestoreError) -> Response {
+    let (status, title) = match error {
+        RestoreError::Dump(_) => (StatusCode::BAD_REQUEST, "invalid dump"),
+        RestoreError::NotEmpty { .. } => (StatusCode::CONFLICT, "not empty"),
+        RestoreError::TooLarge { .. } => (StatusCode::INSUFFICIENT_STORAGE, "too large"),
+        RestoreError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+        RestoreError::Refused { .. } => (StatusCode::SERVICE_UNAVAILABLE, "refused"),
+    };
+    problem(status, title, error)
+}
+
+/// The next piece of a body; none at its end.
+async fn next_piece(body: &mut Body) -> Option<io::Result<Bytes>> {
+    let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
+    Some(match frame {
+        Ok(frame) => frame.into_data().map_err(|_| io::Error::other("trailers")),
+        Err(error) => Err(io::Error::other(error)),
+    })
+}
+
+/// Carries a body to the thread that reads it; gives it back when that wants no more of it.
+async fn carry(mut body: Body, send: mpsc::Sender<io::Result<Bytes>>, pace: &Pace) -> Option<Body> {
+    loop {
+        pace.is_at_the_client();
+        let piece = tokio::select! {
+            piece = next_piece(&mut body) => piece,
+            () = send.closed() => return Some(body),
+        };
+        pace.is_at_us();
+        let piece = piece?;
+        let is_over = piece.is_err();
+        pace.moved(piece.as_ref().map_or(0, Bytes::len));
+        if send.send(piece).await.is_err() {
+            return Some(body);
         }
-        Err(error @ RestoreError::Busy) => problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &error),
-        Err(error @ RestoreError::Refused { .. }) => {
-            problem(StatusCode::SERVICE_UNAVAILABLE, "refused", &error)
+        if is_over {
+            return None;
         }
     }
 }
 
-/// Carries a body to the thread that reads it; what that does not want is thrown away.
-async fn carry(mut body: Body, send: mpsc::Sender<io::Result<Bytes>>, progress: Progress) {
-    let mut send = Some(send);
-    loop {
-        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-        progress.made();
-        let piece = match frame {
-            None => return,
-            Some(Ok(frame)) => frame.into_data().map_err(|_| io::Error::other("trailers")),
-            Some(Err(error)) => Err(io::Error::other(error)),
-        };
-        let is_over = piece.is_err();
-        if let Some(open) = &send
-            && open.send(piece).await.is_err()
-        {
-            send = None;
-        }
-        if is_over {
-            return;
-        }
+/// Reads on after a request was refused and throws that away, until its client makes a pause: one that is answered while it
+/// sends may not look at the answer. One that waits for leave to send has not begun.
+pub(super) async fn discard(headers: &HeaderMap, mut body: Body) {
+    if headers.contains_key(EXPECT) {
+        return;
+    }
+    let mut left_bytes = HTTP_DISCARD_BYTES;
+    while let Ok(Some(Ok(piece))) = timeout(LINGER, next_piece(&mut body)).await
+        && piece.len() <= left_bytes
+    {
+        left_bytes -= piece.len();
     }
 }
 

@@ -26,6 +26,8 @@ fn beyond_loopback_only_with_leave() {
         assert_eq!(error.to_string(), refusal(what));
         assert!(bind(Config { insecure: true, ..config }).is_ok());
     }
+    // What is there reads no keys and changes nothing.
+    assert!(bind(Config { metrics: Some(everywhere), ..config() }).is_ok());
     let server = Running::with(Config { resp: everywhere, insecure: true, ..config() }, standing_clock());
     assert_eq!(server.resp.ip(), everywhere.ip());
     let mut client = Wire::connect(SocketAddr::from(([127, 0, 0, 1], server.resp.port())));
@@ -37,9 +39,11 @@ fn beyond_loopback_only_with_leave() {
 fn an_address_in_use_is_said() {
     let taken = TcpListener::bind(config().resp).expect("a free port");
     let address = taken.local_addr().expect("bound");
-    for (what, config) in
-        [("RESP", Config { resp: address, ..config() }), ("HTTP", Config { http: address, ..config() })]
-    {
+    for (what, config) in [
+        ("RESP", Config { resp: address, ..config() }),
+        ("HTTP", Config { http: address, ..config() }),
+        ("metrics", Config { metrics: Some(address), ..config() }),
+    ] {
         let error = bind(config).expect_err("in use").to_string();
         assert!(error.starts_with(&format!("cannot listen on {address} for {what}: ")), "{error}");
     }

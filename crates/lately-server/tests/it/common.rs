@@ -20,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Running {
     pub(crate) resp: SocketAddr,
     pub(crate) http: SocketAddr,
+    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) stopper: Stopper,
     runtime: Runtime,
     run: JoinHandle<Result<(), ServerError>>,
@@ -45,8 +46,9 @@ impl Running {
         let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
         let server = runtime.block_on(Server::bind(config, clock)).expect("a free port");
         let (resp, http, stopper) = (server.resp_address(), server.http_address(), server.stopper());
+        let metrics = server.metrics_address();
         let run = runtime.spawn(server.run());
-        Running { resp, http, stopper, runtime, run }
+        Running { resp, http, metrics, stopper, runtime, run }
     }
 
     pub(crate) fn connect(&self) -> Wire {

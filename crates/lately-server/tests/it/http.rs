@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{NOW_S, Running, Wire};
+use lately_server::Config;
+
+use crate::common::{NOW_S, Running, Wire, config, standing_clock};
 
 /// Status, head and body of an answer.
 fn request(server: &Running, method: &str, path: &str) -> (u16, String, String) {
@@ -45,12 +47,88 @@ fn metrics(server: &Running) -> BTreeMap<String, f64> {
 
 #[test]
 fn health_and_readiness() {
-    let server = Running::start();
+    health_and_readiness_of(&Running::start());
+}
+
+fn health_and_readiness_of(server: &Running) {
     for (path, body) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
-        let (status, head, got) = request(&server, "GET", path);
+        let (status, head, got) = request(server, "GET", path);
         assert_eq!((status, got.as_str()), (200, body));
         assert!(head.contains("content-type: text/plain"), "{head}");
     }
+}
+
+/// Status, head and body of an answer to a request with these lines behind its first.
+fn request_with(server: &Running, first: &str, lines: &str) -> (u16, String, String) {
+    let mut wire = Wire::connect(server.http);
+    wire.send(format!("{first} HTTP/1.1\r\n{lines}\r\n"));
+    let answer = String::from_utf8_lossy(&wire.rest()).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    (status, head.to_lowercase(), body.to_owned())
+}
+
+/// A page of any site can have a browser send requests to loopback, and read answers where it has a name for it.
+#[test]
+fn what_another_site_has_a_browser_send_is_refused() {
+    let config = Config { hosts: vec!["lately.example.org".parse().expect("a name")], ..config() };
+    let server = Running::with(config, standing_clock());
+    server.connect().ask("HIT kept\r\n", ":1\r\n");
+    let dump = "GET /v1/dump";
+    let restore = "POST /v1/restore?replace=true";
+    let own = format!("Host: {}\r\n", server.http);
+    for (lines, status, value) in [
+        (String::new(), 400, "one header Host"),
+        ("Host: evil.example\r\n".to_owned(), 421, "'evil.example'"),
+        (format!("Host: evil.example:{}\r\n", server.http.port()), 421, "'evil.example:"),
+        (format!("{own}Origin: http://evil.example\r\n"), 403, "'http://evil.example'"),
+        (format!("{own}Origin: null\r\n"), 403, "'null'"),
+        (format!("{own}Sec-Fetch-Site: cross-site\r\n"), 403, "'cross-site'"),
+        (format!("{own}Content-Type: text/plain;charset=UTF-8\r\n"), 403, "'text/plain;charset=UTF-8'"),
+        (format!("{own}Content-Type: application/x-www-form-urlencoded\r\n"), 403, "x-www-form-urlencoded'"),
+    ] {
+        for (first, more) in [(dump, ""), (restore, "Content-Length: 4\r\n\r\nnone")] {
+            let (found, head, body) = request_with(&server, first, &format!("{lines}{more}"));
+            assert_eq!(found, status, "{first} {lines}: {body}");
+            assert!(head.contains("\r\ncontent-type: application/problem+json\r\n"), "{head}");
+            assert!(body.contains(value) && body.contains(&format!("\"status\":{status}")), "{body}");
+        }
+    }
+    let good = [
+        own.clone(),
+        "Host: lately.example.org\r\n".to_owned(),
+        format!("{own}Origin: http://{}\r\nSec-Fetch-Site: same-origin\r\n", server.http),
+        format!("{own}Content-Type: application/vnd.lately.dump\r\n"),
+    ];
+    for lines in good {
+        assert_eq!(request_with(&server, dump, &lines).0, 200, "{lines}");
+        let (status, _, body) =
+            request_with(&server, restore, &format!("{lines}Content-Length: 4\r\n\r\nnone"));
+        assert_eq!(status, 400, "{body}");
+        assert!(body.contains("it is no dump of lately"), "{body}");
+    }
+    // What watches the server goes by any name.
+    assert_eq!(request_with(&server, "GET /metrics", "Host: pod.example\r\n").0, 200);
+    server.connect().ask("DBSIZE\r\n", ":1\r\n");
+}
+
+#[test]
+fn health_and_metrics_have_a_listener_of_their_own() {
+    let config = Config { metrics: Some(config().http), ..config() };
+    let mut server = Running::with(config, standing_clock());
+    let http = server.http;
+    server.http = server.metrics.expect("it has one");
+    assert_ne!(server.http, http);
+    health_and_readiness_of(&server);
+    assert_eq!(metrics(&server)["lately_keys"], 0.0);
+    for path in ["/v1/dump", "/v1/restore", "/"] {
+        assert_eq!(request(&server, "GET", path).0, 404, "{path}");
+        assert_eq!(request(&server, "POST", path).0, 404, "{path}");
+    }
+    server.http = http;
+    health_and_readiness_of(&server);
+    server.stopper.stop();
+    server.ended();
 }
 
 #[test]

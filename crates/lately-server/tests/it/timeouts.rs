@@ -36,7 +36,7 @@ pub(crate) async fn pass(time: Duration) {
     let _ = timeout(time, std::future::pending::<()>()).await;
 }
 
-async fn connect(server: &Served) -> TcpStream {
+pub(crate) async fn connect(server: &Served) -> TcpStream {
     connect_by(TcpSocket::new_v4().expect("a socket"), server).await
 }
 

@@ -1,0 +1,94 @@
+//! `hosts` in `[server]`: names by which HTTP clients may call the server.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, de};
+
+use crate::limits::{MAX_HOST_BYTES, MAX_HOSTS};
+
+/// A host name or an address, in small letters, without the dot that may end it and the brackets of an IPv6 address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostName(String);
+
+impl HostName {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for HostName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HostName, String> {
+        let invalid = || {
+            format!(
+                "invalid host '{text}': give a name or an IP address, without scheme and port, such as lately.example.org"
+            )
+        };
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Ok(address) = bare.unwrap_or(text).parse::<IpAddr>() {
+            let is_right = bare.is_none() || address.is_ipv6();
+            return is_right.then(|| HostName(address.to_string())).ok_or_else(invalid);
+        }
+        let name = text.strip_suffix('.').unwrap_or(text);
+        let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_good);
+        let is_name = name.len() <= MAX_HOST_BYTES && name.split('.').all(is_label);
+        is_name.then(|| HostName(name.to_ascii_lowercase())).ok_or_else(invalid)
+    }
+}
+
+impl<'de> Deserialize<'de> for HostName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HostName, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// The names of a config.
+#[derive(Default)]
+pub(super) struct Hosts(pub(super) Vec<HostName>);
+
+impl<'de> Deserialize<'de> for Hosts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hosts, D::Error> {
+        let hosts: Vec<HostName> = Vec::deserialize(deserializer)?;
+        if hosts.len() > MAX_HOSTS {
+            return Err(de::Error::custom(format!("too many hosts: a server has at most {MAX_HOSTS}")));
+        }
+        Ok(Hosts(hosts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_have_one_spelling() {
+        for (text, expected) in [
+            ("Lately.Example.Org", "lately.example.org"),
+            ("lately.example.org.", "lately.example.org"),
+            ("my_host-1", "my_host-1"),
+            ("192.0.2.7", "192.0.2.7"),
+            ("[2001:DB8::1]", "2001:db8::1"),
+            ("2001:db8:0:0::1", "2001:db8::1"),
+        ] {
+            assert_eq!(text.parse::<HostName>().map(|host| host.0).as_deref(), Ok(expected), "{text}");
+        }
+        let longest = format!("{}a", "a.".repeat(MAX_HOST_BYTES / 2));
+        assert_eq!(longest.len(), MAX_HOST_BYTES);
+        assert!(longest.parse::<HostName>().is_ok());
+        let longer = format!("{longest}a");
+        for bad in
+            ["", ".", "a..b", "a:80", "http://a", "a/b", "a b", "[a]", "[1.2.3.4]", "*.a", "ä", &longer]
+        {
+            let error = bad.parse::<HostName>().expect_err(bad);
+            assert!(
+                error.starts_with(&format!("invalid host '{bad}': give a name or an IP address")),
+                "{error}"
+            );
+        }
+    }
+}
