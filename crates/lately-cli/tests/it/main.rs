@@ -33,4 +33,5 @@ mod serve;
 mod slow_dumps;
 mod stall;
 mod talk;
+mod used_up;
 mod wire;
