@@ -194,6 +194,11 @@ impl Engine {
         self.clock.step_ms()
     }
 
+    /// How far the server's clock has jumped to the wall clock since the start.
+    pub(crate) fn clock_jumped_ms(&self) -> i64 {
+        self.clock.jumped_ms()
+    }
+
     /// Takes into account that a connection held `before_bytes` and now holds `after_bytes`.
     pub(crate) fn charge(&self, before_bytes: usize, after_bytes: usize) {
         // Wrapping: the sum over all changes is what counts, and that is never negative.

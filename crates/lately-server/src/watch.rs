@@ -10,6 +10,7 @@ use crate::limits::{CLOCK_STEP_MS, TOLD_EVERY_MS};
 #[derive(Default, Debug)]
 pub(crate) struct Watch {
     stepped: bool,
+    jumped_ms: i64,
     evicted_keys: u64,
     /// At the last look all was loaded.
     is_loaded: bool,
@@ -23,8 +24,9 @@ pub(crate) struct Watch {
 impl Watch {
     /// What is new since the last look.
     pub(crate) fn look(&mut self, engine: &Engine) -> Vec<String> {
-        self.clock(engine.clock_step_ms())
+        self.jump(engine.clock_jumped_ms())
             .into_iter()
+            .chain(self.clock(engine.clock_step_ms()))
             .chain(self.evictions(engine.store.memory().evicted_keys, engine.now(), engine.is_loading()))
             .chain(
                 engine
@@ -66,14 +68,30 @@ impl Watch {
         news
     }
 
+    /// That time here jumped, by the sum of its jumps so far.
+    fn jump(&mut self, jumped_ms: i64) -> Option<String> {
+        let more_ms = jumped_ms - std::mem::replace(&mut self.jumped_ms, jumped_ms);
+        (more_ms > 0).then(|| {
+            let seconds = more_ms / 1_000;
+            format!("the wall clock stayed {seconds} s ahead for a minute: time here jumped to it")
+        })
+    }
+
     fn clock(&mut self, step_ms: i64) -> Option<String> {
         let stepped = step_ms.abs() > CLOCK_STEP_MS;
         let changed = stepped && !self.stepped;
         self.stepped = stepped;
-        let direction = if step_ms > 0 { "ahead" } else { "back" };
+        let (direction, jump) = if step_ms > 0 {
+            ("ahead", ", and jumps to it when it stays more than max_skew ahead for a minute")
+        } else {
+            ("back", "")
+        };
         changed.then(|| {
             let step_s = step_ms.abs() / 1_000;
-            format!("the wall clock was set {direction} by {step_s} s: time here moves towards it by 50 ms a second")
+            format!(
+                "the wall clock was set {direction} by {step_s} s: \
+                 time here moves towards it by 50 ms a second{jump}"
+            )
         })
     }
 
@@ -111,6 +129,16 @@ mod tests {
         assert_eq!(watch.clock(-50_000), None);
         assert_eq!(watch.clock(0), None);
         assert!(watch.clock(11_000).is_some_and(|told| told.contains("set ahead by 11 s")));
+    }
+
+    #[test]
+    fn a_jump_of_the_clock_is_told_once() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.jump(0), None);
+        let hour = "the wall clock stayed 3600 s ahead for a minute: time here jumped to it";
+        assert_eq!(watch.jump(3_600_000).as_deref(), Some(hour));
+        assert_eq!(watch.jump(3_600_000), None);
+        assert!(watch.jump(3_612_000).is_some_and(|told| told.contains("stayed 12 s ahead")));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::time::Timestamp;
+use crate::limits::ADOPTED_AFTER;
+use crate::machine;
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
 
 /// A source of the current time that never goes back.
 pub trait Clock: Send + Sync {
@@ -16,14 +19,47 @@ pub trait Clock: Send + Sync {
     fn step_ms(&self) -> i64 {
         0
     }
+
+    /// Milliseconds this clock has jumped ahead since its start, because the wall clock was far ahead and
+    /// stayed there; always zero for a clock that follows none.
+    fn jumped_ms(&self) -> i64 {
+        0
+    }
 }
 
-/// The machine's clock: it advances with the monotonic clock and slews towards the wall clock, so
-/// that a wall clock that is set back never makes a count drop.
+/// The machine's clock. It never goes back: it advances with the time since the machine was booted, and
+/// slews towards the wall clock. Sleep of the machine counts as time, on Linux.
+///
+/// A wall clock that stays ahead by more than `max_skew` for a minute is right, most likely: the clock then
+/// jumps to it. One that was set back is only slewed to.
 #[derive(Debug)]
 pub struct SystemClock {
-    start: Instant,
+    uptime: Uptime,
+    max_skew_us: i64,
     state: Mutex<Slew>,
+}
+
+/// Time that passed since a start.
+#[derive(Debug)]
+struct Uptime {
+    /// Where the system has a clock that goes on while the machine sleeps.
+    booted: Option<Duration>,
+    /// Elsewhere.
+    instant: Instant,
+}
+
+impl Uptime {
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
+    fn start() -> Uptime {
+        Uptime { booted: machine::since_boot(), instant: Instant::now() }
+    }
+
+    fn elapsed(&self) -> Duration {
+        match (self.booted, machine::since_boot()) {
+            (Some(start), Some(now)) => now.saturating_sub(start),
+            _ => self.instant.elapsed(),
+        }
+    }
 }
 
 /// Time may be moved towards the wall clock by a microsecond for each of these that pass.
@@ -37,11 +73,29 @@ struct Slew {
     wall_us: i64,
     /// Time that passed and was not yet used for moving time; below [`SLEW_EVERY_US`].
     credit_us: i64,
+    /// While the wall clock is far ahead.
+    lead: Option<Lead>,
+    /// How far time jumped to the wall clock, in sum.
+    jumped_us: i64,
+}
+
+/// The wall clock is far ahead.
+#[derive(Debug)]
+struct Lead {
+    /// Since then, by the monotonic clock.
+    since_us: i64,
+    /// By at least so much at each reading.
+    least_us: i64,
 }
 
 impl Slew {
-    /// Moves on to a reading of both clocks.
-    fn advance(&mut self, monotonic_us: i64, wall_us: i64) -> i64 {
+    fn new(wall_us: i64) -> Slew {
+        Slew { monotonic_us: 0, now_us: wall_us, wall_us, credit_us: 0, lead: None, jumped_us: 0 }
+    }
+
+    /// Moves on to a reading of both clocks. A wall clock that is ahead by more than `max_skew_us` for
+    /// [`ADOPTED_AFTER`] is jumped to.
+    fn advance(&mut self, monotonic_us: i64, wall_us: i64, max_skew_us: i64) -> i64 {
         let passed_us = (monotonic_us - self.monotonic_us).max(0);
         self.monotonic_us += passed_us;
         self.wall_us = wall_us;
@@ -51,18 +105,42 @@ impl Slew {
         let behind_us = wall_us - (self.now_us + passed_us);
         // Ahead of the wall clock time runs a twentieth slower, behind it a twentieth faster.
         self.now_us += passed_us + behind_us.clamp(-most_us, most_us);
+        self.jump(max_skew_us);
         self.now_us
+    }
+
+    /// Jumps to where the wall clock has been at least for a while, if it is far ahead for so long.
+    fn jump(&mut self, max_skew_us: i64) {
+        let ahead_us = self.wall_us - self.now_us;
+        if ahead_us <= max_skew_us {
+            self.lead = None;
+            return;
+        }
+        let since_us = self.monotonic_us;
+        let lead = self.lead.get_or_insert(Lead { since_us, least_us: ahead_us });
+        lead.least_us = lead.least_us.min(ahead_us);
+        if since_us - lead.since_us >= ADOPTED_AFTER.as_millis() * MICROS_PER_MILLI {
+            self.now_us += lead.least_us;
+            self.jumped_us += lead.least_us;
+            self.lead = None;
+        }
     }
 }
 
 impl SystemClock {
-    /// A clock that starts at the wall clock's time.
+    /// A clock that starts at the wall clock's time, with the default `max_skew`.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
     pub fn new() -> SystemClock {
-        let wall_us = wall_us();
-        let state = Mutex::new(Slew { monotonic_us: 0, now_us: wall_us, wall_us, credit_us: 0 });
-        SystemClock { start: Instant::now(), state }
+        SystemClock::with_max_skew(Settings::default().max_skew())
+    }
+
+    /// A clock that starts at the wall clock's time. `max_skew` is how far ahead the wall clock may be
+    /// without a jump: the least that a class of the store has, so that hits at the wall clock's time are
+    /// refused for no longer than a minute.
+    #[must_use]
+    pub fn with_max_skew(max_skew: Span) -> SystemClock {
+        let max_skew_us = max_skew.as_millis().saturating_mul(MICROS_PER_MILLI);
+        SystemClock { uptime: Uptime::start(), max_skew_us, state: Mutex::new(Slew::new(wall_us())) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Slew> {
@@ -73,13 +151,17 @@ impl SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let mut state = self.lock();
-        let now_us = state.advance(micros_of(self.start.elapsed()), wall_us());
+        let now_us = state.advance(micros_of(self.uptime.elapsed()), wall_us(), self.max_skew_us);
         Timestamp::from_millis(now_us / MICROS_PER_MILLI).unwrap_or(Timestamp::MAX)
     }
 
     fn step_ms(&self) -> i64 {
         let state = self.lock();
         (state.wall_us - state.now_us) / MICROS_PER_MILLI
+    }
+
+    fn jumped_ms(&self) -> i64 {
+        self.lock().jumped_us / MICROS_PER_MILLI
     }
 }
 
@@ -135,39 +217,83 @@ mod tests {
     use super::*;
     use crate::time::seconds;
 
-    fn slew(at_us: i64) -> Slew {
-        Slew { monotonic_us: 0, now_us: at_us, wall_us: at_us, credit_us: 0 }
+    const SECOND_US: i64 = 1_000_000;
+    const MAX_SKEW_US: i64 = 10 * SECOND_US;
+
+    /// Reads the clocks each second from one to the other, with the wall clock `ahead_us` of the monotonic
+    /// clock; gives by how much time was behind the wall clock at last.
+    fn run(slew: &mut Slew, seconds: std::ops::RangeInclusive<i64>, ahead_us: i64) -> i64 {
+        for monotonic_us in seconds.map(|second| second * SECOND_US) {
+            let before_us = slew.now_us;
+            assert!(slew.advance(monotonic_us, monotonic_us + ahead_us, MAX_SKEW_US) >= before_us);
+        }
+        slew.wall_us - slew.now_us
     }
 
     #[test]
     fn a_wall_clock_set_back_slows_time_but_never_turns_it_back() {
-        let mut slew = slew(1_000_000_000);
-        assert_eq!(slew.advance(100_000, 1_000_100_000), 1_000_100_000);
+        let mut slew = Slew::new(1_000_000_000);
+        assert_eq!(slew.advance(100_000, 1_000_100_000, MAX_SKEW_US), 1_000_100_000);
         // Set back by a minute and read every millisecond: time runs a twentieth slower until both
         // agree again, 20 minutes later.
         let mut now_us = slew.now_us;
         for tick_us in (1..=1_200_100).map(|tick| tick * 1_000) {
-            let later_us = slew.advance(100_000 + tick_us, 940_100_000 + tick_us);
+            let later_us = slew.advance(100_000 + tick_us, 940_100_000 + tick_us, MAX_SKEW_US);
             assert!(later_us >= now_us);
             now_us = later_us;
         }
         assert_eq!(now_us, 940_100_000 + 1_200_100_000);
+        assert_eq!(slew.jumped_us, 0);
     }
 
     #[test]
     fn a_wall_clock_set_ahead_is_approached() {
-        let mut slew = slew(0);
-        assert_eq!(slew.advance(1_000_000, 61_000_000), 1_050_000);
+        let mut slew = Slew::new(0);
+        assert_eq!(slew.advance(1_000_000, 61_000_000, MAX_SKEW_US), 1_050_000);
         assert_eq!(slew.wall_us - slew.now_us, 59_950_000);
+    }
+
+    #[test]
+    fn a_wall_clock_that_stays_far_ahead_for_a_minute_is_jumped_to() {
+        let hour_us = 3_600 * SECOND_US;
+        let mut slew = Slew::new(0);
+        assert_eq!(run(&mut slew, 1..=60, hour_us), hour_us - 3 * SECOND_US);
+        assert_eq!((run(&mut slew, 61..=61, hour_us), slew.jumped_us), (0, hour_us - 61 * SECOND_US / 20));
+        // Set back again, it is slewed to: an hour takes 20.
+        assert_eq!(run(&mut slew, 62..=161, 0), -hour_us + 5 * SECOND_US);
+        // Two readings far apart are enough.
+        let mut slew = Slew::new(0);
+        slew.advance(SECOND_US, hour_us, MAX_SKEW_US);
+        slew.advance(61 * SECOND_US, hour_us + 60 * SECOND_US, MAX_SKEW_US);
+        assert_eq!(slew.wall_us, slew.now_us);
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_ahead_for_less_than_a_minute_is_not_jumped_to() {
+        let year_us = 365 * 86_400 * SECOND_US;
+        let mut slew = Slew::new(0);
+        run(&mut slew, 1..=60, year_us);
+        assert_eq!((run(&mut slew, 61..=62, 0), slew.jumped_us), (-29 * SECOND_US / 10, 0));
+        run(&mut slew, 63..=100, year_us);
+        // What it jumps to is where the wall clock was all the time.
+        assert_eq!(run(&mut slew, 101..=124, 60 * SECOND_US), 0);
+        assert!((50 * SECOND_US..60 * SECOND_US).contains(&slew.jumped_us), "{}", slew.jumped_us);
+    }
+
+    #[test]
+    fn a_wall_clock_ahead_by_max_skew_is_slewed_to() {
+        let mut slew = Slew::new(0);
+        assert_eq!(run(&mut slew, 1..=300, MAX_SKEW_US), 0);
+        assert_eq!(slew.jumped_us, 0);
     }
 
     #[test]
     fn a_wall_clock_that_nobody_touches_is_followed() {
         // It started in the middle of a millisecond, and is read at any moment.
-        let mut slew = slew(1_700_000_000_000_555);
+        let mut slew = Slew::new(1_700_000_000_000_555);
         for monotonic_us in (0..1_000_000).step_by(333) {
             let wall_us = 1_700_000_000_000_555 + monotonic_us;
-            assert_eq!(slew.advance(monotonic_us, wall_us), wall_us);
+            assert_eq!(slew.advance(monotonic_us, wall_us, MAX_SKEW_US), wall_us);
         }
     }
 
@@ -177,6 +303,7 @@ mod tests {
         let first = clock.now();
         assert!(clock.now() >= first);
         assert!(clock.step_ms().abs() < 1_000);
+        assert_eq!(clock.jumped_ms(), 0);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Every bound of the core, by name. What is past one is refused, never cut down.
 
+use crate::time::{Span, minutes};
+
 /// The longest key, in bytes.
 pub const MAX_KEY_BYTES: usize = 1_024;
 
@@ -48,3 +50,6 @@ pub const MAX_SHARED_THREADS: u64 = 1 << 16;
 /// How often a shared counter tries again at once when other threads were quicker, before it lets
 /// them run or does without.
 pub(crate) const SPIN_TRIES: u32 = 64;
+
+/// A wall clock that is ahead by more than `max_skew` for so long is jumped to.
+pub const ADOPTED_AFTER: Span = minutes(1);

@@ -1,5 +1,7 @@
-//! What is asked of the machine and of the allocator: memory before it is needed, and less of it. The one place with
-//! `unsafe` in this workspace.
+//! What is asked of the machine and of the allocator: memory before it is needed, and less of it; and a clock that the
+//! standard library does not read. The one place with `unsafe` in this workspace.
+
+use std::time::Duration;
 
 /// Has the cache line at `address` fetched, whatever is there, if anything. It is a hint: it reads nothing the program can
 /// see and cannot fault, wherever it points.
@@ -58,9 +60,53 @@ pub fn share_arenas(most: u16) -> bool {
     }
 }
 
+/// Time since the machine was booted, its sleep included: `CLOCK_BOOTTIME`. `None` where there is no such clock. `Instant`
+/// stands still while a machine sleeps.
+pub(crate) fn since_boot() -> Option<Duration> {
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    {
+        use std::ffi::{c_int, c_long};
+        /// From time.h, where a machine has 64 bits.
+        #[repr(C)]
+        struct Timespec {
+            seconds: i64,
+            nanoseconds: c_long,
+        }
+        #[expect(unsafe_code, reason = "the standard library reads no such clock")]
+        // SAFETY: the declaration is that of time.h.
+        unsafe extern "C" {
+            fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
+        }
+        /// From linux/time.h.
+        const CLOCK_BOOTTIME: c_int = 7;
+        let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+        #[expect(unsafe_code, reason = "the standard library reads no such clock")]
+        // SAFETY: it writes to `time`, which is of the type it expects and outlives the call, and to nothing else. Test:
+        // `time_since_boot_goes_on`.
+        let failed = unsafe { clock_gettime(CLOCK_BOOTTIME, &raw mut time) } != 0;
+        let (seconds, nanoseconds) = (u64::try_from(time.seconds), u32::try_from(time.nanoseconds));
+        (!failed).then(|| Some(Duration::new(seconds.ok()?, nanoseconds.ok()?))).flatten()
+    }
+    #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_since_boot_goes_on() {
+        let [first, second] = [(); 2].map(|()| since_boot());
+        assert_eq!(first.is_some(), cfg!(all(target_os = "linux", target_pointer_width = "64")));
+        assert!(first <= second && first != Some(Duration::ZERO));
+        // It is the clock that it should be: the system shows it in seconds, too.
+        let uptime = std::fs::read_to_string("/proc/uptime").ok();
+        let uptime_s = uptime.and_then(|text| text.split('.').next()?.parse::<u64>().ok());
+        if let Some((now, uptime_s)) = since_boot().zip(uptime_s) {
+            assert!(now.as_secs().abs_diff(uptime_s) <= 1, "{now:?}, {uptime_s} s");
+        }
+    }
 
     #[test]
     fn a_prefetch_of_anything_is_harmless() {

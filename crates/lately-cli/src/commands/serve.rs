@@ -100,8 +100,8 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let outcome = runtime.block_on(async {
         // Before anything else: one that comes now counts.
         let signals = Signals::catch()?;
-        let server =
-            Server::bind(config, Arc::new(SystemClock::new())).await.map_err(|error| refusal(&error))?;
+        let clock = SystemClock::with_max_skew(config.least_max_skew());
+        let server = Server::bind(config, Arc::new(clock)).await.map_err(|error| refusal(&error))?;
         tokio::spawn(signals.watch(server.stopper(), server.reloader()));
         let announcement = announcement(&server, storage.as_ref());
         let server = server.telling(|news| output::message(&format_args!("lately: {news}")));

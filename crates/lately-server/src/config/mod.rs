@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use lately::{Pattern, Settings};
+use lately::{Pattern, Settings, Span};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -140,6 +140,13 @@ impl Config {
         let source = Source::read(path)?;
         let config = Config::parse(&source.text).map_err(|problem| problem.in_file(path, &source.text))?;
         Ok(Config { source: Some(source), ..config })
+    }
+
+    /// The least `max_skew` of a class, the default one included.
+    #[must_use]
+    pub fn least_max_skew(&self) -> Span {
+        let default = Settings::default().max_skew();
+        self.classes.iter().map(|(_, settings)| settings.max_skew()).fold(default, Span::min)
     }
 
     /// The config that a text is, without its file.

@@ -273,3 +273,11 @@ fn a_config_has_a_bound() {
     assert!(load(MAX_CONFIG_BYTES).is_ok());
     assert!(matches!(load(MAX_CONFIG_BYTES + 1), Err(ConfigError::TooLong { .. })));
 }
+
+#[test]
+fn the_clock_goes_by_the_least_max_skew() {
+    let least = |text: &str| Config::parse(text).expect("a config").least_max_skew().as_millis();
+    assert_eq!(least(""), 10_000);
+    assert_eq!(least("[[class]]\nmatch = \"a*\"\nmax_skew = \"1h\"\n"), 10_000);
+    assert_eq!(least("[[class]]\nmatch = \"a*\"\nmax_skew = \"2s\"\n"), 2_000);
+}
