@@ -8,20 +8,26 @@ const CHUNK: usize = 32;
 /// Values by place.
 #[derive(Debug, Default)]
 pub(super) struct Chunks<T> {
-    chunks: Vec<Option<Box<[T; CHUNK]>>>,
+    /// Empty where all values are the usual.
+    chunks: Vec<Box<[T]>>,
+    /// Places there are. The last chunk has no more than that.
+    places: usize,
+    /// Of chunks that are there.
+    values_bytes: usize,
 }
 
 impl<T: Copy + Default + PartialEq> Chunks<T> {
-    /// What a value costs that is not the usual: its part of a chunk. As for slots, four fifths of the places are
-    /// used.
-    const BYTES: usize = allocated(CHUNK * size_of::<T>()).div_ceil(CHUNK) * 5 / 4;
+    /// For so many places.
+    pub(super) fn new(places: u32) -> Chunks<T> {
+        Chunks { chunks: Vec::new(), places: places as usize, values_bytes: 0 }
+    }
 
     /// The value of a place: the usual, unless another was set.
     #[inline]
     pub(super) fn get(&self, place: u32) -> T {
         let place = place as usize;
-        let chunk = self.chunks.get(place / CHUNK).and_then(Option::as_deref);
-        chunk.map_or_else(T::default, |chunk| chunk[place % CHUNK])
+        let value = self.chunks.get(place / CHUNK).and_then(|chunk| chunk.get(place % CHUNK));
+        value.copied().unwrap_or_default()
     }
 
     /// Sets the value of a place.
@@ -30,16 +36,21 @@ impl<T: Copy + Default + PartialEq> Chunks<T> {
             return;
         }
         let place = place as usize;
-        if self.chunks.len() <= place / CHUNK {
-            self.chunks.resize_with(place / CHUNK + 1, || None);
+        if self.chunks.is_empty() {
+            self.chunks.reserve_exact(self.places.div_ceil(CHUNK));
+            self.chunks.resize_with(self.places.div_ceil(CHUNK), Box::default);
         }
-        let chunk = self.chunks[place / CHUNK].get_or_insert_with(|| Box::new([T::default(); CHUNK]));
+        let chunk = &mut self.chunks[place / CHUNK];
+        if chunk.is_empty() {
+            *chunk = vec![T::default(); CHUNK.min(self.places - place / CHUNK * CHUNK)].into();
+            self.values_bytes += allocated(size_of_val(&**chunk));
+        }
         chunk[place % CHUNK] = value;
     }
 
-    /// What the value of a place costs: nothing when it is the usual.
-    pub(super) fn bytes_at(&self, place: u32) -> usize {
-        if self.get(place) == T::default() { 0 } else { Self::BYTES }
+    /// Bytes of all chunks.
+    pub(super) fn bytes(&self) -> usize {
+        self.values_bytes + allocated(self.chunks.capacity() * size_of::<Box<[T]>>())
     }
 
     /// Whether no place ever had another value than the usual.
@@ -54,14 +65,18 @@ mod tests {
 
     #[test]
     fn a_chunk_is_there_when_it_is_needed() {
-        let mut values = Chunks::<u64>::default();
-        values.set(1_000, 0);
-        assert!(values.is_empty());
+        let mut values = Chunks::<u64>::new(70);
+        values.set(69, 0);
+        assert!(values.is_empty() && values.bytes() == 0);
         values.set(40, 3);
         values.set(41, 4);
-        assert_eq!([39, 40, 41, 1_000].map(|place| values.get(place)), [0, 3, 4, 0]);
-        assert_eq!([39, 40].map(|place| values.bytes_at(place)), [0, 11]);
+        assert_eq!([39, 40, 41, 69, 70].map(|place| values.get(place)), [0, 3, 4, 0, 0]);
+        // Three chunks, one of them there.
+        assert_eq!(values.bytes(), allocated(3 * 16) + allocated(32 * 8));
         values.set(40, 0);
-        assert_eq!((values.get(40), values.bytes_at(40)), (0, 0));
+        assert_eq!(values.get(40), 0);
+        // The last has six places.
+        values.set(69, 1);
+        assert_eq!(values.bytes(), allocated(3 * 16) + allocated(32 * 8) + allocated(6 * 8));
     }
 }

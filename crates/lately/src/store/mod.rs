@@ -10,6 +10,7 @@ mod guard;
 mod keyed;
 mod limited;
 mod limited_all;
+mod long_keys;
 mod memory;
 #[cfg(all(test, loom))]
 mod models;
@@ -20,7 +21,6 @@ mod record;
 mod replay;
 mod scan;
 mod shard;
-mod slab;
 mod slot;
 mod table;
 mod tags;

@@ -3,8 +3,8 @@
 use std::num::NonZeroU8;
 
 use super::context::{Hit, Quick};
+use super::long_keys::{Location, LongKeys};
 use super::record::{Extras, Record};
-use super::slab::Slab;
 use crate::class::ClassId;
 use crate::entry::{Entry, Fetched, Whereabouts};
 use crate::error::HitError;
@@ -17,15 +17,10 @@ use crate::time::Timestamp;
 const INLINE_BYTES: usize = 22;
 /// The length of a key that is kept elsewhere.
 const LONG: NonZeroU8 = NonZeroU8::MAX;
-/// Bytes of a long key's slot that say where the key is.
-const PLACE_BYTES: usize = size_of::<u32>();
 
 /// Where a slot of a shorter key has room to spare: of a key that is watched it says where its list is, of another one
 /// its arrival time.
 const SPARE_AT: usize = INLINE_BYTES - Whereabouts::BYTES;
-
-/// Keys too long for a slot.
-pub(super) type LongKeys = Slab<Box<[u8]>>;
 
 /// A key, what class it has, and what is kept of it.
 #[derive(Debug)]
@@ -39,13 +34,13 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// A slot for a key, which is not empty.
-    pub(super) fn new(key: &[u8], class: ClassId, long_keys: &mut LongKeys) -> Slot {
+    /// A slot for a key with a hash. The key is not empty.
+    pub(super) fn new(key: &[u8], hash: u64, class: ClassId, long_keys: &mut LongKeys) -> Slot {
         let mut bytes = [0; INLINE_BYTES];
         let short = u8::try_from(key.len()).ok().filter(|&len| usize::from(len) <= INLINE_BYTES);
         let len = short.and_then(NonZeroU8::new).unwrap_or(LONG);
         if len == LONG {
-            bytes[..PLACE_BYTES].copy_from_slice(&long_keys.insert(key.into()).to_le_bytes());
+            bytes[..Location::BYTES].copy_from_slice(&long_keys.insert(hash, key).to_bytes());
         } else {
             bytes[..key.len()].copy_from_slice(key);
         }
@@ -54,8 +49,8 @@ impl Slot {
 
     /// The key.
     pub(super) fn key<'a>(&'a self, long_keys: &'a LongKeys) -> &'a [u8] {
-        match self.long_place() {
-            Some(place) => long_keys.get(place).expect("a long key is kept as long as its slot"),
+        match self.location() {
+            Some(location) => long_keys.get(location),
             None => &self.bytes[..usize::from(self.len.get())],
         }
     }
@@ -234,9 +229,15 @@ impl Slot {
     }
 
     /// Where the key is kept, when it is too long for the slot.
-    pub(super) fn long_place(&self) -> Option<u32> {
-        let [a, b, c, d, ..] = self.bytes;
-        (self.len == LONG).then(|| u32::from_le_bytes([a, b, c, d]))
+    #[inline]
+    pub(super) fn location(&self) -> Option<Location> {
+        let bytes = self.bytes.first_chunk().copied();
+        bytes.filter(|_| self.len == LONG).map(Location::from_bytes)
+    }
+
+    /// Takes note that the key, which is too long for the slot, is kept elsewhere by now.
+    pub(super) fn set_location(&mut self, location: Location) {
+        self.bytes[..Location::BYTES].copy_from_slice(&location.to_bytes());
     }
 }
 
@@ -271,7 +272,7 @@ mod tests {
         let mut long_keys = LongKeys::default();
         for len in 1..=MAX_KEY_BYTES {
             let key = vec![b'k'; len];
-            let mut slot = Slot::new(&key, classes.of(&key), &mut long_keys);
+            let mut slot = Slot::new(&key, 7, classes.of(&key), &mut long_keys);
             let (whole, part) = (Arrival::from_parts(1 << 47, 0), Arrival::from_parts(9, 1));
             for arrival in [whole, part, Arrival::default(), Arrival::from_parts(1 << 48, 0), whole] {
                 slot.set_arrival(arrival);
@@ -298,7 +299,7 @@ mod tests {
         let classes = Classes::new(Vec::new(), Settings::default()).expect("few");
         let settings = Settings::default();
         let at = |ms| Timestamp::from_millis(ms).expect("a time");
-        let mut slot = Slot::new(b"key", classes.of(b"key"), &mut LongKeys::default());
+        let mut slot = Slot::new(b"key", 7, classes.of(b"key"), &mut LongKeys::default());
         slot.set_arrival(Arrival::from_parts(9_000, 0));
         assert_eq!((slot.record.is_watched(), slot.outlives_hits(at(8_999), 0)), (false, true));
         slot.tidy(&settings, at(8_999));

@@ -1,5 +1,6 @@
 //! One part of the store's keys, behind one lock.
 
+mod account;
 mod hits;
 mod limits;
 mod quick;
@@ -13,24 +14,17 @@ use foldhash::quality::SeedableRandomState;
 
 use super::chunks::Chunks;
 use super::context::Context;
+use super::long_keys::LongKeys;
 use super::peek::Tables;
 use super::record::{Extras, Record};
-use super::slot::{LongKeys, Slot};
-use super::table::{PAGE, Table};
-use crate::allocation::allocated;
+use super::slot::Slot;
+use super::table::Table;
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, Forgotten, Generation, Sequence};
 use crate::entry::{Entry, Fetched};
 use crate::frame::Frame;
 use crate::settings::Settings;
 use crate::time::Timestamp;
-
-/// What a key costs beside its name, if that is long, and its hits: its part of a page, with a byte of
-/// tags, four fifths of them used.
-const SLOT_BYTES: usize = (allocated(PAGE * size_of::<Option<Slot>>()) + PAGE).div_ceil(PAGE) * 5 / 4;
-
-/// What a long key costs beside its bytes: its place among the others.
-const LONG_KEY_BYTES: usize = size_of::<Option<Box<[u8]>>>() + size_of::<u32>();
 
 /// See [`Shard::look_ahead`].
 const PLACES_AHEAD: u32 = 8;
@@ -64,6 +58,8 @@ struct Beside {
     generations: Chunks<Generation>,
     /// Of slots that have yet to move.
     generations_before: Chunks<Generation>,
+    /// What this accounts for in the shard's bytes.
+    bytes: usize,
 }
 
 impl Shard {
@@ -78,6 +74,7 @@ impl Shard {
                 long_keys: LongKeys::default(),
                 generations: Chunks::default(),
                 generations_before: Chunks::default(),
+                bytes: 0,
             }),
             now: Timestamp::MIN,
             number: 0,
@@ -315,12 +312,13 @@ impl Shard {
             self.resize(hash);
         }
         self.move_page();
-        let slot = Slot::new(key, class, &mut self.beside.long_keys);
+        let slot = Slot::new(key, hash, class, &mut self.beside.long_keys);
         let place = self.slots.insert(hash, slot);
         let generation = Generation(context.generation.load(Relaxed));
         self.is_first_generation &= generation == Generation::default();
         self.beside.generations.set(place, generation);
         self.bytes += self.slot_bytes(place);
+        self.account_beside();
         place
     }
 
@@ -328,10 +326,11 @@ impl Shard {
     /// of any key.
     fn resize(&mut self, hash: u64) {
         self.slots.resize(hash);
-        let generations = mem::take(&mut self.beside.generations);
+        let generations = mem::replace(&mut self.beside.generations, Chunks::new(self.slots.places()));
         if self.slots.is_moving() {
             self.beside.generations_before = generations;
         }
+        self.account_beside();
         self.published = false;
     }
 
@@ -339,6 +338,8 @@ impl Shard {
     pub(super) fn reserve(&mut self, keys: usize) {
         if self.slots.len() == 0 && !self.slots.is_moving() {
             self.slots = Table::with_room(keys);
+            self.beside.generations = Chunks::new(self.slots.places());
+            self.account_beside();
             self.published = false;
         }
     }
@@ -346,12 +347,13 @@ impl Shard {
     /// Moves a page of slots to their new places, if any are to move.
     pub(super) fn move_page(&mut self) {
         if self.slots.is_moving() {
-            let Beside { hasher, long_keys, generations, generations_before } = &mut *self.beside;
+            let Beside { hasher, long_keys, generations, generations_before, .. } = &mut *self.beside;
             let hash_of = |slot: &Slot| hasher.hash_one(slot.key(long_keys));
             self.slots.move_page(hash_of, |from, to| generations.set(to, generations_before.get(from)));
             if !self.slots.is_moving() {
                 *generations_before = Chunks::default();
             }
+            self.account_beside();
         }
     }
 
@@ -387,14 +389,6 @@ impl Shard {
         })
     }
 
-    /// What the key at `place` accounts for.
-    fn slot_bytes(&self, place: u32) -> usize {
-        let Some(slot) = self.slots.get(place) else { return 0 };
-        let long_key = slot.long_place().and_then(|place| self.beside.long_keys.get(place));
-        let beside = SLOT_BYTES + self.beside.generations.bytes_at(place);
-        beside + long_key.map_or(0, |key| LONG_KEY_BYTES + allocated(key.len())) + slot.record.heap_bytes()
-    }
-
     #[inline]
     pub(super) fn generation_at(&self, place: u32) -> Generation {
         if self.is_first_generation { Generation::default() } else { self.beside.generations.get(place) }
@@ -428,11 +422,17 @@ impl Shard {
     fn take(&mut self, place: u32) -> (Box<[u8]>, (Entry, Extras)) {
         self.bytes -= self.slot_bytes(place);
         let slot = self.slots.take(place).expect("a key lives here");
-        self.beside.generations.set(place, Generation::default());
-        let key = match slot.long_place() {
-            Some(place) => self.beside.long_keys.take(place).expect("a long key is kept as long as its slot"),
+        if self.slots.len() == 0 {
+            self.beside.generations = Chunks::new(self.slots.places());
+        } else {
+            self.beside.generations.set(place, Generation::default());
+        }
+        let key = match slot.location() {
+            Some(location) => self.beside.long_keys.take(location),
             None => slot.key(&self.beside.long_keys).into(),
         };
+        self.compact_long_keys();
+        self.account_beside();
         (key, slot.into_parts())
     }
 
@@ -481,8 +481,8 @@ impl Shard {
 
     pub(super) fn check_consistency(&mut self, classes: &Classes) {
         self.move_all();
-        let mut bytes = 0;
-        let mut used = 0;
+        let mut bytes = self.beside.held_bytes();
+        let (mut used, mut long_bytes) = (0, 0);
         for (place, slot) in self.slots.iter() {
             let key = slot.key(&self.beside.long_keys);
             let is_it = |other: &Slot| other.is(key, &self.beside.long_keys);
@@ -490,10 +490,12 @@ impl Shard {
             assert_eq!(found, Some(place), "the table finds each slot");
             slot.record.hits().check_consistency(classes.settings(slot.class), self.now);
             bytes += self.slot_bytes(place);
+            long_bytes += slot.location().map_or(0, LongKeys::live_bytes);
             used += 1;
         }
+        self.beside.long_keys.check_consistency(long_bytes);
         assert_eq!(used, self.slots.len(), "the table counts the slots in use");
-        assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots");
+        assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots, and what is beside them");
         assert!(self.beside.generations_before.is_empty(), "what moved was left behind");
     }
 }

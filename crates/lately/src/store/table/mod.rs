@@ -211,9 +211,11 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// Whether far fewer slots would do.
+    /// Whether fewer slots would do: three quarters of them, or half where there are few. Then a little less
+    /// than two thirds of them are used.
     pub(super) fn is_sparse(&self) -> bool {
-        slots_for(self.len(), 0) * 2 < self.slots as usize
+        let (wanted, slots) = (slots_for(self.len(), 0), self.slots as usize);
+        if slots <= SMALL { wanted * 2 < slots } else { wanted * 4 < slots * 3 }
     }
 
     /// Begins a table with room for more than there are: an eighth to a quarter more, as `hash`,
