@@ -12,7 +12,9 @@ use lately_journal::{Folder, Journal, Progress};
 
 use crate::clients::Clients;
 use crate::config::Config;
+use crate::fragmentation::Fragmentation;
 use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
+use crate::process;
 use crate::rules::CurrentRules;
 use crate::taps::Taps;
 use crate::throughput::Throughput;
@@ -72,6 +74,8 @@ pub(crate) struct Stats {
     pub(crate) journal_bytes: AtomicU64,
     /// Bytes that are held for dumps.
     pub(crate) dump_bytes: AtomicU64,
+    /// Bytes that are charged because the process's memory is fragmented.
+    pub(crate) fragmented_bytes: AtomicU64,
 }
 
 impl Stats {
@@ -210,12 +214,26 @@ impl Engine {
     /// Takes into account what the journal and dumps hold by now. One thread does it.
     pub(crate) fn charge_the_rest(&self) {
         let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
-        let rest =
-            [(&self.stats.journal_bytes, journal_bytes), (&self.stats.dump_bytes, self.taps.held_bytes())];
-        for (charged_bytes, held_bytes) in rest {
-            let before_bytes = charged_bytes.swap(held_bytes as u64, Relaxed);
-            self.charge_store(usize::try_from(before_bytes).unwrap_or(0), held_bytes);
+        self.charge_as(&self.stats.journal_bytes, journal_bytes as u64);
+        self.charge_as(&self.stats.dump_bytes, self.taps.held_bytes() as u64);
+    }
+
+    /// Takes into account that the process may have more memory than is accounted for. One thread does it.
+    pub(crate) fn charge_fragmentation(&self, fragmentation: &mut Fragmentation) {
+        if self.is_loading() {
+            return;
         }
+        let give_back = || _ = lately::give_memory_back();
+        let bytes =
+            fragmentation.look(self.config.ceiling_bytes, self.now(), process::resident_bytes, give_back);
+        self.charge_as(&self.stats.fragmented_bytes, bytes);
+    }
+
+    /// Takes into account that what a counter says is now so many bytes.
+    fn charge_as(&self, counter: &AtomicU64, bytes: u64) {
+        let before_bytes = counter.swap(bytes, Relaxed);
+        let [before_bytes, bytes] = [before_bytes, bytes].map(|bytes| usize::try_from(bytes).unwrap_or(0));
+        self.charge_store(before_bytes, bytes);
     }
 
     fn charge_store(&self, before_bytes: usize, after_bytes: usize) {

@@ -6,6 +6,7 @@
 mod clients;
 pub mod config;
 mod engine;
+mod fragmentation;
 pub mod limits;
 mod listener;
 mod metrics;

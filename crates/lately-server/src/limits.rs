@@ -170,6 +170,20 @@ pub const SWEEP_SLOTS: usize = 500;
 /// See [`SWEEP_SLOTS`].
 pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
 
+/// What the process may have beside the memory ceiling before it counts as fragmented: itself, its threads' buffers, and one in
+/// so many bytes of the ceiling.
+pub const PROCESS_BYTES: u64 = 12 << 20;
+/// See [`PROCESS_BYTES`].
+pub const RESIDENT_SHARE: u64 = 20;
+
+/// One in so many bytes of the ceiling is the most that is charged for fragmented memory, and that is charged more at one look.
+pub const FRAGMENTATION_SHARE: u64 = 2;
+/// See [`FRAGMENTATION_SHARE`].
+pub const FRAGMENTATION_STEPS: u64 = 64;
+
+/// While it is fragmented, the allocator gives back what it can at most this often: it takes some milliseconds, and threads wait.
+pub const RETURN_EVERY_MS: i64 = 1_000;
+
 /// Time between looks at what should be told.
 pub const WATCH_EVERY: Duration = Duration::from_millis(100);
 

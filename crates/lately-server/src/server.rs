@@ -12,6 +12,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::config::{Config, Source};
 use crate::engine::Engine;
+use crate::fragmentation::Fragmentation;
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::listener;
 use crate::listener::resp::Resp;
@@ -346,12 +347,13 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
         ticks
     });
     let mut cursor = Cursor::START;
-    let mut watch = Watch::default();
+    let (mut watch, mut fragmentation) = (Watch::default(), Fragmentation::default());
     loop {
         tokio::select! {
             _ = sweep.tick() => cursor = engine.sweep(cursor),
             _ = look.tick() => {
                 engine.charge_the_rest();
+                engine.charge_fragmentation(&mut fragmentation);
                 engine.note_throughput();
                 watch.look(&engine).iter().for_each(|news| tell(news));
             }

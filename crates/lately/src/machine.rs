@@ -60,6 +60,29 @@ pub fn share_arenas(most: u16) -> bool {
     }
 }
 
+/// Has glibc's allocator give memory that nobody uses back to the system, where whole pages of 4 KiB are free. Takes some milliseconds,
+/// while threads that allocate wait. Gives whether it gave any back: not with other allocators.
+#[expect(clippy::must_use_candidate, reason = "it is a wish")]
+pub fn give_memory_back() -> bool {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        use std::ffi::c_int;
+        #[expect(unsafe_code, reason = "there is no safe call for it")]
+        // SAFETY: the declaration is that of malloc.h.
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> c_int;
+        }
+        #[expect(unsafe_code, reason = "there is no safe call for it")]
+        // SAFETY: it changes nothing but memory that is free, under the locks of the arenas. Test:
+        // `memory_that_nobody_uses_is_given_back`.
+        unsafe {
+            malloc_trim(0) == 1
+        }
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    false
+}
+
 /// Time since the machine was booted, its sleep included: `CLOCK_BOOTTIME`. `None` where there is no such clock. `Instant`
 /// stands still while a machine sleeps.
 pub(crate) fn since_boot() -> Option<Duration> {
@@ -94,6 +117,19 @@ pub(crate) fn since_boot() -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_nobody_uses_is_given_back() {
+        let is_glibc = cfg!(all(target_os = "linux", target_env = "gnu"));
+        let byte_of = |n: usize| n.to_le_bytes()[0];
+        let pieces: Vec<Vec<u8>> = (0..20_000).map(|n| vec![byte_of(n); 10_000]).collect();
+        // Every other piece stays.
+        let kept: Vec<Vec<u8>> = pieces.into_iter().step_by(2).collect();
+        assert!(!is_glibc || give_memory_back());
+        assert!(
+            (0..20_000).step_by(2).zip(&kept).all(|(n, piece)| piece.iter().all(|&byte| byte == byte_of(n)))
+        );
+    }
 
     #[test]
     fn time_since_boot_goes_on() {

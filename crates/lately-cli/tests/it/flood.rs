@@ -10,7 +10,7 @@ const CEILING_BYTES: u64 = 16 << 20;
 const KEYS: u64 = 1_000_000;
 const BATCH: u64 = 1_000;
 /// What the process takes beside what it accounts for.
-const BASE_BYTES: u64 = 24 << 20;
+const BASE_BYTES: u64 = 16 << 20;
 
 /// A key of the flood. A multiplication spreads them: no two are alike.
 fn key(n: u64) -> String {
@@ -77,6 +77,96 @@ fn a_flood_beside_clients_that_do_not_read_stays_below_the_ceiling() {
     });
     assert_eq!(server.ask::<u64>("HITS real 1h"), real);
     assert!(most_bytes <= CEILING_BYTES + CEILING_BYTES / 10 + BASE_BYTES, "{most_bytes} bytes resident");
+}
+
+/// Sends requests that each have one reply of one line, and looks at the resident memory now and then: gives the most.
+fn pour(server: &Running, requests: impl Iterator<Item = String>) -> u64 {
+    let mut socket = TcpStream::connect(&server.resp).expect("the server listens");
+    let mut replies = BufReader::new(socket.try_clone().expect("a socket"));
+    let (mut batch, mut line, mut most_bytes) = (String::new(), String::new(), 0);
+    let mut requests = requests.peekable();
+    for number in 0.. {
+        let count = (&mut requests).take(500).map(|request| batch.push_str(&request)).count();
+        socket.write_all(batch.as_bytes()).expect("sent");
+        for _ in 0..count {
+            line.clear();
+            replies.read_line(&mut line).expect("a reply");
+            assert!(line.starts_with(':'), "{line}");
+        }
+        batch.clear();
+        let is_last = requests.peek().is_none();
+        if number % 20 == 0 || is_last {
+            most_bytes = most_bytes.max(server.info("used_memory_rss").parse().expect("a number"));
+        }
+        if is_last {
+            break;
+        }
+    }
+    most_bytes
+}
+
+/// Symptom: floods of long keys, then of shorter ones, took 1.8 times the ceiling. Cause: long keys left holes on the heap that
+/// pages of slots do not fit in; tables that had become half empty and chunks of generations counted too little. Fix: long keys
+/// are compacted, what is allocated is counted, and memory that is fragmented all the same is charged.
+#[test]
+fn floods_of_keys_of_all_sizes_stay_below_the_ceiling() {
+    const CEILING_BYTES: u64 = 32 << 20;
+    let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
+    let hits = |first: u64, bytes: usize, count: u64| {
+        let width = bytes - 16;
+        (0..count).map(move |n| format!("HIT {}{:x<width$}\r\n", key(first + n), ""))
+    };
+    // Several times the ceiling each: long ones, short ones, and all between.
+    let sizes =
+        [(1_000, 100_000), (16, 1_000_000), (1_000, 60_000), (250, 200_000), (24, 400_000), (16, 400_000)];
+    for ((bytes, count), number) in sizes.into_iter().zip(1..) {
+        let most_bytes = pour(&server, hits(number << 32, bytes, count));
+        assert!(
+            most_bytes <= CEILING_BYTES + CEILING_BYTES / 10 + BASE_BYTES,
+            "{most_bytes} bytes resident with keys of {bytes} bytes"
+        );
+    }
+    let used_bytes: u64 = server.info("used_memory_keys").parse().expect("a number");
+    assert!(used_bytes > CEILING_BYTES * 7 / 8, "{used_bytes} bytes: the ceiling is made use of");
+}
+
+/// Keys with much on the heap leave holes of all sizes.
+#[test]
+fn floods_of_keys_with_lists_and_limits_stay_below_the_ceiling() {
+    let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
+    let now: u64 = server.ask::<Vec<u64>>("TIME")[0];
+    let lists = |first: u64, keys: u64, hits: u64| {
+        let all = (0..keys).flat_map(move |n| (0..hits).map(move |hit| (first + n, hit)));
+        all.map(move |(n, hit)| format!("HIT {} AT {}\r\n", key(n), now - (hits - hit) * 7))
+    };
+    let short = |first: u64| (0..400_000).map(move |n| format!("HIT {}\r\n", key(first + n)));
+    let long = (0..50_000).map(|n| format!("HIT {:x<1000}\r\n", key((9 << 32) + n)));
+    let few = (0..60_000_u64).map(|n| format!("HIT {} AT {}\r\n", key((8 << 32) + n / 6), now - n % 6));
+    let limits = |server: &Running| {
+        let mut socket = TcpStream::connect(&server.resp).expect("the server listens");
+        let mut replies = BufReader::new(socket.try_clone().expect("a socket"));
+        let mut line = String::new();
+        for first in (0..50_000).step_by(500) {
+            let batch: String = (first..first + 500)
+                .map(|n| format!("LIMIT {0} 3 1h\r\nLIMIT {0} 3 1h\r\n", key((7 << 32) + n)))
+                .collect();
+            socket.write_all(batch.as_bytes()).expect("sent");
+            for _ in 0..6 * 1_000 {
+                line.clear();
+                replies.read_line(&mut line).expect("a reply");
+            }
+        }
+    };
+    let mut most_bytes = Vec::new();
+    most_bytes.push(pour(&server, lists(1 << 32, 10_000, 40)));
+    most_bytes.push(pour(&server, short(2 << 32)));
+    limits(&server);
+    most_bytes.push(pour(&server, long));
+    most_bytes.push(pour(&server, few));
+    most_bytes.push(pour(&server, lists(3 << 32, 20_000, 12)));
+    most_bytes.push(pour(&server, short(4 << 32)));
+    let bound = CEILING_BYTES + CEILING_BYTES / 10 + BASE_BYTES;
+    assert!(most_bytes.iter().all(|&bytes| bytes <= bound), "{most_bytes:?}: {bound} is the bound");
 }
 
 /// Whoever floods the server with keys wants it to forget what it knows of his own.

@@ -126,6 +126,9 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
     let journal_bytes = stats.journal_bytes.load(Relaxed);
     let (resident_bytes, ceiling_bytes) =
         (process::resident_bytes().unwrap_or(0), memory.ceiling_bytes.unwrap_or(0));
+    let fragmented_bytes = stats.fragmented_bytes.load(Relaxed);
+    let dump_bytes = stats.dump_bytes.load(Relaxed);
+    let other_bytes = connection_bytes + journal_bytes + dump_bytes + fragmented_bytes;
     vec![
         (
             "Server",
@@ -158,12 +161,10 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
                 // Keys, hits, connections and the journal, as accounted for; what the process takes besides is in `rss`.
                 field("used_memory", &memory.used_bytes),
                 field("used_memory_human", &human(memory.used_bytes)),
-                field(
-                    "used_memory_keys",
-                    &memory.used_bytes.saturating_sub(connection_bytes + journal_bytes),
-                ),
+                field("used_memory_keys", &memory.used_bytes.saturating_sub(other_bytes)),
                 field("used_memory_connections", &connection_bytes),
                 field("used_memory_journal", &journal_bytes),
+                field("used_memory_fragmentation", &fragmented_bytes),
                 field("used_memory_rss", &resident_bytes),
                 field("used_memory_rss_human", &human(resident_bytes)),
                 field("maxmemory", &ceiling_bytes),

@@ -1,0 +1,122 @@
+//! Memory that the process has and nobody uses: what the allocator cannot give to another, because it is in pieces of the
+//! wrong size between pieces in use. Most of it is avoided where memory is allocated; this is the last line.
+//!
+//! While the process has more than it should, the allocator gives back what it can, and if memory grows still, what it
+//! grew by is charged twice: keys go, and new ones find room in what is there. The charge goes when the process has less.
+
+use lately::Timestamp;
+
+use crate::limits::{
+    FRAGMENTATION_SHARE, FRAGMENTATION_STEPS, PROCESS_BYTES, RESIDENT_SHARE, RETURN_EVERY_MS,
+};
+
+/// What is charged for memory that nobody uses.
+#[derive(Default, Debug)]
+pub(crate) struct Fragmentation {
+    charged_bytes: u64,
+    /// The most that the process had, of which all beyond what it should have is charged.
+    peak_bytes: u64,
+    returned: Option<Timestamp>,
+}
+
+impl Fragmentation {
+    /// What is to be charged, for a process that has `resident` bytes. `give_back` has the allocator give back what it can.
+    pub(crate) fn look(
+        &mut self,
+        ceiling_bytes: u64,
+        now: Timestamp,
+        resident: impl Fn() -> Option<u64>,
+        give_back: impl FnOnce(),
+    ) -> u64 {
+        let should_bytes = ceiling_bytes + ceiling_bytes / RESIDENT_SHARE + PROCESS_BYTES;
+        let step_bytes = (ceiling_bytes / FRAGMENTATION_STEPS).max(1);
+        let Some(mut bytes) = resident() else { return 0 };
+        if bytes > should_bytes && self.is_due(now) {
+            self.returned = Some(now);
+            give_back();
+            bytes = resident().unwrap_or(bytes);
+        }
+        if bytes <= should_bytes {
+            self.peak_bytes = should_bytes;
+            self.charged_bytes = self.charged_bytes.saturating_sub(step_bytes);
+            return self.charged_bytes;
+        }
+        // In steps: whoever goes by that is written down, and clients wait for it.
+        let peak_bytes = self.peak_bytes.max(should_bytes);
+        let grown_bytes = bytes.saturating_sub(peak_bytes).min(step_bytes);
+        self.peak_bytes = peak_bytes + grown_bytes;
+        let most_bytes = ceiling_bytes / FRAGMENTATION_SHARE;
+        self.charged_bytes = (self.charged_bytes + 2 * grown_bytes).min(most_bytes);
+        self.charged_bytes
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.returned.is_none_or(|returned| now.as_millis() - returned.as_millis() >= RETURN_EVERY_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const CEILING_BYTES: u64 = 64 * MIB;
+    const SHOULD_BYTES: u64 = CEILING_BYTES + CEILING_BYTES / RESIDENT_SHARE + PROCESS_BYTES;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms).expect("a time")
+    }
+
+    /// What is charged at a look at a process that has so much and gives nothing back.
+    fn look(fragmentation: &mut Fragmentation, ms: i64, resident_bytes: u64) -> u64 {
+        fragmentation.look(CEILING_BYTES, at(ms), || Some(resident_bytes), || ())
+    }
+
+    #[test]
+    fn what_a_process_should_have_is_not_charged() {
+        let mut fragmentation = Fragmentation::default();
+        for (ms, bytes) in [(0, 0), (1, CEILING_BYTES), (2, SHOULD_BYTES)] {
+            assert_eq!(look(&mut fragmentation, ms, bytes), 0);
+        }
+        let unknown = fragmentation.look(CEILING_BYTES, at(3), || None, || panic!("there is no reason"));
+        assert_eq!(unknown, 0);
+    }
+
+    #[test]
+    fn memory_that_grows_is_charged_twice_until_it_is_less() {
+        let mut fragmentation = Fragmentation::default();
+        assert_eq!(look(&mut fragmentation, 0, SHOULD_BYTES + MIB / 2), MIB);
+        // It does not grow: keys that went made room enough.
+        assert_eq!(look(&mut fragmentation, 100, SHOULD_BYTES + MIB / 2), MIB);
+        assert_eq!(look(&mut fragmentation, 200, SHOULD_BYTES + MIB / 4), MIB);
+        assert_eq!(look(&mut fragmentation, 300, SHOULD_BYTES + MIB), 2 * MIB);
+        // All at once is charged step by step.
+        assert_eq!(look(&mut fragmentation, 400, SHOULD_BYTES + 3 * MIB), 4 * MIB);
+        assert_eq!(look(&mut fragmentation, 500, SHOULD_BYTES + 3 * MIB), 6 * MIB);
+        assert_eq!(look(&mut fragmentation, 600, SHOULD_BYTES + 3 * MIB), 6 * MIB);
+        let charged = (700..707).map(|ms| look(&mut fragmentation, ms, SHOULD_BYTES));
+        assert_eq!(charged.collect::<Vec<_>>(), [5, 4, 3, 2, 1, 0, 0].map(|mib| mib * MIB));
+        // More than half of the ceiling is never charged.
+        let most = (0..100).map(|ms| look(&mut fragmentation, ms, u64::MAX)).last();
+        assert_eq!(most, Some(CEILING_BYTES / FRAGMENTATION_SHARE));
+    }
+
+    #[test]
+    fn the_allocator_gives_back_what_it_can_now_and_then() {
+        let mut fragmentation = Fragmentation::default();
+        let (resident_bytes, returns) = (Cell::new(SHOULD_BYTES + MIB), Cell::new(0));
+        let mut look = |ms, after| {
+            let give_back = || {
+                returns.set(returns.get() + 1);
+                resident_bytes.set(after);
+            };
+            fragmentation.look(CEILING_BYTES, at(ms), || Some(resident_bytes.get()), give_back)
+        };
+        assert_eq!(look(0, SHOULD_BYTES), 0);
+        resident_bytes.set(SHOULD_BYTES + MIB);
+        assert_eq!((look(RETURN_EVERY_MS - 1, SHOULD_BYTES), returns.get()), (2 * MIB, 1));
+        assert_eq!((look(RETURN_EVERY_MS, SHOULD_BYTES), returns.get()), (MIB, 2));
+    }
+}
