@@ -35,6 +35,9 @@ pub(crate) const EVICTION_SAMPLE_A_SHARD: usize = 4;
 /// Places looked at for one that may go, before there is said to be none.
 pub(crate) const EVICTION_LOOKS: u32 = 1 << 12;
 
+/// Places looked at for keys that have expired, for each key that is new: so keys that nobody asks for again go as others come.
+pub(crate) const PLACES_SWEPT_FOR_A_KEY: u32 = 4;
+
 /// Slots one page of a scan looks at.
 pub const MAX_SCAN_SLOTS: usize = 10_000;
 

@@ -50,6 +50,8 @@ pub(super) struct Context<'a> {
     pub(super) classes: &'a Classes,
     /// The generation of the next new key; forgetting a key raises it.
     pub(super) generation: &'a AtomicU64,
+    /// Counts keys that are removed because they have expired.
+    pub(super) expired_keys: &'a AtomicU64,
     /// Set when there is no room for a new key.
     pub(super) ceiling_bytes: Option<u64>,
     /// Where what happened is written down, if anywhere.
@@ -62,9 +64,10 @@ impl<'a> Context<'a> {
     pub(super) fn new(
         classes: &'a Classes,
         generation: &'a AtomicU64,
+        expired_keys: &'a AtomicU64,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> Context<'a> {
-        Context { classes, generation, ceiling_bytes: None, deltas, met: None }
+        Context { classes, generation, expired_keys, ceiling_bytes: None, deltas, met: None }
     }
 
     /// The edges of a class at `now`, and its settings.

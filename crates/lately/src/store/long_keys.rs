@@ -31,8 +31,9 @@ pub(super) struct Location {
 #[derive(Debug, Default)]
 pub(super) struct LongKeys {
     chunks: Vec<Chunk>,
-    /// Chunks that have nothing and may be used again.
+    /// Chunks that have nothing and may be used again, and how many have something.
     free: Vec<u32>,
+    used: usize,
     /// The chunk that keys are appended to, if there is one.
     last: Option<u32>,
     /// Bytes of keys, and of keys that went, with their heads.
@@ -93,7 +94,7 @@ impl LongKeys {
             Some(last) if self.chunks[last as usize].bytes.len() + taken <= CHUNK => last,
             _ => self.begin(),
         };
-        let is_only = self.chunks.len() - self.free.len() == 1;
+        let is_only = self.used == 1;
         let bytes = &mut self.chunks[index as usize].bytes;
         if bytes.capacity() - bytes.len() < taken {
             // Where there are few keys the chunk is no larger than they need, or twice that.
@@ -119,6 +120,7 @@ impl LongKeys {
             u32::try_from(self.chunks.len() - 1).expect("a shard has fewer")
         });
         self.last = Some(index);
+        self.used += 1;
         index
     }
 
@@ -143,6 +145,7 @@ impl LongKeys {
         self.live -= bytes.len() - gone;
         self.bytes -= allocated(bytes.capacity());
         self.last = self.last.filter(|&last| last != chunk);
+        self.used -= 1;
         Some(Evacuated { chunk, bytes })
     }
 
@@ -277,10 +280,16 @@ mod tests {
     #[test]
     fn a_few_keys_take_little_more_than_they_need() {
         let mut keys = Keys::default();
+        let most = |count: usize| 2 * 110 * count + 200;
         for (number, count) in (0..8).zip(1..) {
             keys.insert(number, 100);
-            let bytes = keys.long_keys.bytes();
-            assert!(bytes <= 2 * 110 * count + 200, "{count}: {bytes}");
+            assert!(keys.long_keys.bytes() <= most(count), "{count}: {}", keys.long_keys.bytes());
+        }
+        // Nor do they when others go.
+        for number in 8..1_000 {
+            keys.insert(number, 100);
+            keys.take(number - 8);
+            assert!(keys.long_keys.bytes() <= most(9), "{number}: {}", keys.long_keys.bytes());
         }
     }
 }

@@ -70,6 +70,11 @@ impl Memory {
         self.ceiling_bytes.unwrap_or(u64::MAX)
     }
 
+    /// Counts keys that are removed because they have expired.
+    pub(super) fn expired_keys(&self) -> &AtomicU64 {
+        &self.expired_keys
+    }
+
     /// Takes over what a shard's change did to its bytes.
     #[inline]
     pub(super) fn change(&self, before: usize, after: usize) {
@@ -201,7 +206,10 @@ impl Store {
     }
 
     /// Removes keys whose hits have left the retention and tidies the others, `places` slots of
-    /// them from where the last sweep ended; gives where to go on. Call it now and then.
+    /// them from where the last sweep ended; gives where to go on.
+    ///
+    /// Expired keys go without it as new keys come, so a store does not grow with keys that nobody asks for again. Call
+    /// it now and then to have their memory back sooner, and that of keys that have become quiet.
     pub fn sweep(&self, from: super::Cursor, places: usize, now: Timestamp) -> super::Cursor {
         let mut cursor = from;
         for _ in 0..places {

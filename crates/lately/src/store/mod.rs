@@ -431,7 +431,7 @@ impl Store {
     }
 
     fn context<'a>(&'a self, deltas: Option<&'a mut DeltaBatch>) -> Context<'a> {
-        Context::new(&self.classes, &self.generation, deltas)
+        Context::new(&self.classes, &self.generation, self.memory.expired_keys(), deltas)
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::class::Pattern;
 use crate::limits::MAX_SCAN_SLOTS;
-use crate::time::{days, milliseconds, minutes, seconds};
+use crate::time::{days, hours, milliseconds, minutes, seconds};
 
 mod kept;
 mod limits;
@@ -400,6 +400,55 @@ fn a_sweep_gives_back_the_room_of_keys_that_went() {
     for n in 90_000..100_000_u32 {
         assert_eq!(store.hits(&n.to_le_bytes(), minutes(5), START).estimate, 1);
     }
+}
+
+/// Symptom: a store of 200,000 new keys a day that are kept for 10 minutes grew by 10 MB a day. Cause: expired keys went when
+/// somebody asked for them or swept. Fix: each new key has a few places looked at.
+#[test]
+fn keys_that_nobody_asks_for_again_go_as_others_come() {
+    let store = Store::builder().exact(minutes(10)).retain(minutes(10)).build().expect("valid");
+    let day_ms = 86_400_000;
+    let (mut keys, mut most_keys, mut most_bytes) = (0_u32, Vec::new(), Vec::new());
+    for day in 0..4 {
+        let (mut day_keys, mut day_bytes) = (0, 0);
+        for n in 0..200_000 {
+            let now = START.saturating_add(Span::from_millis(day * day_ms + n * 432 + 1).expect("a span"));
+            store.hit(format!("session:{keys:020}").as_bytes(), now).expect("counted");
+            keys += 1;
+            if n % 1_000 == 0 {
+                day_keys = day_keys.max(store.len());
+                day_bytes = day_bytes.max(store.memory().used_bytes);
+            }
+        }
+        most_keys.push(day_keys);
+        most_bytes.push(day_bytes);
+    }
+    // 1,389 keys live at a time.
+    assert!(most_keys.iter().all(|&keys| keys < 5_000), "{most_keys:?}");
+    assert!(most_bytes.iter().all(|&bytes| bytes < 1_000_000), "{most_bytes:?}");
+    let memory = store.memory();
+    assert_eq!(memory.expired_keys, u64::from(keys) - store.len() as u64);
+    assert_eq!(memory.evicted_keys, 0);
+    store.check_consistency();
+}
+
+/// A burst of keys goes, and so does the room that it took.
+#[test]
+fn a_burst_of_keys_goes_as_others_come() {
+    let store = Store::builder().exact(minutes(10)).retain(minutes(10)).build().expect("valid");
+    for n in 0..200_000_u32 {
+        store.hit(&n.to_le_bytes(), START).expect("counted");
+    }
+    let places =
+        |store: &Store| -> u32 { (0..SHARDS).map(|index| store.lock(index, Timestamp::MIN).places()).sum() };
+    assert!(places(&store) > 200_000);
+    let later = after(hours(1));
+    for n in 200_000..300_000_u32 {
+        store.hit(&n.to_le_bytes(), later).expect("counted");
+    }
+    assert!((100_000..110_000).contains(&store.len()), "{}", store.len());
+    assert!(places(&store) < 180_000, "{}", places(&store));
+    store.check_consistency();
 }
 
 /// Symptom: at the ceiling keys lived on that were five times as old as others that went. Cause: the hand began at

@@ -1,6 +1,7 @@
 //! One part of the store's keys, behind one lock.
 
 mod account;
+mod expiry;
 mod hits;
 mod limits;
 mod quick;
@@ -60,6 +61,8 @@ struct Beside {
     generations_before: Chunks<Generation>,
     /// What this accounts for in the shard's bytes.
     bytes: usize,
+    /// The place that is looked at next for a key that has expired.
+    swept: u32,
 }
 
 impl Shard {
@@ -75,6 +78,7 @@ impl Shard {
                 generations: Chunks::default(),
                 generations_before: Chunks::default(),
                 bytes: 0,
+                swept: 0,
             }),
             now: Timestamp::MIN,
             number: 0,
@@ -282,20 +286,8 @@ impl Shard {
             self.change(place, context.classes, |entry, _, _| *entry = Entry::new());
             return Some(place);
         }
-        self.remove(place);
+        self.expire(place, context);
         None
-    }
-
-    /// Whether nothing is left of the key at `place`.
-    pub(super) fn has_expired(&self, place: u32, classes: &Classes) -> bool {
-        self.slot_at(place).is_some_and(|slot| {
-            self.is_nothing_since(slot, classes.settings(slot.class).edges(self.now).kept_ms)
-        })
-    }
-
-    /// Whether nothing of a key came since then, and no limit on it is in force.
-    fn is_nothing_since(&self, slot: &Slot, ms: i64) -> bool {
-        slot.record.hits().expired(ms) && !slot.outlives_hits(self.now, ms)
     }
 
     /// The key's slot, a new one when there is none.
@@ -307,6 +299,7 @@ impl Shard {
     }
 
     fn add_slot(&mut self, key: &[u8], hash: u64, class: ClassId, context: &Context<'_>) -> u32 {
+        self.sweep_on(context);
         if !self.slots.has_room() {
             self.move_all();
             self.resize(hash);

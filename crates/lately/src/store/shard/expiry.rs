@@ -1,0 +1,45 @@
+//! Keys of which nothing is left.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::super::context::Context;
+use super::super::slot::Slot;
+use super::Shard;
+use crate::class::Classes;
+use crate::limits::PLACES_SWEPT_FOR_A_KEY;
+
+impl Shard {
+    /// Removes the key at `place`, which has expired.
+    pub(super) fn expire(&mut self, place: u32, context: &Context<'_>) {
+        self.remove(place);
+        context.expired_keys.fetch_add(1, Relaxed);
+    }
+
+    /// Removes keys that have expired from the next few places.
+    pub(super) fn sweep_on(&mut self, context: &Context<'_>) {
+        let first = self.beside.swept;
+        let end = first.saturating_add(PLACES_SWEPT_FOR_A_KEY).min(self.places());
+        for place in first..end {
+            if self.has_expired(place, context.classes) {
+                self.expire(place, context);
+            }
+        }
+        self.beside.swept = end;
+        if end == self.places() {
+            self.beside.swept = 0;
+            self.shrink();
+        }
+    }
+
+    /// Whether nothing is left of the key at `place`.
+    pub(in crate::store) fn has_expired(&self, place: u32, classes: &Classes) -> bool {
+        self.slot_at(place).is_some_and(|slot| {
+            self.is_nothing_since(slot, classes.settings(slot.class).edges(self.now).kept_ms)
+        })
+    }
+
+    /// Whether nothing of a key came since then, and no limit on it is in force.
+    pub(super) fn is_nothing_since(&self, slot: &Slot, ms: i64) -> bool {
+        slot.record.hits().expired(ms) && !slot.outlives_hits(self.now, ms)
+    }
+}
