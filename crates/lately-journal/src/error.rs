@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use lately::Timestamp;
 use thiserror::Error;
 
 /// Why a journal cannot be used.
@@ -68,6 +69,20 @@ pub enum JournalError {
         path: PathBuf,
         /// How that is known.
         what: String,
+    },
+    /// A file was written at a time that is far ahead of the clock.
+    #[error(
+        "{path} was written at {written}, which is {days} days ahead of the clock: one of the two is wrong",
+        path = path.display(),
+        days = (written.as_millis() - clock.as_millis()) / 86_400_000
+    )]
+    Ahead {
+        /// The file.
+        path: PathBuf,
+        /// When it was written.
+        written: Timestamp,
+        /// What the clock says.
+        clock: Timestamp,
     },
     /// A file was written by a version that is not known.
     #[error("{path} was written by another version: its format is {found}, this one reads those up to {known}", path = path.display())]

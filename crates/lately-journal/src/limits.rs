@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use lately::{Span, days};
+
+/// What was written further ahead of the clock than this was written by a clock that was wrong, or the clock is.
+pub const MAX_AHEAD: Span = days(1);
+
 /// The log is cut behind a new checkpoint when it is longer than this, and than [`LOG_TO_CHECKPOINT`]
 /// checkpoints.
 pub const LOG_BYTES: u64 = 512 << 20;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use lately::Timestamp;
+
 /// What could not be put back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Loss {
@@ -27,6 +29,8 @@ pub enum LossKind {
     Key(Box<[u8]>),
     /// The file is gone.
     Missing,
+    /// It was written by a clock that was ahead, at this time: it counts as of now.
+    Ahead(Timestamp),
 }
 
 impl fmt::Display for Loss {
@@ -43,6 +47,10 @@ impl fmt::Display for Loss {
                 f,
                 "{path} is damaged at byte {offset}: of key {} not all was put back",
                 key.escape_ascii()
+            ),
+            LossKind::Ahead(written) => write!(
+                f,
+                "{path} was written at {written} by a clock that was ahead: what came then counts as of now"
             ),
             LossKind::Missing => write!(f, "{path} is missing: what was in it is lost"),
         }

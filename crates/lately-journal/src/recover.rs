@@ -14,11 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use lately::{Generation, Store};
+use lately::{Generation, Store, Timestamp};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::frame::{Kind, VERSION};
+use crate::limits::MAX_AHEAD;
 use crate::loss::{Loss, LossKind};
 use crate::names::{self, remove_before};
 use crate::replayer::{Replayer, panic_text};
@@ -70,27 +71,36 @@ pub enum Intent {
     Look,
 }
 
-/// Puts back into an empty store what a folder has; so many threads share the work.
+/// Puts back into an empty store what a folder has; so many threads share the work. `clock` is the time: what was
+/// written later than that, by more than [`MAX_AHEAD`], is turned back to it if that is to be
+/// repaired.
 ///
 /// # Errors
-/// [`JournalError`] when a file is damaged or missing, unless that is to be repaired; or when it cannot be read.
+/// [`JournalError`] when a file is damaged or missing or of a time far ahead, unless that is to be repaired; or when it
+/// cannot be read.
 pub fn recover<D: Disk>(
     disk: &D,
     store: &Store,
     intent: Intent,
+    clock: Timestamp,
     threads: usize,
     progress: &Progress,
 ) -> Result<Recovery, JournalError> {
+    if intent == Intent::Repair {
+        store.turn_back(Some((clock.saturating_add(MAX_AHEAD), clock)));
+    }
     // A bug must not leave a server that neither starts nor ends.
-    catch_unwind(AssertUnwindSafe(|| read_all(disk, store, intent, threads, progress))).unwrap_or_else(
-        |panic| Err(JournalError::Bug { path: disk.path(""), offset: 0, what: panic_text(&*panic) }),
-    )
+    let read = catch_unwind(AssertUnwindSafe(|| read_all(disk, store, (intent, clock), threads, progress)));
+    store.turn_back(None);
+    read.unwrap_or_else(|panic| {
+        Err(JournalError::Bug { path: disk.path(""), offset: 0, what: panic_text(&*panic) })
+    })
 }
 
 fn read_all<D: Disk>(
     disk: &D,
     store: &Store,
-    intent: Intent,
+    (intent, clock): (Intent, Timestamp),
     threads: usize,
     progress: &Progress,
 ) -> Result<Recovery, JournalError> {
@@ -102,7 +112,7 @@ fn read_all<D: Disk>(
     let checkpoint = files.checkpoints.last().copied();
     let first = checkpoint.unwrap_or(1);
     let segments: Vec<u64> = files.logs.into_iter().filter(|&segment| segment >= first).collect();
-    let replayer = Replayer::new(store, intent == Intent::Repair);
+    let replayer = Replayer::new(store, clock, intent == Intent::Repair);
     let mut generation = Generation::default();
     let log = reader.open_log(&segments, checkpoint)?;
     if let Some(segment) = checkpoint {

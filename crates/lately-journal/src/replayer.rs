@@ -13,7 +13,7 @@ use lately::{Deltas, Generation, Malformed, Portion, Replay, Sequence, Store, Ti
 
 use crate::error::JournalError;
 use crate::frame::delta_format;
-use crate::limits::{CHUNK_BYTES, CHUNKS};
+use crate::limits::{CHUNK_BYTES, CHUNKS, MAX_AHEAD};
 use crate::loss::{Loss, LossKind};
 use crate::part::{WrittenPart, take_part, take_time};
 
@@ -28,6 +28,9 @@ pub(crate) struct Replayer<'s> {
     now_ms: AtomicI64,
     failed: AtomicBool,
     failure: Mutex<Option<JournalError>>,
+    clock: Timestamp,
+    /// Whether something was written far ahead of the clock.
+    is_ahead: AtomicBool,
     /// Whether to go on without what cannot be put back.
     repair: bool,
     losses: Mutex<Vec<Loss>>,
@@ -73,7 +76,7 @@ impl Chunk {
 }
 
 impl<'s> Replayer<'s> {
-    pub(crate) fn new(store: &'s Store, repair: bool) -> Replayer<'s> {
+    pub(crate) fn new(store: &'s Store, clock: Timestamp, repair: bool) -> Replayer<'s> {
         Replayer {
             store,
             included: (0..Store::PARTS).map(|_| AtomicU64::new(0)).collect(),
@@ -81,6 +84,8 @@ impl<'s> Replayer<'s> {
             now_ms: AtomicI64::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
+            clock,
+            is_ahead: AtomicBool::new(false),
             repair,
             losses: Mutex::default(),
         }
@@ -131,7 +136,7 @@ impl<'s> Replayer<'s> {
                 }
                 Work::Records(chunk) => {
                     self.each(&chunk, |payload, unreadable| {
-                        let replayed = self.replay(payload, chunk.version, &mut replay);
+                        let replayed = self.replay(payload, &chunk, &mut replay);
                         unreadable.extend(replay.take_unreadable());
                         replayed
                     });
@@ -185,6 +190,20 @@ impl<'s> Replayer<'s> {
         self.failed.store(true, Relaxed);
     }
 
+    /// Whether a file was written at a time that can be gone on with: not far ahead of the clock, unless that is to be
+    /// repaired. It takes note of the first that was not.
+    fn is_in_time(&self, path: &Path, written: Timestamp) -> bool {
+        let clock = self.clock;
+        if written <= clock.saturating_add(MAX_AHEAD) {
+            return true;
+        }
+        if !self.is_ahead.swap(true, Relaxed) {
+            let loss = Loss { path: path.to_owned(), offset: 0, bytes: 0, kind: LossKind::Ahead(written) };
+            self.lose(loss, |Loss { path, .. }| JournalError::Ahead { path, written, clock });
+        }
+        self.repair
+    }
+
     /// What was left out.
     pub(crate) fn losses(self) -> Vec<Loss> {
         self.losses.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -230,10 +249,13 @@ impl<'s> Replayer<'s> {
         Ok(())
     }
 
-    fn replay(&self, mut payload: &[u8], version: u8, replay: &mut Replay<'_>) -> Result<(), Malformed> {
+    fn replay(&self, mut payload: &[u8], chunk: &Chunk, replay: &mut Replay<'_>) -> Result<(), Malformed> {
         let now = take_time(&mut payload).ok_or(Malformed::Delta)?;
+        if !self.is_in_time(&chunk.path, now) {
+            return Ok(());
+        }
         self.now_ms.fetch_max(now.as_millis(), Relaxed);
-        replay.record(Deltas::of_format(delta_format(version), now, payload))
+        replay.record(Deltas::of_format(delta_format(chunk.version), now, payload))
     }
 }
 
@@ -244,6 +266,11 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 impl Feed<'_> {
+    /// Whether a file was written at a time that can be gone on with.
+    pub(crate) fn is_in_time(&self, path: &Path, written: Timestamp) -> bool {
+        self.replayer.is_in_time(path, written)
+    }
+
     /// Gives a payload of a checkpoint; false when something went wrong with those before.
     pub(crate) fn parts(
         &mut self,

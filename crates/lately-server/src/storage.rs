@@ -51,7 +51,7 @@ pub(crate) fn load(engine: &Engine, folder: Folder, storage: &Storage) -> Result
 /// Puts back what the folder has.
 pub(crate) fn put_back(engine: &Engine, folder: &Folder, intent: Intent) -> Result<Recovery, JournalError> {
     let threads = available_parallelism().map_or(1, usize::from);
-    recover(folder, &engine.store, intent, threads, &engine.progress)
+    recover(folder, &engine.store, intent, engine.now(), threads, &engine.progress)
 }
 
 /// Begins to write to the folder.

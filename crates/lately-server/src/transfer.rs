@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use lately::{DeltaBatch, MemoryStats, Store};
+use lately_journal::limits::MAX_AHEAD;
 use lately_journal::{Dump, DumpError, read_dump};
 use serde::Serialize;
 use thiserror::Error;
@@ -91,7 +92,10 @@ impl Engine {
     pub(crate) fn read_dump(&self, input: &mut impl Read) -> Result<Store, RestoreError> {
         let dump = self.scratch();
         dump.set_now(self.now());
+        // A dump of a clock that was ahead is one of now.
+        dump.turn_back(Some((self.now().saturating_add(MAX_AHEAD), self.now())));
         read_dump(input, &dump)?;
+        dump.turn_back(None);
         let MemoryStats { evicted_keys, ceiling_bytes, .. } = dump.memory();
         if evicted_keys > 0 {
             return Err(RestoreError::TooLarge { ceiling_bytes: ceiling_bytes.unwrap_or(0) });
@@ -164,5 +168,38 @@ impl Restoring {
 impl Drop for Restoring {
     fn drop(&mut self) {
         self.0.restoring.store(false, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lately::{ManualClock, Timestamp, days, minutes};
+
+    use super::*;
+    use crate::config::Config;
+
+    fn engine(now: Timestamp) -> Engine {
+        Engine::new(Config::default(), Arc::new(ManualClock::new(now))).expect("the defaults are valid")
+    }
+
+    #[test]
+    fn a_dump_of_a_clock_that_was_ahead_is_one_of_now() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let ahead = engine(now.saturating_add(days(3_650)));
+        ahead.store.hit_n(b"k", 5, None, ahead.now()).expect("counted");
+        ahead.store.limit_until(b"locked", ahead.now().saturating_add(minutes(15)), ahead.now(), None);
+        let mut bytes = Vec::new();
+        let send = |piece: Vec<u8>| {
+            bytes.extend(piece);
+            true
+        };
+        ahead.dump(send).expect("dumped");
+        let here = engine(now);
+        let restored = here.take_in(&here.read_dump(&mut &bytes[..]).expect("read"), false).expect("restored");
+        assert_eq!((restored.keys, here.store.now()), (2, now));
+        assert_eq!(here.store.hits(b"k", minutes(5), now).estimate, 5);
+        assert_eq!(here.store.limited_until(b"locked", now), Some(now.saturating_add(minutes(15))));
+        assert_eq!(here.store.hit(b"k", now).expect("counted"), 6);
+        here.store.check_consistency();
     }
 }

@@ -160,6 +160,9 @@ pub(crate) fn refusal(what: &str, error: &OfflineError) -> CliError {
         OfflineError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
             "restore the folder from a copy, or have a server go on without what is lost: lately serve --repair"
         }
+        OfflineError::Journal(JournalError::Ahead { .. }) => {
+            "set the clock right; or, if it is, have a server go on with its time: lately serve --repair"
+        }
         OfflineError::Journal(JournalError::NoFolder { .. }) => "name the folder of a server with --data",
         OfflineError::Journal(JournalError::Foreign { .. }) => {
             "name a folder of its own with --data: an empty one, or one that is not there yet"

@@ -64,8 +64,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "MODE")]
     durability: Option<Mode>,
 
-    /// Start although files of the folder are damaged: what can be read is kept, and what was lost is told. The
-    /// damaged files go: copy the folder first.
+    /// Start although files of the folder are damaged, or were written far ahead of the clock: what can be read is kept, and
+    /// what was lost is told. The damaged files go: copy the folder first.
     #[arg(long)]
     repair: bool,
 
@@ -205,6 +205,9 @@ pub(super) fn refusal(error: &ServerError) -> CliError {
             "keep a copy of the folder and report the bug with it; or go on without what is lost: add --repair"
         }
         ServerError::Bug { .. } => "keep a copy of the folder and report the bug with it",
+        ServerError::Journal(JournalError::Ahead { .. }) => {
+            "set the clock right; or, if it is, go on with its time: add --repair, and keep a copy of the folder"
+        }
         ServerError::Journal(JournalError::Version { .. }) => "start the version of lately that wrote it",
         ServerError::Journal(JournalError::Disk { error, .. }) if error.kind() == ErrorKind::StorageFull => {
             "make room on the disk: the counts are there still, and lately dump --data can take them elsewhere"

@@ -1,5 +1,6 @@
 //! The binary `lately` as its users run it.
 
+mod ahead;
 mod asking;
 mod backtest;
 mod backtest_errors;

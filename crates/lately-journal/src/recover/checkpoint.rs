@@ -30,6 +30,10 @@ impl<D: Disk> Reader<'_, D> {
             // No key takes fewer bytes than this.
             let most = self.recovery.checkpoint_bytes / MIN_KEY_BYTES;
             store.reserve(usize::try_from(end.keys.min(most)).unwrap_or(0));
+            if !feed.is_in_time(&opened.path, end.now) {
+                // The feed says why.
+                return Ok(end.generation);
+            }
             store.set_now(end.now);
         }
         let version = self.begin(&mut scan, opened, Kind::Checkpoint)?;

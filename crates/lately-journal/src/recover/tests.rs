@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use lately::{DeltaBatch, Op, Timestamp, minutes, seconds};
 
 use super::*;
 use crate::folder::Folder;
 use crate::frame;
+use crate::journal::{Durability, Journal};
 use crate::log::{BATCH, SEGMENT};
 use crate::part::{END, HEAD, PARTS, write_part};
 
@@ -27,7 +29,7 @@ fn segment(number: u64) -> Vec<u8> {
 fn recovered(folder: &Path, intent: Intent) -> Result<Recovery, JournalError> {
     let folder = Folder::open(folder)?;
     let store = Store::builder().build().expect("the defaults are valid");
-    recover(&folder, &store, intent, 2, &Progress::default())
+    recover(&folder, &store, intent, Timestamp::MAX, 2, &Progress::default())
 }
 
 #[test]
@@ -90,7 +92,8 @@ fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
     assert!(error.contains("key two is not a key with its hits"), "{error}");
     let copy = Store::builder().build().expect("valid");
     let folder = Folder::open(root.path()).expect("opened");
-    let recovery = recover(&folder, &copy, Intent::Repair, 2, &Progress::default()).expect("repaired");
+    let recovery =
+        recover(&folder, &copy, Intent::Repair, Timestamp::MAX, 2, &Progress::default()).expect("repaired");
     assert_eq!(recovery.losses.len(), 1);
     assert_eq!(recovery.losses[0].kind, LossKind::Key((*b"two").into()));
     assert_eq!([b"one".as_slice(), b"three"].map(|key| copy.hits(key, minutes(5), now).estimate), [1, 1]);
@@ -120,7 +123,8 @@ fn a_change_that_cannot_be_made_names_its_key() {
     assert!(error.contains("key full is more hits of a key than can be counted"), "{error}");
     let store = Store::builder().build().expect("valid");
     let folder = Folder::open(root.path()).expect("opened");
-    let recovery = recover(&folder, &store, Intent::Repair, 2, &Progress::default()).expect("repaired");
+    let recovery =
+        recover(&folder, &store, Intent::Repair, Timestamp::MAX, 2, &Progress::default()).expect("repaired");
     assert_eq!(
         recovery.losses.iter().map(|loss| &loss.kind).collect::<Vec<_>>(),
         [&LossKind::Key((*b"full").into())]
@@ -136,4 +140,71 @@ fn a_segment_in_place_of_another_is_damage() {
     }
     let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
     assert!(error.contains("log-0000000001 is damaged at byte 0: it is another segment"), "{error}");
+}
+
+/// A store of a server whose clock is right, whose clock is ten years ahead, and again right; each life with a
+/// checkpoint behind it or none.
+fn lives_of_a_wrong_clock(root: &Path, with_checkpoint: bool) -> [Timestamp; 2] {
+    let right = Timestamp::from_seconds(1_700_000_000).expect("a time");
+    let wrong = right.saturating_add(lately::days(3_650));
+    for (now, key) in [(right, "right"), (wrong, "wrong")] {
+        let store = Arc::new(Store::builder().build().expect("the defaults are valid"));
+        let folder = Folder::open(root).expect("a folder");
+        let recovery = recover(&folder, &store, Intent::GoOn, now, 2, &Progress::default()).expect("read");
+        let journal =
+            Journal::begin(folder, Arc::clone(&store), Durability::Always, &recovery).expect("begun");
+        let mut deltas = lately::DeltaBatch::default();
+        let hit = |key: &'static str, weight| lately::Op::Hit { key: key.as_bytes(), weight, at: None };
+        store.apply_into(&[hit(key, 3), hit("both", 2)], now, &mut Vec::new(), &mut deltas);
+        store.limit_until(b"locked", now.saturating_add(lately::minutes(15)), now, Some(&mut deltas));
+        journal.write([&deltas].into_iter()).expect("written");
+        if with_checkpoint {
+            journal.make_checkpoint(|| ()).expect("made");
+        }
+        journal.close().expect("closed");
+    }
+    [right, wrong]
+}
+
+#[test]
+fn a_folder_of_a_time_far_ahead_is_refused_and_repaired() {
+    for with_checkpoint in [false, true] {
+        let root = tempfile::tempdir().expect("a folder");
+        let [right, wrong] = lives_of_a_wrong_clock(root.path(), with_checkpoint);
+        let now = right.saturating_add(lately::minutes(1));
+        let recovered = |intent, clock| {
+            let store = Store::builder().build().expect("the defaults are valid");
+            let folder = Folder::open(root.path()).expect("a folder");
+            recover(&folder, &store, intent, clock, 2, &Progress::default()).map(|recovery| (store, recovery))
+        };
+        for intent in [Intent::GoOn, Intent::Look] {
+            let Err(error @ JournalError::Ahead { written, clock, .. }) = recovered(intent, now) else {
+                panic!("it is refused");
+            };
+            assert_eq!((written, clock), (wrong, now));
+            assert!(error.to_string().contains("3649 days ahead of the clock"), "{error}");
+        }
+        // A day is not far.
+        let a_day_before = Timestamp::from_millis(wrong.as_millis() - 86_400_000).expect("a time");
+        let (store, recovery) = recovered(Intent::GoOn, a_day_before).expect("read");
+        assert_eq!((store.now(), recovery.losses), (wrong, vec![]));
+        let (store, recovery) = recovered(Intent::Repair, now).expect("repaired");
+        assert_eq!(recovery.losses.len(), 1, "{:?}", recovery.losses);
+        assert_eq!(recovery.losses[0].kind, LossKind::Ahead(wrong));
+        assert_eq!(store.now(), now);
+        let hits = |key: &str, at| store.hits(key.as_bytes(), lately::minutes(5), at).estimate;
+        // With a checkpoint of the wrong time what was there before is gone: it had left the retention by then.
+        let before = if with_checkpoint { 0 } else { 1 };
+        assert_eq!(
+            [hits("right", now), hits("wrong", now), hits("both", now)],
+            [3 * before, 3, 2 + 2 * before]
+        );
+        assert_eq!(store.limited_until(b"locked", now), Some(now.saturating_add(lately::minutes(15))));
+        let later = now.saturating_add(lately::days(30));
+        assert!(
+            !store.contains(b"wrong", later) && !store.contains(b"locked", later),
+            "nothing is kept for years"
+        );
+        store.check_consistency();
+    }
 }

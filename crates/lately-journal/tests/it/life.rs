@@ -84,7 +84,7 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
 /// What is found on a disk by who only looks.
 pub(crate) fn look(disk: &SimDisk, seed: u64) -> Result<Store, JournalError> {
     let store = store(seed);
-    recover(disk, &store, Intent::Look, 2, &Progress::default()).map(|_| store)
+    recover(disk, &store, Intent::Look, Timestamp::MAX, 2, &Progress::default()).map(|_| store)
 }
 
 /// A store that batches were applied to, without a journal.
@@ -159,7 +159,7 @@ impl Life {
     ) -> Result<(Life, Recovery), JournalError> {
         let store = Arc::new(store(seed));
         let intent = if repair { Intent::Repair } else { Intent::GoOn };
-        let recovery = recover(disk, &store, intent, 2, &Progress::default())?;
+        let recovery = recover(disk, &store, intent, Timestamp::MAX, 2, &Progress::default())?;
         store.check_consistency();
         let disk = disk.clone();
         let journal = Journal::begin_within(bounds, disk, Arc::clone(&store), durability, &recovery)

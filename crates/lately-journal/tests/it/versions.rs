@@ -15,7 +15,8 @@ fn put_back(name: &str, store: &Store) -> Recovery {
         fs::copy(file.path(), folder.path().join(file.file_name())).expect("copied");
     }
     let disk = Folder::open(folder.path()).expect("opened");
-    let recovery = recover(&disk, store, Intent::GoOn, 2, &Progress::default()).expect("read");
+    let recovery =
+        recover(&disk, store, Intent::GoOn, Timestamp::MAX, 2, &Progress::default()).expect("read");
     assert_eq!(recovery.losses, []);
     store.check_consistency();
     recovery

@@ -163,6 +163,29 @@ impl Entry {
         *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
     }
 
+    /// Has hits that came later count as of `now`; where `is_by_pane` as of the start of its pane.
+    pub(crate) fn end_by(&mut self, now: Timestamp, is_by_pane: bool, settings: &Settings) {
+        if self.is_empty() || self.newest_ms() <= now.as_millis() {
+            return;
+        }
+        let pane_ms = settings.pane_of(now.as_millis()) * settings.resolution().as_millis();
+        let last_ms = if is_by_pane { pane_ms } else { now.as_millis() };
+        let mut pieces = self.pieces(settings);
+        for piece in &mut pieces.list {
+            let start_ms = match piece {
+                Piece::Moment(moment) => moment.at_ms,
+                Piece::Pane { pane, .. } => pane.start_ms,
+            };
+            if start_ms > last_ms {
+                *piece = Piece::Moment(Moment { at_ms: last_ms, hits: piece.hits() });
+            }
+        }
+        pieces.is_by_pane = is_by_pane;
+        pieces.newest_ms = pieces.newest_ms.map(|newest_ms| newest_ms.min(last_ms));
+        pieces.coarse_ms = pieces.coarse_ms.map(|coarse_ms| coarse_ms.min(last_ms));
+        *self = Entry::of_pieces(pieces, settings, now);
+    }
+
     /// Takes over the hits of another entry of the key.
     pub(crate) fn absorb(&mut self, other: Entry, settings: &Settings, now: Timestamp) {
         if self.is_empty() {

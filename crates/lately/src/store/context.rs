@@ -54,6 +54,8 @@ pub(super) struct Context<'a> {
     pub(super) expired_keys: &'a AtomicU64,
     /// Set when there is no room for a new key.
     pub(super) ceiling_bytes: Option<u64>,
+    /// Whether what is put back was written by a clock that was ahead: hits that came later count as of now.
+    pub(super) is_turned_back: bool,
     /// Where what happened is written down, if anywhere.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
     /// The edges of the class that was met last.
@@ -67,7 +69,15 @@ impl<'a> Context<'a> {
         expired_keys: &'a AtomicU64,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> Context<'a> {
-        Context { classes, generation, expired_keys, ceiling_bytes: None, deltas, met: None }
+        Context {
+            classes,
+            generation,
+            expired_keys,
+            ceiling_bytes: None,
+            is_turned_back: false,
+            deltas,
+            met: None,
+        }
     }
 
     /// The edges of a class at `now`, and its settings.

@@ -27,6 +27,7 @@ mod tags;
 mod taken_back;
 mod throttled;
 mod turn;
+mod turned_back;
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -87,6 +88,7 @@ pub struct Store {
     generation: AtomicU64,
     memory: memory::Memory,
     peek: peek::Peek,
+    latest: turned_back::Latest,
     /// Empty but for the time in which batches are taken back.
     taken_back: Mutex<taken_back::TakenBack>,
 }
@@ -114,6 +116,7 @@ impl Store {
             generation: AtomicU64::new(0),
             memory: memory::Memory::new(ceiling_bytes),
             peek: peek::Peek::new(SHARDS, available_parallelism().map_or(1, usize::from)),
+            latest: turned_back::Latest::default(),
             taken_back: Mutex::default(),
         }
     }

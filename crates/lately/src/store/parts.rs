@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
 use super::keyed::{Content, Keyed};
+use super::turned_back::Turn;
 use super::{SHARDS, Store, shard_of};
 use crate::delta::{DeltaBatch, Generation, Sequence};
 use crate::entry::Entry;
@@ -60,13 +61,14 @@ impl Store {
     /// # Errors
     /// [`Malformed`] when what follows is no key; those before it are put back.
     pub fn read_part(&self, mut bytes: &[u8], now: Timestamp) -> Result<Vec<Unreadable>, Malformed> {
+        let (now, turn) = self.turned(now);
         let mut unreadable = Vec::new();
         let mut staged = Vec::with_capacity(STAGED);
         while !bytes.is_empty() {
             let next = Keyed::take(&mut bytes);
             staged.extend(next.map(|keyed| (keyed, self.hash(keyed.key))));
             if staged.len() == STAGED || bytes.is_empty() || next.is_err() {
-                self.restore(&mut staged, now, &mut unreadable);
+                self.restore(&mut staged, (now, turn), &mut unreadable);
             }
             next?;
         }
@@ -98,17 +100,24 @@ impl Store {
     }
 
     /// Puts back keys, whose memory is fetched together.
-    fn restore(&self, staged: &mut Vec<(Keyed<'_>, u64)>, now: Timestamp, unreadable: &mut Vec<Unreadable>) {
+    fn restore(
+        &self,
+        staged: &mut Vec<(Keyed<'_>, u64)>,
+        (now, turn): (Timestamp, Option<Turn>),
+        unreadable: &mut Vec<Unreadable>,
+    ) {
         let mut hashes = [0; STAGED];
         for (hash, staged) in hashes.iter_mut().zip(&*staged) {
             *hash = staged.1;
         }
         self.fetch_slots(&hashes[..staged.len()], &mut [None; STAGED]);
-        for (keyed, hash) in staged.drain(..) {
+        for (mut keyed, hash) in staged.drain(..) {
+            keyed.beside = turn.map_or(keyed.beside, |turn| turn.beside(keyed.beside));
             self.generation.fetch_max(keyed.generation.0, Relaxed);
             let (mut shard, mut context) = (self.lock_at(shard_of(hash), now), self.context(None));
             let generation = AtomicU64::new(keyed.generation.0);
             context.generation = &generation;
+            context.is_turned_back = turn.is_some();
             if let Err(why) = shard.restore((&keyed, hash), &mut context) {
                 unreadable.push(Unreadable { key: keyed.key.into(), why });
             }
@@ -131,7 +140,7 @@ impl Store {
 
     /// Brings the store's time up to `now`, if it is not there yet.
     pub fn set_now(&self, now: Timestamp) {
-        self.advance(now);
+        self.advance(self.turned(now).0);
     }
 
     /// The generation of keys that come now.

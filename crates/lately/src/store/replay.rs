@@ -209,7 +209,8 @@ impl Store {
     }
 
     fn make(&self, delta: &Delta<'_>, hash: u64, now: Timestamp) -> Result<(), Malformed> {
-        match *delta {
+        let (now, turn) = self.turned(now);
+        match turn.map_or(*delta, |turn| turn.delta(*delta)) {
             Delta::Hits { key, generation, at, hits } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     shard.put_back((key, hash), at, hits, context).map_err(|_| Malformed::Total)
@@ -247,6 +248,7 @@ impl Store {
             Delta::Restored { key, generation, beside, entry } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     let keyed = Keyed { key, generation, beside, entry };
+                    context.is_turned_back = turn.is_some();
                     shard.restore((&keyed, hash), context).map(|_| ())
                 })
             }

@@ -38,7 +38,7 @@ fn unreadable(what: &str, why: impl std::fmt::Display) -> Fault {
 
 fn dump_folder(disk: &SimDisk, seed: u64) -> Result<Vec<u8>, Fault> {
     let store = carrier(seed);
-    let recovered = recover(disk, &store, Intent::Look, 1, &Progress::default());
+    let recovered = recover(disk, &store, Intent::Look, Timestamp::MAX, 1, &Progress::default());
     recovered.map_err(|error| unreadable("a dump of a folder", error))?;
     guarded(Kind::Inconsistent, || store.check_consistency())?;
     dump(&store, 0, || Ok(Happened::new()))
@@ -47,7 +47,7 @@ fn dump_folder(disk: &SimDisk, seed: u64) -> Result<Vec<u8>, Fault> {
 fn restore_folder(disk: &SimDisk, bytes: &[u8], seed: u64, now: Timestamp) -> Result<(), Fault> {
     let scratch = read(bytes, carrier(seed))?;
     let store = Arc::new(carrier(seed));
-    let recovered = recover(disk, &store, Intent::GoOn, 1, &Progress::default());
+    let recovered = recover(disk, &store, Intent::GoOn, Timestamp::MAX, 1, &Progress::default());
     let recovery = recovered.map_err(|error| unreadable("a restore to a folder", error))?;
     take_in(&scratch, &store, None, now)?;
     guarded(Kind::Inconsistent, || store.check_consistency())?;

@@ -89,7 +89,7 @@ impl Server {
     pub(crate) fn start(disk: &SimDisk, classes: &Classes, seed: u64) -> Result<Server, Fault> {
         let store = Arc::new(classes.store(seed));
         let threads = if seed.is_multiple_of(2) { 1 } else { 2 };
-        let recovery = recover(disk, &store, Intent::GoOn, threads, &Progress::default())
+        let recovery = recover(disk, &store, Intent::GoOn, Timestamp::MAX, threads, &Progress::default())
             .map_err(|error| fault(Kind::Unreadable, format!("a start: {error}")))?;
         // A process that is killed while it begins a segment tears that.
         if let Some(loss) = recovery.losses.iter().find(|loss| loss.kind != LossKind::Torn) {

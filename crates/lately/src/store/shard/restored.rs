@@ -42,13 +42,17 @@ impl Shard {
     ) -> Result<Option<u32>, Malformed> {
         let (class, now) = (context.classes.of(keyed.key), self.now);
         let settings = context.classes.settings(class);
-        let entry = read_safely(|| Entry::read(keyed.entry, settings, now))?;
+        let mut entry = read_safely(|| Entry::read(keyed.entry, settings, now))?;
         let Beside { limited_until, arrival, guard, denied } = keyed.beside;
-        let denied = if denied.is_empty() {
+        let mut denied = if denied.is_empty() {
             Entry::new()
         } else {
             read_safely(|| Entry::read_panes(denied, settings, now))?
         };
+        if context.is_turned_back {
+            entry.end_by(now, false, settings);
+            denied.end_by(now, true, settings);
+        }
         if let Some(place) = self.place_of(keyed.key, hash) {
             self.remove(place);
         }
