@@ -195,7 +195,8 @@ mod tests {
         };
         ahead.dump(send).expect("dumped");
         let here = engine(now);
-        let restored = here.take_in(&here.read_dump(&mut &bytes[..]).expect("read"), false).expect("restored");
+        let restored =
+            here.take_in(&here.read_dump(&mut &bytes[..]).expect("read"), false).expect("restored");
         assert_eq!((restored.keys, here.store.now()), (2, now));
         assert_eq!(here.store.hits(b"k", minutes(5), now).estimate, 5);
         assert_eq!(here.store.limited_until(b"locked", now), Some(now.saturating_add(minutes(15))));

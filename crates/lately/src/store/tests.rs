@@ -423,9 +423,9 @@ fn keys_that_nobody_asks_for_again_go_as_others_come() {
         most_keys.push(day_keys);
         most_bytes.push(day_bytes);
     }
-    // 1,389 keys live at a time.
-    assert!(most_keys.iter().all(|&keys| keys < 5_000), "{most_keys:?}");
-    assert!(most_bytes.iter().all(|&bytes| bytes < 1_000_000), "{most_bytes:?}");
+    // 1,389 keys live at a time; of each of 1,024 shards a few wait for the next sweep.
+    assert!(most_keys.iter().all(|&keys| keys < 8_000), "{most_keys:?}");
+    assert!(most_bytes.iter().all(|&bytes| bytes < 1_500_000), "{most_bytes:?}");
     let memory = store.memory();
     assert_eq!(memory.expired_keys, u64::from(keys) - store.len() as u64);
     assert_eq!(memory.evicted_keys, 0);

@@ -6,7 +6,7 @@ use super::super::context::Context;
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::Classes;
-use crate::limits::PLACES_SWEPT_FOR_A_KEY;
+use crate::limits::{KEYS_FOR_A_SWEEP, PLACES_OF_A_SWEEP};
 
 impl Shard {
     /// Removes the key at `place`, which has expired.
@@ -15,10 +15,20 @@ impl Shard {
         context.expired_keys.fetch_add(1, Relaxed);
     }
 
-    /// Removes keys that have expired from the next few places.
-    pub(super) fn sweep_on(&mut self, context: &Context<'_>) {
+    /// Takes note of a key that is to come. After a few of them keys that have expired are removed from the next places.
+    #[inline]
+    pub(super) fn sweep_for_new(&mut self, context: &Context<'_>) {
+        self.beside.unswept_keys += 1;
+        if self.beside.unswept_keys >= KEYS_FOR_A_SWEEP {
+            self.beside.unswept_keys = 0;
+            self.sweep_on(context);
+        }
+    }
+
+    #[inline(never)]
+    fn sweep_on(&mut self, context: &Context<'_>) {
         let first = self.beside.swept;
-        let end = first.saturating_add(PLACES_SWEPT_FOR_A_KEY).min(self.places());
+        let end = first.saturating_add(PLACES_OF_A_SWEEP).min(self.places());
         for place in first..end {
             if self.has_expired(place, context.classes) {
                 self.expire(place, context);

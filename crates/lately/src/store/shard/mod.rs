@@ -63,6 +63,8 @@ struct Beside {
     bytes: usize,
     /// The place that is looked at next for a key that has expired.
     swept: u32,
+    /// New keys since.
+    unswept_keys: u32,
 }
 
 impl Shard {
@@ -79,6 +81,7 @@ impl Shard {
                 generations_before: Chunks::default(),
                 bytes: 0,
                 swept: 0,
+                unswept_keys: 0,
             }),
             now: Timestamp::MIN,
             number: 0,
@@ -299,7 +302,7 @@ impl Shard {
     }
 
     fn add_slot(&mut self, key: &[u8], hash: u64, class: ClassId, context: &Context<'_>) -> u32 {
-        self.sweep_on(context);
+        self.sweep_for_new(context);
         if !self.slots.has_room() {
             self.move_all();
             self.resize(hash);
