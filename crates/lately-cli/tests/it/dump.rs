@@ -137,7 +137,7 @@ fn a_restore_that_is_refused_changes_nothing() {
     refused(&flipped, &["--replace"], "it is damaged at byte ");
     let mut newer = bytes;
     newer[7] = 9;
-    refused(&newer, &["--replace"], "another version: its format is 9, this one reads those up to 2");
+    refused(&newer, &["--replace"], "another version: its format is 9, this one reads those up to 3");
     assert_eq!(server.ask::<u64>("HITS key:1 1d"), before + 10);
 }
 
