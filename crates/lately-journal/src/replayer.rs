@@ -321,3 +321,43 @@ impl Feed<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk() -> Chunk {
+        let mut chunk = Chunk { path: Arc::new(PathBuf::from("log-0000000007")), ..Chunk::default() };
+        [7, 70].into_iter().for_each(|offset| chunk.push(offset, b"payload"));
+        chunk
+    }
+
+    /// Symptom: a panic while a folder was read left a server that neither started nor stopped. Cause: the thread that
+    /// read was gone, and others waited for it. Fix: a panic is an error that names the file.
+    #[test]
+    fn a_panic_while_keys_are_put_back_ends_the_start_with_an_error() {
+        let store = Store::builder().build().expect("valid");
+        let replayer = Replayer::new(&store, Timestamp::MAX, false);
+        let read = replayer.run(1, |_| {
+            replayer.each(&chunk(), |_, _| panic!("index out of bounds"));
+            Ok(())
+        });
+        let error = read.expect_err("a bug").to_string();
+        assert_eq!(error, "log-0000000007 cannot be read because of a bug, at byte 7: index out of bounds");
+    }
+
+    #[test]
+    fn repair_goes_on_behind_a_panic() {
+        let store = Store::builder().build().expect("valid");
+        let replayer = Replayer::new(&store, Timestamp::MAX, true);
+        let mut put_back = 0;
+        replayer.each(&chunk(), |_, _| {
+            put_back += 1;
+            assert!(put_back > 1, "the first is a bug");
+            Ok(())
+        });
+        assert_eq!(put_back, 2);
+        let losses = replayer.losses();
+        assert_eq!((losses.len(), losses[0].offset, &losses[0].kind), (1, 7, &LossKind::Damaged));
+    }
+}
