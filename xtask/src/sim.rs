@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: two simulations on virtual time, one seed after the other, for a while or so many.
+//! `cargo xtask sim`: two simulations on virtual time, one seed after the other, by time or by number.
 //!
 //! - `journal`: lives and ends of the journal on disks that fail.
 //! - `classes`: servers whose classes change from one start to the next and where a dump is restored.
@@ -43,10 +43,10 @@ pub(crate) struct Options {
     /// Seconds for each, on seeds that were not played before [default: 60]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// So many seeds of each, always the same
+    /// The number of seeds of each, always the same ones
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// One seed, played once; each step is told with LATELY_SIM_TRACE=1
+    /// One seed, played once; LATELY_SIM_TRACE=1 prints each step
     #[arg(long, conflicts_with_all = ["seconds", "seeds"], requires = "simulation")]
     seed: Option<u64>,
 }

@@ -77,7 +77,7 @@ fn skip_of(line: &str, said: impl FnOnce() -> String) -> Option<Skip> {
     Some(Skip { test: test.to_owned(), why: why.to_owned() })
 }
 
-/// The line with the result of a test binary, with so many skips in it that are no passes.
+/// The result line of a test binary, with its skips counted as skips and not as passes.
 fn result_of(line: &str, skips: u64) -> Option<String> {
     let (before, after) = line.strip_prefix("test result: ")?.split_once(" passed; ")?;
     let (verdict, passed) = before.rsplit_once(' ')?;

@@ -71,7 +71,7 @@ pub enum Intent {
     Look,
 }
 
-/// Puts back into an empty store what a folder has; so many threads share the work. `clock` is the time: what was
+/// Puts back into an empty store what a folder has. `threads` threads share the work. `clock` is the time: what was
 /// written later than that, by more than [`MAX_AHEAD`], is turned back to it if that is to be
 /// repaired.
 ///

@@ -14,7 +14,7 @@ pub(crate) struct Throughput {
 }
 
 impl Throughput {
-    /// Takes a sample: so many commands were answered until `now`.
+    /// Takes a sample: `commands` were answered until `now`.
     pub(crate) fn note(&mut self, now: Timestamp, commands: u64) {
         if self.samples.len() == THROUGHPUT_SAMPLES {
             self.samples.pop_front();

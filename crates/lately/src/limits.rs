@@ -35,8 +35,8 @@ pub(crate) const EVICTION_SAMPLE_A_SHARD: usize = 4;
 /// Places looked at for one that may go, before there is said to be none.
 pub(crate) const EVICTION_LOOKS: u32 = 1 << 12;
 
-/// After so many new keys of a shard some of its places are looked at for keys that have expired: so keys that nobody asks for
-/// again go as others come. The memory of many that follow each other comes nearly as soon as that of one.
+/// New keys of a shard after which [`PLACES_OF_A_SWEEP`] of its places are looked at, for keys that have expired: so keys
+/// that nobody asks for again make room as others come.
 pub(crate) const KEYS_FOR_A_SWEEP: u32 = 8;
 /// See [`KEYS_FOR_A_SWEEP`].
 pub(crate) const PLACES_OF_A_SWEEP: u32 = 32;

@@ -21,7 +21,7 @@ fn asking(server: &Running) -> (TcpStream, [u8; 15]) {
     (client, head)
 }
 
-/// Hits each of so many keys once.
+/// Hits each of the keys once.
 fn hit_all(socket: &mut TcpStream) {
     for first in (0..KEYS).step_by(usize::try_from(BATCH).expect("little")) {
         let hits: String =

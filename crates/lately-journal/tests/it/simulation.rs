@@ -2,7 +2,7 @@
 //! at any byte, on virtual time. After each end the next start has to answer as a store that was given the
 //! batches that count, and no others.
 //!
-//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` so many; `LATELY_SIM_SECONDS` runs others each time, for so
+//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` that number of them; `LATELY_SIM_SECONDS` runs others each time, for so
 //! long.
 
 use std::sync::Arc;

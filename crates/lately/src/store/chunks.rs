@@ -17,7 +17,7 @@ pub(super) struct Chunks<T> {
 }
 
 impl<T: Copy + Default + PartialEq> Chunks<T> {
-    /// For so many places.
+    /// Values of `places` places.
     pub(super) fn new(places: u32) -> Chunks<T> {
         Chunks { chunks: Vec::new(), places: places as usize, values_bytes: 0 }
     }

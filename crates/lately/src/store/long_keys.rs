@@ -13,7 +13,7 @@ use crate::allocation::allocated;
 /// Bytes of a chunk.
 const CHUNK: usize = PAGE * size_of::<Option<Slot>>();
 
-/// One in so many bytes of keys may be of keys that went.
+/// A tenth of the bytes may be of keys that are gone.
 const WASTE: usize = 10;
 
 /// Bytes before each key: its hash and its length.

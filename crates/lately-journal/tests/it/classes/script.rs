@@ -41,7 +41,7 @@ pub(crate) enum Act {
     Forget { key: usize },
     /// Old panes are joined, of a key or of all.
     Tidy { key: usize, sweeps: bool },
-    /// A checkpoint is written, with hits between its blocks; after so many it may be given up.
+    /// A checkpoint is written, with hits between its blocks. It may be given up after some of them.
     Checkpoint { key: usize, hits: usize, given_up: bool },
     /// The server ends and starts with other classes, or with the same.
     Restart { end: End, classes: Option<Classes> },
@@ -70,7 +70,7 @@ pub(crate) enum End {
     Save,
     /// The process is killed.
     Kill,
-    /// It is killed while a checkpoint is written, after so many bytes.
+    /// It is killed while a checkpoint is written, when that has `bytes`.
     KillInCheckpoint { bytes: u64 },
 }
 

@@ -1,6 +1,6 @@
 //! Many seeds, one after the other; some bytes, as the fuzzer gives them; and whether mistakes are found.
 //!
-//! `LATELY_SIM_SEED` plays one seed, `LATELY_SIM_SEEDS` so many; `LATELY_SIM_SECONDS` plays others each time, for
+//! `LATELY_SIM_SEED` plays one seed, `LATELY_SIM_SEEDS` that number of them; `LATELY_SIM_SECONDS` plays others each time, for
 //! so long.
 
 use std::collections::BTreeMap;
