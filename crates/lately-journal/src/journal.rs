@@ -449,7 +449,8 @@ impl<D: Disk> Journal<D> {
         if !is_lost && !self.sync_alone() {
             return Err(io::Error::other("the log cannot be synced"));
         }
-        if self.log().is_empty() {
+        // A checkpoint never goes with the first segment: without it, that would be a folder of which nothing is missing.
+        if self.log().is_empty() && self.log().segment() > 1 {
             return Ok(self.log().segment());
         }
         let segment = self.log().next().0;

@@ -9,8 +9,10 @@ pub(crate) const HEAD: u8 = 0;
 pub(crate) const PARTS: u8 = 1;
 pub(crate) const END: u8 = 2;
 
-/// What stands before a part: its number, its last change, its time, its length. Before version 3 it had no time.
-pub(crate) const PART_HEAD_BYTES: usize = OLD_PART_HEAD_BYTES + 8;
+/// What stands before a part: its number, its last change, its time, its length, and a checksum of these and its keys.
+/// Before version 3 it had no time and no checksum.
+pub(crate) const PART_HEAD_BYTES: usize = CHECKED_BYTES + 4;
+const CHECKED_BYTES: usize = OLD_PART_HEAD_BYTES + 8;
 const OLD_PART_HEAD_BYTES: usize = 2 + 8 + 8;
 
 /// Appends a part and what stands before it.
@@ -22,8 +24,37 @@ pub(crate) fn write_part(store: &Store, number: u16, payload: &mut Vec<u8>) -> P
     payload[head..head + 2].copy_from_slice(&number.to_le_bytes());
     payload[head + 2..head + 10].copy_from_slice(&part.sequence.number.to_le_bytes());
     payload[head + 10..head + 18].copy_from_slice(&part.now.as_millis().to_le_bytes());
-    payload[head + 18..head + PART_HEAD_BYTES].copy_from_slice(&len.to_le_bytes());
+    payload[head + 18..head + CHECKED_BYTES].copy_from_slice(&len.to_le_bytes());
+    let (written, keys) = payload[head..].split_at_mut(PART_HEAD_BYTES);
+    let (checked, checksum) = written.split_at_mut(CHECKED_BYTES);
+    checksum.copy_from_slice(&checksum_of(checked, keys).to_le_bytes());
     part
+}
+
+fn checksum_of(head: &[u8], keys: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(head);
+    hasher.update(keys);
+    hasher.finalize()
+}
+
+/// The parts of a damaged payload that fit their checksums. Behind one whose length is wrong there is none.
+pub(crate) fn whole_parts(mut payload: &[u8], version: u8) -> Vec<u8> {
+    let mut whole = Vec::new();
+    if version < 3 {
+        return whole;
+    }
+    while let Some((head, behind)) = payload.split_at_checked(PART_HEAD_BYTES) {
+        let (checked, checksum) = head.split_at(CHECKED_BYTES);
+        let len = take_u64(&mut &checked[CHECKED_BYTES - 8..]).and_then(|len| usize::try_from(len).ok());
+        let Some(keys) = len.and_then(|len| behind.get(..len)) else { break };
+        let (part, rest) = payload.split_at(PART_HEAD_BYTES + keys.len());
+        if checksum_of(checked, keys).to_le_bytes() == *checksum {
+            whole.extend_from_slice(part);
+        }
+        payload = rest;
+    }
+    whole
 }
 
 /// A part as it was written.

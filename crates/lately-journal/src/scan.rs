@@ -98,6 +98,13 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         Ok(Step::Frame { number: head.number, payload: &self.buffer[payload] })
     }
 
+    /// The payload of a frame that does not fit its checksum, where its head does; stays where it is.
+    pub(crate) fn damaged_payload(&mut self) -> io::Result<Option<&[u8]>> {
+        let Some(head) = Head::read(self.peek(HEAD_BYTES)?) else { return Ok(None) };
+        let frame = self.peek(HEAD_BYTES + head.len)?;
+        Ok(frame.get(HEAD_BYTES..).filter(|payload| payload.len() == head.len))
+    }
+
     /// Goes on with the first whole frame behind damage, if there is one; else stays where it is.
     pub(crate) fn resume(&mut self) -> io::Result<bool> {
         let damaged = self.offset();

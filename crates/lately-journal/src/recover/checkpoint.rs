@@ -10,7 +10,7 @@ use super::{Opened, Reader};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::frame::{HEAD_BYTES, Head, Kind, take_u64};
-use crate::part::{END, HEAD, PARTS};
+use crate::part::{END, HEAD, PARTS, whole_parts};
 use crate::replayer::Feed;
 use crate::scan::{Scan, Step};
 
@@ -61,9 +61,16 @@ impl<D: Disk> Reader<'_, D> {
                 Step::End => break,
                 Step::Damage => {
                     let left = scan.left();
+                    // The parts of a block have checksums of their own: only those that do not fit are lost.
+                    let payload = scan.damaged_payload().map_err(failed)?.unwrap_or_default();
+                    let kept = payload.get(1..).map_or_else(Vec::new, |parts| whole_parts(parts, version));
                     let found = scan.resume().map_err(failed)?;
                     let bytes = if found { scan.offset() - offset } else { left };
+                    let bytes = bytes.saturating_sub(kept.len() as u64);
                     self.damaged(&opened.path, offset, bytes, "a block does not fit its checksum")?;
+                    if !kept.is_empty() && !feed.parts(&opened.path, version, (offset, &kept)) {
+                        break;
+                    }
                     expected = None;
                     if !found {
                         break;

@@ -60,7 +60,7 @@ fn a_checkpoint_that_promises_too_much_takes_no_memory() {
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(0, u64::MAX)]);
     assert_eq!(recovered(root.path(), Intent::GoOn).expect("read").losses, []);
     // A number of a change that nothing can follow.
-    let part = [&[PARTS][..], &[0; 2], &u64::MAX.to_le_bytes(), &[0; 16]].concat();
+    let part = [&[PARTS][..], &[0; 2], &u64::MAX.to_le_bytes(), &[0; 20]].concat();
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &part, &end(0, 0)]);
     assert!(recovered(root.path(), Intent::GoOn).is_err());
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(u64::MAX, 0)]);
@@ -97,6 +97,38 @@ fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
     assert_eq!(recovery.losses.len(), 1);
     assert_eq!(recovery.losses[0].kind, LossKind::Key((*b"two").into()));
     assert_eq!([b"one".as_slice(), b"three"].map(|key| copy.hits(key, minutes(5), now).estimate), [1, 1]);
+}
+
+/// Of three keys of one block the second is damaged on the disk.
+#[test]
+fn of_a_damaged_block_only_the_part_that_does_not_fit_is_lost() {
+    let root = tempfile::tempdir().expect("a folder");
+    let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+    let store = Store::builder().build().expect("valid");
+    let keys = ["one", "two", "three"].map(str::as_bytes);
+    keys.iter().for_each(|key| _ = store.hit(key, now).expect("counted"));
+    let mut parts = vec![PARTS];
+    (0..Store::PARTS).for_each(|part| _ = write_part(&store, part, &mut parts));
+    let head = [&[HEAD][..], &1_u64.to_le_bytes()].concat();
+    let end = [&[END][..], &[0; 8], &now.as_millis().to_le_bytes(), &3_u64.to_le_bytes()].concat();
+    write(root.path(), &names::log(1), Kind::Log, &[&segment(1)]);
+    write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &parts, &end]);
+    let path = root.path().join(names::checkpoint(1));
+    let mut bytes = fs::read(&path).expect("read");
+    let name = bytes.windows(3).position(|bytes| bytes == b"two").expect("it was written");
+    bytes[name] ^= 4;
+    fs::write(&path, bytes).expect("written");
+
+    let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+    assert!(error.contains("a block does not fit its checksum"), "{error}");
+    let copy = Store::builder().build().expect("valid");
+    let folder = Folder::open(root.path()).expect("opened");
+    let recovery =
+        recover(&folder, &copy, Intent::Repair, Timestamp::MAX, 2, &Progress::default()).expect("repaired");
+    assert_eq!(recovery.losses.len(), 1);
+    // All but the part of the key: its head and some ten bytes.
+    assert!(recovery.losses[0].bytes < 200, "{:?}", recovery.losses);
+    assert_eq!(keys.map(|key| copy.hits(key, minutes(5), now).estimate), [1, 0, 1]);
 }
 
 /// A change that cannot be made does not take those behind it, of the same record.

@@ -3,7 +3,7 @@
 use std::thread;
 
 use lately_journal::limits::Bounds;
-use lately_journal::{Durability, JournalError, Recovery};
+use lately_journal::{Disk, Durability, JournalError, Recovery};
 
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
 use crate::sim_disk::SimDisk;
@@ -50,6 +50,21 @@ fn what_was_refused_meanwhile_is_in_no_checkpoint() {
         refused += usize::from(is_refused);
     }
     assert!(refused > 0);
+}
+
+/// Symptom: without its checkpoint a restored folder was one of no keys, and nothing said so. Cause: the first segment of the
+/// log needs no checkpoint, and the checkpoint went with it. Fix: a checkpoint goes with a later one.
+#[test]
+fn a_checkpoint_is_missed_even_if_the_log_before_it_was_empty() {
+    let disk = SimDisk::new(6);
+    let (life, _) = start(&disk).expect("a start");
+    life.journal.make_checkpoint(|| ()).expect("made");
+    life.journal.close().expect("closed");
+    disk.restart();
+    let names = disk.files().into_iter().map(|(name, _)| name);
+    let checkpoint = names.into_iter().find(|name| name.starts_with("checkpoint")).expect("it was made");
+    disk.remove(&checkpoint).expect("it is there");
+    assert!(matches!(start(&disk).err(), Some(JournalError::Missing { .. })));
 }
 
 /// A disk that gives back other bytes than it was given.

@@ -310,13 +310,14 @@ fn a_flipped_bit_in_every_region_of_every_file_is_detected() {
                     lost.push((file.frame_at(bit / 8).map_or(0, |frame| frame.start), keys));
                 }
             }
-            lost.dedup();
-            // Each key is in one block, which is lost as a whole.
+            // Of a block the part that is damaged is lost, here a key or two; all of it where its head is damaged.
             let blocks = file.frames.iter().filter(|frame| file.name == CHECKPOINT && frame.what == 1);
-            assert_eq!(lost.len(), blocks.count(), "{}", file.name);
-            let mut keys: Vec<usize> = lost.into_iter().flat_map(|(_, keys)| keys).collect();
-            keys.sort_unstable();
-            assert!(keys.is_empty() || keys == (0..names().len()).collect::<Vec<_>>(), "{keys:?}");
+            for block in blocks {
+                let of_block =
+                    lost.iter().filter(|(start, _)| *start == block.start).map(|(_, keys)| keys.len());
+                let (few, many) = of_block.partition::<Vec<_>, _>(|&keys| keys <= 3);
+                assert!(!few.is_empty() && !many.is_empty(), "{}: {lost:?}", file.name);
+            }
         }
     }
 }
