@@ -20,6 +20,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::Refused;
 use crate::limits::{Bounds, SEGMENTS, UNSYNCED_MS};
 use crate::log::Log;
+use crate::loss::LossKind;
 use crate::names::{self, remove_before};
 use crate::recover::Recovery;
 use bell::Bell;
@@ -80,6 +81,8 @@ pub struct Journal<D: Disk> {
     checkpoint_ms: AtomicI64,
     syncs: AtomicU64,
     wanted: AtomicBool,
+    /// Whether files of the folder are damaged, until a checkpoint takes their place.
+    is_to_repair: AtomicBool,
     /// Why the last checkpoint that was asked for, or due, came to nothing.
     checkpoint_trouble: Mutex<Option<String>>,
     /// Memory of the checkpoint that is being written.
@@ -199,6 +202,7 @@ impl<D: Disk> Journal<D> {
             syncs: AtomicU64::new(0),
             // What was lost or cut is on the disk still: a checkpoint makes an end of it, and of many segments.
             wanted: AtomicBool::new(!from.losses.is_empty() || from.segments > SEGMENTS),
+            is_to_repair: AtomicBool::new(from.losses.iter().any(|loss| loss.kind != LossKind::Torn)),
             checkpoint_trouble: Mutex::default(),
             block_bytes: AtomicUsize::new(0),
             tries: AtomicU64::new(0),
@@ -480,6 +484,7 @@ impl<D: Disk> Journal<D> {
     pub(crate) fn cut(&self, segment: u64, checkpoint_bytes: u64) {
         self.checkpoint_bytes.store(checkpoint_bytes, Relaxed);
         self.checkpoints.fetch_add(1, Relaxed);
+        self.is_to_repair.store(false, Relaxed);
         self.checkpoint_ms.store(self.store.now().as_millis(), Relaxed);
         self.log_bytes.store(self.log().end(), Relaxed);
         // What cannot be removed is removed at the next start.

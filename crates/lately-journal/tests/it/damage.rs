@@ -322,6 +322,23 @@ fn a_flipped_bit_in_every_region_of_every_file_is_detected() {
     }
 }
 
+/// Symptom: after a start with `--repair` and a stop, the next start found the damaged file again. Cause: the stop did not
+/// wait for the checkpoint that takes its place. Fix: it makes it.
+#[test]
+fn a_stop_ends_a_repair() {
+    let made = Made::closed();
+    let disk = made.disk.copy();
+    let file = made.files().into_iter().find(|file| file.name == CHECKPOINT).expect("there is one");
+    disk.flip(CHECKPOINT, 8 * (file.size / 2));
+    assert!(matches!(start(&disk, false).err(), Some(JournalError::Damaged { .. })));
+    let (life, recovery) = start(&disk, true).expect("repaired");
+    assert_eq!(recovery.losses.len(), 1);
+    life.journal.close().expect("closed");
+    drop(life);
+    disk.restart();
+    assert_eq!(start(&disk, false).expect("a start").1.losses, []);
+}
+
 #[test]
 fn of_a_closed_log_only_its_last_word_may_be_torn() {
     let files = Made::closed().files();

@@ -1,4 +1,5 @@
-//! What keeps a key from eviction: with its hits forgotten, a limit would allow it more.
+//! What keeps a key from eviction: with its hits forgotten, a limit would allow it more. Decisions set it, `PEEK` among
+//! them; hits that no limit was asked about fill it.
 
 use crate::time::{Span, Timestamp};
 

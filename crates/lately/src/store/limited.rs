@@ -166,6 +166,11 @@ impl Turn<'_> {
             let place = place.or_else(|| locked.place_of(key, hash));
             return Ok(locked.counted(place, &verdict, settings, context));
         }
+        if is_peek {
+            // Who only asks and counts by itself relies on the limit, too.
+            let (locked, context) = self.parts();
+            locked.guard(place, (verdict.left(), max), window, context);
+        }
         let denies = !verdict.is_allowed() && !is_peek && !is_shadow;
         if denies {
             place = self.deny(&hit, place);

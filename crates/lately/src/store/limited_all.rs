@@ -260,7 +260,7 @@ impl<'a> Turn<'a> {
             let &Limit { key, max, window } = limit;
             let locked = locks.of(placed);
             let place = if has_new { locked.place_near(place, key, hash) } else { place };
-            if !verdict.is_allowed() && !is_peek {
+            if is_peek || !verdict.is_allowed() {
                 locked.guard(place, (verdict.left(), max), window, context);
             }
             decisions.push(if is_allowed && counts {

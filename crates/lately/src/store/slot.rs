@@ -89,9 +89,13 @@ impl Slot {
         }
     }
 
-    /// As `short_hit`, of a key that is watched.
+    /// As `short_hit`, of a key that is watched, but not of one whose guard these hits may fill: see
+    /// [`Shard::fill_guard`](super::shard::Shard::fill_guard).
     #[inline(never)]
     fn short_hit_watched(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
+        if self.record.guard().is_some_and(|guard| !guard.is_full && guard.until > frame.now) {
+            return None;
+        }
         let counted = self.record.hits_mut().short_hit_weighed(weight, frame)?;
         self.note_hits();
         Some(counted)

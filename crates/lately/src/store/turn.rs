@@ -187,6 +187,9 @@ impl<'a> Turn<'a> {
                 if let Some(place) = place
                     && let Some(counted) = locked.hit_at(place, &hit, context)
                 {
+                    if counted.is_ok() && weight > 0 {
+                        locked.fill_guard(place, context);
+                    }
                     return Outcome::Hit(counted);
                 }
                 Outcome::Hit(self.hit_new(&hit, place))

@@ -49,6 +49,16 @@ impl Shard {
         }
     }
 
+    /// To be called when hits were counted that no limit was asked about: they may have used up what a limit had left, so
+    /// a guarded key is not evicted from here on.
+    pub(in crate::store) fn fill_guard(&mut self, place: u32, context: &mut Context<'_>) {
+        if let Some(guard) = self.guard_at(place).filter(|guard| !guard.is_full) {
+            let guard = Guard { is_full: true, ..guard };
+            self.change_record(place, context.classes, |record, _, _| record.set_guard(guard));
+            self.write_down_guard(place, guard, context);
+        }
+    }
+
     /// Writes down that the key at `place` was guarded, just now.
     pub(super) fn write_down_guard(&mut self, place: u32, guard: Guard, context: &mut Context<'_>) {
         if let (Some(batch), Some(key)) = (context.deltas.as_deref_mut(), self.key_at(place)) {

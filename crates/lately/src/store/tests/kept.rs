@@ -229,6 +229,31 @@ fn a_flood_after_a_start_opens_no_limit() {
     }
 }
 
+/// Symptom: a flood opened limits that were filled by hits of their own: who asks with a peek and counts what failed. Cause:
+/// only decisions that count protected a key from eviction. Fix: a peek protects it, too, and hits fill what is left.
+#[test]
+fn a_flood_opens_no_limit_that_hits_have_filled() {
+    let store = Store::builder().retain(hours(2)).memory_ceiling(300_000).seed(7).build().expect("valid");
+    let peek = |key: &[u8], now| {
+        let request = Request { is_peek: true, ..Request::new(key, 4, hours(1), 1) };
+        store.decide(request, now).expect("decided").is_allowed()
+    };
+    let key = |n: u32| format!("failed:{n}").into_bytes();
+    for n in 0..100 {
+        for s in 1..=4 {
+            assert!(peek(&key(n), after(seconds(s))));
+            store.hit(&key(n), after(seconds(s))).expect("counted");
+        }
+    }
+    let now = after(seconds(10));
+    for n in 0..20_000_u64 {
+        // Of several hits each, so that they are not evicted before the others.
+        store.hit_n(format!("flood:{n}").as_bytes(), 1 + n % 3, None, now).expect("others go");
+    }
+    assert!(store.memory().evicted_keys > 10_000);
+    assert!((0..100).all(|n| !peek(&key(n), now)));
+}
+
 /// Keys of all forms, with limits and generations.
 fn crowd(store: &Store, batch: &mut DeltaBatch) -> Timestamp {
     for n in 0..3_000_i64 {
