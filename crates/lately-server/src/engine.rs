@@ -193,6 +193,11 @@ impl Engine {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(waker));
     }
 
+    /// Has the clock go on from the store's time, if that is ahead.
+    pub(crate) fn go_on_from_the_store(&self) {
+        self.clock.go_on_from(self.store.now());
+    }
+
     /// How far somebody set the wall clock away from the clock the server goes by.
     pub(crate) fn clock_step_ms(&self) -> i64 {
         self.clock.step_ms()

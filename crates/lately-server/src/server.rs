@@ -260,19 +260,25 @@ async fn load(
 /// What is unusual about what was loaded.
 fn remarks(engine: &Engine) -> Vec<String> {
     let mut remarks = Vec::new();
-    let MemoryStats { evicted_keys, ceiling_bytes, .. } = engine.store.memory();
+    let MemoryStats { evicted_keys, ceiling_bytes, used_bytes, .. } = engine.store.memory();
+    let ceiling_bytes = ceiling_bytes.unwrap_or(u64::MAX);
+    if used_bytes > ceiling_bytes {
+        remarks.push(format!(
+            "the counts take {used_bytes} bytes, more than the memory ceiling of {ceiling_bytes}: \
+             they are kept because limits on them are in force; new keys are refused"
+        ));
+    }
     if evicted_keys > 0 {
-        let ceiling_bytes = ceiling_bytes.unwrap_or(0);
         remarks.push(format!(
             "{evicted_keys} keys were left out: the memory ceiling of {ceiling_bytes} bytes has no room for them"
         ));
     }
-    let ahead_ms = engine.store.now().as_millis() - engine.now().as_millis();
+    let ahead_ms = -engine.clock_step_ms();
     if ahead_ms > CLOCK_STEP_MS {
         let ahead_s = ahead_ms / 1_000;
         remarks.push(format!(
             "what was loaded is {ahead_s} s ahead of the clock, which was set back or wrong: \
-             time stands still until the clock is there, and hits count at that time"
+             time goes on from there, a twentieth slower until the clock is there"
         ));
     }
     remarks

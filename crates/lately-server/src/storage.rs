@@ -41,6 +41,8 @@ pub(crate) struct Loaded {
 pub(crate) fn load(engine: &Engine, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
     let intent = if storage.repair { Intent::Repair } else { Intent::GoOn };
     let recovery = put_back(engine, &folder, intent)?;
+    // What was kept may be ahead of a clock that was set back: time goes on from there, slower, as in a server that runs.
+    engine.go_on_from_the_store();
     engine.store.keep_to_ceiling(engine.store.now());
     let keys = engine.store.len();
     begin(engine, folder, storage, &recovery)?;

@@ -20,6 +20,10 @@ pub trait Clock: Send + Sync {
         0
     }
 
+    /// Goes on from `at`, if that is later: time that was already given by another clock. Without effect on a clock that
+    /// is set by hand.
+    fn go_on_from(&self, _at: Timestamp) {}
+
     /// Milliseconds this clock has jumped ahead since its start, because the wall clock was far ahead and
     /// stayed there; always zero for a clock that follows none.
     fn jumped_ms(&self) -> i64 {
@@ -160,6 +164,11 @@ impl Clock for SystemClock {
         (state.wall_us - state.now_us) / MICROS_PER_MILLI
     }
 
+    fn go_on_from(&self, at: Timestamp) {
+        let mut state = self.lock();
+        state.now_us = state.now_us.max(at.as_millis() * MICROS_PER_MILLI);
+    }
+
     fn jumped_ms(&self) -> i64 {
         self.lock().jumped_us / MICROS_PER_MILLI
     }
@@ -278,6 +287,16 @@ mod tests {
         // What it jumps to is where the wall clock was all the time.
         assert_eq!(run(&mut slew, 101..=124, 60 * SECOND_US), 0);
         assert!((50 * SECOND_US..60 * SECOND_US).contains(&slew.jumped_us), "{}", slew.jumped_us);
+    }
+
+    #[test]
+    fn time_goes_on_from_where_another_clock_was() {
+        let clock = SystemClock::new();
+        let ahead = clock.now().saturating_add(crate::time::hours(1));
+        clock.go_on_from(ahead);
+        assert!(clock.now() >= ahead && clock.step_ms() < -3_590_000);
+        clock.go_on_from(Timestamp::MIN);
+        assert!(clock.now() >= ahead);
     }
 
     #[test]

@@ -159,6 +159,12 @@ impl Turn<'_> {
         }
         let asked = Asked { max, cost, at: at.unwrap_or(locked.now()), window };
         let mut verdict = locked.verdict(place, asked, settings);
+        if verdict.is_allowed() && counts && self.is_far_over() {
+            // Others go without the lock: somebody may hit the key meanwhile.
+            self.may_grow(key, hash)?;
+            place = self.shard(hash).place_near(place, key, hash);
+            verdict = self.parts().0.verdict(place, asked, settings);
+        }
         if verdict.is_allowed() && counts {
             self.count_hit(has_room, &hit, place)?;
             let (locked, context) = self.parts();
@@ -189,6 +195,7 @@ impl Turn<'_> {
         let (locked, context) = self.parts();
         let decision = locked.not_counted(place, &verdict, settings);
         if let (Some(place), true) = (place, denies)
+            && (context.ceiling_bytes.is_none() || locked.is_limited_at(place))
             && let Some(denial) = verdict.denial(&decision, locked.now())
         {
             locked.set_denial(place, denial, context.classes);

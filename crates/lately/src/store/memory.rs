@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Store;
+use super::slot::Slot;
 use super::table::place_of;
 use super::tags::fraction;
 use crate::delta::{DeltaBatch, Forgotten};
@@ -44,6 +45,9 @@ struct Victim {
 fn scattered(hand: u64, places: u32) -> u32 {
     place_of(fraction(places as usize, hand.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32))
 }
+
+/// One part of the ceiling in this many is the most that keys which cannot be evicted may take beyond it.
+const OVER: u64 = 16;
 
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -87,6 +91,18 @@ impl Memory {
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.used_bytes.load(Relaxed) >= self.ceiling_bytes()
+    }
+
+    /// Whether the account is so far above the ceiling that keys that are there may not grow, either.
+    #[inline]
+    pub(super) fn is_far_over(&self) -> bool {
+        let ceiling_bytes = self.ceiling_bytes();
+        self.used_bytes.load(Relaxed) >= ceiling_bytes.saturating_add(ceiling_bytes / OVER)
+    }
+
+    /// The most keys that the ceiling has room for.
+    pub(super) fn most_keys(&self) -> usize {
+        usize::try_from(self.ceiling_bytes() / size_of::<Slot>() as u64).unwrap_or(usize::MAX)
     }
 }
 

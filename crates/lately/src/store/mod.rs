@@ -401,6 +401,9 @@ impl Store {
         key: &[u8],
         weight: u64,
     ) -> Option<u64> {
+        if self.memory.is_far_over() {
+            return None;
+        }
         let (bytes, now) = (shard.bytes(), shard.now());
         let frame = self.frame(shard.slot_at(place)?.class, now);
         let hits = shard.short_hit(place, weight, &frame)?;

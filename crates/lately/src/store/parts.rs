@@ -126,6 +126,8 @@ impl Store {
 
     /// Makes room for so many keys, where there are none yet: so they come without moving others.
     pub fn reserve(&self, keys: usize) {
+        // A lower ceiling than before has no room for all of them.
+        let keys = keys.min(self.memory.most_keys());
         let most = keys / SHARDS + 2 * (keys / SHARDS).isqrt();
         for index in 0..SHARDS {
             self.lock(index, Timestamp::MIN).reserve(most);

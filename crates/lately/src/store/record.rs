@@ -313,6 +313,11 @@ impl Record {
         }
     }
 
+    /// Whether the key was denied something: then what a limit says takes no memory.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited().is_some()
+    }
+
     /// Takes note of what a limit says of the hits that are there.
     pub(super) fn set_denial(&mut self, denial: Denial) {
         self.limited_mut().denial = denial;
@@ -370,7 +375,7 @@ impl Record {
         settings: &Settings,
         now: Timestamp,
     ) -> Result<(), HitError> {
-        if self.deny_again(at, hits) {
+        if self.deny_in_place(at, hits) {
             return Ok(());
         }
         let start = settings.pane_start(at);
@@ -385,7 +390,7 @@ impl Record {
     /// Counts hits that were denied, if their pane is among those in which others were denied last; false, and
     /// nothing changes, when it is not.
     #[inline]
-    fn deny_again(&mut self, at: Timestamp, hits: u64) -> bool {
+    pub(super) fn deny_in_place(&mut self, at: Timestamp, hits: u64) -> bool {
         match self {
             Record::Limited(limited) | Record::Denying(limited) => limited.last.add(at, hits),
             _ => false,
@@ -558,11 +563,11 @@ mod tests {
         record.set_denial(denial);
         record.tidy(&settings, at(8));
         assert_eq!(record.denial(), Some(denial));
-        assert!(record.deny_again(at(0), 1), "who comes lately is counted where it was");
+        assert!(record.deny_in_place(at(0), 1), "who comes lately is counted where it was");
         record.tidy(&settings, at(9));
         assert_eq!(record.denial(), None);
         record.tidy(&settings, at(settings.window().as_millis()));
-        assert!(!record.deny_again(at(0), 1));
+        assert!(!record.deny_in_place(at(0), 1));
         assert_eq!(record.denied(&settings, at(9)).map(|denied| denied.total()), Some(2));
     }
 

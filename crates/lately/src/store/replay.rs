@@ -131,7 +131,8 @@ impl<'s> Replay<'s> {
             }
         }
         self.store.replay_staged(&mut staged, now, &mut self.unreadable);
-        self.store.peek.tidy();
+        // With a lower ceiling than before, what has no room goes as others come: the next start may have it again.
+        self.store.settle(&[], now, None);
         Ok(())
     }
 

@@ -27,8 +27,16 @@ impl Turn<'_> {
             (has_room, place) = self.room_for(key, hash);
         }
         let (locked, _) = self.parts();
-        let before = locked.arrival_at(place);
-        let (decision, after) = gcra::decide(rate, before, quantity, locked.now());
+        let mut before = locked.arrival_at(place);
+        let (mut decision, mut after) = gcra::decide(rate, before, quantity, locked.now());
+        if decision.is_allowed() && weight > 0 && self.is_far_over() {
+            // Others go without the lock: somebody may ask for the key meanwhile.
+            self.may_grow(key, hash)?;
+            place = self.shard(hash).place_near(place, key, hash);
+            let (locked, _) = self.parts();
+            before = locked.arrival_at(place);
+            (decision, after) = gcra::decide(rate, before, quantity, locked.now());
+        }
         let hit = Hit { key, hash, weight, at: None };
         if !decision.is_allowed() {
             place = self.deny(&hit, place);

@@ -27,11 +27,14 @@ pub(super) struct Turn<'a> {
     now: Timestamp,
     context: Context<'a>,
     locked: Option<LockedShard<'a>>,
+    /// Whether the store was far above its ceiling: then nothing grows by a short way.
+    is_far_over: bool,
 }
 
 impl<'a> Turn<'a> {
     pub(super) fn new(store: &'a Store, now: Timestamp, deltas: Option<&'a mut DeltaBatch>) -> Turn<'a> {
-        Turn { store, now: store.advance(now), context: store.context(deltas), locked: None }
+        let is_far_over = store.memory.is_far_over();
+        Turn { store, now: store.advance(now), context: store.context(deltas), locked: None, is_far_over }
     }
 
     /// Applies two to [`STAGED`] operations on keys that most likely are at `places`. Those on keys with
@@ -144,6 +147,9 @@ impl<'a> Turn<'a> {
         give: impl FnOnce(Outcome),
     ) -> Quick<()> {
         let (Some(place), Some(locked)) = (place, &mut self.locked) else { return Quick::Elsewhere };
+        if self.is_far_over {
+            return Quick::Elsewhere;
+        }
         let context = &mut self.context;
         match *op {
             Op::Hit { key, weight, at: None } => {
@@ -182,8 +188,15 @@ impl<'a> Turn<'a> {
     fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
         match *op {
             Op::Hit { key, weight, at } => {
-                let (locked, context) = self.parts();
                 let hit = Hit { key, hash, weight, at };
+                let mut place = place;
+                if self.is_far_over && weight > 0 && place.is_some() {
+                    if let Err(error) = self.may_grow(key, hash) {
+                        return Outcome::Hit(Err(error));
+                    }
+                    place = self.shard(hash).place_near(place, key, hash);
+                }
+                let (locked, context) = self.parts();
                 if let Some(place) = place
                     && let Some(counted) = locked.hit_at(place, &hit, context)
                 {
@@ -324,10 +337,30 @@ impl<'a> Turn<'a> {
 
     /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
     /// when the store is full.
-    pub(super) fn deny(&mut self, hit: &Hit<'_>, place: Option<u32>) -> Option<u32> {
+    pub(super) fn deny(&mut self, hit: &Hit<'_>, mut place: Option<u32>) -> Option<u32> {
         self.context.ceiling_bytes = self.is_full();
+        if self.context.ceiling_bytes.is_some() && place.is_some() {
+            // It may grow: others make up for it, if they can.
+            let (has_room, there) = self.room_for(hit.key, hit.hash);
+            self.context.ceiling_bytes = self.context.ceiling_bytes.filter(|_| !has_room);
+            place = there;
+        }
         let (locked, context) = self.parts();
         locked.deny(hit, place, context)
+    }
+
+    /// Whether the store was far above its ceiling when the turn began.
+    pub(super) fn is_far_over(&self) -> bool {
+        self.is_far_over
+    }
+
+    /// Whether a key that is there may grow. The ceiling does not stop it, until what cannot be evicted is far above it.
+    pub(super) fn may_grow(&mut self, key: &[u8], hash: u64) -> Result<(), HitError> {
+        if !self.store.memory.is_far_over() || self.room_for(key, hash).0 || !self.store.memory.is_far_over()
+        {
+            return Ok(());
+        }
+        Err(HitError::OutOfMemory { ceiling_bytes: self.store.memory.ceiling_bytes() })
     }
 
     fn hit_when(&mut self, room: bool, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {

@@ -81,6 +81,11 @@ impl Shard {
         }
     }
 
+    /// Whether the key at `place` was denied something.
+    pub(in crate::store) fn is_limited_at(&self, place: u32) -> bool {
+        self.slot_at(place).is_some_and(|slot| slot.record.is_limited())
+    }
+
     /// Takes note of what a limit said of the hits of the key at `place`.
     pub(in crate::store) fn set_denial(&mut self, place: u32, denial: Denial, classes: &Classes) {
         self.change_record(place, classes, |record, _, _| record.set_denial(denial));
@@ -174,6 +179,15 @@ impl Shard {
         let place = match place {
             None if context.ceiling_bytes.is_some() => return None,
             None => self.add_slot(hit.key, hit.hash, context.classes.of(hit.key), context),
+            // Without room for it the count of what was denied is not kept; it is denied all the same.
+            Some(place) if context.ceiling_bytes.is_some() => {
+                let at = hit.at.unwrap_or(self.now);
+                let is_counted = self.slot_mut(place).record.deny_in_place(at, hit.weight);
+                if is_counted {
+                    self.write_down_denied(place, hit, context);
+                }
+                return Some(place);
+            }
             Some(place) => place,
         };
         let at = hit.at.unwrap_or(self.now);

@@ -254,6 +254,33 @@ fn a_flood_opens_no_limit_that_hits_have_filled() {
     assert!((0..100).all(|n| !peek(&key(n), now)));
 }
 
+/// Symptom: with nothing but keys that limit, each first denial and each hit more took memory beyond the ceiling. Cause: only
+/// new keys were refused. Fix: what is denied is not counted there, and hits are refused when a sixteenth too much is held.
+#[test]
+fn keys_that_cannot_be_evicted_do_not_outgrow_the_ceiling() {
+    const CEILING: u64 = 400_000;
+    let store = Store::builder().retain(hours(2)).memory_ceiling(CEILING).seed(7).build().expect("valid");
+    let key = |n: u32| format!("limited:{n}").into_bytes();
+    let limit = |key: &[u8], now| store.decide(Request::new(key, 1, hours(1), 1), now);
+    let keys = (0..).take_while(|&n| limit(&key(n), after(seconds(1))).is_ok()).count();
+    let keys = u32::try_from(keys).expect("few");
+    assert!(keys > 1_000, "{keys}");
+    for s in 2..6 {
+        for n in 0..keys {
+            let decision = limit(&key(n), after(seconds(s)));
+            assert!(decision.is_ok_and(|decision| !decision.is_allowed()), "denied as long as it is full");
+            // Refused when there is no room, late or not.
+            let _ = store.hit(&key(n), after(seconds(s)));
+            let _ = store.hit_at(&key(n), after(seconds(1)), after(seconds(s)));
+        }
+        let used = store.memory().used_bytes;
+        assert!(used <= CEILING + CEILING / 8, "{used} bytes after {s} rounds");
+    }
+    assert_eq!(store.memory().evicted_keys, 0);
+    assert!(matches!(store.hit(&key(0), after(seconds(6))), Err(HitError::OutOfMemory { .. })));
+    store.check_consistency();
+}
+
 /// Keys of all forms, with limits and generations.
 fn crowd(store: &Store, batch: &mut DeltaBatch) -> Timestamp {
     for n in 0..3_000_i64 {
