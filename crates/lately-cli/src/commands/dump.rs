@@ -16,7 +16,7 @@ use crate::output::{self, keys};
 use crate::storage::PlaceArgs;
 use crate::table::printable_path;
 
-/// Who may read and write a new dump: its owner.
+/// Who may read and write a dump: its owner, also where the dump replaces a file that others may read.
 const DUMP_MODE: u32 = 0o600;
 
 /// Write all counts of a server, or of a folder, to a file that lately restore reads.
@@ -26,7 +26,7 @@ const DUMP_MODE: u32 = 0o600;
 /// to clients on its own machine only.
 #[derive(Args)]
 pub(crate) struct Dump {
-    /// The file to write; one of that name is replaced once the dump is whole. - is standard output.
+    /// The file to write, with mode 0600; one of that name is replaced once the dump is whole. - is standard output.
     #[arg(long, short, value_name = "FILE", default_value = "-", hide_default_value = true)]
     output: PathBuf,
 
@@ -80,7 +80,7 @@ fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
         let mut file = File::options().write(true).open(&target).map_err(|error| failed(&error))?;
         return write(dump, &mut file, failed);
     }
-    let mut unfinished = unfinished(folder, there.as_ref()).map_err(|error| failed(&error))?;
+    let mut unfinished = unfinished(folder).map_err(|error| failed(&error))?;
     write(dump, unfinished.as_file_mut(), failed)?;
     unfinished.as_file().sync_all().map_err(|error| failed(&error))?;
     unfinished.persist(&target).map_err(|error| failed(&error.error))?;
@@ -93,15 +93,10 @@ fn of_the_system(error: &io::Error) -> String {
     text.split(" at path ").next().unwrap_or_default().to_owned()
 }
 
-/// A file that goes away unless it takes the place of another. It is for those whom that is for, else for its owner alone.
-fn unfinished(folder: &Path, there: Option<&Metadata>) -> io::Result<tempfile::NamedTempFile> {
+/// A file that goes away unless it takes the place of another.
+fn unfinished(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".lately-dump-");
-    let file = builder.permissions(Permissions::from_mode(DUMP_MODE)).tempfile_in(folder)?;
-    if let Some(there) = there {
-        file.as_file().set_permissions(there.permissions())?;
-    }
-    Ok(file)
+    builder.prefix(".lately-dump-").permissions(Permissions::from_mode(DUMP_MODE)).tempfile_in(folder)
 }
 
 /// What is written to, which remembers why that failed.

@@ -202,13 +202,13 @@ fn a_dump_is_no_files_end() {
     // A device stays one.
     assert_eq!(dump(Path::new("/dev/null")).code, Some(0));
     assert!(!fs::metadata("/dev/null").expect("it is there").is_file());
-    // Of a link, what it points to is replaced; who may read it stays.
+    // Of a link, what it points to is replaced. A dump is its owner's alone, whoever might read the old file.
     fs::write(path("real"), "old").expect("written");
-    fs::set_permissions(path("real"), fs::Permissions::from_mode(0o640)).expect("set");
+    fs::set_permissions(path("real"), fs::Permissions::from_mode(0o666)).expect("set");
     std::os::unix::fs::symlink(path("real"), path("link")).expect("a link");
     assert_eq!(dump(&path("link")).code, Some(0));
     assert!(fs::read(path("real")).expect("there").starts_with(b"lately"));
-    assert_eq!(mode(&path("real")), 0o640);
+    assert_eq!(mode(&path("real")), 0o600);
     assert!(fs::symlink_metadata(path("link")).expect("there").is_symlink());
     let refused = |to: &Path, says: &str| {
         let run = dump(to);
