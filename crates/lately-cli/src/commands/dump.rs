@@ -12,6 +12,7 @@ use lately_journal::JournalError;
 use lately_server::{OfflineError, dump_folder};
 
 use crate::error::{CliError, Outcome};
+use crate::http::Meter;
 use crate::output::{self, keys};
 use crate::storage::PlaceArgs;
 use crate::table::printable_path;
@@ -141,9 +142,15 @@ fn from_folder(folder: &Path, out: &mut Out<'_>) -> Result<(), CliError> {
 }
 
 fn from_server(dump: &Dump, out: &mut Out<'_>) -> Result<(), CliError> {
-    let mut body = dump.place.http()?.get("/v1/dump")?;
-    let copied = io::copy(&mut body, out);
-    copied.map(|_| ()).map_err(|error| CliError::new("dump", error, "the dump is not whole: try again"))
+    let mut body = Meter::new(dump.place.http()?.get("/v1/dump")?);
+    io::copy(&mut body, out).map(|_| ()).map_err(|error| match body.too_slow() {
+        Some(rate) => CliError::new(
+            "dump",
+            format!("the server ended the dump: it was taken slower than {rate} B/s"),
+            "the dump is not whole: write it to a file on this machine with --output",
+        ),
+        None => CliError::new("dump", error, "the dump is not whole: try again"),
+    })
 }
 
 /// Why a folder could not be used.

@@ -371,3 +371,28 @@ fn a_dump_has_no_half_of_a_batch() {
         });
     }
 }
+
+/// A server that ends an upload needs the end of a dump to restore any of it.
+#[test]
+fn an_upload_that_the_server_ends_changes_nothing() {
+    let server = serve();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let http = listener.local_addr().expect("bound").to_string();
+    let ending = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a client");
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).expect("a request");
+            request.extend(byte);
+        }
+        socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").expect("it reads");
+        socket.read_exact(&mut [0; 1 << 10]).expect("it sends");
+        // What was not read has the system reset the connection.
+    });
+    let run = lately_reading(&["restore", "--server", &server.resp, "--http", &http], &vec![0; 64 << 20]);
+    ending.join().expect("it ends");
+    assert_eq!(run.code, Some(2));
+    assert!(run.err.starts_with(&format!("lately: {http}: ")), "{}", run.err);
+    assert!(run.err.ends_with("\nhint: nothing was changed\n"), "{}", run.err);
+}

@@ -10,10 +10,10 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use hyper::server::conn::http1::Builder;
@@ -28,7 +28,7 @@ use super::guard::{refuse_foreign, refuse_remote};
 use super::pace::{Pace, TooSlow};
 use super::pause;
 use super::places::Transfers;
-use super::problem::raw_problem;
+use super::problem::{problem, raw_problem};
 use super::transfer;
 use crate::engine::Engine;
 use crate::limits::{
@@ -64,6 +64,8 @@ pub(crate) fn watching(engine: Arc<Engine>) -> Router {
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .fallback(not_found)
+        .method_not_allowed_fallback(wrong_method)
         .with_state(engine)
 }
 
@@ -184,6 +186,16 @@ async fn answer(socket: &mut TcpStream, service: TowerToHyperService<Router>, st
         () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+async fn not_found(uri: Uri) -> Response {
+    let detail = format!("there is nothing at {}", uri.path());
+    problem(StatusCode::NOT_FOUND, "not found", &detail)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Response {
+    let detail = format!("{} does not take {method}", uri.path());
+    problem(StatusCode::METHOD_NOT_ALLOWED, "wrong method", &detail)
 }
 
 /// Whether the server has its counts.

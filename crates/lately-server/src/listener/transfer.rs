@@ -75,8 +75,13 @@ pub(super) async fn dump(
     State(engine): State<Arc<Engine>>,
     Extension(link): Extension<Link>,
     Extension(transfers): Extension<Transfers>,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
+    if let Some(query) = query.filter(|query| !query.is_empty()) {
+        let detail = format!("invalid query '{query}': a dump takes none");
+        return problem(StatusCode::BAD_REQUEST, "invalid query", &detail);
+    }
     if let Some(refusal) = refusal(&engine, &headers) {
         return refusal;
     }
