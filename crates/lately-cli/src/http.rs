@@ -61,7 +61,12 @@ impl Http {
     }
 
     /// Sends a dump; gives what came of it.
-    pub(crate) fn restore(&self, name: &str, dump: &mut impl Read, replace: bool) -> Result<Restored, CliError> {
+    pub(crate) fn restore(
+        &self,
+        name: &str,
+        dump: &mut impl Read,
+        replace: bool,
+    ) -> Result<Restored, CliError> {
         let url = format!("http://{}/v1/restore?replace={replace}", self.address);
         // A server that refuses does so before any of it is sent.
         let request =
@@ -75,8 +80,14 @@ impl Http {
             }
             if dump.bytes > 0 && !dump.is_at_end {
                 // A server needs the end of a dump to restore any of it.
-                let slow = dump.too_slow().map(|rate| format!("the server ended the upload: slower than {rate} B/s"));
-                return CliError::new(&self.address, slow.unwrap_or_else(|| error.to_string()), "nothing was changed");
+                let slow = dump
+                    .too_slow()
+                    .map(|rate| format!("the server ended the upload: slower than {rate} B/s"));
+                return CliError::new(
+                    &self.address,
+                    slow.unwrap_or_else(|| error.to_string()),
+                    "nothing was changed",
+                );
             }
             let is_unknown = !matches!(error, ureq::Error::ConnectionFailed | ureq::Error::HostNotFound)
                 && !matches!(&error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused);

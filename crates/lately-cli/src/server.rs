@@ -38,8 +38,7 @@ impl ServerArgs {
         // A server that does not answer this does not count either.
         server.ask::<String>(&redis::cmd("PING"))?;
         let asked = self.address();
-        let unknown =
-            |cause: String| CliError::new(&asked, cause, "give HOST:PORT, such as 127.0.0.1:7379");
+        let unknown = |cause: String| CliError::new(&asked, cause, "give HOST:PORT, such as 127.0.0.1:7379");
         let mut found = asked.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
         found
             .find(|address| TcpStream::connect_timeout(address, SERVER_TIMEOUT).is_ok())

@@ -122,10 +122,7 @@ mod tests {
         let marks = "a\u{7f}\u{80}\u{9b}\u{9f}\u{61c}\u{200e}\u{2028}\u{2029}\u{202e}\u{2066}\u{feff}ä🧀";
         let json = serde_json::Value::from(marks).to_string();
         let shown = harmless_json(&json);
-        assert_eq!(
-            shown,
-            r#""a\u007f\u0080\u009b\u009f\u061c\u200e\u2028\u2029\u202e\u2066\ufeffä🧀""#
-        );
+        assert_eq!(shown, r#""a\u007f\u0080\u009b\u009f\u061c\u200e\u2028\u2029\u202e\u2066\ufeffä🧀""#);
         assert_eq!(serde_json::from_str::<String>(&shown).expect("it is JSON"), marks);
     }
 

@@ -383,8 +383,14 @@ mod tests {
             (0o770, "w has mode 770: other users can remove and replace its files: chmod 700 it"),
             (0o703, "w has mode 703: other users can remove and replace its files: chmod 700 it"),
             (0o1777, "w has mode 1777: other users can add files to it: chmod 700 it"),
-            (0o755, "w has mode 755: other users can see what is in it, though not read counts: chmod 700 it"),
-            (0o711, "w has mode 711: other users can see what is in it, though not read counts: chmod 700 it"),
+            (
+                0o755,
+                "w has mode 755: other users can see what is in it, though not read counts: chmod 700 it",
+            ),
+            (
+                0o711,
+                "w has mode 711: other users can see what is in it, though not read counts: chmod 700 it",
+            ),
         ] {
             assert_eq!(exposure("w", mode), expected);
         }

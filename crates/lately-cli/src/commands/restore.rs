@@ -56,11 +56,12 @@ pub(crate) fn run(restore: &Restore) -> Result<Outcome, CliError> {
     let restored = match restore.place.folder() {
         Some(folder) => {
             let storage = Storage { path: folder.to_owned(), ..Storage::default() };
-            restore_folder(&storage, Arc::new(SystemClock::new()), &mut input, restore.replace)
-                .map_err(|error| match error {
+            restore_folder(&storage, Arc::new(SystemClock::new()), &mut input, restore.replace).map_err(
+                |error| match error {
                     OfflineError::Restore(_) => refusal(&name, &error),
                     _ => refusal("restore", &error),
-                })?
+                },
+            )?
         }
         None => restore.place.http()?.restore(&name, &mut input, restore.replace)?,
     };

@@ -194,7 +194,11 @@ pub(super) fn refusal(command: &str, error: &ServerError) -> CliError {
     let hint = match error {
         ServerError::SameAddress { what, other, .. } => {
             let flags = [what, other].map(|listener| format!("--{}", listener.to_lowercase())).join(" or ");
-            return CliError::new(command, error, format!("say another port with {flags}, or in the config file"));
+            return CliError::new(
+                command,
+                error,
+                format!("say another port with {flags}, or in the config file"),
+            );
         }
         ServerError::Journal(JournalError::InUse { .. }) => {
             "two servers cannot share a folder: stop the other, or name another folder with --data"

@@ -172,7 +172,8 @@ fn two_listeners_at_one_address_are_a_mistake() {
 #[test]
 fn the_hint_names_the_listeners_that_meet() {
     let run = check("[server]\nhttp = \"127.0.0.1:7\"\nmetrics = \"127.0.0.1:7\"\n", &[]);
-    let expected = "lately: config: HTTP and metrics are both to listen on 127.0.0.1:7: give each a port of its own
+    let expected =
+        "lately: config: HTTP and metrics are both to listen on 127.0.0.1:7: give each a port of its own
 hint: say another port with --http or --metrics, or in the config file
 ";
     assert_eq!((run.err.as_str(), run.code), (expected, Some(2)));

@@ -165,7 +165,7 @@ fn command_lines() {
     check("restore FOLDER", "FOLDER: it is a folder", "name a file that lately dump wrote");
     check(
         "restore FOLDER/notes --data FOLDER/none",
-        "FOLDER/notes: it is no dump of lately",
+        "FOLDER/notes: the dump cannot be restored: it is no dump of lately",
         "nothing was restored",
     );
     check(
@@ -206,7 +206,7 @@ fn command_lines() {
     check("limit k 5", "limit: a max of 5 needs a window", "give KEY MAX WINDOW, such as user:42 100 1m");
     check(
         "backtest - --limit 1m/5",
-        "command line: --limit <MAX/WINDOW>: invalid limit '1m/5': give MAX/WINDOW, such as 100/1m",
+        "command line: --limit <MAX/WINDOW>: invalid limit '1m/5': invalid MAX '1m': give a whole number from 0 to 9223372036854775807, as in 100/1m",
         "see lately backtest --help",
     );
     check(
@@ -235,7 +235,10 @@ fn config_files() {
     };
     let limit = |line: &str| format!("[[limit]]\nname = \"login\"\nmax = 5\nwindow = \"1m\"\n{line}\n");
     let with = |from: &str, to: &str| limit("").replace(from, to);
-    check(&with("= 5", "= five"), "3:7: invalid max 'five': give a whole number from 0 to 9223372036854775807");
+    check(
+        &with("= 5", "= five"),
+        "3:7: invalid max 'five': give a whole number from 0 to 9223372036854775807",
+    );
     check(&with("\"1m\"", "1m"), "4:10: `1m` is not in quotes: write \"1m\"");
     check(&with("= 5", "= 05"), "3:7: `05` is no number of TOML: write 5");
     check(&with("= 5", "= 5,"), "3:8: `5,` ends with a `,`: leave it out");

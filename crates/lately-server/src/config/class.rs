@@ -33,7 +33,10 @@ pub(super) fn settle_all(classes: Vec<Spanned<ClassConfig>>) -> Result<Vec<(Patt
     for class in &classes {
         let pattern = &class.get_ref().pattern;
         if !patterns.insert(pattern.get_ref().0.as_str()) {
-            let message = format!("a second class of the pattern '{}': the first one counts, remove one", pattern.get_ref().0);
+            let message = format!(
+                "a second class of the pattern '{}': the first one counts, remove one",
+                pattern.get_ref().0
+            );
             return Err(Problem { at: pattern.span(), message });
         }
     }

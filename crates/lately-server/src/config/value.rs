@@ -51,7 +51,9 @@ impl<'de> Deserialize<'de> for Precision {
         match value {
             toml::Value::Float(number) => Ok(Precision(number)),
             // Only 1 is in range, and any other is refused with the settings.
-            toml::Value::Integer(number) => Ok(Precision(f64::from(i32::try_from(number).unwrap_or(i32::MAX)))),
+            toml::Value::Integer(number) => {
+                Ok(Precision(f64::from(i32::try_from(number).unwrap_or(i32::MAX))))
+            }
             other => Err(de::Error::custom(format!("invalid precision {}: {PRECISION}", shown(&other)))),
         }
     }
@@ -70,7 +72,10 @@ impl<'de> Deserialize<'de> for Match {
             toml::Value::Array(_) => {
                 Err(de::Error::custom("match is one pattern: write a [[class]] for each"))
             }
-            other => Err(de::Error::custom(format!("invalid match {}: give a pattern in quotes, such as \"ad:*\"", shown(&other)))),
+            other => Err(de::Error::custom(format!(
+                "invalid match {}: give a pattern in quotes, such as \"ad:*\"",
+                shown(&other)
+            ))),
         }
     }
 }

@@ -32,7 +32,8 @@ use super::problem::{problem, raw_problem};
 use super::transfer;
 use crate::engine::Engine;
 use crate::limits::{
-    ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, LINGER, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
+    ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, LINGER, MAX_HTTP_CONNECTIONS,
+    MAX_HTTP_HEAD_BYTES,
 };
 use crate::metrics;
 use crate::stopper::Stopper;
@@ -74,6 +75,7 @@ pub(crate) fn all(engine: Arc<Engine>) -> Router {
     Router::new()
         .route("/v1/dump", get(transfer::dump))
         .route("/v1/restore", post(transfer::restore))
+        .method_not_allowed_fallback(wrong_method)
         .route_layer(from_fn(refuse_remote))
         .layer(Extension(Transfers::new(&engine)))
         // Routes that change something or read keys go before this line.
@@ -160,7 +162,9 @@ async fn serve_one(
     let _ = socket.try_write(&raw_problem(StatusCode::REQUEST_TIMEOUT, "too slow", &detail));
     let _ = socket.shutdown().await;
     // Bytes that were not read would reset the connection, and the answer may go with it.
-    let _ = timeout(LINGER, async { while socket.read(&mut [0; 4 << 10]).await.is_ok_and(|count| count > 0) {} }).await;
+    let _ =
+        timeout(LINGER, async { while socket.read(&mut [0; 4 << 10]).await.is_ok_and(|count| count > 0) {} })
+            .await;
 }
 
 /// Waits for an answer as long as the client keeps up.

@@ -121,7 +121,7 @@ mod tests {
     use crate::limits::{FAIR_BYTES, HTTP_LOOK_EVERY};
 
     const FAIR_LOOKS: u128 = FAIR_SHARE.as_millis() / HTTP_LOOK_EVERY.as_millis();
-    const FAST_BYTES: u64 = FAIR_BYTES * HTTP_LOOK_EVERY.as_millis() as u64 / 1_000;
+    const FAST_BYTES: u64 = FAIR_BYTES * HTTP_LOOK_EVERY.subsec_millis() as u64 / 1_000;
 
     /// Has all of them move bytes for as long as a fair share, but for some looks.
     fn pass(transfers: &[(Arc<Pace>, u64)], looks: u128) {

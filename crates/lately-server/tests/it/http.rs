@@ -185,7 +185,9 @@ fn every_refusal_is_a_problem() {
         assert!(head.contains("\r\ncontent-type: application/problem+json\r\n"), "{head}");
         assert!(body.contains(detail), "{body}");
     }
-    for (method, path, status) in [("GET", "/v1/dump?x=1", 400), ("PUT", "/v1/dump", 405), ("GET", "/v1/restore", 405)] {
+    for (method, path, status) in
+        [("GET", "/v1/dump?x=1", 400), ("PUT", "/v1/dump", 405), ("GET", "/v1/restore", 405)]
+    {
         let mut wire = Wire::connect(server.http);
         wire.send(format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"));
         let answer = String::from_utf8(wire.rest()).expect("text");

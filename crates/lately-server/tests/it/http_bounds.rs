@@ -300,7 +300,7 @@ fn a_slow_upload_keeps_its_place_for_a_fair_share_of_time() {
         answer
     };
     on_paused_time(|server| async move {
-        fill(&server, 20_000).await;
+        fill(&server, 60_000).await;
         let mut dump = Vec::new();
         let mut whole = sent(&server, "GET /v1/dump HTTP/1.0\r\nHost: localhost\r\n\r\n").await;
         whole.read_to_end(&mut dump).await.expect("a dump, and the end");
@@ -319,7 +319,10 @@ fn a_slow_upload_keeps_its_place_for_a_fair_share_of_time() {
             let next = sent(&server, &other).await;
             let (next, ()) = tokio::join!(answer(next), looks(&server, 3));
             if !next.starts_with("HTTP/1.1 503 ") {
-                assert!(next.starts_with("HTTP/1.1 400 ") && next.contains("it is no dump of lately"), "{next}");
+                assert!(
+                    next.starts_with("HTTP/1.1 400 ") && next.contains("it is no dump of lately"),
+                    "{next}"
+                );
                 break;
             }
             assert!(next.contains("another restore is under way"), "{next}");
