@@ -57,7 +57,7 @@ impl Http {
     pub(crate) fn get(&self, path: &str) -> Result<impl Read + use<>, CliError> {
         let answer =
             self.agent.get(format!("http://{}{path}", self.address)).header(RUN_ID_HEADER, &self.run_id);
-        self.answer(answer.call().map_err(|error| CliError::new(&self.address, error, NO_HTTP))?)
+        self.answer(answer.call().map_err(|error| CliError::new(&self.address, cause(&error), NO_HTTP))?)
     }
 
     /// Sends a dump; gives what came of it.
@@ -85,13 +85,12 @@ impl Http {
                     .map(|rate| format!("the server ended the upload: slower than {rate} B/s"));
                 return CliError::new(
                     &self.address,
-                    slow.unwrap_or_else(|| error.to_string()),
+                    slow.unwrap_or_else(|| cause(&error)),
                     "nothing was changed",
                 );
             }
-            let is_unknown = !matches!(error, ureq::Error::ConnectionFailed | ureq::Error::HostNotFound)
-                && !matches!(&error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused);
-            CliError::new(&self.address, error, if is_unknown { HALF } else { NO_HTTP })
+            // Some of it may have been restored only when all of it was sent.
+            CliError::new(&self.address, cause(&error), if dump.is_at_end { HALF } else { NO_HTTP })
         })?;
         let mut text = String::new();
         let is_about_the_dump = answer.status() == 400;
@@ -107,6 +106,14 @@ impl Http {
         restored.filter(|_| read.is_ok()).ok_or_else(|| {
             CliError::new(&self.address, "it gave no answer that makes sense", "is it a lately server?")
         })
+    }
+}
+
+/// Why there was no answer.
+fn cause(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Protocol(_) => "what listens there does not speak HTTP".to_owned(),
+        error => error.to_string(),
     }
 }
 

@@ -396,3 +396,26 @@ fn an_upload_that_the_server_ends_changes_nothing() {
     assert!(run.err.starts_with(&format!("lately: {http}: ")), "{}", run.err);
     assert!(run.err.ends_with("\nhint: nothing was changed\n"), "{}", run.err);
 }
+
+/// Compose files and units often set a variable to nothing.
+#[test]
+fn an_empty_address_in_the_environment_is_none() {
+    let run = crate::asking::ask("", &crate::asking::words("dump --http 127.0.0.1:1"));
+    // No server listens where the default is, or one does and has its HTTP elsewhere.
+    assert_eq!(run.code, Some(2), "{}", run.err);
+    assert!(run.err.starts_with("lately: 127.0.0.1:"), "{}", run.err);
+}
+
+#[test]
+fn a_port_for_redis_clients_does_not_speak_http() {
+    let root = tempfile::tempdir().expect("a folder");
+    let server = serve();
+    let dump = root.path().join("dump");
+    run(&["dump", "--server", &server.resp, "-o", text(&dump)]);
+    let hint = "\nhint: does the server listen for HTTP there? --http names another address\n";
+    let told = lately(&["dump", "-o", text(&dump), "--server", &server.resp, "--http", &server.resp]);
+    let expected = format!("lately: {}: what listens there does not speak HTTP{hint}", server.resp);
+    assert_eq!((told.err, told.code), (expected, Some(2)));
+    let told = lately(&["restore", text(&dump), "--server", &server.resp, "--http", &server.resp]);
+    assert!(told.code == Some(2) && told.err.ends_with(hint), "{}", told.err);
+}
