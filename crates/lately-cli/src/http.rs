@@ -1,7 +1,9 @@
 //! The HTTP side of a running server.
 
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 
+use lately::{Clock, SystemClock, Timestamp};
+use lately_server::limits::{FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES};
 use lately_server::{RUN_ID_HEADER, Restored};
 use serde_json::Value;
 use ureq::http::Response;
@@ -41,6 +43,7 @@ impl Http {
         let detail = said.as_ref().and_then(|problem| problem["detail"].as_str());
         let hint = match status.as_u16() {
             403 => "run it on the machine of the server, or give the near end of an SSH tunnel with --http",
+            408 => "send it faster: from a file on this machine, for example",
             404 => "the server is of another version",
             409 => "say --replace if that is meant",
             421 => "give the address of its HTTP listener with --http",
@@ -54,24 +57,48 @@ impl Http {
     pub(crate) fn get(&self, path: &str) -> Result<impl Read + use<>, CliError> {
         let answer =
             self.agent.get(format!("http://{}{path}", self.address)).header(RUN_ID_HEADER, &self.run_id);
-        self.answer(answer.call().map_err(|error| CliError::new(&self.address, error, NO_HTTP))?)
+        self.answer(answer.call().map_err(|error| CliError::new(&self.address, cause(&error), NO_HTTP))?)
     }
 
     /// Sends a dump; gives what came of it.
-    pub(crate) fn restore(&self, dump: &mut impl Read, replace: bool) -> Result<Restored, CliError> {
+    pub(crate) fn restore(
+        &self,
+        name: &str,
+        dump: &mut impl Read,
+        replace: bool,
+    ) -> Result<Restored, CliError> {
         let url = format!("http://{}/v1/restore?replace={replace}", self.address);
         // A server that refuses does so before any of it is sent.
         let request =
             self.agent.post(url).header(RUN_ID_HEADER, &self.run_id).header("expect", "100-continue");
         let request = request.content_type("application/vnd.lately.dump");
-        let answer = request.send(SendBody::from_reader(dump));
+        let mut dump = Meter::new(dump);
+        let answer = request.send(SendBody::from_reader(&mut dump));
         let answer = answer.map_err(|error| {
-            let is_unknown = !matches!(error, ureq::Error::ConnectionFailed | ureq::Error::HostNotFound)
-                && !matches!(&error, ureq::Error::Io(error) if error.kind() == ErrorKind::ConnectionRefused);
-            CliError::new(&self.address, error, if is_unknown { HALF } else { NO_HTTP })
+            if let Some(error) = dump.failed.take() {
+                return CliError::new(name, error, "nothing was changed");
+            }
+            if dump.bytes > 0 && !dump.is_at_end {
+                // A server needs the end of a dump to restore any of it.
+                let slow = dump
+                    .too_slow()
+                    .map(|rate| format!("the server ended the upload: slower than {rate} B/s"));
+                return CliError::new(
+                    &self.address,
+                    slow.unwrap_or_else(|| cause(&error)),
+                    "nothing was changed",
+                );
+            }
+            // Some of it may have been restored only when all of it was sent.
+            CliError::new(&self.address, cause(&error), if dump.is_at_end { HALF } else { NO_HTTP })
         })?;
         let mut text = String::new();
-        let read = self.answer(answer)?.read_to_string(&mut text);
+        let is_about_the_dump = answer.status() == 400;
+        let answer = self.answer(answer).map_err(|error| match error {
+            CliError::Failed { cause, hint, .. } if is_about_the_dump => CliError::new(name, cause, hint),
+            error => error,
+        });
+        let read = answer?.read_to_string(&mut text);
         let restored = serde_json::from_str::<Value>(&text).ok().and_then(|answer| {
             let keys = answer["keys"].as_u64()?.try_into().ok()?;
             Some(Restored { keys, evicted_keys: answer["evicted_keys"].as_u64()? })
@@ -79,5 +106,77 @@ impl Http {
         restored.filter(|_| read.is_ok()).ok_or_else(|| {
             CliError::new(&self.address, "it gave no answer that makes sense", "is it a lately server?")
         })
+    }
+}
+
+/// Why there was no answer.
+fn cause(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Protocol(_) => "what listens there does not speak HTTP".to_owned(),
+        error => error.to_string(),
+    }
+}
+
+/// A reader that knows how fast it was read, and how that ended.
+pub(crate) struct Meter<R> {
+    reader: R,
+    clock: SystemClock,
+    began: Option<Timestamp>,
+    bytes: u64,
+    is_at_end: bool,
+    failed: Option<String>,
+}
+
+impl<R> Meter<R> {
+    pub(crate) fn new(reader: R) -> Meter<R> {
+        let clock = SystemClock::new();
+        Meter { reader, clock, began: None, bytes: 0, is_at_end: false, failed: None }
+    }
+
+    /// The rate that a server disconnects clients below, in bytes a second, if this was slower for as long as that takes.
+    pub(crate) fn too_slow(&self) -> Option<u64> {
+        let elapsed_ms = self.clock.now().as_millis() - self.began?.as_millis();
+        too_slow(self.bytes, elapsed_ms.max(0).unsigned_abs())
+    }
+}
+
+fn too_slow(bytes: u64, elapsed_ms: u64) -> Option<u64> {
+    let is_below = |rate: u64| bytes.saturating_mul(1_000) < rate.saturating_mul(elapsed_ms);
+    let is_long = u128::from(elapsed_ms) >= FAIR_SHARE.as_millis();
+    match (is_below(HTTP_LEAST_BYTES), is_below(FAIR_BYTES) && is_long) {
+        (true, _) => Some(HTTP_LEAST_BYTES),
+        (false, true) => Some(FAIR_BYTES),
+        (false, false) => None,
+    }
+}
+
+impl<R: Read> Read for Meter<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.began.get_or_insert_with(|| self.clock.now());
+        let read = self.reader.read(buffer);
+        match &read {
+            Ok(count) => {
+                self.bytes += *count as u64;
+                self.is_at_end |= *count == 0 && !buffer.is_empty();
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => self.failed = Some(error.to_string()),
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_transfer_knows_which_rate_it_missed() {
+        let check = |bytes: u64, elapsed_ms: u64, expected| assert_eq!(too_slow(bytes, elapsed_ms), expected);
+        check(319_999, 10_000, Some(32_000));
+        check(320_000, 10_000, None);
+        check(29_999_999, 30_000, Some(1_000_000));
+        check(29_999_999, 29_999, None);
+        check(30_000_000, 30_000, None);
     }
 }

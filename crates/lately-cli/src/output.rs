@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::CliError;
-use crate::table::harmless;
+use crate::table::{harmless, harmless_json};
 
 /// Writes data to standard output, through a buffer that is flushed at the end.
 pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), CliError> {
@@ -35,7 +35,7 @@ pub(crate) fn keys(count: usize) -> String {
 /// The first member of a key's object: `"key":"…"`, or `"key_b64":"…"` when the key is no UTF-8.
 pub(crate) fn key_member(key: &[u8]) -> String {
     match std::str::from_utf8(key) {
-        Ok(key) => format!("\"key\":{}", serde_json::Value::from(key)),
+        Ok(key) => format!("\"key\":{}", harmless_json(&serde_json::Value::from(key).to_string())),
         Err(_) => format!("\"key_b64\":\"{}\"", STANDARD.encode(key)),
     }
 }

@@ -14,9 +14,9 @@ use crate::limits::SERVER_TIMEOUT;
 /// Which server to talk to.
 #[derive(Args)]
 pub(crate) struct ServerArgs {
-    /// Address of the server's RESP listener.
-    #[arg(long, value_name = "ADDR", env = "LATELY_SERVER", default_value = "127.0.0.1:7379")]
-    server: String,
+    /// Address of the server's RESP listener [env: LATELY_SERVER] [default: 127.0.0.1:7379].
+    #[arg(long, value_name = "ADDR")]
+    server: Option<String>,
 }
 
 /// A connection to a running server.
@@ -26,14 +26,20 @@ pub(crate) struct Server {
 }
 
 impl ServerArgs {
+    /// The address that was given, by the flag or else by the environment, where an empty one is none.
+    fn address(&self) -> String {
+        let of_environment = || std::env::var("LATELY_SERVER").ok().filter(|address| !address.is_empty());
+        self.server.clone().or_else(of_environment).unwrap_or_else(|| "127.0.0.1:7379".to_owned())
+    }
+
     /// The address to connect to without a client in between; checked by connecting.
     pub(crate) fn resolve(&self) -> Result<SocketAddr, CliError> {
         let server = self.connect()?;
         // A server that does not answer this does not count either.
         server.ask::<String>(&redis::cmd("PING"))?;
-        let unknown =
-            |cause: String| CliError::new(&self.server, cause, "give HOST:PORT, such as 127.0.0.1:7379");
-        let mut found = self.server.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+        let asked = self.address();
+        let unknown = |cause: String| CliError::new(&asked, cause, "give HOST:PORT, such as 127.0.0.1:7379");
+        let mut found = asked.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
         found
             .find(|address| TcpStream::connect_timeout(address, SERVER_TIMEOUT).is_ok())
             .ok_or_else(|| unknown("no address".to_owned()))
@@ -42,20 +48,25 @@ impl ServerArgs {
     /// The server's HTTP listener, at `address` or else where it says itself, on the same host. Another server
     /// that listens there will refuse.
     pub(crate) fn http(&self, address: Option<&str>) -> Result<Http, CliError> {
+        if let Some(address) = address.filter(|address| !has_port(address)) {
+            let cause = format!("invalid address '{address}': it has no port");
+            return Err(CliError::new("--http", cause, "give HOST:PORT, such as 127.0.0.1:7380"));
+        }
+        let asked = self.address();
         let info: String = self.connect()?.ask(redis::cmd("INFO").arg("server"))?;
         let field = |name: &str| {
             let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.ok_or_else(|| {
-                CliError::new(&self.server, format!("it does not tell its {name}"), "is it a lately server?")
+                CliError::new(&asked, format!("it does not tell its {name}"), "is it a lately server?")
             })
         };
-        let host = self.server.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
+        let host = asked.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
         let told = format!("{host}:{}", field("http_port")?);
         Ok(Http::new(address.unwrap_or(&told).to_owned(), field("run_id")?.to_owned()))
     }
 
     pub(crate) fn connect(&self) -> Result<Server, CliError> {
-        let address = self.server.clone();
+        let address = self.address();
         let failed = |error| {
             CliError::new(&address, reason(&error), "is the server running there? lately serve starts one")
         };
@@ -67,8 +78,7 @@ impl ServerArgs {
             )
         };
         // Without one the client takes the port of Redis.
-        let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        if !has_port {
+        if !has_port(&address) {
             return Err(invalid());
         }
         let info = format!("redis://{address}/").into_connection_info().map_err(|_| invalid())?;
@@ -108,6 +118,10 @@ impl Server {
             .recv_timeout(SERVER_TIMEOUT)
             .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
     }
+}
+
+fn has_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
 /// The cause alone: what the server said, or what the system said.

@@ -12,7 +12,7 @@ use crate::server::ServerArgs;
 #[derive(Args)]
 pub(crate) struct PlaceArgs {
     /// A folder of counts that no server is using, in place of a server.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "server")]
     data: Option<PathBuf>,
 
     #[command(flatten)]

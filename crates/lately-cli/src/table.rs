@@ -43,6 +43,21 @@ pub(crate) fn harmless(text: &str) -> String {
     escaped(text.as_bytes(), has_effect)
 }
 
+/// JSON that does nothing to a terminal: serde_json escapes the control characters up to U+001F, this does the others and the
+/// marks, which in JSON stand in strings only.
+pub(crate) fn harmless_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for character in json.chars() {
+        if has_effect(character) {
+            let mut units = [0; 2];
+            shown.extend(character.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
 fn escaped(bytes: &[u8], is_escaped: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -73,7 +88,7 @@ pub(crate) fn utc(at: Timestamp) -> String {
 
 /// Marks that change the direction or the look of what follows them.
 fn is_invisible(character: char) -> bool {
-    matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 #[cfg(test)]
@@ -100,6 +115,15 @@ mod tests {
         );
         let path = std::ffi::OsStr::from_bytes(b"a\x1b[31m/\xff");
         assert_eq!(printable_path(Path::new(path)), r"a\u{1b}[31m/\xff");
+    }
+
+    #[test]
+    fn json_is_shown_without_effects() {
+        let marks = "a\u{7f}\u{80}\u{9b}\u{9f}\u{61c}\u{200e}\u{2028}\u{2029}\u{202e}\u{2066}\u{feff}ä🧀";
+        let json = serde_json::Value::from(marks).to_string();
+        let shown = harmless_json(&json);
+        assert_eq!(shown, r#""a\u007f\u0080\u009b\u009f\u061c\u200e\u2028\u2029\u202e\u2066\ufeffä🧀""#);
+        assert_eq!(serde_json::from_str::<String>(&shown).expect("it is JSON"), marks);
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub enum SetupError {
     Limit {
         /// What was given.
         text: String,
+        /// Which half of it is wrong, and what would be right.
+        wrong: String,
     },
     /// There are more than [`MAX_LIMITS`] limits.
     Limits {
@@ -84,9 +86,7 @@ impl fmt::Display for SetupError {
                 f,
                 "the {format} format has its time in a fixed place: a time field is for json and regex"
             ),
-            SetupError::Limit { text } => {
-                write!(f, "invalid limit '{text}': give MAX/WINDOW, such as 100/1m")
-            }
+            SetupError::Limit { text, wrong } => write!(f, "invalid limit '{text}': {wrong}"),
             SetupError::Limits { limits } => {
                 write!(f, "{limits} limits are too many: give at most {MAX_LIMITS}")
             }

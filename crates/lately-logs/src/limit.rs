@@ -20,13 +20,16 @@ impl FromStr for Limit {
     type Err = SetupError;
 
     fn from_str(text: &str) -> Result<Limit, SetupError> {
-        let error = || SetupError::Limit { text: text.into() };
-        let (max, window) = text.split_once('/').ok_or_else(error)?;
-        if !max.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(error());
-        }
-        let max = max.parse().ok().filter(|&max| max <= MAX_TOTAL).ok_or_else(error)?;
-        Ok(Limit { max, window: window.parse().map_err(|_| error())? })
+        let error = |wrong| SetupError::Limit { text: text.into(), wrong };
+        let (max, window) =
+            text.split_once('/').ok_or_else(|| error("give MAX/WINDOW, such as 100/1m".to_owned()))?;
+        let is_digits = max.bytes().all(|byte| byte.is_ascii_digit());
+        let number = max.parse().ok().filter(|&max| is_digits && max <= MAX_TOTAL);
+        let max = number.ok_or_else(|| {
+            error(format!("invalid MAX '{max}': give a whole number from 0 to {MAX_TOTAL}, as in 100/1m"))
+        })?;
+        let window = window.parse().map_err(|why: lately::TimeError| error(format!("WINDOW: {why}")))?;
+        Ok(Limit { max, window })
     }
 }
 
@@ -67,7 +70,17 @@ mod tests {
             "1m/5m",
             "9223372036854775808/1m",
         ] {
-            assert_eq!(bad.parse::<Limit>(), Err(SetupError::Limit { text: bad.into() }));
+            let error = bad.parse::<Limit>().expect_err(bad).to_string();
+            assert!(error.starts_with(&format!("invalid limit '{bad}': ")), "{error}");
         }
+        let check = |bad: &str, wrong: &str| {
+            let error = bad.parse::<Limit>().expect_err(bad).to_string();
+            assert!(error.starts_with(&format!("invalid limit '{bad}': {wrong}")), "{error}");
+        };
+        check("5", "give MAX/WINDOW, such as 100/1m");
+        check("5/0", "WINDOW: invalid duration '0': give ");
+        check("5/", "WINDOW: invalid duration '': give ");
+        check("x/1m", "invalid MAX 'x': give a whole number from 0 to 9223372036854775807, as in 100/1m");
+        check("1m/5", "invalid MAX '1m': give a whole number from 0 to 9223372036854775807, as in 100/1m");
     }
 }

@@ -47,9 +47,17 @@ pub enum ProtocolError {
     /// The number of arguments is no integer, or too large.
     #[error("ERR Protocol error: invalid multibulk length")]
     Count,
-    /// The length of a bulk string is no integer, negative or too large.
+    /// The length of a bulk string is no integer, or negative.
     #[error("ERR Protocol error: invalid bulk length")]
     BulkLength,
+    /// A bulk string is longer than one may be.
+    #[error("ERR Protocol error: invalid bulk length {bytes}: a bulk string has at most {most} bytes")]
+    BulkTooLong {
+        /// Its length in bytes.
+        bytes: i64,
+        /// The bound in bytes.
+        most: usize,
+    },
     /// Something else than a bulk string inside the array.
     #[error("ERR Protocol error: expected '$', got '{}'", char::from(*got))]
     ExpectedBulk {
@@ -281,6 +289,9 @@ pub enum CommandError {
         /// The subcommand.
         subcommand: &'static str,
     },
+    /// `CONFIG RESETSTAT`.
+    #[error("ERR CONFIG RESETSTAT is not supported: counters begin anew at a start")]
+    ResetStat,
     /// Any subcommand of `CLUSTER`.
     #[error("ERR This instance has cluster support disabled")]
     ClusterDisabled,

@@ -93,7 +93,11 @@ fn read_bulk(
         Length::Invalid => return Err(ProtocolError::BulkLength),
         Length::Is { value, line_bytes } => (value, line_bytes),
     };
-    let length = within(value, limits.bulk_bytes).ok_or(ProtocolError::BulkLength)?;
+    if value < 0 {
+        return Err(ProtocolError::BulkLength);
+    }
+    let too_long = ProtocolError::BulkTooLong { bytes: value, most: limits.bulk_bytes };
+    let length = within(value, limits.bulk_bytes).ok_or(too_long)?;
     let start = position + line_bytes;
     let end = start + length;
     if end + 2 > limits.request_bytes {

@@ -3,7 +3,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use lately::limits::MAX_TOTAL;
@@ -42,10 +42,8 @@ pub struct Engine {
     /// In place of that of the journal, where there is none.
     gate: RwLock<()>,
     pub(crate) progress: Progress,
-    /// Dumps under way.
-    pub(crate) dumps: AtomicUsize,
-    /// A dump is being restored.
-    pub(crate) restoring: AtomicBool,
+    /// Transfers whose clients were too slow: how many, and what there is to say of the last.
+    slow: Mutex<(u64, String)>,
 }
 
 /// Who is told when there may be a verdict on what was written.
@@ -111,9 +109,19 @@ impl Engine {
             clock,
             journal: OnceLock::new(),
             progress: Progress::default(),
-            dumps: AtomicUsize::new(0),
-            restoring: AtomicBool::new(false),
+            slow: Mutex::default(),
         })
+    }
+
+    /// Takes note of a transfer that ended because its client was too slow.
+    pub(crate) fn note_slow(&self, what: String) {
+        let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
+        *slow = (slow.0 + 1, what);
+    }
+
+    /// How many there were, and what there is to say of the last.
+    pub(crate) fn slow(&self) -> (u64, String) {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The current time. Read once for each batch of commands.

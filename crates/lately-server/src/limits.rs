@@ -142,6 +142,16 @@ pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Dumps made at once.
 pub const MAX_DUMPS: usize = 4;
 
+/// Restores at once: one holds all keys of its dump.
+pub const MAX_RESTORES: usize = 1;
+
+/// How long a dump or a restore has its place though it is slow and another one waits: time in which the server waits for
+/// its client.
+pub const FAIR_SHARE: Duration = Duration::from_secs(30);
+
+/// Bytes that a client has to move in a second, on the average of the last [`FAIR_SHARE`], to keep its place for longer.
+pub const FAIR_BYTES: u64 = 1_000_000;
+
 /// One in so many bytes of the memory ceiling is for changes that wait for dumps to be taken; when there are more, the
 /// dump that is furthest behind fails.
 pub const TAPS_SHARE: u64 = 16;

@@ -218,9 +218,7 @@ async fn load(
     let Some(storage) = engine.config.storage.clone() else { return Ok(Vec::new()) };
     let path = storage.path.display().to_string();
     if let Some(mode) = folder.open_to_others() {
-        tell(&format!(
-            "{path} has mode {mode:o}: other users can see what is in it, though not read counts: chmod 700 is enough"
-        ));
+        tell(&exposure(&path, mode));
     }
     let mut loading = {
         let engine = Arc::clone(engine);
@@ -255,6 +253,18 @@ async fn load(
         ready();
     }
     Ok(threads)
+}
+
+/// What users beside the owner of a folder of this mode can do there.
+fn exposure(path: &str, mode: u32) -> String {
+    // To add or to remove a file takes write and search permission. In a sticky folder only owners remove.
+    let may_write = [0o030, 0o003].iter().any(|bits| mode & bits == *bits);
+    let can = match (may_write, mode & 0o1000 == 0) {
+        (true, true) => "remove and replace its files",
+        (true, false) => "add files to it",
+        (false, _) => "see what is in it, though not read counts",
+    };
+    format!("{path} has mode {mode:o}: other users can {can}: chmod 700 it")
 }
 
 /// What is unusual about what was loaded.
@@ -364,6 +374,31 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
                 watch.look(&engine).iter().for_each(|news| tell(news));
             }
             () = stopper.stopped() => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warning_of_a_folder_says_what_others_can_do() {
+        for (mode, expected) in [
+            (0o777, "w has mode 777: other users can remove and replace its files: chmod 700 it"),
+            (0o770, "w has mode 770: other users can remove and replace its files: chmod 700 it"),
+            (0o703, "w has mode 703: other users can remove and replace its files: chmod 700 it"),
+            (0o1777, "w has mode 1777: other users can add files to it: chmod 700 it"),
+            (
+                0o755,
+                "w has mode 755: other users can see what is in it, though not read counts: chmod 700 it",
+            ),
+            (
+                0o711,
+                "w has mode 711: other users can see what is in it, though not read counts: chmod 700 it",
+            ),
+        ] {
+            assert_eq!(exposure("w", mode), expected);
         }
     }
 }

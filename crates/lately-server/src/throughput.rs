@@ -25,8 +25,9 @@ impl Throughput {
     /// The rate from the oldest sample to now.
     pub(crate) fn per_second(&self, now: Timestamp, commands: u64) -> u64 {
         let Some(&(then, before)) = self.samples.front() else { return 0 };
-        let elapsed_ms = (now.as_millis() - then.as_millis()).max(0).unsigned_abs();
-        (commands.saturating_sub(before).saturating_mul(1_000)).checked_div(elapsed_ms).unwrap_or(0)
+        // In the first second after a start nothing is known of a second: what came is all there is.
+        let elapsed_ms = (now.as_millis() - then.as_millis()).max(1_000).unsigned_abs();
+        commands.saturating_sub(before).saturating_mul(1_000) / elapsed_ms
     }
 }
 
@@ -40,8 +41,10 @@ mod tests {
         let mut throughput = Throughput::default();
         assert_eq!(throughput.per_second(at(0), 7), 0);
         throughput.note(at(0), 7);
-        assert_eq!(throughput.per_second(at(0), 9), 0);
-        assert_eq!(throughput.per_second(at(500), 17), 20);
+        assert_eq!(throughput.per_second(at(0), 9), 2);
+        assert_eq!(throughput.per_second(at(1), 17), 10);
+        assert_eq!(throughput.per_second(at(500), 17), 10);
+        assert_eq!(throughput.per_second(at(1_250), 17), 8);
         (1..16).for_each(|sample| throughput.note(at(100 * sample), 7));
         assert_eq!(throughput.per_second(at(2_000), 2_007), 1_000);
         // There are 16: the oldest is forgotten.

@@ -1,8 +1,6 @@
 //! All keys of a server out, as a dump, and in again. No I/O: the listener carries the bytes.
 
 use std::io::Read;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 use lately::{DeltaBatch, MemoryStats, Store};
 use lately_journal::limits::MAX_AHEAD;
@@ -19,8 +17,6 @@ use crate::taps::Tap;
 pub(crate) enum RestoreError {
     #[error("the dump cannot be restored: {0}")]
     Dump(#[from] DumpError),
-    #[error("another restore is under way")]
-    Busy,
     #[error(
         "the server has {keys} key{}: keys of the dump would take the place of those of the same names",
         if *keys == 1 { "" } else { "s" }
@@ -73,12 +69,14 @@ impl Engine {
         Ok(())
     }
 
-    /// A place for a restore, which one at a time has: it holds all keys of the dump, and none of another may come between.
-    pub(crate) fn begin_restore(self: &Arc<Engine>) -> Result<Restoring, RestoreError> {
-        match self.restoring.swap(true, SeqCst) {
-            true => Err(RestoreError::Busy),
-            false => Ok(Restoring(Arc::clone(self))),
-        }
+    /// Takes in the keys of a dump, once all of it has come and is whole. Keys of the same names go, if they may be
+    /// replaced; else there must be none. One at a time: it holds all keys of the dump.
+    ///
+    /// # Errors
+    /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
+    pub(crate) fn restore(&self, input: &mut impl Read, replace: bool) -> Result<Restored, RestoreError> {
+        let dump = self.read_dump(input)?;
+        self.take_in(&dump, replace)
     }
 
     pub(crate) fn check_empty(&self, replace: bool) -> Result<(), RestoreError> {
@@ -150,29 +148,10 @@ fn append_records(
     }
 }
 
-/// The place of a restore.
-pub(crate) struct Restoring(Arc<Engine>);
-
-impl Restoring {
-    /// Takes in the keys of a dump, once all of it has come and is whole; gives how many. Keys of the same
-    /// names go, if they may be replaced; else there must be none.
-    ///
-    /// # Errors
-    /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
-    pub(crate) fn restore(&self, input: &mut impl Read, replace: bool) -> Result<Restored, RestoreError> {
-        let dump = self.0.read_dump(input)?;
-        self.0.take_in(&dump, replace)
-    }
-}
-
-impl Drop for Restoring {
-    fn drop(&mut self) {
-        self.0.restoring.store(false, SeqCst);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use lately::{ManualClock, Timestamp, days, minutes};
 
     use super::*;

@@ -19,6 +19,8 @@ pub(crate) struct Watch {
     failures: u64,
     failures_told: Option<Timestamp>,
     checkpoint_trouble: Option<String>,
+    slow: u64,
+    slow_told: Option<Timestamp>,
 }
 
 impl Watch {
@@ -28,6 +30,7 @@ impl Watch {
             .into_iter()
             .chain(self.clock(engine.clock_step_ms()))
             .chain(self.evictions(engine.store.memory().evicted_keys, engine.now(), engine.is_loading()))
+            .chain(self.slow(engine.slow(), engine.now()))
             .chain(
                 engine
                     .journal()
@@ -66,6 +69,19 @@ impl Watch {
         }
         (self.trouble, self.checkpoint_trouble) = (trouble, checkpoint_trouble);
         news
+    }
+
+    /// That clients of dumps and restores were too slow.
+    fn slow(&mut self, (count, last): (u64, String), now: Timestamp) -> Option<String> {
+        if count == self.slow || !is_due(self.slow_told, now) {
+            return None;
+        }
+        let others = match count - self.slow - 1 {
+            0 => String::new(),
+            others => format!(", and {others} more before it"),
+        };
+        (self.slow, self.slow_told) = (count, Some(now));
+        Some(format!("{last}{others}: it was disconnected; this is told at most once a minute"))
     }
 
     /// That time here jumped, by the sum of its jumps so far.
@@ -139,6 +155,18 @@ mod tests {
         assert_eq!(watch.jump(3_600_000).as_deref(), Some(hour));
         assert_eq!(watch.jump(3_600_000), None);
         assert!(watch.jump(3_612_000).is_some_and(|told| told.contains("stayed 12 s ahead")));
+    }
+
+    #[test]
+    fn slow_clients_are_told_once_a_minute() {
+        let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
+        let mut watch = Watch::default();
+        let mut told = |count, seconds| watch.slow((count, "x was slow".to_owned()), at(seconds));
+        assert_eq!(told(0, 0), None);
+        let ended = "it was disconnected; this is told at most once a minute";
+        assert_eq!(told(1, 0), Some(format!("x was slow: {ended}")));
+        assert_eq!([told(1, 1), told(3, 59)], [None, None]);
+        assert_eq!(told(4, 60), Some(format!("x was slow, and 2 more before it: {ended}")));
     }
 
     #[test]

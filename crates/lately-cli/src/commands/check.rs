@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::serve;
 use crate::error::{CliError, Outcome};
 use crate::output;
-use crate::table::{printable, printable_path};
+use crate::table::{harmless_json, printable, printable_path};
 
 /// Read a config file as lately serve does, and print what it says.
 ///
@@ -34,11 +34,11 @@ pub(crate) struct Check {
 pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
     let config = Config::load(&check.file)
         .map_err(|error| CliError::new("config", error, "lately serve would not start with it"))?;
-    lately_server::check_addresses(&config).map_err(|error| serve::refusal(&error))?;
+    lately_server::check_addresses(&config).map_err(|error| serve::refusal("config", &error))?;
     output::data(|out| {
         if check.json {
             let object = serde_json::to_string(&Checked::of(&config)).map_err(io::Error::other)?;
-            writeln!(out, "{object}")
+            writeln!(out, "{}", harmless_json(&object))
         } else {
             write_lines(out, &config)
         }

@@ -12,11 +12,12 @@ use lately_journal::JournalError;
 use lately_server::{OfflineError, dump_folder};
 
 use crate::error::{CliError, Outcome};
+use crate::http::Meter;
 use crate::output::{self, keys};
 use crate::storage::PlaceArgs;
 use crate::table::printable_path;
 
-/// Who may read and write a new dump: its owner.
+/// Who may read and write a dump: its owner, also where the dump replaces a file that others may read.
 const DUMP_MODE: u32 = 0o600;
 
 /// Write all counts of a server, or of a folder, to a file that lately restore reads.
@@ -26,7 +27,7 @@ const DUMP_MODE: u32 = 0o600;
 /// to clients on its own machine only.
 #[derive(Args)]
 pub(crate) struct Dump {
-    /// The file to write; one of that name is replaced once the dump is whole. - is standard output.
+    /// The file to write, with mode 0600; one of that name is replaced once the dump is whole. - is standard output.
     #[arg(long, short, value_name = "FILE", default_value = "-", hide_default_value = true)]
     output: PathBuf,
 
@@ -80,7 +81,7 @@ fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
         let mut file = File::options().write(true).open(&target).map_err(|error| failed(&error))?;
         return write(dump, &mut file, failed);
     }
-    let mut unfinished = unfinished(folder, there.as_ref()).map_err(|error| failed(&error))?;
+    let mut unfinished = unfinished(folder).map_err(|error| failed(&error))?;
     write(dump, unfinished.as_file_mut(), failed)?;
     unfinished.as_file().sync_all().map_err(|error| failed(&error))?;
     unfinished.persist(&target).map_err(|error| failed(&error.error))?;
@@ -93,15 +94,10 @@ fn of_the_system(error: &io::Error) -> String {
     text.split(" at path ").next().unwrap_or_default().to_owned()
 }
 
-/// A file that goes away unless it takes the place of another. It is for those whom that is for, else for its owner alone.
-fn unfinished(folder: &Path, there: Option<&Metadata>) -> io::Result<tempfile::NamedTempFile> {
+/// A file that goes away unless it takes the place of another.
+fn unfinished(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".lately-dump-");
-    let file = builder.permissions(Permissions::from_mode(DUMP_MODE)).tempfile_in(folder)?;
-    if let Some(there) = there {
-        file.as_file().set_permissions(there.permissions())?;
-    }
-    Ok(file)
+    builder.prefix(".lately-dump-").permissions(Permissions::from_mode(DUMP_MODE)).tempfile_in(folder)
 }
 
 /// What is written to, which remembers why that failed.
@@ -146,9 +142,15 @@ fn from_folder(folder: &Path, out: &mut Out<'_>) -> Result<(), CliError> {
 }
 
 fn from_server(dump: &Dump, out: &mut Out<'_>) -> Result<(), CliError> {
-    let mut body = dump.place.http()?.get("/v1/dump")?;
-    let copied = io::copy(&mut body, out);
-    copied.map(|_| ()).map_err(|error| CliError::new("dump", error, "the dump is not whole: try again"))
+    let mut body = Meter::new(dump.place.http()?.get("/v1/dump")?);
+    io::copy(&mut body, out).map(|_| ()).map_err(|error| match body.too_slow() {
+        Some(rate) => CliError::new(
+            "dump",
+            format!("the server ended the dump: it was taken slower than {rate} B/s"),
+            "the dump is not whole: write it to a file on this machine with --output",
+        ),
+        None => CliError::new("dump", error, "the dump is not whole: try again"),
+    })
 }
 
 /// Why a folder could not be used.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use lately::SystemClock;
-use lately_server::{Storage, restore_folder};
+use lately_server::{OfflineError, Storage, restore_folder};
 
 use super::dump::refusal;
 use crate::error::{CliError, Outcome};
+use crate::log_file;
 use crate::output::{self, keys};
 use crate::progress::Progress;
 use crate::storage::PlaceArgs;
@@ -44,17 +45,25 @@ pub(crate) fn run(restore: &Restore) -> Result<Outcome, CliError> {
         Box::new(io::stdin().lock())
     } else {
         let path = printable_path(&restore.file);
+        if restore.file.is_dir() {
+            return Err(CliError::new(path, "it is a folder", "name a file that lately dump wrote"));
+        }
         let opened = std::fs::File::open(&restore.file);
         Box::new(opened.map_err(|error| CliError::new(path, error, "give a file that lately dump wrote"))?)
     };
+    let name = log_file::name(&restore.file);
     let mut input = progress.watch(input);
     let restored = match restore.place.folder() {
         Some(folder) => {
             let storage = Storage { path: folder.to_owned(), ..Storage::default() };
-            restore_folder(&storage, Arc::new(SystemClock::new()), &mut input, restore.replace)
-                .map_err(|error| refusal("restore", &error))?
+            restore_folder(&storage, Arc::new(SystemClock::new()), &mut input, restore.replace).map_err(
+                |error| match error {
+                    OfflineError::Restore(_) => refusal(&name, &error),
+                    _ => refusal("restore", &error),
+                },
+            )?
         }
-        None => restore.place.http()?.restore(&mut input, restore.replace)?,
+        None => restore.place.http()?.restore(&name, &mut input, restore.replace)?,
     };
     drop(progress);
     output::message(&format_args!("lately: {} restored", keys(restored.keys)));

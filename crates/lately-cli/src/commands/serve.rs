@@ -101,11 +101,11 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         // Before anything else: one that comes now counts.
         let signals = Signals::catch()?;
         let clock = SystemClock::with_max_skew(config.least_max_skew());
-        let server = Server::bind(config, Arc::new(clock)).await.map_err(|error| refusal(&error))?;
+        let server = Server::bind(config, Arc::new(clock)).await.map_err(|error| refusal("serve", &error))?;
         tokio::spawn(signals.watch(server.stopper(), server.reloader()));
         let announcement = announcement(&server, storage.as_ref());
         let server = server.telling(|news| output::message(&format_args!("lately: {news}")));
-        server.when_ready(announcement).run().await.map_err(|error| refusal(&error))?;
+        server.when_ready(announcement).run().await.map_err(|error| refusal("serve", &error))?;
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
     });
@@ -190,8 +190,16 @@ fn storage(serve: &Serve, config: &Config) -> Result<Option<Storage>, CliError> 
     Ok(Some(Storage { path, durability, repair: serve.repair }))
 }
 
-pub(super) fn refusal(error: &ServerError) -> CliError {
+pub(super) fn refusal(command: &str, error: &ServerError) -> CliError {
     let hint = match error {
+        ServerError::SameAddress { what, other, .. } => {
+            let flags = [what, other].map(|listener| format!("--{}", listener.to_lowercase())).join(" or ");
+            return CliError::new(
+                command,
+                error,
+                format!("say another port with {flags}, or in the config file"),
+            );
+        }
         ServerError::Journal(JournalError::InUse { .. }) => {
             "two servers cannot share a folder: stop the other, or name another folder with --data"
         }
@@ -217,14 +225,20 @@ pub(super) fn refusal(error: &ServerError) -> CliError {
         ServerError::Exposed { .. } => {
             "listen on 127.0.0.1 or ::1, or say --insecure if the network is trusted"
         }
-        ServerError::SameAddress { .. } => "say another port with --resp or --http, or in the config file",
+        ServerError::Bind { address, error, .. }
+            if error.raw_os_error() == Some(Errno::ADDRNOTAVAIL.raw_os_error()) =>
+        {
+            let all = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
+            let cause = format!("{} is no address of this machine", address.ip());
+            return CliError::new(command, cause, format!("{all} is all of them"));
+        }
         ServerError::Bind { error, .. } if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
             "raise the limit of open files with ulimit -n, or say a smaller number of --threads"
         }
         ServerError::Bind { .. } => "is another server running there? port 0 picks a free port",
         _ => "see lately serve --help",
     };
-    CliError::new("serve", error, hint)
+    CliError::new(command, error, hint)
 }
 
 /// What says where the server listens, and what this version does not do.

@@ -14,12 +14,31 @@ fn refused(args: &[&str], error: &str, hint: &str) {
 #[test]
 fn what_a_backtest_refuses() {
     let log = data("disordered.log");
-    for bad in ["100", "100/", "/1m", "many/1m", "+5/1m", "5/1min", "5/0", "1m/5m", "", "-5"] {
+    let shape = "give MAX/WINDOW, such as 100/1m".to_owned();
+    let max = |max: &str| {
+        format!("invalid MAX '{max}': give a whole number from 0 to 9223372036854775807, as in 100/1m")
+    };
+    let window = |window: &str| {
+        format!(
+            "WINDOW: invalid duration '{window}': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s"
+        )
+    };
+    for (bad, wrong) in [
+        ("100", shape.clone()),
+        ("", shape.clone()),
+        ("-5", shape),
+        ("/1m", max("")),
+        ("many/1m", max("many")),
+        ("x/1m", max("x")),
+        ("+5/1m", max("+5")),
+        ("1m/5m", max("1m")),
+        ("100/", window("")),
+        ("5/1min", window("1min")),
+        ("5/0", window("0")),
+    ] {
         refused(
             &[&log, "--limit", bad],
-            &format!(
-                "command line: --limit <MAX/WINDOW>: invalid limit '{bad}': give MAX/WINDOW, such as 100/1m"
-            ),
+            &format!("command line: --limit <MAX/WINDOW>: invalid limit '{bad}': {wrong}"),
             "see lately backtest --help",
         );
     }

@@ -144,7 +144,7 @@ fn the_example_of_the_readme_is_taken() {
 #[test]
 fn an_address_that_the_server_would_not_listen_on_is_a_mistake() {
     let run = check("[server]\nhttp = \"0.0.0.0:1\"\n", &[]);
-    let expected = "lately: serve: refusing to listen on 0.0.0.0:1 for HTTP: there is no authentication, ";
+    let expected = "lately: config: refusing to listen on 0.0.0.0:1 for HTTP: there is no authentication, ";
     assert!(run.err.starts_with(expected), "{}", run.err);
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
 }
@@ -154,7 +154,7 @@ fn two_listeners_at_one_address_are_a_mistake() {
     let check = |resp: &str, http: &str, is_refused: bool| {
         let run = check(format!("[server]\ninsecure = true\nresp = \"{resp}\"\nhttp = \"{http}\"\n"), &[]);
         let expected = format!(
-            "lately: serve: RESP and HTTP are both to listen on {http}: give each a port of its own\nhint: say another port with --resp or --http, or in the config file\n"
+            "lately: config: RESP and HTTP are both to listen on {http}: give each a port of its own\nhint: say another port with --resp or --http, or in the config file\n"
         );
         let expected = if is_refused { (expected, Some(2)) } else { (String::new(), Some(0)) };
         assert_eq!((run.err, run.code), expected, "{resp} {http}");
@@ -167,4 +167,14 @@ fn two_listeners_at_one_address_are_a_mistake() {
     check("127.0.0.1:7000", "127.0.0.2:7000", false);
     check("127.0.0.1:7000", "[::1]:7000", false);
     check("127.0.0.1:0", "127.0.0.1:0", false);
+}
+
+#[test]
+fn the_hint_names_the_listeners_that_meet() {
+    let run = check("[server]\nhttp = \"127.0.0.1:7\"\nmetrics = \"127.0.0.1:7\"\n", &[]);
+    let expected =
+        "lately: config: HTTP and metrics are both to listen on 127.0.0.1:7: give each a port of its own
+hint: say another port with --http or --metrics, or in the config file
+";
+    assert_eq!((run.err.as_str(), run.code), (expected, Some(2)));
 }

@@ -202,13 +202,13 @@ fn a_dump_is_no_files_end() {
     // A device stays one.
     assert_eq!(dump(Path::new("/dev/null")).code, Some(0));
     assert!(!fs::metadata("/dev/null").expect("it is there").is_file());
-    // Of a link, what it points to is replaced; who may read it stays.
+    // Of a link, what it points to is replaced. A dump is its owner's alone, whoever might read the old file.
     fs::write(path("real"), "old").expect("written");
-    fs::set_permissions(path("real"), fs::Permissions::from_mode(0o640)).expect("set");
+    fs::set_permissions(path("real"), fs::Permissions::from_mode(0o666)).expect("set");
     std::os::unix::fs::symlink(path("real"), path("link")).expect("a link");
     assert_eq!(dump(&path("link")).code, Some(0));
     assert!(fs::read(path("real")).expect("there").starts_with(b"lately"));
-    assert_eq!(mode(&path("real")), 0o640);
+    assert_eq!(mode(&path("real")), 0o600);
     assert!(fs::symlink_metadata(path("link")).expect("there").is_symlink());
     let refused = |to: &Path, says: &str| {
         let run = dump(to);
@@ -370,4 +370,52 @@ fn a_dump_has_no_half_of_a_batch() {
             stop.store(true, Relaxed);
         });
     }
+}
+
+/// A server that ends an upload needs the end of a dump to restore any of it.
+#[test]
+fn an_upload_that_the_server_ends_changes_nothing() {
+    let server = serve();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let http = listener.local_addr().expect("bound").to_string();
+    let ending = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a client");
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).expect("a request");
+            request.extend(byte);
+        }
+        socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").expect("it reads");
+        socket.read_exact(&mut [0; 1 << 10]).expect("it sends");
+        // What was not read has the system reset the connection.
+    });
+    let run = lately_reading(&["restore", "--server", &server.resp, "--http", &http], &vec![0; 64 << 20]);
+    ending.join().expect("it ends");
+    assert_eq!(run.code, Some(2));
+    assert!(run.err.starts_with(&format!("lately: {http}: ")), "{}", run.err);
+    assert!(run.err.ends_with("\nhint: nothing was changed\n"), "{}", run.err);
+}
+
+/// Compose files and units often set a variable to nothing.
+#[test]
+fn an_empty_address_in_the_environment_is_none() {
+    let run = crate::asking::ask("", &crate::asking::words("dump --http 127.0.0.1:1"));
+    // No server listens where the default is, or one does and has its HTTP elsewhere.
+    assert_eq!(run.code, Some(2), "{}", run.err);
+    assert!(run.err.starts_with("lately: 127.0.0.1:"), "{}", run.err);
+}
+
+#[test]
+fn a_port_for_redis_clients_does_not_speak_http() {
+    let root = tempfile::tempdir().expect("a folder");
+    let server = serve();
+    let dump = root.path().join("dump");
+    run(&["dump", "--server", &server.resp, "-o", text(&dump)]);
+    let hint = "\nhint: does the server listen for HTTP there? --http names another address\n";
+    let told = lately(&["dump", "-o", text(&dump), "--server", &server.resp, "--http", &server.resp]);
+    let expected = format!("lately: {}: what listens there does not speak HTTP{hint}", server.resp);
+    assert_eq!((told.err, told.code), (expected, Some(2)));
+    let told = lately(&["restore", text(&dump), "--server", &server.resp, "--http", &server.resp]);
+    assert!(told.code == Some(2) && told.err.ends_with(hint), "{}", told.err);
 }

@@ -130,10 +130,12 @@ fn what_is_wrong_before_a_server_is_asked() {
     let nowhere = "127.0.0.1:1";
     let running = "is the server running there? lately serve starts one";
     // Without its port a client would ask the Redis there.
-    for bad in ["127.0.0.1", "localhost", "127.0.0.1:", "127.0.0.1:65536", "[::1]", ""] {
+    for bad in ["127.0.0.1", "localhost", "127.0.0.1:", "127.0.0.1:65536", "[::1]"] {
         let error = format!("--server: invalid address '{bad}'");
         check_refused(bad, "limit k 5 1m", &error, "give HOST:PORT, such as 127.0.0.1:7379");
     }
+    let error = "--server: invalid address ''";
+    check_refused(nowhere, "limit k 5 1m --server=", error, "give HOST:PORT, such as 127.0.0.1:7379");
     check_refused(nowhere, "limit k 5 1m", "127.0.0.1:1: Connection refused", running);
     check_refused(nowhere, "limit k @login", "127.0.0.1:1: Connection refused", running);
     let window = "give KEY MAX WINDOW, such as user:42 100 1m";

@@ -148,6 +148,37 @@ fn command_lines() {
         "say another port with --resp or --http, or in the config file",
     );
     check(
+        "serve --in-memory --resp 127.0.0.1:0 --http 127.0.0.1:7000 --metrics 127.0.0.1:7000",
+        "serve: HTTP and metrics are both to listen on 127.0.0.1:7000: give each a port of its own",
+        "say another port with --http or --metrics, or in the config file",
+    );
+    check(
+        "serve --in-memory --resp 203.0.113.9:7379 --insecure",
+        "serve: 203.0.113.9 is no address of this machine",
+        "0.0.0.0 is all of them",
+    );
+    check(
+        "serve --resp ::1:7379",
+        &format!("{}: an address of version 6 is in brackets: [::1]:7379", address("::1:7379")),
+        see,
+    );
+    check("restore FOLDER", "FOLDER: it is a folder", "name a file that lately dump wrote");
+    check(
+        "restore FOLDER/notes --data FOLDER/none",
+        "FOLDER/notes: the dump cannot be restored: it is no dump of lately",
+        "nothing was restored",
+    );
+    check(
+        "dump --data d --server X",
+        "command line: the argument '--data <DIR>' cannot be used with '--server <ADDR>'",
+        "usage: lately dump --data <DIR>",
+    );
+    check(
+        "dump --http 127.0.0.1",
+        "--http: invalid address '127.0.0.1': it has no port",
+        "give HOST:PORT, such as 127.0.0.1:7380",
+    );
+    check(
         "serve --resp 127.0.0.1:0 --http 127.0.0.1:0 --data FOLDER",
         "serve: FOLDER is no folder of counts: it has other files in it, such as notes",
         "name a folder of its own with --data: an empty one, or one that is not there yet",
@@ -175,7 +206,7 @@ fn command_lines() {
     check("limit k 5", "limit: a max of 5 needs a window", "give KEY MAX WINDOW, such as user:42 100 1m");
     check(
         "backtest - --limit 1m/5",
-        "command line: --limit <MAX/WINDOW>: invalid limit '1m/5': give MAX/WINDOW, such as 100/1m",
+        "command line: --limit <MAX/WINDOW>: invalid limit '1m/5': invalid MAX '1m': give a whole number from 0 to 9223372036854775807, as in 100/1m",
         "see lately backtest --help",
     );
     check(
@@ -204,7 +235,10 @@ fn config_files() {
     };
     let limit = |line: &str| format!("[[limit]]\nname = \"login\"\nmax = 5\nwindow = \"1m\"\n{line}\n");
     let with = |from: &str, to: &str| limit("").replace(from, to);
-    check(&with("= 5", "= five"), "3:7: `five` is not in quotes: write \"five\"");
+    check(
+        &with("= 5", "= five"),
+        "3:7: invalid max 'five': give a whole number from 0 to 9223372036854775807",
+    );
     check(&with("\"1m\"", "1m"), "4:10: `1m` is not in quotes: write \"1m\"");
     check(&with("= 5", "= 05"), "3:7: `05` is no number of TOML: write 5");
     check(&with("= 5", "= 5,"), "3:8: `5,` ends with a `,`: leave it out");
@@ -220,7 +254,7 @@ fn config_files() {
         &with("[[limit]]", "[[limits]]"),
         "1:3: unknown field `limits`, expected one of `server`, `storage`, `memory`, `class`, `limit`",
     );
-    check(&limit("shadow = yes"), "5:10: `yes` is no value of TOML: give true or false, or a text in quotes");
+    check(&limit("shadow = yes"), "5:10: `yes` is no value of TOML: give true or false, without quotes");
     check(
         &limit("shadow = \"true\""),
         "5:10: invalid type: string \"true\", expected true or false, without quotes",

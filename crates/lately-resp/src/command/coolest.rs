@@ -50,11 +50,12 @@ pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("coolest", -3, par
 /// An option word behind a key is an error, and no server of that name.
 fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let wanted = required(args, 1)?;
-    let wanted = count(wanted, "k").map_err(|_| {
+    let most = |count: &usize| *count <= MAX_COUNTED_KEYS;
+    let count_of =
+        |wanted| count(wanted, "k").ok().and_then(|count| usize::try_from(count).ok()).filter(most);
+    let wanted = count_of(wanted).ok_or_else(|| {
         invalid("k", wanted, format!("give how many keys are wanted, 0 to {MAX_COUNTED_KEYS}"))
     })?;
-    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-    at_most(MAX_COUNTED_KEYS, "keys", wanted, "COOLEST")?;
     let (mut window, mut below) = (None, None);
     let mut index = 2;
     loop {

@@ -53,14 +53,14 @@ fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let key = first_key(args)?;
     let max = required(args, 2)?;
     if let Some(name) = max.strip_prefix(b"@") {
-        let Options { cost, is_peek, lockout, at } = options(args, 3)?;
+        let Options { cost, is_peek, lockout, at } = options(args, 3, "LIMIT")?;
         let named = Command::LimitByRule { key, name, cost, at, is_peek };
         return if lockout.is_none() { Ok(named) } else { Err(CommandError::NamedLockout) };
     }
     let most = self::max(max)?;
     let window = args.get(3).ok_or(CommandError::Arity { name: "limit" })?;
     let (max, window) = (most, span(window)?);
-    let Options { cost, is_peek, lockout, at } = options(args, 4)?;
+    let Options { cost, is_peek, lockout, at } = options(args, 4, "LIMIT")?;
     Ok(Command::Limit(Request { at, is_peek, lockout, ..Request::new(key, max, window, cost) }))
 }
 
@@ -88,8 +88,11 @@ struct Options {
     at: Option<Timestamp>,
 }
 
+/// Options of later versions.
+const UNSUPPORTED: [&str; 2] = ["OVERDRAFT", "FACTOR"];
+
 /// Reads all that is left from `index` on.
-fn options(args: ArgList<'_>, mut index: usize) -> Result<Options, CommandError> {
+fn options(args: ArgList<'_>, mut index: usize, command: &'static str) -> Result<Options, CommandError> {
     let (mut cost, mut peek, mut lockout, mut at) = (None, None, None, None);
     while let Some(word) = args.get(index) {
         if is_word(word, "PEEK") {
@@ -103,6 +106,8 @@ fn options(args: ArgList<'_>, mut index: usize) -> Result<Options, CommandError>
             set_once(&mut lockout, span(value_of(args, index, "LOCKOUT", A_DURATION)?)?, "LOCKOUT")?;
         } else if is_word(word, "AT") {
             set_once(&mut at, time_after(args, index)?, "AT")?;
+        } else if let Some(&option) = UNSUPPORTED.iter().find(|option| is_word(word, option)) {
+            return Err(CommandError::UnsupportedOption { option, command });
         } else {
             return Err(unexpected(word, ""));
         }
@@ -113,7 +118,8 @@ fn options(args: ArgList<'_>, mut index: usize) -> Result<Options, CommandError>
 
 /// Behind a limit, an option word is one: a key of that name has to be named first.
 fn parse_multi_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
-    let is_option = |arg: &[u8]| ["COST", "PEEK", "AT", "LOCKOUT"].iter().any(|word| is_word(arg, word));
+    let words = ["COST", "PEEK", "AT", "LOCKOUT"].into_iter().chain(UNSUPPORTED);
+    let is_option = |arg: &[u8]| words.clone().any(|word| is_word(arg, word));
     // No more than that: options are among them.
     let most = (args.len() / 3).min(MAX_LIMITS);
     let (mut limits, mut index) = (Vec::with_capacity(most), 1);
@@ -130,7 +136,7 @@ fn parse_multi_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         at_most(MAX_LIMITS, "limits", limits.len(), "MLIMIT")?;
         index += 3;
     }
-    match options(args, index)? {
+    match options(args, index, "MLIMIT")? {
         Options { lockout: Some(_), .. } => Err(CommandError::LockoutAmongLimits),
         Options { cost, is_peek, at, lockout: None } => {
             Ok(Command::LimitAll(JointRequest { limits, cost, at, is_peek }))

@@ -97,9 +97,9 @@ static CONFIG_SUBCOMMANDS: [CommandSpec; 5] = [
     CommandSpec::new("config|rewrite", 2, |_| read_only("REWRITE"))
         .flags(ADMIN)
         .doc(GROUP, "Answers that settings come from the config file"),
-    CommandSpec::new("config|resetstat", 2, |_| read_only("RESETSTAT"))
+    CommandSpec::new("config|resetstat", 2, |_| Err(CommandError::ResetStat))
         .flags(ADMIN)
-        .doc(GROUP, "Answers that settings come from the config file"),
+        .doc(GROUP, "Answers that counters begin anew at a start"),
     CommandSpec::new("config|help", 2, |_| Ok(Command::Help { container: ContainerName::Config }))
         .doc(GROUP, "Lists the subcommands"),
 ];

@@ -1,24 +1,26 @@
 //! `[[class]]`: settings of the keys a pattern matches.
 
+use std::collections::BTreeSet;
+
 use lately::limits::MAX_CLASSES;
 use lately::{Pattern, Settings, SettingsError, Span};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::error::Problem;
-use super::value::Length;
+use super::value::{Length, Match, Precision};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table: [[class]]")]
 pub(super) struct ClassConfig {
     #[serde(rename = "match")]
-    pattern: String,
+    pattern: Spanned<Match>,
     resolution: Option<Spanned<Length>>,
     window: Option<Spanned<Length>>,
     exact: Option<Spanned<Length>>,
     retain: Option<Spanned<Length>>,
     max_skew: Option<Spanned<Length>>,
-    precision: Option<Spanned<f64>>,
+    precision: Option<Spanned<Precision>>,
 }
 
 /// Checks all classes; a problem is placed at the first that is wrong.
@@ -26,6 +28,17 @@ pub(super) fn settle_all(classes: Vec<Spanned<ClassConfig>>) -> Result<Vec<(Patt
     if let Some(class) = classes.get(MAX_CLASSES) {
         let message = SettingsError::Classes { most: MAX_CLASSES }.to_string();
         return Err(Problem { at: class.span(), message });
+    }
+    let mut patterns = BTreeSet::new();
+    for class in &classes {
+        let pattern = &class.get_ref().pattern;
+        if !patterns.insert(pattern.get_ref().0.as_str()) {
+            let message = format!(
+                "a second class of the pattern '{}': the first one counts, remove one",
+                pattern.get_ref().0
+            );
+            return Err(Problem { at: pattern.span(), message });
+        }
     }
     classes.into_iter().map(settle).collect()
 }
@@ -58,7 +71,7 @@ fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
     builder = set(builder, lately::SettingsBuilder::retain, &class.retain);
     builder = set(builder, lately::SettingsBuilder::max_skew, &class.max_skew);
     if let Some(precision) = &class.precision {
-        builder = builder.precision(*precision.get_ref());
+        builder = builder.precision(precision.get_ref().0);
     }
     let settings = builder.build().map_err(|error| {
         let at = match error {
@@ -76,5 +89,5 @@ fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
         };
         Problem { at: at.unwrap_or(header), message: error.to_string() }
     })?;
-    Ok((Pattern::new(class.pattern.as_bytes()), settings))
+    Ok((Pattern::new(class.pattern.get_ref().0.as_bytes()), settings))
 }

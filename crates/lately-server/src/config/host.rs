@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de};
 
+use super::value::shown;
 use crate::limits::{MAX_HOST_BYTES, MAX_HOSTS};
 
 /// A host name or an address, in small letters, without the dot that may end it and the brackets of an IPv6 address.
@@ -53,7 +54,13 @@ pub(super) struct Hosts(pub(super) Vec<HostName>);
 
 impl<'de> Deserialize<'de> for Hosts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hosts, D::Error> {
-        let hosts: Vec<HostName> = Vec::deserialize(deserializer)?;
+        let hosts: Vec<HostName> = match toml::Value::deserialize(deserializer)? {
+            toml::Value::Array(hosts) => {
+                let host = |host: toml::Value| host.try_into().map_err(de::Error::custom);
+                hosts.into_iter().map(host).collect::<Result<_, _>>()?
+            }
+            other => return Err(de::Error::custom(format!("hosts is a list: write [{}]", shown(&other)))),
+        };
         if hosts.len() > MAX_HOSTS {
             return Err(de::Error::custom(format!("too many hosts: a server has at most {MAX_HOSTS}")));
         }

@@ -11,6 +11,7 @@ use crate::storage::Storage;
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, expecting = "a table: [storage]")]
 pub(super) struct StorageConfig {
+    #[serde(default, deserialize_with = "folder")]
     path: Option<PathBuf>,
     durability: Option<Mode>,
 }
@@ -45,6 +46,14 @@ impl<'de> Deserialize<'de> for Mode {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|hint| de::Error::custom(format!("invalid durability '{text}': {hint}")))
     }
+}
+
+fn folder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = PathBuf::deserialize(deserializer)?;
+    if path.as_os_str().is_empty() {
+        return Err(de::Error::custom("path is empty: name a folder, or say durability = \"off\""));
+    }
+    Ok(Some(path))
 }
 
 impl StorageConfig {

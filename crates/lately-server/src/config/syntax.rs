@@ -5,6 +5,7 @@ use toml::de::DeTable;
 
 use super::File;
 use super::error::Problem;
+use super::value::{Clients, Most, PRECISION};
 
 /// A better message, where the mistake is one of the usual ones.
 pub(super) fn explained(problem: Problem, text: &str) -> Problem {
@@ -31,7 +32,20 @@ fn explain(problem: &Problem, text: &str) -> Option<String> {
     if says("invalid key-value pair") {
         return Some("this is no TOML: write a [table], and key = value on a line each".to_owned());
     }
+    if says("unexpected key or value")
+        && let Some(key) = second_key(line.get(at - start..)?)
+    {
+        return Some(a_line_each(key));
+    }
     let is_text = says("invalid basic string") || says("invalid literal string");
+    let control = text.get(at..)?.chars().next().filter(|it| it.is_control() && !"\r\n".contains(*it));
+    if let (true, Some(control)) = (is_text, control) {
+        let quotes = if says("invalid literal string") { " in double quotes" } else { "" };
+        let (shown, code) = (control.escape_unicode(), u32::from(control));
+        return Some(format!(
+            "a text cannot hold the control character {shown}: write \\u{code:04x}{quotes}"
+        ));
+    }
     if is_text && line.contains(['"', '\'']) {
         return Some("the text has no end: close it with the quote that it begins with".to_owned());
     }
@@ -41,6 +55,17 @@ fn explain(problem: &Problem, text: &str) -> Option<String> {
         );
     }
     explain_value(line, at - start)
+}
+
+/// The key of what follows a value on its line, if that is a key and its value.
+fn second_key(rest: &str) -> Option<&str> {
+    let (key, _) = rest.trim_start_matches([',', ';', ' ', '\t']).split_once('=')?;
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    Some(key.trim()).filter(|key| !key.is_empty() && key.bytes().all(is_bare))
+}
+
+fn a_line_each(key: &str) -> String {
+    format!("write `{key} = …` on a line of its own: a line has one key")
 }
 
 /// A line that gives a key no value.
@@ -69,7 +94,12 @@ fn explain_value(line: &str, at: usize) -> Option<String> {
     let (before, rest) = line.split_at_checked(if is_nested { separator } else { after_key })?;
     let rest = rest.split(" #").next().unwrap_or_default();
     let value = if is_nested { rest.split([',', ']', '}']).next().unwrap_or_default() } else { rest }.trim();
-    let key = before.trim_end_matches(['=', ' ']).rsplit(['{', ',', ' ']).next().unwrap_or_default();
+    let key = before
+        .trim()
+        .trim_end_matches(['=', ' ', '\t'])
+        .rsplit(['{', ',', ' ', '\t'])
+        .next()
+        .unwrap_or_default();
     if value.is_empty() {
         return Some(format!("no value after `{key} =`"));
     }
@@ -86,6 +116,16 @@ fn explain_value(line: &str, at: usize) -> Option<String> {
     if value.starts_with(['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}']) {
         return Some(format!("`{value}` has typographic quotes: use straight ones, \" or '"));
     }
+    if !is_nested
+        && let Some((first, rest)) = value.split_once([' ', '\t', ',', ';'])
+        && is_value(first)
+        && let Some(key) = second_key(rest)
+    {
+        return Some(a_line_each(key));
+    }
+    if !is_nested && let Some(message) = of_field(key, value) {
+        return Some(message);
+    }
     if ["yes", "no", "on", "off", "true", "false"].contains(&value.to_ascii_lowercase().as_str()) {
         return Some(format!("`{value}` is no value of TOML: give true or false, or a text in quotes"));
     }
@@ -93,6 +133,21 @@ fn explain_value(line: &str, at: usize) -> Option<String> {
         return Some(format!("`{value}` is no number of TOML: write {number}"));
     }
     Some(format!("`{value}` is not in quotes: write {}", quoted(value)))
+}
+
+/// What a field takes that is no text.
+fn of_field(key: &str, value: &str) -> Option<String> {
+    match key {
+        "precision" if number(value).is_none() => Some(format!("`{value}` is no precision: {PRECISION}")),
+        "hosts" => Some(format!("`{value}` is no list: give a list: [{}]", quoted(value))),
+        "max" => value.parse::<Most>().err(),
+        "max_clients" => value.parse::<Clients>().err(),
+        "insecure" | "shadow" => {
+            Some(format!("`{value}` is no value of TOML: give true or false, without quotes"))
+        }
+        "descriptors" => Some(format!("`{value}` is no table: give a table, such as {{ key = \"value\" }}")),
+        _ => None,
+    }
 }
 
 /// The number that is meant, of one that TOML writes otherwise.
@@ -184,6 +239,33 @@ mod tests {
             {
                 check(&format!("[server]\n{line}\n[storage]"), &quotes(value));
             }
+        }
+        for (line, expected) in [
+            (
+                "precision = 1%",
+                "`1%` is no precision: give a number without quotes, 0.0001 to 1, such as 0.01",
+            ),
+            (
+                "hosts = lately.example.org",
+                "`lately.example.org` is no list: give a list: [\"lately.example.org\"]",
+            ),
+            ("max = five", "invalid max 'five': give a whole number from 0 to 9223372036854775807"),
+            ("max_clients = many", "invalid number of clients 'many': give a whole number, 1 or more"),
+            ("insecure = yes", "`yes` is no value of TOML: give true or false, without quotes"),
+            ("descriptors = all", "`all` is no table: give a table, such as { key = \"value\" }"),
+            ("max = 5 window = 1", "write `window = …` on a line of its own: a line has one key"),
+            ("name = \"a\", max = 5", "write `max = …` on a line of its own: a line has one key"),
+            ("x = \"a\u{1}b\"", "a text cannot hold the control character \\u{1}: write \\u0001"),
+            ("x = \"\u{7f}\"", "a text cannot hold the control character \\u{7f}: write \\u007f"),
+            (
+                "x = 'a\u{1}'",
+                "a text cannot hold the control character \\u{1}: write \\u0001 in double quotes",
+            ),
+            ("[[server]]", "write [server], with one bracket: there is only one"),
+            ("[[storage]]", "write [storage], with one bracket: there is only one"),
+            ("[[memory]]", "write [memory], with one bracket: there is only one"),
+        ] {
+            check(line, expected);
         }
         check("x = a\\d", "`a\\d` is not in quotes: write 'a\\d'");
         check("x = { a = b }", &quotes("b"));

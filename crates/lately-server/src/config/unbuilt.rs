@@ -10,7 +10,7 @@ const UNBUILT: [(&str, &[&str]); 5] = [
     ("alert", &[]),
     ("cluster", &[]),
     ("user", &[]),
-    ("server", &["password_file", "tls"]),
+    ("server", &["password_file", "tls", "trusted_proxies", "deny"]),
     ("class", &["dedupe", "unique"]),
 ];
 

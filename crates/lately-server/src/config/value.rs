@@ -28,6 +28,58 @@ pub(super) struct Clients(pub(super) NonZeroUsize);
 /// The most hits a limit allows; 0 denies all.
 pub(super) struct Most(pub(super) u64);
 
+/// A value as a file has it; of a table or a date, what it is.
+pub(super) fn shown(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => format!("\"{text}\""),
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Float(number) => format!("{number:?}"),
+        toml::Value::Boolean(value) => value.to_string(),
+        other => format!("({})", other.type_str()),
+    }
+}
+
+/// A share of a count, from 0.0001 to 1.
+pub(super) struct Precision(pub(super) f64);
+
+/// What is right for it.
+pub(super) const PRECISION: &str = "give a number without quotes, 0.0001 to 1, such as 0.01";
+
+impl<'de> Deserialize<'de> for Precision {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Precision, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        match value {
+            toml::Value::Float(number) => Ok(Precision(number)),
+            // Only 1 is in range, and any other is refused with the settings.
+            toml::Value::Integer(number) => {
+                Ok(Precision(f64::from(i32::try_from(number).unwrap_or(i32::MAX))))
+            }
+            other => Err(de::Error::custom(format!("invalid precision {}: {PRECISION}", shown(&other)))),
+        }
+    }
+}
+
+/// The pattern of a class.
+pub(super) struct Match(pub(super) String);
+
+impl<'de> Deserialize<'de> for Match {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Match, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(pattern) if pattern.is_empty() => {
+                Err(de::Error::custom("match is empty, and so is no key: * matches all keys"))
+            }
+            toml::Value::String(pattern) => Ok(Match(pattern)),
+            toml::Value::Array(_) => {
+                Err(de::Error::custom("match is one pattern: write a [[class]] for each"))
+            }
+            other => Err(de::Error::custom(format!(
+                "invalid match {}: give a pattern in quotes, such as \"ad:*\"",
+                shown(&other)
+            ))),
+        }
+    }
+}
+
 /// A number of bytes.
 pub(super) struct Bytes(pub(super) u64);
 
@@ -121,6 +173,10 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     }
     text.parse().map_err(|_| {
         let right = match text.parse::<IpAddr>() {
+            // The last group looks like a port.
+            Ok(IpAddr::V6(_)) if is_address(host) && port_of(port).is_some_and(|port| port >= 1_000) => {
+                format!("an address of version 6 is in brackets: [{host}]:{port}")
+            }
             Ok(IpAddr::V6(_)) => format!("an address of version 6 is in brackets, and has a port: [{text}]:7379"),
             Ok(IpAddr::V4(_)) => format!("give a port, too, such as {text}:7379"),
             Err(_) if text.eq_ignore_ascii_case(HOST) => format!("give a port, too, such as {text}:7379"),
@@ -163,6 +219,15 @@ impl<T: FromStr<Err = String>> Visitor<'_> for TextVisitor<T> {
         self.visit_str(&number.to_string())
     }
 
+    /// None of them has a fraction; the message of each says what it takes.
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        self.visit_str(&format!("{number:?}"))
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<T, E> {
+        self.visit_str(&value.to_string())
+    }
+
     fn visit_u128<E: de::Error>(self, number: u128) -> Result<T, E> {
         self.visit_str(&number.to_string())
     }
@@ -200,6 +265,7 @@ mod tests {
         check("localhost", "give a port, too, such as localhost:7379");
         check("10.0.0.1", "give a port, too, such as 10.0.0.1:7379");
         check("::1", "an address of version 6 is in brackets, and has a port: [::1]:7379");
+        check("::1:7379", "an address of version 6 is in brackets: [::1]:7379");
         check("6379", "give an IP address, too, such as 127.0.0.1:6379");
         check(":6379", "give an IP address, too, such as 127.0.0.1:6379");
         check("127.0.0.1:65536", "a port is a number from 0 to 65535");

@@ -10,26 +10,30 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::guard::{refuse_foreign, refuse_remote};
-use super::pace::Pace;
+use super::pace::{Pace, TooSlow};
 use super::pause;
+use super::places::Transfers;
+use super::problem::{problem, raw_problem};
 use super::transfer;
 use crate::engine::Engine;
 use crate::limits::{
-    ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
+    ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, LINGER, MAX_HTTP_CONNECTIONS,
+    MAX_HTTP_HEAD_BYTES,
 };
 use crate::metrics;
 use crate::stopper::Stopper;
@@ -61,6 +65,8 @@ pub(crate) fn watching(engine: Arc<Engine>) -> Router {
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .fallback(not_found)
+        .method_not_allowed_fallback(wrong_method)
         .with_state(engine)
 }
 
@@ -69,7 +75,9 @@ pub(crate) fn all(engine: Arc<Engine>) -> Router {
     Router::new()
         .route("/v1/dump", get(transfer::dump))
         .route("/v1/restore", post(transfer::restore))
+        .method_not_allowed_fallback(wrong_method)
         .route_layer(from_fn(refuse_remote))
+        .layer(Extension(Transfers::new(&engine)))
         // Routes that change something or read keys go before this line.
         .route_layer(from_fn_with_state(Arc::clone(&engine), refuse_foreign))
         .with_state(Arc::clone(&engine))
@@ -134,24 +142,45 @@ impl Connections {
     fn add(&mut self, link: Link, socket: TcpStream, router: &Router, stopper: &Stopper) {
         let pace = Arc::clone(&link.pace);
         let service = TowerToHyperService::new(router.clone().layer(Extension(link)));
-        let answered = answer(socket, service, stopper.clone());
-        let connection = self.running.spawn(while_it_keeps_up(Arc::clone(&pace), answered));
+        let connection = self.running.spawn(serve_one(Arc::clone(&pace), socket, service, stopper.clone()));
         self.oldest.push_back((connection, pace));
     }
 }
 
+/// Answers a client as long as it keeps up. One that is too slow with a dump it sends is answered that.
+async fn serve_one(
+    pace: Arc<Pace>,
+    mut socket: TcpStream,
+    service: TowerToHyperService<Router>,
+    stopper: Stopper,
+) {
+    let Err((too_slow, true)) = while_it_keeps_up(&pace, answer(&mut socket, service, stopper)).await else {
+        return;
+    };
+    let detail = format!("the server ended the upload: {too_slow}: nothing was changed");
+    // What its socket does not take at once is not worth waiting for.
+    let _ = socket.try_write(&raw_problem(StatusCode::REQUEST_TIMEOUT, "too slow", &detail));
+    let _ = socket.shutdown().await;
+    // Bytes that were not read would reset the connection, and the answer may go with it.
+    let _ =
+        timeout(LINGER, async { while socket.read(&mut [0; 4 << 10]).await.is_ok_and(|count| count > 0) {} })
+            .await;
+}
+
 /// Waits for an answer as long as the client keeps up.
-async fn while_it_keeps_up(pace: Arc<Pace>, answered: impl Future<Output = ()>) {
+///
+/// # Errors
+/// How slow it is, and whether it can be answered that.
+async fn while_it_keeps_up(pace: &Pace, answered: impl Future<Output = ()>) -> Result<(), (TooSlow, bool)> {
     let mut answered = pin!(answered);
     while timeout(HTTP_LOOK_EVERY, answered.as_mut()).await.is_err() {
-        if !pace.look() {
-            return;
-        }
+        pace.look().map_err(|too_slow| (too_slow, pace.is_upload()))?;
     }
+    Ok(())
 }
 
 /// Answers a request and closes the connection; at a stop, one that has sent nothing is not waited for.
-async fn answer(socket: TcpStream, service: TowerToHyperService<Router>, stopper: Stopper) {
+async fn answer(socket: &mut TcpStream, service: TowerToHyperService<Router>, stopper: Stopper) {
     let mut builder = Builder::new();
     builder.keep_alive(false).max_header_size(MAX_HTTP_HEAD_BYTES).max_buf_size(MAX_HTTP_HEAD_BYTES);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
@@ -161,6 +190,16 @@ async fn answer(socket: TcpStream, service: TowerToHyperService<Router>, stopper
         () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+async fn not_found(uri: Uri) -> Response {
+    let detail = format!("there is nothing at {}", uri.path());
+    problem(StatusCode::NOT_FOUND, "not found", &detail)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Response {
+    let detail = format!("{} does not take {method}", uri.path());
+    problem(StatusCode::METHOD_NOT_ALLOWED, "wrong method", &detail)
 }
 
 /// Whether the server has its counts.

@@ -13,6 +13,7 @@ mod guard;
 mod held;
 pub(crate) mod http;
 mod pace;
+mod places;
 mod problem;
 mod queue;
 pub(crate) mod resp;

@@ -3,10 +3,14 @@
 //!
 //! Time is counted in looks, a fixed time apart: however long the whole process stood still, that is one look.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crate::limits::{HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT};
+use crate::limits::{FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT};
 
 /// Bytes a client has to move between two looks.
 const BYTES_A_LOOK: u64 = HTTP_LEAST_BYTES * HTTP_LOOK_EVERY.subsec_millis() as u64 / 1_000;
@@ -14,16 +18,66 @@ const BYTES_A_LOOK: u64 = HTTP_LEAST_BYTES * HTTP_LOOK_EVERY.subsec_millis() as 
 /// A client that is behind by as much is disconnected: what it has to move in [`HTTP_TIMEOUT`].
 const MOST_BEHIND_BYTES: u64 = HTTP_LEAST_BYTES * HTTP_TIMEOUT.as_secs();
 
+/// Looks in [`FAIR_SHARE`].
+const FAIR_LOOKS: usize = (FAIR_SHARE.as_millis() / HTTP_LOOK_EVERY.as_millis()) as usize;
+
+/// Bytes that a client moves in [`FAIR_SHARE`] if its place is not for others.
+const FAIR_SHARE_BYTES: u64 = FAIR_BYTES * FAIR_SHARE.as_secs();
+
+/// Why a client is disconnected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum TooSlow {
+    /// It is slower than any may be.
+    Least,
+    /// It is slower than one may be for long whose place another wants.
+    Fair,
+}
+
+impl fmt::Display for TooSlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TooSlow::Least => write!(f, "slower than {HTTP_LEAST_BYTES} B/s"),
+            TooSlow::Fair => write!(f, "slower than {FAIR_BYTES} B/s while another waited for its place"),
+        }
+    }
+}
+
 /// One connection's.
 #[derive(Default)]
 pub(super) struct Pace {
     /// The server is at work: the client cannot go on before it is done.
     is_ours: AtomicBool,
-    /// A dump or a restore that has its place among the few there may be.
-    is_transfer: AtomicBool,
+    /// The client sends a dump, and has no answer yet.
+    is_upload: AtomicBool,
     /// Bytes moved since the last look.
     moved_bytes: AtomicU64,
     behind_bytes: AtomicU64,
+    /// While it has a place among the few transfers there may be.
+    transfer: Mutex<Option<Transfer>>,
+}
+
+/// What a transfer did in the last [`FAIR_SHARE`] in which the server waited for its client.
+#[derive(Default)]
+struct Transfer {
+    /// Bytes moved in each look.
+    looks: VecDeque<u64>,
+    /// Another is to have its place.
+    is_cut: bool,
+    /// It is not cut any more.
+    is_kept: bool,
+    too_slow: Option<TooSlow>,
+}
+
+impl Transfer {
+    fn note(&mut self, moved_bytes: u64, is_ours: bool) {
+        match self.looks.back_mut() {
+            Some(last) if is_ours => *last += moved_bytes,
+            _ => self.looks.push_back(moved_bytes),
+        }
+        if self.looks.len() > FAIR_LOOKS {
+            self.looks.pop_front();
+        }
+    }
 }
 
 impl Pace {
@@ -42,22 +96,93 @@ impl Pace {
         self.moved_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    pub(super) fn set_transfer(&self, is_transfer: bool) {
-        self.is_transfer.store(is_transfer, Relaxed);
+    pub(super) fn set_upload(&self, is_upload: bool) {
+        self.is_upload.store(is_upload, Relaxed);
     }
 
-    /// Looks, each [`HTTP_LOOK_EVERY`]; false when the client is too far behind.
-    pub(super) fn look(&self) -> bool {
-        let due_bytes = if self.is_ours.load(Relaxed) { 0 } else { BYTES_A_LOOK };
-        let behind_bytes = self.behind_bytes.load(Relaxed) + due_bytes;
-        let behind_bytes = behind_bytes.saturating_sub(self.moved_bytes.swap(0, Relaxed));
+    /// Whether the client can still be answered that it is too slow.
+    pub(super) fn is_upload(&self) -> bool {
+        self.is_upload.load(Relaxed)
+    }
+
+    pub(super) fn begin_transfer(&self) {
+        *self.transfer() = Some(Transfer::default());
+    }
+
+    /// Its client has done its part: from here on it is not cut for another.
+    pub(super) fn keep_transfer(&self) {
+        if let Some(transfer) = self.transfer().as_mut() {
+            (transfer.is_cut, transfer.is_kept) = (false, true);
+        }
+    }
+
+    pub(super) fn end_transfer(&self) {
+        *self.transfer() = None;
+    }
+
+    /// Looks, each [`HTTP_LOOK_EVERY`].
+    ///
+    /// # Errors
+    /// The client is too slow.
+    pub(super) fn look(&self) -> Result<(), TooSlow> {
+        let is_ours = self.is_ours.load(Relaxed);
+        let moved_bytes = self.moved_bytes.swap(0, Relaxed);
+        let due_bytes = if is_ours { 0 } else { BYTES_A_LOOK };
+        let behind_bytes = (self.behind_bytes.load(Relaxed) + due_bytes).saturating_sub(moved_bytes);
         self.behind_bytes.store(behind_bytes, Relaxed);
-        behind_bytes < MOST_BEHIND_BYTES
+        let mut transfer = self.transfer();
+        let is_cut = transfer.as_mut().is_some_and(|transfer| {
+            transfer.note(moved_bytes, is_ours);
+            transfer.is_cut
+        });
+        let too_slow = match (behind_bytes >= MOST_BEHIND_BYTES, is_cut) {
+            (true, _) => TooSlow::Least,
+            (false, true) => TooSlow::Fair,
+            (false, false) => return Ok(()),
+        };
+        if let Some(transfer) = transfer.as_mut() {
+            transfer.too_slow = Some(too_slow);
+        }
+        Err(too_slow)
+    }
+
+    /// Why its transfer is disconnected, if it is.
+    pub(super) fn too_slow(&self) -> Option<TooSlow> {
+        self.transfer().as_ref()?.too_slow
+    }
+
+    /// Bytes that its transfer moved in the last [`FAIR_SHARE`], if it has had as much time and is slow.
+    pub(super) fn slow_bytes(&self) -> Option<u64> {
+        let transfer = self.transfer();
+        let looks = &transfer.as_ref().filter(|transfer| !transfer.is_kept)?.looks;
+        let bytes = looks.iter().sum();
+        (looks.len() == FAIR_LOOKS && bytes < FAIR_SHARE_BYTES).then_some(bytes)
+    }
+
+    /// How long its transfer has its place at least; all of [`FAIR_SHARE`] for a fast one.
+    pub(super) fn fair_share_left(&self) -> Duration {
+        let looks = self.transfer().as_ref().map_or(0, |transfer| transfer.looks.len()) % FAIR_LOOKS;
+        HTTP_LOOK_EVERY * u32::try_from(FAIR_LOOKS - looks).unwrap_or(u32::MAX)
+    }
+
+    /// Has its transfer give up its place at the next look.
+    pub(super) fn cut(&self) {
+        if let Some(transfer) = self.transfer().as_mut() {
+            transfer.is_cut = true;
+        }
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.transfer().as_ref().is_some_and(|transfer| transfer.is_cut)
     }
 
     /// Whether the connection may be closed when another one needs its place: the server has waited for its client at a look.
     pub(super) fn may_go(&self) -> bool {
-        self.behind_bytes.load(Relaxed) > 0 && !self.is_transfer.load(Relaxed)
+        self.behind_bytes.load(Relaxed) > 0 && self.transfer().is_none()
+    }
+
+    fn transfer(&self) -> MutexGuard<'_, Option<Transfer>> {
+        self.transfer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,7 +197,7 @@ mod tests {
         (1..=2 * LOOKS)
             .find(|_| {
                 pace.moved(usize::try_from(moved_bytes).expect("little"));
-                !pace.look()
+                pace.look().is_err()
             })
             .unwrap_or(u64::MAX)
     }
@@ -90,7 +215,7 @@ mod tests {
     fn a_client_that_was_fast_has_no_longer_than_others() {
         let pace = Pace::default();
         pace.moved(1 << 40);
-        assert!(pace.look());
+        assert_eq!(pace.look(), Ok(()));
         assert_eq!(lasts(&pace, 0), LOOKS);
     }
 
@@ -102,9 +227,37 @@ mod tests {
         assert!(!pace.may_go());
         pace.is_at_the_client();
         assert!(!pace.may_go());
-        assert!(pace.look() && pace.may_go());
-        pace.set_transfer(true);
+        assert!(pace.look().is_ok() && pace.may_go());
+        pace.begin_transfer();
         assert!(!pace.may_go());
         assert_eq!(lasts(&pace, 0), LOOKS - 1);
+    }
+
+    #[test]
+    fn a_transfer_is_slow_by_its_last_share_of_time() {
+        let pace = Pace::default();
+        pace.begin_transfer();
+        let fast_bytes = usize::try_from(FAIR_SHARE_BYTES).expect("little") / FAIR_LOOKS;
+        let looks = |moved_bytes: usize, looks: usize| {
+            for _ in 0..looks {
+                pace.moved(moved_bytes);
+                assert_eq!(pace.look(), Ok(()));
+            }
+            pace.slow_bytes().is_some()
+        };
+        // It has its share of time, however slow.
+        assert!(!looks(fast_bytes / 10, FAIR_LOOKS - 1));
+        assert_eq!(pace.fair_share_left(), HTTP_LOOK_EVERY);
+        assert!(looks(fast_bytes / 10, 1));
+        assert!(!looks(fast_bytes, FAIR_LOOKS));
+        // To have been fast once is no store for later.
+        assert!(!looks(fast_bytes * 1_000, 1));
+        assert!(!looks(fast_bytes / 10, FAIR_LOOKS - 1));
+        assert!(looks(fast_bytes / 10, 1));
+        pace.cut();
+        assert_eq!(pace.look(), Err(TooSlow::Fair));
+        assert_eq!(pace.too_slow(), Some(TooSlow::Fair));
+        pace.end_transfer();
+        assert_eq!(pace.look(), Ok(()));
     }
 }

@@ -3,13 +3,12 @@
 use std::io::{self, Read};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{RawQuery, State};
-use axum::http::header::{CONTENT_TYPE, EXPECT};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::body::Frame;
@@ -18,11 +17,12 @@ use tokio::time::timeout;
 
 use super::http::Link;
 use super::pace::Pace;
+use super::places::{Place, Transfers};
 use super::problem::problem;
 use crate::RUN_ID_HEADER;
 use crate::engine::Engine;
 use crate::limits::{DUMP_PIECE_BYTES, HTTP_DISCARD_BYTES, LINGER, MAX_DUMPS, TRANSFER_PIECES};
-use crate::transfer::{RestoreError, Restoring};
+use crate::transfer::RestoreError;
 
 /// Why there is neither a dump nor a restore now, if so.
 fn refusal(engine: &Engine, headers: &HeaderMap) -> Option<Response> {
@@ -41,7 +41,7 @@ struct Pieces {
     left: Bytes,
     /// Bytes that were handed out last: when more is asked for they have been taken.
     handed_bytes: usize,
-    place: Dumping,
+    place: Place,
 }
 
 impl HttpBody for Pieces {
@@ -53,18 +53,18 @@ impl HttpBody for Pieces {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let taken_bytes = std::mem::take(&mut self.handed_bytes);
-        self.place.pace.moved(taken_bytes);
+        self.place.pace().moved(taken_bytes);
         if self.left.is_empty() {
-            self.place.pace.is_at_us();
+            self.place.pace().is_at_us();
             match ready!(self.pieces.poll_recv(cx)) {
                 Some(Ok(piece)) => self.left = piece,
                 other => {
-                    self.place.pace.is_at_the_client();
+                    self.place.pace().is_at_the_client();
                     return Poll::Ready(other.map(|end| end.map(Frame::data)));
                 }
             }
         }
-        self.place.pace.is_at_the_client();
+        self.place.pace().is_at_the_client();
         let count = self.left.len().min(DUMP_PIECE_BYTES);
         self.handed_bytes = count;
         Poll::Ready(Some(Ok(Frame::data(self.left.split_to(count)))))
@@ -74,14 +74,20 @@ impl HttpBody for Pieces {
 pub(super) async fn dump(
     State(engine): State<Arc<Engine>>,
     Extension(link): Extension<Link>,
+    Extension(transfers): Extension<Transfers>,
+    RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
+    if let Some(query) = query.filter(|query| !query.is_empty()) {
+        let detail = format!("invalid query '{query}': a dump takes none");
+        return problem(StatusCode::BAD_REQUEST, "invalid query", &detail);
+    }
     if let Some(refusal) = refusal(&engine, &headers) {
         return refusal;
     }
-    let Some(place) = Dumping::begin(&engine, link.pace) else {
-        let detail = format!("{MAX_DUMPS} other dumps are under way");
-        return problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail);
+    let place = match transfers.dumps.take(&link.pace).await {
+        Ok(place) => place,
+        Err(seconds) => return busy(&format!("{MAX_DUMPS} other dumps are under way"), seconds),
     };
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
     tokio::task::spawn_blocking(move || {
@@ -98,36 +104,29 @@ pub(super) async fn dump(
     ([(CONTENT_TYPE, "application/vnd.lately.dump")], body).into_response()
 }
 
-/// The place of one of a few dumps at a time, from its start until its client has taken it or has gone.
-struct Dumping {
-    engine: Arc<Engine>,
-    pace: Arc<Pace>,
-}
-
-impl Dumping {
-    fn begin(engine: &Arc<Engine>, pace: Arc<Pace>) -> Option<Dumping> {
-        let one_more = |dumps| (dumps < MAX_DUMPS).then_some(dumps + 1);
-        engine.dumps.fetch_update(Relaxed, Relaxed, one_more).ok()?;
-        pace.set_transfer(true);
-        Some(Dumping { engine: Arc::clone(engine), pace })
-    }
-}
-
-impl Drop for Dumping {
-    fn drop(&mut self) {
-        self.pace.set_transfer(false);
-        self.engine.dumps.fetch_sub(1, Relaxed);
-    }
+/// What a client is told for which there is no place.
+fn busy(detail: &str, seconds: u64) -> Response {
+    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
 }
 
 pub(super) async fn restore(
     State(engine): State<Arc<Engine>>,
     Extension(link): Extension<Link>,
+    Extension(transfers): Extension<Transfers>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let (restoring, replace) = match begin_restore(&engine, query.as_deref(), &headers) {
+    let begun = match begin_restore(&engine, query.as_deref(), &headers) {
+        Ok(replace) => match transfers.restores.take(&link.pace).await {
+            Ok(place) => Ok((place, replace)),
+            Err(seconds) => Err(busy("another restore is under way", seconds).into()),
+        },
+        Err(refusal) => Err(refusal),
+    };
+    let (place, replace) = match begun {
         Ok(begun) => begun,
         Err(refusal) => {
             discard(&headers, body).await;
@@ -136,13 +135,17 @@ pub(super) async fn restore(
     };
     let pace = &link.pace;
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
-    pace.set_transfer(true);
+    pace.set_upload(true);
+    // The thread has the place: it goes on when the client has gone.
     let restored = tokio::task::spawn_blocking(move || {
-        restoring.restore(&mut Incoming { pieces, piece: Bytes::new() }, replace)
+        let restored = engine.restore(&mut Incoming { pieces, piece: Bytes::new() }, replace);
+        drop(place);
+        restored
     });
     let left = carry(body, send, pace).await;
+    pace.set_upload(false);
+    transfers.restores.keep(pace);
     let restored = restored.await.expect("a panic is a bug that has been reported");
-    pace.set_transfer(false);
     pace.is_at_the_client();
     // Who is answered while it still sends takes that for a failure.
     if let Some(body) = left {
@@ -151,12 +154,12 @@ pub(super) async fn restore(
     restored.map_or_else(|error| refused(&error), |restored| Json(restored).into_response())
 }
 
-/// Finds out whether a restore may begin.
+/// Finds out whether a restore may begin, and whether keys may be replaced.
 fn begin_restore(
     engine: &Arc<Engine>,
     query: Option<&str>,
     headers: &HeaderMap,
-) -> Result<(Restoring, bool), Box<Response>> {
+) -> Result<bool, Box<Response>> {
     if let Some(refusal) = refusal(engine, headers) {
         return Err(refusal.into());
     }
@@ -168,11 +171,8 @@ fn begin_restore(
             return Err(problem(StatusCode::BAD_REQUEST, "invalid query", &detail).into());
         }
     };
-    let begun = engine.begin_restore().and_then(|restoring| {
-        engine.check_empty(replace)?;
-        Ok((restoring, replace))
-    });
-    begun.map_err(|error| refused(&error).into())
+    engine.check_empty(replace).map_err(|error| refused(&error))?;
+    Ok(replace)
 }
 
 /// What a client is told of a restore that failed.
@@ -181,7 +181,6 @@ fn refused(error: &RestoreError) -> Response {
         RestoreError::Dump(_) => (StatusCode::BAD_REQUEST, "invalid dump"),
         RestoreError::NotEmpty { .. } => (StatusCode::CONFLICT, "not empty"),
         RestoreError::TooLarge { .. } => (StatusCode::INSUFFICIENT_STORAGE, "too large"),
-        RestoreError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
         RestoreError::Refused { .. } => (StatusCode::SERVICE_UNAVAILABLE, "refused"),
     };
     problem(status, title, error)

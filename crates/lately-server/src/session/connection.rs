@@ -104,6 +104,11 @@ impl Session {
         reply.array(0);
     }
 
+    /// The command that is shown to be the last: inside `EXEC` that one, as in Redis.
+    fn asked_for_clients(&self, command: &'static str) {
+        self.did(Some(if self.executed.is_some() { "exec" } else { command }));
+    }
+
     fn client(&self, command: &ClientCommand<'_>, now: Timestamp, reply: &mut Encoder<'_>) {
         match command {
             ClientCommand::Id => reply.integer(integer(self.client.id())),
@@ -112,11 +117,11 @@ impl Session {
                 name => reply.bulk(name),
             },
             ClientCommand::Info => {
-                self.did(Some("client|info"));
+                self.asked_for_clients("client|info");
                 reply.verbatim(&(self.client.line(now) + "\n"));
             }
             ClientCommand::List(which) => {
-                self.did(Some("client|list"));
+                self.asked_for_clients("client|list");
                 reply.verbatim(&self.engine.clients.list(*which, now));
             }
             ClientCommand::SetName(name) => self.about(|about| about.name = text(name), reply),

@@ -45,6 +45,8 @@ pub(crate) struct Session {
     protocol: Protocol,
     transaction: Option<Transaction>,
     execution: Option<Execution>,
+    /// How many commands the `EXEC` has that runs now.
+    executed: Option<usize>,
 }
 
 /// Requests that were run.
@@ -61,7 +63,14 @@ type Parse<'a> = Result<Command<'a>, CommandError>;
 
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, client: Arc<Client>) -> Session {
-        Session { engine, client, protocol: Protocol::default(), transaction: None, execution: None }
+        Session {
+            engine,
+            client,
+            protocol: Protocol::default(),
+            transaction: None,
+            execution: None,
+            executed: None,
+        }
     }
 
     /// Runs requests of a batch, until one changes the [`Flow`] or there are as many replies as may be
@@ -123,7 +132,10 @@ impl Session {
 
     /// Takes note of what `CLIENT LIST` shows of this client: its last command, and what it has queued.
     fn did(&self, command: Option<&'static str>) {
-        self.client.did(Doing { command, queued: self.transaction.as_ref().map(Transaction::len) });
+        self.client.did(Doing {
+            command,
+            queued: self.transaction.as_ref().map(Transaction::len).or(self.executed),
+        });
     }
 
     /// A request that is not part of a run.

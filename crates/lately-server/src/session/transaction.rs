@@ -21,6 +21,7 @@ pub(super) struct Transaction {
 pub(super) struct Execution {
     /// All its requests.
     requests: Vec<u8>,
+    commands: usize,
     /// Where the next one starts.
     position: usize,
     /// The time of all of them.
@@ -79,7 +80,7 @@ impl Session {
             return Flow::Continue;
         }
         reply.array(commands);
-        self.execution = Some(Execution { requests, position: 0, now });
+        self.execution = Some(Execution { requests, commands, position: 0, now });
         self.resume(false, written, out)
     }
 
@@ -98,6 +99,7 @@ impl Session {
             *written = run.written;
             return Flow::Continue;
         }
+        self.executed = Some(execution.commands);
         // What would end the connection is not queued: the flow is `Continue`.
         let done = if is_gone {
             let mut run = |number| {
@@ -109,6 +111,7 @@ impl Session {
         } else {
             self.requests(requests.iter(left), &mut run, execution.now, out).done
         };
+        self.executed = None;
         run.finish(&self.engine, execution.now, out);
         *written = run.written;
         execution.position += requests.bytes_of_first(done);

@@ -14,7 +14,9 @@ fn the_longest_argument() {
     write_request(&mut request, &[b"ECHO", message.as_bytes()]);
     client.ask(request, format!("${MAX_BULK_BYTES}\r\n{message}\r\n"));
     client.send(format!("*2\r\n$4\r\nECHO\r\n${}\r\n", MAX_BULK_BYTES + 1));
-    client.expect_rest("-ERR Protocol error: invalid bulk length\r\n");
+    client.expect_rest(
+        "-ERR Protocol error: invalid bulk length 1048577: a bulk string has at most 1048576 bytes\r\n",
+    );
 }
 
 #[test]

@@ -171,3 +171,27 @@ fn metrics_follow_what_happens() {
     }
     assert!(value(&then, "memory_used_bytes") > value(&at_first, "memory_used_bytes"));
 }
+
+#[test]
+fn every_refusal_is_a_problem() {
+    let server = Running::start();
+    for (method, path, status, detail) in [
+        ("GET", "/nowhere", 404, "there is nothing at /nowhere"),
+        ("GET", "/v1/nowhere", 404, "there is nothing at /v1/nowhere"),
+        ("POST", "/healthz", 405, "/healthz does not take POST"),
+    ] {
+        let (told, head, body) = request(&server, method, path);
+        assert_eq!(told, status, "{path}");
+        assert!(head.contains("\r\ncontent-type: application/problem+json\r\n"), "{head}");
+        assert!(body.contains(detail), "{body}");
+    }
+    for (method, path, status) in
+        [("GET", "/v1/dump?x=1", 400), ("PUT", "/v1/dump", 405), ("GET", "/v1/restore", 405)]
+    {
+        let mut wire = Wire::connect(server.http);
+        wire.send(format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"));
+        let answer = String::from_utf8(wire.rest()).expect("text");
+        assert!(answer.starts_with(&format!("HTTP/1.0 {status} ")), "{answer}");
+        assert!(answer.contains("\r\ncontent-type: application/problem+json\r\n"), "{answer}");
+    }
+}

@@ -1,7 +1,8 @@
 //! What HTTP connections may hold of the server, and for how long.
 
 use lately_server::limits::{
-    HTTP_LOOK_EVERY, HTTP_TIMEOUT, MAX_DUMPS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
+    FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT, MAX_DUMPS, MAX_HTTP_CONNECTIONS,
+    MAX_HTTP_HEAD_BYTES,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -30,6 +31,17 @@ async fn sent(server: &Served, request: &str) -> TcpStream {
     let mut client = TcpStream::connect(server.http).await.expect("the server listens");
     client.write_all(request.as_bytes()).await.expect("the system takes it");
     client
+}
+
+/// Hits each of so many keys once.
+async fn fill(server: &Served, keys: usize) {
+    let mut filling = connect(server).await;
+    for first in (0..keys).step_by(500) {
+        let keys: String = (first..first + 500).map(|number| format!(" key:{number:0>100} 1")).collect();
+        filling.write_all(format!("MHIT{keys}\r\n").as_bytes()).await.expect("the server reads");
+        let mut replies = vec![0; "*500\r\n".len() + 500 * ":1\r\n".len()];
+        filling.read_exact(&mut replies).await.expect("replies");
+    }
 }
 
 /// Takes an answer, which must be a good one, and the end of the connection.
@@ -167,13 +179,7 @@ fn a_dump_that_nobody_takes_is_given_up() {
     const DUMP: &str = "GET /v1/dump HTTP/1.1\r\nHost: localhost\r\n\r\n";
     on_paused_time(|server| async move {
         // More than sockets hold.
-        let mut filling = connect(&server).await;
-        for first in (0..200_000).step_by(500) {
-            let keys: String = (first..first + 500).map(|number| format!(" key:{number:0>100} 1")).collect();
-            filling.write_all(format!("MHIT{keys}\r\n").as_bytes()).await.expect("the server reads");
-            let mut replies = vec![0; "*500\r\n".len() + 500 * ":1\r\n".len()];
-            filling.read_exact(&mut replies).await.expect("replies");
-        }
+        fill(&server, 200_000).await;
         let mut deaf = Vec::new();
         for _ in 0..MAX_DUMPS {
             deaf.push(sent(&server, DUMP).await);
@@ -276,5 +282,58 @@ fn an_http_connection_has_a_time() {
         }
         pass(2 * MOMENT).await;
         assert!([&silent, &half, &slow].iter().all(|client| is_closed(client)));
+    });
+}
+
+/// Symptom: one upload at 40 kB/s held the only place of a restore for as long as it lasted, and was told nothing when it was
+/// cut. Cause: above the least rate a place was kept for ever. Fix: when another comes, one that was slow for its fair share
+/// of time is cut and answered 408.
+#[test]
+fn a_slow_upload_keeps_its_place_for_a_fair_share_of_time() {
+    const TARGET: &str = "POST /v1/restore?replace=true HTTP/1.1\r\nHost: localhost\r\n";
+    /// More than the least rate, and less than the fair one.
+    const PIECE_BYTES: usize = 4_000;
+    const { assert!(PIECE_BYTES as u64 * 10 > HTTP_LEAST_BYTES && PIECE_BYTES as u64 * 10 < FAIR_BYTES) };
+    let answer = async |mut client: TcpStream| {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("an answer, and the end");
+        answer
+    };
+    on_paused_time(|server| async move {
+        fill(&server, 60_000).await;
+        let mut dump = Vec::new();
+        let mut whole = sent(&server, "GET /v1/dump HTTP/1.0\r\nHost: localhost\r\n\r\n").await;
+        whole.read_to_end(&mut dump).await.expect("a dump, and the end");
+        let body = dump.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head") + 4;
+        let mut pieces = dump[body..].chunks(PIECE_BYTES);
+        let mut slow = sent(&server, &format!("{TARGET}Content-Length: {}\r\n\r\n", dump.len() - body)).await;
+        let other = format!("{TARGET}Content-Length: 4\r\n\r\nnone");
+        let fair_looks = FAIR_SHARE.as_millis() / HTTP_LOOK_EVERY.as_millis();
+        let mut passed_looks = 0;
+        loop {
+            for _ in 0..50 {
+                slow.write_all(pieces.next().expect("it is cut before")).await.expect("the server reads");
+                looks(&server, 1).await;
+            }
+            passed_looks += 50;
+            let next = sent(&server, &other).await;
+            let (next, ()) = tokio::join!(answer(next), looks(&server, 3));
+            if !next.starts_with("HTTP/1.1 503 ") {
+                assert!(
+                    next.starts_with("HTTP/1.1 400 ") && next.contains("it is no dump of lately"),
+                    "{next}"
+                );
+                break;
+            }
+            assert!(next.contains("another restore is under way"), "{next}");
+            let seconds = next.split("retry-after: ").nth(1).and_then(|rest| rest.split('\r').next());
+            let seconds: u64 = seconds.and_then(|seconds| seconds.parse().ok()).expect(&next);
+            assert!((1..FAIR_SHARE.as_secs()).contains(&seconds), "{next}");
+        }
+        assert!(passed_looks >= fair_looks, "it had its share of time");
+        let told = answer(slow).await;
+        let why = "slower than 1000000 B/s while another waited for its place: nothing was changed";
+        assert!(told.starts_with("HTTP/1.1 408 Request Timeout\r\n") && told.contains(why), "{told}");
+        assert!(told.contains("\r\ncontent-type: application/problem+json\r\n"), "{told}");
     });
 }

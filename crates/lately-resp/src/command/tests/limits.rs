@@ -141,7 +141,18 @@ fn coolest() {
         "ERR COOLEST takes WINDOW and BELOW before the keys, and PREFIX in place of them: no key has such a name here",
     );
     check_usage("COOLEST a b", "ERR invalid k 'a': give how many keys are wanted, 0 to 16384");
-    check_error("COOLEST 16385 a", "ERR COOLEST takes at most 16384 keys");
+    check_usage("COOLEST 16385 a", "ERR invalid k '16385': give how many keys are wanted, 0 to 16384");
+    for (request, option, command) in [
+        ("LIMIT k 5 1m OVERDRAFT 2", "OVERDRAFT", "LIMIT"),
+        ("LIMIT k 5 1m factor 0.5", "FACTOR", "LIMIT"),
+        ("LIMIT k @login FACTOR 2", "FACTOR", "LIMIT"),
+        ("MLIMIT k 5 1m OVERDRAFT 2", "OVERDRAFT", "MLIMIT"),
+    ] {
+        check_error(
+            request,
+            &format!("ERR the {option} option of {command} is not supported by this version"),
+        );
+    }
     check_usage("COOLEST 1", &arity("coolest"));
     check_many("COOLEST 1", 16_384, "a", None);
     check_many("COOLEST 1", 16_385, "a", Some("ERR COOLEST takes at most 16384 keys"));

@@ -157,7 +157,10 @@ fn a_client_is_shown_with_its_last_command_and_its_transaction() {
     other.ask("MULTI");
     let inside = other.ask("CLIENT INFO");
     assert_eq!(inside, "+QUEUED|");
-    assert!(other.ask("EXEC").contains(" multi=-1 cmd=client\\|info "));
+    assert_eq!(other.ask("CLIENT LIST"), "+QUEUED|");
+    let told = other.ask("EXEC");
+    assert_eq!(told.matches(" flags=x db=0 sub=0 psub=0 multi=2 cmd=exec ").count(), 2, "{told}");
+    assert_eq!(shown(&mut asking), "N -1 exec");
 }
 
 #[test]
@@ -262,6 +265,7 @@ fn config_get_finds_by_pattern() {
         Talk::v3().check(line, &format!("%{found}|{fields}"));
     }
     Talk::new().check_all(&[
+        ("CONFIG RESETSTAT", "-ERR CONFIG RESETSTAT is not supported: counters begin anew at a start|"),
         ("CONFIG SET save x", "-ERR CONFIG SET is not supported: settings come from the config file|"),
         ("CONFIG REWRITE", "-ERR CONFIG REWRITE is not supported: settings come from the config file|"),
     ]);
