@@ -9,6 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use lately::SystemClock;
 use lately_journal::JournalError;
+use lately_server::limits::{FAIR_BYTES, HTTP_LEAST_BYTES};
 use lately_server::{OfflineError, dump_folder};
 
 use crate::error::{CliError, Outcome};
@@ -149,7 +150,14 @@ fn from_server(dump: &Dump, out: &mut Out<'_>) -> Result<(), CliError> {
             format!("the server ended the dump: it was taken slower than {rate} B/s"),
             "the dump is not whole: write it to a file on this machine with --output",
         ),
-        None => CliError::new("dump", error, "the dump is not whole: try again"),
+        // What the system had taken for this process does not show how slow it was.
+        None => CliError::new(
+            "dump",
+            error,
+            format!(
+                "the dump is not whole: try again; a server ends one that is taken slower than {HTTP_LEAST_BYTES} B/s, or than {FAIR_BYTES} B/s when others wait"
+            ),
+        ),
     })
 }
 

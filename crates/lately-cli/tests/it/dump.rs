@@ -419,3 +419,27 @@ fn a_port_for_redis_clients_does_not_speak_http() {
     let told = lately(&["restore", text(&dump), "--server", &server.resp, "--http", &server.resp]);
     assert!(told.code == Some(2) && told.err.ends_with(hint), "{}", told.err);
 }
+
+/// A dump that the server breaks off gives the reason that a client cannot see.
+#[test]
+fn a_dump_that_breaks_off_says_why_it_may_have() {
+    let server = serve();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let http = listener.local_addr().expect("bound").to_string();
+    let ending = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a client");
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).expect("a request");
+            request.extend(byte);
+        }
+        let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n40000\r\n";
+        socket.write_all(&[&head[..], &[0; 0x40000], b"\r\n"].concat()).expect("it reads");
+    });
+    let run = lately(&["dump", "--server", &server.resp, "--http", &http, "-o", "/dev/null"]);
+    ending.join().expect("it ends");
+    assert_eq!(run.code, Some(2));
+    let hint = "\nhint: the dump is not whole: try again; a server ends one that is taken slower than 32000 B/s, or than 1000000 B/s when others wait\n";
+    assert!(run.err.starts_with("lately: dump: ") && run.err.ends_with(hint), "{}", run.err);
+}
