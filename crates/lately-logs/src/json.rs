@@ -10,13 +10,26 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::limits::MAX_KEY_FIELDS;
+use crate::limits::{MAX_FILTERS, MAX_KEY_FIELDS};
 
-/// Where the time is, in this order, when no field is named for it.
-pub(crate) const TIME_FIELDS: [&str; 4] = ["time", "timestamp", "ts", "@timestamp"];
+/// Where the time is, in this order, when no field is named for it. The first that is a time counts.
+pub(crate) const TIME_FIELDS: [&str; 9] = [
+    "time",
+    "timestamp",
+    "ts",
+    "@timestamp",
+    "time_iso8601",
+    "msec",
+    "time_local",
+    "eventTime",
+    "__REALTIME_TIMESTAMP",
+];
 
-/// The most fields asked for at once.
-const MAX_WANTED: usize = MAX_KEY_FIELDS + TIME_FIELDS.len();
+/// The most fields asked for at once: for the key, the conditions, and the time in a template.
+const MAX_WANTED: usize = 2 * MAX_KEY_FIELDS + MAX_FILTERS + TIME_FIELDS.len();
+
+/// What journald calls the text, which it writes as an array of bytes when it is no UTF-8.
+const MESSAGE: &str = "MESSAGE";
 
 /// The values found, as they are written, in the order they were asked for.
 pub(crate) type Found<'a> = [Option<&'a str>; MAX_WANTED];
@@ -41,6 +54,20 @@ pub(crate) fn scalar(raw: &str) -> Option<Cow<'_, [u8]>> {
     }
 }
 
+/// As [`scalar`]; of journald's text also an array of bytes.
+pub(crate) fn value<'a>(name: &str, raw: &'a str) -> Option<Cow<'a, [u8]>> {
+    if name == MESSAGE && raw.starts_with('[') {
+        return serde_json::from_str::<Vec<u8>>(raw).ok().map(Cow::Owned);
+    }
+    scalar(raw)
+}
+
+/// The names of the members of an object.
+pub(crate) fn names(json: &[u8]) -> Vec<String> {
+    let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_slice(json);
+    object.map(|object| object.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
+}
+
 struct Object<'w> {
     wanted: &'w [String],
 }
@@ -62,7 +89,7 @@ impl<'de> Visitor<'de> for Object<'_> {
 
     fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Found<'de>, M::Error> {
         let mut found: Found<'de> = [None; MAX_WANTED];
-        let mut exact = 0_u32;
+        let mut exact = 0_u64;
         while let Some(matched) = members.next_key_seed(Name { wanted: self.wanted })? {
             if matched.exact | matched.inside == 0 {
                 members.next_value::<IgnoredAny>()?;
@@ -94,8 +121,8 @@ fn inside<'a>(raw: &'a str, path: &str) -> Option<&'a str> {
 
 /// The wanted names a member's name answers, as sets of indices.
 struct Matched {
-    exact: u32,
-    inside: u32,
+    exact: u64,
+    inside: u64,
     name_len: usize,
 }
 
