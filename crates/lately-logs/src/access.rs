@@ -12,7 +12,6 @@ use std::borrow::Cow;
 use memchr::{memchr, memchr_iter, memmem, memrchr};
 
 use crate::address;
-use crate::error::Malformed;
 use crate::request::Request;
 use crate::time::LOG_DATE_LEN;
 
@@ -92,14 +91,9 @@ pub(crate) const COMMON_FIELDS: usize = 11;
 pub(crate) const COMBINED_FIELDS: usize = 13;
 
 impl<'a> AccessLine<'a> {
-    /// A line that starts with the client, or with the host that was asked.
+    /// A line that starts with the client, or with the host that was asked; `None` when it is of neither format.
     #[inline(always)]
-    pub(crate) fn parse(line: &'a [u8], has_vhost: bool) -> Result<AccessLine<'a>, Malformed> {
-        AccessLine::cut(line, has_vhost).ok_or(Malformed::Shape)
-    }
-
-    #[inline(always)]
-    fn cut(line: &'a [u8], has_vhost: bool) -> Option<AccessLine<'a>> {
+    pub(crate) fn cut(line: &'a [u8], has_vhost: bool) -> Option<AccessLine<'a>> {
         // Nearly all lines start so.
         let ipv4 = address::ipv4_at_start(line).filter(|_| !has_vhost);
         let (ipv4, user_at) = match ipv4 {

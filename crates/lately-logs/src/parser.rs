@@ -10,7 +10,7 @@ use crate::access::{ACCESS_FIELDS, AccessField, AccessLine, COMBINED_FIELDS, COM
 use crate::error::{Malformed, SetupError};
 use crate::filter::Filter;
 use crate::format::Format;
-use crate::json;
+use crate::json::{self, Wanted};
 use crate::layout::Layout;
 use crate::limits::{MAX_FILTERS, MAX_LISTED_FIELDS, MAX_WRAPPERS};
 use crate::logfmt;
@@ -62,8 +62,12 @@ pub struct LineParser {
 
 #[derive(Clone, Debug)]
 enum Source {
-    Access { fields: Vec<AccessField>, has_vhost: bool },
-    Json,
+    Access {
+        fields: Vec<AccessField>,
+        has_vhost: bool,
+    },
+    /// The last of the fields is journald's time.
+    Json(Wanted),
     Logfmt,
     W3c(W3c),
     Pattern(Pattern),
@@ -100,6 +104,8 @@ struct Work {
     time_text: Vec<u8>,
     /// When the carrier had the line, for one without a time.
     carried_at: Option<Timestamp>,
+    /// Whether the line is out of a wrapper, and no JSON object is looked for in it.
+    is_carried: bool,
 }
 
 impl LineParser {
@@ -140,7 +146,13 @@ impl LineParser {
                     wanted.extend(json::TIME_FIELDS.map(String::from));
                     time = TimePlan::Fields(first_time..wanted.len());
                 }
-                if matches!(format, Format::Json) { Source::Json } else { Source::Logfmt }
+                if matches!(format, Format::Json) {
+                    let journald = std::iter::once(json::JOURNALD_TIME.to_owned());
+                    let with_journald: Vec<String> = wanted.iter().cloned().chain(journald).collect();
+                    Source::Json(Wanted::new(&with_journald))
+                } else {
+                    Source::Logfmt
+                }
             }
             Format::W3c => {
                 if is_fixed {
@@ -174,7 +186,8 @@ impl LineParser {
             until: options.until,
         };
         let times = TimeReader::new(&options.times);
-        let work = Work { times, key: Vec::new(), time_text: Vec::new(), carried_at: None };
+        let work =
+            Work { times, key: Vec::new(), time_text: Vec::new(), carried_at: None, is_carried: false };
         Ok(LineParser { source, plan, work })
     }
 
@@ -183,7 +196,11 @@ impl LineParser {
     /// # Errors
     /// When the line does not parse, with the reason.
     pub fn parse<'a>(&'a mut self, line: &[u8]) -> Result<Parsed<'a>, Malformed> {
-        match self.read(line, 0)? {
+        let outcome = match self.read_bare(line) {
+            Err(Malformed::Shape) => self.read_wrapped(line, 0),
+            outcome => outcome,
+        };
+        match outcome? {
             Outcome::Hit(at) => Ok(Parsed::Hit(Record { at, key: &self.work.key })),
             Outcome::Filtered => Ok(Parsed::Filtered),
             Outcome::Comment => Ok(Parsed::Comment),
@@ -198,7 +215,7 @@ impl LineParser {
             TimePlan::Fixed => return None,
         };
         let mut there = match &self.source {
-            Source::Json => json::names(line),
+            Source::Json(_) => json::names(line),
             Source::Logfmt => logfmt::names(line),
             _ => return None,
         };
@@ -206,11 +223,9 @@ impl LineParser {
         Some((tried, there))
     }
 
-    fn read(&mut self, line: &[u8], wrappers: usize) -> Result<Outcome, Malformed> {
-        let outcome = self.read_bare(line);
-        if outcome != Err(Malformed::Shape) {
-            return outcome;
-        }
+    /// A line that is not of the format as it stands: a comment, or one in a wrapper.
+    #[cold]
+    fn read_wrapped(&mut self, line: &[u8], wrappers: usize) -> Result<Outcome, Malformed> {
         if line.first() == Some(&b'#') {
             return Ok(Outcome::Comment);
         }
@@ -222,21 +237,39 @@ impl LineParser {
 
     /// A line out of its wrapper. The carrier's time counts for a JSON or logfmt line that has none.
     fn read_carried(&mut self, inner: &wrapper::Inner<'_>, wrappers: usize) -> Result<Outcome, Malformed> {
-        if matches!(self.source, Source::Json | Source::Logfmt)
+        if matches!(self.source, Source::Json(_) | Source::Logfmt)
             && matches!(self.plan.time, TimePlan::Fields(_))
         {
             self.work.carried_at = inner.at.as_deref().and_then(|at| self.work.times.text(at).ok());
         }
-        let outcome = self.read(&inner.text, wrappers + 1);
+        let before = std::mem::replace(&mut self.work.is_carried, true);
+        let outcome = match self.read_bare(&inner.text) {
+            Err(Malformed::Shape) => self.read_wrapped(&inner.text, wrappers + 1),
+            outcome => outcome,
+        };
+        self.work.is_carried = before;
         self.work.carried_at = None;
         outcome
     }
 
-    #[inline]
+    /// A JSON object that may carry another one, which goes before it.
+    fn read_json_carrier(&mut self, line: &[u8]) -> Result<Outcome, Malformed> {
+        let inner = wrapper::inner(line).filter(|inner| inner.text.first() == Some(&b'{'));
+        let outcome = inner.map_or(Err(Malformed::Shape), |inner| self.read_carried(&inner, MAX_WRAPPERS));
+        if outcome != Err(Malformed::Shape) {
+            return outcome;
+        }
+        self.work.is_carried = true;
+        let outcome = self.read_bare(line);
+        self.work.is_carried = false;
+        outcome
+    }
+
+    #[inline(always)]
     fn read_bare(&mut self, line: &[u8]) -> Result<Outcome, Malformed> {
         let LineParser { source, plan, work } = self;
         let Source::Access { fields, has_vhost } = source else { return self.read_other(line) };
-        let access = AccessLine::parse(line, *has_vhost)?;
+        let Some(access) = AccessLine::cut(line, *has_vhost) else { return Err(Malformed::Shape) };
         let time = |times: &mut TimeReader| match <&[u8; LOG_DATE_LEN]>::try_from(access.date) {
             Ok(date) => times.log_date(date).ok_or(Malformed::Time),
             Err(_) => times.text(access.date),
@@ -247,23 +280,16 @@ impl LineParser {
     /// A line of a format that is not cut up by hand. Apart, because its frame is large.
     #[inline(never)]
     fn read_other(&mut self, line: &[u8]) -> Result<Outcome, Malformed> {
-        if matches!(self.source, Source::Json)
-            && self.work.carried_at.is_none()
-            && wrapper::may_be_wrapper(line)
-            && let Some(inner) = wrapper::inner(line)
-            && inner.text.first() == Some(&b'{')
-        {
-            let outcome = self.read_carried(&inner, MAX_WRAPPERS);
-            if outcome != Err(Malformed::Shape) {
-                return outcome;
-            }
-        }
         let LineParser { source, plan, work } = self;
         match source {
             Source::Access { .. } => Err(Malformed::Shape),
-            Source::Json => {
-                let found = json::find(line, &plan.wanted).ok_or(Malformed::Shape)?;
-                plan.outcome(work, no_time, |index| json::value(&plan.wanted[index], found[index]?))
+            Source::Json(wanted) => {
+                let found = json::find(line, wanted).ok_or(Malformed::Shape)?;
+                let is_carrier = wrapper::is_docker(line) || found.last().is_some_and(Option::is_some);
+                if is_carrier && !work.is_carried {
+                    return self.read_json_carrier(line);
+                }
+                plan.outcome(work, no_time, |index| json::value(wanted.name(index), found[index]?))
             }
             Source::Logfmt => {
                 let found = logfmt::find(line, &plan.wanted).ok_or(Malformed::Shape)?;
@@ -293,7 +319,7 @@ impl LineParser {
 
 impl Plan {
     /// What a line with these fields is, and its key in `work`.
-    #[inline]
+    #[inline(always)]
     fn outcome<'a>(
         &self,
         work: &mut Work,
@@ -321,7 +347,11 @@ impl Plan {
             return Ok(Outcome::Filtered);
         }
         work.key.clear();
-        build(&self.key, &mut work.key, field).ok_or(Malformed::Field)?;
+        match &self.key[..] {
+            // Apart, because nearly all keys are a field.
+            [Part::Field(index)] => work.key.extend_from_slice(&field(*index).ok_or(Malformed::Field)?),
+            parts => build(parts, &mut work.key, field).ok_or(Malformed::Field)?,
+        }
         if work.key.is_empty() || work.key.len() > MAX_KEY_BYTES {
             return Err(Malformed::KeyLength);
         }
@@ -376,7 +406,6 @@ fn name_times(layout: &mut Layout) -> Vec<String> {
 }
 
 /// Appends the text of a template to `buffer`; `None` when one of its fields is missing.
-#[inline]
 fn build<'a>(
     parts: &[Part],
     buffer: &mut Vec<u8>,

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use regex::bytes::Regex;
 
 use crate::format::expression;
-use crate::json;
+use crate::json::{self, Wanted};
 
 /// A line out of its wrapper.
 #[derive(Debug)]
@@ -37,6 +37,11 @@ static WRAPPERS: LazyLock<[Regex; 7]> = LazyLock::new(|| {
     .map(|pattern| expression(pattern).expect("an expression of ours compiles"))
 });
 
+/// What docker and journald write.
+static CARRIED: LazyLock<Wanted> = LazyLock::new(|| {
+    Wanted::new(&["log", "stream", "time", "MESSAGE", json::JOURNALD_TIME].map(str::to_owned))
+});
+
 /// The line in a wrapper, if there is a known one.
 pub(crate) fn inner(line: &[u8]) -> Option<Inner<'_>> {
     if line.first() == Some(&b'{') {
@@ -52,19 +57,16 @@ pub(crate) fn inner(line: &[u8]) -> Option<Inner<'_>> {
     })
 }
 
-/// Whether a JSON line may be a wrapper: that of docker's json-file, or of journald.
-pub(crate) fn may_be_wrapper(line: &[u8]) -> bool {
-    line.starts_with(b"{\"log\":") || memchr::memmem::find(line, b"\"__REALTIME_TIMESTAMP\"").is_some()
+/// Whether a JSON line starts as those of docker's json-file driver do.
+pub(crate) fn is_docker(line: &[u8]) -> bool {
+    line.starts_with(b"{\"log\":")
 }
 
 /// The text in an object of docker's json-file driver, or of journald.
 fn inner_json(line: &[u8]) -> Option<Inner<'_>> {
-    if !may_be_wrapper(line) {
-        return None;
-    }
-    let wanted = ["log", "stream", "time", "MESSAGE", "__REALTIME_TIMESTAMP"].map(str::to_owned);
-    let found = json::find(line, &wanted)?;
-    let value = |index: usize| json::value(&wanted[index], found[index]?);
+    let wanted = &*CARRIED;
+    let found = json::find(line, wanted)?;
+    let value = |index: usize| json::value(wanted.name(index), found[index]?);
     let (text, at) = match (value(0), value(1), value(2), value(3), value(4)) {
         (Some(log), Some(_), Some(at), _, _) => (log, at),
         (_, _, _, Some(message), Some(at)) => (message, at),
