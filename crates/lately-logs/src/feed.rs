@@ -1,4 +1,4 @@
-//! Line after line of one log to records: what [`crate::scan`] drives, and who follows a log that grows.
+//! Lines of one log to records. [`crate::scan()`] drives it, and so does what follows a log that grows.
 
 use crate::detect::detect;
 use crate::error::{Malformed, ScanError, SetupError};

@@ -2,7 +2,7 @@
 //! would have decided.
 //!
 //! Nothing here opens a file or reads a clock: bytes come from the [`std::io::Read`] that is given, the
-//! time of day with the [`Options`]. The way of a line: [`scan`] cuts the bytes into lines and hands them
+//! time of day with the [`Options`]. The way of a line: [`scan()`] cuts the bytes into lines and hands them
 //! to a [`Feed`], which tells the format by the first of them; a [`LineParser`] makes each a [`Record`]
 //! (a time and a key), and the caller counts it, for instance in a [`Tally`] or a [`Backtest`]. Who has
 //! lines already, such as of a log that grows, gives them to a [`Feed`] directly.
