@@ -4,8 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lately::Timestamp;
-use lately_logs::{Format, Malformed, Options, ScanError, Scanned, Template};
+use lately::{Clock, SystemClock, Timestamp};
+use lately_logs::{
+    Filter, Format, Malformed, Options, ScanError, Scanned, Template, TimeFormat, Times, WithoutTime, Zone,
+};
 
 use crate::error::{CliError, Outcome};
 use crate::log_file;
@@ -16,7 +18,7 @@ use crate::progress::Progress;
 #[derive(Args)]
 #[expect(rustdoc::invalid_html_tags, reason = "the help shows a regular expression as it is typed")]
 pub(crate) struct LogArgs {
-    /// Logs to read, as one; - is standard input. What is gzip inside is decompressed.
+    /// Logs to read, as one; - is standard input. gzip, zstd, bzip2 and xz are decompressed.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -24,28 +26,59 @@ pub(crate) struct LogArgs {
     #[arg(long)]
     strict: bool,
 
-    /// combined, common, json or regex:RE. Without it each log's first line decides between
-    /// json and combined, which takes common lines too.
+    /// auto, combined, common, vhost, json, logfmt, w3c, alb, syslog, haproxy, envoy, nginx:FORMAT,
+    /// apache:FORMAT or regex:RE. auto takes the format of most of each log's first hundred lines and says which.
     ///
-    /// combined and common are the formats of Apache and nginx. json is an object per line. RE is a
-    /// regular expression with named groups, such as '^(?<ip>\S+) (?<time>\S+)'; it works on bytes.
-    #[arg(long, value_name = "FORMAT")]
-    format: Option<Format>,
+    /// combined and common are the formats of Apache and nginx, vhost is combined after the host that was asked.
+    /// json is an object per line, an array of objects, or an object with one. w3c is that of IIS and CloudFront,
+    /// alb that of AWS load balancers. nginx:FORMAT and apache:FORMAT take the string of log_format and LogFormat
+    /// as it stands in the configuration. RE is a regular expression with named groups, such as
+    /// '^(?<ip>\S+) (?<time>\S+)'; it works on bytes. Around a line, syslog, containers (docker, CRI, compose),
+    /// journald and grep -H are known and removed. Lines that start with # are comments.
+    #[arg(long, value_name = "FORMAT", default_value = "auto", hide_default_value = true)]
+    format: FormatArg,
 
-    /// What to count by: a field, or a template such as '{ip} {path}' ({{ and }} are braces).
+    /// What to count by: a field, a template such as '{ip} {path}' ({{ and }} are braces), or * for all lines
+    /// [default: ip].
     ///
-    /// Fields of combined: ip path status method user request protocol bytes referer agent; common has
-    /// no referer and agent. path is without the query string. Fields of json: names in the object, with
-    /// dots for nested objects (user.id). Fields of regex: its named groups. A line without the field
+    /// Fields of combined: ip path url status method user request protocol bytes forwarded peer referer
+    /// agent; common has no referer and agent, vhost has vhost as well. path is without the query string.
+    /// Fields of json: names in the object, with dots for nested objects (user.id). Fields of regex: its
+    /// named groups. {ip/24/64} is the network of an address, of IPv4 and IPv6. A line without the field
     /// does not parse, nor does one whose key is empty or longer than 1024 bytes.
-    #[arg(long, value_name = "TEMPLATE", default_value = "ip")]
-    key: Template,
+    #[arg(long, value_name = "TEMPLATE")]
+    key: Option<Template>,
 
-    /// Where the time is in json and regex lines. Without it: json, the first present of time,
-    /// timestamp, ts and @timestamp; regex, the group time.
-    ///
-    /// A time is Unix seconds, RFC 3339 with a zone, or 17/May/2015:10:05:03 +0000. By its size a number
-    /// is taken for milliseconds (from 10^11), microseconds (from 10^14) or nanoseconds (from 10^17).
+    /// Only lines on which this holds: FIELD=V, FIELD!=V, FIELD~RE, FIELD!~RE, FIELD>=N or FIELD<N; may be
+    /// repeated, then all have to hold. status=5xx takes a class.
+    #[arg(long = "where", value_name = "CONDITION")]
+    filters: Vec<Filter>,
+
+    /// Only lines from this time on: a time, or 2h for two hours ago.
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    since: Option<String>,
+
+    /// Only lines up to this time: a time, or 2h for two hours ago.
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    until: Option<String>,
+
+    /// The zone of times that name none: a name such as Europe/Berlin, UTC, or an offset such as +02:00.
+    #[arg(long, value_name = "ZONE", allow_hyphen_values = true)]
+    zone: Option<Zone>,
+
+    /// How times are written, in the directives of strptime: '%Y%m%d%H%M%S'. Without it: Unix seconds, milliseconds,
+    /// microseconds or nanoseconds from 1990 to a day ahead; ISO 8601, RFC 3339, RFC 2822, those of access logs, of
+    /// syslog and of C.
+    #[arg(long, value_name = "STRPTIME")]
+    time_format: Option<TimeFormat>,
+
+    /// The time in several fields: '{date} {time}'.
+    #[arg(long, value_name = "TEMPLATE", conflicts_with = "time_field")]
+    time: Option<Template>,
+
+    /// Where the time is in lines whose fields have names. Without it: json and logfmt, the first of time, timestamp,
+    /// ts, @timestamp, time_iso8601, msec, time_local, eventTime and __REALTIME_TIMESTAMP that is a time; regex,
+    /// the group time.
     #[arg(long, value_name = "FIELD")]
     time_field: Option<String>,
 
@@ -54,13 +87,41 @@ pub(crate) struct LogArgs {
     top: usize,
 }
 
+/// A format, or that it is told by the lines.
+#[derive(Clone)]
+enum FormatArg {
+    Auto,
+    Of(Box<Format>),
+}
+
+impl std::str::FromStr for FormatArg {
+    type Err = lately_logs::SetupError;
+
+    fn from_str(text: &str) -> Result<FormatArg, lately_logs::SetupError> {
+        match text {
+            "auto" => Ok(FormatArg::Auto),
+            text => text.parse().map(|format| FormatArg::Of(Box::new(format))),
+        }
+    }
+}
+
 /// What was read, and which of its lines do not parse.
 pub(crate) struct ReadLogs<'a> {
     args: &'a LogArgs,
     command: &'static str,
     lines: u64,
-    malformed: u64,
-    first: Vec<(&'a Path, u64, Malformed)>,
+    malformed: Vec<Reason<'a>>,
+    without_time: Option<WithoutTime>,
+    looks_like: Option<&'static str>,
+    failure: Option<CliError>,
+}
+
+/// Lines that do not parse for one reason.
+struct Reason<'a> {
+    why: Malformed,
+    lines: u64,
+    first_in: &'a Path,
+    first_line: u64,
 }
 
 impl LogArgs {
@@ -69,60 +130,127 @@ impl LogArgs {
         Some(self.top).filter(|&top| top > 0)
     }
 
-    /// Checks the options and the files, then shows each line's key and time to `visit`.
+    /// Whether `--key` is there.
+    pub(crate) fn names_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// A time that an option gives.
+    pub(crate) fn time(&self, option: &str, text: &str) -> Result<Timestamp, CliError> {
+        let times = self.times(SystemClock::new().now());
+        let parsed = text.parse().or_else(|_| lately_logs::time(text, &times));
+        parsed.map_err(|why| {
+            let why = if why == Malformed::Zone { "it has no zone; " } else { "" };
+            let cause = format!(
+                "{option} <TIME>: invalid time '{text}': {why}give Unix seconds, RFC 3339 with a zone, 17/May/2015:10:05:03 +0000, or 2h for two hours ago"
+            );
+            CliError::new("command line", cause, "--zone names the zone of times without one")
+        })
+    }
+
+    fn times(&self, now: Timestamp) -> Times {
+        Times { now, written: None, zone: self.zone.clone(), format: self.time_format.clone() }
+    }
+
+    fn options(&self, default_key: &Template) -> Result<Options, CliError> {
+        let time =
+            |option, text: &Option<String>| text.as_ref().map(|text| self.time(option, text)).transpose();
+        // The layout of the log's times is not that of the command line.
+        Ok(Options {
+            format: match &self.format {
+                FormatArg::Auto => None,
+                FormatArg::Of(format) => Some((**format).clone()),
+            },
+            key: self.key.clone().unwrap_or_else(|| default_key.clone()),
+            time_field: self.time_field.clone(),
+            time: self.time.clone(),
+            filters: self.filters.clone(),
+            since: time("--since", &self.since)?,
+            until: time("--until", &self.until)?,
+            times: self.times(SystemClock::new().now()),
+        })
+    }
+
+    /// Checks the options and the files, then shows each line's key and time to `visit`. Without `--key`, the key is
+    /// `default_key`.
     pub(crate) fn read(
         &self,
         command: &'static str,
+        default_key: &Template,
         mut visit: impl FnMut(&[u8], Timestamp),
     ) -> Result<ReadLogs<'_>, CliError> {
-        let options = Options {
-            format: self.format.clone(),
-            key: self.key.clone(),
-            time_field: self.time_field.clone(),
-        };
+        let mut options = self.options(default_key)?;
         options.check().map_err(|error| CliError::new(command, error, setup_hint(command)))?;
         log_file::check(&self.files)?;
-        let mut logs = ReadLogs { args: self, command, lines: 0, malformed: 0, first: Vec::new() };
-        let progress = Progress::new();
-        for path in &self.files {
-            let log = progress.watch(log_file::open(path)?);
-            let scanned = lately_logs::scan(log, &options, |record| {
-                visit(&record.key, record.at);
-                progress.line();
-            });
-            logs.add(path, scanned.map_err(|error| scan_error(command, path, &error))?);
+        let mut logs = ReadLogs {
+            args: self,
+            command,
+            lines: 0,
+            malformed: Vec::new(),
+            without_time: None,
+            looks_like: None,
+            failure: None,
+        };
+        let mut told = Vec::new();
+        {
+            let progress = Progress::new();
+            for path in &self.files {
+                options.times.written = log_file::written(path);
+                let log = progress.watch(log_file::open(path)?);
+                let scanned = lately_logs::scan(log, &options, |record| {
+                    visit(record.key, record.at);
+                    progress.line();
+                });
+                let scanned = scanned.map_err(|error| scan_error(command, path, &error))?;
+                told.extend(scanned.format.filter(|_| options.format.is_none()).map(|format| (path, format)));
+                logs.add(path, scanned);
+            }
+        }
+        for (path, format) in told {
+            let name = log_file::name(path);
+            output::message(&format_args!("lately: {command}: {name} is read as {format}"));
         }
         Ok(logs)
     }
 }
 
 impl<'a> ReadLogs<'a> {
-    /// Says how many lines do not parse, and where the first ones are; an error where none may be.
-    pub(crate) fn outcome(&self) -> Result<Outcome, CliError> {
-        if self.malformed == 0 {
-            return Ok(Outcome::Done);
+    /// Says how many lines do not parse, why, and where the first ones are; an error where none may be.
+    pub(crate) fn outcome(self) -> Result<Outcome, CliError> {
+        let malformed = self.malformed_lines();
+        if malformed > 0 {
+            let parse = if malformed == 1 { "does not parse" } else { "do not parse" };
+            let cause = format!("{malformed} of {} {parse}: {}", self.all_lines(), self.reasons());
+            let hint = self.hint();
+            if self.args.strict && self.failure.is_none() {
+                let hint = hint.unwrap_or_else(|| "the rows are of the others; --format may help".into());
+                return Err(CliError::new(self.command, cause, hint));
+            }
+            output::message(&format_args!("lately: {}: {cause}", self.command));
+            if let Some(hint) = hint {
+                output::message(&format_args!("hint: {hint}"));
+            }
         }
-        let parse = if self.malformed == 1 { "does not parse" } else { "do not parse" };
-        let cause = format!("{} of {} {parse}: {}", self.malformed, self.all_lines(), self.places());
-        let hint_of_none = (self.malformed == self.lines).then(|| setup_hint(self.command));
-        if self.args.strict {
-            let hint = hint_of_none.unwrap_or_else(|| "the rows are of the others; --format may help".into());
-            return Err(CliError::new(self.command, cause, hint));
-        }
-        output::message(&format_args!("lately: {}: {cause}", self.command));
-        if let Some(hint) = hint_of_none {
-            output::message(&format_args!("hint: {hint}"));
-        }
-        Ok(Outcome::Done)
+        self.failure.map_or(Ok(Outcome::Done), Err)
     }
 
-    /// An error when there are lines and none parses: what there is to say of none misleads.
-    pub(crate) fn check_some(&self) -> Result<(), CliError> {
-        if self.lines == 0 || self.malformed < self.lines {
+    /// An error when there are lines and none parses: an empty answer misleads.
+    pub(crate) fn check_some(&mut self) -> Result<(), CliError> {
+        if self.lines == 0 {
+            return self.failure.take().map_or(Ok(()), Err);
+        }
+        if self.malformed_lines() < self.lines {
             return Ok(());
         }
-        let cause = format!("none of {} parses: {}", self.all_lines(), self.places());
-        Err(CliError::new(self.command, cause, setup_hint(self.command)))
+        let mut cause = format!("none of {} parses: {}", self.all_lines(), self.reasons());
+        if let Some(what) = self.looks_like {
+            cause = format!("this is {what}, and {cause}");
+        }
+        Err(CliError::new(self.command, cause, self.hint().unwrap_or_else(|| setup_hint(self.command))))
+    }
+
+    fn malformed_lines(&self) -> u64 {
+        self.malformed.iter().map(|reason| reason.lines).sum()
     }
 
     /// `1 line`, `2 lines`.
@@ -132,22 +260,53 @@ impl<'a> ReadLogs<'a> {
 
     fn add(&mut self, path: &'a Path, scanned: Scanned) {
         self.lines += scanned.lines;
-        self.malformed += scanned.malformed;
-        self.first.extend(scanned.first_malformed.into_iter().map(|(line, why)| (path, line, why)));
-        self.first.truncate(lately_logs::limits::MAX_NAMED_LINES);
+        for (why, lines, first_line) in scanned.malformed {
+            match self.malformed.iter_mut().find(|reason| reason.why == why) {
+                Some(reason) => reason.lines += lines,
+                None => self.malformed.push(Reason { why, lines, first_in: path, first_line }),
+            }
+        }
+        self.without_time = self.without_time.take().or(scanned.without_time);
+        self.looks_like = self.looks_like.or(scanned.looks_like);
+        if self.failure.is_none() {
+            self.failure = scanned.failure.map(|error| log_file::unreadable(path, &error));
+        }
     }
 
-    /// `line 7 (no time), …`, or `access.log:7 (no time), …` when there are several logs.
-    fn places(&self) -> String {
-        let place = |(path, line, why): &(&Path, u64, Malformed)| match &self.args.files[..] {
-            [_] => format!("line {line} ({why})"),
-            _ => format!("{}:{line} ({why})", log_file::name(path)),
+    /// `not of the format (1, line 7), no time (2, first line 9)`, with the log's name when there are several.
+    fn reasons(&self) -> String {
+        let reason = |Reason { why, lines, first_in, first_line }: &Reason<'_>| {
+            let first = if *lines == 1 { "" } else { "first " };
+            match &self.args.files[..] {
+                [_] => format!("{why} ({lines}, {first}line {first_line})"),
+                _ => format!("{why} ({lines}, {first}{}:{first_line})", log_file::name(first_in)),
+            }
         };
-        let mut places = self.first.iter().map(place).collect::<Vec<_>>().join(", ");
-        if self.malformed > self.first.len() as u64 {
-            places.push_str(", …");
+        self.malformed.iter().map(reason).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What helps against the reason of most lines, when there is such a thing.
+    fn hint(&self) -> Option<String> {
+        let most = self.malformed.iter().max_by_key(|reason| reason.lines)?;
+        let is_all = self.malformed_lines() == self.lines;
+        let is_most = 2 * most.lines > self.malformed_lines();
+        match (most.why, &self.without_time) {
+            (Malformed::Zone, _) => {
+                Some("--zone UTC or --zone Europe/Berlin says where the times are of".into())
+            }
+            (Malformed::Time | Malformed::Number, Some(WithoutTime { tried, there })) if is_most => {
+                let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+                Some(format!(
+                    "--time-field says where the time is: tried {}; there are {there}",
+                    tried.join(", ")
+                ))
+            }
+            (Malformed::Number, _) => {
+                Some("--time-format says how times are written, such as '%Y%m%d%H%M%S'".into())
+            }
+            _ if is_all => Some(setup_hint(self.command)),
+            _ => None,
         }
-        places
     }
 }
 
@@ -160,8 +319,5 @@ fn setup_hint(command: &str) -> String {
 }
 
 fn scan_error(command: &str, path: &Path, error: &ScanError) -> CliError {
-    match error {
-        ScanError::Read(error) => log_file::unreadable(path, error),
-        other => CliError::new(log_file::name(path), other, setup_hint(command)),
-    }
+    CliError::new(log_file::name(path), error, setup_hint(command))
 }

@@ -1,19 +1,63 @@
-//! The logs a command reads: files, standard input, either of them compressed with gzip.
+//! The logs a command reads: files, standard input, either of them compressed.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::GzDecoder;
+use lately::Timestamp;
+use lzma_rust2::XzReader;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use crate::error::CliError;
 use crate::table::printable_path;
 
-/// What a gzip file starts with.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-
 /// Compressed bytes read at once.
 const READ_BYTES: usize = 128 * 1024;
+
+/// The most bytes that tell how a file is compressed.
+const MAGIC_BYTES: u64 = 6;
+
+/// What a block of xz may take to decompress; `xz -9` needs half of it.
+const XZ_MEMORY_KIB: u32 = 128 * 1024;
+
+/// How a log is compressed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compression {
+    Gzip,
+    Zstd,
+    Bzip2,
+    Xz,
+}
+
+impl Compression {
+    /// Of a file that starts with these bytes.
+    fn of(magic: &[u8]) -> Option<Compression> {
+        match magic {
+            [0x1f, 0x8b, ..] => Some(Compression::Gzip),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
+            // The level, and the block behind it or the end of an empty file.
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41] | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72] => {
+                Some(Compression::Bzip2)
+            }
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => Some(Compression::Xz),
+            _ => None,
+        }
+    }
+
+    fn reader(self, reader: impl BufRead + 'static) -> Box<dyn Read> {
+        match self {
+            Compression::Gzip => Box::new(Members { member: Some(GzDecoder::new(reader)) }),
+            Compression::Zstd => {
+                Box::new(Frames { reader, decoder: FrameDecoder::new(), in_frame: false, failure: None })
+            }
+            Compression::Bzip2 => Box::new(MultiBzDecoder::new(reader)),
+            Compression::Xz => Box::new(XzReader::new_mem_limit(reader, true, XZ_MEMORY_KIB)),
+        }
+    }
+}
 
 /// Refuses what cannot be read before anything is: missing files, directories, standard input twice.
 pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
@@ -35,7 +79,14 @@ pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Opens a log and decompresses it when its first bytes, whatever its name is, are those of gzip.
+/// When a log was last written; none of a pipe.
+pub(crate) fn written(path: &Path) -> Option<Timestamp> {
+    let modified = fs::metadata(path).ok().filter(|_| !is_stdin(path))?.modified().ok()?;
+    let since_epoch = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Timestamp::from_seconds(since_epoch.as_secs())
+}
+
+/// Opens a log and decompresses it when its first bytes, whatever its name is, say that it is compressed.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, CliError> {
     let raw: Box<dyn Read> = if is_stdin(path) {
         Box::new(io::stdin())
@@ -45,15 +96,14 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, CliError> {
     // A pipe may give one byte first: what was peeked at is put back in front.
     let mut reader = BufReader::with_capacity(READ_BYTES, raw);
     let mut magic = Vec::new();
-    let peeked = reader.by_ref().take(2).read_to_end(&mut magic);
+    let peeked = reader.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic);
     peeked.map_err(|error| unreadable(path, &error))?;
-    let is_gzip = magic == GZIP_MAGIC;
+    let compression = Compression::of(&magic);
     let whole = io::Cursor::new(magic).chain(reader);
-    Ok(if is_gzip { decompress(whole) } else { Box::new(whole) })
-}
-
-fn decompress(reader: impl BufRead + 'static) -> Box<dyn Read> {
-    Box::new(Members { member: Some(GzDecoder::new(reader)) })
+    Ok(match compression {
+        Some(compression) => compression.reader(whole),
+        None => Box::new(whole),
+    })
 }
 
 /// The members of a gzip file, one after the other. Zeros behind one are left out, as gzip does: tapes and some disks pad
@@ -92,15 +142,84 @@ fn next_member<R: BufRead>(mut reader: R) -> io::Result<Option<GzDecoder<R>>> {
     }
 }
 
+/// The frames of a zstd file, one after the other; those that are to be skipped are.
+struct Frames<R> {
+    reader: R,
+    decoder: FrameDecoder,
+    in_frame: bool,
+    /// What ended the last frame before its end.
+    failure: Option<io::Error>,
+}
+
+impl<R: BufRead> Read for Frames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            while self.in_frame && self.decoder.can_collect() == 0 {
+                if self.decoder.is_finished() {
+                    self.in_frame = false;
+                } else {
+                    let one = BlockDecodingStrategy::UptoBlocks(1);
+                    if let Err(error) = self.decoder.decode_blocks(&mut self.reader, one) {
+                        self.end_cut_frame(error)?;
+                    }
+                }
+            }
+            if self.in_frame {
+                return self.decoder.read(buffer);
+            }
+            if let Some(error) = self.failure.take() {
+                return Err(error);
+            }
+            if self.reader.fill_buf()?.is_empty() {
+                return Ok(0);
+            }
+            match self.decoder.init(&mut self.reader) {
+                Ok(()) => self.in_frame = true,
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
+                    let length = u64::from(length);
+                    let skipped = io::copy(&mut self.reader.by_ref().take(length), &mut io::sink())?;
+                    if skipped < length {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                Err(error) => return Err(damaged(error)),
+            }
+        }
+    }
+}
+
+impl<R: BufRead> Frames<R> {
+    /// Ends a frame whose end is missing: the decoder keeps as much as a later block may refer to until the frame
+    /// ends, so it is given an empty last block. The error comes behind what it kept.
+    fn end_cut_frame(&mut self, error: FrameDecoderError) -> io::Result<()> {
+        // A header, last and of no length, and room for a checksum, which nobody compares.
+        const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
+        let error = damaged(error);
+        let is_cut = self.failure.is_none() && self.reader.fill_buf()?.is_empty();
+        if !is_cut || self.decoder.decode_blocks(&LAST_BLOCK[..], BlockDecodingStrategy::All).is_err() {
+            return Err(error);
+        }
+        self.failure = Some(error);
+        Ok(())
+    }
+}
+
+fn damaged(error: FrameDecoderError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
 /// The error of a log that could be opened and not be read to its end.
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "give the path of a log, or - for standard input",
         io::ErrorKind::PermissionDenied => "read it as a user who may, or pipe it in and give -",
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
-            "the gzip data is damaged or cut off: check it with gzip -t"
+            "the compressed data is damaged or cut off; the rows are of what comes before that"
         }
-        _ => "nothing was counted",
+        _ => "the rows are of what could be read",
     };
     CliError::new(name(path), error, hint)
 }

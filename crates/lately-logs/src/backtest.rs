@@ -8,19 +8,22 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use lately::{Span, Timestamp};
+use lately::Timestamp;
 
 use crate::by_key::ByKey;
 use crate::error::SetupError;
+use crate::exempt::Exempt;
 use crate::limit::Limit;
 use crate::limits::MAX_LIMITS;
+use crate::lockout::Lockout;
 use crate::ranking::Ranking;
 
 /// Takes requests in any order, and decides them at the end.
 #[derive(Clone, Debug)]
 pub struct Backtest {
     limits: Vec<Limit>,
-    lockout: Option<Span>,
+    lockout: Option<Lockout>,
+    exempt: Vec<Exempt>,
     /// By key and millisecond.
     requests: ByKey,
 }
@@ -76,17 +79,29 @@ struct Counted {
     requests: u64,
 }
 
+impl Figures {
+    /// Of a key to which all is allowed.
+    fn allowed(moments: &[Moment]) -> Figures {
+        Figures { allowed: moments.iter().map(|(_, requests)| requests).sum(), ..Figures::default() }
+    }
+}
+
 impl Backtest {
     /// Of these limits: all of them have to allow a request. With a lockout, a key of which a request
-    /// is denied is denied everything for so long from then on, which further denials do not prolong.
+    /// is denied is denied everything for so long from then on, which further denials do not prolong. A
+    /// key that is exempt is allowed everything.
     ///
     /// # Errors
     /// When there are more than [`MAX_LIMITS`].
-    pub fn new(limits: &[Limit], lockout: Option<Span>) -> Result<Backtest, SetupError> {
+    pub fn new(
+        limits: &[Limit],
+        lockout: Option<Lockout>,
+        exempt: &[Exempt],
+    ) -> Result<Backtest, SetupError> {
         if limits.len() > MAX_LIMITS {
             return Err(SetupError::Limits { limits: limits.len() });
         }
-        Ok(Backtest { limits: limits.to_vec(), lockout, requests: ByKey::default() })
+        Ok(Backtest { limits: limits.to_vec(), lockout, exempt: exempt.to_vec(), requests: ByKey::default() })
     }
 
     /// Takes one request. Panics past four billion distinct keys.
@@ -103,7 +118,10 @@ impl Backtest {
         let mut moments = Vec::new();
         for (key, runs) in self.requests.iter() {
             runs.sorted_into(&mut moments);
-            let figures = Figures { key, ..self.decide(&mut moments) };
+            let name = self.requests.key(key);
+            let is_exempt = self.exempt.iter().any(|exempt| exempt.is_of(name));
+            let figures = if is_exempt { Figures::allowed(&moments) } else { self.decide(&mut moments) };
+            let figures = Figures { key, ..figures };
             replay.requests += figures.allowed + figures.denied;
             replay.denied += figures.denied;
             replay.denied_keys += usize::from(figures.denied > 0);
@@ -137,7 +155,7 @@ impl Backtest {
                 if let Some(lockout) = self.lockout
                     && at_ms >= locked_until_ms
                 {
-                    locked_until_ms = at_ms + lockout.as_millis();
+                    locked_until_ms = at_ms + lockout.length_ms(figures.lockouts);
                     figures.lockouts += 1;
                 }
             }
@@ -181,7 +199,7 @@ impl Backtest {
 mod tests {
     use std::collections::BTreeMap;
 
-    use lately::{milliseconds, seconds};
+    use lately::{Span, milliseconds, seconds};
     use proptest::prelude::*;
 
     use super::*;
@@ -195,7 +213,8 @@ mod tests {
     }
 
     fn replay(requests: &[(u8, i64)], limits: &[Limit], lockout: Option<Span>) -> Replay {
-        let mut backtest = Backtest::new(limits, lockout).expect("few limits");
+        let lockout = lockout.map(Lockout::of);
+        let mut backtest = Backtest::new(limits, lockout, &[]).expect("few limits");
         requests.iter().for_each(|&(key, at_ms)| backtest.request(&[key], time(at_ms)));
         backtest.replay(None)
     }
@@ -304,9 +323,9 @@ mod tests {
         let widest = limit(lately::limits::MAX_TOTAL, Span::MAX);
         check(&[0, last, last], &[widest], Some(Span::MAX), 3, 0, 0);
         check(&[0, last, last], &[limit(1, Span::MAX)], Some(Span::MAX), 2, last, 1);
-        assert_eq!(Backtest::new(&[widest; MAX_LIMITS], None).map(|_| ()), Ok(()));
+        assert_eq!(Backtest::new(&[widest; MAX_LIMITS], None, &[]).map(|_| ()), Ok(()));
         let error = SetupError::Limits { limits: MAX_LIMITS + 1 };
-        assert_eq!(Backtest::new(&[widest; MAX_LIMITS + 1], None).map(|_| ()), Err(error));
+        assert_eq!(Backtest::new(&[widest; MAX_LIMITS + 1], None, &[]).map(|_| ()), Err(error));
     }
 
     #[test]
@@ -336,13 +355,43 @@ mod tests {
         assert_eq!(keys, [6, 2, 3, 5, 1, 4]);
         let sums = (found.requests, found.denied, found.keys, found.denied_keys, found.lockouts);
         assert_eq!(sums, (11, 4, 6, 3, 3));
-        let mut backtest = Backtest::new(&[limit(1, seconds(5))], Some(seconds(1))).expect("one limit");
+        let mut backtest =
+            Backtest::new(&[limit(1, seconds(5))], Some(Lockout::of(seconds(1))), &[]).expect("one limit");
         requests.iter().for_each(|&(key, at_ms)| backtest.request(&[key], time(at_ms)));
         for top in 0..8 {
             let verdicts = found.verdicts[..top.min(6)].to_vec();
             assert_eq!(backtest.replay(Some(top)), Replay { verdicts, ..found.clone() }, "top {top}");
         }
-        assert_eq!(Backtest::new(&[], None).expect("no limit").replay(Some(10)), Replay::default());
+        assert_eq!(Backtest::new(&[], None, &[]).expect("no limit").replay(Some(10)), Replay::default());
+    }
+
+    #[test]
+    fn lockouts_grow_up_to_their_longest() {
+        let lockout =
+            Lockout { first: seconds(1), factor: "2".parse().expect("a factor"), longest: seconds(3) };
+        let mut backtest = Backtest::new(&[limit(0, seconds(1))], Some(lockout), &[]).expect("one limit");
+        // Lockouts from 0 for 1 s, from 1,000 for 2 s, from 3,000 for 3 s, from 6,000 for 3 s, from 9,000 on.
+        for at_ms in [0, 999, 1_000, 2_999, 3_000, 5_999, 6_000, 8_999, 9_000] {
+            backtest.request(b"k", time(at_ms));
+        }
+        // Each key has lockouts of its own.
+        backtest.request(b"other", time(999));
+        backtest.request(b"other", time(1_999));
+        let replay = backtest.replay(None);
+        assert_eq!((replay.lockouts, replay.denied), (5 + 2, 11));
+    }
+
+    #[test]
+    fn what_is_exempt_is_allowed_everything() {
+        let exempt = ["10.0.0.0/8", "login:monitor*"].map(|text| text.parse::<Exempt>().expect(text));
+        let mut backtest = Backtest::new(&[limit(1, seconds(1))], Some(Lockout::of(seconds(9))), &exempt)
+            .expect("one limit");
+        for key in [&b"10.1.2.3"[..], b"192.0.2.1", b"login:monitor-2", b"login:jo"].repeat(3) {
+            backtest.request(key, time(5));
+        }
+        let found: Vec<(u64, u64)> =
+            backtest.replay(None).verdicts.iter().map(|verdict| (verdict.allowed, verdict.denied)).collect();
+        assert_eq!(found, [(1, 2), (1, 2), (3, 0), (3, 0)]);
     }
 
     /// Mostly short, so that windows fill; sometimes far longer than all the requests.

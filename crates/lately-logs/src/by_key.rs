@@ -50,6 +50,11 @@ impl ByKey {
         self.names.get(number)
     }
 
+    /// The hits of the key with this number.
+    pub(crate) fn runs(&self, number: u32) -> &Runs {
+        &self.runs[number as usize]
+    }
+
     /// The hits of each key, with its number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Runs)> {
         (0..).zip(&self.runs)

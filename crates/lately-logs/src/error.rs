@@ -2,11 +2,11 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io;
 
 use lately::limits::MAX_KEY_BYTES;
 
-use crate::limits::{MAX_KEY_FIELDS, MAX_LIMITS, MAX_LINE_BYTES};
+use crate::format::FORMATS;
+use crate::limits::{MAX_FILTERS, MAX_KEY_FIELDS, MAX_LIMITS, MAX_LINE_BYTES, MAX_STEPS};
 
 /// A format, key, time field or limit that cannot work whatever the lines are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +48,47 @@ pub enum SetupError {
         /// Name of the format.
         format: &'static str,
     },
+    /// There is no such time zone.
+    Zone {
+        /// What was given.
+        text: String,
+    },
+    /// The layout of times cannot be used.
+    TimeFormat {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The condition cannot be read.
+    Filter {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// There are more than [`MAX_FILTERS`] conditions.
+    Filters {
+        /// How many there are.
+        filters: usize,
+    },
+    /// The layout of a server's log cannot be used.
+    Layout {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The network cannot be read.
+    Network {
+        /// What was given.
+        text: String,
+    },
+    /// A factor of lockouts is no number from 1 on.
+    Factor {
+        /// What was given.
+        text: String,
+    },
     /// The limit cannot be read.
     Limit {
         /// What was given.
@@ -66,7 +107,7 @@ impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SetupError::Format { text } => {
-                write!(f, "unknown format '{text}': give combined, common, json or regex:RE")
+                write!(f, "unknown format '{text}': give {FORMATS}")
             }
             SetupError::Pattern { cause } => write!(f, "invalid regular expression: {cause}"),
             SetupError::Template { text, cause } => write!(
@@ -84,9 +125,31 @@ impl fmt::Display for SetupError {
             }
             SetupError::FixedTime { format } => write!(
                 f,
-                "the {format} format has its time in a fixed place: a time field is for json and regex"
+                "the {format} format has its time in a fixed place: a time field is for json, logfmt and regex"
             ),
             SetupError::Limit { text, wrong } => write!(f, "invalid limit '{text}': {wrong}"),
+            SetupError::Zone { text } => write!(
+                f,
+                "unknown time zone '{text}': give a name such as Europe/Berlin, UTC, or an offset such as +02:00"
+            ),
+            SetupError::TimeFormat { text, cause } => write!(
+                f,
+                "invalid time format '{text}': {cause}; give directives of strptime, such as '%Y%m%d%H%M%S'"
+            ),
+            SetupError::Filter { text, cause } => write!(
+                f,
+                "invalid condition '{text}': {cause}; give FIELD=V, FIELD!=V, FIELD~RE, FIELD!~RE, FIELD>=N or FIELD<N"
+            ),
+            SetupError::Filters { filters } => {
+                write!(f, "{filters} conditions are too many: give at most {MAX_FILTERS}")
+            }
+            SetupError::Layout { text, cause } => write!(f, "invalid log format '{text}': {cause}"),
+            SetupError::Network { text } => {
+                write!(f, "invalid network '{text}': give an address or a network, such as 10.0.0.0/8")
+            }
+            SetupError::Factor { text } => {
+                write!(f, "invalid factor '{text}': give a number from 1 on, such as 2 or 1.5")
+            }
             SetupError::Limits { limits } => {
                 write!(f, "{limits} limits are too many: give at most {MAX_LIMITS}")
             }
@@ -104,6 +167,10 @@ pub enum Malformed {
     Shape,
     /// The time is missing or is none.
     Time,
+    /// The time names no zone, and none was given.
+    Zone,
+    /// The time is a number before 1990 or more than a day ahead.
+    Number,
     /// A field of the key is missing.
     Field,
     /// The key is empty or longer than [`MAX_KEY_BYTES`].
@@ -112,11 +179,26 @@ pub enum Malformed {
     LineLength,
 }
 
+impl Malformed {
+    /// Every reason, in the order in which they are listed.
+    pub const ALL: [Malformed; 7] = [
+        Malformed::Shape,
+        Malformed::Time,
+        Malformed::Zone,
+        Malformed::Number,
+        Malformed::Field,
+        Malformed::KeyLength,
+        Malformed::LineLength,
+    ];
+}
+
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Malformed::Shape => write!(f, "not of the format"),
             Malformed::Time => write!(f, "no time"),
+            Malformed::Zone => write!(f, "a time without a zone"),
+            Malformed::Number => write!(f, "a number that is no time from 1990 to tomorrow"),
             Malformed::Field => write!(f, "no such field for the key"),
             Malformed::KeyLength => write!(f, "a key has 1 to {MAX_KEY_BYTES} bytes"),
             Malformed::LineLength => write!(f, "longer than {MAX_LINE_BYTES} bytes"),
@@ -124,21 +206,33 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Why a log could not be read to its end.
+/// Why a log could not be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ScanError {
-    /// The reader failed.
-    Read(io::Error),
-    /// The key or time field does not go with the format that was found in the first line.
+    /// The key or time field does not go with the format that was found.
     Setup(SetupError),
+    /// No format is that of at least half of the lines that were looked at.
+    Unknown {
+        /// Lines that were looked at.
+        lines: usize,
+        /// The format of most of them, and how many.
+        best: Option<(&'static str, usize)>,
+        /// What the bytes look like instead, when that is known.
+        looks_like: Option<&'static str>,
+    },
 }
 
 impl fmt::Display for ScanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ScanError::Read(error) => error.fmt(f),
             ScanError::Setup(error) => error.fmt(f),
+            ScanError::Unknown { looks_like: Some(what), .. } => write!(f, "this is {what}, not a log"),
+            ScanError::Unknown { lines, best, looks_like: None } => {
+                let s = if *lines == 1 { "" } else { "s" };
+                write!(f, "no known format in the first {lines} line{s}")?;
+                best.map_or(Ok(()), |(name, of)| write!(f, ": {of} could be {name}"))
+            }
         }
     }
 }
@@ -146,15 +240,9 @@ impl fmt::Display for ScanError {
 impl Error for ScanError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            ScanError::Read(error) => Some(error),
             ScanError::Setup(error) => Some(error),
+            ScanError::Unknown { .. } => None,
         }
-    }
-}
-
-impl From<io::Error> for ScanError {
-    fn from(error: io::Error) -> ScanError {
-        ScanError::Read(error)
     }
 }
 
@@ -163,3 +251,18 @@ impl From<SetupError> for ScanError {
         ScanError::Setup(error)
     }
 }
+
+/// A series has more than [`MAX_STEPS`] steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SeriesError {
+    /// How many it has.
+    pub steps: usize,
+}
+
+impl fmt::Display for SeriesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} steps are too many: {MAX_STEPS} are the most", self.steps)
+    }
+}
+
+impl Error for SeriesError {}

@@ -1,10 +1,14 @@
-//! The log formats, and telling them apart by a line.
+//! The log formats, by name.
 
 use std::str::FromStr;
 
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::error::SetupError;
+use crate::layout::{self, Layout};
+
+/// What `--format` takes.
+pub(crate) const FORMATS: &str = "auto, combined, common, vhost, json, logfmt, w3c, alb, syslog, haproxy, envoy, nginx:FORMAT, apache:FORMAT or regex:RE";
 
 /// How the lines of a log are laid out.
 #[derive(Clone, Debug)]
@@ -15,30 +19,46 @@ pub enum Format {
     /// `ip ident user [17/May/2015:10:05:03 +0000] "GET /path HTTP/1.1" status bytes`, as Apache and
     /// nginx write it. What follows is not looked at.
     Common,
+    /// The combined format after the host that was asked, with or without its port.
+    Vhost,
     /// A JSON object per line.
     Json,
+    /// `key=value key="quoted value"` per line.
+    Logfmt,
+    /// The extended format of the W3C, whose `#Fields:` line names the fields: IIS, CloudFront.
+    W3c,
+    /// A layout by its name: `alb`, `haproxy`, `envoy`, `syslog`, `nginx`, `apache`.
+    Layout(&'static str, Layout),
     /// A regular expression with named groups, one of them the time. It may match anywhere in the
     /// line. Lines are bytes: `.` is any byte and classes are ASCII, unless the expression says `(?u)`.
-    Regex(Regex),
+    Regex(Layout),
 }
 
 impl Format {
-    /// The format of a log whose first line with something in it is `line`: JSON when it starts with
-    /// `{`, else combined, which takes common lines too.
-    #[must_use]
-    pub fn detect(line: &[u8]) -> Format {
-        if line.trim_ascii_start().first() == Some(&b'{') { Format::Json } else { Format::Combined }
-    }
-
-    /// `combined`, `common`, `json` or `regex`.
+    /// The name, without what follows its colon.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Format::Combined => "combined",
             Format::Common => "common",
+            Format::Vhost => "vhost",
             Format::Json => "json",
+            Format::Logfmt => "logfmt",
+            Format::W3c => "w3c",
+            Format::Layout(name, _) => name,
             Format::Regex(_) => "regex",
         }
+    }
+
+    /// Those that a log is tried in when none is named. Of several that as many lines are of, the first is taken.
+    pub(crate) fn known() -> Vec<Format> {
+        let mut known = vec![Format::Combined, Format::Vhost, Format::W3c];
+        known.push(Format::Layout("alb", layout::alb()));
+        known.push(Format::Layout("envoy", layout::envoy()));
+        known.push(Format::Layout("haproxy", layout::haproxy()));
+        known.extend([Format::Json, Format::Logfmt]);
+        known.push(Format::Layout("syslog", layout::syslog()));
+        known
     }
 }
 
@@ -49,21 +69,42 @@ impl FromStr for Format {
         match text {
             "combined" => Ok(Format::Combined),
             "common" => Ok(Format::Common),
+            "vhost" => Ok(Format::Vhost),
             "json" => Ok(Format::Json),
-            _ => match text.strip_prefix("regex:") {
-                Some(pattern) => RegexBuilder::new(pattern)
-                    .unicode(false)
-                    .build()
-                    .map(Format::Regex)
+            "logfmt" => Ok(Format::Logfmt),
+            "w3c" => Ok(Format::W3c),
+            "alb" => Ok(Format::Layout("alb", layout::alb())),
+            "syslog" => Ok(Format::Layout("syslog", layout::syslog())),
+            "haproxy" => Ok(Format::Layout("haproxy", layout::haproxy())),
+            "envoy" => Ok(Format::Layout("envoy", layout::envoy())),
+            _ => match text.split_once(':') {
+                Some(("nginx", format)) => {
+                    layout::nginx(format).map(|layout| Format::Layout("nginx", layout))
+                }
+                Some(("apache", format)) => {
+                    layout::apache(format).map(|layout| Format::Layout("apache", layout))
+                }
+                Some(("regex", pattern)) => expression(pattern)
+                    .map(|regex| {
+                        let names = regex.capture_names().enumerate();
+                        let names =
+                            names.filter_map(|(group, name)| Some((name?.to_owned(), group))).collect();
+                        Format::Regex(Layout { regex, names, times: Vec::new() })
+                    })
                     .map_err(|error| SetupError::Pattern { cause: cause(&error) }),
-                None => Err(SetupError::Format { text: text.into() }),
+                _ => Err(SetupError::Format { text: text.into() }),
             },
         }
     }
 }
 
+/// An expression over bytes.
+pub(crate) fn expression(pattern: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern).unicode(false).build()
+}
+
 /// What is wrong, without the drawing of where, which takes several lines.
-fn cause(error: &regex::Error) -> String {
+pub(crate) fn cause(error: &regex::Error) -> String {
     let text = error.to_string();
     text.rsplit_once("error: ").map_or(text.as_str(), |(_, cause)| cause).into()
 }
@@ -77,20 +118,26 @@ mod tests {
         let check = |text: &str, expected: Option<&str>| {
             assert_eq!(text.parse::<Format>().ok().as_ref().map(Format::name), expected, "{text}");
         };
-        check("combined", Some("combined"));
-        check("common", Some("common"));
-        check("json", Some("json"));
+        for name in
+            ["combined", "common", "vhost", "json", "logfmt", "w3c", "alb", "syslog", "haproxy", "envoy"]
+        {
+            check(name, Some(name));
+        }
         check("regex:^(?<ip>.*) (?P<time>.*)$", Some("regex"));
-        check("regex:(", None);
-        check("regex", None);
-        check("Combined", None);
-        check("", None);
-    }
-
-    #[test]
-    fn the_first_line_tells() {
-        assert_eq!(Format::detect(b" {\"ip\":1}").name(), "json");
-        assert_eq!(Format::detect(b"1.2.3.4 - - [").name(), "combined");
-        assert_eq!(Format::detect(b"").name(), "combined");
+        check("nginx:$remote_addr [$time_local]", Some("nginx"));
+        check("apache:%h %t", Some("apache"));
+        for bad in [
+            "regex:(",
+            "regex",
+            "Combined",
+            "",
+            "nginx",
+            "nginx:$status",
+            "nginx:$a$b",
+            "apache:%h",
+            "apache:%t %",
+        ] {
+            check(bad, None);
+        }
     }
 }

@@ -10,20 +10,64 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::limits::MAX_KEY_FIELDS;
+use crate::limits::{MAX_FILTERS, MAX_KEY_FIELDS};
 
-/// Where the time is, in this order, when no field is named for it.
-pub(crate) const TIME_FIELDS: [&str; 4] = ["time", "timestamp", "ts", "@timestamp"];
+/// Where the time is, in this order, when no field is named for it. The first that is a time counts.
+pub(crate) const TIME_FIELDS: [&str; 9] = [
+    "time",
+    "timestamp",
+    "ts",
+    "@timestamp",
+    "time_iso8601",
+    "msec",
+    "time_local",
+    "eventTime",
+    JOURNALD_TIME,
+];
 
-/// The most fields asked for at once.
-const MAX_WANTED: usize = MAX_KEY_FIELDS + TIME_FIELDS.len();
+/// When journald had a line. A JSON object that has it may carry another one.
+pub(crate) const JOURNALD_TIME: &str = "__REALTIME_TIMESTAMP";
+
+/// The most fields asked for at once: for the key, the conditions, the time in a template, and journald's.
+const MAX_WANTED: usize = 2 * MAX_KEY_FIELDS + MAX_FILTERS + TIME_FIELDS.len() + 1;
+
+/// What journald calls the text, which it writes as an array of bytes when it is no UTF-8.
+const MESSAGE: &str = "MESSAGE";
+
+/// The fields asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    names: Vec<String>,
+    /// Sets of indices of names, by the low bits of their first bytes: most members are not asked for.
+    by_first: [u64; 32],
+}
+
+impl Wanted {
+    /// At most [`MAX_WANTED`] names.
+    pub(crate) fn new(names: &[String]) -> Wanted {
+        debug_assert!(names.len() <= MAX_WANTED, "the key, the conditions and the time fields are bounded");
+        let mut by_first = [0; 32];
+        for (index, name) in names.iter().enumerate() {
+            if let Some(first) = name.bytes().next() {
+                by_first[usize::from(first & 31)] |= 1 << index;
+            } else {
+                // The empty name is that of a member without one.
+                by_first.iter_mut().for_each(|set| *set |= 1 << index);
+            }
+        }
+        Wanted { names: names.to_vec(), by_first }
+    }
+
+    pub(crate) fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+}
 
 /// The values found, as they are written, in the order they were asked for.
-pub(crate) type Found<'a> = [Option<&'a str>; MAX_WANTED];
+pub(crate) type Found<'a> = Vec<Option<&'a str>>;
 
-/// Looks up `wanted`, at most [`MAX_WANTED`] names, in the object `json`; `None` when it is no object.
-pub(crate) fn find<'a>(json: &'a [u8], wanted: &[String]) -> Option<Found<'a>> {
-    debug_assert!(wanted.len() <= MAX_WANTED, "the key and the time fields are bounded");
+/// Looks up the fields in the object `json`; `None` when it is no object.
+pub(crate) fn find<'a>(json: &'a [u8], wanted: &Wanted) -> Option<Found<'a>> {
     let mut object = serde_json::Deserializer::from_slice(json);
     let found = Object { wanted }.deserialize(&mut object).ok()?;
     object.end().ok()?;
@@ -41,8 +85,22 @@ pub(crate) fn scalar(raw: &str) -> Option<Cow<'_, [u8]>> {
     }
 }
 
+/// As [`scalar`]; of journald's text also an array of bytes.
+pub(crate) fn value<'a>(name: &str, raw: &'a str) -> Option<Cow<'a, [u8]>> {
+    if name == MESSAGE && raw.starts_with('[') {
+        return serde_json::from_str::<Vec<u8>>(raw).ok().map(Cow::Owned);
+    }
+    scalar(raw)
+}
+
+/// The names of the members of an object.
+pub(crate) fn names(json: &[u8]) -> Vec<String> {
+    let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_slice(json);
+    object.map(|object| object.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
+}
+
 struct Object<'w> {
-    wanted: &'w [String],
+    wanted: &'w Wanted,
 }
 
 impl<'de> DeserializeSeed<'de> for Object<'_> {
@@ -61,15 +119,15 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Found<'de>, M::Error> {
-        let mut found: Found<'de> = [None; MAX_WANTED];
-        let mut exact = 0_u32;
+        let mut found: Found<'de> = vec![None; self.wanted.names.len()];
+        let mut exact = 0_u64;
         while let Some(matched) = members.next_key_seed(Name { wanted: self.wanted })? {
             if matched.exact | matched.inside == 0 {
                 members.next_value::<IgnoredAny>()?;
                 continue;
             }
             let raw = members.next_value::<&'de RawValue>()?.get();
-            for (index, name) in self.wanted.iter().enumerate() {
+            for (index, name) in self.wanted.names.iter().enumerate() {
                 if matched.exact & (1 << index) != 0 {
                     found[index] = Some(raw);
                 } else if (matched.inside & !exact) & (1 << index) != 0 {
@@ -89,18 +147,18 @@ fn inside<'a>(raw: &'a str, path: &str) -> Option<&'a str> {
     if !raw.starts_with('{') {
         return None;
     }
-    find(raw.as_bytes(), &[path.to_owned()])?[0]
+    find(raw.as_bytes(), &Wanted::new(&[path.to_owned()]))?[0]
 }
 
 /// The wanted names a member's name answers, as sets of indices.
 struct Matched {
-    exact: u32,
-    inside: u32,
+    exact: u64,
+    inside: u64,
     name_len: usize,
 }
 
 struct Name<'w> {
-    wanted: &'w [String],
+    wanted: &'w Wanted,
 }
 
 impl<'de> DeserializeSeed<'de> for Name<'_> {
@@ -120,7 +178,14 @@ impl Visitor<'_> for Name<'_> {
 
     fn visit_str<E>(self, name: &str) -> Result<Matched, E> {
         let mut matched = Matched { exact: 0, inside: 0, name_len: name.len() };
-        for (index, wanted) in self.wanted.iter().enumerate() {
+        let mut candidates = match name.bytes().next() {
+            Some(first) => self.wanted.by_first[usize::from(first & 31)],
+            None => u64::MAX,
+        };
+        while candidates != 0 {
+            let index = candidates.trailing_zeros() as usize;
+            candidates &= candidates - 1;
+            let Some(wanted) = self.wanted.names.get(index) else { break };
             match wanted.strip_prefix(name) {
                 Some("") => matched.exact |= 1 << index,
                 Some(rest) if rest.starts_with('.') => matched.inside |= 1 << index,
@@ -136,7 +201,7 @@ mod tests {
     use super::*;
 
     fn get(json: &str, name: &str) -> Option<String> {
-        let found = find(json.as_bytes(), &["unrelated".into(), name.into()])?;
+        let found = find(json.as_bytes(), &Wanted::new(&["unrelated".into(), name.into()]))?;
         let value = scalar(found[1]?)?;
         Some(String::from_utf8_lossy(&value).into_owned())
     }
@@ -162,14 +227,17 @@ mod tests {
         check(r#"{"a":{"b":{"c":7}},"a.b.c":1}"#, "a.b.c", Some("1"));
         check(r#"{"a":3}"#, "a.b", None);
         check(r#"{"ab":{"c":3}}"#, "a.c", None);
+        check(r#"{"":5,"a":1}"#, "", Some("5"));
+        check(r#"{"":{"a":5}}"#, ".a", Some("5"));
+        check(r#"{"A":5,"!":2}"#, "a", None);
     }
 
     #[test]
     fn what_is_no_object_is_refused() {
         for bad in ["", "[]", "1", "\"x\"", "{", "{}x", "{\"a\"}", "{\"a\":}", "{'a':1}", "{\"a\":1,}"] {
-            assert!(find(bad.as_bytes(), &["a".into()]).is_none(), "{bad}");
+            assert!(find(bad.as_bytes(), &Wanted::new(&["a".into()])).is_none(), "{bad}");
         }
-        assert!(find(b"{\"a\":\"\xff\"}", &["a".into()]).is_none(), "a value that is no UTF-8");
+        assert!(find(b"{\"a\":\"\xff\"}", &Wanted::new(&["a".into()])).is_none(), "a value that is no UTF-8");
     }
 
     #[test]
@@ -177,7 +245,7 @@ mod tests {
         let wanted: Vec<String> = (0..MAX_WANTED).map(|index| format!("f{index}")).collect();
         let last = wanted.last().expect("not empty");
         let json = format!("{{\"{last}\":5}}");
-        let found = find(json.as_bytes(), &wanted).expect("an object");
+        let found = find(json.as_bytes(), &Wanted::new(&wanted)).expect("an object");
         assert_eq!(found[MAX_WANTED - 1], Some("5"));
     }
 }

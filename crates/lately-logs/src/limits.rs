@@ -1,5 +1,7 @@
 //! Every bound of this crate, by name. A key has at most [`lately::limits::MAX_KEY_BYTES`].
 
+use lately::{Span, Timestamp, seconds};
+
 /// The longest line, in bytes, without its line end. A longer one counts as one that does not parse.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
 
@@ -9,5 +11,29 @@ pub const MAX_KEY_FIELDS: usize = 16;
 /// Limits in one backtest.
 pub const MAX_LIMITS: usize = 16;
 
-/// How many lines that do not parse are named; the others are only counted.
-pub const MAX_NAMED_LINES: usize = 3;
+/// Conditions on the lines of one log.
+pub const MAX_FILTERS: usize = 16;
+
+/// Lines that are looked at to tell the format of a log.
+pub const SAMPLE_LINES: usize = 100;
+
+/// Bytes of lines that are kept to tell the format of a log. What is longer is told by what fits.
+pub const SAMPLE_BYTES: usize = 4 << 20;
+
+/// Fields of a line that a message lists.
+pub const MAX_LISTED_FIELDS: usize = 12;
+
+/// Wrappers around one line, such as a container's around that of syslog.
+pub const MAX_WRAPPERS: usize = 3;
+
+/// A number below this is no time: 1990 in Unix seconds.
+pub const EARLIEST_NUMBER: Timestamp = match Timestamp::from_seconds(631_152_000) {
+    Some(at) => at,
+    None => Timestamp::MIN,
+};
+
+/// How far ahead of the reader's clock a number still is a time.
+pub const FUTURE: Span = seconds(86_400);
+
+/// Steps of one series.
+pub const MAX_STEPS: usize = 1_000_000;

@@ -9,9 +9,14 @@ use crate::limits::MAX_LINE_BYTES;
 /// Bytes asked of the reader at once. What is left of a line is moved before it.
 const READ_BYTES: usize = 256 * 1024;
 
+/// How many of the first bytes are kept.
+pub(crate) const HEAD_BYTES: usize = 64;
+
 /// Cuts what a reader gives into lines.
 pub(crate) struct LineReader<R> {
     reader: R,
+    /// The first bytes.
+    head: Vec<u8>,
     buffer: Vec<u8>,
     /// What is read and not yet given out.
     from: usize,
@@ -20,8 +25,9 @@ pub(crate) struct LineReader<R> {
 }
 
 /// A line without its line end, which is `\n` or `\r\n` or the end of the log.
-#[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Line<'a> {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Line<'a> {
+    /// A line without its line end.
     Whole(&'a [u8]),
     /// Longer than [`MAX_LINE_BYTES`]: its bytes are skipped.
     TooLong,
@@ -29,7 +35,7 @@ pub(crate) enum Line<'a> {
 
 impl<R: Read> LineReader<R> {
     pub(crate) fn new(reader: R) -> LineReader<R> {
-        LineReader { reader, buffer: Vec::new(), from: 0, to: 0, ended: false }
+        LineReader { reader, head: Vec::new(), buffer: Vec::new(), from: 0, to: 0, ended: false }
     }
 
     pub(crate) fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
@@ -42,6 +48,11 @@ impl<R: Read> LineReader<R> {
             return self.skip_rest(start + len);
         }
         Ok(Some(Line::Whole(&self.buffer[start..start + line.len()])))
+    }
+
+    /// The first bytes of what was read.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
     }
 
     /// Length of the next line, or of as much of it as shows that it is too long.
@@ -90,6 +101,8 @@ impl<R: Read> LineReader<R> {
         loop {
             match self.reader.read(&mut self.buffer[self.to..]) {
                 Ok(count) => {
+                    let head = count.min(HEAD_BYTES - self.head.len());
+                    self.head.extend_from_slice(&self.buffer[self.to..self.to + head]);
                     self.to += count;
                     self.ended = count == 0;
                     return Ok(());

@@ -2,134 +2,195 @@
 
 use std::io::Read;
 
-use crate::error::{Malformed, ScanError};
-use crate::format::Format;
-use crate::limits::MAX_NAMED_LINES;
-use crate::lines::{Line, LineReader};
-use crate::parser::{LineParser, Record};
-use crate::template::Template;
-
-/// How to read a log.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The format; `None` tells it by the first line, see [`Format::detect`].
-    pub format: Option<Format>,
-    /// What a key is made of.
-    pub key: Template,
-    /// Where the time is, see [`LineParser::new`].
-    pub time_field: Option<String>,
-}
-
-/// What was in a log.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Scanned {
-    /// Lines with something in them.
-    pub lines: u64,
-    /// Lines of these that do not parse.
-    pub malformed: u64,
-    /// The number in the log, from 1, of the first [`MAX_NAMED_LINES`] that do not parse, and why.
-    pub first_malformed: Vec<(u64, Malformed)>,
-}
-
-impl Options {
-    /// Whether key and time field go with the format, when that is known.
-    ///
-    /// # Errors
-    /// Those of [`LineParser::new`].
-    pub fn check(&self) -> Result<(), crate::SetupError> {
-        self.format.as_ref().map_or(Ok(()), |format| self.parser(format).map(|_| ()))
-    }
-
-    fn parser(&self, format: &Format) -> Result<LineParser, crate::SetupError> {
-        LineParser::new(format, &self.key, self.time_field.as_deref())
-    }
-}
+use crate::detect::looks_like;
+use crate::documents::Documents;
+use crate::error::ScanError;
+use crate::feed::Feed;
+use crate::lines::LineReader;
+use crate::options::Options;
+use crate::parser::Record;
+use crate::scanned::Scanned;
 
 /// Reads a log to its end and shows every record to `visit`, in the order of the lines. Lines of
-/// nothing but blanks are skipped; lines that do not parse are counted.
+/// nothing but blanks are skipped; lines that do not parse are counted. When the reader fails, what came
+/// before is seen, and the error is in what is returned.
 ///
 /// # Errors
-/// When the reader fails, or the key does not go with the format. Records seen before stay seen.
+/// When no format is told, or the key does not go with it. Nothing was seen then.
 pub fn scan<R: Read>(
     reader: R,
     options: &Options,
     mut visit: impl FnMut(Record<'_>),
 ) -> Result<Scanned, ScanError> {
-    let mut parser = match &options.format {
-        Some(format) => Some(options.parser(format)?),
-        None => None,
-    };
-    let mut scanned = Scanned::default();
-    let mut lines = LineReader::new(reader);
-    let mut number = 0;
-    while let Some(line) = lines.next_line()? {
-        number += 1;
-        let record = match line {
-            Line::Whole(line) => {
-                let line =
-                    if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
-                if line.trim_ascii_start().is_empty() {
-                    continue;
-                }
-                let parser = match &mut parser {
-                    Some(parser) => parser,
-                    None => parser.insert(options.parser(&Format::detect(line))?),
-                };
-                parser.parse(line)
-            }
-            Line::TooLong => Err(Malformed::LineLength),
-        };
-        scanned.lines += 1;
-        match record {
-            Ok(record) => visit(record),
-            Err(malformed) => {
-                scanned.malformed += 1;
-                if scanned.first_malformed.len() < MAX_NAMED_LINES {
-                    scanned.first_malformed.push((number, malformed));
-                }
-            }
+    let mut lines = LineReader::new(Documents::new(reader, options.format.as_ref()));
+    let mut feed = Feed::new(options)?;
+    let failure = loop {
+        match lines.next_line() {
+            Ok(Some(line)) => feed.line(line, &mut visit)?,
+            Ok(None) => break None,
+            Err(error) => break Some(error),
         }
+    };
+    let head = lines.head();
+    let mut scanned = match feed.finish(head, &mut visit) {
+        Ok(scanned) => scanned,
+        // A log that cannot be read is not told by what came before.
+        Err(ScanError::Unknown { .. }) if failure.is_some() => Scanned::default(),
+        Err(error) => return Err(error),
+    };
+    if scanned.parsed() == 0 {
+        scanned.looks_like = looks_like(head);
     }
+    scanned.failure = failure;
     Ok(scanned)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::limits::MAX_LINE_BYTES;
+    use std::io::{self, Read};
 
-    fn keys(log: &[u8], key: &str) -> Result<(Vec<String>, Scanned), ScanError> {
+    use super::*;
+    use crate::error::Malformed;
+    use crate::limits::{MAX_LINE_BYTES, MAX_LISTED_FIELDS, MAX_WRAPPERS, SAMPLE_BYTES, SAMPLE_LINES};
+
+    fn keys(log: impl Read, key: &str) -> Result<(Vec<String>, Scanned), ScanError> {
         let options = Options { key: key.parse()?, ..Options::default() };
         let mut keys = Vec::new();
         let scanned =
-            scan(log, &options, |record| keys.push(String::from_utf8_lossy(&record.key).into_owned()))?;
+            scan(log, &options, |record| keys.push(String::from_utf8_lossy(record.key).into_owned()))?;
         Ok((keys, scanned))
     }
 
     #[test]
-    fn the_format_is_told_by_the_first_line_with_something_in_it() {
-        let (found, scanned) =
-            keys(b"\xef\xbb\xbf\r\n  \n{\"time\":1,\"ip\":\"a\"}\n\n{\"time\":2,\"ip\":\"b\"}", "ip")
-                .expect("reads");
+    fn the_format_is_that_of_most_lines() {
+        let (found, scanned) = keys(
+            &b"\xef\xbb\xbf\r\n  \n{\"time\":1431857103,\"ip\":\"a\"}\n\n{\"time\":1431857103,\"ip\":\"b\"}"
+                [..],
+            "ip",
+        )
+        .expect("reads");
         assert_eq!(found, ["a", "b"]);
-        assert_eq!(scanned, Scanned { lines: 2, ..Scanned::default() });
-        let (found, _) = keys(b"\xef\xbb\xbf{\"time\":1,\"ip\":\"a\"}", "ip").expect("reads");
-        assert_eq!(found, ["a"]);
-        let error = keys(b"\nhello\n", "host").expect_err("combined has no such field");
-        assert!(matches!(error, ScanError::Setup(_)), "{error}");
-        assert!(keys(b"\n\n", "host").is_ok(), "nothing to read, nothing to refuse");
+        assert_eq!((scanned.lines, scanned.parsed(), scanned.format), (2, 2, Some("json")));
+        let line = "1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5\n";
+        let mixed = |good: usize, bad: usize| line.repeat(good) + &"hello\n".repeat(bad);
+        assert_eq!(keys(mixed(1, 1).as_bytes(), "ip").expect("half of them").0.len(), 1);
+        let error = keys(mixed(1, 2).as_bytes(), "ip").expect_err("fewer than half").to_string();
+        assert_eq!(error, "no known format in the first 3 lines: 1 could be combined");
+        // What comes behind the first hundred does not matter.
+        assert_eq!(keys(mixed(SAMPLE_LINES, 900).as_bytes(), "ip").expect("reads").0.len(), SAMPLE_LINES);
+        assert!(keys(mixed(49, 0).as_bytes(), "host").is_err(), "combined has no such field");
+        assert!(keys(&b"\n\n"[..], "host").is_ok(), "nothing to read, nothing to refuse");
+        assert!(
+            keys(&b"# nothing\n"[..], "ip").is_err_and(|error| error.to_string().contains("no known format"))
+        );
     }
 
     #[test]
-    fn lines_that_do_not_parse_are_counted_and_the_first_are_named() {
+    fn what_is_no_log_is_named() {
+        let check = |bytes: &[u8], what: &str| {
+            let error = keys(bytes, "ip").expect_err(what).to_string();
+            assert_eq!(error, format!("this is {what}, not a log"));
+        };
+        check(b"\xff\xfe1\0.\x002\0\n\0", "UTF-16");
+        check(b"1\0.\x002\0.\x003\0\n\0", "UTF-16");
+        check(b"PK\x03\x04abc", "a zip archive");
+        check(b"\x28\xb5\x2f\xfdabc", "zstd");
+        check(b"\x7fELF\0\x01\x02", "binary data");
+        check(b"[1,2]\n", "a JSON array without objects");
+        let options = Options { format: Some(crate::Format::Combined), ..Options::default() };
+        let scanned = scan(&b"\x28\xb5\x2f\xfdabc"[..], &options, |_| {}).expect("reads");
+        assert_eq!(scanned.looks_like, Some("zstd"));
+    }
+
+    #[test]
+    fn lines_that_do_not_parse_are_counted_by_their_reasons() {
         let long = vec![b'x'; MAX_LINE_BYTES + 1];
+        let good = b"{\"time\":1431857103,\"ip\":\"a\"}\n".repeat(5);
         let log =
-            [b"{\"time\":1,\"ip\":\"a\"}\n\n", &long[..], b"\n{}\nx\ny\n{\"time\":1,\"ip\":\"b\"}"].concat();
-        let (found, scanned) = keys(&log, "ip").expect("reads");
-        assert_eq!(found, ["a", "b"]);
-        assert_eq!((scanned.lines, scanned.malformed), (6, 4));
-        let first = [(3, Malformed::LineLength), (4, Malformed::Time), (5, Malformed::Shape)];
-        assert_eq!(scanned.first_malformed, first);
-        assert_eq!(first.len(), MAX_NAMED_LINES);
+            [&good, &b"\n"[..], &long, b"\n{\"a\":1}\nx\n# comment\ny\n{\"time\":\"2015-05-17T10:05:03\"}"]
+                .concat();
+        let (found, scanned) = keys(&log[..], "ip").expect("reads");
+        assert_eq!((found.len(), scanned.lines, scanned.malformed_lines()), (5, 10, 5));
+        let expected = [
+            (Malformed::Shape, 2, 9),
+            (Malformed::Time, 1, 8),
+            (Malformed::Zone, 1, 12),
+            (Malformed::LineLength, 1, 7),
+        ];
+        assert_eq!(scanned.malformed, expected);
+        assert_eq!(scanned.without_time.expect("a line without a time").there, ["a"]);
+    }
+
+    /// Gives its bytes, then fails.
+    struct Broken<'a>(&'a [u8]);
+
+    impl Read for Broken<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(buffer)? {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                count => Ok(count),
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_before_a_failure_is_seen() {
+        let log = b"{\"time\":1431857103,\"ip\":\"a\"}\n{\"time\":14318";
+        let (found, scanned) = keys(Broken(log), "ip").expect("reads");
+        assert_eq!(found, ["a"]);
+        assert_eq!(
+            (scanned.lines, scanned.failure.map(|error| error.kind())),
+            (1, Some(io::ErrorKind::UnexpectedEof))
+        );
+        let (found, scanned) = keys(Broken(b"hello\n"), "ip").expect("reads");
+        assert!(found.is_empty() && scanned.failure.is_some());
+    }
+
+    #[test]
+    fn long_lines_tell_the_format_earlier() {
+        let long = |line: &str| format!("{{\"ip\":\"a\",{line}\"x\":\"{}\"}}\n", "x".repeat(1 << 19));
+        let good = long("\"time\":1431857103,");
+        // Eight lines are the sample; those behind it, which outnumber them, do not count.
+        let log = good.repeat(SAMPLE_BYTES >> 19) + &"hello\n".repeat(20);
+        let (found, scanned) = keys(log.as_bytes(), "ip").expect("reads");
+        assert_eq!((found.len(), scanned.malformed_lines()), (8, 20));
+        let short = good.repeat(7) + &"hello\n".repeat(20);
+        assert!(keys(short.as_bytes(), "ip").is_err());
+    }
+
+    #[test]
+    fn wrappers_around_wrappers_have_a_bound() {
+        let log = |wrappers: usize| {
+            let line = "1.2.3.4 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5\n";
+            line.to_owned() + &"web-1  | ".repeat(wrappers) + line
+        };
+        assert_eq!(keys(log(MAX_WRAPPERS).as_bytes(), "ip").expect("reads").0.len(), 2);
+        assert_eq!(keys(log(MAX_WRAPPERS + 1).as_bytes(), "ip").expect("reads").0.len(), 1);
+    }
+
+    #[test]
+    fn the_fields_of_a_hint_have_a_bound() {
+        let there = |fields: usize| {
+            let members: Vec<String> = (0..fields).map(|field| format!("\"f{field}\":1")).collect();
+            let (_, scanned) = keys(format!("{{{}}}", members.join(",")).as_bytes(), "ip").expect("reads");
+            scanned.without_time.expect("no time").there.len()
+        };
+        assert_eq!(
+            (there(MAX_LISTED_FIELDS), there(MAX_LISTED_FIELDS + 1)),
+            (MAX_LISTED_FIELDS, MAX_LISTED_FIELDS)
+        );
+    }
+
+    #[test]
+    fn json_of_other_shapes() {
+        let array = b"[{\"time\":1431857103,\"ip\":\"a\"},\n {\"time\":1431857103,\n \"ip\":\"b\"}]";
+        assert_eq!(keys(&array[..], "ip").expect("reads").0, ["a", "b"]);
+        let records = b"{\"Records\":[{\"eventTime\":\"2015-05-17T10:05:03Z\",\"sourceIPAddress\":\"a\"}]}";
+        assert_eq!(keys(&records[..], "sourceIPAddress").expect("reads").0, ["a"]);
+        let pretty = b"{\n  \"time\": 1431857103,\n  \"ip\": \"a\"\n}\n{\n  \"time\": 1431857103,\n  \"ip\": \"b\"\n}\n";
+        assert_eq!(keys(&pretty[..], "ip").expect("reads").0, ["a", "b"]);
+        let cut = &array[..array.len() - 5];
+        let (found, scanned) = keys(cut, "ip").expect("reads");
+        assert_eq!((found.len(), scanned.malformed), (1, vec![(Malformed::Shape, 1, 2)]));
     }
 }

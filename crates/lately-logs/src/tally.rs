@@ -18,6 +18,8 @@ pub struct Tally {
     pane_ms: i64,
     window_panes: i64,
     newest: Option<Timestamp>,
+    /// The newest of the times before `newest`.
+    next_newest: Option<Timestamp>,
     hits: ByKey,
 }
 
@@ -56,12 +58,25 @@ impl Tally {
             // The narrowest rung, a millisecond, divides every span.
             RUNGS_MS.into_iter().rev().find(|rung| window_ms % rung == 0).unwrap_or(1)
         };
-        Tally { pane_ms, window_panes: window_ms / pane_ms, newest: None, hits: ByKey::default() }
+        Tally {
+            pane_ms,
+            window_panes: window_ms / pane_ms,
+            newest: None,
+            next_newest: None,
+            hits: ByKey::default(),
+        }
     }
 
     /// Counts one hit. Panics past four billion distinct keys.
     pub fn hit(&mut self, key: &[u8], at: Timestamp) {
-        self.newest = self.newest.max(Some(at));
+        match self.newest {
+            Some(newest) if at <= newest => {
+                if at < newest && self.next_newest.is_none_or(|next| at > next) {
+                    self.next_newest = Some(at);
+                }
+            }
+            before => (self.newest, self.next_newest) = (Some(at), before),
+        }
         self.hits.hit(key, at.as_millis() / self.pane_ms);
     }
 
@@ -69,6 +84,14 @@ impl Tally {
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
         self.newest
+    }
+
+    /// How long before the newest hit the others end, if that is more than the window: a window that ends there
+    /// has none of them.
+    #[must_use]
+    pub fn gap(&self) -> Option<Span> {
+        let gap_ms = self.newest?.as_millis() - self.next_newest?.as_millis();
+        Span::from_millis(gap_ms).filter(|_| gap_ms > self.window_panes * self.pane_ms)
     }
 
     /// Distinct keys.
@@ -205,6 +228,16 @@ mod tests {
         check(milliseconds(7), 1);
         let rows = tally(&[(1, 1_260), (1, 1_499), (1, 1_520)], milliseconds(250)).rows(None, None);
         assert_eq!((rows[0].hits, rows[0].peak, rows[0].peak_at), (2, 2, time(1_450)));
+    }
+
+    #[test]
+    fn a_line_far_ahead_is_noticed() {
+        let gap = |hits: &[(u8, i64)]| tally(hits, minutes(5)).gap().map(Span::as_millis);
+        assert_eq!(gap(&[]), None);
+        assert_eq!(gap(&[(1, 5)]), None);
+        assert_eq!(gap(&[(1, 0), (1, 300_000)]), None);
+        assert_eq!(gap(&[(1, 0), (1, 300_001)]), Some(300_001));
+        assert_eq!(gap(&[(1, 900_000), (2, 0), (1, 900_000), (2, 100_000), (2, 7)]), Some(800_000));
     }
 
     #[test]

@@ -2,11 +2,16 @@
 
 use std::str::FromStr;
 
+use crate::address::Prefix;
 use crate::error::SetupError;
 use crate::limits::MAX_KEY_FIELDS;
 
+/// The template, and the key, of all lines.
+const ALL: &str = "*";
+
 /// A key template: a field name (`ip`), or text with fields in braces (`{ip} {path}`), where `{{` and
-/// `}}` are the braces themselves.
+/// `}}` are the braces themselves. A field may have a length of a prefix for IPv4, and for IPv6:
+/// `{ip/24/64}`. `*` is the same key for all lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
     pub(crate) parts: Vec<Part>,
@@ -18,6 +23,8 @@ pub(crate) enum Part {
     Text(String),
     /// Index into the fields.
     Field(usize),
+    /// The network of an address: index into the fields, and how much of it counts.
+    Network(usize, Prefix),
 }
 
 impl Template {
@@ -35,8 +42,18 @@ impl Template {
     }
 
     fn push_field(&mut self, name: &str) {
-        self.parts.push(Part::Field(self.fields.len()));
-        self.fields.push(name.into());
+        let index = self.fields.len();
+        let network = name.split_once('/').and_then(|(name, bits)| Some((name, Prefix::parse(bits)?)));
+        match network {
+            Some((name, prefix)) if !name.is_empty() => {
+                self.parts.push(Part::Network(index, prefix));
+                self.fields.push(name.into());
+            }
+            _ => {
+                self.parts.push(Part::Field(index));
+                self.fields.push(name.into());
+            }
+        }
     }
 }
 
@@ -53,6 +70,10 @@ impl FromStr for Template {
     fn from_str(text: &str) -> Result<Template, SetupError> {
         let error = |cause| SetupError::Template { text: text.into(), cause };
         let mut template = Template { parts: Vec::new(), fields: Vec::new() };
+        if text == ALL {
+            template.parts.push(Part::Text(ALL.into()));
+            return Ok(template);
+        }
         if !text.is_empty() && !text.contains(['{', '}']) {
             template.push_field(text);
             return Ok(template);
@@ -101,6 +122,13 @@ mod tests {
         check("{ip}", &[Part::Field(0)], &["ip"]);
         check("{ip} {path}", &[Part::Field(0), literal(" "), Part::Field(1)], &["ip", "path"]);
         check("é{{{ip}}}", &[literal("é{"), Part::Field(0), literal("}")], &["ip"]);
+        let network = Part::Network(0, Prefix::parse("24/64").expect("a prefix"));
+        let network = std::slice::from_ref(&network);
+        check("ip/24/64", network, &["ip"]);
+        check("{ip/24/64}", network, &["ip"]);
+        check("{ip/33}", &[Part::Field(0)], &["ip/33"]);
+        check("a/b", &[Part::Field(0)], &["a/b"]);
+        check("*", &[literal("*")], &[]);
         assert_eq!("ip".parse(), Ok(Template::default()));
     }
 

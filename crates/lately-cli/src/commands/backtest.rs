@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use lately::Span;
-use lately_logs::{Backtest, Limit, Replay, Verdict};
+use lately_logs::{Backtest, Exempt, Factor, Limit, Lockout, Replay, Template, Verdict};
 
 use crate::error::{CliError, Outcome};
 use crate::log_args::LogArgs;
@@ -24,8 +24,8 @@ use crate::table;
 /// --json they are a table with a header and times in UTC, in which unprintable bytes of keys are
 /// escaped. How many requests and keys would have been denied in all goes to standard error.
 ///
-/// Lines that do not parse are skipped; their number, and where the first three are, goes to standard
-/// error.
+/// Lines that do not parse are skipped; how many, why, and where the first of each kind is goes to standard
+/// error. When none parses, that is an error.
 #[derive(Args)]
 pub(crate) struct BacktestArgs {
     /// The most requests of a key in any window of a length, such as 100/1m; may be repeated, then all
@@ -38,6 +38,25 @@ pub(crate) struct BacktestArgs {
     #[arg(long, value_name = "D", allow_negative_numbers = true)]
     lockout: Option<Span>,
 
+    /// Make each lockout of a key so many times as long as the one before, such as 2 or 1.5.
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        requires = "lockout",
+        allow_negative_numbers = true,
+        default_value = "1"
+    )]
+    escalate: Factor,
+
+    /// The longest a lockout gets: seconds, or a number with ms, s, m, h, d or w.
+    #[arg(long, value_name = "D", requires = "lockout", allow_negative_numbers = true)]
+    lockout_max: Option<Span>,
+
+    /// Allow everything to keys that are an address of this network, such as 10.0.0.0/8, or that match this pattern,
+    /// such as 'login:monitor*'; may be repeated.
+    #[arg(long, value_name = "CIDR|PATTERN")]
+    exempt: Vec<Exempt>,
+
     #[command(flatten)]
     logs: LogArgs,
 
@@ -49,8 +68,10 @@ pub(crate) struct BacktestArgs {
 
 pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
     let refused = |error| CliError::new("--limit", error, "see lately backtest --help");
-    let mut backtest = Backtest::new(&args.limits, args.lockout).map_err(refused)?;
-    let read = args.logs.read("backtest", |key, at| backtest.request(key, at))?;
+    let longest = args.lockout_max.unwrap_or(Span::MAX);
+    let lockout = args.lockout.map(|first| Lockout { first, factor: args.escalate, longest });
+    let mut backtest = Backtest::new(&args.limits, lockout, &args.exempt).map_err(refused)?;
+    let mut read = args.logs.read("backtest", &Template::default(), |key, at| backtest.request(key, at))?;
     read.check_some()?;
     let replay = backtest.replay(args.logs.top());
     let verdicts = &replay.verdicts;

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use lately::{DEFAULT_WINDOW, Span, Timestamp};
-use lately_logs::{Row, Tally};
+use lately::{DEFAULT_WINDOW, Span};
+use lately_logs::{Curve, Row, Series, Tally, Template};
 
 use crate::error::{CliError, Outcome};
 use crate::log_args::LogArgs;
@@ -16,53 +16,110 @@ use crate::table;
 /// For each key: the hits in the window that ends at --at, the peak (the most hits in any window of
 /// that length, and when the earliest such window ended), and the total. Lines may be in any order.
 /// Rows are sorted by hits, then peak, then total, most first, then key; keys without a hit in the
-/// window are included. Without --json they are a table with a header and times in UTC, in which
+/// window are included. Without --json and --csv they are a table with a header and times in UTC, in which
 /// unprintable bytes of keys are escaped.
 ///
 /// The window ending at T has the hits of T's second and of the seconds before it, as many as the
 /// window is long. For a window that is not whole seconds, time is cut into the widest of 500 100 50 10 2 1 ms
 /// that divides it.
 ///
-/// Lines that do not parse are skipped; their number, and where the first three are, goes to standard
-/// error.
+/// With --step: the hits in each step of time from the first hit to the last, steps without hits included.
+///
+/// Lines that do not parse are skipped; how many, why, and where the first of each kind is goes to standard
+/// error. When none parses, that is an error.
 #[derive(Args)]
 pub(crate) struct Count {
     /// Length of the window: seconds, or a number with ms, s, m, h, d or w.
     #[arg(long, value_name = "W", allow_negative_numbers = true, default_value_t = DEFAULT_WINDOW)]
     window: Span,
 
-    /// Where the window ends: Unix seconds, RFC 3339 with a zone, or 17/May/2015:10:05:03 +0000
-    /// [default: the newest time in the logs].
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = time)]
-    at: Option<Timestamp>,
+    /// Where the window ends: Unix seconds, RFC 3339 with a zone, 17/May/2015:10:05:03 +0000, or 2h for two
+    /// hours ago [default: the newest time in the logs].
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    at: Option<String>,
+
+    /// Print a series: the hits in each step of this length, of all lines, or with --key of each of the first keys
+    /// by total. Steps start at multiples of their length.
+    #[arg(long, value_name = "D", allow_negative_numbers = true, conflicts_with_all = ["window", "at"])]
+    step: Option<Span>,
 
     #[command(flatten)]
     logs: LogArgs,
 
-    /// Print an object per line: key (key_b64 when it is no UTF-8), hits, peak, peak_at, total.
+    /// Print an object per line: key (key_b64 when it is no UTF-8), hits, peak, peak_at, total; with --step: key when
+    /// --key is there, at, hits.
     #[arg(long)]
     json: bool,
+
+    /// Print comma-separated values with a header, the same as --json. Keys are bytes as they are.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 pub(crate) fn run(count: &Count) -> Result<Outcome, CliError> {
+    match count.step {
+        Some(step) => series(count, step),
+        None => windows(count),
+    }
+}
+
+fn windows(count: &Count) -> Result<Outcome, CliError> {
+    let at = count.at.as_ref().map(|at| count.logs.time("--at", at)).transpose()?;
     let mut tally = Tally::new(count.window);
-    let read = count.logs.read("count", |key, at| tally.hit(key, at))?;
-    let rows = tally.rows(count.at, count.logs.top());
-    output::data(|out| if count.json { write_json(out, &rows) } else { write_table(out, &rows) })?;
-    if !count.json && rows.len() < tally.keys() {
-        let (shown, keys) = (rows.len(), output::keys(tally.keys()));
-        output::message(&format_args!("lately: count: the first {shown} of {keys}; --top 0 prints all"));
+    let mut read = count.logs.read("count", &Template::default(), |key, at| tally.hit(key, at))?;
+    read.check_some()?;
+    let rows = tally.rows(at, count.logs.top());
+    output::data(|out| {
+        if count.json {
+            write_json(out, &rows)
+        } else if count.csv {
+            write_csv(out, &rows)
+        } else {
+            write_table(out, &rows)
+        }
+    })?;
+    if !count.json && !count.csv {
+        say_first(rows.len(), tally.keys());
+    }
+    if let (None, Some(gap), Some(newest)) = (at, tally.gap(), tally.newest()) {
+        let newest = table::utc(newest);
+        output::message(&format_args!(
+            "lately: count: the newest time, {newest}, is {gap} after all others, so that only its keys have hits; --at ends the window elsewhere"
+        ));
     }
     read.outcome()
 }
 
-/// A time as the table shows it, or as logs have it.
-fn time(text: &str) -> Result<Timestamp, String> {
-    let cause = "give Unix seconds, RFC 3339 with a zone, or 17/May/2015:10:05:03 +0000";
-    text.parse()
-        .ok()
-        .or_else(|| lately_logs::time(text))
-        .ok_or_else(|| format!("invalid time '{text}': {cause}"))
+fn series(count: &Count, step: Span) -> Result<Outcome, CliError> {
+    let mut series = Series::new(step);
+    let all: Template =
+        "*".parse().map_err(|error| CliError::new("--key", error, "see lately count --help"))?;
+    let mut read = count.logs.read("count", &all, |key, at| series.hit(key, at))?;
+    read.check_some()?;
+    let curves = series.curves(count.logs.top());
+    let curves = curves.map_err(|error| CliError::new("--step", error, "give longer steps"))?;
+    let with_key = count.logs.names_key();
+    output::data(|out| {
+        if count.json {
+            write_curves_json(out, &curves, with_key)
+        } else if count.csv {
+            write_curves_csv(out, &curves, with_key)
+        } else {
+            write_curves_table(out, &curves, with_key)
+        }
+    })?;
+    if !count.json && !count.csv {
+        say_first(curves.len(), series.keys());
+    }
+    read.outcome()
+}
+
+/// Says when not all keys are shown.
+fn say_first(shown: usize, keys: usize) {
+    if shown < keys {
+        let keys = output::keys(keys);
+        output::message(&format_args!("lately: count: the first {shown} of {keys}; --top 0 prints all"));
+    }
 }
 
 fn write_json(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
@@ -71,6 +128,16 @@ fn write_json(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
         writeln!(out, "{{{key},\"hits\":{hits},\"peak\":{peak},\"peak_at\":{peak_at},\"total\":{total}}}")?;
     }
     Ok(())
+}
+
+fn write_csv(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["key", "hits", "peak", "peak_at", "total"])?;
+    for Row { key, hits, peak, peak_at, total } in rows {
+        let numbers = [hits.to_string(), peak.to_string(), peak_at.to_string(), total.to_string()];
+        csv.write_record(std::iter::once(&key[..]).chain(numbers.iter().map(String::as_bytes)))?;
+    }
+    csv.flush()
 }
 
 fn write_table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
@@ -83,4 +150,46 @@ fn write_table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     };
     let cells: Vec<_> = rows.iter().map(cells).collect();
     table::write(out, ["HITS", "PEAK", "PEAK AT (UTC)", "TOTAL", "KEY"], &cells)
+}
+
+fn write_curves_json(out: &mut dyn Write, curves: &[Curve], with_key: bool) -> io::Result<()> {
+    for Curve { key, steps } in curves {
+        let key = if with_key { output::key_member(key) + "," } else { String::new() };
+        for (at, hits) in steps {
+            writeln!(out, "{{{key}\"at\":{at},\"hits\":{hits}}}")?;
+        }
+    }
+    Ok(())
+}
+
+fn write_curves_csv(out: &mut dyn Write, curves: &[Curve], with_key: bool) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    let skipped = usize::from(!with_key);
+    csv.write_record(["key", "at", "hits"].iter().skip(skipped))?;
+    for Curve { key, steps } in curves {
+        for (at, hits) in steps {
+            let (at, hits) = (at.to_string(), hits.to_string());
+            csv.write_record([&key[..], at.as_bytes(), hits.as_bytes()].iter().skip(skipped))?;
+        }
+    }
+    csv.flush()
+}
+
+fn write_curves_table(out: &mut dyn Write, curves: &[Curve], with_key: bool) -> io::Result<()> {
+    let rows = |of: &Curve| {
+        let key = table::printable(&of.key);
+        of.steps.iter().map(|(at, hits)| (table::utc(*at), hits.to_string(), key.clone())).collect::<Vec<_>>()
+    };
+    let rows = curves.iter().flat_map(rows);
+    match (curves.is_empty(), with_key) {
+        (true, _) => Ok(()),
+        (_, true) => {
+            let cells: Vec<_> = rows.map(|(at, hits, key)| [at, hits, key]).collect();
+            table::write(out, ["AT (UTC)", "HITS", "KEY"], &cells)
+        }
+        (_, false) => {
+            let cells: Vec<_> = rows.map(|(at, hits, _)| [at, hits]).collect();
+            table::write(out, ["AT (UTC)", "HITS"], &cells)
+        }
+    }
 }

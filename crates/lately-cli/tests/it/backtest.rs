@@ -3,7 +3,14 @@
 use crate::common::{Run, data, lately, lately_reading};
 
 const UNPARSED: &str =
-    "lately: backtest: 2 of 13 lines do not parse: line 4 (not of the format), line 10 (no time)\n";
+    "lately: backtest: 2 of 13 lines do not parse: not of the format (1, line 4), no time (1, line 10)\n";
+
+/// What is said of a log whose format is told by its lines.
+fn told(log: &str, format: &str) -> String {
+    format!("lately: backtest: {log} is read as {format}\n")
+}
+
+const START: f64 = 946_684_800.0;
 
 /// Runs it with exit code 0.
 fn backtest(args: &[&str], input: &str) -> Run {
@@ -12,9 +19,12 @@ fn backtest(args: &[&str], input: &str) -> Run {
     run
 }
 
-/// JSON lines, a request each.
+/// JSON lines, a request each, at so many seconds after the year 2000 began.
 fn requests(keys_and_times: &[(&str, &str)]) -> String {
-    let line = |(key, time): &(&str, &str)| format!("{{\"ip\":\"{key}\",\"time\":{time}}}\n");
+    let line = |(key, time): &(&str, &str)| {
+        let seconds = START + time.parse::<f64>().expect("a number");
+        format!("{{\"ip\":\"{key}\",\"time\":{seconds:.3}}}\n")
+    };
     keys_and_times.iter().map(line).collect()
 }
 
@@ -29,12 +39,13 @@ fn a_disordered_log_is_replayed_by_its_times() {
          \u{20}    0        2                     -  2001:db8::7\n"
     );
     let sums = "lately: backtest: 4 of 11 requests and 1 of 3 keys would have been denied, with 1 lockout\n";
-    assert_eq!(run.err, format!("{sums}{UNPARSED}"));
+    let told_of = told(&data("disordered.log"), "combined");
+    assert_eq!(run.err, format!("{told_of}{sums}{UNPARSED}"));
     // Without the lockout the requests of five minutes later are allowed.
     let run = backtest(&[&data("disordered.log"), "--limit", "2/1m", "--top", "1"], "");
     assert!(run.out.ends_with("\n     2        4  2015-05-17T10:05:03Z  192.0.2.1\n"), "{}", run.out);
     let sums = "lately: backtest: 2 of 11 requests and 1 of 3 keys would have been denied\n";
-    assert_eq!(run.err, format!("{sums}{UNPARSED}"));
+    assert_eq!(run.err, format!("{told_of}{sums}{UNPARSED}"));
 }
 
 #[test]
@@ -44,7 +55,7 @@ fn json_is_exactly_this() {
     assert_eq!(
         run.out,
         concat!(
-            r#"{"key":"b","allowed":2,"denied":1,"first_denied_at":7.249}"#,
+            r#"{"key":"b","allowed":2,"denied":1,"first_denied_at":946684807.249}"#,
             "\n",
             r#"{"key":"c","allowed":2,"denied":0,"first_denied_at":null}"#,
             "\n",
@@ -52,14 +63,16 @@ fn json_is_exactly_this() {
             "\n"
         )
     );
-    assert_eq!(run.err, "lately: backtest: 1 of 6 requests and 1 of 3 keys would have been denied\n");
+    let sums = "lately: backtest: 1 of 6 requests and 1 of 3 keys would have been denied\n";
+    assert_eq!(run.err, told("standard input", "json") + sums);
 }
 
 #[test]
 fn sums_are_in_words() {
     let check = |args: &[&str], log: &[(&str, &str)], expected: &str| {
         let run = backtest(&[&["-", "--limit", "0/1"], args].concat(), &requests(log));
-        assert_eq!(run.err, format!("lately: backtest: {expected}\n"), "{args:?}");
+        let told = if log.is_empty() { String::new() } else { told("standard input", "json") };
+        assert_eq!(run.err, format!("{told}lately: backtest: {expected}\n"), "{args:?}");
     };
     check(&[], &[], "0 of 0 requests and 0 of 0 keys would have been denied");
     check(&[], &[("a", "1")], "1 of 1 request and 1 of 1 key would have been denied");
@@ -129,8 +142,9 @@ fn several_logs_are_replayed_as_one() {
         "{\"key\":\"192.0.2.1\",\"allowed\":4,\"denied\":4,\"first_denied_at\":1431857103}\n"
     );
     let unparsed = format!(
-        "lately: backtest: 4 of 19 lines do not parse: {access}:4 (not of the format), {access}:10 (no time), {events}:5 (no time), …\n"
+        "lately: backtest: 4 of 19 lines do not parse: not of the format (2, first {access}:4), no time (2, first {access}:10)\n"
     );
     let sums = "lately: backtest: 4 of 15 requests and 1 of 5 keys would have been denied\n";
-    assert_eq!((run.err, run.code), (format!("{sums}{unparsed}"), Some(0)));
+    let told = told(&access, "combined") + &told(&events, "json");
+    assert_eq!((run.err, run.code), (format!("{told}{sums}{unparsed}"), Some(0)));
 }

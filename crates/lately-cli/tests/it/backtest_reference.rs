@@ -18,7 +18,7 @@ fn compare(log: &str, key: &str, limits: &[&str], lockout: Option<&str>) -> Stri
         assert_eq!(found, expected, "{args:?}, row {}", row + 1);
     }
     assert_eq!(run.out.lines().count(), expected.out.lines().count(), "{args:?}");
-    let sums = run.err.lines().next().and_then(|line| line.strip_prefix("lately: backtest: "));
+    let sums = run.err.lines().nth(1).and_then(|line| line.strip_prefix("lately: backtest: "));
     assert_eq!(sums, expected.err.lines().next(), "{args:?}");
     run.out
 }

@@ -39,7 +39,9 @@ fn a_disordered_log_with_many_zones() {
     );
     assert_eq!(
         run.err,
-        "lately: count: 2 of 13 lines do not parse: line 4 (not of the format), line 10 (no time)\n"
+        format!(
+            "lately: count: {log} is read as combined\nlately: count: 2 of 13 lines do not parse: not of the format (1, line 4), no time (1, line 10)\n"
+        )
     );
     count(
         &[&log, "--at", "1431857103.9", "--window", "10s"],
@@ -57,7 +59,7 @@ fn a_table_says_of_how_many_keys_it_shows_the_first() {
     let log = data("disordered.log");
     let said = |top: &str| lately(&["count", "--top", top, &log]).err;
     let first = "lately: count: the first 2 of 3 keys; --top 0 prints all\n";
-    assert!(said("2").starts_with(first), "{}", said("2"));
+    assert!(said("2").contains(first), "{}", said("2"));
     for all in ["0", "3", "9"] {
         assert!(!said(all).contains("the first"), "{all}: {}", said(all));
     }
@@ -111,7 +113,9 @@ fn json_lines() {
     );
     assert_eq!(
         run.err,
-        "lately: count: 2 of 6 lines do not parse: line 5 (no time), line 6 (not of the format)\n"
+        format!(
+            "lately: count: {log} is read as json\nlately: count: 2 of 6 lines do not parse: not of the format (1, line 6), no time (1, line 5)\n"
+        )
     );
     count(&[&log, "--key", "user.id"], &["7 3 3 1431857104 3", "8 1 1 1431857103 1"]);
     count(&[&log, "--key", "{ok}/{user.name}"], &["true/Jo 1 1 1431857103 1"]);
@@ -120,12 +124,13 @@ fn json_lines() {
 
 #[test]
 fn lines_of_a_regular_expression() {
-    let log = b"at=100 who=a\nat=101.5 who=b\nat=399 who=a\nat=400 who=a\nnoise\n";
+    let log =
+        b"at=1431857100 who=a\nat=1431857101.5 who=b\nat=1431857399 who=a\nat=1431857400 who=a\nnoise\n";
     let run = lately_reading(
         &["count", "-", "--json", "--format", r"regex:^at=(?<time>\S+) who=(?<who>\w+)", "--key", "who"],
         log,
     );
-    assert_eq!(rows(&run), ["a 2 2 399 3", "b 1 1 101 1"]);
+    assert_eq!(rows(&run), ["a 2 2 1431857399 3", "b 1 1 1431857101 1"]);
     assert_eq!(run.code, Some(0));
 }
 
@@ -142,7 +147,7 @@ fn json_is_exactly_this() {
             "\n"
         )
     );
-    assert_eq!(run.err, "");
+    assert_eq!(run.err, "lately: count: standard input is read as json\n");
 }
 
 #[test]
@@ -157,7 +162,8 @@ fn a_table_for_people() {
 #[test]
 fn gzip_is_told_by_its_first_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
-    let plain = std::fs::read(data("disordered.log")).expect("test data");
+    let mut plain = std::fs::read(data("disordered.log")).expect("test data");
+    plain.push(b'\n');
     // Two members: logs are compressed piece by piece and put together.
     let (first, second) = plain.split_at(plain.len() / 2);
     let compressed = [first, second].map(gzip).concat();
@@ -166,7 +172,7 @@ fn gzip_is_told_by_its_first_bytes() {
         let path = folder.path().join(name);
         std::fs::write(&path, &compressed).expect("a file");
         let run = lately(&["count", "--json", path.to_str().expect("a readable path")]);
-        assert_eq!((&run.out, &run.err, run.code), (&expected.out, &expected.err, expected.code), "{name}");
+        assert_eq!((&run.out, run.code), (&expected.out, expected.code), "{name}");
     }
     let run = lately_reading(&["count", "--json", "-"], &compressed);
     assert_eq!(run.out, expected.out, "standard input");
@@ -178,10 +184,10 @@ fn gzip_is_told_by_its_first_bytes() {
         assert_eq!((&run.out, run.code), (&expected.out, expected.code), "{what}");
     }
     let run = lately_reading(&["count", "--json", "-"], &[&padded[..], b"junk"].concat());
-    assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "junk behind");
+    assert_eq!((&run.out, run.code), (&expected.out, Some(2)), "junk behind");
     let run = lately_reading(&["count", "--json", "-"], &compressed[..compressed.len() - 20]);
-    assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "cut off");
-    assert!(run.err.contains("hint: the gzip data is damaged or cut off"), "{}", run.err);
+    assert_eq!((run.out.is_empty(), run.code), (false, Some(2)), "cut off");
+    assert!(run.err.contains("hint: the compressed data is damaged or cut off"), "{}", run.err);
 }
 
 /// A member of a gzip file.
@@ -198,7 +204,7 @@ fn several_logs_are_counted_as_one() {
         &["192.0.2.1 6 6 1431857103 8", "2001:db8::7 2 2 1431857400 2"],
     );
     let expected = format!(
-        "lately: count: 4 of 19 lines do not parse: {access}:4 (not of the format), {access}:10 (no time), {events}:5 (no time), …\n"
+        "lately: count: {access} is read as combined\nlately: count: {events} is read as json\nlately: count: 4 of 19 lines do not parse: not of the format (2, first {access}:4), no time (2, first {access}:10)\n"
     );
     assert_eq!(run.err, expected);
 }
@@ -215,7 +221,7 @@ fn an_empty_log_has_no_rows() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    let log: String = (0..50_000).map(|n| format!("{{\"time\":1,\"ip\":\"host-{n}\"}}\n")).collect();
+    let log: String = (0..50_000).map(|n| format!("{{\"time\":1431857103,\"ip\":\"host-{n}\"}}\n")).collect();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("log");
     std::fs::write(&path, log).expect("a file");
@@ -224,5 +230,6 @@ fn a_reader_that_goes_away_is_no_error() {
         .expect("the binary starts");
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("the binary ends");
-    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(0) && message.ends_with(" is read as json\n"), "{message}");
 }

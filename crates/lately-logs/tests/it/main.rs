@@ -1,3 +1,4 @@
 //! The crate through its public face, on any bytes.
 
+mod formats;
 mod log;

@@ -1,0 +1,59 @@
+//! The recipes of `docs/guide/logs.md`: what is typed, and what the document says is printed.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::common::data;
+
+/// The day after the logs of the guide were written, 2024-03-13.
+const WRITTEN: Duration = Duration::from_secs(1_710_288_000);
+
+/// The words of a line that is typed; single quotes keep one together.
+fn words(typed: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for (index, piece) in typed.split('\'').enumerate() {
+        let mut parts = if index % 2 == 1 { vec![piece] } else { piece.split(' ').collect() }.into_iter();
+        if let (Some(word), Some(first)) = (words.last_mut(), parts.next()) {
+            word.push_str(first);
+        }
+        words.extend(parts.map(str::to_owned));
+    }
+    words
+}
+
+#[test]
+fn the_recipes_for_logs_print_what_they_show() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for entry in fs::read_dir(data("guide")).expect("the logs of the guide") {
+        let from = entry.expect("a log").path();
+        let to = folder.path().join(from.file_name().expect("a name"));
+        fs::copy(&from, &to).expect("a copy");
+        File::options()
+            .append(true)
+            .open(&to)
+            .and_then(|log| log.set_modified(UNIX_EPOCH + WRITTEN))
+            .expect("a time");
+    }
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/logs.md");
+    let guide = fs::read_to_string(guide).expect("the guide");
+    let mut recipes = 0;
+    for block in guide.split("```console\n$ ").skip(1) {
+        let block = block.split("```").next().expect("a block ends");
+        let (typed, shown) = block.split_once('\n').expect("a line is typed");
+        let words = words(typed);
+        assert_eq!(words[0], "lately");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lately"));
+        let output = command.args(&words[1..]).current_dir(folder.path()).output().expect("the binary runs");
+        let printed = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+        assert_eq!((printed.as_str(), output.status.code()), (shown, Some(0)), "{typed}");
+        recipes += 1;
+    }
+    assert!(recipes >= 20, "{recipes}");
+}
+
+#[test]
+fn typed_lines_become_words() {
+    assert_eq!(words("a b 'c d'e 'f'"), ["a", "b", "c de", "f"]);
+}

@@ -1,0 +1,173 @@
+//! What `count` and `backtest` have in common: compressed logs, conditions, zones, series, lockouts that grow.
+
+use std::io::Write;
+
+use bzip2::write::BzEncoder;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+use crate::common::{Run, data, lately, lately_reading};
+
+fn count(args: &[&str], log: &[u8]) -> Run {
+    lately_reading(&[&["count", "-", "--json"], args].concat(), log)
+}
+
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = BzEncoder::new(Vec::new(), bzip2::Compression::default());
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory does not fail")
+}
+
+/// A log of which even a compressed half has lines.
+fn long_log() -> Vec<u8> {
+    let line = |n: u64| {
+        let host = n.wrapping_mul(2_654_435_761) % 250;
+        let (minute, second, path) = (n / 60 % 60, n % 60, n.wrapping_mul(n).wrapping_mul(40_503));
+        format!(
+            "10.0.0.{host} - - [12/Mar/2024:09:{minute:02}:{second:02} +0000] \"GET /{path:x} HTTP/1.1\" 200 5\n"
+        )
+    };
+    (0..40_000).map(line).collect::<String>().into_bytes()
+}
+
+/// The sum of the totals, which are the last values of the rows.
+fn total(run: &Run) -> u64 {
+    let total =
+        |row: &str| row.rsplit(':').next().and_then(|last| last.trim_end_matches('}').parse::<u64>().ok());
+    run.out.lines().map(|row| total(row).expect(row)).sum()
+}
+
+#[test]
+fn compressed_logs_are_told_by_their_first_bytes() {
+    let log = std::fs::read(data("guide/combined.log")).expect("test data");
+    let xz = std::fs::read(data("combined.log.xz")).expect("test data");
+    let zstd = compress_to_vec(&log[..], CompressionLevel::Fastest);
+    // A frame that is to be skipped: its magic, a length and so many bytes.
+    let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
+    let once = count(&[], &log);
+    let twice = count(&[], &log.repeat(2));
+    assert_eq!((total(&once), total(&twice)), (3, 6));
+    for (name, one) in [("zstd", zstd), ("bzip2", bzip2(&log)), ("xz", xz)] {
+        assert_eq!(count(&[], &one).out, once.out, "{name}");
+        let run = count(&[], &one.repeat(2));
+        assert_eq!((&run.out, run.code), (&twice.out, Some(0)), "{name}, two members: {}", run.err);
+        if name == "zstd" {
+            assert_eq!(count(&[], &[&skipped[..], &one, &skipped, &one].concat()).out, twice.out);
+        }
+        let run = count(&[], &[&one[..], b"junk!!"].concat());
+        assert_eq!((&run.out, run.code), (&once.out, Some(2)), "{name}, junk behind");
+    }
+}
+
+/// Symptom: a log that was cut off while it was copied had no rows at all. Fix: the rows of what could be read, and exit code 2.
+#[test]
+fn a_cut_log_gives_its_rows_and_fails() {
+    let log = long_log();
+    for (name, whole) in
+        [("zstd", compress_to_vec(&log[..], CompressionLevel::Fastest)), ("bzip2", bzip2(&log))]
+    {
+        let run = count(&["--top", "0"], &whole);
+        assert_eq!((total(&run), run.code), (40_000, Some(0)), "{name}: {}", run.err);
+        let run = count(&["--top", "0"], &whole[..whole.len() - 100]);
+        assert!((1..40_000).contains(&total(&run)) && run.code == Some(2), "{name}: {}", run.err);
+        assert!(run.err.contains("hint: the compressed data is damaged or cut off"), "{name}: {}", run.err);
+    }
+}
+
+#[test]
+fn series_add_up_to_the_total() {
+    let log = data("guide/combined.log");
+    let check = |args: &[&str], out: &str| {
+        let run = lately(&[&["count", log.as_str(), "--step", "2s"], args].concat());
+        assert_eq!((run.out.as_str(), run.code), (out, Some(0)), "{args:?}: {}", run.err);
+    };
+    check(
+        &["--json"],
+        "{\"at\":1710234000,\"hits\":1}\n{\"at\":1710234002,\"hits\":1}\n{\"at\":1710234004,\"hits\":1}\n",
+    );
+    check(
+        &["--json", "--key", "ip", "--top", "1"],
+        "{\"key\":\"198.51.100.7\",\"at\":1710234000,\"hits\":1}\n{\"key\":\"198.51.100.7\",\"at\":1710234002,\"hits\":0}\n{\"key\":\"198.51.100.7\",\"at\":1710234004,\"hits\":1}\n",
+    );
+    check(
+        &["--csv", "--key", "status", "--top", "1"],
+        "key,at,hits\n200,1710234000,1\n200,1710234002,0\n200,1710234004,0\n",
+    );
+    check(
+        &[],
+        "            AT (UTC)  HITS\n2024-03-12T09:00:00Z  1\n2024-03-12T09:00:02Z  1\n2024-03-12T09:00:04Z  1\n",
+    );
+}
+
+#[test]
+fn values_are_separated_by_commas() {
+    let log = b"{\"time\":1431900000,\"ip\":\"a,\\\"b\\\"\\n\"}\n{\"time\":1431900000.5,\"ip\":\"c\"}\n";
+    let run = lately_reading(&["count", "-", "--csv"], log);
+    assert_eq!(
+        run.out,
+        "key,hits,peak,peak_at,total\n\"a,\"\"b\"\"\n\",1,1,1431900000,1\nc,1,1,1431900000,1\n"
+    );
+}
+
+#[test]
+fn conditions_and_times_choose_lines() {
+    let log = std::fs::read(data("guide/combined.log")).expect("test data");
+    let check = |args: &[&str], expected: u64| {
+        let run = count(args, &log);
+        assert_eq!((total(&run), run.code), (expected, Some(0)), "{args:?}: {}", run.err);
+    };
+    check(&["--where", "status=2xx"], 1);
+    check(&["--where", "status>=400", "--where", "method=POST"], 1);
+    check(&["--where", "path~^/login$"], 1);
+    check(&["--where", "agent!~curl"], 2);
+    check(&["--where", "status=9xx"], 0);
+    check(&["--since", "2024-03-12T09:00:03Z"], 2);
+    check(&["--until", "2024-03-12T10:00:03", "--zone", "+01:00"], 2);
+    check(&["--since", "2h ago"], 0);
+    let run = lately_reading(&["backtest", "-", "--json", "--limit", "0/1m", "--where", "status=401"], &log);
+    assert_eq!(
+        run.out,
+        "{\"key\":\"192.0.2.1\",\"allowed\":0,\"denied\":1,\"first_denied_at\":1710234003}\n"
+    );
+}
+
+/// Symptom: one line far ahead made every other key 0, without a word. Fix: that is said.
+#[test]
+fn a_line_far_ahead_is_told() {
+    let line = |ip: &str, time: &str| format!("{{\"ip\":\"{ip}\",\"time\":\"{time}\"}}\n");
+    let log = line("a", "2024-03-12T09:00:00Z")
+        + &line("b", "2024-03-12T09:00:01Z")
+        + &line("c", "2031-01-01T00:00:00Z");
+    let told = "lately: count: the newest time, 2031-01-01T00:00:00Z, is ";
+    assert!(count(&[], log.as_bytes()).err.contains(told));
+    assert!(!count(&["--at", "2024-03-12T09:00:01Z"], log.as_bytes()).err.contains(told));
+    assert!(!count(&["--until", "2030-01-01T00:00:00Z"], log.as_bytes()).err.contains(told));
+}
+
+#[test]
+fn lockouts_grow_and_networks_are_exempt() {
+    let line = |ip: &str, second: u64| format!("{{\"ip\":\"{ip}\",\"time\":{}}}\n", 1_710_234_000 + second);
+    // Lockouts from 1 for 10 s, from 11 for 20 s, from 31 for 25 s, the longest, and from 56 on.
+    let times = [0, 1, 10, 11, 30, 31, 55, 56];
+    let log: String =
+        times.iter().map(|&second| line("192.0.2.1", second) + &line("10.1.2.3", second)).collect();
+    let args = [
+        "backtest",
+        "-",
+        "--json",
+        "--limit",
+        "1/1h",
+        "--lockout",
+        "10s",
+        "--escalate",
+        "2",
+        "--lockout-max",
+        "25s",
+    ];
+    let run = lately_reading(&[&args[..], &["--exempt", "10.0.0.0/8"]].concat(), log.as_bytes());
+    assert_eq!(
+        run.out,
+        "{\"key\":\"192.0.2.1\",\"allowed\":1,\"denied\":7,\"first_denied_at\":1710234001}\n{\"key\":\"10.1.2.3\",\"allowed\":8,\"denied\":0,\"first_denied_at\":null}\n"
+    );
+    assert!(run.err.ends_with(", with 4 lockouts\n"), "{}", run.err);
+    let run = lately_reading(&["backtest", "-", "--limit", "1/1h", "--escalate", "2"], log.as_bytes());
+    assert!(run.code == Some(2) && run.err.contains("--lockout"), "{}", run.err);
+}

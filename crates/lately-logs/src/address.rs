@@ -1,0 +1,217 @@
+//! Addresses of clients: what is one, one spelling for each, and networks.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use crate::error::SetupError;
+
+/// How many leading bits of an address count: `{ip/24/64}`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Prefix {
+    v4_bits: u8,
+    v6_bits: u8,
+}
+
+/// A network, `10.0.0.0/8`, or a single address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Prefix {
+    /// `24/64`: of IPv4 and of IPv6, which is whole when it is left out.
+    pub(crate) fn parse(text: &str) -> Option<Prefix> {
+        let (v4, v6) = text.split_once('/').unwrap_or((text, "128"));
+        let bits = |text: &str, most: u8| {
+            let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|&bits: &u8| is_number && bits <= most)
+        };
+        Some(Prefix { v4_bits: bits(v4, 32)?, v6_bits: bits(v6, 128)? })
+    }
+
+    /// The network of an address, such as `198.51.100.0/24`; the address alone where all of it counts. What is no address
+    /// stays as it is.
+    pub(crate) fn apply<'a>(self, text: &'a [u8]) -> Cow<'a, [u8]> {
+        let Some(address) = parse(text) else { return Cow::Borrowed(text) };
+        let (bits, all) = match address {
+            IpAddr::V4(_) => (self.v4_bits, 32),
+            IpAddr::V6(_) => (self.v6_bits, 128),
+        };
+        let masked = mask(address, bits);
+        let text = if bits == all { masked.to_string() } else { format!("{masked}/{bits}") };
+        Cow::Owned(text.into_bytes())
+    }
+}
+
+impl Network {
+    /// Whether an address, as it is written, is in it.
+    #[must_use]
+    pub fn contains(&self, address: &[u8]) -> bool {
+        parse(address).is_some_and(|address| {
+            address.is_ipv4() == self.address.is_ipv4() && mask(address, self.bits) == self.address
+        })
+    }
+}
+
+impl FromStr for Network {
+    type Err = SetupError;
+
+    fn from_str(text: &str) -> Result<Network, SetupError> {
+        let error = || SetupError::Network { text: text.into() };
+        let (address, bits) =
+            text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let address: IpAddr = address.parse().map_err(|_| error())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), str::parse).ok().filter(|&bits| bits <= most).ok_or_else(error)?;
+        Ok(Network { address: mask(address, bits), bits })
+    }
+}
+
+/// Whether this is an address: IPv4, or IPv6 with or without a zone.
+pub(crate) fn is_address(text: &[u8]) -> bool {
+    is_ipv4(text)
+        || text.contains(&b':') && parse(text.split(|&byte| byte == b'%').next().unwrap_or(text)).is_some()
+}
+
+fn is_ipv4(text: &[u8]) -> bool {
+    ipv4_at_start(text).is_some_and(|ip| ip.len() == text.len())
+}
+
+/// Four numbers up to 255, with dots between them, at the start of a text.
+#[inline]
+pub(crate) fn ipv4_at_start(text: &[u8]) -> Option<&[u8]> {
+    let mut at = 0;
+    for part in 0..4 {
+        if part > 0 {
+            if text.get(at) != Some(&b'.') {
+                return None;
+            }
+            at += 1;
+        }
+        let start = at;
+        let mut number = 0_u32;
+        while let Some(byte) = text.get(at)
+            && byte.is_ascii_digit()
+            && at - start < 3
+        {
+            number = number * 10 + u32::from(byte - b'0');
+            at += 1;
+        }
+        if at == start || number > 255 {
+            return None;
+        }
+    }
+    Some(&text[..at])
+}
+
+/// Whether this can be the name of a host. The last of its labels is no number, as that of an address is.
+pub(crate) fn is_host_name(text: &[u8]) -> bool {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let last = text.rsplit(|&byte| byte == b'.').next().unwrap_or_default();
+    text.iter().all(is_part) && !last.is_empty() && !last.iter().all(u8::is_ascii_digit)
+}
+
+/// One spelling for each address: IPv6 as RFC 5952 has it, and IPv4 in IPv6 as IPv4.
+pub(crate) fn canonical(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b':') {
+        return Cow::Borrowed(text);
+    }
+    parse(text).map_or(Cow::Borrowed(text), |address| Cow::Owned(address.to_string().into_bytes()))
+}
+
+fn parse(text: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}
+
+fn mask(address: IpAddr, bits: u8) -> IpAddr {
+    let bits = u32::from(bits);
+    match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            Ipv4Addr::from_bits(v4.to_bits() & mask).into()
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            Ipv6Addr::from_bits(v6.to_bits() & mask).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(bytes: &[u8]) -> String {
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+
+    #[test]
+    fn addresses_have_one_spelling() {
+        let check = |from: &str, to: &str| assert_eq!(text(&canonical(from.as_bytes())), to);
+        check("198.51.100.7", "198.51.100.7");
+        check("::ffff:192.0.2.1", "192.0.2.1");
+        check("2001:0DB8:0:0:0:0:0:1", "2001:db8::1");
+        check("host:80", "host:80");
+    }
+
+    #[test]
+    fn prefixes_make_networks_of_addresses() {
+        let check = |prefix: &str, from: &str, to: &str| {
+            let prefix = Prefix::parse(prefix).expect(prefix);
+            assert_eq!(text(&prefix.apply(from.as_bytes())), to);
+        };
+        check("24/64", "198.51.100.7", "198.51.100.0/24");
+        check("24/64", "::ffff:198.51.100.7", "198.51.100.0/24");
+        check("24/64", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64");
+        check("24", "2001:DB8::7", "2001:db8::7");
+        check("32/64", "198.51.100.7", "198.51.100.7");
+        check("0/0", "198.51.100.7", "0.0.0.0/0");
+        check("0/0", "::1", "::/0");
+        check("24/64", "host", "host");
+        for bad in ["", "33", "24/129", "a", "24/", "+2", "24/64/1"] {
+            assert_eq!(Prefix::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn networks_have_their_addresses() {
+        let check = |network: &str, inside: &str, outside: &str| {
+            let network: Network = network.parse().expect(network);
+            assert!(
+                network.contains(inside.as_bytes()) && !network.contains(outside.as_bytes()),
+                "{network:?}"
+            );
+        };
+        check("10.0.0.0/8", "10.255.0.1", "11.0.0.1");
+        check("10.1.2.3/8", "::ffff:10.0.0.1", "::10.0.0.1");
+        check("192.0.2.1", "192.0.2.1", "192.0.2.2");
+        check("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::");
+        check("0.0.0.0/0", "1.2.3.4", "::1");
+        for bad in ["", "10.0.0.0/33", "::/129", "host", "10.0.0.0/", "10.0/8"] {
+            assert_eq!(bad.parse::<Network>(), Err(SetupError::Network { text: bad.into() }));
+        }
+    }
+
+    #[test]
+    fn names_of_hosts() {
+        for good in ["localhost", "a.example.com", "crawl-66-249.x", "_dmarc"] {
+            assert!(is_host_name(good.as_bytes()), "{good}");
+        }
+        for bad in ["", "a b", "a:80", "a,", "1.2.3.4", "access.log-1.2.3.4", "a.", "é"] {
+            assert!(!is_host_name(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_fast_look_at_ipv4_is_that_of_the_library(numbers in proptest::collection::vec(0..300_u32, 3..6)) {
+            let text = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
+            prop_assert_eq!(is_address(text.as_bytes()), text.parse::<IpAddr>().is_ok());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Conditions on the fields of a line: `status=5xx`, `path~^/api/`.
+
+use std::str::FromStr;
+
+use regex::bytes::Regex;
+
+use crate::error::SetupError;
+use crate::format::{cause, expression};
+
+/// A condition on one field. A line without the field meets only those with a `!`.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    field: String,
+    test: Test,
+}
+
+#[derive(Clone, Debug)]
+enum Test {
+    Is(Vec<u8>),
+    IsNot(Vec<u8>),
+    Matches(Regex),
+    MatchesNot(Regex),
+    AtLeast(f64),
+    Below(f64),
+}
+
+/// Of two that start alike, the longer one first.
+const OPERATORS: [&str; 6] = ["!=", "!~", ">=", "=", "~", "<"];
+
+impl Filter {
+    /// The name of the field.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    pub(crate) fn holds(&self, value: Option<&[u8]>) -> bool {
+        let Some(value) = value else { return matches!(self.test, Test::IsNot(_) | Test::MatchesNot(_)) };
+        let number = || std::str::from_utf8(value).ok().and_then(|value| value.trim().parse::<f64>().ok());
+        match &self.test {
+            Test::Is(expected) => is(value, expected),
+            Test::IsNot(expected) => !is(value, expected),
+            Test::Matches(regex) => regex.is_match(value),
+            Test::MatchesNot(regex) => !regex.is_match(value),
+            Test::AtLeast(least) => number().is_some_and(|number| number >= *least),
+            Test::Below(bound) => number().is_some_and(|number| number < *bound),
+        }
+    }
+}
+
+/// Whether a value is the expected one, or of its class: 503 is `5xx`.
+fn is(value: &[u8], expected: &[u8]) -> bool {
+    match (value, expected) {
+        ([class, b'0'..=b'9', b'0'..=b'9'], [expected, b'x', b'x']) => class == expected,
+        _ => value == expected,
+    }
+}
+
+impl FromStr for Filter {
+    type Err = SetupError;
+
+    fn from_str(text: &str) -> Result<Filter, SetupError> {
+        let error = |cause: String| SetupError::Filter { text: text.into(), cause };
+        let at = text.find(['!', '=', '~', '>', '<']).ok_or_else(|| error("it has no operator".into()))?;
+        let (field, rest) = text.split_at(at);
+        let operator = OPERATORS.into_iter().find(|operator| rest.starts_with(operator));
+        let operator = operator.ok_or_else(|| error("it has no operator".into()))?;
+        let value = &rest[operator.len()..];
+        if field.is_empty() {
+            return Err(error("it has no field".into()));
+        }
+        let regex = || expression(value).map_err(|problem| error(cause(&problem)));
+        let number = || {
+            let number = value.parse().ok().filter(|number: &f64| number.is_finite());
+            number.ok_or_else(|| error(format!("'{value}' is no number")))
+        };
+        let test = match operator {
+            "!=" => Test::IsNot(value.into()),
+            "!~" => Test::MatchesNot(regex()?),
+            ">=" => Test::AtLeast(number()?),
+            "~" => Test::Matches(regex()?),
+            "<" => Test::Below(number()?),
+            _ => Test::Is(value.into()),
+        };
+        Ok(Filter { field: field.into(), test })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_hold_or_do_not() {
+        let check = |filter: &str, value: Option<&str>, expected: bool| {
+            let parsed: Filter = filter.parse().expect(filter);
+            assert_eq!(parsed.holds(value.map(str::as_bytes)), expected, "{filter} {value:?}");
+        };
+        check("status=503", Some("503"), true);
+        check("status=5xx", Some("503"), true);
+        check("status=5xx", Some("5xx"), true);
+        check("status=5xx", Some("404"), false);
+        check("status=5xx", Some("50"), false);
+        check("status!=5xx", Some("503"), false);
+        check("status!=5xx", None, true);
+        check("status=5xx", None, false);
+        check("path~^/api/", Some("/api/a"), true);
+        check("path~^/api/", None, false);
+        check("path!~^/api/", Some("/api/a"), false);
+        check("path!~^/api/", None, true);
+        check("bytes>=100", Some("100"), true);
+        check("bytes>=100", Some("99.5"), false);
+        check("bytes>=100", Some("-"), false);
+        check("bytes<100", Some("99.5"), true);
+        check("bytes<100", Some("100"), false);
+        check("bytes<100", None, false);
+        check("q=a=b", Some("a=b"), true);
+        check("user=", Some(""), true);
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for bad in ["", "status", "=5", "!5", "a!5", "a>5", "a>=x", "a<", "a<nan", "a~(", "~x"] {
+            assert!(matches!(bad.parse::<Filter>(), Err(SetupError::Filter { .. })), "{bad}");
+        }
+    }
+}

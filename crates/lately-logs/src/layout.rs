@@ -1,0 +1,343 @@
+//! Layouts of lines as an expression with a group for each field: those of load balancers and of syslog, and the
+//! strings in which nginx and Apache are told how to log.
+//!
+//! An expression stays linear whatever a line has in it. Between quotes a field goes on to the first quote that no
+//! backslash escapes, because servers escape those that clients send; outside of them it has no bare quote in it.
+
+use regex::bytes::Regex;
+
+use crate::error::SetupError;
+use crate::format::expression;
+
+/// The fields of a line, by an expression.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    pub(crate) regex: Regex,
+    /// Names of the fields and the groups they are in. A group may have several names.
+    pub(crate) names: Vec<(String, usize)>,
+    /// Groups that have the time: the first that is one counts.
+    pub(crate) times: Vec<usize>,
+}
+
+/// What a field may have in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Address,
+    Number,
+    Decimal,
+    Status,
+    LogDate,
+    /// No blanks.
+    Word,
+    /// Words with commas between them.
+    List,
+    /// Anything but bare quotes.
+    Any,
+}
+
+impl Kind {
+    fn expression(self) -> &'static str {
+        match self {
+            Kind::Address => r"[0-9a-fA-F:.%]+|unix:|-",
+            Kind::Number => r"\d+|-",
+            Kind::Decimal => r"\d+(?:\.\d+)?|-",
+            Kind::Status => r"\d{1,3}|-",
+            Kind::LogDate => r"\d\d/[A-Z][a-z][a-z]/\d{4}:\d\d:\d\d:\d\d [-+]\d{4}",
+            Kind::Word => r#"[^" ]*"#,
+            Kind::List => r#"[^" ,]+(?:, ?[^" ,]+)*"#,
+            Kind::Any => QUOTED,
+        }
+    }
+}
+
+/// A part of a layout.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Token {
+    Text(String),
+    Field { names: Vec<String>, kind: Kind, is_time: bool },
+}
+
+const QUOTED: &str = r#"(?:[^"\\]|\\.)*"#;
+
+/// Application and classic load balancers of AWS.
+pub(crate) fn alb() -> Layout {
+    builtin(&format!(
+        r#"^(?:(?<type>[a-z0-9]+) )?(?<time>\d{{4}}-\d\d-\d\dT[\d:.]+Z) (?<elb>\S+) (?<ip>[0-9a-fA-F:.]+):(?<port>\d+) (?<target>\S+) (?<request_processing_time>-?[\d.]+) (?<target_processing_time>-?[\d.]+) (?<response_processing_time>-?[\d.]+) (?<status>\d+|-) (?<target_status>\d+|-) (?<received_bytes>\d+) (?<bytes>\d+) "(?<request>{QUOTED})"(?: "(?<agent>{QUOTED})" (?<ssl_cipher>\S+) (?<ssl_protocol>\S+)(?: (?<target_group>\S+) "(?<trace_id>{QUOTED})" "(?<vhost>{QUOTED})")?.*)?$"#
+    ))
+}
+
+/// HAProxy's `option httplog`.
+pub(crate) fn haproxy() -> Layout {
+    builtin(
+        r#"^(?<ip>[0-9a-fA-F:.]+):(?<port>\d+) \[(?<time>[^\]\[" ]+)\] (?<frontend>[^ "]+) (?<backend>[^ /"]+)/(?<server>[^ "]+) (?<timers>[-+/\d]+) (?<status>-?\d+) (?<bytes>\+?\d+) (?<request_cookie>[^ "]+) (?<response_cookie>[^ "]+) (?<termination>[^ "]+) (?<connections>[+/\d]+) (?<queues>[/\d]+)(?: \{(?<request_headers>[^"{}]*)\})?(?: \{(?<response_headers>[^"{}]*)\})? "(?<request>[^"]*)"?$"#,
+    )
+}
+
+/// Envoy's default access log, and Istio's, which goes on with more.
+pub(crate) fn envoy() -> Layout {
+    builtin(&format!(
+        r#"^\[(?<time>\d{{4}}-\d\d-\d\dT[\d:.]+Z)\] "(?<request>{QUOTED})" (?<status>\d+) (?<flags>[^ "]+) (?:(?<details>[^ "]+) (?<termination>[^ "]+) "(?<failure>{QUOTED})" )?(?<received_bytes>\d+) (?<bytes>\d+) (?<duration>\d+|-) (?<service_time>\d+|-) "(?<ip>{QUOTED})" "(?<agent>{QUOTED})" "(?<request_id>{QUOTED})" "(?<vhost>{QUOTED})" "(?<upstream>{QUOTED})""#
+    ))
+}
+
+/// Syslog: RFC 5424, and RFC 3164 with the times of old, which have no year, or of new.
+pub(crate) fn syslog() -> Layout {
+    let mut layout = builtin(
+        r"(?s)^(?:<(?<pri>\d{1,3})>)?(?:(?<version>1) (?<rfc5424>\d{4}-\d\d-\d\dT\S+|-) (?<host5424>\S+) (?<app5424>\S+) (?<pid5424>\S+) (?<msgid>\S+) (?:-|(?<data>(?:\[(?:[^\]\\]|\\.)*\])+))(?: (?:\xef\xbb\xbf)?(?<message5424>.*))?|(?<time>[A-Z][a-z][a-z] [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*) (?<host>[^\s:]+) (?<app>[^\s:\[\]]+)(?:\[(?<pid>[^\]\s]*)\])?: ?(?<message>.*))$",
+    );
+    // Both layouts have the same fields.
+    for (name, group) in layout.names.clone() {
+        if name == "rfc5424" {
+            layout.times.push(group);
+        }
+        if let Some(name) = name.strip_suffix("5424").filter(|name| *name != "rfc") {
+            layout.names.push((name.to_owned(), group));
+        }
+    }
+    layout.names.retain(|(name, _)| !name.ends_with("5424"));
+    layout
+}
+
+/// An expression whose groups are the fields, `time` among them.
+fn builtin(pattern: &str) -> Layout {
+    let regex = expression(pattern).expect("an expression of ours compiles");
+    let names: Vec<(String, usize)> = regex
+        .capture_names()
+        .enumerate()
+        .filter_map(|(group, name)| Some((name?.to_owned(), group)))
+        .collect();
+    let times = names.iter().filter(|(name, _)| name == "time").map(|(_, group)| *group).collect();
+    Layout { regex, names, times }
+}
+
+/// The value of `log_format` as it stands in nginx's configuration.
+pub(crate) fn nginx(text: &str) -> Result<Layout, SetupError> {
+    let error = |cause: &str| SetupError::Layout { text: text.into(), cause: cause.into() };
+    let joined = config_text(text, "log_format").ok_or_else(|| error("a quote is not closed"))?;
+    let mut tokens = Vec::new();
+    let mut rest = joined.as_str();
+    while let Some(at) = rest.find('$') {
+        push_text(&mut tokens, &rest[..at]);
+        rest = &rest[at + 1..];
+        let (name, after) = match rest.strip_prefix('{') {
+            Some(inner) => inner.split_once('}').ok_or_else(|| error("a '{' is not closed"))?,
+            None => {
+                let is_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+                rest.split_at(rest.find(|character| !is_name(character)).unwrap_or(rest.len()))
+            }
+        };
+        if name.is_empty() {
+            return Err(error("a '$' has no name"));
+        }
+        let (kind, alias, is_time) = nginx_variable(name);
+        let names = std::iter::once(name).chain(alias).map(str::to_owned).collect();
+        tokens.push(Token::Field { names, kind, is_time });
+        rest = after;
+    }
+    push_text(&mut tokens, rest);
+    compile(&tokens, "$time_local, $time_iso8601 or $msec").map_err(|cause| error(&cause))
+}
+
+/// What a variable of nginx may have in it, and what it is called here.
+fn nginx_variable(name: &str) -> (Kind, Option<&'static str>, bool) {
+    match name {
+        "remote_addr" => (Kind::Address, Some("ip"), false),
+        "realip_remote_addr" => (Kind::Address, Some("peer"), false),
+        "remote_user" => (Kind::Any, Some("user"), false),
+        "time_local" => (Kind::LogDate, None, true),
+        "time_iso8601" => (Kind::Word, None, true),
+        "msec" => (Kind::Decimal, None, true),
+        "status" => (Kind::Status, None, false),
+        "body_bytes_sent" => (Kind::Number, Some("bytes"), false),
+        "bytes_sent"
+        | "request_length"
+        | "connection"
+        | "connection_requests"
+        | "pid"
+        | "remote_port"
+        | "server_port" => (Kind::Number, None, false),
+        "request_time" => (Kind::Decimal, None, false),
+        "http_referer" => (Kind::Any, Some("referer"), false),
+        "http_user_agent" => (Kind::Any, Some("agent"), false),
+        "http_x_forwarded_for" | "proxy_add_x_forwarded_for" => (Kind::List, Some("forwarded"), false),
+        "host" | "http_host" | "server_name" => (Kind::Word, Some("vhost"), false),
+        "request_method" => (Kind::Word, Some("method"), false),
+        "request_uri" => (Kind::Word, Some("url"), false),
+        "server_protocol" => (Kind::Word, Some("protocol"), false),
+        "uri" => (Kind::Any, Some("path"), false),
+        "scheme" | "request_id" | "pipe" | "gzip_ratio" | "ssl_protocol" | "ssl_cipher" | "server_addr" => {
+            (Kind::Word, None, false)
+        }
+        _ => (Kind::Any, None, false),
+    }
+}
+
+/// The value of `LogFormat` as it stands in Apache's configuration.
+pub(crate) fn apache(text: &str) -> Result<Layout, SetupError> {
+    let error = |cause: &str| SetupError::Layout { text: text.into(), cause: cause.into() };
+    let joined = config_text(text, "LogFormat").ok_or_else(|| error("a quote is not closed"))?;
+    let joined = joined.replace("\\\"", "\"").replace("\\t", "\t");
+    let mut tokens = Vec::new();
+    let mut rest = joined.as_str();
+    while let Some(at) = rest.find('%') {
+        push_text(&mut tokens, &rest[..at]);
+        rest = rest[at + 1..]
+            .trim_start_matches(|c: char| matches!(c, '<' | '>' | '!' | ',') || c.is_ascii_digit());
+        let (argument, after) = match rest.strip_prefix('{') {
+            Some(inner) => {
+                let (argument, after) = inner.split_once('}').ok_or_else(|| error("a '{' is not closed"))?;
+                (Some(argument), after)
+            }
+            None => (None, rest),
+        };
+        let after = after.strip_prefix('^').map_or(after, |trailer| trailer.get(1..).unwrap_or(""));
+        let directive = after.chars().next().ok_or_else(|| error("a '%' has no letter"))?;
+        rest = &after[directive.len_utf8()..];
+        if directive == '%' {
+            push_text(&mut tokens, "%");
+            continue;
+        }
+        if directive == 't' && argument.is_none() {
+            push_text(&mut tokens, "[");
+        }
+        let Some((names, kind, is_time)) = apache_directive(directive, argument) else {
+            return Err(error(&format!("'%{directive}' is not known")));
+        };
+        tokens.push(Token::Field { names, kind, is_time });
+        if directive == 't' && argument.is_none() {
+            push_text(&mut tokens, "]");
+        }
+    }
+    push_text(&mut tokens, rest);
+    compile(&tokens, "%t").map_err(|cause| error(&cause))
+}
+
+/// What a directive of Apache is called here, and what it may have in it.
+fn apache_directive(directive: char, argument: Option<&str>) -> Option<(Vec<String>, Kind, bool)> {
+    let named = |name: &str, kind| Some((vec![name.to_owned()], kind, false));
+    if let Some(argument) = argument {
+        let argument = argument.to_ascii_lowercase();
+        return match directive {
+            'a' | 'h' => named("peer", Kind::Address),
+            't' => Some((vec!["time".to_owned()], Kind::Any, true)),
+            'p' => named("port", Kind::Number),
+            'T' => named("duration", Kind::Number),
+            'P' => named("pid", Kind::Number),
+            'i' | 'o' | 'e' | 'n' | 'C' | 'x' | 'c' => {
+                let alias = match (directive, argument.as_str()) {
+                    ('i', "referer") => None,
+                    ('i', "user-agent") => Some("agent"),
+                    ('i', "x-forwarded-for") => Some("forwarded"),
+                    ('i', "host") => Some("vhost"),
+                    _ => None,
+                };
+                let kind = if alias == Some("forwarded") { Kind::List } else { Kind::Any };
+                let names = std::iter::once(argument).chain(alias.map(str::to_owned)).collect();
+                Some((names, kind, false))
+            }
+            _ => None,
+        };
+    }
+    match directive {
+        'a' => named("ip", Kind::Address),
+        'h' => named("ip", Kind::Word),
+        'l' => named("ident", Kind::Word),
+        'u' => named("user", Kind::Any),
+        't' => Some((vec!["time".to_owned()], Kind::LogDate, true)),
+        'r' => named("request", Kind::Any),
+        's' => named("status", Kind::Status),
+        'b' | 'B' => named("bytes", Kind::Number),
+        'O' => named("bytes_sent", Kind::Number),
+        'I' => named("bytes_received", Kind::Number),
+        'S' => named("bytes_total", Kind::Number),
+        'D' => named("duration_us", Kind::Number),
+        'T' => named("duration", Kind::Number),
+        'k' => named("keepalives", Kind::Number),
+        'p' => named("port", Kind::Number),
+        'P' => named("pid", Kind::Number),
+        'v' | 'V' => named("vhost", Kind::Word),
+        'A' => named("server_address", Kind::Address),
+        'm' => named("method", Kind::Word),
+        'U' => named("path", Kind::Any),
+        'q' => named("query", Kind::Word),
+        'H' => named("protocol", Kind::Word),
+        'f' => named("file", Kind::Any),
+        'R' => named("handler", Kind::Word),
+        'L' => named("id", Kind::Word),
+        'X' => named("connection", Kind::Word),
+        _ => None,
+    }
+}
+
+/// The value of a directive: without its name, without that of the format, and its quoted pieces in one.
+fn config_text(text: &str, directive: &str) -> Option<String> {
+    let text = text.trim().trim_end_matches(';');
+    let mut rest = match text.strip_prefix(directive) {
+        Some(rest) => rest.find(['"', '\'']).map_or(rest, |at| &rest[at..]),
+        None => text,
+    };
+    if !rest.starts_with('\'') && (directive == "log_format" || !rest.starts_with('"')) {
+        return Some(rest.to_owned());
+    }
+    let mut joined = String::new();
+    while let Some(quote) = rest.chars().next().filter(|quote| matches!(quote, '"' | '\'')) {
+        let inner = &rest[1..];
+        let mut escaped = false;
+        let end = inner.find(|character| {
+            let closes = character == quote && !escaped;
+            escaped = character == '\\' && !escaped;
+            closes
+        })?;
+        joined += &inner[..end];
+        rest = inner[end + 1..].trim_start();
+    }
+    Some(joined)
+}
+
+fn push_text(tokens: &mut Vec<Token>, text: &str) {
+    match tokens.last_mut() {
+        _ if text.is_empty() => {}
+        Some(Token::Text(before)) => before.push_str(text),
+        _ => tokens.push(Token::Text(text.to_owned())),
+    }
+}
+
+fn compile(tokens: &[Token], times_are: &str) -> Result<Layout, String> {
+    let mut pattern = "(?s)^".to_owned();
+    let (mut names, mut times, mut group) = (Vec::new(), Vec::new(), 0);
+    for (at, token) in tokens.iter().enumerate() {
+        let is_quote = |token: Option<&Token>, starts: bool| match token {
+            Some(Token::Text(text)) => {
+                if starts {
+                    text.starts_with('"')
+                } else {
+                    text.ends_with('"')
+                }
+            }
+            _ => false,
+        };
+        match token {
+            Token::Text(text) => pattern += &regex::escape(text),
+            Token::Field { names: field, kind, is_time } => {
+                if matches!(tokens.get(at + 1), Some(Token::Field { .. })) {
+                    return Err(format!("nothing is between '{}' and what follows it", field[0]));
+                }
+                let before = at.checked_sub(1).and_then(|at| tokens.get(at));
+                let quoted = is_quote(before, false) && is_quote(tokens.get(at + 1), true);
+                let is_text = matches!(kind, Kind::Any | Kind::Word | Kind::List);
+                group += 1;
+                pattern += &format!("({})", if quoted && is_text { QUOTED } else { kind.expression() });
+                names.extend(field.iter().map(|name| (name.clone(), group)));
+                if *is_time {
+                    times.push(group);
+                }
+            }
+        }
+    }
+    if times.is_empty() {
+        return Err(format!("it has no time, {times_are}"));
+    }
+    pattern += "$";
+    let regex = expression(&pattern).map_err(|error| error.to_string())?;
+    Ok(Layout { regex, names, times })
+}
