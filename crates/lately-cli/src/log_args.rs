@@ -87,7 +87,7 @@ pub(crate) struct LogArgs {
     top: usize,
 }
 
-/// A format, or that it is told by the lines.
+/// A format, or `auto`: the lines decide.
 #[derive(Clone)]
 enum FormatArg {
     Auto,

@@ -27,7 +27,7 @@ enum State {
     Cut(Cutter),
 }
 
-/// Finds the elements that are so many brackets deep.
+/// Finds the elements at a depth of brackets.
 #[derive(Debug, Default)]
 struct Cutter {
     elements: usize,

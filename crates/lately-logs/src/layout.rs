@@ -1,5 +1,5 @@
 //! Layouts of lines as an expression with a group for each field: those of load balancers and of syslog, and the
-//! strings in which nginx and Apache are told how to log.
+//! strings that tell nginx and Apache how to log.
 //!
 //! An expression stays linear whatever a line has in it. Between quotes a field goes on to the first quote that no
 //! backslash escapes, because servers escape those that clients send; outside of them it has no bare quote in it.

@@ -17,7 +17,7 @@ pub const MAX_FILTERS: usize = 16;
 /// Lines that are looked at to tell the format of a log.
 pub const SAMPLE_LINES: usize = 100;
 
-/// Bytes of lines that are kept to tell the format of a log. What is longer is told by what fits.
+/// Bytes of lines that are kept to detect the format of a log. Of longer lines those that fit decide.
 pub const SAMPLE_BYTES: usize = 4 << 20;
 
 /// Fields of a line that a message lists.

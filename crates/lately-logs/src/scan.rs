@@ -16,7 +16,7 @@ use crate::scanned::Scanned;
 /// before is seen, and the error is in what is returned.
 ///
 /// # Errors
-/// When no format is told, or the key does not go with it. Nothing was seen then.
+/// When no format fits the lines, or the key does not go with it. Nothing was counted then.
 pub fn scan<R: Read>(
     reader: R,
     options: &Options,

@@ -87,7 +87,7 @@ impl FromStr for TimeFormat {
     }
 }
 
-/// A time as it is written: on a calendar, and where it says so, so many seconds east of Greenwich.
+/// A time as it is written: on a calendar, and if it has one, its offset in seconds east of Greenwich.
 struct Written {
     at: civil::DateTime,
     east_seconds: Option<i32>,

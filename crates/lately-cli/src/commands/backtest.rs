@@ -38,7 +38,7 @@ pub(crate) struct BacktestArgs {
     #[arg(long, value_name = "D", allow_negative_numbers = true)]
     lockout: Option<Span>,
 
-    /// Make each lockout of a key so many times as long as the one before, such as 2 or 1.5.
+    /// Make each lockout of a key longer than the one before, by this factor, such as 2 or 1.5.
     #[arg(
         long,
         value_name = "FACTOR",

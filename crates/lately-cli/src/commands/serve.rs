@@ -65,7 +65,7 @@ pub(crate) struct Serve {
     durability: Option<Mode>,
 
     /// Start although files of the folder are damaged, or were written far ahead of the clock: what can be read is kept, and
-    /// what was lost is told. The damaged files go: copy the folder first.
+    /// what was lost is logged. The damaged files go: copy the folder first.
     #[arg(long)]
     repair: bool,
 

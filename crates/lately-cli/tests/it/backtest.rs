@@ -5,7 +5,7 @@ use crate::common::{Run, data, lately, lately_reading};
 const UNPARSED: &str =
     "lately: backtest: 2 of 13 lines do not parse: not of the format (1, line 4), no time (1, line 10)\n";
 
-/// What is said of a log whose format is told by its lines.
+/// The message about a log whose format was detected.
 fn told(log: &str, format: &str) -> String {
     format!("lately: backtest: {log} is read as {format}\n")
 }
@@ -19,7 +19,7 @@ fn backtest(args: &[&str], input: &str) -> Run {
     run
 }
 
-/// JSON lines, a request each, at so many seconds after the year 2000 began.
+/// JSON lines, a request each, at seconds since the year 2000 began.
 fn requests(keys_and_times: &[(&str, &str)]) -> String {
     let line = |(key, time): &(&str, &str)| {
         let seconds = START + time.parse::<f64>().expect("a number");

@@ -372,6 +372,18 @@ fn a_dump_has_no_half_of_a_batch() {
     }
 }
 
+/// A client, whose request was read up to its body.
+fn accept_request(listener: &std::net::TcpListener) -> TcpStream {
+    let (mut socket, _) = listener.accept().expect("a client");
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).expect("a request");
+        request.extend(byte);
+    }
+    socket
+}
+
 /// A server that ends an upload needs the end of a dump to restore any of it.
 #[test]
 fn an_upload_that_the_server_ends_changes_nothing() {
@@ -379,13 +391,7 @@ fn an_upload_that_the_server_ends_changes_nothing() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let http = listener.local_addr().expect("bound").to_string();
     let ending = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().expect("a client");
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            socket.read_exact(&mut byte).expect("a request");
-            request.extend(byte);
-        }
+        let mut socket = accept_request(&listener);
         socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").expect("it reads");
         socket.read_exact(&mut [0; 1 << 10]).expect("it sends");
         // What was not read has the system reset the connection.
@@ -427,13 +433,7 @@ fn a_dump_that_breaks_off_says_why_it_may_have() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let http = listener.local_addr().expect("bound").to_string();
     let ending = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().expect("a client");
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            socket.read_exact(&mut byte).expect("a request");
-            request.extend(byte);
-        }
+        let mut socket = accept_request(&listener);
         let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n40000\r\n";
         socket.write_all(&[&head[..], &[0; 0x40000], b"\r\n"].concat()).expect("it reads");
     });

@@ -40,7 +40,7 @@ fn compressed_logs_are_told_by_their_first_bytes() {
     let log = std::fs::read(data("guide/combined.log")).expect("test data");
     let xz = std::fs::read(data("combined.log.xz")).expect("test data");
     let zstd = compress_to_vec(&log[..], CompressionLevel::Fastest);
-    // A frame that is to be skipped: its magic, a length and so many bytes.
+    // A frame that is to be skipped: its magic, a length, and that number of bytes.
     let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
     let once = count(&[], &log);
     let twice = count(&[], &log.repeat(2));

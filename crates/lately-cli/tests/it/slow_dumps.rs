@@ -68,5 +68,5 @@ fn slow_readers_of_dumps_are_bounded_and_given_up() {
         let metrics = server.get("/metrics");
         metrics.lines().find_map(|line| line.strip_prefix("lately_memory_dumps_bytes ")?.parse::<u64>().ok())
     };
-    while held().expect("it is told") > 0 {}
+    while held().expect("there is such a figure") > 0 {}
 }

@@ -68,6 +68,14 @@ fn a_checkpoint_that_promises_too_much_takes_no_memory() {
     assert!(error.contains("it has no end"), "{error}");
 }
 
+/// Writes a checkpoint of three keys, and the log that goes on behind it.
+fn write_checkpoint(folder: &Path, parts: &[u8], now: Timestamp) {
+    let head = [&[HEAD][..], &1_u64.to_le_bytes()].concat();
+    let end = [&[END][..], &[0; 8], &now.as_millis().to_le_bytes(), &3_u64.to_le_bytes()].concat();
+    write(folder, &names::log(1), Kind::Log, &[&segment(1)]);
+    write(folder, &names::checkpoint(1), Kind::Checkpoint, &[&head, parts, &end]);
+}
+
 /// Of three keys of a checkpoint the second has hits that are none.
 #[test]
 fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
@@ -82,10 +90,7 @@ fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
     // Behind the key is the length of its hits, then their kind.
     let name = parts.windows(3).position(|bytes| bytes == b"two").expect("it was written");
     parts[name + 4] = 0xff;
-    let head = [&[HEAD][..], &1_u64.to_le_bytes()].concat();
-    let end = [&[END][..], &[0; 8], &now.as_millis().to_le_bytes(), &3_u64.to_le_bytes()].concat();
-    write(root.path(), &names::log(1), Kind::Log, &[&segment(1)]);
-    write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &parts, &end]);
+    write_checkpoint(root.path(), &parts, now);
 
     let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
     assert!(error.contains("checkpoint-0000000001 is damaged at byte"), "{error}");
@@ -109,10 +114,7 @@ fn of_a_damaged_block_only_the_part_that_does_not_fit_is_lost() {
     keys.iter().for_each(|key| _ = store.hit(key, now).expect("counted"));
     let mut parts = vec![PARTS];
     (0..Store::PARTS).for_each(|part| _ = write_part(&store, part, &mut parts));
-    let head = [&[HEAD][..], &1_u64.to_le_bytes()].concat();
-    let end = [&[END][..], &[0; 8], &now.as_millis().to_le_bytes(), &3_u64.to_le_bytes()].concat();
-    write(root.path(), &names::log(1), Kind::Log, &[&segment(1)]);
-    write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &parts, &end]);
+    write_checkpoint(root.path(), &parts, now);
     let path = root.path().join(names::checkpoint(1));
     let mut bytes = fs::read(&path).expect("read");
     let name = bytes.windows(3).position(|bytes| bytes == b"two").expect("it was written");

@@ -341,9 +341,10 @@ impl<'a> Turn<'a> {
         self.context.ceiling_bytes = self.is_full();
         if self.context.ceiling_bytes.is_some() && place.is_some() {
             // It may grow: others make up for it, if they can.
-            let (has_room, there) = self.room_for(hit.key, hit.hash);
+            let (has_room, _) = self.room_for(hit.key, hit.hash);
             self.context.ceiling_bytes = self.context.ceiling_bytes.filter(|_| !has_room);
-            place = there;
+            // The lock may have been given back meanwhile, and where another made room first it was not.
+            place = self.shard(hit.hash).place_near(place, hit.key, hit.hash);
         }
         let (locked, context) = self.parts();
         locked.deny(hit, place, context)
