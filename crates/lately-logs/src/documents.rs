@@ -3,6 +3,8 @@
 
 use std::io::{self, Read};
 
+use serde::de::IgnoredAny;
+
 use crate::format::Format;
 
 /// How much is looked at to tell the shape.
@@ -42,6 +44,14 @@ impl<R: Read> Documents<R> {
     pub(crate) fn new(reader: R, format: Option<&Format>) -> Documents<R> {
         let may_be_json = matches!(format, None | Some(Format::Json));
         Documents { reader, pending: Vec::new(), from: 0, state: State::Start(may_be_json), failure: None }
+    }
+
+    /// Reads until the shape is known, and returns whether it is one that is made into lines.
+    pub(crate) fn is_cut(&mut self) -> bool {
+        if let State::Start(may_be_json) = self.state {
+            self.start(may_be_json);
+        }
+        matches!(self.state, State::Cut(_))
     }
 
     /// Reads until the shape can be told.
@@ -131,7 +141,7 @@ fn element_depth(bytes: &[u8]) -> Option<usize> {
             if is_alone && has_array_first(inner) {
                 return Some(2);
             }
-            first.contains(&b'\n').then_some(0)
+            (first.contains(&b'\n') && may_be_json(first)).then_some(0)
         }
         _ => None,
     }
@@ -147,6 +157,12 @@ fn first_object(bytes: &[u8]) -> (&[u8], &[u8]) {
         }
     }
     (bytes, &[])
+}
+
+/// Whether this is JSON, or the start of it. A line that was cut off, with other lines after it, is neither.
+fn may_be_json(bytes: &[u8]) -> bool {
+    let read = serde_json::from_slice::<IgnoredAny>(bytes);
+    read.map_or_else(|error| error.is_eof(), |_| true)
 }
 
 /// Whether the first member of an object is an array of objects.
@@ -251,6 +267,10 @@ mod tests {
             " {\"a\":1}\nhello\n",
             "[12/Mar/2024] \"GET\"\n",
             "{\"a\":1",
+            // The first line was cut off.
+            "{\"a\":1\n{\"a\":2}\n",
+            "{\"a\":\"x\n{\"a\":2}\n",
+            "{\"a\":1,\nMar 12 09:00:01 web1 app: hello\n",
         ] {
             check(plain, plain);
         }

@@ -6,6 +6,7 @@ use crate::detect::looks_like;
 use crate::documents::Documents;
 use crate::error::ScanError;
 use crate::feed::Feed;
+use crate::format::Format;
 use crate::lines::LineReader;
 use crate::options::Options;
 use crate::parser::Record;
@@ -22,8 +23,10 @@ pub fn scan<R: Read>(
     options: &Options,
     mut visit: impl FnMut(Record<'_>),
 ) -> Result<Scanned, ScanError> {
-    let mut lines = LineReader::new(Documents::new(reader, options.format.as_ref()));
-    let mut feed = Feed::new(options)?;
+    let mut documents = Documents::new(reader, options.format.as_ref());
+    let as_json = documents.is_cut().then(|| Options { format: Some(Format::Json), ..options.clone() });
+    let mut lines = LineReader::new(documents);
+    let mut feed = Feed::new(as_json.as_ref().unwrap_or(options))?;
     let failure = loop {
         match lines.next_line() {
             Ok(Some(line)) => feed.line(line, &mut visit)?,
