@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn what_connections_hold_is_bounded() {
         let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
-        let share: usize = (1 << 20) / 4;
+        let share: usize = (1 << 20) / 8;
         let engine = Engine::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
         // Nobody is connected: an equal part is the whole share.
         assert!(engine.may_hold(0, share) && !engine.may_hold(0, share + 1));

@@ -208,7 +208,7 @@ pub const TOLD_EVERY_MS: i64 = 60_000;
 
 /// One in so many bytes of the memory ceiling is for connections: when they hold more in sum, one that
 /// holds more than an equal part of it is disconnected as soon as it needs more.
-pub const CONNECTIONS_SHARE: u64 = 4;
+pub const CONNECTIONS_SHARE: u64 = 8;
 
 /// The memory ceiling where the config names none: 1 GiB.
 pub const DEFAULT_CEILING_BYTES: u64 = 1 << 30;

@@ -160,6 +160,13 @@ pub enum LimitError {
         /// The longest that may be asked for then, if any.
         most: Option<Span>,
     },
+    /// One limit of a request that has several could not be decided.
+    Each {
+        /// Which one, counted from 0.
+        index: usize,
+        /// Why.
+        error: Box<LimitError>,
+    },
     /// More limits than a request may have.
     Limits {
         /// How many it has.
@@ -193,6 +200,7 @@ impl fmt::Display for LimitError {
                     None => write!(f, "a limit can ask for none then"),
                 }
             }
+            LimitError::Each { index, error } => write!(f, "limit {}: {error}", index + 1),
             LimitError::Limits { given } => {
                 write!(f, "{given} limits are too many: a request has at most {MAX_LIMITS}")
             }

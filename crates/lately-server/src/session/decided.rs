@@ -109,7 +109,11 @@ impl Change {
     }
 
     fn refused(self, error: &LimitError, reply: &mut Encoder<'_>) -> Told {
-        match error {
+        let cause = match error {
+            LimitError::Each { error, .. } => error,
+            error => error,
+        };
+        match cause {
             LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
             _ => reply.error(format_args!("ERR {error}")),
         }

@@ -89,6 +89,10 @@ impl<'a> Locks<'_, 'a> {
     }
 }
 
+fn of_limit(index: usize, error: LimitError) -> LimitError {
+    LimitError::Each { index, error: Box::new(error) }
+}
+
 /// Locks what the indices stand for, each once, in their order. Two that lock so, or one at a time, never wait for
 /// each other in a circle.
 pub(crate) fn lock_in_order<G>(indices: &mut Vec<usize>, locked: &mut Vec<G>, lock: impl FnMut(usize) -> G) {
@@ -194,17 +198,22 @@ impl<'a> Turn<'a> {
         if limits.len() > MAX_LIMITS {
             return Err(LimitError::Limits { given: limits.len() });
         }
-        limits.iter().try_for_each(|limit| check_key(limit.key))?;
+        for (index, limit) in limits.iter().enumerate() {
+            check_key(limit.key).map_err(|error| of_limit(index, error.into()))?;
+        }
         let first = limits.first().map_or(&b""[..], |limit| limit.key);
         let Scratch { indices, shards, verdicts } = scratch;
         indices.extend(placed.iter().map(|placed| shard_of(placed.hash)));
         let ceiling_bytes = self.lock_all((indices, shards), if counts { first } else { b"" });
         let mut locks = Locks { shards };
+        let memory = &self.store().memory;
         let context = &mut *self.context_mut();
         context.ceiling_bytes = ceiling_bytes;
+        let is_far_over = counts && memory.is_far_over();
         locks.find_shards(placed);
         if at.is_none()
             && counts
+            && !is_far_over
             && let Some(decisions) = locks.allow_all(placed, cost, context)
         {
             drop(locks);
@@ -216,10 +225,11 @@ impl<'a> Turn<'a> {
         let has_new = placed.iter().any(|placed| placed.place.is_none());
         verdicts.clear();
         verdicts.reserve(placed.len());
-        for placed @ &Placed { limit, place, .. } in &*placed {
+        for (index, placed @ &Placed { limit, place, .. }) in placed.iter().enumerate() {
             let &Limit { key, max, window } = limit;
             let locked = locks.of(placed);
-            let settings = locked.settings_to_decide((key, place), at, window, context)?;
+            let settings = locked.settings_to_decide((key, place), at, window, context);
+            let settings = settings.map_err(|error| of_limit(index, error))?;
             if let Some(place) = place.filter(|_| !is_peek) {
                 locked.keep_moments(place, context.classes);
             }
@@ -229,6 +239,9 @@ impl<'a> Turn<'a> {
         let is_allowed = verdicts.iter().all(|(verdict, _)| verdict.is_allowed());
         if is_allowed && counts {
             // Whatever may stand in the way of one key is found out before anything is counted.
+            if is_far_over {
+                return Err(HitError::OutOfMemory { ceiling_bytes: memory.ceiling_bytes() }.into());
+            }
             locks.make_room(placed, cost, context)?;
         }
         let names_before = |index: usize, is_it: &dyn Fn(usize) -> bool| {

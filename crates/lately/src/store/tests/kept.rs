@@ -281,6 +281,33 @@ fn keys_that_cannot_be_evicted_do_not_outgrow_the_ceiling() {
     store.check_consistency();
 }
 
+/// Symptom: requests with several limits took memory beyond the ceiling. Cause: they counted on keys that were there
+/// without a look at it. Fix: as for one limit.
+#[test]
+fn requests_with_several_limits_do_not_outgrow_the_ceiling() {
+    const CEILING: u64 = 400_000;
+    let store = Store::builder().retain(hours(2)).memory_ceiling(CEILING).seed(7).build().expect("valid");
+    let key = |n: u32| format!("limited:{n}").into_bytes();
+    let use_up = |n| store.decide(Request::new(&key(n), 1, hours(1), 1), after(seconds(1)));
+    let keys = (0..).take_while(|&n| use_up(n).is_ok()).count();
+    let keys = u32::try_from(keys).expect("few");
+    assert!(keys > 1_000, "{keys}");
+    let mut is_refused = false;
+    for s in 2..30 {
+        for n in 0..keys {
+            let key = key(n);
+            let limits = vec![Limit { key: &key, max: 1_000_000, window: hours(1) }];
+            let request = JointRequest { limits, cost: 1, at: None, is_peek: false };
+            let decided = store.decide_all(request, after(seconds(60 * s)));
+            is_refused |= matches!(decided, Err(LimitError::Hit(HitError::OutOfMemory { .. })));
+        }
+        let used = store.memory().used_bytes;
+        assert!(used <= CEILING + CEILING / 8, "{used} bytes after {s} rounds");
+    }
+    assert!(is_refused);
+    store.check_consistency();
+}
+
 /// Keys of all forms, with limits and generations.
 fn crowd(store: &Store, batch: &mut DeltaBatch) -> Timestamp {
     for n in 0..3_000_i64 {
