@@ -11,6 +11,9 @@ pub(crate) const MAX_THREADS: usize = 1_024;
 /// Threads that serve clients and share an arena of the allocator: more would wait for each other.
 pub(crate) const THREADS_PER_ARENA: usize = 4;
 
+/// Blocks of memory from this size on are given back to the system when they are freed.
+pub(crate) const LARGE_BLOCK_BYTES: u32 = 64 << 10;
+
 /// Threads that do what blocks, beside those that serve clients.
 pub(crate) const BLOCKING_THREADS: usize = 512;
 

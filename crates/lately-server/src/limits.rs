@@ -192,7 +192,7 @@ pub const FRAGMENTATION_SHARE: u64 = 2;
 pub const FRAGMENTATION_STEPS: u64 = 64;
 
 /// While it is fragmented, the allocator gives back what it can at most this often: it takes some milliseconds, and threads wait.
-pub const RETURN_EVERY_MS: i64 = 1_000;
+pub const RETURN_EVERY_MS: i64 = 250;
 
 /// Time between looks at what should be told.
 pub const WATCH_EVERY: Duration = Duration::from_millis(100);

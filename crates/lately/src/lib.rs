@@ -54,7 +54,7 @@ pub use gcra::{Arrival, Rate, Throttle};
 pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
 pub use limit::{Decision, JointDecision, Retry};
-pub use machine::{give_memory_back, share_arenas};
+pub use machine::{give_blocks_back, give_memory_back, share_arenas};
 pub use series::Point;
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};

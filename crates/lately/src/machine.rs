@@ -36,6 +36,24 @@ pub(crate) fn prefetch_all<T>(value: *const T) {
 /// the threads are started: one that has an arena keeps it.
 #[expect(clippy::must_use_candidate, reason = "it is a wish")]
 pub fn share_arenas(most: u16) -> bool {
+    /// `M_ARENA_MAX` of malloc.h.
+    const ARENA_MAX: i32 = -8;
+    set_allocator(ARENA_MAX, most.max(1).into())
+}
+
+/// Has glibc's allocator ask the system for each block of `bytes` or more, and give it back as soon as it is freed. False with
+/// other allocators.
+///
+/// By default that size grows to 32 MiB as blocks are freed, and the memory of large buffers stays with the process.
+#[expect(clippy::must_use_candidate, reason = "it is a wish")]
+pub fn give_blocks_back(bytes: u32) -> bool {
+    /// `M_MMAP_THRESHOLD` of malloc.h.
+    const MMAP_THRESHOLD: i32 = -3;
+    set_allocator(MMAP_THRESHOLD, i32::try_from(bytes).unwrap_or(i32::MAX))
+}
+
+/// Sets a number of glibc's allocator. False when it cannot be set, as with other allocators.
+fn set_allocator(parameter: i32, value: i32) -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         use std::ffi::c_int;
@@ -44,18 +62,16 @@ pub fn share_arenas(most: u16) -> bool {
         unsafe extern "C" {
             fn mallopt(parameter: c_int, value: c_int) -> c_int;
         }
-        /// From malloc.h.
-        const M_ARENA_MAX: c_int = -8;
         #[expect(unsafe_code, reason = "there is no safe call for it")]
         // SAFETY: it sets one number, under the lock of the first arena. A thread that starts meanwhile reads that number
-        // before or after. Test: `arenas_are_shared`.
+        // before or after. Tests: `arenas_are_shared`, `large_blocks_are_given_back`.
         unsafe {
-            mallopt(M_ARENA_MAX, most.max(1).into()) == 1
+            mallopt(parameter, value) == 1
         }
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
     {
-        let _ = most;
+        let _ = (parameter, value);
         false
     }
 }
@@ -157,5 +173,15 @@ mod tests {
         assert_eq!([0, 1, u16::MAX].map(share_arenas), [is_glibc; 3]);
         let lengths = [1, 2].map(|len| std::thread::spawn(move || vec![7; len * 1_000].len()));
         assert_eq!(lengths.map(|thread| thread.join().expect("it allocates")), [1_000, 2_000]);
+    }
+
+    /// Checked is what can be seen from within: that the number is set, and that blocks of both kinds hold what they are given.
+    #[test]
+    fn large_blocks_are_given_back() {
+        let is_glibc = cfg!(all(target_os = "linux", target_env = "gnu"));
+        assert_eq!(give_blocks_back(64 << 10), is_glibc);
+        let mut blocks = [1_000, 100_000].map(|len| vec![7_u8; len]);
+        blocks.iter_mut().for_each(|block| block.resize(2 * block.len(), 8));
+        assert_eq!(blocks.map(|block| block.iter().map(|&byte| u32::from(byte)).sum::<u32>()), [15_000, 1_500_000]);
     }
 }

@@ -18,7 +18,9 @@ use rustix::io::Errno;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
-use crate::limits::{BLOCKING_THREADS, FILES_PER_THREAD, MAX_THREADS, OWN_FILES, THREADS_PER_ARENA};
+use crate::limits::{
+    BLOCKING_THREADS, FILES_PER_THREAD, LARGE_BLOCK_BYTES, MAX_THREADS, OWN_FILES, THREADS_PER_ARENA,
+};
 use crate::output;
 use crate::table::printable_path;
 
@@ -86,7 +88,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let threads = serve.threads.unwrap_or_else(usual_threads);
-    share_arenas(threads);
+    tune_allocator(threads);
     let mut config = configure(serve)?;
     config.loops = threads.get();
     let storage = config.storage.clone();
@@ -114,9 +116,13 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     outcome
 }
 
-/// Has threads share what the allocator has, unless somebody said otherwise: lists that several grow in turn take less memory.
-fn share_arenas(threads: NonZeroUsize) {
+/// Has threads share what the allocator has: lists that several grow in turn take less memory. Has it give large blocks back
+/// when they are freed: a client's long command takes no memory when it is over. The environment may say otherwise.
+fn tune_allocator(threads: NonZeroUsize) {
     let said = |name, what| env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(what));
+    if !said("MALLOC_MMAP_THRESHOLD_", "") && !said("GLIBC_TUNABLES", "malloc.mmap_threshold") {
+        lately::give_blocks_back(LARGE_BLOCK_BYTES);
+    }
     if threads.get() > 1 && !said("MALLOC_ARENA_MAX", "") && !said("GLIBC_TUNABLES", "malloc.arena_max") {
         lately::share_arenas(u16::try_from(threads.get().div_ceil(THREADS_PER_ARENA)).unwrap_or(u16::MAX));
     }
