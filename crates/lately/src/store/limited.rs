@@ -150,7 +150,7 @@ impl Turn<'_> {
         let mut has_room = true;
         if place.is_none() && counts && (cost <= max || lockout.is_some()) {
             // Before it is decided: others go without the lock, and somebody may hit the key meanwhile.
-            (has_room, place) = self.room_for(key, hash);
+            (has_room, place) = self.room_for((key, hash), None);
         }
         let hit = Hit { key, hash, weight: cost, at };
         let (locked, context) = self.parts();

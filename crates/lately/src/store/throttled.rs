@@ -24,7 +24,7 @@ impl Turn<'_> {
         let weight = u64::try_from(quantity).unwrap_or(0);
         let mut has_room = true;
         if place.is_none() && weight > 0 && weight <= rate.limit() {
-            (has_room, place) = self.room_for(key, hash);
+            (has_room, place) = self.room_for((key, hash), None);
         }
         let (locked, _) = self.parts();
         let mut before = locked.arrival_at(place);

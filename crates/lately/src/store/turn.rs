@@ -256,14 +256,18 @@ impl<'a> Turn<'a> {
         (self.locked.as_mut().expect("the shard of the key is locked"), &mut self.context)
     }
 
-    /// Whether there is room for a new key, others evicted if there was none; and where it is if somebody
-    /// made it meanwhile.
-    pub(super) fn room_for(&mut self, key: &[u8], hash: u64) -> (bool, Option<u32>) {
+    /// Whether there is room for a key that is at `place` or nowhere, others evicted if there was none; and where the key is
+    /// then: the lock may be given back meanwhile, and another thread may make the key or move it.
+    pub(super) fn room_for(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        place: Option<u32>,
+    ) -> (bool, Option<u32>) {
         if !self.store.memory.is_full() {
-            return (true, None);
+            return (true, place);
         }
         let has_room = self.make_room(key);
-        let place = self.shard(hash).place_near(None, key, hash);
+        let place = self.shard(hash).place_near(place, key, hash);
         let (locked, context) = self.parts();
         (has_room, place.and_then(|place| locked.alive(place, context)))
     }
@@ -341,10 +345,9 @@ impl<'a> Turn<'a> {
         self.context.ceiling_bytes = self.is_full();
         if self.context.ceiling_bytes.is_some() && place.is_some() {
             // It may grow: others make up for it, if they can.
-            let (has_room, _) = self.room_for(hit.key, hit.hash);
+            let has_room;
+            (has_room, place) = self.room_for((hit.key, hit.hash), place);
             self.context.ceiling_bytes = self.context.ceiling_bytes.filter(|_| !has_room);
-            // The lock may have been given back meanwhile, and where another made room first it was not.
-            place = self.shard(hit.hash).place_near(place, hit.key, hit.hash);
         }
         let (locked, context) = self.parts();
         locked.deny(hit, place, context)
@@ -357,7 +360,7 @@ impl<'a> Turn<'a> {
 
     /// Whether a key that is there may grow. The ceiling does not stop it, until what cannot be evicted is far above it.
     pub(super) fn may_grow(&mut self, key: &[u8], hash: u64) -> Result<(), HitError> {
-        if !self.store.memory.is_far_over() || self.room_for(key, hash).0 || !self.store.memory.is_far_over()
+        if !self.store.memory.is_far_over() || self.room_for((key, hash), None).0 || !self.store.memory.is_far_over()
         {
             return Ok(());
         }

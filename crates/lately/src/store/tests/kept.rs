@@ -3,6 +3,7 @@
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
 use crate::gcra::Rate;
+use crate::store::turn::Turn;
 use crate::time::hours;
 
 /// A replay on a store that has all parts, without a change.
@@ -281,6 +282,35 @@ fn keys_that_cannot_be_evicted_do_not_outgrow_the_ceiling() {
     store.check_consistency();
 }
 
+/// Symptom: a key had two slots, one of them without its hits. Cause: a denial found the store full and, when another thread
+/// had made room a moment later, took the key for new. Fix: whoever asks for room says where the key is.
+#[test]
+fn a_key_keeps_its_place_when_there_is_room() {
+    let store = Store::builder().memory_ceiling(300_000).seed(7).build().expect("valid");
+    let now = after(seconds(1));
+    let key = |n: u32| format!("key:{n}").into_bytes();
+    store.decide(Request::new(b"limited", 1, hours(1), 1), now).expect("decided");
+    let place_then = |store: &Store| {
+        let hash = store.hash(b"limited");
+        let mut turn = Turn::new(store, now, None);
+        let place = turn.shard(hash).place_near(None, b"limited", hash);
+        assert!(place.is_some());
+        (turn.room_for((b"limited", hash), place), place)
+    };
+    let (found, place) = place_then(&store);
+    assert_eq!(found, (true, place));
+    // The same where others go for it.
+    let mut hits = 0;
+    while store.memory().evicted_keys == 0 {
+        store.hit(&key(hits), now).expect("others go");
+        hits += 1;
+    }
+    store.charge(0, 1_000);
+    let (found, place) = place_then(&store);
+    assert_eq!(found, (true, place));
+    store.check_consistency();
+}
+
 /// Symptom: requests with several limits took memory beyond the ceiling. Cause: they counted on keys that were there
 /// without a look at it. Fix: as for one limit.
 #[test]
@@ -293,7 +323,7 @@ fn requests_with_several_limits_do_not_outgrow_the_ceiling() {
     let keys = u32::try_from(keys).expect("few");
     assert!(keys > 1_000, "{keys}");
     let mut is_refused = false;
-    for s in 2..30 {
+    for s in 2..7 {
         for n in 0..keys {
             let key = key(n);
             let limits = vec![Limit { key: &key, max: 1_000_000, window: hours(1) }];
