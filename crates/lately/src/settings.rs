@@ -209,7 +209,7 @@ impl SettingsBuilder {
         self
     }
 
-    /// How far back anything is kept, rounded up to whole panes. Default 7 d.
+    /// How far back anything is kept, rounded up to whole panes; down where that would be more than [`Span::MAX`]. Default 7 d.
     pub fn retain(mut self, retain: Span) -> SettingsBuilder {
         self.retain = Some(retain);
         self
