@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::Args;
 
 use crate::clients;
+use crate::compare;
 use crate::run::{self, Failure, Outcome, cargo, path_with};
 use crate::say;
 
@@ -34,9 +35,16 @@ pub(crate) struct Options {
     /// Only the sections whose name contains this, such as library, memory, server/growth; writes no document
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Compare with this revision instead: the same loads on both in turns, a quarter of an hour; fails when a figure is more than 10 %
+    /// worse
+    #[arg(long, value_name = "REV")]
+    compare: Option<String>,
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
+    if let Some(revision) = &options.compare {
+        return compare::run(root, revision, options);
+    }
     let programs = clients::install_programs(root)?;
     if !options.quick
         && let Err(failure) = install_rival(root)
@@ -54,7 +62,17 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     say::step("bench: measuring");
     let mut command = cargo(root);
     command
-        .args(["run", "--release", "--locked", "--quiet", "--package", "lately-bench", "--"])
+        .args([
+            "run",
+            "--release",
+            "--locked",
+            "--quiet",
+            "--package",
+            "lately-bench",
+            "--bin",
+            "lately-bench",
+        ])
+        .arg("--")
         .args(words(options))
         .env("PATH", path_with(&programs)?);
     let status = run::status(&mut command, "bench")?;
@@ -81,16 +99,19 @@ fn install_rival(root: &Path) -> Outcome {
     run::run(&mut command, &format!("bench: installing {RIVAL}"))
 }
 
-/// What lately-bench is told.
-fn words(options: &Options) -> Vec<&str> {
-    let mut words = Vec::new();
-    if options.quick {
-        words.push("--quick");
+impl Options {
+    /// The options of lately-bench that say how much to measure.
+    pub(crate) fn words(&self) -> Vec<&str> {
+        let only = self.only.iter().flat_map(|only| ["--only", only]);
+        self.quick.then_some("--quick").into_iter().chain(only).collect()
     }
-    match &options.only {
-        Some(only) => words.extend(["--only", only]),
-        None if !options.quick => words.extend(["--write", DOCUMENT]),
-        None => {}
+}
+
+/// The options of lately-bench. A full run of everything is written down.
+fn words(options: &Options) -> Vec<&str> {
+    let mut words = options.words();
+    if words.is_empty() {
+        words.extend(["--write", DOCUMENT]);
     }
     words
 }
@@ -102,7 +123,7 @@ mod tests {
     #[test]
     fn only_a_full_run_of_everything_is_written_down() {
         let check = |quick: bool, only: Option<&str>, expected: &str| {
-            let options = Options { quick, only: only.map(str::to_owned) };
+            let options = Options { quick, only: only.map(str::to_owned), compare: None };
             assert_eq!(words(&options).join(" "), expected);
         };
         check(false, None, "--write docs/benchmarks.md");

@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod clients;
 mod clippy;
+mod compare;
 mod deny;
 mod doc;
 mod figures;

@@ -1,6 +1,7 @@
 //! Lately and its rivals side by side. `cargo xtask bench` runs it; rivals are built nowhere else.
 
 mod clock;
+mod compare;
 mod folder;
 mod jobs;
 mod journal;
@@ -43,6 +44,9 @@ fn run(options: &Options) -> Result<bool, Error> {
     if let Some(way) = options.nothing {
         server::nothing::serve(way)?;
         return Ok(true);
+    }
+    if let Some([before, now]) = options.compare.as_deref() {
+        return compare::run(options, before, now);
     }
     let setting = report::Setting::now();
     let mut rows = library::rows(options);

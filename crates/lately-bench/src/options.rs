@@ -38,6 +38,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
 
+    /// Compare two revisions of ours: two folders, each with a `lately` and a `lately-probe`. Exit code 1 when a figure of the second
+    /// is more than 10 % worse.
+    #[arg(long, num_args = 2, value_names = ["BEFORE", "NOW"], conflicts_with = "write")]
+    pub(crate) compare: Option<Vec<PathBuf>>,
+
     /// The sections that were asked for by `wants`.
     #[arg(skip)]
     sections: Mutex<Vec<String>>,

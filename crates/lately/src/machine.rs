@@ -182,6 +182,9 @@ mod tests {
         assert_eq!(give_blocks_back(64 << 10), is_glibc);
         let mut blocks = [1_000, 100_000].map(|len| vec![7_u8; len]);
         blocks.iter_mut().for_each(|block| block.resize(2 * block.len(), 8));
-        assert_eq!(blocks.map(|block| block.iter().map(|&byte| u32::from(byte)).sum::<u32>()), [15_000, 1_500_000]);
+        assert_eq!(
+            blocks.map(|block| block.iter().map(|&byte| u32::from(byte)).sum::<u32>()),
+            [15_000, 1_500_000]
+        );
     }
 }

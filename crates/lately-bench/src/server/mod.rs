@@ -1,14 +1,14 @@
 //! Servers: ours, its rivals, and one that does nothing, on free ports and under the same load.
 
 mod durability;
-mod failure;
+pub(crate) mod failure;
 mod growth;
 mod limits;
-mod measured;
+pub(crate) mod measured;
 mod memory;
 pub(crate) mod nothing;
 mod pipelines;
-mod plans;
+pub(crate) mod plans;
 pub(crate) mod process;
 mod reads;
 mod scripts;

@@ -47,10 +47,15 @@ impl Process {
     }
 
     fn ours(options: &Options, more: &[&OsStr]) -> Result<Process, Failure> {
+        Process::lately_at(&lately_binary(options)?, more)
+    }
+
+    /// `lately serve` of this binary, with these options.
+    pub(crate) fn lately_at(binary: &Path, more: &[&OsStr]) -> Result<Process, Failure> {
         let folder = tempfile::tempdir()?;
         let config = folder.path().join("lately.toml");
         fs::write(&config, "[memory]\nceiling = \"8GiB\"\n")?;
-        let mut command = Command::new(lately_binary(options)?);
+        let mut command = Command::new(binary);
         command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(more);
         command.arg("--config").arg(&config);
         Process::announced(&mut command, Some(folder))

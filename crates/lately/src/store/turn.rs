@@ -258,11 +258,7 @@ impl<'a> Turn<'a> {
 
     /// Whether there is room for a key that is at `place` or nowhere, others evicted if there was none; and where the key is
     /// then: the lock may be given back meanwhile, and another thread may make the key or move it.
-    pub(super) fn room_for(
-        &mut self,
-        (key, hash): (&[u8], u64),
-        place: Option<u32>,
-    ) -> (bool, Option<u32>) {
+    pub(super) fn room_for(&mut self, (key, hash): (&[u8], u64), place: Option<u32>) -> (bool, Option<u32>) {
         if !self.store.memory.is_full() {
             return (true, place);
         }
@@ -360,7 +356,9 @@ impl<'a> Turn<'a> {
 
     /// Whether a key that is there may grow. The ceiling does not stop it, until what cannot be evicted is far above it.
     pub(super) fn may_grow(&mut self, key: &[u8], hash: u64) -> Result<(), HitError> {
-        if !self.store.memory.is_far_over() || self.room_for((key, hash), None).0 || !self.store.memory.is_far_over()
+        if !self.store.memory.is_far_over()
+            || self.room_for((key, hash), None).0
+            || !self.store.memory.is_far_over()
         {
             return Ok(());
         }
