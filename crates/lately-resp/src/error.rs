@@ -27,10 +27,6 @@ pub mod texts {
     pub const NOT_IN_MULTI: &str = "ERR Command not allowed inside a transaction";
     /// A command for keys, before the server has them back.
     pub const LOADING: &str = "LOADING Lately is loading the dataset in memory";
-    /// A command that needs a login first.
-    pub const NOAUTH: &str = "NOAUTH Authentication required.";
-    /// `HELLO` without `AUTH` where a login is needed first.
-    pub const NOAUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
     /// A login that failed.
     pub const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
     /// `AUTH` with a password alone where none is set.

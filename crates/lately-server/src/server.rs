@@ -137,12 +137,6 @@ impl Server {
         self.engine.config.metrics
     }
 
-    /// Where gRPC clients will connect; nothing listens there in this version.
-    #[must_use]
-    pub fn grpc_address(&self) -> SocketAddr {
-        self.engine.config.grpc
-    }
-
     /// What stops the server.
     #[must_use]
     pub fn stopper(&self) -> Stopper {

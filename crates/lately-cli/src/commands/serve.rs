@@ -45,10 +45,6 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     http: Option<SocketAddr>,
 
-    /// Where gRPC clients will connect: nothing listens there in this version.
-    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
-    grpc: Option<SocketAddr>,
-
     /// Where /healthz, /readyz and /metrics are served too, and nothing else: beyond loopback, if need be [default: nowhere].
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
@@ -172,7 +168,6 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.storage = storage(serve, &config)?;
     config.resp = serve.resp.unwrap_or(config.resp);
     config.http = serve.http.unwrap_or(config.http);
-    config.grpc = serve.grpc.unwrap_or(config.grpc);
     config.metrics = serve.metrics.or(config.metrics);
     config.insecure |= serve.insecure;
     Ok(config)
@@ -247,9 +242,9 @@ pub(super) fn refusal(command: &str, error: &ServerError) -> CliError {
     CliError::new(command, error, hint)
 }
 
-/// What says where the server listens, and what this version does not do.
+/// Says where the server listens and where counts are kept.
 fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + Send + use<> {
-    let (resp, http, grpc) = (server.resp_address(), server.http_address(), server.grpc_address());
+    let (resp, http) = (server.resp_address(), server.http_address());
     let metrics = server.metrics_address();
     let kept = match storage {
         Some(Storage { path, durability, .. }) => {
@@ -268,9 +263,6 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
         if let Some(metrics) = metrics {
             output::message(&format_args!("lately: serving health and metrics on {metrics}"));
         }
-        output::message(&format_args!(
-            "lately: gRPC is not supported by this version: nothing listens on {grpc}"
-        ));
         output::message(&format_args!("lately: {kept}"));
         // Data for whoever started the server; when nobody listens, the server serves all the same.
         let _ = output::data(|out| {

@@ -61,7 +61,7 @@ descriptors = { remote_address = "*", a = "b" }
 #[test]
 fn what_a_config_says_is_printed() {
     let run = check(FULL, &[]);
-    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, grpc 127.0.0.1:7381, metrics 0.0.0.0:3, hosts a.example ::1, insecure true, max_clients 7, idle_timeout never
+    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, metrics 0.0.0.0:3, hosts a.example ::1, insecure true, max_clients 7, idle_timeout never
 storage: path /var/lib/lately, durability always
 memory: ceiling 1048576B
 class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05
@@ -72,7 +72,7 @@ limit edge:1: 0 in 90s, lockout none, shadow true, domain edge\n, descriptor a=b
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
     let no_effect = "lately: config: FILE: domain and descriptors of limits have no effect in this version\n";
     assert_eq!(run.err, no_effect);
-    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, grpc 127.0.0.1:7381, metrics none, hosts none, insecure false, max_clients 10000, idle_timeout 1h
+    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, metrics none, hosts none, insecure false, max_clients 10000, idle_timeout 1h
 storage: path ./lately-data, durability interval
 memory: ceiling 1073741824B
 ";
@@ -86,7 +86,7 @@ memory: ceiling 1073741824B
 fn what_a_config_says_is_printed_as_an_object() {
     let run = check(FULL, &["--json"]);
     let expected = concat!(
-        r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","grpc":"127.0.0.1:7381","metrics":"0.0.0.0:3","#,
+        r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","metrics":"0.0.0.0:3","#,
         r#""hosts":["a.example","::1"],"insecure":true,"max_clients":7,"idle_timeout_ms":null},"#,
         r#""storage":{"path":"/var/lib/lately","durability":"always"},"memory":{"ceiling_bytes":1048576},"#,
         r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05},"#,
@@ -120,7 +120,10 @@ fn a_bad_config_is_told_with_its_place() {
         "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n",
         "FILE:6:8: a second limit of the name 'a': give each a name of its own",
     );
-    refused("\n[cluster]\n", "FILE:2:2: 'cluster' is not supported by this version: remove it");
+    refused(
+        "\n[cluster]\n",
+        "FILE:2:2: unknown field `cluster`, expected one of `server`, `storage`, `memory`, `class`, `limit`",
+    );
     refused("x", "FILE:1:2: write `x = …`: a key and its value have = between them");
     let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);
     assert!(run.err.starts_with("lately: config: FILE:2:4: not UTF-8: "), "{}", run.err);

@@ -58,7 +58,6 @@ fn it_says_where_it_listens_and_what_it_does_not_do() {
     check_stopped(&run);
     for message in [
         format!("lately: serving RESP on {resp} and HTTP on {http}\n"),
-        "lately: gRPC is not supported by this version: nothing listens on 127.0.0.1:7381\n".to_owned(),
         "lately: counts are in memory only and gone when the server stops\n".to_owned(),
     ] {
         assert!(run.err.contains(&message), "{}", run.err);
@@ -138,7 +137,7 @@ fn flags_and_config() {
     std::fs::write(&config, text).expect("room for a file");
     let (config, data) = (config.to_str().expect("UTF-8"), data.to_str().expect("UTF-8"));
     // The file's HTTP address is nobody's: the flag wins.
-    let flags = ["serve", "--config", config, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
+    let flags = ["serve", "--config", config, "--http", "127.0.0.1:0"];
     let server = start(&[&flags[..], &["--data", data, "--threads", "2"]].concat());
     let found: Vec<String> = server.ask("CONFIG GET maxclients");
     assert_eq!(found, ["maxclients", "7"]);
@@ -151,7 +150,6 @@ fn flags_and_config() {
     server.signal("TERM");
     let run = server.ended();
     check_stopped(&run);
-    assert!(run.err.contains("nothing listens on 127.0.0.1:0\n"), "{}", run.err);
     let kept = format!("lately: counts are kept in {data}: a loss of power takes at most the last second\n");
     assert!(run.err.contains(&kept), "{}", run.err);
     assert!(std::fs::exists(data).expect("a folder to look into"));
@@ -224,7 +222,7 @@ fn a_bad_config_is_refused_with_its_place() {
     );
     check("[sever]\n", "1:2: unknown field `sever`");
     check("[[class]]\nmatch = \"a\"\nresolution = \"3s\"\n", "3:14: resolution 3s is none of");
-    check("[cluster]\nengine = \"none\"\n", "1:2: 'cluster' is not supported by this version: remove it");
+    check("[cluster]\nengine = \"none\"\n", "1:2: unknown field `cluster`");
     check("a = \n", "1:5: ");
     let missing = folder.path().join("missing.toml");
     let missing = missing.to_str().expect("UTF-8");

@@ -9,7 +9,6 @@ mod limit;
 mod source;
 mod storage;
 mod syntax;
-mod unbuilt;
 mod value;
 
 use std::net::SocketAddr;
@@ -45,8 +44,6 @@ pub struct Config {
     pub resp: SocketAddr,
     /// Where HTTP clients connect.
     pub http: SocketAddr,
-    /// Where gRPC clients will connect; nothing listens there in this version.
-    pub grpc: SocketAddr,
     /// Where else health and metrics are, and nothing else.
     pub metrics: Option<SocketAddr>,
     /// Names that HTTP clients may call the server by, beside loopback and the addresses it has.
@@ -79,7 +76,6 @@ impl Default for Config {
         Config {
             resp: SocketAddr::from(([127, 0, 0, 1], 7379)),
             http: SocketAddr::from(([127, 0, 0, 1], 7380)),
-            grpc: SocketAddr::from(([127, 0, 0, 1], 7381)),
             metrics: None,
             hosts: Vec::new(),
             insecure: false,
@@ -116,7 +112,6 @@ struct File {
 struct ServerConfig {
     resp: Option<Address>,
     http: Option<Address>,
-    grpc: Option<Address>,
     metrics: Option<Address>,
     #[serde(default)]
     hosts: Hosts,
@@ -153,7 +148,6 @@ impl Config {
     pub(crate) fn parse(text: &str) -> Result<Config, Problem> {
         let document = DeTable::parse(text)
             .map_err(|error| syntax::explained(Problem::from(error).with_key(text), text))?;
-        unbuilt::refuse(document.get_ref())?;
         arrays::check(document.get_ref())?;
         let file: File = toml::from_str(text).map_err(|error| syntax::of_values(error.into()))?;
         let defaults = Config::default();
@@ -163,7 +157,6 @@ impl Config {
         Ok(Config {
             resp: server.resp.map_or(defaults.resp, |address| address.0),
             http: server.http.map_or(defaults.http, |address| address.0),
-            grpc: server.grpc.map_or(defaults.grpc, |address| address.0),
             metrics: server.metrics.map(|address| address.0),
             hosts: server.hosts.0,
             insecure: server.insecure.unwrap_or(defaults.insecure),

@@ -28,7 +28,6 @@ fn every_supported_key_is_taken() {
         [server]
         resp = "0.0.0.0:1"
         http = "[::1]:2"
-        grpc = "127.0.0.1:3"
         metrics = "0.0.0.0:4"
         hosts = ["lately.example.org", "[2001:db8::1]"]
         insecure = true
@@ -70,7 +69,7 @@ fn every_supported_key_is_taken() {
         "#,
     )
     .expect("valid");
-    assert_eq!((config.resp.port(), config.http.port(), config.grpc.port()), (1, 2, 3));
+    assert_eq!((config.resp.port(), config.http.port()), (1, 2));
     assert_eq!(config.metrics.map(|address| address.to_string()).as_deref(), Some("0.0.0.0:4"));
     let hosts: Vec<&str> = config.hosts.iter().map(HostName::as_str).collect();
     assert_eq!(hosts, ["lately.example.org", "2001:db8::1"]);
@@ -261,35 +260,6 @@ fn classes_have_a_bound() {
     };
     assert_eq!(classes(255).map(|config| config.classes.len()), Ok(255));
     assert_eq!(classes(256).err().as_deref(), Some("lately.toml:511:1: too many classes: at most 255"));
-}
-
-#[test]
-fn what_is_not_built_yet_is_refused_by_name() {
-    let check = |text: &str, expected: &str| {
-        assert_eq!(parse(text).err().as_deref(), Some(expected));
-    };
-    check(
-        "[server]\ninsecure = true\npassword_file = \"p\"",
-        "lately.toml:3:1: 'server.password_file' is not supported by this version: remove it",
-    );
-    for key in ["trusted_proxies", "deny"] {
-        check(
-            &format!("[server]\n{key} = [\"192.0.2.0/24\"]"),
-            &format!("lately.toml:2:1: 'server.{key}' is not supported by this version: remove it"),
-        );
-    }
-    check(
-        "\n[[alert]]\nname = \"ddos\"",
-        "lately.toml:2:3: 'alert' is not supported by this version: remove it",
-    );
-    check(
-        "[[class]]\nmatch = \"a\"\n[[class]]\nmatch = \"b\"\n  unique = true",
-        "lately.toml:5:3: 'class.unique' is not supported by this version: remove it",
-    );
-    check(
-        "[cluster]\nengine = \"none\"",
-        "lately.toml:1:2: 'cluster' is not supported by this version: remove it",
-    );
 }
 
 #[test]
