@@ -51,6 +51,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     {
         say::step(&format!("{failure}; goes on without it"));
     }
+    if !options.quick
+        && let Err(failure) = clients::install_goaccess()
+    {
+        say::step(&format!("{failure}; goes on without it"));
+    }
     say::step("bench: building");
     // One after the other: built together, the server would get what the rivals want of its dependencies.
     for package in ["lately-cli", "lately-bench"] {

@@ -51,6 +51,12 @@ pub(crate) fn install_protoc() -> Outcome {
     apt::install_packages(if missing { &["protobuf-compiler"] } else { &[] })
 }
 
+/// Installs the rival of `lately count` that is a Debian package.
+pub(crate) fn install_goaccess() -> Outcome {
+    let missing = find("goaccess").is_none();
+    apt::install_packages(if missing { &["goaccess"] } else { &[] })
+}
+
 fn create(folder: &Path) -> Outcome {
     std::fs::create_dir_all(folder).map_err(|error| at(folder, &error))
 }

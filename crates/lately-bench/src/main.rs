@@ -6,6 +6,7 @@ mod folder;
 mod jobs;
 mod journal;
 mod library;
+mod logs;
 mod memory;
 mod options;
 mod report;
@@ -53,6 +54,7 @@ fn run(options: &Options) -> Result<bool, Error> {
     rows.extend(memory::rows(options));
     rows.extend(server::rows(options));
     rows.extend(journal::rows(options));
+    rows.extend(logs::rows(options));
     if rows.is_empty() {
         let (only, sections) = (options.only.as_deref().unwrap_or_default(), options.sections());
         return Err(Error::other(format!("no section has `{only}` in its name; there are {sections}")));

@@ -203,7 +203,7 @@ pub(crate) fn throttlecrab_program() -> Option<PathBuf> {
 }
 
 /// The binary named, or the one beside ours.
-fn lately_binary(options: &Options) -> Result<PathBuf, Failure> {
+pub(crate) fn lately_binary(options: &Options) -> Result<PathBuf, Failure> {
     let path = match &options.lately {
         Some(path) => path.clone(),
         None => std::env::current_exe()?.parent().unwrap_or(Path::new(".")).join("lately"),
