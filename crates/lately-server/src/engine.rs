@@ -256,14 +256,7 @@ impl Engine {
         let _entered = self.enter();
         let mut deltas = DeltaBatch::default();
         self.store.charge_into(before_bytes, after_bytes, self.store.now(), Some(&mut deltas));
-        if deltas.is_empty() {
-            return;
-        }
-        if let Some(journal) = self.journal() {
-            // Nobody waits for it. What is not written comes back with the next start.
-            let _ = journal.write([&deltas].into_iter());
-        }
-        self.taps.tell(&deltas);
+        self.commit_evictions(&deltas);
     }
 
     /// Whether a connection that held `before_bytes` may hold `after_bytes`: what all hold together is bounded. Those that

@@ -113,15 +113,11 @@ impl Engine {
             let brought = self.store.bring_part(&bytes, self.now(), &mut deltas);
             let brought =
                 brought.map_err(|error| DumpError::Damaged { offset: 0, what: error.to_string() })?;
-            if let Some(journal) = self.journal()
-                && !deltas.is_empty()
-                && let Err(refused) = journal.write_through(&deltas)
-            {
+            if let Err(refused) = self.commit_through(&deltas) {
                 self.store.take_back(&mut deltas);
                 return Err(RestoreError::Refused { refused, keys });
             }
             keys += brought;
-            self.taps.tell(&deltas);
             deltas.clear();
         }
         Ok(Restored { keys, evicted_keys: self.store.memory().evicted_keys - evicted_keys })

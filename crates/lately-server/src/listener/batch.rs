@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::held::Held;
 use super::roster::Roster;
-use crate::engine::Engine;
+use crate::commit::{Changes, Commit};
 use crate::limits::{BATCH_BYTES, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
-use crate::session::{Flow, Leave, Run, Written};
+use crate::session::{Flow, Run};
 
 /// The buffers of a batch, used again for the next.
 pub(super) struct Batch {
@@ -92,23 +92,12 @@ impl Batch {
     }
 
     /// What it changed.
-    pub(super) fn written(&self) -> &Written {
-        &self.run.written
+    pub(super) fn changes(&mut self) -> &mut Changes {
+        &mut self.run.written.changes
     }
 
-    /// Has what it changed in the server's counters: it is kept.
-    pub(super) fn kept(&mut self, engine: &Engine) {
-        self.run.written.kept(engine);
-    }
-
-    /// Takes back what it changed, and says so in the replies.
-    pub(super) fn take_back(&mut self, roster: &Roster, refused: &Refused) {
-        self.run.written.take_back(&roster.engine);
-        self.replace(refused);
-    }
-
-    /// Puts errors in place of the replies that say that something was changed.
-    fn replace(&mut self, refused: &Refused) {
+    /// Puts errors in place of the replies that report a change.
+    pub(super) fn replace(&mut self, refused: &Refused) {
         let (mut start, mut output) = (0, Vec::with_capacity(self.output.len()));
         for part in &mut self.parts {
             let replies = &self.output[start..part.replies];
@@ -166,11 +155,11 @@ impl Batch {
     }
 
     /// Sends the replies; those that are to wait are held.
-    pub(super) fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant, leave: &Leave) {
+    pub(super) fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant, commit: &Commit) {
         let (mut start, mut first) = (0, 0);
-        let mut held = match leave {
-            Leave::Later(hold) => Some(Held::new(hold.clone())),
-            Leave::Now | Leave::Never(_) => None,
+        let mut held = match commit {
+            Commit::Pending(ticket) => Some(Held::new(ticket.clone())),
+            Commit::Kept | Commit::Refused(_) => None,
         };
         for part in &self.parts {
             let connection = &mut roster.connections[part.token];

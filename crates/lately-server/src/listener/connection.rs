@@ -15,11 +15,12 @@ use tokio::time::Instant;
 use super::depth::Depth;
 use super::held::Held;
 use crate::clients::Client;
+use crate::commit::Commit;
 use crate::engine::Engine;
 use crate::limits::{
     CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, LOOK_EVERY, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
 };
-use crate::session::{Flow, Leave, Session, Written};
+use crate::session::{Flow, Session, Written};
 
 pub(super) struct Connection {
     socket: TcpStream,
@@ -185,22 +186,18 @@ impl Connection {
         let _entered = engine.enter();
         let mut written = Written::default();
         self.flow = self.session.resume(self.gone, &mut written, &mut self.output);
-        match Written::commit(&self.engine, [&written].into_iter()) {
-            Leave::Now => {
-                written.kept(&self.engine);
-                None
-            }
-            Leave::Later(hold) => {
-                let mut held = Held::new(hold);
+        match self.engine.commit(&mut [&mut written.changes]) {
+            Commit::Kept => None,
+            Commit::Pending(ticket) => {
+                let mut held = Held::new(ticket);
                 if !self.gone {
                     self.held = true;
                     held.add(token, self.client.id(), 0..self.output.len());
                 }
                 Some(held.with(written))
             }
-            Leave::Never(refused) => {
+            Commit::Refused(refused) => {
                 self.output = written.refused(&self.output, 0, &refused);
-                written.take_back(&self.engine);
                 None
             }
         }

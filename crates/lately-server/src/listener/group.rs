@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::batch::Batch;
 use super::connection::Connection;
 use super::roster::Roster;
+use crate::commit::Commit;
 use crate::limits::{GROUP_BATCHES, GROUP_BYTES};
-use crate::session::{Leave, Written};
 
 /// Batches, used again for the next group.
 pub(super) struct Group {
@@ -62,18 +62,14 @@ impl Group {
         // From before something is changed until it is written, or taken back.
         let entered = engine.enter();
         batches.iter_mut().for_each(|batch| batch.answer(roster, now));
-        let leave = Written::commit(&engine, batches.iter().map(Batch::written));
-        match &leave {
-            Leave::Now => batches.iter_mut().for_each(|batch| batch.kept(&engine)),
-            Leave::Later(_) => {}
-            Leave::Never(refused) => {
-                batches.iter_mut().rev().for_each(|batch| batch.take_back(roster, refused));
-            }
+        let commit = engine.commit(&mut batches.iter_mut().map(Batch::changes).collect::<Vec<_>>());
+        if let Commit::Refused(refused) = &commit {
+            batches.iter_mut().for_each(|batch| batch.replace(refused));
         }
         drop(entered);
         let moment = Instant::now();
         for batch in batches {
-            batch.send(roster, now, moment, &leave);
+            batch.send(roster, now, moment, &commit);
             batch.clear();
         }
         roster.share_out(moment);

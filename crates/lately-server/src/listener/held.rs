@@ -1,15 +1,16 @@
-//! Replies that wait until what they say is on the disk.
+//! Replies that wait until what they report is on the disk.
 
 use std::ops::Range;
 
-use lately_journal::{Hold, Journal, Refused, Verdict};
+use lately_journal::Refused;
 
+use crate::commit::{Settled, Ticket};
 use crate::engine::Engine;
 use crate::session::Written;
 
-/// The replies of a batch that wait for a verdict.
+/// The replies of a batch that wait for the disk.
 pub(super) struct Held {
-    hold: Hold,
+    ticket: Ticket,
     written: Written,
     parts: Vec<Part>,
 }
@@ -24,8 +25,8 @@ pub(super) struct Part {
 }
 
 impl Held {
-    pub(super) fn new(hold: Hold) -> Held {
-        Held { hold, written: Written::default(), parts: Vec::new() }
+    pub(super) fn new(ticket: Ticket) -> Held {
+        Held { ticket, written: Written::default(), parts: Vec::new() }
     }
 
     /// Adds the replies of a connection.
@@ -44,18 +45,8 @@ impl Held {
     }
 
     /// What became of it.
-    pub(super) fn verdict(&self, engine: &Engine) -> Verdict {
-        engine.journal().map_or(Verdict::Kept, |journal| journal.verdict(&self.hold))
-    }
-
-    /// Has what it says in the server's counters: it is kept.
-    pub(super) fn kept(&mut self, engine: &Engine) {
-        self.written.kept(engine);
-    }
-
-    /// Takes back what cannot be kept; the replies are to be replaced then.
-    pub(super) fn take_back(&mut self, engine: &Engine) {
-        self.written.take_back(engine);
+    pub(super) fn settle(&mut self, engine: &Engine) -> Settled {
+        engine.settle(&self.ticket, &mut self.written.changes)
     }
 
     /// Whose replies they are.
@@ -63,11 +54,8 @@ impl Held {
         &self.parts
     }
 
-    /// The replies of a part, `output`, with errors in place of those that say that something was changed.
-    pub(super) fn refused(&self, part: &Part, output: &[u8], engine: &Engine) -> Vec<u8> {
-        let refused = engine.journal().and_then(|journal| Journal::check(journal).err());
-        // The disk may have recovered since.
-        let refused = refused.unwrap_or_else(|| Refused { why: "it failed for a moment".to_owned() });
-        self.written.refused(output, part.replies.start, &refused)
+    /// The replies of a part, `output`, with errors in place of those that report a change.
+    pub(super) fn refused(&self, part: &Part, output: &[u8], refused: &Refused) -> Vec<u8> {
+        self.written.refused(output, part.replies.start, refused)
     }
 }

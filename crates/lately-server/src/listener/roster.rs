@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use lately_journal::Verdict;
+use lately_journal::Refused;
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use slab::Slab;
@@ -14,6 +14,7 @@ use super::balance::{Arrival, Balance};
 use super::connection::{Connection, Look};
 use super::held::Held;
 use super::spare::Spare;
+use crate::commit::Settled;
 use crate::engine::Engine;
 use crate::process::idle_time;
 use crate::stopper::Stopper;
@@ -165,34 +166,29 @@ impl Roster {
         let mut waiting = VecDeque::new();
         // What is taken back is taken back in reverse.
         for mut held in std::mem::take(&mut self.held).into_iter().rev() {
-            let verdict = held.verdict(&self.engine);
-            if verdict != Verdict::Pending {
-                self.engine.charge(held.held_bytes(), 0);
-            }
-            match verdict {
-                Verdict::Pending => waiting.push_front(held),
-                Verdict::Kept => {
-                    held.kept(&self.engine);
-                    self.release(&held, false);
+            let held_bytes = held.held_bytes();
+            let refused = match held.settle(&self.engine) {
+                Settled::Pending => {
+                    waiting.push_front(held);
+                    continue;
                 }
-                Verdict::Lost => {
-                    held.take_back(&self.engine);
-                    self.release(&held, true);
-                }
-            }
+                Settled::Kept => None,
+                Settled::Refused(refused) => Some(refused),
+            };
+            self.engine.charge(held_bytes, 0);
+            self.release(&held, refused.as_ref());
         }
         self.held = waiting;
     }
 
-    fn release(&mut self, held: &Held, is_lost: bool) {
+    fn release(&mut self, held: &Held, refused: Option<&Refused>) {
         for part in held.parts() {
             let connection = self.connections.get_mut(part.token);
             // The client may have gone, and another have come.
             let Some(connection) = connection.filter(|it| it.is_held_by(part.client)) else { continue };
-            let engine = &self.engine;
             connection.release(|output| {
-                if is_lost {
-                    *output = held.refused(part, output, engine);
+                if let Some(refused) = refused {
+                    *output = held.refused(part, output, refused);
                 }
             });
             self.enlist(part.token);

@@ -21,7 +21,7 @@ impl Session {
         if let Some(Err(refused)) = journal.map(Journal::check) {
             return refuse(out, &refused);
         }
-        let mut deltas = self.engine.is_recorded().then_some(&mut written.deltas);
+        let mut deltas = self.engine.is_recorded().then_some(&mut written.changes.deltas);
         let forget = |key: &&[u8]| store.forget_into(key, now, deltas.as_deref_mut());
         let deleted = keys.iter().filter(forget).count();
         let start = out.len();
@@ -35,10 +35,7 @@ impl Session {
     pub(super) fn flush(&self, now: Timestamp) -> Result<(), Refused> {
         let mut written = Ok(());
         self.engine.store.flush_when(now, |deltas| {
-            written = self.engine.journal().map_or(Ok(()), |journal| journal.write_through(deltas));
-            if written.is_ok() {
-                self.engine.taps.tell(deltas);
-            }
+            written = self.engine.commit_through(deltas);
             written.is_ok()
         });
         written

@@ -22,8 +22,8 @@ use crate::limits::OUTPUT_BYTES;
 pub(crate) use run::Run;
 use run::Target;
 use transaction::{Execution, Transaction, is_exec, refuse_exec};
+pub(crate) use written::Written;
 use written::refuse;
-pub(crate) use written::{Leave, Written};
 
 /// What the listener does after a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

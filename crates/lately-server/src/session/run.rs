@@ -315,7 +315,7 @@ impl Run<'_> {
                 _ => Change::of_operation(op).is_none_or(|change| !change.may_be()),
             });
         }
-        engine.store.apply_into(&self.ops, now, &mut self.outcomes, &mut self.written.deltas);
+        engine.store.apply_into(&self.ops, now, &mut self.outcomes, &mut self.written.changes.deltas);
         refused
     }
 }

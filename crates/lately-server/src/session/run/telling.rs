@@ -55,7 +55,7 @@ impl Telling<'_> {
                 self.note(start, &told);
                 match named::said(self.rules, change, decided) {
                     Some((tally, said)) if told.is_changed && self.has_journal => {
-                        self.written.said(tally, said);
+                        self.written.changes.add_said(tally, said);
                     }
                     Some((tally, said)) => tally.count(said),
                     None => {}

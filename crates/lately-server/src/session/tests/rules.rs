@@ -3,7 +3,6 @@
 use super::*;
 use crate::config::NamedLimit;
 use crate::limits::{MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
-use crate::rules::Said;
 use crate::rules::tests::limit;
 
 /// `login`: one in a minute, with a lockout; `watched`: the same, in shadow; `wide`: 3 in 10 s.
@@ -151,30 +150,4 @@ fn the_longest_info_is_bounded() {
     let info = Talk::with(Config { limits, ..Config::default() }).ask("INFO");
     // Three counts may be longer by 19 digits each.
     assert!(info.len() + MAX_LIMITS * 3 * 19 < 300 << 10, "{}", info.len());
-}
-
-#[test]
-fn what_limits_said_counts_when_it_is_kept() {
-    let talk = talk();
-    let rules = talk.engine.rules.get();
-    let tally = &rules.rule(rules.find(b"login").expect("there")).tally;
-    let said = || {
-        let mut written = crate::session::Written::default();
-        for said in [Said::Allowed, Said::Allowed, Said::Denied] {
-            written.said(tally, said);
-        }
-        assert!(written.held_bytes() > 0);
-        written
-    };
-    let counts = || [tally.get(Said::Allowed), tally.get(Said::Denied)];
-    said().take_back(&talk.engine);
-    assert_eq!(counts(), [0, 0]);
-    let mut written = said();
-    assert_eq!(counts(), [0, 0]);
-    written.kept(&talk.engine);
-    assert_eq!(counts(), [2, 1]);
-    // Neither counts it a second time.
-    written.kept(&talk.engine);
-    written.take_back(&talk.engine);
-    assert_eq!(counts(), [2, 1]);
 }
