@@ -17,6 +17,12 @@ pub(crate) const BLOCKING_THREADS: usize = 512;
 /// File descriptors the server needs for each thread but the first.
 pub(crate) const FILES_PER_THREAD: u64 = 6;
 
+/// Bytes of a log that are parsed in a second: with fewer, a regular expression is called slow.
+pub(crate) const SLOW_BYTES_PER_SECOND: u64 = 20_000_000;
+
+/// How long lines are parsed before that is said.
+pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(3);
+
 /// Keys in the table of a report.
 pub(crate) const MAX_REPORT_KEYS: usize = 100;
 

@@ -135,6 +135,17 @@ impl LogArgs {
         Some(self.top).filter(|&top| top > 0)
     }
 
+    /// What would be faster than the regular expression, if there is one.
+    fn faster(&self) -> Option<&'static str> {
+        if matches!(&self.format, FormatArg::Of(format) if matches!(**format, Format::Regex(_))) {
+            return Some(
+                r#"an expression that starts with ^ and has \S+ or [^"]* in place of .* is read in one pass; a known format, such as combined, is faster still"#,
+            );
+        }
+        let filters = self.filters.iter().any(Filter::is_expression);
+        filters.then_some("FIELD=V and FIELD!=V are faster than FIELD~RE; so is an expression that starts with ^ and has no .*")
+    }
+
     /// The logs to read.
     pub(crate) fn files(&self) -> &[PathBuf] {
         &self.files
@@ -211,7 +222,8 @@ impl LogArgs {
             failure: None,
         };
         {
-            let progress = Progress::new();
+            let mut progress = Progress::new();
+            progress.warn_when_slow(command, self.faster());
             for path in &self.files {
                 options.times.written = log_file::written(path);
                 let log = progress.watch(log_file::open(path)?);
@@ -371,4 +383,34 @@ fn setup_hint(command: &str) -> String {
 
 fn scan_error(command: &str, path: &Path, error: &ScanError) -> CliError {
     CliError::new(log_file::name(path), error, setup_hint(command))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        logs: LogArgs,
+    }
+
+    #[test]
+    fn only_expressions_of_the_user_can_be_made_faster() {
+        let check = |args: &[&str], expected: Option<&str>| {
+            let only = Only::try_parse_from([&["lately", "a.log"], args].concat());
+            let hint = only.unwrap_or_else(|error| panic!("{error}")).logs.faster();
+            assert_eq!(hint.is_some(), expected.is_some(), "{args:?}");
+            assert!(hint.is_none_or(|hint| hint.contains(expected.unwrap_or_default())), "{args:?}");
+        };
+        check(&["--format", "regex:^(?<ip>.*) (?<time>.*)"], Some("in place of .*"));
+        check(&["--format", "regex:(?<time>.*)", "--where", "ip~1"], Some("in place of .*"));
+        check(&["--where", "path~^/api", "--where", "status=5xx"], Some("FIELD=V"));
+        check(&["--where", "path!~^/api"], Some("FIELD=V"));
+        check(&["--where", "status=5xx"], None);
+        check(&["--format", "alb"], None);
+        check(&["--format", "nginx:$remote_addr [$time_local]"], None);
+    }
 }

@@ -14,6 +14,7 @@ mod log_file;
 mod new_file;
 mod numbers;
 mod output;
+mod pace;
 mod progress;
 mod report;
 mod server;
