@@ -71,6 +71,14 @@ impl Mark {
     }
 }
 
+/// Where a span of time is in a picture.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Band {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) width: String,
+}
+
 /// The hits of one key, or of all, as a picture.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Chart {
@@ -83,8 +91,8 @@ pub(crate) struct Chart {
     pub(crate) grid: String,
     /// The hits, as the path of an area.
     pub(crate) outline: String,
-    /// The window with the peak: where it starts and how wide it is.
-    pub(crate) band: (String, String),
+    /// The window with the peak.
+    pub(crate) band: Band,
     pub(crate) counts: Vec<Mark>,
     pub(crate) times: Vec<Mark>,
 }
@@ -175,15 +183,15 @@ impl Steps {
         format!("Hits per {per} from {from} to {to} UTC. The most are {}, from {at} UTC on.", grouped(most))
     }
 
-    /// Where a span of time starts in the picture, and its width there.
-    fn band(&self, (from_ms, to_ms): (i64, i64)) -> (String, String) {
+    /// Where a span of time is in the picture.
+    fn band(&self, (from_ms, to_ms): (i64, i64)) -> Band {
         let columns = self.count as f64;
         let place = |at_ms: i64| {
             let column = (at_ms - self.first * self.width_ms) as f64 / self.width_ms as f64;
             column.clamp(0.0, columns)
         };
         let (from, to) = (place(from_ms), place(to_ms));
-        (format!("{from:.2}"), format!("{:.2}", to - from))
+        Band { from: format!("{from:.2}"), to: format!("{to:.2}"), width: format!("{:.2}", to - from) }
     }
 
     /// Times at the axis, at multiples of a width in which people count, with at most so many spaces between them.
@@ -351,13 +359,13 @@ mod tests {
     #[test]
     fn the_band_stays_in_the_picture() {
         let steps = Steps { first: 10, count: 4, width_ms: 1_000 };
-        let check = |from_ms, to_ms, expected: (&str, &str)| {
-            let (from, width) = steps.band((from_ms, to_ms));
-            assert_eq!((from.as_str(), width.as_str()), expected);
+        let check = |from_ms, to_ms, expected: (&str, &str, &str)| {
+            let Band { from, to, width } = steps.band((from_ms, to_ms));
+            assert_eq!((from.as_str(), to.as_str(), width.as_str()), expected);
         };
-        check(11_000, 12_500, ("1.00", "1.50"));
-        check(0, 11_000, ("0.00", "1.00"));
-        check(-5_000, 99_000, ("0.00", "4.00"));
+        check(11_000, 12_500, ("1.00", "2.50", "1.50"));
+        check(0, 11_000, ("0.00", "1.00", "1.00"));
+        check(-5_000, 99_000, ("0.00", "4.00", "4.00"));
         let chart = steps.chart("a".into(), "b".into(), &[1, 0, 0, 9], (0, minutes(5).as_millis()), 4);
         assert_eq!((chart.columns, chart.counts.last().map(|mark| mark.label.as_str())), (4, Some("10")));
     }

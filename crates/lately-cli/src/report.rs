@@ -42,6 +42,8 @@ struct Page {
     title: String,
     key: Text,
     window: String,
+    /// As one of many: `5 minutes`, `day`.
+    any_window: String,
     /// What the log has in all; none without a hit.
     log: Option<Log>,
     keys: String,
@@ -204,6 +206,7 @@ impl Counted<'_> {
             title: title(formats),
             key: Text::some(&harmless(&key.to_string())),
             window: span(*window),
+            any_window: per(*window),
             log,
             keys: counted(tally.keys() as u64, "key"),
             shown: if self.rows.len() < tally.keys() {
