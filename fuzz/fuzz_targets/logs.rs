@@ -5,4 +5,4 @@
 #[path = "../../crates/lately-logs/tests/it/log.rs"]
 mod log;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| log::check(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| log::check(&[], bytes));

@@ -20,5 +20,29 @@ pub(crate) const BLOCKING_THREADS: usize = 512;
 /// File descriptors the server needs for each thread but the first.
 pub(crate) const FILES_PER_THREAD: u64 = 6;
 
+/// Bytes of a log that are parsed in a second: with fewer, a regular expression is called slow.
+pub(crate) const SLOW_BYTES_PER_SECOND: u64 = 20_000_000;
+
+/// How long lines are parsed before that is said.
+pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(3);
+
+/// Keys in the table of a report.
+pub(crate) const MAX_REPORT_KEYS: usize = 100;
+
+/// Keys of a report that have a chart.
+pub(crate) const MAX_REPORT_CHARTS: usize = 12;
+
+/// Steps of the charts of a report.
+pub(crate) const MAX_REPORT_STEPS: usize = 240;
+
+/// Logs, and conditions, that a report names.
+pub(crate) const MAX_REPORT_NAMES: usize = 20;
+
+/// Characters of a key, a name or a condition that a report shows.
+pub(crate) const REPORT_TEXT_CHARACTERS: usize = 60;
+
+/// Bytes of a report, at most, for the whole texts of what it shows shortened.
+pub(crate) const REPORT_TITLE_BYTES: usize = 64_000;
+
 /// File descriptors the server needs beside those of its clients, RESP and HTTP, and those of its threads.
 pub(crate) const OWN_FILES: u64 = 64;

@@ -109,7 +109,12 @@ impl std::str::FromStr for FormatArg {
 pub(crate) struct ReadLogs<'a> {
     args: &'a LogArgs,
     command: &'static str,
+    /// The logs, and the formats they were read in.
+    formats: Vec<(&'a Path, Option<&'static str>)>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
     lines: u64,
+    filtered: u64,
     malformed: Vec<Reason<'a>>,
     without_time: Option<WithoutTime>,
     looks_like: Option<&'static str>,
@@ -128,6 +133,27 @@ impl LogArgs {
     /// How many rows to print; none is all.
     pub(crate) fn top(&self) -> Option<usize> {
         Some(self.top).filter(|&top| top > 0)
+    }
+
+    /// What would be faster than the regular expression, if there is one.
+    fn faster(&self) -> Option<&'static str> {
+        if matches!(&self.format, FormatArg::Of(format) if matches!(**format, Format::Regex(_))) {
+            return Some(
+                r#"an expression that starts with ^ and has \S+ or [^"]* in place of .* is read in one pass; a known format, such as combined, is faster still"#,
+            );
+        }
+        let filters = self.filters.iter().any(Filter::is_expression);
+        filters.then_some("FIELD=V and FIELD!=V are faster than FIELD~RE; so is an expression that starts with ^ and has no .*")
+    }
+
+    /// The logs to read.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// What `--key` says.
+    pub(crate) fn key(&self) -> Option<&Template> {
+        self.key.as_ref()
     }
 
     /// Whether `--key` is there.
@@ -185,15 +211,19 @@ impl LogArgs {
         let mut logs = ReadLogs {
             args: self,
             command,
+            formats: Vec::new(),
+            since: options.since,
+            until: options.until,
             lines: 0,
+            filtered: 0,
             malformed: Vec::new(),
             without_time: None,
             looks_like: None,
             failure: None,
         };
-        let mut told = Vec::new();
         {
-            let progress = Progress::new();
+            let mut progress = Progress::new();
+            progress.warn_when_slow(command, self.faster());
             for path in &self.files {
                 options.times.written = log_file::written(path);
                 let log = progress.watch(log_file::open(path)?);
@@ -202,11 +232,11 @@ impl LogArgs {
                     progress.line();
                 });
                 let scanned = scanned.map_err(|error| scan_error(command, path, &error))?;
-                told.extend(scanned.format.filter(|_| options.format.is_none()).map(|format| (path, format)));
                 logs.add(path, scanned);
             }
         }
-        for (path, format) in told {
+        let told = logs.formats.iter().filter(|_| options.format.is_none());
+        for (path, format) in told.filter_map(|(path, format)| Some((path, (*format)?))) {
             let name = log_file::name(path);
             output::message(&format_args!("lately: {command}: {name} is read as {format}"));
         }
@@ -215,6 +245,36 @@ impl LogArgs {
 }
 
 impl<'a> ReadLogs<'a> {
+    /// The logs, and the formats they were read in, if they have lines.
+    pub(crate) fn formats(&self) -> &[(&'a Path, Option<&'static str>)] {
+        &self.formats
+    }
+
+    /// Lines with something in them that are no comments.
+    pub(crate) fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// Lines of these that conditions or times left out.
+    pub(crate) fn filtered(&self) -> u64 {
+        self.filtered
+    }
+
+    /// What lines had to meet: conditions as they were given, the earliest and the latest time.
+    pub(crate) fn conditions(&self) -> (&'a [Filter], Option<Timestamp>, Option<Timestamp>) {
+        (&self.args.filters, self.since, self.until)
+    }
+
+    /// For each reason: the lines that do not parse for it, and where the first is.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = (Malformed, u64, &'a Path, u64)> {
+        self.malformed.iter().map(|reason| (reason.why, reason.lines, reason.first_in, reason.first_line))
+    }
+
+    /// Why a log could not be read to its end.
+    pub(crate) fn failure(&self) -> Option<&CliError> {
+        self.failure.as_ref()
+    }
+
     /// Says how many lines do not parse, why, and where the first ones are; an error where none may be.
     pub(crate) fn outcome(self) -> Result<Outcome, CliError> {
         let malformed = self.malformed_lines();
@@ -249,7 +309,8 @@ impl<'a> ReadLogs<'a> {
         Err(CliError::new(self.command, cause, self.hint().unwrap_or_else(|| setup_hint(self.command))))
     }
 
-    fn malformed_lines(&self) -> u64 {
+    /// Lines that do not parse.
+    pub(crate) fn malformed_lines(&self) -> u64 {
         self.malformed.iter().map(|reason| reason.lines).sum()
     }
 
@@ -259,7 +320,9 @@ impl<'a> ReadLogs<'a> {
     }
 
     fn add(&mut self, path: &'a Path, scanned: Scanned) {
+        self.formats.push((path, scanned.format));
         self.lines += scanned.lines;
+        self.filtered += scanned.filtered;
         for (why, lines, first_line) in scanned.malformed {
             match self.malformed.iter_mut().find(|reason| reason.why == why) {
                 Some(reason) => reason.lines += lines,
@@ -320,4 +383,34 @@ fn setup_hint(command: &str) -> String {
 
 fn scan_error(command: &str, path: &Path, error: &ScanError) -> CliError {
     CliError::new(log_file::name(path), error, setup_hint(command))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        logs: LogArgs,
+    }
+
+    #[test]
+    fn only_expressions_of_the_user_can_be_made_faster() {
+        let check = |args: &[&str], expected: Option<&str>| {
+            let only = Only::try_parse_from([&["lately", "a.log"], args].concat());
+            let hint = only.unwrap_or_else(|error| panic!("{error}")).logs.faster();
+            assert_eq!(hint.is_some(), expected.is_some(), "{args:?}");
+            assert!(hint.is_none_or(|hint| hint.contains(expected.unwrap_or_default())), "{args:?}");
+        };
+        check(&["--format", "regex:^(?<ip>.*) (?<time>.*)"], Some("in place of .*"));
+        check(&["--format", "regex:(?<time>.*)", "--where", "ip~1"], Some("in place of .*"));
+        check(&["--where", "path~^/api", "--where", "status=5xx"], Some("FIELD=V"));
+        check(&["--where", "path!~^/api"], Some("FIELD=V"));
+        check(&["--where", "status=5xx"], None);
+        check(&["--format", "alb"], None);
+        check(&["--format", "nginx:$remote_addr [$time_local]"], None);
+    }
 }

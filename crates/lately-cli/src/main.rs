@@ -3,6 +3,7 @@
 //! One file per subcommand in `commands`. A command returns what its exit code says: 0 done, 1 a
 //! negative answer, 2 an error.
 
+mod chart;
 mod cli;
 mod commands;
 mod error;
@@ -10,13 +11,17 @@ mod http;
 mod limits;
 mod log_args;
 mod log_file;
+mod new_file;
 mod numbers;
 mod output;
+mod pace;
 mod progress;
+mod report;
 mod server;
 mod storage;
 mod table;
 mod usage;
+mod words;
 
 use std::process::ExitCode;
 

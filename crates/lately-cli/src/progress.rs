@@ -1,7 +1,12 @@
 //! How far a long log is, on a terminal: one line on standard error, written over, removed at the end.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal, Read, Write};
+
+use lately::{Clock, SystemClock};
+
+use crate::output;
+use crate::pace::Pace;
 
 /// Bytes between two states of the line.
 const STEP_BYTES: u64 = 8 << 20;
@@ -10,12 +15,48 @@ pub(crate) struct Progress {
     shown: bool,
     bytes: Cell<u64>,
     lines: Cell<u64>,
+    watchdog: Option<Watchdog>,
+}
+
+/// Says once when lines are parsed slowly.
+struct Watchdog {
+    command: &'static str,
+    /// What would be faster.
+    hint: &'static str,
+    clock: SystemClock,
+    pace: RefCell<Pace>,
+}
+
+impl Watchdog {
+    /// The next bytes are asked for.
+    fn ask(&self, is_shown: bool) {
+        if let Some(bytes_per_second) = self.pace.borrow_mut().ask(self.clock.now()) {
+            if is_shown {
+                _ = write!(io::stderr(), "\r\x1b[K");
+            }
+            output::message(&slow(self.command, bytes_per_second));
+            output::message(&format_args!("hint: {}", self.hint));
+        }
+    }
+}
+
+/// That a log is read slowly.
+fn slow(command: &str, bytes_per_second: u64) -> String {
+    let megabytes = bytes_per_second as f64 / 1e6;
+    format!("lately: {command}: the regular expression takes long: {megabytes:.1} MB of log a second")
 }
 
 impl Progress {
     /// Shown when standard error is a terminal.
     pub(crate) fn new() -> Progress {
-        Progress { shown: io::stderr().is_terminal(), bytes: Cell::new(0), lines: Cell::new(0) }
+        let shown = io::stderr().is_terminal();
+        Progress { shown, bytes: Cell::new(0), lines: Cell::new(0), watchdog: None }
+    }
+
+    /// Says once when lines are parsed slowly, if there is something that would be faster.
+    pub(crate) fn warn_when_slow(&mut self, command: &'static str, faster: Option<&'static str>) {
+        let warning = |hint| Watchdog { command, hint, clock: SystemClock::new(), pace: RefCell::default() };
+        self.watchdog = faster.map(warning);
     }
 
     /// Counts what is read through the reader it returns.
@@ -53,8 +94,15 @@ pub(crate) struct Watched<'p, R> {
 
 impl<R: Read> Read for Watched<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let progress = self.progress;
+        if let Some(watchdog) = &progress.watchdog {
+            watchdog.ask(progress.shown);
+        }
         let count = self.reader.read(buffer)?;
-        self.progress.add_bytes(count);
+        progress.add_bytes(count);
+        if let Some(watchdog) = &progress.watchdog {
+            watchdog.pace.borrow_mut().come(watchdog.clock.now(), count);
+        }
         Ok(count)
     }
 }

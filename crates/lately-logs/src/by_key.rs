@@ -46,6 +46,12 @@ impl ByKey {
         self.runs.len()
     }
 
+    /// The number of a key.
+    pub(crate) fn number(&self, key: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        self.index.find(hash, |&number| self.names.get(number) == key).copied()
+    }
+
     pub(crate) fn key(&self, number: u32) -> &[u8] {
         self.names.get(number)
     }
@@ -88,7 +94,9 @@ mod tests {
         assert_eq!(hits.len(), keys.len());
         for (number, key) in (0..).zip(keys) {
             assert_eq!(hits.key(number), key);
+            assert_eq!(hits.number(key), Some(number));
         }
+        assert_eq!(hits.number(b"abc"), None);
         let mut panes = Vec::new();
         for (number, runs) in hits.iter() {
             runs.sorted_into(&mut panes);

@@ -1,5 +1,6 @@
 //! Conditions on the fields of a line: `status=5xx`, `path~^/api/`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use regex::bytes::Regex;
@@ -10,6 +11,8 @@ use crate::format::{cause, expression};
 /// A condition on one field. A line without the field meets only those with a `!`.
 #[derive(Clone, Debug)]
 pub struct Filter {
+    /// As it was given.
+    text: String,
     field: String,
     test: Test,
 }
@@ -34,6 +37,12 @@ impl Filter {
         &self.field
     }
 
+    /// Whether it tests a regular expression.
+    #[must_use]
+    pub fn is_expression(&self) -> bool {
+        matches!(self.test, Test::Matches(_) | Test::MatchesNot(_))
+    }
+
     pub(crate) fn holds(&self, value: Option<&[u8]>) -> bool {
         let Some(value) = value else { return matches!(self.test, Test::IsNot(_) | Test::MatchesNot(_)) };
         let number = || std::str::from_utf8(value).ok().and_then(|value| value.trim().parse::<f64>().ok());
@@ -45,6 +54,13 @@ impl Filter {
             Test::AtLeast(least) => number().is_some_and(|number| number >= *least),
             Test::Below(bound) => number().is_some_and(|number| number < *bound),
         }
+    }
+}
+
+/// The text it was made of.
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
@@ -82,7 +98,7 @@ impl FromStr for Filter {
             "<" => Test::Below(number()?),
             _ => Test::Is(value.into()),
         };
-        Ok(Filter { field: field.into(), test })
+        Ok(Filter { text: text.into(), field: field.into(), test })
     }
 }
 
@@ -95,6 +111,8 @@ mod tests {
         let check = |filter: &str, value: Option<&str>, expected: bool| {
             let parsed: Filter = filter.parse().expect(filter);
             assert_eq!(parsed.holds(value.map(str::as_bytes)), expected, "{filter} {value:?}");
+            assert_eq!(parsed.to_string(), filter);
+            assert_eq!(parsed.is_expression(), filter.contains('~'), "{filter}");
         };
         check("status=503", Some("503"), true);
         check("status=5xx", Some("503"), true);

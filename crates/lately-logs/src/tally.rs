@@ -100,6 +100,22 @@ impl Tally {
         self.hits.len()
     }
 
+    /// Width of the panes that hits are counted in.
+    #[must_use]
+    pub fn pane(&self) -> Span {
+        Span::from_millis(self.pane_ms).expect("a pane is a rung")
+    }
+
+    /// The panes of a key that have hits, by their starts, oldest first.
+    #[must_use]
+    pub fn panes(&self, key: &[u8]) -> Vec<(Timestamp, u64)> {
+        let mut panes = Vec::new();
+        if let Some(key) = self.hits.number(key) {
+            self.hits.runs(key).sorted_into(&mut panes);
+        }
+        panes.into_iter().map(|(pane, hits)| (self.start(pane), hits)).collect()
+    }
+
     /// The first `top` keys, or all of them, by hits in the window ending at `at` (default: the
     /// newest hit), then peak, then total, most first, then key bytes. Peak and total are those of
     /// the whole log whatever `at` is.
@@ -144,14 +160,18 @@ impl Tally {
     }
 
     fn row(&self, figures: &Figures) -> Row {
-        let peak_at = Timestamp::from_millis(figures.peak_pane * self.pane_ms);
         Row {
             key: self.hits.key(figures.key).to_vec(),
             hits: figures.hits,
             peak: figures.peak,
-            peak_at: peak_at.expect("a pane starts no later than its hits"),
+            peak_at: self.start(figures.peak_pane),
             total: figures.total,
         }
+    }
+
+    /// When a pane starts that has a hit.
+    fn start(&self, pane: i64) -> Timestamp {
+        Timestamp::from_millis(pane * self.pane_ms).expect("a pane starts no later than its hits")
     }
 }
 
@@ -228,6 +248,15 @@ mod tests {
         check(milliseconds(7), 1);
         let rows = tally(&[(1, 1_260), (1, 1_499), (1, 1_520)], milliseconds(250)).rows(None, None);
         assert_eq!((rows[0].hits, rows[0].peak, rows[0].peak_at), (2, 2, time(1_450)));
+    }
+
+    #[test]
+    fn the_panes_of_a_key_have_its_hits() {
+        let tally = tally(&[(1, 5_999), (2, 0), (1, 1_000), (1, 5_000)], minutes(5));
+        assert_eq!(tally.pane(), seconds(1));
+        assert_eq!(tally.panes(&[1]), [(time(1_000), 1), (time(5_000), 2)]);
+        assert_eq!(tally.panes(&[2]), [(time(0), 1)]);
+        assert_eq!(tally.panes(&[3]), []);
     }
 
     #[test]

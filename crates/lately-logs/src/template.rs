@@ -1,5 +1,6 @@
 //! What a key is made of: one field of the line, or several with text between them.
 
+use std::fmt;
 use std::str::FromStr;
 
 use crate::address::Prefix;
@@ -14,6 +15,8 @@ const ALL: &str = "*";
 /// `{ip/24/64}`. `*` is the same key for all lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
+    /// As it was given.
+    text: String,
     pub(crate) parts: Vec<Part>,
     fields: Vec<String>,
 }
@@ -60,7 +63,14 @@ impl Template {
 /// The address of the client: `ip`.
 impl Default for Template {
     fn default() -> Template {
-        Template { parts: vec![Part::Field(0)], fields: vec!["ip".into()] }
+        Template { text: "ip".into(), parts: vec![Part::Field(0)], fields: vec!["ip".into()] }
+    }
+}
+
+/// The text it was made of.
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
@@ -69,7 +79,7 @@ impl FromStr for Template {
 
     fn from_str(text: &str) -> Result<Template, SetupError> {
         let error = |cause| SetupError::Template { text: text.into(), cause };
-        let mut template = Template { parts: Vec::new(), fields: Vec::new() };
+        let mut template = Template { text: text.into(), parts: Vec::new(), fields: Vec::new() };
         if text == ALL {
             template.parts.push(Part::Text(ALL.into()));
             return Ok(template);
@@ -115,6 +125,7 @@ mod tests {
             let template: Template = text.parse().expect(text);
             assert_eq!(template.parts, parts, "{text}");
             assert_eq!(template.fields, fields, "{text}");
+            assert_eq!(template.to_string(), text);
         };
         let literal = |text: &str| Part::Text(text.into());
         check("ip", &[Part::Field(0)], &["ip"]);

@@ -1,15 +1,22 @@
 //! `lately count`: hits of a log by event time.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lately::{DEFAULT_WINDOW, Span};
 use lately_logs::{Curve, Row, Series, Tally, Template};
 
 use crate::error::{CliError, Outcome};
+use crate::limits::MAX_REPORT_KEYS;
 use crate::log_args::LogArgs;
+use crate::new_file::{self, NewFile};
 use crate::output;
+use crate::report::Counted;
 use crate::table;
+
+/// Who may read and write a page: whom the umask lets.
+const PAGE_MODE: u32 = 0o666;
 
 /// Count the hits in a log by the times in its lines, per key.
 ///
@@ -54,12 +61,21 @@ pub(crate) struct Count {
     /// Print comma-separated values with a header, the same as --json. Keys are bytes as they are.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
+
+    /// Write a page to look at in a browser, and to send on: hits over time, the first keys with their curves, peaks,
+    /// what does not parse. - is standard output.
+    ///
+    /// The page is one file below 200 kB that loads nothing. It has at most 100 keys, 12 of them with a curve, and
+    /// chooses the steps of the curves itself. A file of that name is replaced once the page is whole.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv", "step"])]
+    html: Option<PathBuf>,
 }
 
 pub(crate) fn run(count: &Count) -> Result<Outcome, CliError> {
-    match count.step {
-        Some(step) => series(count, step),
-        None => windows(count),
+    match (&count.html, count.step) {
+        (Some(file), _) => report(count, file),
+        (None, Some(step)) => series(count, step),
+        (None, None) => windows(count),
     }
 }
 
@@ -81,13 +97,62 @@ fn windows(count: &Count) -> Result<Outcome, CliError> {
     if !count.json && !count.csv {
         say_first(rows.len(), tally.keys());
     }
-    if let (None, Some(gap), Some(newest)) = (at, tally.gap(), tally.newest()) {
+    if at.is_none() {
+        say_gap(&tally);
+    }
+    read.outcome()
+}
+
+fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
+    let at = count.at.as_ref().map(|at| count.logs.time("--at", at)).transpose()?;
+    let target = new_file::resolved(path);
+    if count.logs.files().iter().any(|log| new_file::resolved(log) == target) && path.as_os_str() != "-" {
+        return Err(CliError::new("--html", "the page would replace the log", "name another file"));
+    }
+    // What cannot be written is said before a long log is read.
+    let file = (path.as_os_str() != "-").then(|| NewFile::create(path, PAGE_MODE)).transpose()?;
+    let (mut tally, mut all) = (Tally::new(count.window), Tally::new(count.window));
+    let default_key = Template::default();
+    let mut read = count.logs.read("count", &default_key, |key, at| {
+        tally.hit(key, at);
+        all.hit(b"*", at);
+    })?;
+    read.check_some()?;
+    let top = count.logs.top().unwrap_or(usize::MAX).min(MAX_REPORT_KEYS);
+    let rows = tally.rows(at, Some(top));
+    let key = count.logs.key().unwrap_or(&default_key);
+    let window = count.window;
+    let page = Counted { read: &read, key, window, tally: &tally, all: &all, at, rows: &rows }.page()?;
+    match file {
+        None => output::data(|out| out.write_all(page.as_bytes()))?,
+        Some(mut file) => {
+            let written = file.file().write_all(page.as_bytes());
+            written.map_err(|error| new_file::failure(path, &error))?;
+            file.finish()?;
+        }
+    }
+    if rows.len() < tally.keys() {
+        let keys = output::keys(tally.keys());
+        let hint = if top < MAX_REPORT_KEYS { "; --top 100 shows more" } else { "" };
+        output::message(&format_args!(
+            "lately: count: the page has the first {} of {keys}{hint}",
+            rows.len()
+        ));
+    }
+    if at.is_none() {
+        say_gap(&tally);
+    }
+    read.outcome()
+}
+
+/// Says when the newest time is far from the others.
+fn say_gap(tally: &Tally) {
+    if let (Some(gap), Some(newest)) = (tally.gap(), tally.newest()) {
         let newest = table::utc(newest);
         output::message(&format_args!(
             "lately: count: the newest time, {newest}, is {gap} after all others, so that only its keys have hits; --at ends the window elsewhere"
         ));
     }
-    read.outcome()
 }
 
 fn series(count: &Count, step: Span) -> Result<Outcome, CliError> {

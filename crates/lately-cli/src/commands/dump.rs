@@ -1,8 +1,7 @@
 //! `lately dump`: all counts of a server or a folder as a file.
 
-use std::fs::{self, File, Metadata, Permissions};
+use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use lately_server::{OfflineError, dump_folder};
 
 use crate::error::{CliError, Outcome};
 use crate::http::Meter;
+use crate::new_file::{self, NewFile};
 use crate::output::{self, keys};
 use crate::storage::PlaceArgs;
 use crate::table::printable_path;
@@ -57,48 +57,17 @@ fn to_standard_output(dump: &Dump) -> Result<(), CliError> {
 }
 
 fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
-    let failed = |error: &io::Error| {
-        let hint = "is there such a folder, with room for it, and may it be written?";
-        CliError::new(printable_path(path), of_the_system(error), hint)
-    };
-    // Of a link, what it points to is replaced.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let there = fs::metadata(&target).ok();
-    if there.is_none() && fs::symlink_metadata(path).is_ok() {
-        return Err(CliError::new(printable_path(path), "it is a link to nothing", "name another file"));
-    }
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let target = new_file::resolved(path);
+    let folder = new_file::folder(&target);
     let is_same =
         |dumped| matches!([folder, dumped].map(fs::canonicalize), [Ok(one), Ok(other)] if one == other);
     if dump.place.folder().is_some_and(is_same) {
         let cause = "it is in the folder that is dumped";
         return Err(CliError::new(printable_path(path), cause, "name a file somewhere else"));
     }
-    if there.as_ref().is_some_and(Metadata::is_dir) {
-        return Err(CliError::new(printable_path(path), "it is a folder", "name a file in it"));
-    }
-    if there.as_ref().is_some_and(|there| !there.is_file()) {
-        // A device or a pipe cannot be replaced.
-        let mut file = File::options().write(true).open(&target).map_err(|error| failed(&error))?;
-        return write(dump, &mut file, failed);
-    }
-    let mut unfinished = unfinished(folder).map_err(|error| failed(&error))?;
-    write(dump, unfinished.as_file_mut(), failed)?;
-    unfinished.as_file().sync_all().map_err(|error| failed(&error))?;
-    unfinished.persist(&target).map_err(|error| failed(&error.error))?;
-    Ok(())
-}
-
-/// An error without the path of the unfinished file, which tempfile appends and nobody asked for.
-fn of_the_system(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" at path ").next().unwrap_or_default().to_owned()
-}
-
-/// A file that goes away unless it takes the place of another.
-fn unfinished(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".lately-dump-").permissions(Permissions::from_mode(DUMP_MODE)).tempfile_in(folder)
+    let mut file = NewFile::create(path, DUMP_MODE)?;
+    write(dump, file.file(), |error| new_file::failure(path, error))?;
+    file.finish()
 }
 
 /// What is written to, which remembers why that failed.

@@ -30,6 +30,7 @@ mod logs;
 mod mistakes;
 mod races;
 mod recipes;
+mod report;
 mod rules;
 mod running;
 mod serve;

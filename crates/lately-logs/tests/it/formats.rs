@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lately_logs::{Format, Options, Times, scan};
+use lately_logs::{Format, LineParser, Malformed, Options, Parsed, Times, scan};
 use proptest::prelude::*;
 
 /// How a log is read: its format, or none, the key, and what else.
@@ -457,5 +457,32 @@ proptest! {
         );
         prop_assert_eq!(fields_of(json.to_string().as_bytes(), "json"), expected(user.as_bytes()));
         prop_assert_eq!(fields_of(logfmt.as_bytes(), "logfmt"), expected(user.as_bytes()));
+    }
+}
+
+/// Each takes engines that backtrack a time that doubles with every byte, or grows with a high power of them. The test
+/// ends only when that is not so.
+#[test]
+fn expressions_take_linear_time() {
+    let long = "a".repeat(1 << 18);
+    let every: lately_logs::Template = "*".parse().expect("a key");
+    for expression in ["(a+)+$", "(a|a)*$", "(a|aa)+$", "(.*a){9}$", "(a*)*(a*)*$", "(a+){2,}x?$"] {
+        let check = |format: &str, filter: Option<&str>, line: String, expected: Result<bool, Malformed>| {
+            let options = Options {
+                key: every.clone(),
+                filters: filter.into_iter().map(|filter| filter.parse().expect(filter)).collect(),
+                ..Options::default()
+            };
+            let mut parser = LineParser::new(&format.parse().expect(format), &options).expect(format);
+            let parsed = parser.parse(line.as_bytes()).map(|parsed| matches!(parsed, Parsed::Hit(_)));
+            assert_eq!(parsed, expected, "{format} {filter:?}");
+        };
+        let format = format!("regex:^(?<time>[0-9]+) {expression}");
+        check(&format, None, format!("1710234000 {long}"), Ok(true));
+        check(&format, None, format!("1710234000 {long}!"), Err(Malformed::Shape));
+        let filter = format!("who~^{expression}");
+        let json = |end: &str| format!("{{\"time\":1710234000,\"who\":\"{long}{end}\"}}");
+        check("json", Some(&filter), json(""), Ok(true));
+        check("json", Some(&filter), json("!"), Ok(false));
     }
 }

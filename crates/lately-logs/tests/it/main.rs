@@ -2,3 +2,4 @@
 
 mod formats;
 mod log;
+mod setup;

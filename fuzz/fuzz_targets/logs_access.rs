@@ -1,0 +1,8 @@
+//! Any bytes as a log in combined, common and vhost. The driver is that of the crate's own tests.
+
+#![no_main]
+
+#[path = "../../crates/lately-logs/tests/it/log.rs"]
+mod log;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| log::check(&["combined", "common", "vhost"], bytes));

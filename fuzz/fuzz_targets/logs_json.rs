@@ -1,0 +1,8 @@
+//! Any bytes as a log in JSON of any shape. The driver is that of the crate's own tests.
+
+#![no_main]
+
+#[path = "../../crates/lately-logs/tests/it/log.rs"]
+mod log;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| log::check(&["json"], bytes));
