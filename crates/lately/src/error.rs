@@ -340,8 +340,6 @@ pub enum Malformed {
     Delta,
     /// They hold something that is no key with its hits.
     Entry,
-    /// They hold more hits of a key than can be counted.
-    Total,
     /// Reading them met a bug of this version.
     Bug,
 }
@@ -360,7 +358,6 @@ impl fmt::Display for Malformed {
         f.write_str(match self {
             Malformed::Delta => "not a delta of this version",
             Malformed::Entry => "not a key with its hits of this version",
-            Malformed::Total => "more hits of a key than can be counted",
             Malformed::Bug => "what this version cannot read because of a bug",
         })
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use lately::{DeltaBatch, Op, Timestamp, minutes, seconds};
+use lately::{DeltaBatch, Op, Timestamp, minutes};
 
 use super::*;
 use crate::folder::Folder;
@@ -138,23 +138,25 @@ fn of_a_damaged_block_only_the_part_that_does_not_fit_is_lost() {
 fn a_change_that_cannot_be_made_names_its_key() {
     let root = tempfile::tempdir().expect("a folder");
     let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
-    // What happened in one store, then what comes next in another whose first change was smaller.
-    let record = |hits: [(&str, u64); 3]| {
-        let store = Store::builder().seed(1).build().expect("valid");
-        let mut deltas = DeltaBatch::default();
-        for (second, (key, weight)) in (0..).zip(hits) {
-            let at = now.saturating_sub(seconds(1 + second));
-            let op = Op::Hit { key: key.as_bytes(), weight, at: Some(at) };
-            store.apply_into(&[op], now, &mut Vec::new(), &mut deltas);
-        }
-        [&[BATCH][..], &now.as_millis().to_le_bytes(), deltas.bytes()].concat()
-    };
-    let first = record([("full", i64::MAX.unsigned_abs()), ("other", 1), ("others", 1)]);
-    let second = record([("full", 1), ("full", 1), ("last", 5)]);
-    write(root.path(), &names::log(1), Kind::Log, &[&segment(1), &first, &second]);
-    let error = recovered(root.path(), Intent::GoOn).expect_err("too many").to_string();
+    let mut deltas = DeltaBatch::default();
+    let other = Store::builder().seed(1).build().expect("valid");
+    other.hit_n(b"full", 300, None, now).expect("counted");
+    let mut part = Vec::new();
+    for index in 0..Store::PARTS {
+        other.write_part(index, now, &mut part);
+    }
+    other.bring_part(&part, now, &mut deltas).expect("its own");
+    // A number of the hits does not end.
+    let mut first = [&[BATCH][..], &now.as_millis().to_le_bytes(), deltas.bytes()].concat();
+    *first.iter_mut().nth_back(1).expect("bytes") = 0xff;
+    deltas.clear();
+    let op = Op::Hit { key: b"last", weight: 5, at: None };
+    Store::builder().seed(1).build().expect("valid").apply_into(&[op], now, &mut Vec::new(), &mut deltas);
+    let record = [&first[..], deltas.bytes()].concat();
+    write(root.path(), &names::log(1), Kind::Log, &[&segment(1), &record]);
+    let error = recovered(root.path(), Intent::GoOn).expect_err("not its hits").to_string();
     assert!(error.contains("log-0000000001 is damaged at byte"), "{error}");
-    assert!(error.contains("key full is more hits of a key than can be counted"), "{error}");
+    assert!(error.contains("key full is not a key with its hits of this version"), "{error}");
     let store = Store::builder().build().expect("valid");
     let folder = Folder::open(root.path()).expect("opened");
     let recovery =

@@ -70,6 +70,14 @@ impl Piece {
         }
     }
 
+    /// The millisecond after the last that belongs to it.
+    fn end_ms(&self) -> i64 {
+        match self {
+            Piece::Moment(moment) => moment.at_ms + 1,
+            Piece::Pane { pane, .. } => pane.end_ms(),
+        }
+    }
+
     /// Whether hits of that millisecond belong to it.
     pub(super) fn covers(&self, at_ms: i64) -> bool {
         match *self {
@@ -90,16 +98,10 @@ struct Fitted {
     is_mixed: bool,
     /// Whether a pane is one of those that do not fit, and was not before.
     is_demoted: bool,
-    total: u64,
 }
 
 impl Fitted {
     fn add(&mut self, piece: Piece, settings: &Settings, now: Timestamp) {
-        let Some(total) = self.total.checked_add(piece.hits()).filter(|&total| total <= MAX_TOTAL) else {
-            // Two lives of a key may have more together than a key can have.
-            return;
-        };
-        self.total = total;
         let (now_ms, resolution_ms) = (now.as_millis(), settings.resolution().as_millis());
         let (pane, source) = match piece {
             Piece::Moment(moment) => return self.moments.push(moment),
@@ -120,7 +122,8 @@ impl Fitted {
 impl Entry {
     /// An entry with the hits of pieces.
     pub(super) fn of_pieces(pieces: Pieces, settings: &Settings, now: Timestamp) -> Entry {
-        let Pieces { list, newest_ms, is_by_pane, coarse_ms } = pieces;
+        let Pieces { mut list, newest_ms, is_by_pane, coarse_ms } = pieces;
+        keep_newest(&mut list, MAX_TOTAL);
         let mut fitted = Fitted::default();
         let with_hits = list.into_iter().filter(|piece| piece.hits() > 0);
         with_hits.for_each(|piece| fitted.add(piece, settings, now));
@@ -157,6 +160,19 @@ impl Entry {
 }
 
 impl Entry {
+    /// Counts hits that were counted before, when older ones had left a shorter retention or narrower panes. Where there would be more
+    /// than can be counted now, the oldest go.
+    pub(crate) fn add_again(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
+        if self.add(at, hits, settings, now).is_ok() {
+            return;
+        }
+        let mut pieces = self.pieces(settings);
+        keep_newest(&mut pieces.list, MAX_TOTAL.saturating_sub(hits));
+        *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
+        // More than can be counted at all were never counted.
+        let _ = self.add(at, hits.min(MAX_TOTAL), settings, now);
+    }
+
     /// Fits the hits again, if there are some that did not fit and do now. Answers are then the same as after a start.
     #[inline]
     pub(crate) fn fit_again(&mut self, settings: &Settings, now: Timestamp) {
@@ -170,6 +186,22 @@ impl Entry {
     pub(crate) fn is_to_fit_again(&self, now: Timestamp) -> bool {
         matches!(self, Entry::Large { large, .. } if large.has_coarse())
             && self.coarse().is_some_and(|coarse| coarse.has_fitting(now))
+    }
+}
+
+/// Drops the oldest hits of pieces that have more than `most` together.
+fn keep_newest(list: &mut [Piece], most: u64) {
+    let total: u128 = list.iter().map(|piece| u128::from(piece.hits())).sum();
+    let mut excess = total.saturating_sub(most.into());
+    if excess == 0 {
+        return;
+    }
+    list.sort_by_key(Piece::end_ms);
+    for piece in list {
+        let hits = piece.hits_mut();
+        let dropped = u64::try_from(excess).unwrap_or(u64::MAX).min(*hits);
+        *hits -= dropped;
+        excess -= u128::from(dropped);
     }
 }
 

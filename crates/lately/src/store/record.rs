@@ -387,6 +387,13 @@ impl Record {
         Ok(())
     }
 
+    /// Counts hits that were denied before. Where there would be more than can be counted now, the oldest go.
+    pub(super) fn deny_again(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
+        if self.deny(at, hits, settings, now).is_err() {
+            self.denied_mut(settings, now).add_again(settings.pane_start(at), hits, settings, now);
+        }
+    }
+
     /// Counts hits that were denied, if their pane is among those in which others were denied last; false, and
     /// nothing changes, when it is not.
     #[inline]

@@ -214,7 +214,8 @@ impl Store {
         match turn.map_or(*delta, |turn| turn.delta(*delta)) {
             Delta::Hits { key, generation, at, hits } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
-                    shard.put_back((key, hash), at, hits, context).map_err(|_| Malformed::Total)
+                    shard.put_back((key, hash), at, hits, context);
+                    Ok(())
                 })
             }
             Delta::Limited { key, generation, until } => {
@@ -226,7 +227,8 @@ impl Store {
             Delta::Denied { key, generation, at, hits } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     let place = shard.slot_for(key, hash, context);
-                    shard.add_denied(place, at, hits, context).map_err(|_| Malformed::Total)
+                    shard.put_denied_back(place, at, hits, context);
+                    Ok(())
                 })
             }
             Delta::Arrival { key, generation, arrival } => {

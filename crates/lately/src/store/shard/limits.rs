@@ -207,7 +207,7 @@ impl Shard {
     }
 
     /// Adds to the hits that were denied to the key at `place`.
-    pub(in crate::store) fn add_denied(
+    pub(super) fn add_denied(
         &mut self,
         place: u32,
         at: Timestamp,
@@ -217,6 +217,19 @@ impl Shard {
         self.change_record(place, context.classes, |record, settings, now| {
             record.deny(at, hits, settings, now)
         })
+    }
+
+    /// Puts back hits that were denied to the key at `place`.
+    pub(in crate::store) fn put_denied_back(
+        &mut self,
+        place: u32,
+        at: Timestamp,
+        hits: u64,
+        context: &mut Context<'_>,
+    ) {
+        self.change_record(place, context.classes, |record, settings, now| {
+            record.deny_again(at, hits, settings, now);
+        });
     }
 
     /// Takes back hits that were denied to the key at `place`.

@@ -10,7 +10,7 @@ use super::Shard;
 use crate::class::Classes;
 use crate::delta::{Beside, Delta, Forgotten, Generation};
 use crate::entry::Entry;
-use crate::error::{HitError, Malformed};
+use crate::error::Malformed;
 use crate::gcra::Arrival;
 use crate::time::Timestamp;
 
@@ -28,9 +28,9 @@ impl Shard {
         at: Timestamp,
         hits: u64,
         context: &mut Context<'_>,
-    ) -> Result<(), HitError> {
+    ) {
         let place = self.slot_for(key, hash, context);
-        self.change(place, context.classes, |entry, settings, now| entry.add(at, hits, settings, now))
+        self.change(place, context.classes, |entry, settings, now| entry.add_again(at, hits, settings, now));
     }
 
     /// Puts back a key with its hits in place of what there is of it, unless nothing is left of it by now;

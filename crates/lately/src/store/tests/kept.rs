@@ -282,6 +282,36 @@ fn keys_that_cannot_be_evicted_do_not_outgrow_the_ceiling() {
     store.check_consistency();
 }
 
+/// Symptom: a healthy folder could not be read. Cause: hits that were counted after older ones had left the retention were more than can
+/// be counted with these, in a class that keeps them for longer. Fix: the oldest go.
+#[test]
+fn hits_that_are_too_many_in_a_longer_retention_are_put_back() {
+    const MOST: u64 = i64::MAX.unsigned_abs();
+    let of = |retain| Store::builder().retain(retain).seed(7).build().expect("valid");
+    let store = of(hours(1));
+    let mut batch = DeltaBatch::default();
+    let (first, second, third) = (after(seconds(1)), after(hours(2)), after(hours(4)));
+    hit(&store, b"k", MOST, first, &mut batch);
+    hit(&store, b"k", 5, second, &mut batch);
+    hit(&store, b"k", MOST - 2, third, &mut batch);
+    for at in [first, second, third] {
+        let denied = Op::Decide(Box::new(Request::new(b"denied", 0, minutes(1), MOST - 2)));
+        store.apply_into(&[denied], at, &mut Vec::new(), &mut batch);
+    }
+    for retain in [hours(1), hours(3), days(7)] {
+        let copy = of(retain);
+        replay(&copy, Portion::ALL).record(batch.deltas()).expect("well formed");
+        let hits = |window| copy.hits(b"k", window, third);
+        assert_eq!(hits(minutes(1)).estimate, MOST - 2, "{retain}");
+        let kept = hits(retain);
+        let all = MOST - 2 + if retain > hours(2) { 2 } else { 0 };
+        assert_eq!((kept.lower, kept.estimate), (all, all), "{retain}");
+        let denied = copy.denied(b"denied", Some(minutes(1)), None, third);
+        assert_eq!(denied.estimate, MOST - 2, "{retain}");
+        copy.check_consistency();
+    }
+}
+
 /// Symptom: a key had two slots, one of them without its hits. Cause: a denial found the store full and, when another thread
 /// had made room a moment later, took the key for new. Fix: whoever asks for room says where the key is.
 #[test]
