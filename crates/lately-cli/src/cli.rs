@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{backtest, bench, check, completions, count, dump, hit, hits, limit, restore, serve};
+use crate::commands::{
+    backtest, bench, check, completions, count, dump, hit, hits, limit, restore, serve, top,
+};
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
 ///
@@ -20,6 +22,7 @@ pub(crate) enum Command {
     Serve(serve::Serve),
     Count(count::Count),
     Backtest(backtest::BacktestArgs),
+    Top(top::Top),
     Hit(hit::Hit),
     Hits(hits::Hits),
     Limit(limit::Limit),

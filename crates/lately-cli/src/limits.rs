@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use lately::{Span, hours, milliseconds, minutes, seconds};
+
 /// How long a client command waits for a connection, and then for each answer.
 pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -46,3 +48,40 @@ pub(crate) const REPORT_TITLE_BYTES: usize = 64_000;
 
 /// File descriptors the server needs beside those of its clients, RESP and HTTP, and those of its threads.
 pub(crate) const OWN_FILES: u64 = 64;
+
+/// Bytes of one log that `top` reads before it looks at the keys and the other logs again.
+pub(crate) const FOLLOW_POLL_BYTES: usize = 4 << 20;
+
+/// Bytes before the place a log was read to that tell whether it was written anew.
+pub(crate) const FOLLOW_CHECK_BYTES: usize = 1_024;
+
+/// How long a log that was renamed is read after the last write to it, when another has its name.
+pub(crate) const FORMER_KEPT: Span = minutes(1);
+
+/// Renamed files of one log that are read on.
+pub(crate) const MAX_FORMER_FILES: usize = 16;
+
+/// How often `top` looks at its logs, and draws on a terminal.
+pub(crate) const POLL_EVERY: Span = milliseconds(250);
+
+/// Ranking the keys may take one of so many parts of the time: with very many keys the screen is drawn less often, and counting
+/// goes on.
+pub(crate) const RANKING_SHARE: i64 = 4;
+
+/// The shortest time between rows of `top`.
+pub(crate) const MIN_EVERY: Span = milliseconds(100);
+
+/// Bytes that the keys of `top` and their hits may take, before the coldest are forgotten.
+pub(crate) const TOP_MEMORY_BYTES: u64 = 256 << 20;
+
+/// How far back `top` knows the peaks of windows.
+pub(crate) const PEAK_SPAN: Span = hours(1);
+
+/// How far ahead of the clock a line may be to be counted when its time comes.
+pub(crate) const LINE_SKEW: Span = seconds(10);
+
+/// Pieces of streams that wait to be counted.
+pub(crate) const WAITING_EVENTS: usize = 64;
+
+/// Characters of the text that keys are filtered by.
+pub(crate) const MAX_FILTER_CHARS: usize = 256;

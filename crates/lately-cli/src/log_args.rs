@@ -14,6 +14,9 @@ use crate::log_file;
 use crate::output;
 use crate::progress::Progress;
 
+/// Rows that are printed when nothing is said.
+const DEFAULT_ROWS: usize = 10;
+
 /// Which logs to read, how, and how many keys to print.
 #[derive(Args)]
 #[expect(rustdoc::invalid_html_tags, reason = "the help shows a regular expression as it is typed")]
@@ -82,9 +85,9 @@ pub(crate) struct LogArgs {
     #[arg(long, value_name = "FIELD")]
     time_field: Option<String>,
 
-    /// How many rows to print; 0 is all.
-    #[arg(long, value_name = "K", allow_negative_numbers = true, default_value_t = 10, value_parser = rows)]
-    top: usize,
+    /// How many rows to print; 0 is all [default: 10].
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = rows)]
+    top: Option<usize>,
 }
 
 /// A format, or `auto`: the lines decide.
@@ -132,7 +135,16 @@ struct Reason<'a> {
 impl LogArgs {
     /// How many rows to print; none is all.
     pub(crate) fn top(&self) -> Option<usize> {
-        Some(self.top).filter(|&top| top > 0)
+        Some(self.top.unwrap_or(DEFAULT_ROWS)).filter(|&top| top > 0)
+    }
+
+    /// How many rows were asked for, if that was said; none is all.
+    pub(crate) fn named_top(&self) -> Option<usize> {
+        self.top.filter(|&top| top > 0)
+    }
+
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// What would be faster than the regular expression, if there is one.
@@ -144,11 +156,6 @@ impl LogArgs {
         }
         let filters = self.filters.iter().any(Filter::is_expression);
         filters.then_some("FIELD=V and FIELD!=V are faster than FIELD~RE; so is an expression that starts with ^ and has no .*")
-    }
-
-    /// The logs to read.
-    pub(crate) fn files(&self) -> &[PathBuf] {
-        &self.files
     }
 
     /// What `--key` says.
@@ -178,7 +185,8 @@ impl LogArgs {
         Times { now, written: None, zone: self.zone.clone(), format: self.time_format.clone() }
     }
 
-    fn options(&self, default_key: &Template) -> Result<Options, CliError> {
+    /// How to read the logs. Without `--key`, the key is `default_key`.
+    pub(crate) fn options(&self, default_key: &Template) -> Result<Options, CliError> {
         let time =
             |option, text: &Option<String>| text.as_ref().map(|text| self.time(option, text)).transpose();
         // The layout of the log's times is not that of the command line.
@@ -208,19 +216,8 @@ impl LogArgs {
         let mut options = self.options(default_key)?;
         options.check().map_err(|error| CliError::new(command, error, setup_hint(command)))?;
         log_file::check(&self.files)?;
-        let mut logs = ReadLogs {
-            args: self,
-            command,
-            formats: Vec::new(),
-            since: options.since,
-            until: options.until,
-            lines: 0,
-            filtered: 0,
-            malformed: Vec::new(),
-            without_time: None,
-            looks_like: None,
-            failure: None,
-        };
+        let mut logs = self.reading(command);
+        (logs.since, logs.until) = (options.since, options.until);
         {
             let mut progress = Progress::new();
             progress.warn_when_slow(command, self.faster());
@@ -241,6 +238,23 @@ impl LogArgs {
             output::message(&format_args!("lately: {command}: {name} is read as {format}"));
         }
         Ok(logs)
+    }
+
+    /// Nothing read yet.
+    pub(crate) fn reading(&self, command: &'static str) -> ReadLogs<'_> {
+        ReadLogs {
+            args: self,
+            command,
+            formats: Vec::new(),
+            since: None,
+            until: None,
+            lines: 0,
+            filtered: 0,
+            malformed: Vec::new(),
+            without_time: None,
+            looks_like: None,
+            failure: None,
+        }
     }
 }
 
@@ -319,7 +333,8 @@ impl<'a> ReadLogs<'a> {
         format!("{} {}", self.lines, if self.lines == 1 { "line" } else { "lines" })
     }
 
-    fn add(&mut self, path: &'a Path, scanned: Scanned) {
+    /// Adds what was in a log.
+    pub(crate) fn add(&mut self, path: &'a Path, scanned: Scanned) {
         self.formats.push((path, scanned.format));
         self.lines += scanned.lines;
         self.filtered += scanned.filtered;
@@ -377,11 +392,11 @@ fn rows(text: &str) -> Result<usize, &'static str> {
     text.parse().map_err(|_| "give a number of rows, 0 for all")
 }
 
-fn setup_hint(command: &str) -> String {
+pub(crate) fn setup_hint(command: &str) -> String {
     format!("--format and --key say what the lines are like, see lately {command} --help")
 }
 
-fn scan_error(command: &str, path: &Path, error: &ScanError) -> CliError {
+pub(crate) fn scan_error(command: &str, path: &Path, error: &ScanError) -> CliError {
     CliError::new(log_file::name(path), error, setup_hint(command))
 }
 

@@ -79,6 +79,26 @@ pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
     Ok(())
 }
 
+/// As [`check`], for logs that may appear later.
+pub(crate) fn check_followed(paths: &[PathBuf]) -> Result<(), CliError> {
+    let is_missing =
+        |path: &Path| fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let there = paths.iter().filter(|path| is_stdin(path) || !is_missing(path));
+    check(&there.cloned().collect::<Vec<_>>())
+}
+
+/// Whether a log is read once, to its end: standard input, a pipe, or a compressed file.
+pub(crate) fn is_stream(path: &Path) -> bool {
+    let is_compressed = |path| {
+        let mut magic = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(MAGIC_BYTES).read_to_end(&mut magic));
+        read.is_ok() && Compression::of(&magic).is_some()
+    };
+    is_stdin(path)
+        || fs::metadata(path)
+            .is_ok_and(|metadata| if metadata.is_file() { is_compressed(path) } else { true })
+}
+
 /// When a log was last written; none of a pipe.
 pub(crate) fn written(path: &Path) -> Option<Timestamp> {
     let modified = fs::metadata(path).ok().filter(|_| !is_stdin(path))?.modified().ok()?;
@@ -88,16 +108,16 @@ pub(crate) fn written(path: &Path) -> Option<Timestamp> {
 
 /// Opens a log and decompresses it when its first bytes, whatever its name is, say that it is compressed.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, CliError> {
-    let raw: Box<dyn Read> = if is_stdin(path) {
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(path).map_err(|error| unreadable(path, &error))?)
-    };
+    open_stream(path).map_err(|error| unreadable(path, &error))
+}
+
+/// As [`open`].
+pub(crate) fn open_stream(path: &Path) -> io::Result<Box<dyn Read>> {
+    let raw: Box<dyn Read> = if is_stdin(path) { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     // A pipe may give one byte first: what was peeked at is put back in front.
     let mut reader = BufReader::with_capacity(READ_BYTES, raw);
     let mut magic = Vec::new();
-    let peeked = reader.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic);
-    peeked.map_err(|error| unreadable(path, &error))?;
+    reader.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic)?;
     let compression = Compression::of(&magic);
     let whole = io::Cursor::new(magic).chain(reader);
     Ok(match compression {

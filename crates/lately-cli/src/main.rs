@@ -9,6 +9,7 @@ mod commands;
 mod error;
 mod http;
 mod limits;
+mod live;
 mod log_args;
 mod log_file;
 mod new_file;
@@ -54,6 +55,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Bench(bench) => commands::bench::run(&bench),
         Command::Count(count) => commands::count::run(&count),
         Command::Backtest(backtest) => commands::backtest::run(&backtest),
+        Command::Top(top) => commands::top::run(&top),
         Command::Dump(dump) => commands::dump::run(&dump),
         Command::Restore(restore) => commands::restore::run(&restore),
         Command::Check(check) => commands::check::run(&check),

@@ -1,12 +1,16 @@
 //! Lines of one log to records. [`crate::scan()`] drives it, and so does what follows a log that grows.
 
+use lately::Timestamp;
+
 use crate::detect::detect;
 use crate::error::{Malformed, ScanError, SetupError};
+use crate::format::Format;
 use crate::limits::{SAMPLE_BYTES, SAMPLE_LINES};
 use crate::lines::Line;
 use crate::options::Options;
 use crate::parser::{LineParser, Parsed, Record};
 use crate::scanned::{Scanned, WithoutTime};
+use crate::time::Times;
 
 /// Takes the lines of one log in their order. Without a format it keeps the first lines until it can tell.
 #[derive(Debug)]
@@ -16,6 +20,7 @@ pub struct Feed<'o> {
     sample: Sample,
     scanned: Scanned,
     number: u64,
+    now: Timestamp,
 }
 
 /// The first lines, with their numbers.
@@ -32,9 +37,9 @@ impl<'o> Feed<'o> {
     /// Those of [`LineParser::new`].
     pub fn new(options: &'o Options) -> Result<Feed<'o>, SetupError> {
         let parser = options.format.as_ref().map(|format| LineParser::new(format, options)).transpose()?;
-        let format = options.format.as_ref().map(crate::Format::name);
+        let format = options.format.as_ref().map(Format::name);
         let scanned = Scanned { format, ..Scanned::default() };
-        Ok(Feed { options, parser, sample: Sample::default(), scanned, number: 0 })
+        Ok(Feed { options, parser, sample: Sample::default(), scanned, number: 0, now: options.times.now })
     }
 
     /// Takes the next line.
@@ -62,6 +67,36 @@ impl<'o> Feed<'o> {
             }
             None => self.keep(line, visit),
         }
+    }
+
+    /// Moves the clock that [`crate::Times::now`] set: for a log that is read while it is written.
+    pub fn set_now(&mut self, now: Timestamp) {
+        self.now = now;
+        if let Some(parser) = &mut self.parser {
+            parser.set_now(now);
+        }
+    }
+
+    /// Detects the format from the lines so far, for a log whose next line may be a while away. When no format fits
+    /// them, they are kept for a later try.
+    ///
+    /// # Errors
+    /// When the key does not go with the format.
+    pub fn tell_early(&mut self, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
+        if self.parser.is_some() || self.sample.lines.is_empty() {
+            return Ok(());
+        }
+        match self.detect(&[]) {
+            Ok(format) => self.settle(&format, visit),
+            Err(ScanError::Unknown { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What was in the lines so far.
+    #[must_use]
+    pub fn so_far(&self) -> &Scanned {
+        &self.scanned
     }
 
     /// Ends the log. `head` are its first bytes, which say what it is when it is none.
@@ -94,17 +129,34 @@ impl<'o> Feed<'o> {
 
     /// Tells the format and reads the lines that were kept.
     fn tell(&mut self, head: &[u8], visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
-        let sample = std::mem::take(&mut self.sample).lines;
-        let lines: Vec<Line<'_>> =
-            sample.iter().map(|(_, kept)| kept.as_deref().map_or(Line::TooLong, Line::Whole)).collect();
-        let format = detect(&lines, head, self.options)?;
+        let format = self.detect(head)?;
+        self.settle(&format, visit)
+    }
+
+    fn detect(&self, head: &[u8]) -> Result<Format, ScanError> {
+        let lines: Vec<Line<'_>> = self.sample.lines.iter().map(|(_, kept)| whole(kept.as_deref())).collect();
+        detect(&lines, head, &self.options_now())
+    }
+
+    /// Reads the lines that were kept in this format, as it does those that follow.
+    fn settle(&mut self, format: &Format, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
+        let parser = LineParser::new(format, &self.options_now())?;
+        let parser = self.parser.insert(parser);
         self.scanned.format = Some(format.name());
-        let parser = self.parser.insert(LineParser::new(&format, self.options)?);
-        for (line, (number, _)) in lines.into_iter().zip(&sample) {
-            parse(parser, &mut self.scanned, line, *number, visit);
+        for (number, kept) in std::mem::take(&mut self.sample).lines {
+            parse(parser, &mut self.scanned, whole(kept.as_deref()), number, visit);
         }
         Ok(())
     }
+
+    fn options_now(&self) -> Options {
+        let times = Times { now: self.now, ..self.options.times.clone() };
+        Options { times, ..self.options.clone() }
+    }
+}
+
+fn whole(kept: Option<&[u8]>) -> Line<'_> {
+    kept.map_or(Line::TooLong, Line::Whole)
 }
 
 #[inline]
@@ -133,6 +185,61 @@ fn parse(
             {
                 scanned.without_time = Some(WithoutTime { tried, there });
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lately::{days, seconds};
+
+    use super::*;
+
+    fn start() -> Timestamp {
+        Timestamp::from_seconds(1_710_234_000).expect("a time")
+    }
+
+    fn options() -> Options {
+        Options { times: Times { now: start(), ..Times::default() }, ..Options::default() }
+    }
+
+    fn give(feed: &mut Feed<'_>, line: &str) -> usize {
+        let mut records = 0;
+        feed.line(Line::Whole(line.as_bytes()), &mut |_| records += 1).expect("no format to refuse");
+        feed.tell_early(&mut |_| records += 1).expect("no format to refuse");
+        records
+    }
+
+    #[test]
+    fn the_format_is_told_early_where_lines_are_far_between() {
+        let options = options();
+        let mut feed = Feed::new(&options).expect("reads");
+        assert_eq!((give(&mut feed, "hello"), give(&mut feed, "hello")), (0, 0));
+        assert_eq!((feed.so_far().format, feed.so_far().lines), (None, 0));
+        assert_eq!(give(&mut feed, "{\"time\":1710234000,\"ip\":\"a\"}"), 0, "one of three");
+        assert_eq!(give(&mut feed, "{\"time\":1710234000,\"ip\":\"a\"}"), 2, "two of four");
+        assert_eq!(give(&mut feed, "{\"time\":1710234000,\"ip\":\"b\"}"), 1);
+        let scanned = feed.finish(&[], &mut |_| {}).expect("reads");
+        assert_eq!((scanned.format, scanned.lines, scanned.malformed_lines()), (Some("json"), 5, 2));
+    }
+
+    /// Symptom: a reader that ran for more than a day took the numbers of new lines for no times. Cause: the day from now on
+    /// was that from its start on. Fix: its clock moves.
+    #[test]
+    fn the_clock_of_a_long_run_moves() {
+        let line = |days_later: u64| {
+            format!(
+                "{{\"time\":{},\"ip\":\"a\"}}",
+                start().as_millis() / 1_000 + (days_later * 86_400).cast_signed()
+            )
+        };
+        let options = options();
+        let mut early = Feed::new(&options).expect("reads");
+        let mut late = Feed::new(&options).expect("reads");
+        assert_eq!((give(&mut early, &line(0)), give(&mut early, &line(3))), (1, 0));
+        for feed in [&mut early, &mut late] {
+            feed.set_now(start().saturating_add(days(3)).saturating_add(seconds(1)));
+            assert_eq!(give(feed, &line(3)), 1);
         }
     }
 }

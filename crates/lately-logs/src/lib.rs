@@ -11,6 +11,7 @@ mod access;
 mod address;
 mod backtest;
 mod by_key;
+mod cutter;
 mod detect;
 mod documents;
 mod error;
@@ -42,6 +43,7 @@ mod wrapper;
 
 pub use address::Network;
 pub use backtest::{Backtest, Replay, Verdict};
+pub use cutter::Cutter;
 pub use error::{Malformed, ScanError, SeriesError, SetupError};
 pub use exempt::Exempt;
 pub use feed::Feed;

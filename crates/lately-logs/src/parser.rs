@@ -191,6 +191,11 @@ impl LineParser {
         Ok(LineParser { source, plan, work })
     }
 
+    /// Moves the clock that [`crate::Times::now`] set.
+    pub fn set_now(&mut self, now: Timestamp) {
+        self.work.times.set_now(now);
+    }
+
     /// The record of `line`, which is given without its line end.
     ///
     /// # Errors

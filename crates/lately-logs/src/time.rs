@@ -115,6 +115,12 @@ impl TimeReader {
         }
     }
 
+    /// Moves the reader's clock.
+    pub(crate) fn set_now(&mut self, now: Timestamp) {
+        self.times.now = now;
+        self.latest_number = now.saturating_add(FUTURE);
+    }
+
     /// The access-log date, `17/May/2015:10:05:03 +0000`. A leap second is the second before it.
     pub(crate) fn log_date(&mut self, date: &[u8; LOG_DATE_LEN]) -> Option<Timestamp> {
         if *date == self.date {

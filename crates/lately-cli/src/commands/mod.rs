@@ -11,3 +11,4 @@ pub(crate) mod hits;
 pub(crate) mod limit;
 pub(crate) mod restore;
 pub(crate) mod serve;
+pub(crate) mod top;

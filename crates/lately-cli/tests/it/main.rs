@@ -37,5 +37,8 @@ mod serve;
 mod slow_dumps;
 mod stall;
 mod talk;
+mod terminal;
+mod top;
+mod top_screen;
 mod used_up;
 mod wire;

@@ -1,0 +1,386 @@
+//! `lately top`: the busiest keys of logs that grow.
+
+use std::env;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use clap::Args;
+use lately::{Clock, DEFAULT_WINDOW, Span, SystemClock, Timestamp, seconds};
+use lately_logs::{Options, ScanError, Template};
+use ratatui_crossterm::crossterm::event as terminal;
+
+use crate::error::{CliError, Outcome};
+use crate::limits::{LINE_SKEW, MIN_EVERY, POLL_EVERY, RANKING_SHARE, WAITING_EVENTS};
+use crate::live::controls::{Controls, Wish};
+use crate::live::event::{self, Event, Stop};
+use crate::live::follower::Polled;
+use crate::live::hits::{Hits, Question, Ranked};
+use crate::live::screen::Screen;
+use crate::live::source::{Source, Trouble};
+use crate::live::view::{Picture, rate, rows_in, steps_in};
+use crate::log_args::{LogArgs, scan_error, setup_hint};
+use crate::log_file;
+use crate::output;
+use crate::table;
+
+/// Show the busiest keys of the last minutes of logs that grow, live.
+///
+/// On a terminal it takes the whole screen: for each key the hits in the window, their rate, the hits in the last 10
+/// seconds, the peak (the most hits in any window of that length in the last hour), and a curve of the window.
+/// Keys: / filters by text, s changes the order, w and W change the window, q, Esc and Ctrl-C leave.
+/// Elsewhere, or with --json, it prints rows each --every, and nothing while there are none.
+///
+/// The lines that are in a file at the start are counted as well, by their times. The window ends now, by the clock of this
+/// machine, not with the newest line: a log whose lines are all older has no rows; lately count is for those.
+/// Lines more than 10 seconds ahead of the clock are not counted. Windows up to an hour are exact, longer ones to 1 % of
+/// their length.
+///
+/// A file is followed by its name, looked at four times a second. When it is renamed, it is read to its end before
+/// the file that takes its place. When it is truncated, it is read from its start, and what was not read yet is looked for in a
+/// copy beside it. One that is not there is waited for. Standard input, pipes and compressed files are read to
+/// their end; when no other log is there, that ends the command.
+///
+/// SIGINT and SIGTERM end it with exit code 0. Lines that do not parse are skipped; how many, and why, goes to standard
+/// error at the end. When none parses, that is an error. JSON has to be an object per line.
+#[derive(Args)]
+pub(crate) struct Top {
+    /// Length of the window, in whole seconds: seconds, or a number with s, m, h, d or w.
+    #[arg(long, value_name = "W", allow_negative_numbers = true, default_value_t = DEFAULT_WINDOW, value_parser = window)]
+    window: Span,
+
+    /// How often rows are printed, or the screen is drawn [default: 1s, on a terminal 250ms].
+    #[arg(long, value_name = "D", allow_negative_numbers = true, value_parser = every)]
+    every: Option<Span>,
+
+    #[command(flatten)]
+    logs: LogArgs,
+
+    /// Print an object per line: key (key_b64 when it is no UTF-8), at, hits, rate, peak.
+    #[arg(long)]
+    json: bool,
+}
+
+fn window(text: &str) -> Result<Span, String> {
+    let window: Span = text.parse().map_err(|error: lately::TimeError| error.to_string())?;
+    if window.as_millis() % seconds(1).as_millis() != 0 {
+        return Err("give whole seconds".into());
+    }
+    Ok(window)
+}
+
+fn every(text: &str) -> Result<Span, String> {
+    let every: Span = text.parse().map_err(|error: lately::TimeError| error.to_string())?;
+    if every < MIN_EVERY { Err(format!("give {MIN_EVERY} or more")) } else { Ok(every) }
+}
+
+pub(crate) fn run(top: &Top) -> Result<Outcome, CliError> {
+    let options = top.logs.options(&Template::default())?;
+    options.check().map_err(|error| CliError::new("top", error, setup_hint("top")))?;
+    log_file::check_followed(top.logs.files())?;
+    let controls = Controls::new(top.window);
+    let hits = Hits::new(controls.longest());
+    let hits = hits.map_err(|error| CliError::new("--window", error, "see lately top --help"))?;
+    let sources = top.logs.files().iter().map(|path| Source::new(path, &options));
+    let sources: Result<Vec<_>, _> = sources.collect();
+    let sources = sources.map_err(|error| CliError::new("top", error, setup_hint("top")))?;
+    let (sender, events) = sync_channel(WAITING_EVENTS);
+    let stop = event::catch_signals(&sender)
+        .map_err(|error| CliError::new("top", error, "signals cannot be caught"))?;
+    let mut live =
+        Live { top, options: &options, sources, hits, controls, clock: SystemClock::new(), events, stop };
+    let is_screen =
+        io::stdout().is_terminal() && !top.json && env::var_os("TERM").is_none_or(|term| term != "dumb");
+    if is_screen {
+        let screen = Screen::open().map_err(|error| no_terminal(&error))?;
+        event::read_keyboard(&sender);
+        live.run(&sender, &mut Output::Screen(screen))?;
+    } else {
+        live.run(&sender, &mut Output::Rows(Told::default()))?;
+    }
+    live.finish()
+}
+
+fn no_terminal(error: &io::Error) -> CliError {
+    CliError::new("terminal", error, "lately top FILE | cat prints rows")
+}
+
+/// A view and what it shows.
+struct Live<'a> {
+    top: &'a Top,
+    options: &'a Options,
+    sources: Vec<Source<'a>>,
+    hits: Hits,
+    controls: Controls,
+    clock: SystemClock,
+    events: Receiver<Event>,
+    stop: Stop,
+}
+
+/// Where the view goes.
+enum Output {
+    Rows(Told),
+    Screen(Screen),
+}
+
+/// The notes on standard error that still hold: one that holds no more and then again is written again.
+#[derive(Default)]
+struct Told {
+    notes: Vec<About>,
+}
+
+/// What there is to say beside the rows.
+struct Note {
+    about: About,
+    text: String,
+}
+
+/// What a note is about: with the number of a log where that matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    Format(usize),
+    File(usize, Trouble),
+    Unparsed(usize),
+    Old,
+    Ahead,
+    Memory,
+}
+
+/// How a round of the loop ends.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Go,
+    Redraw,
+    Leave,
+}
+
+impl Live<'_> {
+    /// Runs until it is to end: looks at the logs and shows what there is, each when it is due, and waits for events.
+    fn run(&mut self, sender: &SyncSender<Event>, output: &mut Output) -> Result<(), CliError> {
+        for (number, source) in self.sources.iter().enumerate() {
+            source.start(number, sender);
+        }
+        let is_screen = matches!(output, Output::Screen(_));
+        let every = self.top.every.unwrap_or(if is_screen { POLL_EVERY } else { seconds(1) });
+        let mut now = self.clock.now();
+        let (mut poll_at, mut show_at) = (now, now);
+        // Rows of a log that is half read would mislead.
+        let mut has_caught_up = is_screen;
+        loop {
+            if now >= poll_at {
+                let polled = self.poll(now)?;
+                has_caught_up |= polled == Polled::AtEnd;
+                poll_at = if polled == Polled::More { now } else { now.saturating_add(POLL_EVERY) };
+            }
+            let has_ended = !is_screen && self.sources.iter().all(Source::has_ended);
+            if (has_caught_up && now >= show_at) || has_ended {
+                self.show(output, now)?;
+                self.hits.sweep(now);
+                let took_ms = self.clock.now().as_millis() - now.as_millis();
+                let pause_ms = every.as_millis().max(RANKING_SHARE * took_ms);
+                show_at = now.saturating_add(Span::from_millis(pause_ms).unwrap_or(every));
+            }
+            if has_ended {
+                return Ok(());
+            }
+            match self.wait(poll_at.min(show_at))? {
+                Next::Go => {}
+                Next::Redraw => show_at = now,
+                Next::Leave => return Ok(()),
+            }
+            now = self.clock.now();
+        }
+    }
+
+    fn poll(&mut self, now: Timestamp) -> Result<Polled, CliError> {
+        let Live { sources, hits, .. } = self;
+        let mut all = Polled::AtEnd;
+        for source in sources {
+            let polled = source.poll(hits, now).map_err(|error| scan_error("top", source.path(), &error))?;
+            if polled == Polled::More {
+                all = Polled::More;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Takes the events that are there, and waits for one until then.
+    fn wait(&mut self, until: Timestamp) -> Result<Next, CliError> {
+        let wait_ms = until.as_millis() - self.clock.now().as_millis();
+        let wait = Duration::from_millis(wait_ms.max(0).unsigned_abs());
+        let mut event = self.events.recv_timeout(wait).ok();
+        let (mut next, mut taken) = (Next::Go, 0);
+        while let Some(current) = event {
+            match self.take(current)? {
+                Next::Go => {}
+                Next::Redraw => next = Next::Redraw,
+                Next::Leave => return Ok(Next::Leave),
+            }
+            taken += 1;
+            // Who sends without a pause does not keep the view from being drawn.
+            let may_go_on = taken < WAITING_EVENTS && !self.stop.load(Ordering::Relaxed);
+            event = if may_go_on { self.events.try_recv().ok() } else { None };
+        }
+        Ok(if self.stop.load(Ordering::Relaxed) { Next::Leave } else { next })
+    }
+
+    fn take(&mut self, event: Event) -> Result<Next, CliError> {
+        let Live { sources, hits, clock, controls, .. } = self;
+        let (number, outcome) = match event {
+            Event::Piece { source, bytes } => (source, sources[source].piece(&bytes, hits, clock.now())),
+            Event::End { source, failure } => (source, sources[source].end(failure, hits, clock.now())),
+            Event::Terminal(terminal::Event::Key(key)) => {
+                return Ok(match controls.press(key) {
+                    Wish::Nothing => Next::Go,
+                    Wish::Redraw => Next::Redraw,
+                    Wish::Leave => Next::Leave,
+                });
+            }
+            Event::Terminal(terminal::Event::Resize(..)) => return Ok(Next::Redraw),
+            Event::Terminal(_) | Event::Signal => return Ok(Next::Go),
+            Event::NoKeyboard(error) => return Err(no_terminal(&error)),
+        };
+        outcome.map_err(|error| scan_error("top", sources[number].path(), &error))?;
+        Ok(Next::Go)
+    }
+
+    fn show(&mut self, output: &mut Output, now: Timestamp) -> Result<(), CliError> {
+        match output {
+            Output::Rows(told) => {
+                let ranked = self.rank(self.top.logs.top().unwrap_or(usize::MAX), 1, now);
+                let notes: Vec<Note> = self.formats().chain(self.notes(&ranked, now)).collect();
+                for note in notes.iter().filter(|note| !told.notes.contains(&note.about)) {
+                    output::message(&format_args!("lately: top: {}", note.text));
+                }
+                told.notes = notes.into_iter().map(|note| note.about).collect();
+                let window = self.controls.window();
+                output::data(|out| {
+                    if self.top.json {
+                        write_json(out, &ranked, window, now)
+                    } else {
+                        write_table(out, &ranked, window, now)
+                    }
+                })
+            }
+            Output::Screen(screen) => self.draw(screen, now).map_err(|error| no_terminal(&error)),
+        }
+    }
+
+    fn draw(&mut self, screen: &mut Screen, now: Timestamp) -> io::Result<()> {
+        let (width, height) = screen.size()?;
+        let rows = rows_in(height).min(self.top.logs.named_top().unwrap_or(usize::MAX));
+        let ranked = self.rank(rows, steps_in(width), now);
+        let notes: Vec<String> =
+            self.progress().chain(self.notes(&ranked, now).map(|note| note.text)).collect();
+        let names = self.sources.iter().map(|source| {
+            let format = source.so_far().format.map(|format| format!(" ({format})"));
+            log_file::name(source.path()) + &format.unwrap_or_default()
+        });
+        let picture = Picture {
+            logs: &names.collect::<Vec<_>>().join(", "),
+            now: whole_second(now),
+            ranked: &ranked,
+            controls: &self.controls,
+            notes: &notes,
+            has_colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        };
+        screen.draw(&picture)
+    }
+
+    fn rank(&self, rows: usize, steps: usize, now: Timestamp) -> Ranked {
+        let controls = &self.controls;
+        let (window, sort, filter) = (controls.window(), controls.sort(), controls.filter());
+        self.hits.rank(&Question { window, sort, filter, rows, steps }, now)
+    }
+
+    /// Which formats were detected.
+    fn formats(&self) -> impl Iterator<Item = Note> {
+        let detected = self.sources.iter().enumerate().filter(|_| self.options.format.is_none());
+        detected.filter_map(|(number, source)| {
+            let format = source.so_far().format?;
+            let text = format!("{} is read as {format}", log_file::name(source.path()));
+            Some(Note { about: About::Format(number), text })
+        })
+    }
+
+    /// How far files are read that are not read to their end.
+    fn progress(&self) -> impl Iterator<Item = String> {
+        self.sources.iter().filter_map(|source| {
+            let percent = source.percent_read();
+            (percent < 99).then(|| format!("{percent} % of {} is read", log_file::name(source.path())))
+        })
+    }
+
+    /// What there is to say beside the rows.
+    fn notes(&self, ranked: &Ranked, now: Timestamp) -> impl Iterator<Item = Note> {
+        let of_logs = self.sources.iter().enumerate().flat_map(|(number, source)| {
+            let name = log_file::name(source.path());
+            let trouble = source
+                .trouble()
+                .map(|trouble| Note { about: About::File(number, trouble), text: source.say(trouble) });
+            let scanned = source.so_far();
+            let is_unparsed = scanned.lines > 0 && scanned.parsed() == 0;
+            let unparsed = is_unparsed
+                .then(|| Note { about: About::Unparsed(number), text: format!("no line of {name} parses") });
+            trouble.into_iter().chain(unparsed)
+        });
+        let is_empty = ranked.keys == 0 && self.controls.filter().is_empty();
+        let window = self.controls.window();
+        let old = self.hits.newest().filter(|newest| is_empty && newest.saturating_add(window) < now);
+        let old = old.map(|newest| {
+            let newest = table::utc(newest);
+            let text =
+                format!("the newest line, {newest}, is older than the window; lately count shows old logs");
+            Note { about: About::Old, text }
+        });
+        let ahead = (self.hits.ahead() > 0).then(|| Note {
+            about: About::Ahead,
+            text: format!("lines more than {LINE_SKEW} ahead of the clock are not counted"),
+        });
+        let forgotten = (self.hits.forgotten() > 0).then(|| Note {
+            about: About::Memory,
+            text: "there are more keys than memory for them: the least hit are left out".to_owned(),
+        });
+        of_logs.chain(old).chain(ahead).chain(forgotten)
+    }
+
+    /// Says what did not parse, as `count` does.
+    fn finish(self) -> Result<Outcome, CliError> {
+        let Live { top, sources, mut hits, clock, .. } = self;
+        let mut read = top.logs.reading("top");
+        for source in sources {
+            let path: &Path = source.path();
+            let scanned = source.finish(&mut hits, clock.now());
+            read.add(path, scanned.map_err(|error: ScanError| scan_error("top", path, &error))?);
+        }
+        read.check_some()?;
+        read.outcome()
+    }
+}
+
+fn whole_second(now: Timestamp) -> Timestamp {
+    Timestamp::from_millis(now.as_millis() / 1_000 * 1_000).unwrap_or(now)
+}
+
+fn write_json(out: &mut dyn Write, ranked: &Ranked, window: Span, now: Timestamp) -> io::Result<()> {
+    let at = now.as_millis() / 1_000;
+    for row in &ranked.rows {
+        let (key, hits, peak) = (output::key_member(&row.key), row.hits, row.peak);
+        let rate = hits as f64 / window.as_seconds_f64();
+        writeln!(out, "{{{key},\"at\":{at},\"hits\":{hits},\"rate\":{rate},\"peak\":{peak}}}")?;
+    }
+    Ok(())
+}
+
+fn write_table(out: &mut dyn Write, ranked: &Ranked, window: Span, now: Timestamp) -> io::Result<()> {
+    if ranked.rows.is_empty() {
+        return Ok(());
+    }
+    let cells = ranked.rows.iter().map(|row| {
+        let (at, key) = (table::utc(whole_second(now)), table::printable(&row.key));
+        [at, row.hits.to_string(), rate(row.hits, window), row.peak.to_string(), key]
+    });
+    table::write(out, ["AT (UTC)", "HITS", "RATE/s", "PEAK", "KEY"], &cells.collect::<Vec<_>>())
+}

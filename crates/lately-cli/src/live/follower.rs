@@ -1,0 +1,729 @@
+//! Follows one log by its path while it grows, through rotations. A state machine: each poll looks at the files once and
+//! gives the lines that are complete; it neither waits nor reads a clock.
+//!
+//! - Renamed: the old file stays open and is read to its end, before the new one and for a while beside it, because its
+//!   writer may go on with it until it is told.
+//! - Truncated or written anew, which the bytes before the place it was read to tell whatever length it has now: it is read
+//!   from its start. When there is a copy beside it, as logrotate's `copytruncate` makes, what was not read yet is read there.
+//! - Missing: it is waited for.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use lately::Timestamp;
+use lately_logs::{Cutter, Line};
+
+use crate::limits::{FOLLOW_CHECK_BYTES, FOLLOW_POLL_BYTES, FORMER_KEPT, MAX_FORMER_FILES};
+
+/// Bytes read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// A log that is followed.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    path: PathBuf,
+    /// The file that has the path, or had it last.
+    current: Option<Open>,
+    /// Files that had the path before, oldest first. Their lines come before those of `current`.
+    former: Vec<Former>,
+    state: State,
+    /// How often the log was truncated without a copy of what was in it.
+    unsaved_truncations: u64,
+    buffer: Vec<u8>,
+}
+
+/// What the path is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// A file that is read.
+    Read,
+    /// There is no file.
+    Missing,
+    /// It cannot be read, for this reason.
+    Unreadable(String),
+}
+
+/// What a poll left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Polled {
+    /// All that is there was read.
+    AtEnd,
+    /// There is more: poll again at once.
+    More,
+}
+
+#[derive(Debug)]
+struct Former {
+    open: Open,
+    /// Since when nothing was written to it.
+    quiet_since: Timestamp,
+    /// A copy that was made before a truncation. Its last line may end in the truncated file.
+    is_copy: bool,
+}
+
+/// An open file, and how far it was read.
+#[derive(Debug)]
+struct Open {
+    file: File,
+    id: (u64, u64),
+    offset: u64,
+    /// The bytes before `offset`.
+    before: Vec<u8>,
+    /// Length and time of the last write, when `before` was compared last.
+    seen: Option<(u64, SystemTime)>,
+    /// Zeros at the start are skipped: the hole of a writer that goes on where it was in a truncated file.
+    skips_zeros: bool,
+    cutter: Cutter,
+}
+
+impl Follower {
+    pub(crate) fn new(path: &Path) -> Follower {
+        Follower {
+            path: path.to_owned(),
+            current: None,
+            former: Vec::new(),
+            state: State::Missing,
+            unsaved_truncations: 0,
+            buffer: vec![0; READ_BYTES],
+        }
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn unsaved_truncations(&self) -> u64 {
+        self.unsaved_truncations
+    }
+
+    /// How much of the file is read, in percent.
+    pub(crate) fn percent_read(&self) -> u64 {
+        let Some(open) = &self.current else { return 100 };
+        let length = open.file.metadata().map_or(0, |metadata| metadata.len());
+        (open.offset * 100).checked_div(length).map_or(100, |percent| percent.min(100))
+    }
+
+    /// Looks at the files once and shows each new line that is complete to `visit`: up to some MiB of them.
+    pub(crate) fn poll(&mut self, now: Timestamp, visit: &mut impl FnMut(Line<'_>)) -> Polled {
+        self.look(now);
+        let mut left = FOLLOW_POLL_BYTES;
+        match self.read(now, &mut left, visit) {
+            Ok(polled) => polled,
+            Err(error) => {
+                self.state = State::Unreadable(error.to_string());
+                Polled::AtEnd
+            }
+        }
+    }
+
+    /// Finds out whether the path has another file, or its file was truncated.
+    fn look(&mut self, now: Timestamp) {
+        let metadata = match fs::metadata(&self.path) {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                self.state = match error.kind() {
+                    io::ErrorKind::NotFound => State::Missing,
+                    _ => State::Unreadable(error.to_string()),
+                };
+                // A file that is gone for good keeps its room on the disk as long as it is open.
+                if let Some(current) = self.current.take() {
+                    self.retire(current, false, now);
+                }
+                return;
+            }
+        };
+        if self.current.as_ref().is_some_and(|current| current.id == id(&metadata)) {
+            self.state = State::Read;
+            self.check_truncated(&metadata, now);
+            return;
+        }
+        if let Some(current) = self.current.take() {
+            self.retire(current, false, now);
+        }
+        // A pipe would be waited for.
+        let opened = if metadata.is_file() {
+            Open::new(&self.path)
+        } else {
+            Err(io::Error::other("is no plain file"))
+        };
+        match opened {
+            // A file that came back, such as by a rename to and fro, is not read again.
+            Ok(open) => {
+                let known =
+                    self.former.iter().position(|former| former.open.id == open.id && !former.is_copy);
+                self.current = Some(known.map_or(open, |known| self.former.remove(known).open));
+                self.state = State::Read;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.state = State::Missing,
+            Err(error) => self.state = State::Unreadable(error.to_string()),
+        }
+    }
+
+    fn check_truncated(&mut self, metadata: &Metadata, now: Timestamp) {
+        let Some(current) = &mut self.current else { return };
+        // What cannot be read now is found out when it is read.
+        if !current.is_rewritten(metadata).unwrap_or(false) {
+            return;
+        }
+        let copy = find_copy(&self.path, current);
+        let cutter = std::mem::take(&mut current.cutter);
+        let (offset, before) = (current.offset, std::mem::take(&mut current.before));
+        (current.offset, current.seen, current.skips_zeros) = (0, None, true);
+        match copy {
+            Some((file, id)) => {
+                let copy = Open { file, id, offset, before, seen: None, skips_zeros: false, cutter };
+                self.retire(copy, true, now);
+            }
+            None => self.unsaved_truncations += 1,
+        }
+    }
+
+    fn retire(&mut self, open: Open, is_copy: bool, now: Timestamp) {
+        self.former.push(Former { open, quiet_since: now, is_copy });
+    }
+
+    /// Reads the files in their order, until `left` bytes are read.
+    fn read(
+        &mut self,
+        now: Timestamp,
+        left: &mut usize,
+        visit: &mut impl FnMut(Line<'_>),
+    ) -> io::Result<Polled> {
+        let Follower { current, former, buffer, .. } = self;
+        for former in &mut *former {
+            let from = former.open.offset;
+            // One that cannot be read any more is not waited for.
+            let polled = former.open.read(buffer, left, visit).unwrap_or(Polled::AtEnd);
+            if former.open.offset > from {
+                former.quiet_since = now;
+            }
+            if polled == Polled::More {
+                return Ok(Polled::More);
+            }
+            if former.is_copy
+                && let Some(current) = current.as_mut().filter(|current| current.offset == 0)
+            {
+                current.cutter = std::mem::take(&mut former.open.cutter);
+            }
+        }
+        let has_current = current.is_some();
+        let mut excess = former.len().saturating_sub(MAX_FORMER_FILES);
+        former.retain_mut(|former| {
+            let is_quiet = now.as_millis() - former.quiet_since.as_millis() > FORMER_KEPT.as_millis();
+            let goes =
+                former.is_copy || excess > 0 || (is_quiet && (has_current || former.open.is_deleted()));
+            if goes {
+                excess = excess.saturating_sub(1);
+                former.open.cutter.finish(&mut *visit);
+            }
+            !goes
+        });
+        current.as_mut().map_or(Ok(Polled::AtEnd), |current| current.read(buffer, left, visit))
+    }
+}
+
+impl Open {
+    fn new(path: &Path) -> io::Result<Open> {
+        let file = File::open(path)?;
+        let id = id(&file.metadata()?);
+        let (before, cutter) = (Vec::new(), Cutter::default());
+        Ok(Open { file, id, offset: 0, before, seen: None, skips_zeros: false, cutter })
+    }
+
+    /// Whether what was read is there no more: the file is shorter, or has other bytes before the offset.
+    fn is_rewritten(&mut self, metadata: &Metadata) -> io::Result<bool> {
+        if metadata.len() < self.offset {
+            return Ok(true);
+        }
+        let seen = Some((metadata.len(), metadata.modified()?));
+        if self.seen == seen {
+            return Ok(false);
+        }
+        self.seen = seen;
+        Ok(!has_before(&self.file, self.offset, &self.before)?)
+    }
+
+    /// Whether no name leads to the file any more.
+    fn is_deleted(&self) -> bool {
+        self.file.metadata().map_or(true, |metadata| metadata.nlink() == 0)
+    }
+
+    fn read(
+        &mut self,
+        buffer: &mut [u8],
+        left: &mut usize,
+        visit: &mut impl FnMut(Line<'_>),
+    ) -> io::Result<Polled> {
+        loop {
+            if *left == 0 {
+                return Ok(Polled::More);
+            }
+            let most = buffer.len().min(*left);
+            let count = match self.file.read_at(&mut buffer[..most], self.offset) {
+                Ok(0) => return Ok(Polled::AtEnd),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            *left -= count;
+            self.offset += count as u64;
+            let mut bytes = &buffer[..count];
+            self.remember(bytes);
+            if self.skips_zeros {
+                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                bytes = &bytes[zeros..];
+                self.skips_zeros = bytes.is_empty();
+            }
+            self.cutter.push(bytes, &mut *visit);
+        }
+    }
+
+    /// Keeps the last bytes that were read.
+    fn remember(&mut self, bytes: &[u8]) {
+        let last = &bytes[bytes.len().saturating_sub(FOLLOW_CHECK_BYTES)..];
+        let excess = (self.before.len() + last.len()).saturating_sub(FOLLOW_CHECK_BYTES);
+        self.before.drain(..excess);
+        self.before.extend_from_slice(last);
+    }
+}
+
+/// Device and number: two paths with the same lead to one file, as long as it is open.
+fn id(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+/// Whether a file has these bytes before this offset.
+fn has_before(file: &File, offset: u64, before: &[u8]) -> io::Result<bool> {
+    let mut there = vec![0; before.len()];
+    match file.read_exact_at(&mut there, offset - before.len() as u64) {
+        Ok(()) => Ok(there == before),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The copy of a log that was truncated, as far as it was read: the newest file beside it whose name starts with the log's
+/// and that has the bytes that were read last, at the same place.
+fn find_copy(path: &Path, truncated: &Open) -> Option<(File, (u64, u64))> {
+    if truncated.before.is_empty() {
+        return None;
+    }
+    let name = path.file_name()?.as_encoded_bytes();
+    // An empty parent is the current folder.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let copies = fs::read_dir(folder).ok()?.filter_map(|entry| {
+        let entry = entry.ok().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(name))?;
+        let metadata = entry.metadata().ok().filter(Metadata::is_file)?;
+        if id(&metadata) == truncated.id || metadata.len() < truncated.offset {
+            return None;
+        }
+        let file = File::open(entry.path()).ok()?;
+        let is_copy = has_before(&file, truncated.offset, &truncated.before).unwrap_or(false);
+        is_copy.then(|| (metadata.modified().ok(), file, id(&metadata)))
+    });
+    copies.max_by_key(|(modified, ..)| *modified).map(|(_, file, id)| (file, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use lately::seconds;
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A folder with logs, and what follows `log` in it.
+    struct Bench {
+        folder: TempDir,
+        follower: Follower,
+        now: Timestamp,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let folder = tempfile::tempdir().expect("a folder");
+            let follower = Follower::new(&folder.path().join("log"));
+            Bench { folder, follower, now: Timestamp::from_seconds(1_710_234_000).expect("a time") }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        /// Appends to a file, as a writer does that opens it anew.
+        fn append(&self, name: &str, text: &str) {
+            self.writer(name).write_all(text.as_bytes()).expect("room");
+        }
+
+        fn writer(&self, name: &str) -> File {
+            File::options().append(true).create(true).open(self.path(name)).expect("a file")
+        }
+
+        fn rename(&self, from: &str, to: &str) {
+            fs::rename(self.path(from), self.path(to)).expect("a rename");
+        }
+
+        fn copy(&self, from: &str, to: &str) {
+            fs::copy(self.path(from), self.path(to)).expect("a copy");
+        }
+
+        fn truncate(&self, name: &str) {
+            File::options().write(true).truncate(true).open(self.path(name)).expect("a file");
+        }
+
+        /// The lines of the next poll, which has to reach the end, joined by commas.
+        fn poll(&mut self) -> String {
+            let mut lines = Vec::new();
+            let polled = self.follower.poll(self.now, &mut |line| lines.push(text(line)));
+            assert_eq!(polled, Polled::AtEnd);
+            lines.join(",")
+        }
+
+        fn pass(&mut self, span: lately::Span) {
+            self.now = self.now.saturating_add(span);
+        }
+    }
+
+    fn text(line: Line<'_>) -> String {
+        match line {
+            Line::Whole(line) => String::from_utf8_lossy(line).into_owned(),
+            Line::TooLong => "(too long)".into(),
+        }
+    }
+
+    #[test]
+    fn lines_come_once_they_are_complete() {
+        let mut bench = Bench::new();
+        bench.append("log", "a\nb\nc");
+        assert_eq!((bench.poll(), bench.poll()), ("a,b".into(), String::new()));
+        bench.append("log", "c");
+        assert_eq!(bench.poll(), "");
+        bench.append("log", "c\r\nd\n");
+        assert_eq!((bench.poll(), bench.follower.percent_read()), ("ccc,d".into(), 100));
+        bench.append("log", "last");
+        assert_eq!(bench.poll(), "");
+    }
+
+    #[test]
+    fn a_file_that_appears_later_is_read_from_its_start() {
+        let mut bench = Bench::new();
+        assert_eq!((bench.poll(), bench.follower.state()), (String::new(), &State::Missing));
+        bench.append("log", "a\n");
+        assert_eq!((bench.poll(), bench.follower.state()), ("a".into(), &State::Read));
+    }
+
+    #[test]
+    fn a_rotation_by_rename_loses_nothing() {
+        let mut bench = Bench::new();
+        let mut old = bench.writer("log");
+        old.write_all(b"a\n").expect("room");
+        assert_eq!(bench.poll(), "a");
+        // Written before the rename, and after it by who has the file open, with the end of the line in the last piece.
+        old.write_all(b"b\nc").expect("room");
+        bench.rename("log", "log.1");
+        old.write_all(b"c\n").expect("room");
+        assert_eq!((bench.poll(), bench.follower.state()), ("b,cc".into(), &State::Missing));
+        old.write_all(b"d\n").expect("room");
+        bench.append("log", "A\n");
+        assert_eq!(
+            (bench.poll(), bench.follower.state()),
+            ("d,A".into(), &State::Read),
+            "the old lines first"
+        );
+        // The writer is told to reopen only now.
+        old.write_all(b"e\n").expect("room");
+        bench.append("log", "B\n");
+        assert_eq!((bench.poll(), bench.poll()), ("e,B".into(), String::new()));
+        // Twice more, with nothing in between.
+        for (to, line) in [("log.2", "C"), ("log.3", "D")] {
+            bench.rename("log", to);
+            bench.append("log", line);
+            bench.append("log", "\n");
+            assert_eq!(bench.poll(), line);
+        }
+        old.write_all(b"f\n").expect("room");
+        assert_eq!(bench.poll(), "f");
+    }
+
+    #[test]
+    fn a_renamed_file_is_read_until_it_is_quiet() {
+        let mut bench = Bench::new();
+        let mut old = bench.writer("log");
+        old.write_all(b"a\n").expect("room");
+        bench.poll();
+        bench.rename("log", "log.1");
+        bench.poll();
+        bench.pass(FORMER_KEPT);
+        bench.pass(seconds(1));
+        // Nobody else has its name: it is kept.
+        bench.poll();
+        old.write_all(b"b\n").expect("room");
+        assert_eq!(bench.poll(), "b");
+        bench.append("log", "A\n");
+        bench.pass(FORMER_KEPT);
+        assert_eq!(bench.poll(), "A");
+        old.write_all(b"c\nlast").expect("room");
+        assert_eq!(bench.poll(), "c", "at the bound");
+        bench.pass(FORMER_KEPT);
+        bench.pass(lately::milliseconds(1));
+        assert_eq!(bench.poll(), "last", "past it the line has no end");
+        assert!(bench.follower.former.is_empty());
+    }
+
+    #[test]
+    fn the_number_of_renamed_files_is_bounded() {
+        let mut bench = Bench::new();
+        for number in 0..MAX_FORMER_FILES + 2 {
+            bench.append("log", "a\n");
+            assert_eq!(bench.poll(), "a");
+            bench.rename("log", &format!("log.{number}"));
+        }
+        assert_eq!(bench.follower.former.len(), MAX_FORMER_FILES);
+        bench.poll();
+        assert_eq!(bench.follower.former.len(), MAX_FORMER_FILES);
+        bench.append("log.0", "b\n");
+        bench.append("log.3", "c\n");
+        assert_eq!(bench.poll(), "c", "the oldest went");
+    }
+
+    #[test]
+    fn a_file_that_is_deleted_and_made_again_is_read_from_its_start() {
+        let mut bench = Bench::new();
+        let mut old = bench.writer("log");
+        old.write_all(b"a\n").expect("room");
+        assert_eq!(bench.poll(), "a");
+        old.write_all(b"b\n").expect("room");
+        fs::remove_file(bench.path("log")).expect("it is there");
+        assert_eq!((bench.poll(), bench.follower.state()), ("b".into(), &State::Missing));
+        bench.append("log", "a\n");
+        assert_eq!(bench.poll(), "a");
+        // Nothing reads a deleted file that nobody writes to: the disk gets its room back.
+        fs::remove_file(bench.path("log")).expect("it is there");
+        bench.poll();
+        bench.pass(FORMER_KEPT);
+        bench.pass(seconds(1));
+        bench.poll();
+        assert!(bench.follower.former.is_empty() && bench.follower.current.is_none());
+    }
+
+    #[test]
+    fn a_file_that_comes_back_is_not_read_again() {
+        let mut bench = Bench::new();
+        bench.append("log", "a\n");
+        assert_eq!(bench.poll(), "a");
+        bench.rename("log", "elsewhere");
+        assert_eq!(bench.poll(), "");
+        bench.rename("elsewhere", "log");
+        bench.append("log", "b\n");
+        assert_eq!((bench.poll(), bench.follower.former.len()), ("b".into(), 0));
+    }
+
+    #[test]
+    fn a_rotation_by_copy_and_truncation_reads_the_rest_in_the_copy() {
+        let mut bench = Bench::new();
+        let mut writer = bench.writer("log");
+        writer.write_all(b"a\n").expect("room");
+        assert_eq!(bench.poll(), "a");
+        writer.write_all(b"b\nc").expect("room");
+        // One that is no copy: it lacks what was read.
+        bench.append("log.0", "x\nmore\nlines\n");
+        bench.copy("log", "log.1");
+        bench.truncate("log");
+        // The writer goes on in the middle of its line.
+        writer.write_all(b"c\nd\n").expect("room");
+        assert_eq!((bench.poll(), bench.follower.unsaved_truncations()), ("b,cc,d".into(), 0));
+        writer.write_all(b"e\n").expect("room");
+        assert_eq!((bench.poll(), bench.follower.former.len()), ("e".into(), 0));
+        // Once more: the copy of before does not pass for that of now.
+        writer.write_all(b"f\n").expect("room");
+        bench.truncate("log");
+        assert_eq!((bench.poll(), bench.follower.unsaved_truncations()), (String::new(), 1));
+        writer.write_all(b"g\n").expect("room");
+        assert_eq!(bench.poll(), "g");
+    }
+
+    #[test]
+    fn a_truncation_is_noticed_whatever_is_written_then() {
+        for (length, again) in [("shorter", "z\n"), ("as long", "z1\nz2\n"), ("longer", "z1\nz2\nz3\nz4\n")] {
+            let mut bench = Bench::new();
+            bench.append("log", "a1\na2\n");
+            assert_eq!(bench.poll(), "a1,a2");
+            fs::write(bench.path("log"), again).expect("room");
+            // Times of files may be as coarse as a timer's tick.
+            let later =
+                fs::metadata(bench.path("log")).and_then(|metadata| metadata.modified()).expect("a time");
+            bench.writer("log").set_modified(later + std::time::Duration::from_secs(1)).expect("a time");
+            assert_eq!(bench.poll(), again.trim_end().replace('\n', ","), "{length}");
+            assert_eq!(bench.follower.unsaved_truncations(), 1, "{length}");
+            bench.append("log", "b\n");
+            assert_eq!(bench.poll(), "b", "{length}");
+        }
+    }
+
+    #[test]
+    fn the_start_of_a_line_goes_with_a_truncation() {
+        let mut bench = Bench::new();
+        bench.append("log", "a\nlong start");
+        assert_eq!(bench.poll(), "a");
+        bench.truncate("log");
+        bench.append("log", "b\n");
+        assert_eq!(bench.poll(), "b");
+    }
+
+    #[test]
+    fn the_hole_of_a_writer_that_does_not_append_is_skipped() {
+        let mut bench = Bench::new();
+        let mut writer = File::create(bench.path("log")).expect("a file");
+        writer.write_all(b"a\nb\n").expect("room");
+        assert_eq!(bench.poll(), "a,b");
+        bench.truncate("log");
+        writer.write_all(b"c\n").expect("room");
+        assert_eq!(bench.poll(), "c");
+        writer.write_all(b"d\n").expect("room");
+        assert_eq!(bench.poll(), "d");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let mut bench = Bench::new();
+        fs::create_dir(bench.path("log")).expect("a folder");
+        assert_eq!(bench.poll(), "");
+        assert_eq!(bench.follower.state(), &State::Unreadable("is no plain file".into()));
+        fs::remove_dir(bench.path("log")).expect("it is there");
+        bench.append("log", "a\n");
+        assert_eq!((bench.poll(), bench.follower.state()), ("a".into(), &State::Read));
+    }
+
+    #[test]
+    fn a_long_file_is_read_in_several_polls() {
+        let mut bench = Bench::new();
+        let line = "x".repeat(1_023) + "\n";
+        let lines = FOLLOW_POLL_BYTES / line.len() + 2;
+        bench.append("log", &line.repeat(lines));
+        let mut seen = 0;
+        assert_eq!(bench.follower.poll(bench.now, &mut |_| seen += 1), Polled::More);
+        assert_eq!(seen, FOLLOW_POLL_BYTES / line.len());
+        // What was not read before a rename is read before what is new.
+        bench.rename("log", "log.1");
+        bench.append("log", "A\n");
+        assert_eq!(bench.poll(), [&line[..1_023], &line[..1_023], "A"].join(","));
+    }
+
+    #[test]
+    fn the_bytes_that_are_compared_are_the_last() {
+        let mut bench = Bench::new();
+        let text = (0..FOLLOW_CHECK_BYTES).map(|number| format!("{number}\n")).collect::<String>();
+        for piece in text.as_bytes().chunks(700) {
+            bench.append("log", std::str::from_utf8(piece).expect("digits"));
+            bench.poll();
+        }
+        let current = bench.follower.current.as_ref().expect("it is read");
+        assert_eq!(current.before, text.as_bytes()[text.len() - FOLLOW_CHECK_BYTES..]);
+    }
+
+    /// What a writer and a rotation do.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// So many lines are written, and then the start of one.
+        Write(u8, bool),
+        Poll,
+        /// So many lines go to the old file before the writer opens the new one.
+        Rename(u8),
+        CopyAndTruncate,
+        /// As [`Step::Rename`], and the old file is deleted.
+        Delete(u8),
+    }
+
+    /// A writer of lines with numbers.
+    struct Writer {
+        file: File,
+        lines: u32,
+        is_in_line: bool,
+    }
+
+    impl Writer {
+        fn write(&mut self, lines: u8, with_start: bool) {
+            self.end_line();
+            for _ in 0..lines {
+                self.start_line();
+                self.end_line();
+            }
+            if with_start {
+                self.start_line();
+            }
+        }
+
+        fn start_line(&mut self) {
+            write!(self.file, "line {}", self.lines).expect("room");
+            self.lines += 1;
+            self.is_in_line = true;
+        }
+
+        fn end_line(&mut self) {
+            if self.is_in_line {
+                self.file.write_all(b"!\n").expect("room");
+            }
+            self.is_in_line = false;
+        }
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (0..5_u8, any::<bool>()).prop_map(|(lines, with_start)| Step::Write(lines, with_start)),
+            2 => Just(Step::Poll),
+            1 => (0..3_u8).prop_map(Step::Rename),
+            1 => Just(Step::CopyAndTruncate),
+            1 => (0..3_u8).prop_map(Step::Delete),
+        ];
+        proptest::collection::vec(step, 1..40)
+    }
+
+    proptest! {
+        /// As long as each file is seen once, which a poll before each rotation sees to, and has a byte then.
+        #[test]
+        fn every_line_comes_once_and_in_order(steps in steps()) {
+            let mut bench = Bench::new();
+            let mut writer = Writer { file: bench.writer("log"), lines: 0, is_in_line: false };
+            let mut seen: Vec<String> = Vec::new();
+            let mut poll = |bench: &mut Bench| {
+                let lines = bench.poll();
+                seen.extend(lines.split(',').filter(|line| !line.is_empty()).map(str::to_owned));
+            };
+            for (number, step) in steps.into_iter().enumerate() {
+                let beside = format!("log.{number}");
+                match step {
+                    Step::Write(lines, with_start) => writer.write(lines, with_start),
+                    Step::Poll => poll(&mut bench),
+                    Step::Rename(late) | Step::Delete(late) => {
+                        poll(&mut bench);
+                        writer.write(1, true);
+                        if matches!(step, Step::Rename(_)) {
+                            bench.rename("log", &beside);
+                        } else {
+                            fs::remove_file(bench.path("log")).expect("it is there");
+                        }
+                        writer.write(late, false);
+                        writer.file = bench.writer("log");
+                    }
+                    Step::CopyAndTruncate => {
+                        writer.write(1, true);
+                        poll(&mut bench);
+                        writer.write(1, true);
+                        bench.copy("log", &beside);
+                        bench.truncate("log");
+                    }
+                }
+            }
+            writer.write(1, false);
+            poll(&mut bench);
+            let expected: Vec<String> = (0..writer.lines).map(|line| format!("line {line}!")).collect();
+            prop_assert_eq!(seen, expected);
+            prop_assert_eq!(bench.follower.unsaved_truncations(), 0);
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What a live view looks like: a header, a row for each key, what there is to say, and the keys of the keyboard.
+
+use lately::{Span, Timestamp};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::{Position, Rect};
+use ratatui_core::style::{Color, Modifier, Style};
+
+use crate::live::controls::Controls;
+use crate::live::hits::{LATEST, Ranked, Row, Sort};
+use crate::table::{printable, utc};
+
+/// Lines that are not rows of keys: two of the header, the columns' names, notes, help.
+const OTHER_LINES: u16 = 5;
+
+/// The least width of a column of numbers, and what is between columns.
+const NUMBER_WIDTH: usize = 7;
+const GAP: &str = "  ";
+
+const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// All that is drawn.
+pub(crate) struct Picture<'a> {
+    pub(crate) logs: &'a str,
+    pub(crate) now: Timestamp,
+    pub(crate) ranked: &'a Ranked,
+    pub(crate) controls: &'a Controls,
+    pub(crate) notes: &'a [String],
+    pub(crate) has_colour: bool,
+}
+
+/// How many keys there is room for.
+pub(crate) fn rows_in(height: u16) -> usize {
+    height.saturating_sub(OTHER_LINES).into()
+}
+
+/// How many steps a curve has.
+pub(crate) fn steps_in(width: u16) -> usize {
+    (usize::from(width) / 6).clamp(8, 60)
+}
+
+/// Hits per second as it is shown.
+pub(crate) fn rate(hits: u64, window: Span) -> String {
+    let rate = hits as f64 / window.as_seconds_f64();
+    let decimals = if rate < 10.0 { 2 } else { usize::from(rate < 100.0) };
+    format!("{rate:.decimals$}")
+}
+
+/// Draws it, and returns where the cursor is when a filter is typed.
+pub(crate) fn draw(picture: &Picture<'_>, buffer: &mut Buffer, area: Rect) -> Option<Position> {
+    let Picture { logs, now, ranked, controls, notes, has_colour } = picture;
+    let coloured = |colour| if *has_colour { Style::new().fg(colour) } else { Style::new() };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let mut page = Page { buffer, area };
+    page.line(0, &format!("lately top{GAP}{logs}"), bold);
+    page.right(0, &utc(*now), Style::new());
+    let window = controls.window();
+    let keys = if ranked.keys == 1 { "key" } else { "keys" };
+    let mut summary = format!(
+        "last {window}: {} hits, {}/s, {} {keys}",
+        ranked.hits,
+        rate(ranked.hits, window),
+        ranked.keys
+    );
+    if !controls.filter().is_empty() {
+        summary += &format!(" with {}", printable(controls.filter().as_bytes()));
+    }
+    page.line(1, &summary, Style::new());
+    let sort = match controls.sort() {
+        Sort::Hits => "by hits",
+        Sort::Latest => "by the last 10s",
+        Sort::Key => "by key",
+    };
+    page.right(1, sort, Style::new());
+    let columns = Columns::new(&ranked.rows, window, steps_in(area.width));
+    page.line(2, &columns.header(), bold.add_modifier(Modifier::REVERSED));
+    page.fill(2, bold.add_modifier(Modifier::REVERSED));
+    let room = rows_in(area.height);
+    for (line, row) in (3..).zip(ranked.rows.iter().take(room)) {
+        let [numbers, curve, key] = columns.row(row);
+        let after = page.text(line, 0, &numbers, Style::new());
+        let after = page.text(line, after, &curve, coloured(Color::Cyan));
+        page.text(line, after, &key, Style::new());
+    }
+    let last = area.height.saturating_sub(1);
+    if !notes.is_empty() && last > 3 {
+        page.line(last - 1, &notes.join("; "), coloured(Color::Yellow));
+    }
+    if controls.is_editing() {
+        let prompt = format!("/{}", printable(controls.filter().as_bytes()));
+        let end = page.line(last, &prompt, bold);
+        page.right(last, "Enter keeps it, Esc clears it", Style::new());
+        return (area.height > 0)
+            .then(|| Position::new(area.x + end.min(area.width.saturating_sub(1)), area.y + last));
+    }
+    page.line(last, "/ filter   s sort   w window   q quit", coloured(Color::DarkGray));
+    None
+}
+
+/// The part of a buffer that is drawn to, by lines.
+struct Page<'a> {
+    buffer: &'a mut Buffer,
+    area: Rect,
+}
+
+impl Page<'_> {
+    /// Writes `text` from `column` of a line on, as far as there is room, and returns where it ends.
+    fn text(&mut self, line: u16, column: u16, text: &str, style: Style) -> u16 {
+        if line >= self.area.height || column >= self.area.width {
+            return column;
+        }
+        let room = usize::from(self.area.width - column);
+        let (end, _) = self.buffer.set_stringn(self.area.x + column, self.area.y + line, text, room, style);
+        end - self.area.x
+    }
+
+    fn line(&mut self, line: u16, text: &str, style: Style) -> u16 {
+        self.text(line, 0, text, style)
+    }
+
+    /// Writes `text` at the right end of a line, with a gap before it.
+    fn right(&mut self, line: u16, text: &str, style: Style) {
+        let text = format!("{GAP}{text}");
+        let width = u16::try_from(text.chars().count()).unwrap_or(u16::MAX);
+        if let Some(column) = self.area.width.checked_sub(width) {
+            self.text(line, column, &text, style);
+        }
+    }
+
+    /// Styles a whole line.
+    fn fill(&mut self, line: u16, style: Style) {
+        if line < self.area.height {
+            self.buffer.set_style(Rect { y: self.area.y + line, height: 1, ..self.area }, style);
+        }
+    }
+}
+
+/// The widths of the columns.
+struct Columns {
+    window: Span,
+    numbers: [usize; 4],
+    steps: usize,
+}
+
+impl Columns {
+    fn new(rows: &[Row], window: Span, steps: usize) -> Columns {
+        let mut columns = Columns { window, numbers: [NUMBER_WIDTH; 4], steps };
+        for row in rows {
+            for (width, number) in columns.numbers.iter_mut().zip(numbers(row, window)) {
+                *width = (*width).max(number.len());
+            }
+        }
+        columns
+    }
+
+    fn header(&self) -> String {
+        let numbers = self.aligned(&["HITS".into(), "RATE/s".into(), format!("{LATEST}"), "PEAK".into()]);
+        format!("{numbers}{:<1$}{GAP}KEY", "CURVE", self.steps)
+    }
+
+    /// The numbers, the curve and the key of a row.
+    fn row(&self, row: &Row) -> [String; 3] {
+        let curve: String = bars(&row.curve).collect();
+        let curve = format!("{curve:<0$}", self.steps);
+        [self.aligned(&numbers(row, self.window)), curve, format!("{GAP}{}", printable(&row.key))]
+    }
+
+    fn aligned(&self, numbers: &[String; 4]) -> String {
+        let cells = numbers.iter().zip(self.numbers);
+        cells.map(|(number, width)| format!("{number:>width$}{GAP}")).collect()
+    }
+}
+
+fn numbers(row: &Row, window: Span) -> [String; 4] {
+    [row.hits.to_string(), rate(row.hits, window), row.latest.to_string(), row.peak.to_string()]
+}
+
+/// A bar for each step, the highest for the most; any hit shows.
+fn bars(steps: &[u64]) -> impl Iterator<Item = char> {
+    let most = steps.iter().copied().max().unwrap_or(0).max(1);
+    steps.iter().map(move |&hits| {
+        let eighths = (u128::from(hits) * 8).div_ceil(u128::from(most));
+        BARS[usize::try_from(eighths).unwrap_or(8)]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use lately::{minutes, seconds};
+    use ratatui_core::backend::TestBackend;
+    use ratatui_core::terminal::Terminal;
+    use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+    use super::*;
+
+    fn ranked() -> Ranked {
+        let row = |key: &[u8], hits, latest, peak, curve: &[u64]| Row {
+            key: key.into(),
+            hits,
+            latest,
+            peak,
+            curve: curve.to_vec(),
+        };
+        let rows = vec![
+            row(b"198.51.100.7", 1_234_567, 40_000, 1_234_567, &[1, 2, 3, 4, 5, 6, 7, 8, 0, 100]),
+            row(b"a\x1b[31mb \xe2\x80\xae\xff", 30, 1, 99, &[0, 0, 0, 1]),
+            row("Käse 🧀".as_bytes(), 1, 0, 1, &[1]),
+        ];
+        Ranked { rows, keys: 3, hits: 1_234_598 }
+    }
+
+    fn screen(width: u16, height: u16, picture: &Picture<'_>) -> (String, Option<Position>) {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory does not fail");
+        let mut cursor = None;
+        terminal
+            .draw(|frame| {
+                let area = frame.area();
+                cursor = draw(picture, frame.buffer_mut(), area);
+            })
+            .expect("memory does not fail");
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        let lines = (0..height).map(|y| line(y).trim_end().to_owned() + "\n");
+        (lines.collect(), cursor)
+    }
+
+    fn picture<'a>(ranked: &'a Ranked, controls: &'a Controls, notes: &'a [String]) -> Picture<'a> {
+        let now = Timestamp::from_seconds(1_710_234_004).expect("a time");
+        Picture { logs: "access.log (combined)", now, ranked, controls, notes, has_colour: true }
+    }
+
+    #[test]
+    fn a_page_has_a_row_for_each_key() {
+        let (ranked, controls) = (ranked(), Controls::new(minutes(5)));
+        let notes = ["3 lines do not parse".to_owned(), "b.log is not there: waiting for it".to_owned()];
+        let (shown, cursor) = screen(80, 12, &picture(&ranked, &controls, &notes));
+        let expected = "\
+lately top  access.log (combined)                           2024-03-12T09:00:04Z
+last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
+   HITS   RATE/s      10s     PEAK  CURVE          KEY
+1234567     4115    40000  1234567  ▁▁▁▁▁▁▁▁ █     198.51.100.7
+     30     0.10        1       99     █           a\\u{1b}[31mb \\u{202e}\\xff
+      1     0.00        0        1  █              Käse 🧀
+
+
+
+
+3 lines do not parse; b.log is not there: waiting for it
+/ filter   s sort   w window   q quit
+";
+        assert_eq!((shown.replace("🧀 ", "🧀").as_str(), cursor), (expected, None));
+    }
+
+    #[test]
+    fn a_filter_that_is_typed_is_shown_with_the_cursor() {
+        let ranked = ranked();
+        let mut controls = Controls::new(seconds(10));
+        for letter in "s/ab\u{9b}".chars() {
+            controls.press(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::NONE));
+        }
+        let (shown, cursor) = screen(80, 8, &picture(&ranked, &controls, &[]));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(
+            lines[1],
+            r"last 10s: 1234598 hits, 123460/s, 3 keys with ab\u{9b}           by the last 10s"
+        );
+        assert_eq!(
+            lines[7],
+            r"/ab\u{9b}                                          Enter keeps it, Esc clears it"
+        );
+        assert_eq!(cursor, Some(Position::new(9, 7)));
+        assert_eq!(rows_in(8), 3);
+    }
+
+    #[test]
+    fn any_size_is_drawn() {
+        let ranked = ranked();
+        let notes = ["a note".to_owned()];
+        let mut controls = Controls::new(minutes(5));
+        for is_editing in [false, true] {
+            if is_editing {
+                controls.press(KeyEvent::new(KeyCode::Char('/'), KeyModifiers::NONE));
+            }
+            for (width, height) in (0..90).flat_map(|width| (0..10).map(move |height| (width, height))) {
+                let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+                draw(&picture(&ranked, &controls, &notes), &mut buffer, Rect::new(0, 0, width, height));
+            }
+        }
+    }
+
+    #[test]
+    fn colours_can_be_left_out() {
+        let (ranked, controls) = (ranked(), Controls::new(minutes(5)));
+        let colours = |has_colour| {
+            let area = Rect::new(0, 0, 80, 12);
+            let mut buffer = Buffer::empty(area);
+            let notes = ["a note".to_owned()];
+            draw(&Picture { has_colour, ..picture(&ranked, &controls, &notes) }, &mut buffer, area);
+            buffer.content.iter().filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
+        };
+        assert!(colours(true) > 0);
+        assert_eq!(colours(false), 0);
+    }
+
+    #[test]
+    fn rates_have_the_digits_that_say_something() {
+        let check = |hits, window, expected: &str| assert_eq!(rate(hits, window), expected);
+        check(1, minutes(5), "0.00");
+        check(3, seconds(1), "3.00");
+        check(999, seconds(10), "99.9");
+        check(1_000, seconds(10), "100");
+    }
+}
