@@ -1,15 +1,26 @@
 //! Counts of one width each: the narrowest that holds the largest of them.
 
+use std::ops::Range;
+
 use crate::allocation::allocated;
 use crate::machine::prefetch;
 
 /// Counts by place.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
+    /// The counts; then, where there are many, the sum of each [`BLOCK`] of them.
     bytes: Box<[u8]>,
     len: u32,
     width: Width,
 }
+
+/// Cells that have a sum of their own.
+const BLOCK: u32 = 1 << 10;
+
+const SUM_BYTES: usize = size_of::<u64>();
+
+/// Up to so many cells there are no sums: they take memory, and adding up is quick.
+const WITHOUT_SUMS: u32 = 1 << 12;
 
 /// Bits of a count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,7 +52,8 @@ impl Cells {
     }
 
     fn of_width(len: u32, width: Width) -> Cells {
-        let bytes = vec![0; (len as usize * width.bits()).div_ceil(8)].into_boxed_slice();
+        let sums_bytes = if len > WITHOUT_SUMS { len.div_ceil(BLOCK) as usize * SUM_BYTES } else { 0 };
+        let bytes = vec![0; counts_bytes(len, width) + sums_bytes].into_boxed_slice();
         Cells { bytes, len, width }
     }
 
@@ -86,6 +98,63 @@ impl Cells {
     #[inline]
     pub(super) fn add(&mut self, cell: u32, more: u64) {
         self.set(cell, self.get(cell) + more);
+        if self.len > WITHOUT_SUMS {
+            self.set_sum(cell / BLOCK, self.sum_of(cell / BLOCK) + more);
+        }
+    }
+
+    /// The sum of a range of cells.
+    pub(super) fn sum(&self, cells: Range<u32>) -> u64 {
+        let mut sum = 0;
+        let mut cell = cells.start;
+        while cell < cells.end {
+            match self.whole_block(cell, cells.end) {
+                Some(block) => {
+                    sum += block;
+                    cell += BLOCK;
+                }
+                None => {
+                    sum += self.get(cell);
+                    cell += 1;
+                }
+            }
+        }
+        sum
+    }
+
+    /// The cell of a range with which the sum from its start reaches `sum`; else what is left of it then.
+    pub(super) fn reach(&self, cells: Range<u32>, sum: u64) -> Result<u32, u64> {
+        let mut left = sum;
+        let mut cell = cells.start;
+        while cell < cells.end {
+            if let Some(block) = self.whole_block(cell, cells.end).filter(|&block| block < left) {
+                left -= block;
+                cell += BLOCK;
+                continue;
+            }
+            let count = self.get(cell);
+            if count >= left {
+                return Ok(cell);
+            }
+            left -= count;
+            cell += 1;
+        }
+        Err(left)
+    }
+
+    /// The sum of the block that starts at a cell, if it ends by `end`.
+    fn whole_block(&self, cell: u32, end: u32) -> Option<u64> {
+        let is_whole = self.len > WITHOUT_SUMS && cell.is_multiple_of(BLOCK) && end - cell >= BLOCK;
+        is_whole.then(|| self.sum_of(cell / BLOCK))
+    }
+
+    fn sum_of(&self, block: u32) -> u64 {
+        u64::from_le_bytes(chunk(&self.bytes[counts_bytes(self.len, self.width)..], block as usize))
+    }
+
+    fn set_sum(&mut self, block: u32, sum: u64) {
+        let sums = &mut self.bytes[counts_bytes(self.len, self.width)..];
+        sums[block as usize * SUM_BYTES..][..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
     }
 
     /// Sets a count to 0; gives what it was.
@@ -93,6 +162,9 @@ impl Cells {
         let count = self.get(cell);
         if count > 0 {
             self.set(cell, 0);
+            if self.len > WITHOUT_SUMS {
+                self.set_sum(cell / BLOCK, self.sum_of(cell / BLOCK) - count);
+            }
         }
         count
     }
@@ -111,6 +183,8 @@ impl Cells {
         for cell in 0..self.len() {
             cells.set(cell, self.get(cell));
         }
+        let sums = &self.bytes[counts_bytes(self.len, self.width)..];
+        cells.bytes[counts_bytes(self.len, width)..].copy_from_slice(sums);
         *self = cells;
     }
 
@@ -123,6 +197,20 @@ impl Cells {
     pub(super) fn heap_bytes(&self) -> usize {
         allocated(self.bytes.len())
     }
+
+    /// Panics when a sum is not that of its cells.
+    pub(super) fn check_consistency(&self) {
+        let blocks = if self.len > WITHOUT_SUMS { self.len.div_ceil(BLOCK) } else { 0 };
+        for block in 0..blocks {
+            let cells = block * BLOCK..((block + 1) * BLOCK).min(self.len);
+            assert_eq!(self.sum_of(block), cells.map(|cell| self.get(cell)).sum::<u64>(), "block {block}");
+        }
+    }
+}
+
+/// Bytes of counts.
+fn counts_bytes(len: u32, width: Width) -> usize {
+    (len as usize * width.bits()).div_ceil(8)
 }
 
 #[inline]
@@ -132,7 +220,45 @@ fn chunk<const N: usize>(bytes: &[u8], cell: usize) -> [u8; N] {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn sums_are_those_of_the_cells(
+            is_long in any::<bool>(),
+            counts in prop::collection::vec((0..9_000_u32, 0..2_000_u64), 0..60),
+            taken in prop::collection::vec(0..9_000_u32, 0..10),
+            ranges in prop::collection::vec((0..9_000_u32, 0..9_000_u32, 1..100_000_u64), 1..20),
+        ) {
+            let len = if is_long { 8_999 } else { WITHOUT_SUMS };
+            let mut cells = Cells::new(len);
+            let mut expected = vec![0; len as usize];
+            for (cell, more) in counts {
+                cells.add(cell % len, more);
+                expected[(cell % len) as usize] += more;
+            }
+            for cell in taken {
+                prop_assert_eq!(cells.take(cell % len), std::mem::take(&mut expected[(cell % len) as usize]));
+            }
+            cells.narrow();
+            cells.check_consistency();
+            for (start, end, wanted) in ranges {
+                let range = start % len..end % len;
+                let of_range = expected.get(range.start as usize..range.end as usize).unwrap_or_default();
+                let sum: u64 = of_range.iter().sum();
+                prop_assert_eq!(cells.sum(range.clone()), sum);
+                let mut reached = 0;
+                let cell = (range.start..).zip(of_range).find(|(_, count)| {
+                    reached += **count;
+                    reached >= wanted
+                });
+                prop_assert_eq!(cells.reach(range, wanted), cell.map(|(cell, _)| cell).ok_or(wanted.saturating_sub(sum)));
+            }
+        }
+    }
 
     #[test]
     fn counts_of_every_width_come_back() {

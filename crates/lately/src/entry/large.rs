@@ -340,6 +340,20 @@ impl Large {
         ring + self.older.as_ref().map_or(0, |older| older.panes.sum(from_ms, i64::MAX))
     }
 
+    /// The pane with which the hits of panes and the ring from `from_ms` on, oldest first, reach `hits`; `None` when they are
+    /// fewer, or none are asked for.
+    pub(super) fn reach(&self, from_ms: i64, hits: u64, settings: &Settings) -> Option<Pane> {
+        if hits == 0 {
+            return None;
+        }
+        let older = self.older.as_ref().map_or(Err(hits), |older| older.panes.reach(from_ms, hits));
+        match (older, &self.recent) {
+            (Ok(pane), _) => Some(pane),
+            (Err(left), Recent::Ring(ring)) => ring.reach(from_ms, left, settings),
+            (Err(_), Recent::List { .. }) => None,
+        }
+    }
+
     /// As `sum`, by the running total where the range is the default window near the newest hit.
     pub(super) fn exact_sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         if let Recent::Ring(ring) = &self.recent

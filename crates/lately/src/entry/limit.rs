@@ -150,7 +150,7 @@ impl Entry {
         }
         let last_pane = match self {
             Entry::Large { large, .. } if large.list().is_none_or(List::is_empty) => {
-                let last = large.panes().chain(large.cells(settings)).last();
+                let last = large.reach(0, large.pane_sum(0, settings), settings);
                 let grid_ms = window.grid_ms(settings);
                 last.map(|pane| window.pane_leaves_ms(pane.end_ms(), large.moments_from_ms(), grid_ms))
             }
@@ -171,23 +171,38 @@ impl Entry {
         window: LimitWindow,
         settings: &Settings,
     ) -> Option<Span> {
-        let mut left = used;
-        if left <= most {
+        if used <= most {
             return None;
         }
         let moment_leaves = |moment: Moment| (window.moment_leaves_ms(moment.at_ms), moment.hits);
         let is_counted = |&(leaves_ms, _): &(i64, u64)| leaves_ms > window.at_ms;
-        let mut is_enough = |(_, hits): &(i64, u64)| {
-            left = left.saturating_sub(*hits);
-            left <= most
+        let enough_of = |mut left: u64| {
+            move |(_, hits): &(i64, u64)| {
+                left = left.saturating_sub(*hits);
+                left <= most
+            }
         };
         let last = match self {
             Entry::Inline(inline) => {
-                inline.oldest_first().map(moment_leaves).filter(is_counted).find(&mut is_enough)
+                inline.oldest_first().map(moment_leaves).filter(is_counted).find(enough_of(used))
             }
             Entry::List { head, bytes } => {
                 let moments = List { head, bytes }.moments_from(window.from_ms);
-                moments.map(moment_leaves).filter(is_counted).find(&mut is_enough)
+                moments.map(moment_leaves).filter(is_counted).find(enough_of(used))
+            }
+            Entry::Large { large, .. } if !large.has_coarse() => {
+                let (moments_ms, grid_ms) = (large.moments_from_ms(), window.grid_ms(settings));
+                let cell_ms = window.cell_ms(settings);
+                let has_panes = moments_ms > window.from_ms;
+                let panes = if has_panes { large.pane_sum(cell_ms, settings) } else { 0 };
+                if used - most <= panes {
+                    // What came first leaves first: a pane is over before the moments begin.
+                    let pane = large.reach(cell_ms, used - most, settings);
+                    pane.map(|pane| (window.pane_leaves_ms(pane.end_ms(), moments_ms, grid_ms), 0))
+                } else {
+                    let moments = large.list().into_iter().flat_map(|list| list.moments_from(window.from_ms));
+                    moments.map(moment_leaves).filter(is_counted).find(enough_of(used - panes))
+                }
             }
             Entry::Large { large, .. } => {
                 let (moments_ms, grid_ms) = (large.moments_from_ms(), window.grid_ms(settings));
@@ -202,7 +217,7 @@ impl Entry {
                 let coarse = large.coarse().into_iter().flat_map(Coarse::last_moments);
                 let coarse = coarse.map(|(at_ms, hits)| (window.moment_leaves_ms(at_ms), hits));
                 let fitting = merged(panes, moments.filter(is_counted));
-                merged(fitting, coarse.filter(is_counted)).find(&mut is_enough)
+                merged(fitting, coarse.filter(is_counted)).find(enough_of(used))
             }
         };
         last.and_then(|(leaves_ms, _)| window.until(leaves_ms))

@@ -2,7 +2,7 @@
 //! of the default window touch no more than the panes that time has passed, and now and then hand a few
 //! dozen of the oldest on, all at once.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use super::cells::Cells;
 use crate::panes::Pane;
@@ -82,7 +82,35 @@ impl Ring {
 
     /// Hits in panes of the ring.
     fn ring_sum(&self, panes: RangeInclusive<i64>) -> u64 {
-        panes.map(|pane| self.cells.get(self.cell(pane))).sum()
+        self.ranges(panes).into_iter().map(|cells| self.cells.sum(cells)).sum()
+    }
+
+    /// The cells of panes of the ring, in the order of the panes.
+    fn ranges(&self, panes: RangeInclusive<i64>) -> [Range<u32>; 2] {
+        if panes.is_empty() {
+            return [0..0, 0..0];
+        }
+        let (first, last) = (self.cell(*panes.start()), self.cell(*panes.end()));
+        if first <= last { [first..last + 1, 0..0] } else { [first..self.cells.len(), 0..last + 1] }
+    }
+
+    /// The pane with which the hits of the ring from `from_ms` on, oldest first, reach `hits`, at least one; `None` when they
+    /// are fewer.
+    pub(super) fn reach(&self, from_ms: i64, hits: u64, settings: &Settings) -> Option<Pane> {
+        let width_ms = settings.resolution().as_millis();
+        let from = settings.pane_of(from_ms).max(self.first());
+        let mut left = hits;
+        for cells in self.ranges(from..=self.head) {
+            match self.cells.reach(cells, left) {
+                Ok(cell) => {
+                    let back = (self.head_cell + self.cells.len() - cell) % self.cells.len();
+                    let start_ms = (self.head - i64::from(back)) * width_ms;
+                    return Some(Pane { start_ms, width_ms, hits: self.cells.get(cell) });
+                }
+                Err(fewer) => left = fewer,
+            }
+        }
+        None
     }
 
     /// Length of the default window in panes, when the ring holds all of it.
@@ -213,6 +241,7 @@ impl Ring {
         let exact_ms = (newest - i64::from(least) + 2) * settings.resolution().as_millis();
         let older_end_ms = older_end_ms.unwrap_or(i64::MIN);
         assert!(older_end_ms <= exact_ms, "a pane that ends at {older_end_ms} reaches into the exact span");
+        self.cells.check_consistency();
         let cells: u64 = (0..self.cells.len()).map(|cell| self.cells.get(cell)).sum();
         assert_eq!(self.total, self.ring_sum(self.first()..=self.head), "the ring's total");
         assert_eq!(self.total, cells, "a cell without a pane has hits");

@@ -261,6 +261,24 @@ impl Panes {
         earlier.fold((before, None), |(hits, _), pane| (hits + pane.hits, Some(pane)))
     }
 
+    /// The pane with which the hits of panes that start at `from_ms` or later, oldest first, reach `hits`, at least one; else how
+    /// many are left then.
+    pub(crate) fn reach(&self, from_ms: i64, hits: u64) -> Result<Pane, u64> {
+        let before = self.before(from_ms);
+        let reached = before.saturating_add(hits);
+        if reached > self.total() {
+            return Err(reached - self.total());
+        }
+        let after = self.segments.partition_point(|segment| segment.before < reached);
+        let index = after.saturating_sub(1);
+        let mut sum = self.segments.get(index).map_or(0, |segment| segment.before);
+        let found = self.read(index).chain(self.newest).find(|pane| {
+            sum += pane.hits;
+            sum >= reached
+        });
+        Ok(found.expect("the total reaches it"))
+    }
+
     /// The panes of a segment; none past the last.
     fn read(&self, index: usize) -> Reader<'_> {
         let start_of = |index: usize| self.segments.get(index).map(|segment| segment.offset as usize);

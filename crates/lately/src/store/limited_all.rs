@@ -74,16 +74,20 @@ impl<'a> Locks<'_, 'a> {
     }
 
     /// Finds out whether so many hits of each key can be counted.
-    fn make_room(&mut self, placed: &[Placed<'_>], cost: u64, context: &Context<'_>) -> Result<(), HitError> {
-        for placed in placed {
-            match (placed.place, context.ceiling_bytes) {
-                (Some(place), _) => self.of(placed).make_room_for(place, cost, context.classes)?,
-                (None, Some(ceiling_bytes)) => return Err(HitError::OutOfMemory { ceiling_bytes }),
-                (None, None) if cost > MAX_TOTAL => {
-                    return Err(HitError::Overflow { total: 0, weight: cost });
-                }
-                (None, None) => {}
-            }
+    fn make_room(
+        &mut self,
+        placed: &[Placed<'_>],
+        cost: u64,
+        context: &Context<'_>,
+    ) -> Result<(), LimitError> {
+        for (index, placed) in placed.iter().enumerate() {
+            let room = match (placed.place, context.ceiling_bytes) {
+                (Some(place), _) => self.of(placed).make_room_for(place, cost, context.classes),
+                (None, Some(ceiling_bytes)) => return Err(HitError::OutOfMemory { ceiling_bytes }.into()),
+                (None, None) if cost > MAX_TOTAL => Err(HitError::Overflow { total: 0, weight: cost }),
+                (None, None) => Ok(()),
+            };
+            room.map_err(|error| of_limit(index, error.into()))?;
         }
         Ok(())
     }

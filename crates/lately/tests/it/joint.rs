@@ -94,24 +94,29 @@ proptest! {
 fn a_request_that_cannot_be_decided_changes_nothing() {
     let store = store();
     let now = time(START_MS);
-    let refused = |joint: JointRequest<'_>| store.decide_all(joint, now).expect_err("it is refused");
+    let refused = |joint: JointRequest<'_>| match store.decide_all(joint, now).expect_err("it is refused") {
+        LimitError::Each { index, error } => (Some(index), *error),
+        error => (None, error),
+    };
     let week = span(8 * 86_400_000);
     let error = refused(request(&[(0, 5, 1_000), (1, 5, week.as_millis())], 1));
-    assert!(matches!(error, LimitError::Window { window, .. } if window == week), "{error}");
+    assert!(matches!(error, (Some(1), LimitError::Window { window, .. }) if window == week), "{error:?}");
     let late = JointRequest { at: Some(Timestamp::MIN), ..request(&[(0, 5, 1_000), (1, 5, 1_000)], 1) };
-    assert!(matches!(refused(late), LimitError::Hit(HitError::Late { .. })));
+    assert!(matches!(refused(late), (Some(0), LimitError::Hit(HitError::Late { .. }))));
     let mut empty = request(&[(0, 5, 1_000), (1, 5, 1_000)], 1);
     empty.limits[1].key = b"";
-    assert!(matches!(refused(empty), LimitError::Hit(HitError::KeyLength { bytes: 0 })));
+    assert!(matches!(refused(empty), (Some(1), LimitError::Hit(HitError::KeyLength { bytes: 0 }))));
     let most = u64::MAX >> 1;
     store.hit_n(KEYS[1], most, None, now).expect("it fits");
     let overflow = refused(request(&[(0, u64::MAX, 1_000), (1, u64::MAX, 1_000)], 1));
-    assert!(matches!(overflow, LimitError::Hit(HitError::Overflow { total, weight: 1 }) if total == most));
+    assert!(
+        matches!(overflow, (Some(1), LimitError::Hit(HitError::Overflow { total, weight: 1 })) if total == most)
+    );
     let huge = refused(request(&[(0, u64::MAX, 1_000), (2, u64::MAX, 1_000)], u64::MAX));
-    assert!(matches!(huge, LimitError::Hit(HitError::Overflow { total: 0, .. })));
+    assert!(matches!(huge, (Some(0), LimitError::Hit(HitError::Overflow { total: 0, .. }))));
     let mut many = request(&[], 1);
     many.limits = vec![Limit { key: KEYS[0], max: 5, window: span(1_000) }; MAX_LIMITS + 1];
-    assert_eq!(refused(many.clone()), LimitError::Limits { given: MAX_LIMITS + 1 });
+    assert_eq!(refused(many.clone()), (None, LimitError::Limits { given: MAX_LIMITS + 1 }));
     assert_eq!(store.len(), 1);
     many.limits.pop();
     assert_eq!(store.decide_all(many, now).expect("decided").decisions.len(), MAX_LIMITS);
