@@ -1,7 +1,7 @@
 //! Documents: how long the main ones are, and that links to files lead to one.
 
 use super::tree::{File, Tree};
-use crate::limits::{ARCHITECTURE_LINES, README_LINES};
+use crate::limits::{ARCHITECTURE_LINES, README_LINES, README_WORDS};
 
 pub(super) fn check(file: &File, tree: &Tree) -> Vec<String> {
     let mut problems = Vec::new();
@@ -13,6 +13,10 @@ pub(super) fn check(file: &File, tree: &Tree) -> Vec<String> {
     };
     if count > limit {
         problems.push(format!("{}: {count} lines; {limit} are the limit", file.path));
+    }
+    let words = file.text.split_whitespace().count();
+    if file.path == "README.md" && words > README_WORDS {
+        problems.push(format!("{}: {words} words; {README_WORDS} are the limit", file.path));
     }
     if file.path == "CHANGELOG.md"
         && !file.text.lines().any(|line| line.starts_with('#') && line.contains("Unreleased"))
@@ -93,6 +97,10 @@ mod tests {
         check("README.md", README_LINES);
         check("ARCHITECTURE.md", ARCHITECTURE_LINES);
         assert!(problems("docs/README.md", &"x\n".repeat(README_LINES + 1)).is_empty());
+        assert!(problems("README.md", &"x ".repeat(README_WORDS)).is_empty());
+        let expected = format!("README.md: {} words; {README_WORDS} are the limit", README_WORDS + 1);
+        assert_eq!(problems("README.md", &"x ".repeat(README_WORDS + 1)), [expected]);
+        assert!(problems("ARCHITECTURE.md", &"x ".repeat(README_WORDS + 1)).is_empty());
     }
 
     #[test]
