@@ -1,9 +1,8 @@
-//! `cargo xtask figures`: the tables of figures in README.md and docs/tradeoffs.md, filled from docs/benchmarks.md.
+//! `cargo xtask figures`: the tables of figures in documents for readers, filled from what the benchmark wrote.
 //!
 //! `figures/` has the tables with names in braces in place of figures: `{row}` is the value of a row, which may be named by
-//! how its name begins; `{row +}` with its unit; `{row @ words}` the number beside it that stands next to these words. A
-//! value that misses what it must be is bold, one that holds by ratio is marked `(r)`. A line `{missed}` is for all rows
-//! that miss and that the table does not name, a line each.
+//! how its name begins; `{row +}` has its unit; `{row @ words}` is the number that stands next to these words beside it;
+//! `{row @ first > words}` looks for the words behind others.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +12,11 @@ use crate::bench::DOCUMENT as SOURCE;
 use crate::run::{Failure, Outcome};
 use crate::say;
 
-/// The documents that have some, and their tables.
-pub(crate) const DOCUMENTS: [(&str, &str); 2] = [
+/// The documents that have figures, and their tables.
+pub(crate) const DOCUMENTS: [(&str, &str); 3] = [
     ("README.md", include_str!("../figures/readme.md")),
-    ("docs/tradeoffs.md", include_str!("../figures/tradeoffs.md")),
+    ("docs/benchmarks.md", include_str!("../figures/benchmarks.md")),
+    ("docs/decisions/counters.md", include_str!("../figures/counters.md")),
 ];
 
 pub(crate) fn run(root: &Path) -> Outcome {
@@ -47,14 +47,9 @@ pub(crate) fn filled(document: &str, tables: &str, source: &str) -> Result<Strin
     Ok(document)
 }
 
-/// The verdict of the benchmark on a figure that is not what it must be.
-const MISSED: &str = "MISSED";
-
 /// What the benchmark says of a figure.
 struct Figure<'a> {
     value: &'a str,
-    must: &'a str,
-    verdict: &'a str,
     beside: &'a str,
 }
 
@@ -66,20 +61,20 @@ impl<'a> Rows<'a> {
         let cells = |line: &'a str| {
             let cells: Vec<&str> =
                 line.strip_prefix('|')?.strip_suffix('|')?.split('|').map(str::trim).collect();
-            let &[name, value, must, _aim, verdict, beside] = &cells[..] else { return None };
-            Some((name, Figure { value, must, verdict, beside }))
+            let &[name, value, _must, _aim, _verdict, beside] = &cells[..] else { return None };
+            Some((name, Figure { value, beside }))
         };
         Rows(source.lines().filter_map(cells).collect())
     }
 
     /// The row of a name, or the only one whose name begins so.
-    fn get(&self, name: &str) -> Result<(&'a str, &Figure<'a>), String> {
-        if let Some((name, figure)) = self.0.get_key_value(name) {
-            return Ok((name, figure));
+    fn get(&self, name: &str) -> Result<&Figure<'a>, String> {
+        if let Some(figure) = self.0.get(name) {
+            return Ok(figure);
         }
         let begun: Vec<_> = self.0.iter().filter(|(row, _)| row.starts_with(name)).collect();
         match begun[..] {
-            [(name, figure)] => Ok((name, figure)),
+            [(_, figure)] => Ok(figure),
             [] => Err(format!("{SOURCE} has no row {name:?}")),
             _ => Err(format!("{SOURCE} has several rows that begin with {name:?}")),
         }
@@ -89,53 +84,33 @@ impl<'a> Rows<'a> {
     fn fill(&self, text: &str) -> Result<String, String> {
         let mut parts = text.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();
-        let mut named = Vec::new();
         for part in parts {
             let (wanted, rest) =
                 part.split_once('}').ok_or_else(|| format!("{part:?} has no closing brace"))?;
-            if wanted == "missed" {
-                filled.push_str("{missed}");
-            } else if let Some((name, words)) = wanted.split_once(" @ ") {
+            if let Some((name, words)) = wanted.split_once(" @ ") {
                 filled.push_str(self.beside(name, words)?);
+            } else if let Some(name) = wanted.strip_suffix(" +") {
+                filled.push_str(self.get(name)?.value);
             } else {
-                let (name, has_unit) = wanted.strip_suffix(" +").map_or((wanted, false), |name| (name, true));
-                let (name, figure) = self.get(name)?;
-                named.push(name);
-                filled.push_str(&figure.shown(has_unit));
+                filled.push_str(self.get(wanted)?.value.split(' ').next().unwrap_or_default());
             }
             filled.push_str(rest);
         }
-        // Only now is it known what the text names.
-        Ok(filled.replace("\n{missed}", &self.missed(&named)))
+        Ok(filled)
     }
 
     fn beside(&self, name: &str, words: &str) -> Result<&'a str, String> {
-        let (_, figure) = self.get(name)?;
-        number_at(figure.beside, words)
+        number_at(self.get(name)?.beside, words)
             .ok_or_else(|| format!("{SOURCE} has no number at {words:?} beside {name:?}"))
-    }
-
-    /// For each row that misses and is not among these the end of a line, and a line.
-    fn missed(&self, named: &[&str]) -> String {
-        let missed = self.0.iter().filter(|(name, row)| row.verdict == MISSED && !named.contains(name));
-        missed.map(|(name, row)| format!("\n| {name} | {} | {} |", row.shown(true), row.must)).collect()
-    }
-}
-
-impl Figure<'_> {
-    fn shown(&self, has_unit: bool) -> String {
-        let number = self.value.split(' ').next().unwrap_or_default();
-        let figure = if has_unit { self.value } else { number };
-        match self.verdict {
-            MISSED => format!("**{figure}**"),
-            "holds by ratio" => format!("{figure} (r)"),
-            _ => figure.to_owned(),
-        }
     }
 }
 
 /// The number behind these words, or, where none is, before them.
 fn number_at<'t>(text: &'t str, words: &str) -> Option<&'t str> {
+    let (text, words) = match words.split_once(" > ") {
+        Some((first, words)) => (text.split_once(first)?.1, words),
+        None => (text, words),
+    };
     let number = |word: &'t str| {
         let number = word.trim_end_matches([',', ';', '.']);
         number.starts_with(|first: char| first.is_ascii_digit()).then_some(number)
@@ -154,7 +129,7 @@ mod tests {
     const ROWS: &str = "\
 | figure | value | must | aim | | beside it |
 |---|---:|---:|---:|---|---|
-| hit, 1 M keys | 129 ns | ≤ 110 | ≤ 80 | holds by ratio | governor, u64 keys 243, governor 3.5; 1,813 bytes |
+| hit, 1 M keys | 129 ns | ≤ 110 | ≤ 80 | holds by ratio | governor 243, u64 keys 24, governor 3.5; 1,813 bytes |
 | hit, 10 M keys | 251 ns | ≤ 210 | ≤ 160 | MISSED |  |
 | read | 1.5 ns |  |  |  | bare 2 |
 ";
@@ -165,25 +140,17 @@ mod tests {
 
     #[test]
     fn tables_get_the_figures_of_the_rows() {
-        let table = "| a | b |\n|---|---|\n| {hit, 1 M keys} / {hit, 10 M +} | {read +}, {read @ bare} |\n";
-        let wanted = "Text.\n\n| a | b |\n|---|---|\n| 129 (r) / **251 ns** | 1.5 ns, 2 |\n\nMore.\n";
+        let table = "| a | b |\n|---|---|\n| {hit, 1 M keys} / {hit, 10 M} | {read +}, {read @ bare} |\n";
+        let wanted = "Text.\n\n| a | b |\n|---|---|\n| 129 / 251 | 1.5 ns, 2 |\n\nMore.\n";
         assert_eq!(filled_with(table).as_deref(), Ok(wanted));
         let table = "| a | b |\n| {hit, 1 M keys @ governor} | {hit, 1 M keys @ bytes} |";
-        assert_eq!(filled_with(table).expect("both are there").lines().nth(3), Some("| 3.5 | 1,813 |"));
+        assert_eq!(filled_with(table).expect("both are there").lines().nth(3), Some("| 243 | 1,813 |"));
+        let table = "| a | b |\n| {hit, 1 M keys @ u64 keys > governor} | |";
+        assert_eq!(filled_with(table).expect("it is there").lines().nth(3), Some("| 3.5 | |"));
     }
 
     #[test]
-    fn what_is_missed_and_not_named_gets_a_line() {
-        let lines = |table: &str| filled_with(table).expect("all rows are there").lines().count();
-        let table = "| a | b |\n{missed}\n| {read} | |\n";
-        let filled = filled_with(table).expect("all rows are there");
-        assert_eq!(filled.lines().nth(3), Some("| hit, 10 M keys | **251 ns** | ≤ 210 |"));
-        assert_eq!(lines("| a | b |\n{missed}\n| {hit, 10 M +} | |\n"), lines(table) - 1);
-        assert_eq!(lines("| a | b |\n{missed}\n| {read @ bare} | |\n"), lines(table));
-    }
-
-    #[test]
-    fn what_is_not_there_is_told() {
+    fn a_figure_that_is_not_there_is_an_error() {
         let error =
             |cell: &str| filled_with(&format!("| a | b |\n| {cell} | |")).expect_err("it is not there");
         assert!(error("{write}").ends_with("has no row \"write\""));

@@ -3,7 +3,9 @@
 /// Lines of a program's `main.rs`: fewer than this.
 pub(crate) const MAIN_LINES: usize = 100;
 /// Lines of `README.md`.
-pub(crate) const README_LINES: usize = 200;
+pub(crate) const README_LINES: usize = 120;
+/// Words of `README.md`.
+pub(crate) const README_WORDS: usize = 900;
 /// Lines of `ARCHITECTURE.md`.
 pub(crate) const ARCHITECTURE_LINES: usize = 300;
 

@@ -52,9 +52,9 @@ enum Verb {
     Deny,
     /// Measure ours and its rivals side by side
     Bench(bench::Options),
-    /// Fill the tables of README.md and docs/tradeoffs.md from docs/benchmarks.md
+    /// Fill the tables of README.md and docs/ from docs/internals/measurements.md
     Figures,
-    /// Draw what limits admit, for docs/limits.md
+    /// Draw what limits admit, for docs/guide/limits.md
     Picture(picture::Options),
     /// Play through the models of what threads share
     Loom,

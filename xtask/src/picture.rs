@@ -1,4 +1,4 @@
-//! `cargo xtask picture`: draws `docs/limits.svg` and writes the figures of `docs/limits.md`, from a replay.
+//! `cargo xtask picture`: draws `docs/guide/limits.svg` and writes the figures of `docs/guide/limits.md`, from a replay.
 //!
 //! Nothing of the product is built for xtask; what draws is an example of the core, and its tests hold both files to it.
 
@@ -9,7 +9,7 @@ use clap::Args;
 use crate::run::{self, Outcome, cargo};
 use crate::say;
 
-const DOCUMENTS: &str = "docs";
+const DOCUMENTS: &str = "docs/guide";
 
 /// Whether to write.
 #[derive(Args)]

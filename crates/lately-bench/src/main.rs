@@ -14,7 +14,6 @@ mod rounds;
 mod row;
 mod say;
 mod server;
-mod short;
 mod table;
 
 use std::io::Error;

@@ -1,4 +1,4 @@
-//! The document of a full run: the rows to begin with, the machine, the versions, the command, and all tables.
+//! The document of a full run: what the figures mean, the machine, the versions, the command, and all tables.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,6 @@ use lately::{Clock, SystemClock};
 
 use crate::row::Row;
 use crate::server::process::throttlecrab_program;
-use crate::short;
 use crate::table::{Form, missed, render, summary};
 
 /// What this program was built from.
@@ -16,47 +15,43 @@ const RIVALS: [&str; 6] = ["governor", "throttlecrab", "trypema", "dashmap", "fj
 
 /// What a reader has to know.
 const EXPLAINED: &str = "\
-## What the figures mean
+`cargo xtask bench` writes this file: do not edit it. It has every row of one full run. Readers find a selection in
+[benchmarks](../benchmarks.md), whose tables `cargo xtask figures` fills from here.
 
-`cargo xtask bench` starts everything itself and writes this file: do not edit. Contenders take turns. A figure is the
-median over the rounds and a ratio the median of the rounds' ratios, unless the row says otherwise; so a ratio may be
-a little off the quotient of the two figures beside it. Server and load share the machine's cores. Single figures move by
-a tenth from run to run, those of threads that write one cache line by much more.
+## How to read a row
 
-- **Must**, **aim**: what a figure has to be, and what it should be. They were set before the first line was written, on
-  another machine of two cores: `INCR` at pipeline 64 did 1.15 M/s there for 0.87 µs each, governor 11.3 ns un-keyed and 175 ns on 1 M
-  u64 keys, throttlecrab 481 ns, dashmap 36 ns, adding to a bare array 5 ns on 1 M and 17 ns on 10 M, one of 64 places of
-  memory asked for together 11 ns, and a thread of two that share a counter 29 ns with `fetch_add`.
-- **Must by ratio**: the must over what a rival or the bare machine did there. Where that is slower here than there, a figure that
-  is a time is judged by it, and the verdict says so: *holds by ratio*. Where it is quicker, the must stays as it is. Hits by
-  key are judged by the bare machine: what governor took there was with a clock of its own, which is left out here, and twice
-  as long where the compiler chose so. Here hits of 1 M keys, one after the other, took from half of its time to all of it, in
-  runs of one program; 0.63 of it they took there. A pause of the server may take what it must and what a server that does nothing took. Two threads on one store are judged by two that
-  share nothing, a store with half of the keys each, where those are not twice as quick as one: what a virtual machine calls two
-  cores may be one that takes turns.
-- **lately bench**: the load generator of this repository, which takes little of the processor; redis-benchmark takes more
-  than most servers here. Latency is that of a batch of requests, up to its last reply.
-- **Server CPU**: processor time of all threads of the server over its operations.
-- **Doing nothing**: a server that parses and answers a constant, on tokio as throttlecrab and others are built, or on a bare
-  event queue. What it shows of pauses is the machine's.
-- **Bare miss**: reading a word at a place that nobody has looked at, each place known by the one before; or 64 places known
-  at once.
-- **By the time on a core**: as if no other process had taken the core meanwhile.
-- **Accounted for**: what the store counts towards its ceiling; the figure itself is of resident memory.
-- **Full keys**: a hit a minute for a week and one a second for the last five minutes.
-- **Durability**: *off* is `--in-memory`. The folders lie on the disk where the build is, that of the append-only file of Redis,
-  which is never rewritten, too. While checkpoints are made, another connection asks for the next all the time; a round in which
-  none came to its end does not count. *Half the load* is half of what *off* did under full load in the same run, with latency
-  from when a request was due. Recovery is from the start of the process until `/readyz` says so, of 16-byte keys with a hit
-  each, while the page cache has the checkpoint.
-- **Decisions**: a server of ours each, on the same million keys, and limits that none of them reaches; the scripts of Redis
-  decide too, and count nothing that they deny. *All denied* is on keys that are at their limit of ten, *all allowed* on keys
-  that have eight when a round begins, and twelve when the third behind it ends. Each reply of a round is looked at: one that decides otherwise
-  than it should makes the round void. throttlecrab-server gets one request at a time, as pipelines stall it.
-- **Journal**: carriers that a journal could stand on. A batch is 64 hits in 1.5 KiB, one record of the file and one value of
-  the others. It is with the operating system when the next one begins, but with redb, whose commits without a sync stay in
-  its own memory; *syncs held back* is redb over a file that passes syncs on when it is told to. The writer is killed and
-  its files are opened again, while the page cache has them.
+The benchmark starts every server itself, and the contenders take turns. A figure is the median over the rounds, and a ratio
+is the median of the rounds' ratios, unless the row names another statistic. Server and load share the cores of the machine.
+Figures move by a tenth from run to run; those of threads that write one cache line move by much more.
+
+- **must**: a run fails when a figure misses it. **aim**: the figure we would like. Both were set before the code was
+  written, on another machine with two cores. There `INCR` at pipeline 64 served 1.15 M/s at 0.87 µs of CPU each; governor
+  took 11.3 ns un-keyed and 175 ns on 1 M u64 keys, throttlecrab 481 ns, dashmap 36 ns, an addition to a bare array 5 ns on
+  1 M and 17 ns on 10 M keys, one of 64 places of memory fetched together 11 ns, and one of two threads that share a counter
+  29 ns with `fetch_add`.
+- **holds by ratio**: the figure misses the must, but the rival or the bare machine named beside it is slower here than it was
+  there, by as much or more. Hits by key are compared with the bare machine. Two threads on one store are compared with two
+  threads on a store each. The worst pause is compared with that of a server that does nothing.
+- **lately bench**: the load generator of this repository. It takes less of the processor than redis-benchmark does.
+  Latency is that of a batch of requests, up to its last reply.
+- **server CPU**: processor time of all threads of the server, divided by its operations.
+- **doing nothing**: a server that parses requests and answers a constant, on tokio or on a bare event queue.
+- **bare miss**: the time to read a word that is in no cache. Each address depends on the read before, or 64 addresses are
+  known at once.
+- **by the time on a core**: the time during which other processes had the core is left out.
+- **accounted for**: what the store counts towards its ceiling. The figure itself is resident memory.
+- **full keys**: a hit a minute for a week, and one a second for the last five minutes.
+- **durability**: *off* is `--in-memory`. The folders are on the disk of the build. So is the append-only file of Redis, which is
+  never rewritten. While checkpoints are made, another connection requests the next one all the time. *Half the load* is half
+  of what *off* served under full load in the same run; its latency runs from when a request was due. Recovery runs from the
+  start of the process until `/readyz` answers 200, for 16-byte keys with a hit each, with the checkpoint in the page cache.
+- **decisions**: each command has a server of its own, the same million keys, and limits that none of them reaches. The Redis
+  scripts decide as well, and count nothing that they deny. *All denied* uses keys that are at their limit of ten. *All
+  allowed* uses keys with eight hits at the start of a round. A wrong decision makes a round void. throttlecrab-server gets one
+  request at a time, because pipelines stall it.
+- **journal**: what a journal could be built on. A batch is 64 hits in 1.5 KiB: one record of the file, one value of the others.
+  redb keeps commits without a sync in its own memory; *syncs held back* is redb over a file that syncs only when told to. The
+  writer is killed, and its files are opened again from the page cache.
 ";
 
 /// What is known of the run before it starts: afterwards the machine would seem busier than it was.
@@ -77,14 +72,7 @@ impl Setting {
 
 /// The whole document, as Markdown.
 pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> String {
-    let mut text = format!(
-        "# Benchmarks\n\n## Short\n\nWritten by `cargo xtask bench` on {}, {}: {}. The rows to look at first, and all that\n\
-         were missed; they stand in the tables below, too.\n\n{}\n{EXPLAINED}\n## The run\n\n",
-        processor(),
-        setting.date,
-        summary(rows),
-        short::table(rows)
-    );
+    let mut text = format!("# Measurements\n\n{EXPLAINED}\n## The run\n\n");
     let throttlecrab =
         throttlecrab_program().map(|path| version_of(&path.to_string_lossy(), &["--version"], ""));
     let facts = [
@@ -172,9 +160,8 @@ mod tests {
             "| command | `cargo xtask bench` |\n",
             "| load average before the run | 0.10 |\n",
             "**2 of 3 musts hold, 1 missed; 0 rows for comparison.**\n- missed: HIT ÷ INCR: 2 ×, must be ≥ 2.4\n",
-            "# Benchmarks\n\n## Short\n\n",
-            "| HIT ÷ INCR, lately bench, pipeline 64 | 4 × | ≥ 3.2 | holds |  |\n| HIT ÷ INCR | 2 × |",
-            "\n## What the figures mean\n",
+            "# Measurements\n\n",
+            "\n## How to read a row\n",
             "\n## The run\n",
             "\n## server\n",
             "| HIT ÷ INCR | 2 × | ≥ 2.4 | ≥ 3 | MISSED |  |\n",

@@ -31,17 +31,6 @@ pub(crate) fn render(rows: &[Row], form: Form) -> String {
     text
 }
 
-/// Some rows as one table without the aims, as Markdown.
-pub(crate) fn brief<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
-    let mut text =
-        String::from("| figure | value | must | | beside it in the same run |\n|---|---:|---:|---|---|\n");
-    for row in rows {
-        let [name, value, must, _aim, verdict, beside] = cells(row);
-        markdown_line(&mut text, &[name, value, must, verdict, beside]);
-    }
-    text
-}
-
 /// What became of the musts, in a line.
 pub(crate) fn summary(rows: &[Row]) -> String {
     let bound = rows.iter().filter(|row| row.must != Must::Nothing).count();

@@ -187,13 +187,13 @@ impl fmt::Display for LimitError {
             LimitError::Window { window, retain } => {
                 write!(
                     f,
-                    "invalid window {window}: hits of this key are kept for {retain}, a limit can ask for no more"
+                    "invalid window {window}: hits of this key are kept for {retain} (`retain`), a limit can ask for no more"
                 )
             }
             LimitError::WindowThen { window, at, most } => {
                 write!(
                     f,
-                    "invalid window {window} at {at}: it reaches further back than hits of this key are kept, "
+                    "invalid window {window} at {at}: it reaches further back than hits of this key are kept (`retain`), "
                 )?;
                 match most {
                     Some(most) => write!(f, "a limit can ask for {most} then"),

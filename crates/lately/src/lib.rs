@@ -1,21 +1,32 @@
-//! Sliding-window hit counters: how many hits came lately, for every key and any window.
+//! Sliding-window hit counters and rate limits, for every key and any window.
 //!
-//! [`HitCounter`] counts one thing; [`Store`] counts for many keys, from any thread. Both answer any
-//! window at read time, from a resolution of 1 ms up to 1,000,000,000 s, and say with each answer
-//! how far off it can be ([`Count`]). Nothing here reads a clock on its own or does I/O: time is
-//! passed in, [`SystemClock`] is one source of it.
+//! [`Store`] counts for many keys, from any thread. [`HitCounter`] counts one thing in one thread;
+//! [`AtomicCounter`] and [`StripedCounter`] count one thing that many threads hit. Nothing here does I/O
+//! or reads a clock on its own: you pass the time in, and [`SystemClock`] is one source of it.
 //!
 //! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use lately::{Clock, Store, SystemClock, days, minutes};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let clock = SystemClock::new();
-//! let store = Store::builder().exact(minutes(6)).retain(days(7)).build()?;
+//! let store = Store::builder().retain(days(7)).memory_ceiling(256 << 20).build()?;
 //! store.hit(b"user:42", clock.now())?;
-//! assert_eq!(store.hits(b"user:42", minutes(5), clock.now()).estimate, 1);
+//! let count = store.hits(b"user:42", minutes(5), clock.now());
+//! assert_eq!((count.lower, count.estimate, count.upper), (1, 1, Some(1)));
+//! let decision = store.limit(b"login:alice", 3, minutes(1), 1, clock.now())?;
+//! assert!(decision.is_allowed());
+//! assert_eq!(decision.remaining, 2);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! - **Counting**: [`Store::hit`] returns the hits of the default window, [`Store::hits`] those of any
+//!   window. Each answer is a [`Count`]: an estimate between a lower and an upper bound.
+//! - **Deciding**: [`Store::limit`] decides whether a request stays within a limit and counts it in the
+//!   same step. [`Decision::is_allowed`] is the answer, [`Decision::retry`] says when to come again, and
+//!   [`Store::decide_all`] takes several limits at once.
+//! - **Memory**: without [`StoreBuilder::memory_ceiling`] a store has no bound. At the ceiling it evicts
+//!   keys, but never one whose limit is in force.
 
 mod allocation;
 mod class;

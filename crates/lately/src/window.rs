@@ -2,7 +2,7 @@
 //!
 //! An answer is a function of the hits, the time asked about, the window and the clock. It does not
 //! depend on when panes were merged: edges are snapped to a grid that every allowed pane respects.
-//! `docs/design.md` has the definitions and the proof.
+//! `docs/internals/design.md` has the definitions and the proof.
 
 use crate::count::Count;
 use crate::settings::Settings;

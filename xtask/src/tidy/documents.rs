@@ -1,7 +1,7 @@
-//! Documents: how long the main ones are, and that links to files lead to one.
+//! Documents: how long the main ones are, and that links lead to a file, and to a heading in it.
 
 use super::tree::{File, Tree};
-use crate::limits::{ARCHITECTURE_LINES, README_LINES};
+use crate::limits::{ARCHITECTURE_LINES, README_LINES, README_WORDS};
 
 pub(super) fn check(file: &File, tree: &Tree) -> Vec<String> {
     let mut problems = Vec::new();
@@ -14,17 +14,28 @@ pub(super) fn check(file: &File, tree: &Tree) -> Vec<String> {
     if count > limit {
         problems.push(format!("{}: {count} lines; {limit} are the limit", file.path));
     }
+    let words = file.text.split_whitespace().count();
+    if file.path == "README.md" && words > README_WORDS {
+        problems.push(format!("{}: {words} words; {README_WORDS} are the limit", file.path));
+    }
     if file.path == "CHANGELOG.md"
         && !file.text.lines().any(|line| line.starts_with('#') && line.contains("Unreleased"))
     {
         problems.push("CHANGELOG.md: has no `Unreleased` heading for the next change".to_owned());
     }
     for (line, target) in links(&file.text) {
-        if let Some(path) = local_path(&file.path, target)
-            && !tree.has(&path)
-        {
+        let path = local_path(&file.path, target);
+        if let Some(path) = path.as_ref().filter(|path| !tree.has(path)) {
             problems.push(format!(
                 "{}:{line}: the link leads to {path}, which is not in the repository",
+                file.path
+            ));
+        }
+        let Some((before, anchor)) = target.split_once('#') else { continue };
+        let page = if before.is_empty() { Some(file) } else { path.and_then(|path| tree.get(&path)) };
+        if page.is_some_and(|page| !anchors(&page.text).any(|heading| heading == anchor)) {
+            problems.push(format!(
+                "{}:{line}: the link leads to #{anchor}, which is no heading there",
                 file.path
             ));
         }
@@ -51,6 +62,16 @@ fn links(text: &str) -> Vec<(usize, &str)> {
         }
     }
     links
+}
+
+/// The headings as links name them: lower case, a hyphen for each space, without punctuation.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = title.chars().filter(|&c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    })
 }
 
 /// The path from the root that a link in the file at `from` leads to; none when it leads elsewhere.
@@ -93,6 +114,10 @@ mod tests {
         check("README.md", README_LINES);
         check("ARCHITECTURE.md", ARCHITECTURE_LINES);
         assert!(problems("docs/README.md", &"x\n".repeat(README_LINES + 1)).is_empty());
+        assert!(problems("README.md", &"x ".repeat(README_WORDS)).is_empty());
+        let expected = format!("README.md: {} words; {README_WORDS} are the limit", README_WORDS + 1);
+        assert_eq!(problems("README.md", &"x ".repeat(README_WORDS + 1)), [expected]);
+        assert!(problems("ARCHITECTURE.md", &"x ".repeat(README_WORDS + 1)).is_empty());
     }
 
     #[test]
@@ -110,13 +135,28 @@ mod tests {
                 .collect();
             assert_eq!(problems(path, text), expected, "{text}");
         };
-        check("README.md", "[a](docs/design.md) [b](docs/design.md#part \"Title\") [c](docs/)", &[]);
-        check("README.md", "[a](https://example.com/x.md) [b](#part) [c](mailto:a@example.com)", &[]);
+        check("README.md", "[a](docs/design.md) [b](docs/design.md \"Title\") [c](docs/)", &[]);
+        check("README.md", "[a](https://example.com/x.md#part) [c](mailto:a@example.com)", &[]);
         check("README.md", "![a](docs/design.md) and [b](docs/gone.md)", &["docs/gone.md"]);
         check("docs/design.md", "[a](../README.md) [b](design.md) [c](/README.md)", &[]);
         check("docs/design.md", "[a](README.md)", &["docs/README.md"]);
         check("docs/design.md", "[a](../../README.md)", &["../README.md"]);
         check("README.md", "`[a](gone.md)`", &[]);
         check("README.md", "```\n[a](gone.md)\n```", &[]);
+    }
+    #[test]
+    fn links_lead_to_headings_that_are_there() {
+        let page = "# A `key`'s hits, 7 d\n\n[top](#a-keys-hits-7-d)\n";
+        let check = |text: &str, expected: &[&str]| {
+            let tree = Tree::of(&[("docs/design.md", page)]);
+            let problems = super::check(&File { path: "docs/a.md".to_owned(), text: text.to_owned() }, &tree);
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|anchor| format!("docs/a.md:1: the link leads to #{anchor}, which is no heading there"))
+                .collect();
+            assert_eq!(problems, expected, "{text}");
+        };
+        check("[a](design.md#a-keys-hits-7-d) [b](#here)\n\n## Here\n", &[]);
+        check("[a](design.md#a-keys-hit) [b](#there)\n\n## Here\n", &["a-keys-hit", "there"]);
     }
 }

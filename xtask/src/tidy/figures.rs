@@ -22,6 +22,6 @@ mod tests {
     fn a_document_without_its_figures_is_found() {
         let problems = check(&Tree::of(&[("README.md", "# Lately\n")]));
         assert_eq!(problems.len(), DOCUMENTS.len());
-        assert!(problems[0].starts_with("README.md: has no table headed | figure"), "{problems:?}");
+        assert!(problems[0].starts_with("README.md: has no table headed | 50 connections"), "{problems:?}");
     }
 }

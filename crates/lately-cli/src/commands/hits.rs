@@ -67,7 +67,15 @@ pub(crate) fn run(hits: &Hits) -> Result<Outcome, CliError> {
         [Answer { windows, .. }] if windows.len() == 1 => writeln!(out, "{}", windows[0].1),
         _ => write_table(out, &answers),
     })?;
+    if let Some(window) = hits.keys.iter().find_map(duration).filter(|_| hits.window.is_empty()) {
+        output::message(&format!("hint: '{window}' was read as a key: write --window {window} for a window"));
+    }
     Ok(Outcome::Done)
+}
+
+/// The text of a key that is a duration with a unit, such as `1h`. A plain number is as likely a key.
+fn duration(key: &OsString) -> Option<&str> {
+    key.to_str().filter(|text| text.ends_with(char::is_alphabetic) && text.parse::<Span>().is_ok())
 }
 
 fn write_json(out: &mut dyn Write, answers: &[Answer<'_>]) -> io::Result<()> {

@@ -110,7 +110,8 @@ fn objects_for_programs() {
 fn what_the_server_refuses_is_said_in_its_words() {
     let server = serve();
     let (resp, hint) = (&server.resp, "the server refused it and changed nothing");
-    let retained = "ERR invalid window 30d: hits of this key are kept for 7d, a limit can ask for no more";
+    let retained =
+        "ERR invalid window 30d: hits of this key are kept for 7d (`retain`), a limit can ask for no more";
     check_refused(resp, "limit k 5 30d", &format!("{resp}: {retained}"), hint);
     // Which names there are, the server knows.
     check_refused(resp, "limit k @nobody", &format!("{resp}: ERR "), hint);

@@ -65,7 +65,7 @@ fn requests() {
     for (request, expected) in [
         (
             "LIMIT k 5 30d",
-            "invalid window 30d: hits of this key are kept for 7d, a limit can ask for no more",
+            "invalid window 30d: hits of this key are kept for 7d (`retain`), a limit can ask for no more",
         ),
         ("LIMIT k @login", "no such limit 'login': the config has none"),
         ("SERIES k 5m 1500ms", "invalid step 1500ms: give a multiple of the key's resolution, 1s"),

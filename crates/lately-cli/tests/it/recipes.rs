@@ -1,12 +1,23 @@
-//! The recipes of `docs/limits.md`: what one types, and what the document says comes back.
+//! What README.md, the guide and the reference show: commands, programs, and what they print.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::has;
+use crate::common::{has, installed};
 use crate::running::{Running, serve};
 
-/// What may have passed between two commands.
+/// Pages whose commands and programs are run, each against a server of its own.
+const PAGES: [&str; 7] = [
+    "README.md",
+    "docs/guide/start.md",
+    "docs/guide/counting.md",
+    "docs/guide/limits.md",
+    "docs/guide/migrating.md",
+    "docs/reference/commands.md",
+    "docs/reference/command-line.md",
+];
+
+/// Seconds that may pass between two commands.
 const PASSED: u64 = 20;
 
 /// A line that is typed in a terminal, and what it prints.
@@ -32,6 +43,18 @@ fn steps(document: &str) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// The Python of a page, as one program, and what it prints: each block is followed by one with its output.
+fn python(document: &str) -> (String, String) {
+    let (mut program, mut output) = (String::new(), String::new());
+    for block in document.split("```python\n").skip(1) {
+        let (code, rest) = block.split_once("```\n").expect("a block ends");
+        program += code;
+        let printed = rest.trim_start().strip_prefix("```text\n").expect("what it prints");
+        output += printed.split("```").next().expect("a block ends");
+    }
+    (program, output)
 }
 
 fn root() -> PathBuf {
@@ -88,23 +111,50 @@ fn is_same_but_for_time(expected: &str, printed: &str) -> bool {
     expected.len() == printed.len() && expected.iter().zip(&printed).all(|(a, b)| is_same(a, b))
 }
 
+fn page(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).expect(name)
+}
+
 #[test]
-fn the_recipes_give_the_replies_they_show() {
+fn documents_show_what_their_commands_print() {
     if !has("redis-cli") {
         return;
     }
-    let server = serve();
-    let document = std::fs::read_to_string(root().join("docs/limits.md")).expect("the document");
-    let steps = steps(&document);
-    assert!(steps.len() > 20, "{}", steps.len());
-    for Step { typed, prints } in steps {
-        let printed = printed(&server, &typed);
-        assert!(is_same_but_for_time(&prints, &printed), "{typed}\n{prints}is in truth\n{printed}");
+    for name in PAGES {
+        let server = serve();
+        let steps = steps(&page(name));
+        assert!(steps.len() >= 2, "{name}: {}", steps.len());
+        for Step { typed, prints } in steps {
+            let printed = printed(&server, &typed);
+            assert!(
+                is_same_but_for_time(&prints, &printed),
+                "{name}: {typed}\n{prints}but it prints\n{printed}"
+            );
+        }
     }
 }
 
 #[test]
-fn only_time_is_let_pass() {
+fn documents_show_what_their_python_prints() {
+    let Some(interpreter) = installed("LATELY_TEST_PYTHON") else { return };
+    let mut pages = 0;
+    for name in PAGES {
+        let (program, expected) = python(&page(name));
+        if program.is_empty() {
+            continue;
+        }
+        let server = serve();
+        let program = program.replace("port=7379", &format!("port={}", server.port()));
+        let output = Command::new(&interpreter).args(["-c", &program]).output().expect("Python runs");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        assert_eq!((text(output.stdout), text(output.stderr)), (expected, String::new()), "{name}");
+        pages += 1;
+    }
+    assert!(pages >= 2, "{pages}");
+}
+
+#[test]
+fn only_times_may_differ() {
     let check = |printed: &str, expected: bool| {
         let shown = "1) (integer) 0\n2) (integer) 500\n3) (integer) 3600\n4) (integer) 60000\n";
         assert_eq!(is_same_but_for_time(shown, printed), expected, "{printed}");

@@ -160,3 +160,18 @@ fn what_is_wrong_before_a_server_is_asked() {
     check_refused(nowhere, "hits k --window 0", "command line: --window <W>: invalid duration '0'", see);
     assert_eq!(ask(nowhere, &words("hits")).code, Some(2));
 }
+
+#[test]
+fn a_duration_in_place_of_a_key_gets_a_hint() {
+    let server = serve();
+    let check = |line: &str, out: &str, hint: &str| {
+        let run = ask(&server.resp, &words(line));
+        assert_eq!((run.out.as_str(), run.err.as_str(), run.code), (out, hint, Some(0)), "{line}");
+    };
+    let rows = "HITS   WINDOW  KEY\n   0  default  k\n   0  default  1h\n";
+    check("hits k 1h", rows, "hint: '1h' was read as a key: write --window 1h for a window\n");
+    check("hits 250ms", "0\n", "hint: '250ms' was read as a key: write --window 250ms for a window\n");
+    check("hits 1h --window 5m", "0\n", "");
+    check("hits 300", "0\n", "");
+    check("hits 1x", "0\n", "");
+}

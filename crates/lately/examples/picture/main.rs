@@ -1,4 +1,4 @@
-//! Draws `docs/limits.svg` and writes the figures of `docs/limits.md`: one trace, decided by each kind of limit.
+//! Draws `docs/guide/limits.svg` and writes the figures of `docs/guide/limits.md`: one trace, decided by each kind of limit.
 //! `cargo xtask picture` runs it. With `--check` it writes nothing, and fails where they are not as it would make them.
 
 mod drawing;
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_picture_and_its_figures_are_what_the_limits_decide() {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
         assert_eq!(check(&docs), Ok(()));
     }
 }

@@ -1,5 +1,8 @@
 //! The counter's defining examples, on every face of the crate that can hold them.
 
+use std::fs;
+use std::path::Path;
+
 use lately::{HitCounter, Span, Store, Timestamp, seconds};
 
 fn second(second: u64) -> Timestamp {
@@ -37,4 +40,21 @@ fn the_examples_on_a_store() {
     assert_eq!((hits(300), hits(301), hits(2), hits(0)), (4, 3, 2, 0));
     let shortest = store.hits_at(b"k", Span::MIN, second(300), second(301));
     assert_eq!(shortest.estimate, 1, "a window is at least a pane");
+}
+
+/// The front page of the documentation is compiled; README.md has the same lines.
+#[test]
+fn the_example_of_the_readme_is_that_of_the_front_page() {
+    let read = |path: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        fs::read_to_string(path).expect("it is in the repository")
+    };
+    let (front_page, readme) = (read("src/lib.rs"), read("../../README.md"));
+    let compiled = front_page.split("//! ```\n").nth(1).expect("an example");
+    let shown =
+        readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let compiled = compiled.lines().map(|line| line.strip_prefix("//!").expect("documentation").trim_start());
+    let compiled: Vec<&str> = compiled.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let shown: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(shown, compiled);
 }

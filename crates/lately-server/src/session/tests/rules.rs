@@ -106,7 +106,7 @@ fn a_named_limit_of_more_than_is_kept_is_refused() {
     talk.check("LIMIT long:1 @a", "*5|:1|:1|:0|:0|:691200000|");
     talk.check(
         "LIMIT k @a",
-        "-ERR invalid window 8d: hits of this key are kept for 7d, a limit can ask for no more|",
+        "-ERR invalid window 8d: hits of this key are kept for 7d (`retain`), a limit can ask for no more|",
     );
     assert!(talk.info("limit_a").ends_with("allowed=1,denied=0,would_deny=0"));
 }
