@@ -19,7 +19,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
 use crate::limits::{
-    BLOCKING_THREADS, FILES_PER_THREAD, LARGE_BLOCK_BYTES, MAX_THREADS, OWN_FILES, THREADS_PER_ARENA,
+    BLOCKING_THREADS, FILES_PER_THREAD, LARGE_BLOCK_BYTES, MAX_ARENAS, MAX_THREADS, OWN_FILES,
+    THREADS_PER_ARENA,
 };
 use crate::output;
 use crate::table::printable_path;
@@ -120,7 +121,8 @@ fn tune_allocator(threads: NonZeroUsize) {
         lately::give_blocks_back(LARGE_BLOCK_BYTES);
     }
     if threads.get() > 1 && !said("MALLOC_ARENA_MAX", "") && !said("GLIBC_TUNABLES", "malloc.arena_max") {
-        lately::share_arenas(u16::try_from(threads.get().div_ceil(THREADS_PER_ARENA)).unwrap_or(u16::MAX));
+        let arenas = threads.get().div_ceil(THREADS_PER_ARENA).min(MAX_ARENAS);
+        lately::share_arenas(u16::try_from(arenas).unwrap_or(u16::MAX));
     }
 }
 

@@ -297,8 +297,9 @@ fn threads_share_the_arenas_of_the_allocator() {
     };
     // Beside the first.
     let nothing = ("NOTHING", "said");
-    assert_eq!(arenas(4, nothing), 0);
-    assert_eq!(arenas(5, nothing), 1);
+    assert_eq!(arenas(16, nothing), 0);
+    assert_eq!(arenas(17, nothing), 1);
+    assert_eq!(arenas(40, nothing), 1);
     // Unless somebody says otherwise.
     assert_eq!(arenas(4, ("MALLOC_ARENA_MAX", "3")), 2);
     assert_eq!(arenas(4, ("GLIBC_TUNABLES", "glibc.malloc.arena_max=3")), 2);
