@@ -46,6 +46,8 @@ pub(super) struct Connection {
     /// The socket may have more to read, and may take more: as long as it did not say otherwise.
     readable: bool,
     writable: bool,
+    /// The client has sent urgent data: a read that was not filled may have left something.
+    urgent: bool,
     /// What the client sends has come to its end, or what comes from here on does not count.
     ending: bool,
     /// Bytes that may yet be read: what came after a stop is not.
@@ -119,6 +121,7 @@ impl Connection {
             flow: Flow::Continue,
             readable: false,
             writable: true,
+            urgent: false,
             ending: false,
             left_bytes: usize::MAX,
             ended: false,
@@ -137,7 +140,8 @@ impl Connection {
     /// Takes note of what the event queue says.
     pub(super) fn notice(&mut self, event: &Event) {
         self.ending |= event.is_read_closed() || event.is_error();
-        self.readable |= event.is_readable() || self.ending;
+        self.urgent |= event.is_priority();
+        self.readable |= event.is_readable() || event.is_priority() || self.ending;
         self.writable |= event.is_writable();
     }
 
@@ -243,8 +247,8 @@ impl Connection {
                     self.flow = Flow::Close;
                 }
                 Ok(count) => {
-                    // A read that was not filled took all there was; but the end is read, too.
-                    self.readable = count == READ_BYTES || self.ending;
+                    // A read that was not filled took all there was; but the end is read, too, and what is behind urgent data.
+                    self.readable = count == READ_BYTES || self.ending || self.urgent;
                     self.left_bytes -= count;
                     bytes += count;
                 }
@@ -262,6 +266,10 @@ impl Connection {
             }
         }
         if self.is_long() {
+            if self.input.capacity() - self.input.len() < bytes {
+                // Not twice as much: it counts towards the memory of connections.
+                self.input.reserve_exact(bytes.max(self.input.len() / 4));
+            }
             self.input.extend_from_slice(&room[..bytes]);
         }
         Ok(Some(bytes))

@@ -37,6 +37,14 @@ pub(super) struct Roster {
     takes_all: bool,
 }
 
+/// What the event queue reports of a socket. Urgent data too, where there is such: it ends a read early.
+fn interest() -> Interest {
+    let usual = Interest::READABLE | Interest::WRITABLE;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let usual = usual | Interest::PRIORITY;
+    usual
+}
+
 impl Roster {
     pub(super) fn new(engine: Arc<Engine>, stopper: Stopper, index: usize, balance: Arc<Balance>) -> Roster {
         Roster {
@@ -57,8 +65,7 @@ impl Roster {
     pub(super) fn admit(&mut self, arrival: Arrival, registry: &Registry) {
         let entry = self.connections.vacant_entry();
         let token = entry.key();
-        let register =
-            |socket: &mut _| registry.register(socket, Token(token), Interest::READABLE | Interest::WRITABLE);
+        let register = |socket: &mut _| registry.register(socket, Token(token), interest());
         let admitted = match arrival {
             Arrival::New(mut socket, place) => register(&mut socket)
                 .and_then(|()| Connection::new(socket, place, &self.engine, Instant::now())),

@@ -85,6 +85,13 @@ impl Wire {
     }
 
     /// As `send`, if somebody still takes it.
+    /// Sends a byte of urgent data.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn send_urgent(&mut self) {
+        let sent = socket2::SockRef::from(&self.0).send_out_of_band(b"!");
+        assert_eq!(sent.expect("the server reads"), 1);
+    }
+
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).is_ok()
     }

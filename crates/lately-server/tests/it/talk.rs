@@ -140,3 +140,18 @@ fn the_silent_are_disconnected() {
     client.ask("PING\r\nPI", "+PONG\r\n");
     client.expect_rest("");
 }
+
+/// Symptom: a request with a byte of urgent data in it was not answered until more came. Cause: a read ends at such a byte, and one that
+/// was not filled was taken for all there is. Fix: then the socket is read until it has nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn urgent_data_does_not_hold_up_a_request() {
+    let server = Running::start();
+    let mut wire = server.connect();
+    for _ in 0..200 {
+        wire.send("PI");
+        wire.send_urgent();
+        wire.send("NG\r\nPING\r\n");
+        wire.expect("+PONG\r\n+PONG\r\n");
+    }
+}
