@@ -75,6 +75,12 @@ pub enum ProtocolError {
     /// A quote in an inline command that is not closed, or closed inside a word.
     #[error("ERR Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
+    /// A NUL in an inline command: no text, so another protocol.
+    #[error("ERR Protocol error: NUL in inline request: this port speaks the Redis protocol without TLS")]
+    InlineNul,
+    /// The first byte of a TLS handshake.
+    #[error("ERR Protocol error: TLS handshake: this port speaks the Redis protocol without TLS")]
+    Tls,
     /// The request is longer than a request may be.
     #[error("ERR Protocol error: too big request, a request has at most {most} bytes")]
     RequestLength {
