@@ -1,6 +1,8 @@
 //! Plausible mistakes, and exactly what is said of them: which value is wrong, and what would be right.
 
-use crate::common::lately;
+use std::fs::File;
+
+use crate::common::{command, lately};
 use crate::running::serve;
 use crate::wire::{Reply, Wire};
 
@@ -153,6 +155,7 @@ fn command_lines() {
     let unexpected = |flag: &str| format!("command line: unexpected argument '{flag}' found");
     let address = |address: &str| format!("command line: --resp <ADDR>: invalid address '{address}'");
     let see = "see lately serve --help";
+    let name_a_file = "name a file with --output FILE, or redirect standard output";
     let resp = "say --resp 127.0.0.1:PORT; HTTP has a port of its own, --http 127.0.0.1:PORT";
     check("serve --port 6379", &unexpected("--port"), resp);
     check("serve -p 6379", &unexpected("-p"), resp);
@@ -202,6 +205,18 @@ fn command_lines() {
         &format!("{}: an address of version 6 is in brackets: [::1]:7379", address("::1:7379")),
         see,
     );
+    let tilde = |path: &str| {
+        format!(
+            "command line: invalid value '{path}' for '--data <DIR>': ~ and $ are a shell's to replace, and none reads this: write the whole path, or ./{path} if that is its name"
+        )
+    };
+    check("serve --data ~/x", &tilde("~/x"), see);
+    check("serve --data=$HOME/x", &tilde("$HOME/x"), see);
+    check("restore FOLDER/notes --data=~/x", &tilde("~/x"), "see lately restore --help");
+    // The other end of a terminal, and a terminal, too.
+    for line in ["dump -o /dev/ptmx", "dump --data FOLDER/none --output /dev/ptmx"] {
+        check(line, "dump: a dump is binary, not text for a terminal", name_a_file);
+    }
     check("restore FOLDER", "FOLDER: it is a folder", "name a file that lately dump wrote");
     check(
         "restore FOLDER/notes --data FOLDER/none",
@@ -262,6 +277,14 @@ fn command_lines() {
 }
 
 #[test]
+fn a_dump_to_a_terminal() {
+    let terminal = File::options().read(true).write(true).open("/dev/ptmx").expect("a terminal");
+    let run = command(&["dump"]).stdout(terminal).output().expect("it ends");
+    let expected = "lately: dump: a dump is binary, not text for a terminal\nhint: name a file with --output FILE, or redirect standard output\n";
+    assert_eq!((String::from_utf8_lossy(&run.stderr).as_ref(), run.status.code()), (expected, Some(2)));
+}
+
+#[test]
 fn config_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lately.toml");
@@ -316,7 +339,27 @@ fn config_files() {
     check("server:\n  resp: x\n", "1:8: write `server = …`: a key and its value have = between them");
     check(
         "[memory]\nceiling = \"1G\"\n",
-        "2:11: invalid size '1G': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, at least 1MiB",
+        "2:11: invalid size '1G': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, from 1MiB to 128TiB",
+    );
+    check(
+        "[memory]\nceiling = \"99999999TiB\"\n",
+        "2:11: invalid size '99999999TiB': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, from 1MiB to 128TiB",
+    );
+    check(
+        "[storage]\npath = \"~/x\"\n",
+        "2:8: invalid path '~/x': ~ and $ are a shell's to replace, and none reads this: write the whole path, or ./~/x if that is its name",
+    );
+    check(
+        "[[class]]\nmatch = \"*\"\n\n[[class]]\nmatch = \"ad:*\"\n",
+        "5:9: no key gets to this class: '*', which comes before it, matches all its keys: move it to before that, or remove it",
+    );
+    check(
+        &with("login", "@login"),
+        "2:8: invalid name '@login': requests write the @, the config does not: login",
+    );
+    check(
+        &with("login", "log in"),
+        "2:8: invalid name 'log in': give 1 to 64 letters, digits, or any of _ - . :",
     );
     check("[server\nresp = \"x\"\n", "1:8: `[server` has no end: close it with ]");
 }
