@@ -131,9 +131,7 @@ impl<'a> Command<'a> {
     /// The command that `args`, its name first, are.
     pub fn parse(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
         let spec = spec::spec_of(args)?;
-        spec.check_arity(args.len())
-            .and_then(|()| (spec.parse)(args))
-            .map_err(|error| error.with_usage_of(spec))
+        spec.check_arity(args.len()).and_then(|()| (spec.parse)(args)).map_err(|error| error.of_command(spec))
     }
 }
 

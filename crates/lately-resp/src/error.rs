@@ -2,6 +2,7 @@
 //! because clients look for it.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use lately::TimeError;
 use lately::limits::MAX_KEY_BYTES;
@@ -75,6 +76,12 @@ pub enum ProtocolError {
     /// A quote in an inline command that is not closed, or closed inside a word.
     #[error("ERR Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
+    /// A NUL in an inline command: no text, so another protocol.
+    #[error("ERR Protocol error: NUL in inline request: this port speaks the Redis protocol without TLS")]
+    InlineNul,
+    /// The first byte of a TLS handshake.
+    #[error("ERR Protocol error: TLS handshake: this port speaks the Redis protocol without TLS")]
+    Tls,
     /// The request is longer than a request may be.
     #[error("ERR Protocol error: too big request, a request has at most {most} bytes")]
     RequestLength {
@@ -119,6 +126,12 @@ pub enum CommandError {
         error: Box<CommandError>,
         /// The command's name.
         command: &'static str,
+    },
+    /// An argument that the store or the config refuses.
+    #[error("ERR {error}")]
+    Refused {
+        /// Why.
+        error: String,
     },
     /// An argument that is not what the command takes there.
     #[error("ERR invalid {what} '{value}': {expected}")]
@@ -166,20 +179,12 @@ pub enum CommandError {
     /// A burst that at its rate takes longer than any time.
     #[error("ERR invalid rate: max_burst hits at this rate would take longer than 146 million years")]
     LongBurst,
-    /// An option of `COOLEST` where keys are.
-    #[error(
-        "ERR COOLEST takes WINDOW and BELOW before the keys, and PREFIX in place of them: no key has such a name here"
-    )]
-    OptionAfterKeys,
-    /// A limit by its name in `MLIMIT`.
-    #[error("ERR MLIMIT takes a key, its max and its window, and no @name")]
-    NameAmongLimits,
     /// `LOCKOUT` in `MLIMIT`.
     #[error("ERR LOCKOUT does not go with MLIMIT")]
     LockoutAmongLimits,
-    /// `DENIED` with several windows.
-    #[error("ERR DENIED answers one window: name at most one, without BOUNDS")]
-    DeniedWindows,
+    /// `DENIED` and `BOUNDS`.
+    #[error("ERR BOUNDS does not go with DENIED")]
+    BoundsOfDenied,
     /// Not an integer, or one that is out of range, of a command that Redis has: its words.
     #[error("ERR value is not an integer or out of range")]
     NotInteger,
@@ -213,9 +218,6 @@ pub enum CommandError {
         /// How many it takes.
         most: usize,
     },
-    /// `BOUNDS` with several windows.
-    #[error("ERR BOUNDS takes at most one window")]
-    BoundsWindows,
     /// An id in `CLIENT LIST` that is no integer.
     #[error("ERR Invalid client ID")]
     ClientId,
@@ -307,23 +309,20 @@ impl CommandError {
         }
     }
 
-    /// The error with the usage of its command, where that helps: an argument of a command that Redis has not. The
-    /// others have the words of Redis, which clients compare.
-    pub(crate) fn with_usage_of(self, spec: &'static CommandSpec) -> CommandError {
-        let is_about_arguments = matches!(
-            self,
-            CommandError::Arity { .. }
-                | CommandError::Invalid { .. }
-                | CommandError::Unexpected { .. }
-                | CommandError::OptionValue { .. }
-                | CommandError::Twice { .. }
-                | CommandError::Incomplete { .. }
-                | CommandError::Time(_)
-        );
-        if spec.is_in_redis() || !is_about_arguments {
-            return self;
-        }
-        CommandError::Usage { error: Box::new(self), command: spec.name }
+    /// An error about an argument that only the store or the config could find, with the usage of the command of this name.
+    #[must_use]
+    pub fn about_argument(error: impl Display, command: &'static str) -> CommandError {
+        CommandError::Refused { error: error.to_string() }.with_usage_of(command)
+    }
+
+    /// The error with the usage of its command, whatever it is. Commands that Redis has answer in the words of Redis,
+    /// which clients compare.
+    pub(crate) fn of_command(self, spec: &'static CommandSpec) -> CommandError {
+        if spec.is_in_redis() { self } else { self.with_usage_of(spec.name) }
+    }
+
+    fn with_usage_of(self, command: &'static str) -> CommandError {
+        CommandError::Usage { error: Box::new(self), command }
     }
 
     pub(crate) fn unknown_command(args: ArgList<'_>) -> CommandError {

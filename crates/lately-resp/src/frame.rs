@@ -4,11 +4,12 @@
 //! request that comes in many pieces is not read from its start for each of them. A request parses to
 //! the same arguments, or the same error, however the network cut it.
 //!
-//! It is stricter than Redis in two things. What follows a bulk string must be CR LF, and so must what
+//! It is stricter than Redis. What follows a bulk string must be CR LF, and so must what
 //! follows a length: Redis skips any two bytes there, and so takes a wrong length for a shorter
 //! argument. And a byte that cannot start a bulk string is refused at once, not when its line ends.
+//! A line of words that has a NUL or starts as TLS does is refused: see `parse_inline`.
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 use crate::args::{Args, Progress, Source};
 use crate::error::ProtocolError;
@@ -155,11 +156,25 @@ fn read_unusual_length(line: &[u8], limits: &Limits) -> Length {
     }
 }
 
+/// The first byte of a TLS handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Reads a line of words.
+///
+/// A website can make a browser send TLS to this port, and can choose some bytes of the handshake: a line end and a command
+/// among them. So a line that starts as TLS does, or has a NUL, which nobody types, is an error that closes the connection.
+/// Redis looks for the end of the line only up to the first NUL. It runs none of this either, but never replies.
 fn parse_inline(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, ProtocolError> {
+    if buffer.first() == Some(&TLS_HANDSHAKE) {
+        return Err(ProtocolError::Tls);
+    }
     let most = limits.line_bytes.min(limits.request_bytes);
-    let Some(end) = memchr(b'\n', &buffer[..buffer.len().min(most + 1)]) else {
+    let Some(end) = memchr2(b'\n', 0, &buffer[..buffer.len().min(most + 1)]) else {
         return if buffer.len() > most { Err(ProtocolError::InlineLine) } else { Ok(Parsed::Incomplete) };
     };
+    if buffer[end] == 0 {
+        return Err(ProtocolError::InlineNul);
+    }
     args.clear(Source::Unquoted);
     split_inline(&buffer[..end], &mut args.unquoted, &mut args.ranges)?;
     let consumed = end + 1;

@@ -174,6 +174,9 @@ pub const TRANSFER_PIECES: usize = 2;
 /// The smallest memory ceiling a config may name: less would evict what was just counted.
 pub const MIN_CEILING_BYTES: u64 = 1 << 20;
 
+/// The most a ceiling may be: what a process can address.
+pub const MAX_CEILING_BYTES: u64 = 128 << 40;
+
 /// Slots looked at in one step of the background sweep, and the time between steps. Clients wait for a
 /// step: some tenths of a millisecond.
 pub const SWEEP_SLOTS: usize = 500;

@@ -105,7 +105,7 @@ impl Rules {
             all if all > listed.len() => format!("{} and {} more", listed.join(", "), all - listed.len()),
             _ => listed.join(", "),
         };
-        format!("ERR no such limit '{name}': the config has {there_are}")
+        format!("no such limit '{name}': the config has {there_are}")
     }
 }
 
@@ -187,13 +187,13 @@ pub(crate) mod tests {
             let limits: Vec<_> = names.iter().map(|name| limit(name)).collect();
             assert_eq!(CurrentRules::new(&limits).get().unknown(asked), expected);
         };
-        check(&[], b"x", "ERR no such limit 'x': the config has none");
-        check(&["b", "a"], b"", "ERR no such limit '': the config has b, a");
+        check(&[], b"x", "no such limit 'x': the config has none");
+        check(&["b", "a"], b"", "no such limit '': the config has b, a");
         let eight = ["1", "2", "3", "4", "5", "6", "7", "8"];
-        check(&eight, b"x", "ERR no such limit 'x': the config has 1, 2, 3, 4, 5, 6, 7, 8");
+        check(&eight, b"x", "no such limit 'x': the config has 1, 2, 3, 4, 5, 6, 7, 8");
         let ten = [&eight[..], &["9", "10"]].concat();
-        check(&ten, b"x", "ERR no such limit 'x': the config has 1, 2, 3, 4, 5, 6, 7, 8 and 2 more");
+        check(&ten, b"x", "no such limit 'x': the config has 1, 2, 3, 4, 5, 6, 7, 8 and 2 more");
         let long = [&b"x"[..]; 200].concat();
-        check(&["a"], &long, &format!("ERR no such limit '{}': the config has a", "x".repeat(128)));
+        check(&["a"], &long, &format!("no such limit '{}': the config has a", "x".repeat(128)));
     }
 }

@@ -9,7 +9,10 @@ use crate::limits::{CLOCK_STEP_MS, TOLD_EVERY_MS};
 /// What was told last.
 #[derive(Default, Debug)]
 pub(crate) struct Watch {
-    stepped: bool,
+    /// The wall clock was far from time here.
+    is_clock_far: bool,
+    /// How far the wall clock was ahead of time here without its jumps.
+    clock_ms: i64,
     jumped_ms: i64,
     evicted_keys: u64,
     /// At the last look all was loaded.
@@ -28,7 +31,7 @@ impl Watch {
     pub(crate) fn look(&mut self, engine: &Engine) -> Vec<String> {
         self.jump(engine.clock_jumped_ms())
             .into_iter()
-            .chain(self.clock(engine.clock_step_ms()))
+            .chain(self.clock(engine.clock_step_ms(), engine.clock_jumped_ms()))
             .chain(self.evictions(engine.store.memory().evicted_keys, engine.now(), engine.is_loading()))
             .chain(self.slow(engine.slow(), engine.now()))
             .chain(
@@ -93,22 +96,27 @@ impl Watch {
         })
     }
 
-    fn clock(&mut self, step_ms: i64) -> Option<String> {
-        let stepped = step_ms.abs() > CLOCK_STEP_MS;
-        let changed = stepped && !self.stepped;
-        self.stepped = stepped;
-        let (direction, jump) = if step_ms > 0 {
-            ("ahead", ", and jumps to it when it stays more than max_skew ahead for a minute")
+    /// That the wall clock was set: once until it agrees with time here, and again when it was set further away. Time here
+    /// comes closer to it meanwhile, slowly or by jumps.
+    fn clock(&mut self, step_ms: i64, jumped_ms: i64) -> Option<String> {
+        let is_far = step_ms.abs() > CLOCK_STEP_MS;
+        let was_far = std::mem::replace(&mut self.is_clock_far, is_far);
+        let set_ms = step_ms + jumped_ms - std::mem::replace(&mut self.clock_ms, step_ms + jumped_ms);
+        let is_further = set_ms.abs() > CLOCK_STEP_MS && set_ms.signum() == step_ms.signum();
+        if !is_far || (was_far && !is_further) {
+            return None;
+        }
+        let set_ms = if is_further { set_ms } else { step_ms };
+        let (direction, place, jump) = if step_ms > 0 {
+            ("ahead", "ahead of", ", and jumps to it when it stays more than max_skew ahead for a minute")
         } else {
-            ("back", "")
+            ("back", "behind", "")
         };
-        changed.then(|| {
-            let step_s = step_ms.abs() / 1_000;
-            format!(
-                "the wall clock was set {direction} by {step_s} s: \
-                 time here moves towards it by 50 ms a second{jump}"
-            )
-        })
+        let [set_s, step_s] = [set_ms, step_ms].map(|ms| ms.abs() / 1_000);
+        Some(format!(
+            "the wall clock was set {direction} by {set_s} s: it is {step_s} s {place} time here, \
+             which moves towards it by 50 ms a second{jump}"
+        ))
     }
 
     fn evictions(&mut self, evicted_keys: u64, now: Timestamp, is_loading: bool) -> Option<String> {
@@ -140,11 +148,39 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_is_told_once() {
         let mut watch = Watch::default();
-        assert_eq!(watch.clock(9_999), None);
-        assert!(watch.clock(-60_000).is_some_and(|told| told.contains("set back by 60 s")));
-        assert_eq!(watch.clock(-50_000), None);
-        assert_eq!(watch.clock(0), None);
-        assert!(watch.clock(11_000).is_some_and(|told| told.contains("set ahead by 11 s")));
+        assert_eq!(watch.clock(9_999, 0), None);
+        let back = "the wall clock was set back by 69 s: it is 60 s behind time here, which moves towards it by 50 ms a second";
+        assert_eq!(watch.clock(-60_000, 0).as_deref(), Some(back));
+        assert_eq!(watch.clock(-50_000, 0), None);
+        assert_eq!(watch.clock(0, 0), None);
+        assert!(
+            watch
+                .clock(11_000, 0)
+                .is_some_and(|told| told.contains("set ahead by 11 s: it is 11 s ahead of time here"))
+        );
+    }
+
+    /// Symptom: a clock that was set ahead by 10 s and then by a day was told as 10 s. Cause: nothing was told until both
+    /// clocks agreed again. Fix: a further step is told.
+    #[test]
+    fn a_clock_that_is_set_further_is_told_again() {
+        let mut watch = Watch::default();
+        let mut told = |step_ms, jumped_ms| watch.clock(step_ms, jumped_ms);
+        let is = |told: Option<String>, expected: &str| {
+            assert!(told.as_ref().is_some_and(|told| told.contains(expected)), "{told:?} {expected}");
+        };
+        is(told(10_500, 0), "set ahead by 10 s: it is 10 s ahead of");
+        assert_eq!(told(10_450, 0), None);
+        is(told(86_410_400, 0), "set ahead by 86399 s: it is 86410 s ahead of");
+        // Time here came closer while the process was stopped, and jumped.
+        assert_eq!(told(86_380_000, 0), None);
+        assert_eq!(told(70_000_000, 16_380_000), None);
+        is(told(70_020_000, 16_380_000), "set ahead by 20 s: it is 70020 s ahead of");
+        is(told(-20_000, 16_380_000), "set back by 70040 s: it is 20 s behind");
+        is(told(-40_000, 16_380_000), "set back by 20 s: it is 40 s behind");
+        assert_eq!(told(-45_000, 16_380_000), None);
+        assert_eq!(told(0, 16_380_000), None);
+        is(told(11_000, 16_380_000), "set ahead by 11 s");
     }
 
     #[test]

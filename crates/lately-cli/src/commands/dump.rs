@@ -47,13 +47,18 @@ pub(crate) fn run(dump: &Dump) -> Result<Outcome, CliError> {
 
 fn to_standard_output(dump: &Dump) -> Result<(), CliError> {
     if io::stdout().is_terminal() {
-        return Err(CliError::new(
-            "dump",
-            "a dump is no text for a terminal",
-            "name a file with --output, or redirect standard output",
-        ));
+        return Err(no_text());
     }
     write(dump, &mut io::stdout().lock(), CliError::output)
+}
+
+/// What a terminal would make of the bytes of a dump may be anything.
+fn no_text() -> CliError {
+    CliError::new(
+        "dump",
+        "a dump is binary, not text for a terminal",
+        "name a file with --output FILE, or redirect standard output",
+    )
 }
 
 fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
@@ -66,6 +71,9 @@ fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
         return Err(CliError::new(printable_path(path), cause, "name a file somewhere else"));
     }
     let mut file = NewFile::create(path, DUMP_MODE)?;
+    if file.file().is_terminal() {
+        return Err(no_text());
+    }
     write(dump, file.file(), |error| new_file::failure(path, error))?;
     file.finish()
 }

@@ -23,6 +23,7 @@ use crate::limits::{
     THREADS_PER_ARENA,
 };
 use crate::output;
+use crate::storage::folder_parser;
 use crate::table::printable_path;
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
@@ -51,7 +52,7 @@ pub(crate) struct Serve {
     metrics: Option<SocketAddr>,
 
     /// The folder that counts are kept in [default: ./lately-data].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = folder_parser())]
     data: Option<PathBuf>,
 
     /// Keep counts in memory only: they are gone when the server stops.
@@ -89,7 +90,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let mut config = configure(serve)?;
     config.loops = threads.get();
     let storage = config.storage.clone();
-    raise_file_limit(&mut config);
+    raise_file_limit(&mut config)?;
     // What this has to do beside the first event loop is little; each of the others has a thread that may block.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(MAX_THREADS + BLOCKING_THREADS)
@@ -133,7 +134,10 @@ fn usual_threads() -> NonZeroUsize {
 
 /// Raises the limit on open files to what the clients need, those of HTTP included. When that is not to be had it says so, and
 /// fewer clients are taken.
-fn raise_file_limit(Config { max_clients, loops, metrics, .. }: &mut Config) {
+///
+/// # Errors
+/// When there is not even room for one.
+fn raise_file_limit(Config { max_clients, loops, metrics, .. }: &mut Config) -> Result<(), CliError> {
     let http_listeners = 1 + u64::from(metrics.is_some());
     let others =
         OWN_FILES + MAX_HTTP_CONNECTIONS as u64 * http_listeners + FILES_PER_THREAD * (*loops - 1) as u64;
@@ -142,13 +146,19 @@ fn raise_file_limit(Config { max_clients, loops, metrics, .. }: &mut Config) {
     lengthen_file_table(limit.min(needed));
     if limit < needed {
         let clients = limit.saturating_sub(others);
+        if clients == 0 {
+            let cause = format!(
+                "the limit of {limit} open files is too low: the server needs {others}, and one for each client"
+            );
+            let hint = format!("raise it with ulimit -n {needed}; {} is the least", others + 1);
+            return Err(CliError::new("serve", cause, hint));
+        }
         output::message(&format_args!(
             "lately: the limit of {limit} open files leaves room for {clients} of max_clients = {max_clients}: raise it with ulimit -n {needed}"
         ));
-        if let Some(clients) = usize::try_from(clients).ok().filter(|&clients| clients > 0) {
-            *max_clients = clients;
-        }
+        *max_clients = usize::try_from(clients).unwrap_or(*max_clients);
     }
+    Ok(())
 }
 
 /// Has the system make its table of the files of this process as long as it gets: once threads share it, whoever comes waits

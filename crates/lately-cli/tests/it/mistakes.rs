@@ -1,6 +1,8 @@
 //! Plausible mistakes, and exactly what is said of them: which value is wrong, and what would be right.
 
-use crate::common::lately;
+use std::fs::File;
+
+use crate::common::{command, lately};
 use crate::running::serve;
 use crate::wire::{Reply, Wire};
 
@@ -10,8 +12,10 @@ const MLIMIT: &str = "Usage: MLIMIT <key> <max> <window> ... [COST <cost>] [PEEK
 const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>]";
 const HITS: &str = "Usage: HITS <key> [<window> ...] [BOUNDS|DENIED] [AT <time>]";
 const COOLEST: &str = "Usage: COOLEST <k> [WINDOW <window>] [BELOW <n>] (<key> ...|PREFIX <prefix>)";
+const SERIES: &str = "Usage: SERIES <key> <window> <step> [AT <time>]";
 const THROTTLE: &str = "Usage: CL.THROTTLE <key> <max_burst> <count_per_period> <period> [<quantity>]";
 const COUNT: &str = "give a whole number from 0 to 9223372036854775807";
+const MLIMIT_NUMBERS: &str = "give numbers, such as 5 1m: MLIMIT takes max and window, and no @name";
 const DURATION: &str = "give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s";
 
 #[test]
@@ -20,6 +24,11 @@ fn requests() {
     let mut client = Wire::connect(&server.resp).expect("it listens");
     let mut check = |request: &str, expected: &str| {
         assert_eq!(client.ask(request), Reply::Error(expected.to_owned()), "{request}");
+    };
+    let kept = |window| {
+        format!(
+            "invalid window {window}: hits of this key are kept for 7d (`retain`), a limit can ask for no more"
+        )
     };
     for (request, error, usage) in [
         ("HIT k abc", format!("invalid count 'abc': {COUNT}"), HIT),
@@ -56,19 +65,54 @@ fn requests() {
             "the limit of 'b' has no window: give key, max and window of each limit".into(),
             MLIMIT,
         ),
+        ("MLIMIT a @login", format!("invalid max '@login': {MLIMIT_NUMBERS}"), MLIMIT),
+        ("MLIMIT a 5/1m", "invalid max '5/1m': give max and window as two arguments, 5 1m".into(), MLIMIT),
+        ("MLIMIT a 5 1m LOCKOUT 1m", "LOCKOUT does not go with MLIMIT".into(), MLIMIT),
+        ("MLIMIT a 5 1m b 5 30d", format!("limit 2: {}", kept("30d")), MLIMIT),
+        ("LIMIT k 5 30d", kept("30d"), LIMIT),
+        ("LIMIT k @login", "no such limit 'login': the config has none".into(), LIMIT),
+        (
+            "LIMIT k @login LOCKOUT 1m",
+            "LOCKOUT does not go with @name: the limit has its own in the config".into(),
+            LIMIT,
+        ),
+        ("HIT k ID x", "the ID option of HIT is not supported by this version".into(), HIT),
+        ("HIT \"\"", "invalid key of 0 bytes: a key has 1 to 1024 bytes".into(), HIT),
+        ("HITS k 1h 7d BOUNDS", "unexpected argument '7d': BOUNDS takes at most one window".into(), HITS),
+        ("HITS k 1h 7d DENIED", "unexpected argument '7d': DENIED takes at most one window".into(), HITS),
+        ("HITS k DENIED BOUNDS", "BOUNDS does not go with DENIED".into(), HITS),
+        (
+            "SERIES k 5m 1500ms",
+            "invalid step 1500ms: give a multiple of the key's resolution, 1s".into(),
+            SERIES,
+        ),
+        (
+            "SERIES k 7d 1s",
+            "604800 points are too many: a series has at most 100000; give a wider step".into(),
+            SERIES,
+        ),
+        ("COOLEST 1 PREFIX", "PREFIX needs what keys begin with, such as server:, after it".into(), COOLEST),
+        ("COOLEST 1 PREFIX a b", "unexpected argument 'b': one PREFIX takes the place of all keys".into(), COOLEST),
+        ("COOLEST 1 PREFIX \"\"", "invalid prefix '': give 1 to 1024 bytes that keys begin with".into(), COOLEST),
+        (
+            "COOLEST 1 a WINDOW 5m",
+            "unexpected argument 'WINDOW': WINDOW and BELOW come before PREFIX and the keys".into(),
+            COOLEST,
+        ),
+        ("COOLEST 1 a PREFIX b", "unexpected argument 'PREFIX': PREFIX takes the place of the keys".into(), COOLEST),
         ("COOLEST a b", "invalid k 'a': give how many keys are wanted, 0 to 16384".into(), COOLEST),
         ("CL.THROTTLE k 15 30 1m", "invalid period '1m': give whole seconds, from 1 to 1000000000".into(), THROTTLE),
+        ("CL.THROTTLE k 15 0 60", "zero rates are not supported".into(), THROTTLE),
+        (
+            "CL.THROTTLE k 1000000000000000 1 1000000000",
+            "invalid rate: max_burst hits at this rate would take longer than 146 million years".into(),
+            THROTTLE,
+        ),
         ("CL.THROTTLE k 15 30", "wrong number of arguments for 'cl.throttle' command".into(), THROTTLE),
     ] {
         check(request, &format!("ERR {error}. {usage}"));
     }
     for (request, expected) in [
-        (
-            "LIMIT k 5 30d",
-            "invalid window 30d: hits of this key are kept for 7d (`retain`), a limit can ask for no more",
-        ),
-        ("LIMIT k @login", "no such limit 'login': the config has none"),
-        ("SERIES k 5m 1500ms", "invalid step 1500ms: give a multiple of the key's resolution, 1s"),
         (
             "INCR k",
             "unknown command 'INCR', with args beginning with: 'k' (use HIT key [count]: it counts hits and returns those of the last window)",
@@ -113,6 +157,7 @@ fn command_lines() {
     let unexpected = |flag: &str| format!("command line: unexpected argument '{flag}' found");
     let address = |address: &str| format!("command line: --resp <ADDR>: invalid address '{address}'");
     let see = "see lately serve --help";
+    let name_a_file = "name a file with --output FILE, or redirect standard output";
     let resp = "say --resp 127.0.0.1:PORT; HTTP has a port of its own, --http 127.0.0.1:PORT";
     check("serve --port 6379", &unexpected("--port"), resp);
     check("serve -p 6379", &unexpected("-p"), resp);
@@ -162,6 +207,18 @@ fn command_lines() {
         &format!("{}: an address of version 6 is in brackets: [::1]:7379", address("::1:7379")),
         see,
     );
+    let tilde = |path: &str| {
+        format!(
+            "command line: invalid value '{path}' for '--data <DIR>': ~ and $ are a shell's to replace, and none reads this: write the whole path, or ./{path} if that is its name"
+        )
+    };
+    check("serve --data ~/x", &tilde("~/x"), see);
+    check("serve --data=$HOME/x", &tilde("$HOME/x"), see);
+    check("restore FOLDER/notes --data=~/x", &tilde("~/x"), "see lately restore --help");
+    // The other end of a terminal, and a terminal, too.
+    for line in ["dump -o /dev/ptmx", "dump --data FOLDER/none --output /dev/ptmx"] {
+        check(line, "dump: a dump is binary, not text for a terminal", name_a_file);
+    }
     check("restore FOLDER", "FOLDER: it is a folder", "name a file that lately dump wrote");
     check(
         "restore FOLDER/notes --data FOLDER/none",
@@ -222,6 +279,14 @@ fn command_lines() {
 }
 
 #[test]
+fn a_dump_to_a_terminal() {
+    let terminal = File::options().read(true).write(true).open("/dev/ptmx").expect("a terminal");
+    let run = command(&["dump"]).stdout(terminal).output().expect("it ends");
+    let expected = "lately: dump: a dump is binary, not text for a terminal\nhint: name a file with --output FILE, or redirect standard output\n";
+    assert_eq!((String::from_utf8_lossy(&run.stderr).as_ref(), run.status.code()), (expected, Some(2)));
+}
+
+#[test]
 fn config_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lately.toml");
@@ -276,7 +341,27 @@ fn config_files() {
     check("server:\n  resp: x\n", "1:8: write `server = …`: a key and its value have = between them");
     check(
         "[memory]\nceiling = \"1G\"\n",
-        "2:11: invalid size '1G': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, at least 1MiB",
+        "2:11: invalid size '1G': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, from 1MiB to 128TiB",
+    );
+    check(
+        "[memory]\nceiling = \"99999999TiB\"\n",
+        "2:11: invalid size '99999999TiB': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, from 1MiB to 128TiB",
+    );
+    check(
+        "[storage]\npath = \"~/x\"\n",
+        "2:8: invalid path '~/x': ~ and $ are a shell's to replace, and none reads this: write the whole path, or ./~/x if that is its name",
+    );
+    check(
+        "[[class]]\nmatch = \"*\"\n\n[[class]]\nmatch = \"ad:*\"\n",
+        "5:9: no key gets to this class: '*', which comes before it, matches all its keys: move it to before that, or remove it",
+    );
+    check(
+        &with("login", "@login"),
+        "2:8: invalid name '@login': requests write the @, the config does not: login",
+    );
+    check(
+        &with("login", "log in"),
+        "2:8: invalid name 'log in': give 1 to 64 letters, digits, or any of _ - . :",
     );
     check("[server\nresp = \"x\"\n", "1:8: `[server` has no end: close it with ]");
 }

@@ -167,6 +167,13 @@ impl Running {
         size.expect("a size")
     }
 
+    /// Lowers the limit of open files of the running server.
+    pub(crate) fn limit_files(&self, files: u64) {
+        let pid = self.child.id().try_into().expect("a process id");
+        rlimit::prlimit(pid, rlimit::Resource::NOFILE, Some((files, files)), None)
+            .expect("a limit is lowered");
+    }
+
     /// Sends a signal, such as TERM.
     pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());

@@ -37,11 +37,16 @@ fn check_healthy(server: &Running) {
 
 /// A server of one thread that may have so many files.
 fn serve_with_files(files: u32, more: &[&str]) -> Running {
+    start_command(&mut command_with_files(files, more))
+}
+
+fn command_with_files(files: u32, more: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let limited = format!(r#"ulimit -n {files}; exec "$0" "$@""#);
     command.args(["-c", &limited, env!("CARGO_BIN_EXE_lately")]);
     command.args([&FREE, &["--in-memory", "--threads", "1"][..], more].concat());
-    start_command(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 #[test]
@@ -109,7 +114,8 @@ fn a_hang_up_without_a_config_is_noted() {
 /// listener waited for one of its own clients to go. Fix: it tries again after a while.
 #[test]
 fn clients_are_taken_when_there_are_descriptors_again() {
-    let server = serve_with_files(40, &[]);
+    let server = serve_with(&["--threads", "1"]);
+    server.limit_files(40);
     let connect = |address: &str| TcpStream::connect(address).expect("it listens");
     let mut first = connect(&server.resp);
     ping(&mut first);
@@ -122,11 +128,28 @@ fn clients_are_taken_when_there_are_descriptors_again() {
     ping(&mut last);
     ping(&mut first);
     server.signal("TERM");
-    let run = server.ended();
-    check_stopped(&run);
+    check_stopped(&server.ended());
+}
+
+/// Symptom: with a low limit of open files the server said that it had room for 0 clients, served some, and its health could
+/// not be asked. Cause: it started without room for one. Fix: it does not.
+#[test]
+fn a_server_without_files_for_a_client_does_not_start() {
     // 64 of its own, 64 for HTTP.
-    let told = "lately: the limit of 40 open files leaves room for 0 of max_clients = 10000: raise it with ulimit -n 10128\n";
-    assert!(run.err.starts_with(told), "{}", run.err);
+    for files in [40, 128] {
+        let run = command_with_files(files, &[]).output().expect("it ends");
+        let error = String::from_utf8(run.stderr).expect("text");
+        let expected = format!(
+            "lately: serve: the limit of {files} open files is too low: the server needs 128, and one for each client\n\
+             hint: raise it with ulimit -n 10128; 129 is the least\n"
+        );
+        assert_eq!((error, run.status.code()), (expected, Some(2)));
+    }
+    let server = serve_with_files(129, &[]);
+    let mut client = TcpStream::connect(&server.resp).expect("it listens");
+    ping(&mut client);
+    check_healthy(&server);
+    check_told(server, "leaves room for 1 of max_clients = 10000: raise it with ulimit -n 10128\n");
 }
 
 #[test]

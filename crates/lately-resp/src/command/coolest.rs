@@ -1,11 +1,13 @@
 //! The least-hit of keys: `COOLEST`.
 
 use lately::Span;
+use lately::limits::MAX_KEY_BYTES;
 
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{
-    A_COUNT, A_DURATION, at_most, count, invalid, is_word, key, keys_from, required, set_once, span, value_of,
+    A_COUNT, A_DURATION, at_most, count, invalid, is_word, key, keys_from, required, set_once, span,
+    unexpected, value_of,
 };
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
 use crate::error::CommandError;
@@ -71,15 +73,34 @@ fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     }
     let named = args.from(index);
     let among = match named.get(0) {
-        Some(word) if is_word(word, "PREFIX") && named.len() == 2 => Among::Prefix(key(required(named, 1)?)?),
+        Some(word) if is_word(word, "PREFIX") => {
+            let prefix = prefix(value_of(named, 0, "PREFIX", "what keys begin with, such as server:,")?)?;
+            if let Some(word) = named.get(2) {
+                return Err(after_keys(word)
+                    .unwrap_or_else(|| unexpected(word, ": one PREFIX takes the place of all keys")));
+            }
+            Among::Prefix(prefix)
+        }
         _ => {
-            let is_option = |arg: &[u8]| ["WINDOW", "BELOW", "PREFIX"].iter().any(|word| is_word(arg, word));
-            if named.iter().any(is_option) {
-                return Err(CommandError::OptionAfterKeys);
+            if let Some(error) = named.iter().find_map(after_keys) {
+                return Err(error);
             }
             at_most(MAX_COUNTED_KEYS, "keys", named.len(), "COOLEST")?;
             Among::Keys(keys_from(args, index)?)
         }
     };
     Ok(Command::Coolest(Coolest { count: wanted, window, below, among }))
+}
+
+/// The error of an option word where keys are: no key has such a name here.
+fn after_keys(word: &[u8]) -> Option<CommandError> {
+    if is_word(word, "WINDOW") || is_word(word, "BELOW") {
+        return Some(unexpected(word, ": WINDOW and BELOW come before PREFIX and the keys"));
+    }
+    is_word(word, "PREFIX").then(|| unexpected(word, ": PREFIX takes the place of the keys"))
+}
+
+fn prefix(arg: &[u8]) -> Result<&[u8], CommandError> {
+    key(arg)
+        .map_err(|_| invalid("prefix", arg, format!("give 1 to {MAX_KEY_BYTES} bytes that keys begin with")))
 }

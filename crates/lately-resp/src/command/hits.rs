@@ -197,12 +197,17 @@ fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
             return Err(unexpected(word, ": windows come before BOUNDS, DENIED and AT"));
         }
     }
+    let second = windows.rest.get(0);
+    let only_one = |hint| second.map_or(Ok(windows.first), |second| Err(unexpected(second, hint)));
     match (bounds, denied) {
         (None, None) => Ok(Command::Hits { key, windows, at }),
-        (_, Some(())) if windows.len() > 1 || bounds.is_some() => Err(CommandError::DeniedWindows),
-        (_, Some(())) => Ok(Command::HitsDenied { key, window: windows.first, at }),
-        (Some(()), _) if windows.len() > 1 => Err(CommandError::BoundsWindows),
-        (Some(()), _) => Ok(Command::HitsBounds { key, window: windows.first, at }),
+        (Some(()), Some(())) => Err(CommandError::BoundsOfDenied),
+        (Some(()), None) => {
+            Ok(Command::HitsBounds { key, window: only_one(": BOUNDS takes at most one window")?, at })
+        }
+        (None, Some(())) => {
+            Ok(Command::HitsDenied { key, window: only_one(": DENIED takes at most one window")?, at })
+        }
     }
 }
 

@@ -36,7 +36,8 @@ pub(super) static SPECS: [CommandSpec; 2] = [
             ArgumentSpec::of("lockout", "string").after("LOCKOUT").optional(),
             AT,
         ]),
-    CommandSpec::new("mlimit", -4, parse_multi_limit)
+    // A limit in one word, 5/1m or @name, is a frequent mistake: the parser says more of it than that a word is missing.
+    CommandSpec::new("mlimit", -3, parse_multi_limit)
         .flags(&[
             CommandFlag::Write,
             CommandFlag::DenyOutOfMemory,
@@ -127,10 +128,17 @@ fn parse_multi_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         let incomplete = |missing| CommandError::Incomplete { key: echo(word), missing };
         let max = args.get(index + 1).ok_or_else(|| incomplete("max and no window"))?;
         if max.starts_with(b"@") {
-            return Err(CommandError::NameAmongLimits);
+            return Err(invalid(
+                "max",
+                max,
+                "give numbers, such as 5 1m: MLIMIT takes max and window, and no @name",
+            ));
         }
         let max = self::max(max)?;
-        let window = args.get(index + 2).ok_or_else(|| incomplete("window"))?;
+        let window = args.get(index + 2).ok_or_else(|| match args.len() {
+            3 => CommandError::Arity { name: "mlimit" },
+            _ => incomplete("window"),
+        })?;
         let window = span(window)?;
         limits.push(Limit { key: key(word)?, max, window });
         at_most(MAX_LIMITS, "limits", limits.len(), "MLIMIT")?;

@@ -274,6 +274,7 @@ impl CommandSpec {
                 Ok(Command::LimitAll(request)) => Ok(request.limits.iter().map(|limit| limit.key).collect()),
                 Ok(Command::Coolest(Coolest { among: Among::Keys(keys), .. })) => Ok(keys.iter().collect()),
                 Ok(_) => Err(CommandError::NoKeys),
+                Err(CommandError::Arity { .. }) => Err(CommandError::KeysOfArity),
                 Err(_) => Err(CommandError::KeysOfArguments),
             };
         }

@@ -1,4 +1,4 @@
-//! Requests whole and in pieces. The error texts are those of Redis 7.0.15, asked.
+//! Requests whole and in pieces. The error texts are those of Redis 7.0.15, where it has one.
 
 use proptest::prelude::*;
 
@@ -64,6 +64,42 @@ fn protocol_errors_have_the_words_of_redis() {
     for quotes in ["PING \"abc\r\n", "PING \"abc\"d\r\n", "PING 'abc\r\n", "PING a\"b c\"d\r\n"] {
         check(quotes, "ERR Protocol error: unbalanced quotes in request");
     }
+}
+
+/// Symptom: commands ran that a website had put into the session id of a TLS handshake, which a browser sent to this port.
+/// Cause: a line of any bytes was an unknown command, and the line after it the next. Fix: bytes that are no text are no line.
+#[test]
+fn bytes_of_other_protocols_run_nothing() {
+    let tls = "ERR Protocol error: TLS handshake: this port speaks the Redis protocol without TLS";
+    let nul = "ERR Protocol error: NUL in inline request: this port speaks the Redis protocol without TLS";
+    let check = |stream: &[u8], before: usize, expected: &str| {
+        let cuts: Vec<usize> = (0..stream.len()).collect();
+        for cuts in [&[], cuts.as_slice()] {
+            let (requests, error) = read_in_pieces(stream, cuts, &Limits::default());
+            assert_eq!((requests.len(), error.as_deref()), (before, Some(expected)), "{stream:?}");
+        }
+    };
+    let mut hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec();
+    hello.extend_from_slice(&[b'R'; 32]);
+    hello.extend_from_slice(b"\x20\r\nFLUSHALL\r\n....................\x00\x3e\x13\x02");
+    check(&hello, 0, tls);
+    check(&hello[1..], 0, nul);
+    check(b"\x16", 0, tls);
+    check(b"\x16\r\nPING\r\n", 0, tls);
+    check(b"PING\r\n\x16\x03\x01", 1, tls);
+    check(b"\0", 0, nul);
+    check(b"\0PING\r\nPING\r\n", 0, nul);
+    check(b"PING\nPING a\0\nPING\n", 1, nul);
+    check(b"PING \"a\0b\"\r\nPING\r\n", 0, nul);
+    check(b"PING \"\0\nPING\r\n", 0, nul);
+    check(&[[b'x'; 65_536].as_slice(), b"\0"].concat(), 0, nul);
+    check(b" \0", 0, nul);
+
+    let (requests, error) =
+        read_all(b"*1\r\n$2\r\n\x16\0\r\nECHO \"\\x00\\x16\" \x16\r\n", &Limits::default());
+    let expected =
+        vec![vec![b"\x16\0".to_vec()], vec![b"ECHO".to_vec(), b"\0\x16".to_vec(), b"\x16".to_vec()]];
+    assert_eq!((requests, error), (expected, None));
 }
 
 #[test]
@@ -165,13 +201,14 @@ fn streams() -> impl Strategy<Value = Vec<u8>> {
     );
     let noise = proptest::collection::vec(
         prop_oneof![
-            4 => proptest::sample::select(b"*$\r\n0123'\"\\ xaP".to_vec()),
+            4 => proptest::sample::select(b"*$\r\n0123'\"\\ xaP\0\x16".to_vec()),
             1 => any::<u8>(),
         ],
         0..12,
     );
     let inline = "[a-z]{1,4}( [a-z]{1,3}){0,3}\r?\n".prop_map(String::into_bytes);
-    proptest::collection::vec(prop_oneof![4 => array, 2 => inline, 1 => noise], 0..6)
+    let foreign = "[\0\x16]?[a-z]{0,20}[\0\x16]?[a-z]{0,3}\n".prop_map(String::into_bytes);
+    proptest::collection::vec(prop_oneof![4 => array, 2 => inline, 1 => foreign, 1 => noise], 0..6)
         .prop_map(|parts| parts.concat())
 }
 

@@ -1,7 +1,5 @@
 //! `[[class]]`: settings of the keys a pattern matches.
 
-use std::collections::BTreeSet;
-
 use lately::limits::MAX_CLASSES;
 use lately::{Pattern, Settings, SettingsError, Span};
 use serde::Deserialize;
@@ -29,28 +27,56 @@ pub(super) fn settle_all(classes: Vec<Spanned<ClassConfig>>) -> Result<Vec<(Patt
         let message = SettingsError::Classes { most: MAX_CLASSES }.to_string();
         return Err(Problem { at: class.span(), message });
     }
-    let mut patterns = BTreeSet::new();
-    for class in &classes {
+    for (index, class) in classes.iter().enumerate() {
         let pattern = &class.get_ref().pattern;
-        if !patterns.insert(pattern.get_ref().0.as_str()) {
-            let message = format!(
-                "a second class of the pattern '{}': the first one counts, remove one",
-                pattern.get_ref().0
-            );
+        let of = |class: &Spanned<ClassConfig>| Pattern::new(class.get_ref().pattern.get_ref().0.as_bytes());
+        if let Some(before) = classes[..index].iter().find(|before| covers(&of(before), &of(class))) {
+            let before = &before.get_ref().pattern.get_ref().0;
+            let message = if *before == pattern.get_ref().0 {
+                format!("a second class of the pattern '{before}': the first one counts, remove one")
+            } else {
+                format!(
+                    "no key gets to this class: '{before}', which comes before it, matches all its keys: move it to before that, or remove it"
+                )
+            };
             return Err(Problem { at: pattern.span(), message });
         }
     }
     classes.into_iter().map(settle).collect()
 }
 
-/// How long hits of any key are kept, at most. No key gets as far as what is behind a class of all.
+/// Whether a pattern is known to match all keys that another matches. It is when they are the same, when the other has one
+/// key, or when it is a beginning of keys and a star.
+fn covers(pattern: &Pattern, other: &Pattern) -> bool {
+    let (start, rest) = literal(pattern.as_bytes());
+    let (other_start, other_rest) = literal(other.as_bytes());
+    let is_prefix = !rest.is_empty() && rest.iter().all(|&byte| byte == b'*');
+    pattern == other
+        || other_rest.is_empty() && pattern.matches(&other_start)
+        || is_prefix && other_start.starts_with(&start)
+}
+
+/// What all keys of a pattern begin with, and the rest of the pattern.
+fn literal(pattern: &[u8]) -> (Vec<u8>, &[u8]) {
+    let (mut start, mut rest) = (Vec::new(), pattern);
+    loop {
+        match rest {
+            [] | [b'*' | b'?' | b'[', ..] => return (start, rest),
+            [b'\\', byte, tail @ ..] | [byte, tail @ ..] => {
+                start.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}
+
+/// How long hits of any key are kept, at most. Where a class matches all keys, none has the default settings.
 pub(super) fn longest_retention(classes: &[(Pattern, Settings)]) -> Span {
-    let all = classes.iter().position(|(pattern, _)| pattern.as_bytes() == b"*");
-    let (met, rest) = match all {
-        Some(all) => (&classes[..all], &classes[all].1),
-        None => (classes, &Settings::default()),
-    };
-    met.iter().map(|(_, settings)| settings.retain()).fold(rest.retain(), Ord::max)
+    let all = Pattern::new(b"*");
+    let default = Settings::default();
+    let rest = (!classes.iter().any(|(pattern, _)| covers(pattern, &all))).then_some(&default);
+    let settings = classes.iter().map(|(_, settings)| settings).chain(rest);
+    settings.map(Settings::retain).max().unwrap_or(default.retain())
 }
 
 /// Checks a class's settings against each other; a problem is placed at the setting it is about.
@@ -90,4 +116,37 @@ fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
         Problem { at: at.unwrap_or(header), message: error.to_string() }
     })?;
     Ok((Pattern::new(class.pattern.get_ref().0.as_bytes()), settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_covers_others_when_it_matches_all_their_keys() {
+        let check = |pattern: &str, other: &str, expected: bool| {
+            let [pattern, other] = [pattern, other].map(|text| Pattern::new(text.as_bytes()));
+            assert_eq!(covers(&pattern, &other), expected, "{pattern:?} {other:?}");
+        };
+        for covered in ["*", "**", "a", "a*", "?", "[ab]*", "\\*"] {
+            check("*", covered, true);
+            check("**", covered, true);
+        }
+        check("ad:*", "ad:slow:*", true);
+        check("ad:*", "ad:?[0-9]", true);
+        check("ad:*", "ad:", true);
+        check("ad:*", "\\ad:x*", true);
+        check("a?c", "abc", true);
+        check("a?c", "a?c", true);
+        check("a\\*", "a*", false);
+        check("a\\*", "a\\*", true);
+        check("ad:*", "ad*", false);
+        check("ad:*", "*", false);
+        check("ad:*", "?d:x", false);
+        check("ad", "ad:*", false);
+        check("ad", "ad*", false);
+        check("a*c", "abc", true);
+        check("a*c", "ab*", false);
+        check("?*", "a", true);
+    }
 }

@@ -54,9 +54,7 @@ pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>, longest: Span) -> Result
     for limit in &limits {
         let name = &limit.get_ref().name;
         let message = if !is_name(name.get_ref()) {
-            format!(
-                "invalid name of a limit: give 1 to {MAX_LIMIT_NAME_BYTES} letters, digits, or any of _ - . :"
-            )
+            invalid_name(name.get_ref())
         } else if let Some(other) = names.insert(info_name(name.get_ref()), name.get_ref()) {
             let name = name.get_ref();
             if other == name {
@@ -83,6 +81,17 @@ pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>, longest: Span) -> Result
 /// A name as `INFO` shows it, where a colon ends the name of a field.
 pub(crate) fn info_name(name: &str) -> String {
     name.replace(':', "_")
+}
+
+fn invalid_name(name: &str) -> String {
+    match name.strip_prefix('@') {
+        Some(bare) if is_name(bare) => {
+            format!("invalid name '{name}': requests write the @, the config does not: {bare}")
+        }
+        _ => format!(
+            "invalid name '{name}': give 1 to {MAX_LIMIT_NAME_BYTES} letters, digits, or any of _ - . :"
+        ),
+    }
 }
 
 fn is_name(name: &str) -> bool {

@@ -49,11 +49,26 @@ impl<'de> Deserialize<'de> for Mode {
 }
 
 fn folder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
-    let path = PathBuf::deserialize(deserializer)?;
-    if path.as_os_str().is_empty() {
+    let path = String::deserialize(deserializer)?;
+    if path.is_empty() {
         return Err(de::Error::custom("path is empty: name a folder, or say durability = \"off\""));
     }
-    Ok(Some(path))
+    parse_folder(&path)
+        .map(Some)
+        .map_err(|error| de::Error::custom(format!("invalid path '{path}': {error}")))
+}
+
+/// The folder that a text names. What a shell would replace is refused: nothing does that here, and a folder of that very
+/// name would be made.
+///
+/// # Errors
+/// What would be right.
+pub fn parse_folder(text: &str) -> Result<PathBuf, String> {
+    if text.starts_with(['~', '$']) {
+        let why = "~ and $ are a shell's to replace, and none reads this";
+        return Err(format!("{why}: write the whole path, or ./{text} if that is its name"));
+    }
+    Ok(PathBuf::from(text))
 }
 
 impl StorageConfig {

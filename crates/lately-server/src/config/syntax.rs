@@ -179,10 +179,9 @@ fn tables_of(key: &str) -> Vec<&'static str> {
 }
 
 /// What the deserializer expects, and how that is written.
-const EXPECTED: [(&str, &str); 4] = [
+const EXPECTED: [(&str, &str); 3] = [
     ("expected a boolean", "expected true or false, without quotes"),
     ("expected a string", "expected a text in quotes"),
-    ("expected path string", "expected a path in quotes"),
     ("expected a map", "expected a table, such as { key = \"value\" }"),
 ];
 

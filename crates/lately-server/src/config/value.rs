@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::limits::MIN_CEILING_BYTES;
+use crate::limits::{MAX_CEILING_BYTES, MIN_CEILING_BYTES};
 use lately::Span;
 use lately::limits::MAX_TOTAL;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
@@ -150,8 +150,12 @@ impl FromStr for Bytes {
         let (suffix, unit) = UNITS.into_iter().find(|(suffix, _)| text.ends_with(suffix)).unwrap_or(("", 1));
         let number = text[..text.len() - suffix.len()].trim_end();
         let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-        bytes.filter(|&bytes| bytes >= MIN_CEILING_BYTES).map(Bytes).ok_or_else(|| {
-            format!("invalid size '{text}': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, at least 1MiB")
+        let range = MIN_CEILING_BYTES..=MAX_CEILING_BYTES;
+        bytes.filter(|bytes| range.contains(bytes)).map(Bytes).ok_or_else(|| {
+            let (least, most) = (MIN_CEILING_BYTES >> 20, MAX_CEILING_BYTES >> 40);
+            format!(
+                "invalid size '{text}': give a whole number with KiB, MiB, GiB or TiB, such as 512MiB, from {least}MiB to {most}TiB"
+            )
         })
     }
 }

@@ -7,7 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{RawQuery, State};
-use axum::http::header::{CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use axum::http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, RETRY_AFTER, TRANSFER_ENCODING,
+};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -154,6 +156,29 @@ pub(super) async fn restore(
     restored.map_or_else(|error| refused(&error), |restored| Json(restored).into_response())
 }
 
+/// The answer to a body that is compressed or coded: it is read as it comes. hyper takes any transfer coding before chunked.
+fn coded(headers: &HeaderMap) -> Option<Response> {
+    let codings = |name| {
+        let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+        values.collect::<Vec<_>>().join(", ")
+    };
+    let transfer = codings(TRANSFER_ENCODING);
+    if !transfer.is_empty() && !transfer.eq_ignore_ascii_case("chunked") {
+        let detail = format!(
+            "transfer-encoding '{transfer}' is not supported: send the dump as it is, chunked or with a content-length"
+        );
+        return Some(problem(StatusCode::NOT_IMPLEMENTED, "unknown transfer coding", &detail));
+    }
+    let content = codings(CONTENT_ENCODING);
+    if content.is_empty() || content.eq_ignore_ascii_case("identity") {
+        return None;
+    }
+    let detail = format!("content-encoding '{content}' is not supported: send the dump as it is");
+    let mut response = problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unknown content coding", &detail);
+    response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    Some(response)
+}
+
 /// Finds out whether a restore may begin, and whether keys may be replaced.
 fn begin_restore(
     engine: &Arc<Engine>,
@@ -161,6 +186,9 @@ fn begin_restore(
     headers: &HeaderMap,
 ) -> Result<bool, Box<Response>> {
     if let Some(refusal) = refusal(engine, headers) {
+        return Err(refusal.into());
+    }
+    if let Some(refusal) = coded(headers) {
         return Err(refusal.into());
     }
     let replace = match query {

@@ -1,7 +1,7 @@
 //! What limits said to requests, as replies.
 
 use lately::{Decision, JointDecision, JointRequest, LimitError, Op, Request, Retry, Span, Throttle};
-use lately_resp::Encoder;
+use lately_resp::{CommandError, Encoder};
 
 use super::integer;
 use super::run::code;
@@ -27,8 +27,21 @@ pub(super) struct Change {
 enum Words {
     /// Those of `LIMIT`.
     Limit,
+    /// Those of `MLIMIT`.
+    LimitAll,
     /// Those of redis-cell.
     Throttle,
+}
+
+impl Words {
+    /// The name of the command.
+    fn command(self) -> &'static str {
+        match self {
+            Words::Limit => "limit",
+            Words::LimitAll => "mlimit",
+            Words::Throttle => "cl.throttle",
+        }
+    }
 }
 
 /// What became of a request.
@@ -80,7 +93,8 @@ impl Change {
         let JointRequest { limits, cost, is_peek, .. } = request;
         let is_first = |&index: &usize| limits[..index].iter().all(|before| before.key != limits[index].key);
         let keys = (0..limits.len()).filter(is_first).count() as u64;
-        Change::of_hits(if *is_peek { 0 } else { cost.saturating_mul(keys) })
+        let change = Change::of_hits(if *is_peek { 0 } else { cost.saturating_mul(keys) });
+        Change { words: Words::LimitAll, ..change }
     }
 
     /// What an operation may change, if it is such a request.
@@ -115,7 +129,7 @@ impl Change {
         };
         match cause {
             LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
-            _ => reply.error(format_args!("ERR {error}")),
+            _ => reply.error(CommandError::about_argument(error, self.words.command())),
         }
         Told { fate: Fate::Refused, hits: self.hits, is_changed: false }
     }
@@ -134,10 +148,10 @@ pub(super) fn answer(
             match (change.words, decision.retry) {
                 (Words::Throttle, Retry::Now) => reply.five_integers(five_of_throttle(decision, Retry::Now)),
                 (Words::Throttle, retry) => reply.five_integers(five_of_throttle(decision, retry)),
-                (Words::Limit, retry) if retry == Retry::Now || change.is_shadow => {
+                (_, retry) if retry == Retry::Now || change.is_shadow => {
                     reply.five_integers(five_of_limit(decision, Retry::Now));
                 }
-                (Words::Limit, retry) => reply.five_integers(five_of_limit(decision, retry)),
+                (_, retry) => reply.five_integers(five_of_limit(decision, retry)),
             }
             change.told(decision.is_allowed())
         }

@@ -1,7 +1,7 @@
 //! `SERIES`: the hits of a window, step by step.
 
 use lately::{Span, Timestamp};
-use lately_resp::Encoder;
+use lately_resp::{CommandError, Encoder};
 
 use super::{Session, integer};
 
@@ -16,7 +16,7 @@ impl Session {
     ) {
         let points = match self.engine.store.series(key, window, step, at, now) {
             Ok(points) => points,
-            Err(error) => return reply.error(format_args!("ERR {error}")),
+            Err(error) => return reply.error(CommandError::about_argument(error, "series")),
         };
         // One type for the starts of a series: whole seconds, unless a step is no whole second.
         let whole_seconds = step.as_millis() % 1_000 == 0;

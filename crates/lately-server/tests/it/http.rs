@@ -112,6 +112,45 @@ fn what_another_site_has_a_browser_send_is_refused() {
     server.connect().ask("DBSIZE\r\n", ":1\r\n");
 }
 
+/// Symptom: a dump that a client said was compressed was read as if it were not. Fix: it is refused, and nothing changes.
+#[test]
+fn a_body_that_is_coded_is_refused() {
+    let server = Running::start();
+    server.connect().ask("HIT kept\r\n", ":1\r\n");
+    let (chunked, plain) = ("\r\n4\r\nnone\r\n0\r\n\r\n", "Content-Length: 4\r\n\r\nnone");
+    for (lines, body, status, detail) in [
+        (
+            "Transfer-Encoding: gzip, chunked\r\n",
+            chunked,
+            501,
+            "transfer-encoding 'gzip, chunked' is not supported",
+        ),
+        (
+            "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+            chunked,
+            501,
+            "transfer-encoding 'gzip, chunked' is not supported",
+        ),
+        ("Transfer-Encoding: chunked, chunked\r\n", chunked, 501, "transfer-encoding 'chunked, chunked'"),
+        (
+            "Content-Encoding: gzip\r\n",
+            plain,
+            415,
+            "content-encoding 'gzip' is not supported: send the dump as it is",
+        ),
+        ("Content-Encoding: identity\r\nContent-Encoding: zstd\r\n", plain, 415, "'identity, zstd'"),
+        ("Content-Encoding: Identity\r\n", plain, 400, "it is no dump of lately"),
+        ("Transfer-Encoding: Chunked\r\n", chunked, 400, "it is no dump of lately"),
+    ] {
+        let lines = format!("Host: localhost\r\n{lines}{body}");
+        let (found, head, told) = request_with(&server, "POST /v1/restore?replace=true", &lines);
+        assert_eq!(found, status, "{lines}: {told}");
+        assert!(told.contains(detail), "{told}");
+        assert_eq!(head.contains("\r\naccept-encoding: identity"), status == 415, "{head}");
+    }
+    server.connect().ask("DBSIZE\r\n", ":1\r\n");
+}
+
 #[test]
 fn health_and_metrics_have_a_listener_of_their_own() {
     let config = Config { metrics: Some(config().http), ..config() };

@@ -128,7 +128,11 @@ fn a_broken_frame_ends_the_connection_after_the_replies_before_it() {
     check("*1\r\n$4\r\nPINGPONG\r\n", "expected CRLF after bulk string");
     check("PING \"a\r\n", "unbalanced quotes in request");
     check("*2\r\n$4\r\nECHO\r\n$x\r\nPING\r\n", "invalid bulk length");
-    server.connect().ask("PING\r\n", "+PONG\r\n");
+    server.connect().ask("HIT k\r\n", ":1\r\n");
+    let no_tls = "this port speaks the Redis protocol without TLS";
+    check("\x16\x03\x01 \r\nFLUSHALL\r\n", &format!("TLS handshake: {no_tls}"));
+    check("\x03\0\nDEL k\r\n", &format!("NUL in inline request: {no_tls}"));
+    server.connect().ask("EXISTS k\r\n", ":1\r\n");
 }
 
 #[test]

@@ -12,25 +12,25 @@ fn limit() {
     check("limit k 5 60 cost 3", limit(3, false, None, None));
     check("LIMIT k 5 1m PEEK", limit(1, true, None, None));
     check("LIMIT k 5 1m AT 9 lockout 15m PEEK COST 0", limit(0, true, Some(span("15m")), at(9)));
-    check_usage("LIMIT k x 1m", &not_a_count("max", "x"));
-    check_usage("LIMIT k 1m 5", &not_a_count("max", "1m"));
-    check_usage("LIMIT k -1 1m", &not_a_count("max", "-1"));
-    check_usage("LIMIT k 5 1m COST x", &not_a_count("COST", "x"));
-    check_usage("LIMIT k 5 1m COST -1", &not_a_count("COST", "-1"));
+    check_error("LIMIT k x 1m", &not_a_count("max", "x"));
+    check_error("LIMIT k 1m 5", &not_a_count("max", "1m"));
+    check_error("LIMIT k -1 1m", &not_a_count("max", "-1"));
+    check_error("LIMIT k 5 1m COST x", &not_a_count("COST", "x"));
+    check_error("LIMIT k 5 1m COST -1", &not_a_count("COST", "-1"));
     let as_two = "ERR invalid max '5/1m': give max and window as two arguments, 5 1m";
-    check_usage("LIMIT k 5/1m", as_two);
-    check_usage("LIMIT k 5/1m PEEK", as_two);
+    check_error("LIMIT k 5/1m", as_two);
+    check_error("LIMIT k 5/1m PEEK", as_two);
     for no_limit in ["5/", "/1m", "5/1m/1", "a/b"] {
-        check_usage(&format!("LIMIT k {no_limit}"), &not_a_count("max", no_limit));
+        check_error(&format!("LIMIT k {no_limit}"), &not_a_count("max", no_limit));
     }
-    check_usage("LIMIT k 5 1m COST", "ERR COST needs a number of hits after it");
-    check_usage("LIMIT k 5 1m LOCKOUT", "ERR LOCKOUT needs a duration, such as 5m, after it");
-    check_usage("LIMIT k 5 1m AT", AT_NEEDS);
-    check_usage("LIMIT k 5 1m PEEK PEEK", &twice("PEEK"));
-    check_usage("LIMIT k 5 1m LOCKOUT 1 LOCKOUT 2", &twice("LOCKOUT"));
-    check_usage("LIMIT k 5 1m now", &unexpected("now"));
-    check_usage("LIMIT k 5 1m COST 1 2", &unexpected("2"));
-    check_usage("LIMIT k 5", &arity("limit"));
+    check_error("LIMIT k 5 1m COST", "ERR COST needs a number of hits after it");
+    check_error("LIMIT k 5 1m LOCKOUT", "ERR LOCKOUT needs a duration, such as 5m, after it");
+    check_error("LIMIT k 5 1m AT", AT_NEEDS);
+    check_error("LIMIT k 5 1m PEEK PEEK", &twice("PEEK"));
+    check_error("LIMIT k 5 1m LOCKOUT 1 LOCKOUT 2", &twice("LOCKOUT"));
+    check_error("LIMIT k 5 1m now", &unexpected("now"));
+    check_error("LIMIT k 5 1m COST 1 2", &unexpected("2"));
+    check_error("LIMIT k 5", &arity("limit"));
     assert_eq!(
         usage_of("limit"),
         "LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]"
@@ -52,19 +52,22 @@ fn several_limits() {
     check("MLIMIT at 5 1m ip 5 1m", all(&[limit(b"at", 5, "1m"), ip], 1, false, None));
     let incomplete =
         |missing| format!("ERR the limit of 'user' has no {missing}: give key, max and window of each limit");
-    check_usage("MLIMIT ip 5 1m user", &incomplete("max and no window"));
-    check_usage("MLIMIT ip 5 1m user 9", &incomplete("window"));
-    check_usage("MLIMIT ip 5 1m PEEK user 9 1d", &unexpected("user"));
-    check_usage("MLIMIT ip 5 1m COST", "ERR COST needs a number of hits after it");
-    check_usage("MLIMIT ip 5 1m PEEK PEEK", &twice("PEEK"));
-    check_usage("MLIMIT ip 1m 5", &not_a_count("max", "1m"));
+    check_error("MLIMIT ip 5 1m user", &incomplete("max and no window"));
+    check_error("MLIMIT ip 5 1m user 9", &incomplete("window"));
+    check_error("MLIMIT ip 5 1m PEEK user 9 1d", &unexpected("user"));
+    check_error("MLIMIT ip 5 1m COST", "ERR COST needs a number of hits after it");
+    check_error("MLIMIT ip 5 1m PEEK PEEK", &twice("PEEK"));
+    check_error("MLIMIT ip 1m 5", &not_a_count("max", "1m"));
     check_errors(
-        &["MLIMIT ip @day ip @minute", "MLIMIT ip 5 1m ip @day"],
-        "ERR MLIMIT takes a key, its max and its window, and no @name",
+        &["MLIMIT ip @day ip @minute", "MLIMIT ip 5 1m ip @day", "MLIMIT ip @day", "MLIMIT ip @day PEEK"],
+        "ERR invalid max '@day': give numbers, such as 5 1m: MLIMIT takes max and window, and no @name",
     );
+    let as_two = "ERR invalid max '5/1m': give max and window as two arguments, 5 1m";
+    check_errors(&["MLIMIT ip 5/1m", "MLIMIT ip 5 1m user 5/1m", "MLIMIT ip 5/1m COST 2"], as_two);
+    check_error("MLIMIT ip", &arity("mlimit"));
     check_error("MLIMIT ip 5 1m LOCKOUT 1m", "ERR LOCKOUT does not go with MLIMIT");
-    check_usage("MLIMIT ip -5 1m", &not_a_count("max", "-5"));
-    check_usage("MLIMIT ip 5", &arity("mlimit"));
+    check_error("MLIMIT ip -5 1m", &not_a_count("max", "-5"));
+    check_error("MLIMIT ip 5", &arity("mlimit"));
     let many = |count: usize| format!("MLIMIT{}", " ip 5 1m".repeat(count));
     check(&many(128), all(&[ip; 128], 1, false, None));
     check_error(&many(129), "ERR MLIMIT takes at most 128 limits");
@@ -88,24 +91,24 @@ fn throttle() {
     check_errors(&["CL.THROTTLE k 15 0 60", "CL.THROTTLE k 15 30 0"], "ERR zero rates are not supported");
     let max_burst = "give a whole number from -1 to 9223372036854775806";
     for bad in ["-2", "x", "1.5", "9223372036854775808", "++1", "+"] {
-        check_usage(
+        check_error(
             &format!("CL.THROTTLE k {bad} 30 60"),
             &format!("ERR invalid max_burst '{bad}': {max_burst}"),
         );
     }
-    check_usage(
+    check_error(
         "CL.THROTTLE k 15 -30 60",
         "ERR invalid count_per_period '-30': give a whole number from 1 to 9223372036854775807",
     );
-    check_usage(
+    check_error(
         "CL.THROTTLE k 15 30 1m",
         "ERR invalid period '1m': give whole seconds, from 1 to 1000000000",
     );
-    check_usage(
+    check_error(
         "CL.THROTTLE k 15 30 60 x",
         "ERR invalid quantity 'x': give a whole number: 0 only asks, below 0 gives back",
     );
-    check_usage(
+    check_error(
         "CL.THROTTLE k 15 30 1000000001",
         "ERR invalid period '1000000001': give whole seconds, from 1 to 1000000000",
     );
@@ -113,8 +116,8 @@ fn throttle() {
         "CL.THROTTLE k 1000000000000000 1 1000000000",
         "ERR invalid rate: max_burst hits at this rate would take longer than 146 million years",
     );
-    check_usage("CL.THROTTLE k 15 30", &arity("cl.throttle"));
-    check_usage("CL.THROTTLE k 15 30 60 1 1", &arity("cl.throttle"));
+    check_error("CL.THROTTLE k 15 30", &arity("cl.throttle"));
+    check_error("CL.THROTTLE k 15 30 60 1 1", &arity("cl.throttle"));
 }
 
 #[test]
@@ -131,17 +134,35 @@ fn coolest() {
     check_coolest("COOLEST 2 below 9 window 1m a", 2, Some("1m"), Some(9), 6);
     let prefix = |count, prefix| Coolest { count, window: None, below: None, among: Among::Prefix(prefix) };
     check("COOLEST 3 PREFIX web:", Command::Coolest(prefix(3, b"web:")));
-    check_usage("COOLEST 1 WINDOW 1m", &arity("coolest"));
-    check_usage("COOLEST 1 BELOW 1 BELOW 2 a", &twice("BELOW"));
-    check_usage("COOLEST 1 WINDOW", "ERR WINDOW needs a duration, such as 5m, after it");
-    check_usage("COOLEST 1 BELOW", "ERR BELOW needs a number of hits after it");
-    check_usage("COOLEST 1 BELOW x a", &not_a_count("BELOW", "x"));
-    check_errors(
-        &["COOLEST 1 a BELOW 5", "COOLEST 1 a window", "COOLEST 1 PREFIX", "COOLEST 1 PREFIX a BELOW 5"],
-        "ERR COOLEST takes WINDOW and BELOW before the keys, and PREFIX in place of them: no key has such a name here",
+    check_error("COOLEST 1 WINDOW 1m", &arity("coolest"));
+    check_error("COOLEST 1 BELOW 1 BELOW 2 a", &twice("BELOW"));
+    check_error("COOLEST 1 WINDOW", "ERR WINDOW needs a duration, such as 5m, after it");
+    check_error("COOLEST 1 BELOW", "ERR BELOW needs a number of hits after it");
+    check_error("COOLEST 1 BELOW x a", &not_a_count("BELOW", "x"));
+    for (line, option) in [
+        ("COOLEST 1 a BELOW 5", "BELOW"),
+        ("COOLEST 1 a window", "window"),
+        ("COOLEST 1 a b WINDOW 5m PREFIX c", "WINDOW"),
+        ("COOLEST 1 PREFIX a BELOW 5", "BELOW"),
+    ] {
+        let before = format!("{}: WINDOW and BELOW come before PREFIX and the keys", unexpected(option));
+        check_error(line, &before);
+    }
+    let in_place = format!("{}: PREFIX takes the place of the keys", unexpected("prefix"));
+    check_errors(&["COOLEST 1 a prefix", "COOLEST 1 a b prefix c", "COOLEST 1 PREFIX a prefix b"], &in_place);
+    check_error("COOLEST 1 PREFIX", "ERR PREFIX needs what keys begin with, such as server:, after it");
+    let one = format!("{}: one PREFIX takes the place of all keys", unexpected("b"));
+    check_errors(&["COOLEST 1 PREFIX a b", "COOLEST 1 PREFIX a b c"], &one);
+    check_error("COOLEST 1 PREFIX ''", "ERR invalid prefix '': give 1 to 1024 bytes that keys begin with");
+    let (most, more) = ("p".repeat(1_024), "p".repeat(1_025));
+    check(&format!("COOLEST 1 PREFIX {most}"), Command::Coolest(prefix(1, most.as_bytes())));
+    let cut = &more[..128];
+    check_error(
+        &format!("COOLEST 1 PREFIX {more}"),
+        &format!("ERR invalid prefix '{cut}': give 1 to 1024 bytes that keys begin with"),
     );
-    check_usage("COOLEST a b", "ERR invalid k 'a': give how many keys are wanted, 0 to 16384");
-    check_usage("COOLEST 16385 a", "ERR invalid k '16385': give how many keys are wanted, 0 to 16384");
+    check_error("COOLEST a b", "ERR invalid k 'a': give how many keys are wanted, 0 to 16384");
+    check_error("COOLEST 16385 a", "ERR invalid k '16385': give how many keys are wanted, 0 to 16384");
     for (request, option, command) in [
         ("LIMIT k 5 1m OVERDRAFT 2", "OVERDRAFT", "LIMIT"),
         ("LIMIT k 5 1m factor 0.5", "FACTOR", "LIMIT"),
@@ -153,7 +174,7 @@ fn coolest() {
             &format!("ERR the {option} option of {command} is not supported by this version"),
         );
     }
-    check_usage("COOLEST 1", &arity("coolest"));
+    check_error("COOLEST 1", &arity("coolest"));
     check_many("COOLEST 1", 16_384, "a", None);
     check_many("COOLEST 1", 16_385, "a", Some("ERR COOLEST takes at most 16384 keys"));
 }
@@ -169,11 +190,11 @@ fn a_limit_by_its_name() {
     check("LIMIT k @@a", named(b"@a", 1, false, None));
     let lockout = "ERR LOCKOUT does not go with @name: the limit has its own in the config";
     check_error("LIMIT k @a LOCKOUT 5m", lockout);
-    check_usage("LIMIT k @a 5 1m", &unexpected("5"));
-    check_usage("LIMIT k @a COST", "ERR COST needs a number of hits after it");
-    check_usage("LIMIT k @a PEEK PEEK", &twice("PEEK"));
-    check_usage("LIMIT k @a now", &unexpected("now"));
-    check_usage("LIMIT k @a COST x", &not_a_count("COST", "x"));
-    check_usage("LIMIT k a@ 1m", &not_a_count("max", "a@"));
-    check_usage("LIMIT k", &arity("limit"));
+    check_error("LIMIT k @a 5 1m", &unexpected("5"));
+    check_error("LIMIT k @a COST", "ERR COST needs a number of hits after it");
+    check_error("LIMIT k @a PEEK PEEK", &twice("PEEK"));
+    check_error("LIMIT k @a now", &unexpected("now"));
+    check_error("LIMIT k @a COST x", &not_a_count("COST", "x"));
+    check_error("LIMIT k a@ 1m", &not_a_count("max", "a@"));
+    check_error("LIMIT k", &arity("limit"));
 }

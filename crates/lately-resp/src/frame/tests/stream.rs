@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use crate::command::{ArgumentSpec, commands};
+use crate::command::{ArgumentSpec, commands, spec_of};
 use crate::{Args, Command, Encoder, Limits, Parsed, Protocol, parse_request, write_request};
 
 pub(crate) const SMALL: Limits = Limits { bulk_bytes: 8, arguments: 3, line_bytes: 16, request_bytes: 40 };
@@ -81,6 +81,12 @@ fn check_request(request: &Request) {
         let line = reply.strip_prefix(b"-").and_then(|line| line.strip_suffix(b"\r\n"));
         let line = line.expect("an error is a line");
         assert!(!line.contains(&b'\r') && !line.contains(&b'\n'), "{error}");
+        // Commands that Redis has not say how they are used, whatever is wrong.
+        let spec = spec_of(args).ok().filter(|spec| ["hits", "limits"].contains(&spec.group));
+        if let Some(spec) = spec {
+            let usage = format!(". Usage: {} <", spec.name.to_uppercase());
+            assert!(error.to_string().contains(&usage), "{error}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lately::{Decision, LimitError, Op, Request, Timestamp};
-use lately_resp::{Encoder, Protocol};
+use lately_resp::{CommandError, Encoder, Protocol};
 
 use super::{Change, Reply, Run, Target};
 use crate::rules::{RuleTally, Rules, Said};
@@ -26,7 +26,8 @@ impl<'a> Run<'a> {
             let unknown = rules.unknown(name);
             self.apply(target, out);
             // Both versions of the protocol have the same errors.
-            return Encoder::new(out, Protocol::default()).error(unknown);
+            return Encoder::new(out, Protocol::default())
+                .error(CommandError::about_argument(unknown, "limit"));
         };
         let limit = &rules.rule(number).limit;
         let lockout = limit.lockout.filter(|_| !limit.is_shadow);

@@ -60,7 +60,10 @@ fn mlimit_counts_all_or_none() {
     assert_eq!((talk.info("total_hits"), talk.info("denied_hits")), ("3".into(), "2".into()));
     talk.check(
         "MLIMIT k 9 1s other 9 8d",
-        "-ERR limit 2: invalid window 8d: hits of this key are kept for 7d (`retain`), a limit can ask for no more|",
+        &refused(
+            "limit 2: invalid window 8d: hits of this key are kept for 7d (`retain`), a limit can ask for no more",
+            "MLIMIT <key> <max> <window> ... [COST <cost>] [PEEK] [AT <time>]",
+        ),
     );
     talk.check_all(&[("HITS k", ":1|"), ("EXISTS other", ":0|")]);
 }
@@ -131,7 +134,10 @@ fn limit_takes_a_time_and_a_lockout() {
     talk.check("LIMIT k 1 1m LOCKOUT 1h", "*5|:1|:1|:0|:0|:60000|");
     talk.check(
         "LIMIT k 1 8d",
-        "-ERR invalid window 8d: hits of this key are kept for 7d (`retain`), a limit can ask for no more|",
+        &refused(
+            "invalid window 8d: hits of this key are kept for 7d (`retain`), a limit can ask for no more",
+            LIMIT,
+        ),
     );
     let late = talk.ask("LIMIT k 1 1m AT 5");
     assert!(late.starts_with("-LATE hit at 5 is older"), "{late}");

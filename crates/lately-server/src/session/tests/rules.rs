@@ -45,7 +45,9 @@ fn a_limit_is_taken_from_the_config() {
 #[test]
 fn a_limit_that_is_not_there_changes_nothing() {
     let mut talk = talk();
-    let unknown = |name: &str| format!("-ERR no such limit '{name}': the config has login, watched, wide:1|");
+    let unknown = |name: &str| {
+        refused(&format!("no such limit '{name}': the config has login, watched, wide:1"), LIMIT)
+    };
     for name in ["nosuch", "", "LOGIN", "login "] {
         talk.check(&format!("LIMIT k '@{name}'"), &unknown(name));
     }
@@ -53,7 +55,7 @@ fn a_limit_that_is_not_there_changes_nothing() {
     let in_place = talk.send(b"HIT k\nLIMIT k @a\nHIT k\nLIMIT k @wide:1\n", 4);
     assert_eq!(barred(&in_place), format!(":1|{}:2|*5|:1|:3|:0|:0|:10000|", unknown("a")));
     talk.check("HITS k", ":3|");
-    Talk::new().check("LIMIT k @a", "-ERR no such limit 'a': the config has none|");
+    Talk::new().check("LIMIT k @a", &refused("no such limit 'a': the config has none", LIMIT));
     // It has to look like one line.
     talk.check("LIMIT k \"@a\\r\\n+OK\"", &unknown("a  +OK"));
 }
@@ -106,7 +108,10 @@ fn a_named_limit_of_more_than_is_kept_is_refused() {
     talk.check("LIMIT long:1 @a", "*5|:1|:1|:0|:0|:691200000|");
     talk.check(
         "LIMIT k @a",
-        "-ERR invalid window 8d: hits of this key are kept for 7d (`retain`), a limit can ask for no more|",
+        &refused(
+            "invalid window 8d: hits of this key are kept for 7d (`retain`), a limit can ask for no more",
+            LIMIT,
+        ),
     );
     assert!(talk.info("limit_a").ends_with("allowed=1,denied=0,would_deny=0"));
 }
@@ -120,7 +125,7 @@ fn limits_that_are_replaced_are_for_the_next_batch() {
     talk.engine.rules.replace(&max(2));
     // What was counted before counts.
     talk.check("LIMIT k @wide:1", "*5|:0|:2|:0|:10000|:10000|");
-    talk.check("LIMIT k @login", "-ERR no such limit 'login': the config has wide:1|");
+    talk.check("LIMIT k @login", &refused("no such limit 'login': the config has wide:1", LIMIT));
     talk.engine.rules.replace(&max(4));
     talk.check("LIMIT k @wide:1", "*5|:1|:4|:1|:0|:10000|");
     assert!(talk.info("limit_wide_1").ends_with("allowed=2,denied=1,would_deny=0"));
