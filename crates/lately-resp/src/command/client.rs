@@ -25,13 +25,17 @@ pub(super) static CLIENT: CommandSpec =
 
 static SUBCOMMANDS: [CommandSpec; 11] = [
     CommandSpec::new("client|id", 2, |_| Ok(Command::Client(ClientCommand::Id)))
+        .while_loading()
         .doc(GROUP, "Returns the number of this connection"),
     CommandSpec::new("client|setname", 3, parse_set_name)
+        .while_loading()
         .doc(GROUP, "Names this connection")
         .arguments(&[ArgumentSpec::of("connection-name", "string")]),
     CommandSpec::new("client|getname", 2, |_| Ok(Command::Client(ClientCommand::GetName)))
+        .while_loading()
         .doc(GROUP, "Returns the name of this connection"),
     CommandSpec::new("client|setinfo", 4, parse_set_info)
+        .while_loading()
         .doc(GROUP, "Tells which library this connection uses")
         .arguments(&[ArgumentSpec::group(
             "attr",
@@ -42,9 +46,11 @@ static SUBCOMMANDS: [CommandSpec; 11] = [
             ],
         )]),
     CommandSpec::new("client|info", 2, |_| Ok(Command::Client(ClientCommand::Info)))
+        .while_loading()
         .doc(GROUP, "Describes this connection"),
     CommandSpec::new("client|list", -2, parse_list)
         .flags(&[CommandFlag::Admin])
+        .while_loading()
         .doc(GROUP, "Describes all connections, or those of a type, or with these ids")
         .complexity("O(N) with N the number of connections")
         .arguments(&[
@@ -55,20 +61,25 @@ static SUBCOMMANDS: [CommandSpec; 11] = [
         on_or_off(args).map(ClientCommand::NoEvict).map(Command::Client)
     })
     .flags(&[CommandFlag::Admin])
+    .while_loading()
     .doc(GROUP, "Takes ON and OFF and changes nothing: connections are not evicted")
     .arguments(&[ON_OR_OFF]),
     CommandSpec::new("client|no-touch", 3, |args| {
         on_or_off(args).map(ClientCommand::NoTouch).map(Command::Client)
     })
+    .while_loading()
     .doc(GROUP, "Takes ON and OFF and changes nothing: reads do not touch keys")
     .arguments(&[ON_OR_OFF]),
     CommandSpec::new("client|tracking", -3, parse_tracking)
+        .while_loading()
         .doc(GROUP, "Takes OFF only: client-side caching is not supported")
         .arguments(&[ON_OR_OFF]),
     CommandSpec::new("client|reply", 3, parse_reply)
+        .while_loading()
         .doc(GROUP, "Takes ON only: every command is answered")
         .arguments(&[ArgumentSpec::word("on", "ON")]),
     CommandSpec::new("client|help", 2, |_| Ok(Command::Help { container: ContainerName::Client }))
+        .while_loading()
         .doc(GROUP, "Lists the subcommands"),
 ];
 

@@ -26,6 +26,7 @@ pub(super) static SPECS: [CommandSpec; 7] = [
         .arguments(&[ArgumentSpec::of("message", "string")]),
     CommandSpec::new("hello", -1, parse_hello)
         .flags(LOGIN)
+        .while_loading()
         .doc(GROUP, "Chooses the protocol version and describes the server")
         .arguments(&[ArgumentSpec::group(
             "arguments",
@@ -39,16 +40,22 @@ pub(super) static SPECS: [CommandSpec; 7] = [
         .optional()]),
     CommandSpec::new("auth", -2, parse_auth)
         .flags(LOGIN)
+        .while_loading()
         .doc(GROUP, "Logs the connection in")
         .arguments(&[USER.optional(), PASSWORD]),
     CommandSpec::new("select", 2, parse_select)
         .flags(FAST)
+        .while_loading()
         .doc(GROUP, "Selects database 0, the only one")
         .arguments(&[ArgumentSpec::of("index", "integer")]),
     CommandSpec::new("reset", 1, |_| Ok(Command::Reset))
         .flags(LOGIN)
+        .while_loading()
         .doc(GROUP, "Puts the connection back into its first state"),
-    CommandSpec::new("quit", -1, |_| Ok(Command::Quit)).flags(LOGIN).doc(GROUP, "Closes the connection"),
+    CommandSpec::new("quit", -1, |_| Ok(Command::Quit))
+        .flags(LOGIN)
+        .while_loading()
+        .doc(GROUP, "Closes the connection"),
 ];
 
 /// The arguments of `HELLO`.

@@ -120,8 +120,9 @@ fn write_info(out: &mut Encoder<'_>, spec: &CommandSpec) {
     out.array(10);
     out.bulk(spec.name);
     out.integer(spec.arity);
-    out.set(spec.flags.len());
-    spec.flags.iter().for_each(|flag| out.simple(flag.name()));
+    let loading = spec.runs_while_loading.then_some("loading");
+    out.set(spec.flags.len() + usize::from(spec.runs_while_loading));
+    spec.flags.iter().map(|flag| flag.name()).chain(loading).for_each(|name| out.simple(name));
     out.integer(spec.first_key);
     out.integer(spec.last_key);
     out.integer(spec.key_step);

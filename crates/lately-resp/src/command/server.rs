@@ -13,6 +13,7 @@ const NAMES: &[ArgumentSpec] = &[ArgumentSpec::of("command-name", "string").opti
 
 pub(super) static SPECS: [CommandSpec; 6] = [
     CommandSpec::new("info", -1, |args| Ok(Command::Info { sections: args.from(1) }))
+        .while_loading()
         .doc(GROUP, "Describes the server in lines of name and value")
         .arguments(&[ArgumentSpec::of("section", "string").optional().multiple()]),
     CommandSpec::new("time", 1, |_| Ok(Command::Time))
@@ -20,6 +21,7 @@ pub(super) static SPECS: [CommandSpec; 6] = [
         .doc(GROUP, "Returns the server's time as seconds and microseconds"),
     CommandSpec::new("shutdown", -1, parse_shutdown)
         .flags(&[CommandFlag::Admin, CommandFlag::NoMulti])
+        .while_loading()
         .doc(GROUP, "Stops the server")
         .arguments(&[
             ArgumentSpec::group(
@@ -46,29 +48,35 @@ pub(super) static SPECS: [CommandSpec; 6] = [
 
 pub(super) static COMMAND: CommandSpec =
     CommandSpec::new("command", -1, |_| Ok(Command::Command(CommandQuery::All)))
+        .while_loading()
         .doc(GROUP, "Describes all commands")
         .complexity("O(N) with N the number of commands")
         .subcommands(&COMMAND_SUBCOMMANDS);
 
 static COMMAND_SUBCOMMANDS: [CommandSpec; 6] = [
     CommandSpec::new("command|count", 2, |_| Ok(Command::Command(CommandQuery::Count)))
+        .while_loading()
         .doc(GROUP, "Returns the number of commands"),
     CommandSpec::new("command|docs", -2, |args| {
         names(args, "COMMAND DOCS").map(CommandQuery::Docs).map(Command::Command)
     })
+    .while_loading()
     .doc(GROUP, "Documents all commands, or those named")
     .complexity("O(N) with N the number of commands")
     .arguments(NAMES),
     CommandSpec::new("command|info", -2, |args| {
         names(args, "COMMAND INFO").map(CommandQuery::Info).map(Command::Command)
     })
+    .while_loading()
     .doc(GROUP, "Describes all commands, or those named")
     .complexity("O(N) with N the number of commands")
     .arguments(NAMES),
     CommandSpec::new("command|list", -2, parse_list)
+        .while_loading()
         .doc(GROUP, "Returns the names of all commands")
         .complexity("O(N) with N the number of commands"),
     CommandSpec::new("command|getkeys", -3, |args| Ok(Command::Command(CommandQuery::Keys(args.from(2)))))
+        .while_loading()
         .doc(GROUP, "Returns the keys of a request")
         .complexity("O(N) with N the number of arguments")
         .arguments(&[
@@ -76,6 +84,7 @@ static COMMAND_SUBCOMMANDS: [CommandSpec; 6] = [
             ArgumentSpec::of("arg", "string").optional().multiple(),
         ]),
     CommandSpec::new("command|help", 2, |_| Ok(Command::Help { container: ContainerName::Command }))
+        .while_loading()
         .doc(GROUP, "Lists the subcommands"),
 ];
 
@@ -88,6 +97,7 @@ pub(super) static CONFIG: CommandSpec =
 static CONFIG_SUBCOMMANDS: [CommandSpec; 5] = [
     CommandSpec::new("config|get", -3, parse_config_get)
         .flags(ADMIN)
+        .while_loading()
         .doc(GROUP, "Returns the settings that match a pattern")
         .complexity("O(N) with N the number of settings")
         .arguments(&[ArgumentSpec::of("parameter", "string").multiple()]),
@@ -101,6 +111,7 @@ static CONFIG_SUBCOMMANDS: [CommandSpec; 5] = [
         .flags(ADMIN)
         .doc(GROUP, "Answers that counters begin anew at a start"),
     CommandSpec::new("config|help", 2, |_| Ok(Command::Help { container: ContainerName::Config }))
+        .while_loading()
         .doc(GROUP, "Lists the subcommands"),
 ];
 

@@ -16,6 +16,8 @@ pub struct CommandSpec {
     pub arity: i64,
     /// Its properties.
     pub flags: &'static [CommandFlag],
+    /// Whether it runs before the server has its keys back.
+    pub runs_while_loading: bool,
     /// Index of the first key, 0 when there is none.
     pub first_key: i64,
     /// Index of the last key, counted from the end when negative.
@@ -206,6 +208,7 @@ impl CommandSpec {
             name,
             arity,
             flags: &[],
+            runs_while_loading: false,
             first_key: 0,
             last_key: 0,
             key_step: 0,
@@ -222,6 +225,11 @@ impl CommandSpec {
         self.first_key = first;
         self.last_key = last;
         self.key_step = step;
+        self
+    }
+
+    pub(crate) const fn while_loading(mut self) -> CommandSpec {
+        self.runs_while_loading = true;
         self
     }
 

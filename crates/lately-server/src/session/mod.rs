@@ -116,7 +116,7 @@ impl Session {
                 continue;
             }
             flow = match &parsed {
-                Ok(command) if is_loading && !runs_while_loading(command) => {
+                Ok(_) if is_loading && !spec_of(args).is_ok_and(|spec| spec.runs_while_loading) => {
                     Encoder::new(out, self.protocol).error(texts::LOADING);
                     Flow::Continue
                 }
@@ -207,25 +207,6 @@ impl Session {
         }
         Flow::Continue
     }
-}
-
-/// Whether a command may be run before the store has its keys: as in Redis.
-fn runs_while_loading(command: &Command<'_>) -> bool {
-    matches!(
-        command,
-        Command::Hello(_)
-            | Command::Auth { .. }
-            | Command::Select
-            | Command::Client(_)
-            | Command::Command(_)
-            | Command::Info { .. }
-            | Command::ConfigGet { .. }
-            | Command::Quit
-            | Command::Reset
-            | Command::Help { .. }
-            | Command::Shutdown
-            | Command::ShutdownAbort
-    )
 }
 
 /// Whether a browser is talking: a page may have been made to send commands in the body of a request.
