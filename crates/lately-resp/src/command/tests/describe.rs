@@ -48,7 +48,7 @@ fn commands_describe_themselves() {
     check(
         "COMMAND INFO client|setname",
         "*1 *10 $14 client|setname :3 *1 +loading :0 :0 :0 *2 +@connection +@slow *0 *0 *0 ",
-        "*1 *10 $14 client|setname :3 ~0 :0 :0 :0 ~2 +@connection +@slow ~0 ~0 ~0 ",
+        "*1 *10 $14 client|setname :3 ~1 +loading :0 :0 :0 ~2 +@connection +@slow ~0 ~0 ~0 ",
     );
     for name in ["mlimit", "coolest"] {
         let info = answer(&format!("COMMAND INFO {name}"), Protocol::V2);
