@@ -5,14 +5,14 @@
 
 use std::io::{self, Read};
 
-use lately::{Deltas, Generation, Portion, Replay, Store, Timestamp, Unreadable};
+use lately::{Deltas, Generation, Store, Timestamp};
 use thiserror::Error;
 
 use crate::frame::{
     self, HEAD_BYTES, Head, Kind, MAGIC_BYTES, OLDEST_VERSION, VERSION, delta_format, take_u64,
 };
 use crate::limits::{BLOCK_BYTES, MAX_DUMP_FRAME_BYTES};
-use crate::part::{END, PARTS, WrittenPart, take_part, take_time, write_part};
+use crate::part::{END, PARTS, take_time, write_part};
 
 /// What the first byte of a payload says, beside what it says in a checkpoint.
 const RECORD: u8 = 3;
@@ -55,6 +55,9 @@ pub enum DumpError {
     /// It cannot be read.
     #[error("it cannot be read: {0}")]
     Read(#[from] io::Error),
+    /// It cannot be kept while it is checked.
+    #[error("it cannot be kept while it is checked: {0}")]
+    Spool(io::Error),
 }
 
 /// Writes a dump, a piece at a time.
@@ -97,11 +100,7 @@ impl<'s> Dump<'s> {
 
     /// Appends what a batch changed: its time, and its deltas as bytes.
     pub fn record(&mut self, now: Timestamp, deltas: &[u8], out: &mut Vec<u8>) {
-        self.frame(out, |payload| {
-            payload.push(RECORD);
-            payload.extend_from_slice(&now.as_millis().to_le_bytes());
-            payload.extend_from_slice(deltas);
-        });
+        self.frame(out, |payload| push_record(now, deltas, payload));
     }
 
     /// Appends how it ends.
@@ -115,91 +114,80 @@ impl<'s> Dump<'s> {
     }
 }
 
-/// Reads a dump into an empty store; gives how many keys there are then. A dump that is not whole leaves a
-/// part of it there. Dumps before version 3 do not say when their parts were written: they are read as of the store's
-/// time, see [`Store::set_now`].
-///
-/// # Errors
-/// [`DumpError`] says what is wrong, and where.
-pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpError> {
-    let mut reader = Reader { input, offset: 0, payload: Vec::new() };
-    let version = reader.begin()?;
-    let mut replay = Replay::new(store, Portion::ALL);
-    for expected in 0.. {
-        let offset = reader.offset;
-        let damaged = |what: &str| DumpError::Damaged { offset, what: what.to_owned() };
-        let number = reader.frame()?;
-        if number != expected {
-            return Err(damaged("a block is missing before it"));
-        }
-        match reader.payload.split_first() {
-            Some((&PARTS, mut rest)) => {
-                while !rest.is_empty() {
-                    let written = take_part(&mut rest, version).ok_or_else(|| damaged("it is no part"))?;
-                    let WrittenPart { part, number, now, keys } = written;
-                    replay.include(part, number).map_err(|_| damaged("it is no part"))?;
-                    let now = now.unwrap_or_else(|| store.now());
-                    let unreadable =
-                        store.read_part(keys, now).map_err(|error| damaged(&error.to_string()))?;
-                    all_read(unreadable).map_err(|what| damaged(&what))?;
-                }
-            }
-            Some((&RECORD, mut rest)) => {
-                let now = take_time(&mut rest).ok_or_else(|| damaged("it has no time"))?;
-                let replayed = replay.record(Deltas::of_format(delta_format(version), now, rest));
-                replayed.map_err(|error| damaged(&error.to_string()))?;
-                all_read(replay.take_unreadable()).map_err(|what| damaged(&what))?;
-                store.set_now(now);
-            }
-            Some((&END, mut rest)) => {
-                let generation = take_u64(&mut rest).and_then(Generation::new);
-                let generation = generation.ok_or_else(|| damaged("its end is cut"))?;
-                let now = take_time(&mut rest).ok_or_else(|| damaged("its end is cut"))?;
-                if !replay.has_all_parts() {
-                    return Err(damaged("a part of the store is missing"));
-                }
-                if !rest.is_empty() {
-                    return Err(damaged("something follows its end"));
-                }
-                replay.settle(0).map_err(|error| damaged(&error.to_string()))?;
-                store.set_now(now);
-                store.start_after(generation, replay.last());
-                return reader.end().map(|()| store.len());
-            }
-            _ => return Err(damaged("it has what no dump has")),
-        }
-    }
-    unreachable!("frames have no end but the last")
-}
-
-/// An error that names the first key that could not be read, if there is one.
-fn all_read(unreadable: Vec<Unreadable>) -> Result<(), String> {
-    let first = unreadable.into_iter().next();
-    first.map_or(Ok(()), |Unreadable { key, why }| Err(format!("key {} is {why}", key.escape_ascii())))
-}
-
-struct Reader<'r, R> {
+/// Reads a dump, block by block.
+pub(crate) struct Reader<'r, R> {
     input: &'r mut R,
+    version: u8,
+    blocks: u64,
     offset: u64,
     payload: Vec<u8>,
 }
 
-impl<R: Read> Reader<'_, R> {
-    /// Reads how it begins; gives its version.
-    fn begin(&mut self) -> Result<u8, DumpError> {
-        let mut magic = [0; MAGIC_BYTES];
-        if self.fill(&mut magic)? < MAGIC_BYTES {
-            return Err(DumpError::NoDump);
-        }
-        match Kind::Dump.version_of(&magic) {
-            Some(version @ OLDEST_VERSION..=VERSION) => Ok(version),
-            Some(found) => Err(DumpError::Version { found, known: VERSION }),
-            None => Err(DumpError::NoDump),
+/// What a block of a dump has.
+pub(crate) enum Block<'p> {
+    /// Parts, to be taken by [`take_part`].
+    Parts(&'p [u8]),
+    Record(Deltas<'p>),
+    End {
+        now: Timestamp,
+    },
+}
+
+impl<'p> Block<'p> {
+    /// # Errors
+    /// What is wrong with the payload.
+    pub(crate) fn read(payload: &'p [u8], version: u8) -> Result<Block<'p>, &'static str> {
+        match payload.split_first() {
+            Some((&PARTS, parts)) => Ok(Block::Parts(parts)),
+            Some((&RECORD, mut rest)) => {
+                let now = take_time(&mut rest).ok_or("it has no time")?;
+                Ok(Block::Record(Deltas::of_format(delta_format(version), now, rest)))
+            }
+            Some((&END, mut rest)) => {
+                take_u64(&mut rest).and_then(Generation::new).ok_or("its end is cut")?;
+                let now = take_time(&mut rest).ok_or("its end is cut")?;
+                if rest.is_empty() { Ok(Block::End { now }) } else { Err("something follows its end") }
+            }
+            _ => Err("it has what no dump has"),
         }
     }
+}
 
-    /// Reads a frame; gives its number.
-    fn frame(&mut self) -> Result<u64, DumpError> {
+/// Appends the payload of a block of one part, as it was written.
+pub(crate) fn push_part(part: &[u8], payload: &mut Vec<u8>) {
+    payload.push(PARTS);
+    payload.extend_from_slice(part);
+}
+
+/// Appends the payload of a block of deltas.
+pub(crate) fn push_record(now: Timestamp, deltas: &[u8], payload: &mut Vec<u8>) {
+    payload.push(RECORD);
+    payload.extend_from_slice(&now.as_millis().to_le_bytes());
+    payload.extend_from_slice(deltas);
+}
+
+impl<'r, R: Read> Reader<'r, R> {
+    /// Reads how it begins.
+    pub(crate) fn begin(input: &'r mut R) -> Result<Reader<'r, R>, DumpError> {
+        let mut reader = Reader { input, version: VERSION, blocks: 0, offset: 0, payload: Vec::new() };
+        let mut magic = [0; MAGIC_BYTES];
+        if reader.fill(&mut magic)? < MAGIC_BYTES {
+            return Err(DumpError::NoDump);
+        }
+        reader.version = match Kind::Dump.version_of(&magic) {
+            Some(version @ OLDEST_VERSION..=VERSION) => version,
+            Some(found) => return Err(DumpError::Version { found, known: VERSION }),
+            None => return Err(DumpError::NoDump),
+        };
+        Ok(reader)
+    }
+
+    pub(crate) fn version(&self) -> u8 {
+        self.version
+    }
+
+    /// Reads a block; gives where it begins, and its payload.
+    pub(crate) fn block(&mut self) -> Result<(u64, &[u8]), DumpError> {
         let offset = self.offset;
         let mut head = [0; HEAD_BYTES];
         if self.fill(&mut head)? < HEAD_BYTES {
@@ -217,11 +205,16 @@ impl<R: Read> Reader<'_, R> {
         if !head.fits(&payload) {
             return Err(damaged());
         }
+        if head.number != self.blocks {
+            return Err(DumpError::Damaged { offset, what: "a block is missing before it".to_owned() });
+        }
+        self.blocks += 1;
         self.payload = payload;
-        Ok(head.number)
+        Ok((offset, &self.payload))
     }
 
-    fn end(&mut self) -> Result<(), DumpError> {
+    /// Makes sure that nothing follows.
+    pub(crate) fn end(&mut self) -> Result<(), DumpError> {
         match self.fill(&mut [0])? {
             0 => Ok(()),
             _ => Err(DumpError::TooLong { offset: self.offset - 1 }),
@@ -246,9 +239,19 @@ impl<R: Read> Reader<'_, R> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use lately::{DeltaBatch, Op, minutes, seconds};
 
     use super::*;
+    use crate::spool::Spool;
+
+    /// Reads a dump into an empty store; gives how many keys there are then.
+    fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpError> {
+        let mut spool = Spool::receive(input, Cursor::new(Vec::new()))?;
+        spool.shares().into_iter().try_for_each(|share| spool.read(share, store))?;
+        Ok(store.len())
+    }
 
     fn store() -> Store {
         Store::builder().build().expect("the defaults are valid")

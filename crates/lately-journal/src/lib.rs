@@ -19,12 +19,17 @@ mod part;
 mod recover;
 mod replayer;
 mod scan;
+mod shares;
+mod sorted;
+mod spool;
 
 pub use checkpoint::Checkpoint;
 pub use disk::{Disk, DiskFile};
-pub use dump::{Dump, DumpError, read_dump};
+pub use dump::{Dump, DumpError};
 pub use error::{JournalError, Refused};
 pub use folder::Folder;
 pub use journal::{Durability, Hold, Journal, JournalStats, Receipt, Verdict};
 pub use loss::{Loss, LossKind};
 pub use recover::{Intent, Progress, Recovery, recover};
+pub use sorted::Sorted;
+pub use spool::Spool;

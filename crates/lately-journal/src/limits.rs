@@ -73,6 +73,15 @@ pub const MAX_FRAME_BYTES: usize = 1 << 30;
 /// The longest block of a dump: a part of the store, or what a batch changed.
 pub const MAX_DUMP_FRAME_BYTES: usize = 128 << 20;
 
+/// Shares of a dump that is restored. The keys of one are in memory at a time, beside those of the store.
+pub const SHARES: usize = 128;
+
+/// Bytes of a share that are written to its file at once.
+pub const RUN_BYTES: usize = 2 << 10;
+
+/// Bytes of keys that a store takes in at once.
+pub const PIECE_BYTES: usize = 256 << 10;
+
 /// Memory that is kept for the records of the next write.
 pub const KEPT_BYTES: usize = 256 << 10;
 

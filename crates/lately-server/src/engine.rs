@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use lately::limits::MAX_TOTAL;
-use lately::{Clock, Cursor, DeltaBatch, SettingsError, Store, Timestamp};
+use lately::{Clock, Cursor, DeltaBatch, MemoryStats, SettingsError, Store, Timestamp};
 use lately_journal::{Folder, Journal, Progress};
 
 use crate::clients::Clients;
@@ -72,6 +72,8 @@ pub(crate) struct Stats {
     pub(crate) journal_bytes: AtomicU64,
     /// Bytes that are held for dumps.
     pub(crate) dump_bytes: AtomicU64,
+    /// Bytes that are held for a restore.
+    pub(crate) restore_bytes: AtomicU64,
     /// Bytes that are charged because the process's memory is fragmented.
     pub(crate) fragmented_bytes: AtomicU64,
 }
@@ -162,11 +164,6 @@ impl Engine {
         }
     }
 
-    /// An empty store with the settings of this one.
-    pub(crate) fn scratch(&self) -> Store {
-        build(&self.config).expect("the settings are those of a store")
-    }
-
     /// Whether the store has yet to get back what was kept of it.
     #[inline]
     pub(crate) fn is_loading(&self) -> bool {
@@ -240,6 +237,15 @@ impl Engine {
         let bytes =
             fragmentation.look(self.config.ceiling_bytes, self.now(), process::resident_bytes, give_back);
         self.charge_as(&self.stats.fragmented_bytes, bytes);
+    }
+
+    /// Takes into account what a restore holds by now, as far as there is room: no key goes for a dump that may yet be
+    /// refused. What has no room is a small part of the ceiling. One thread does it.
+    pub(crate) fn charge_restore(&self, bytes: u64) {
+        let MemoryStats { used_bytes, ceiling_bytes, .. } = self.store.memory();
+        let others_bytes = used_bytes.saturating_sub(self.stats.restore_bytes.load(Relaxed));
+        let room_bytes = ceiling_bytes.unwrap_or(u64::MAX).saturating_sub(others_bytes.saturating_add(1));
+        self.charge_as(&self.stats.restore_bytes, bytes.min(room_bytes));
     }
 
     /// Takes into account that what a counter says is now so many bytes.

@@ -17,6 +17,7 @@ mod reload;
 mod rules;
 mod server;
 mod session;
+mod spool_file;
 mod stopper;
 mod storage;
 mod taps;

@@ -142,7 +142,7 @@ pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Dumps made at once.
 pub const MAX_DUMPS: usize = 4;
 
-/// Restores at once: one holds all keys of its dump.
+/// Restores at once: each holds a share of the keys of its dump, and files on the disk.
 pub const MAX_RESTORES: usize = 1;
 
 /// How long a dump or a restore has its place though it is slow and another one waits: time in which the server waits for
@@ -164,6 +164,13 @@ pub const TAPS_MOST_SHARE: u64 = 4;
 
 /// What a change that waits takes beside its bytes.
 pub const TAP_RECORD_BYTES: usize = 64;
+
+/// A dump that is restored is kept in files while it is checked. They leave one in so many bytes of the room that the disk
+/// had to others.
+pub const SPOOL_LEAVES_SHARE: u64 = 8;
+
+/// After so many bytes more of such a file it is looked how much room the disk has.
+pub const SPOOL_LOOK_BYTES: u64 = 1 << 20;
 
 /// When a piece of a dump has so many bytes of changes it is sent.
 pub const DUMP_PIECE_BYTES: usize = 64 << 10;

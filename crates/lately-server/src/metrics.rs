@@ -37,8 +37,8 @@ pub(crate) fn text(engine: &Engine) -> String {
     metric(
         "lately_memory_dumps_bytes",
         gauge,
-        "Bytes held for dumps over HTTP: what changed meanwhile, and what their clients have yet to take.",
-        &stats.dump_bytes.load(Relaxed),
+        "Bytes held for dumps and restores over HTTP: what changed meanwhile, what clients have yet to take, and keys that are checked.",
+        &(stats.dump_bytes.load(Relaxed) + stats.restore_bytes.load(Relaxed)),
     );
     let ceiling_bytes = memory.ceiling_bytes.unwrap_or(0);
     metric(

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::spool_file::spool_folder;
 use crate::storage::{self, Storage};
 use crate::transfer::{RestoreError, Restored};
 
@@ -94,10 +95,10 @@ pub fn restore_folder(
 ) -> Result<Restored, OfflineError> {
     let engine = carrier(clock).map_err(io::Error::other)?;
     // What is no dump leaves no folder behind.
-    let dump = engine.read_dump(input)?;
+    let dump = engine.read_dump(input, &spool_folder(Some(&storage.path)))?;
     let folder = Folder::open(&storage.path)?;
     let recovery = storage::put_back(&engine, &folder, Intent::GoOn)?;
-    let restored = engine.take_in(&dump, replace)?;
+    let restored = engine.take_in(dump, replace)?;
     // None of them is in the log: they count from when the checkpoint has its name.
     storage::begin(&engine, folder, storage, &recovery)?;
     if let Some(journal) = engine.journal() {

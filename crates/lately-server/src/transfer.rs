@@ -1,22 +1,23 @@
-//! All keys of a server out, as a dump, and in again. No I/O: the listener carries the bytes.
+//! All keys of a server out, as a dump, and in again. The listener carries the bytes.
 
-use std::io::Read;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
-use lately::{DeltaBatch, MemoryStats, Store};
-use lately_journal::limits::MAX_AHEAD;
-use lately_journal::{Dump, DumpError, read_dump};
+use lately::{DeltaBatch, Generation, MemoryStats, Store};
+use lately_journal::{Dump, DumpError, Sorted, Spool};
 use serde::Serialize;
 use thiserror::Error;
 
 use crate::engine::Engine;
 use crate::limits::DUMP_PIECE_BYTES;
+use crate::spool_file::SpoolFile;
 use crate::taps::Tap;
 
 /// Why keys were not taken in.
 #[derive(Debug, Error)]
 pub(crate) enum RestoreError {
     #[error("the dump cannot be restored: {0}")]
-    Dump(#[from] DumpError),
+    Dump(DumpError),
     #[error(
         "the server has {keys} key{}: keys of the dump would take the place of those of the same names",
         if *keys == 1 { "" } else { "s" }
@@ -24,8 +25,10 @@ pub(crate) enum RestoreError {
     NotEmpty { keys: usize },
     #[error("the dump has more than the memory ceiling of {ceiling_bytes} bytes has room for")]
     TooLarge { ceiling_bytes: u64 },
-    #[error("{refused}; {keys} keys of the dump are there by now: restore all of it again with replace")]
-    Refused { refused: lately_journal::Refused, keys: usize },
+    #[error("the dump cannot be kept in {folder:?} while it is checked: {error}")]
+    Spool { folder: PathBuf, error: io::Error },
+    #[error("{why}; {keys} keys of the dump are there by now: restore all of it again with replace")]
+    Refused { why: String, keys: usize },
 }
 
 /// What was taken in.
@@ -69,14 +72,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in the keys of a dump, once all of it has come and is whole. Keys of the same names go, if they may be
-    /// replaced; else there must be none. One at a time: it holds all keys of the dump.
+    /// Takes in the keys of a dump, once all of it has come, all its keys were read, and there is room for them. Keys of the
+    /// same names go, if they may be replaced; else there must be none. Meanwhile the dump is in files in a folder. One at
+    /// a time.
     ///
     /// # Errors
     /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
-    pub(crate) fn restore(&self, input: &mut impl Read, replace: bool) -> Result<Restored, RestoreError> {
-        let dump = self.read_dump(input)?;
-        self.take_in(&dump, replace)
+    pub(crate) fn restore(
+        &self,
+        input: &mut impl Read,
+        folder: &Path,
+        replace: bool,
+    ) -> Result<Restored, RestoreError> {
+        let keys = self.read_dump(input, folder)?;
+        self.take_in(keys, replace)
     }
 
     pub(crate) fn check_empty(&self, replace: bool) -> Result<(), RestoreError> {
@@ -86,41 +95,110 @@ impl Engine {
         }
     }
 
-    /// Reads all of a dump.
-    pub(crate) fn read_dump(&self, input: &mut impl Read) -> Result<Store, RestoreError> {
-        let dump = self.scratch();
-        dump.set_now(self.now());
-        // A dump of a clock that was ahead is one of now.
-        dump.turn_back(Some((self.now().saturating_add(MAX_AHEAD), self.now())));
-        read_dump(input, &dump)?;
-        dump.turn_back(None);
-        let MemoryStats { evicted_keys, ceiling_bytes, .. } = dump.memory();
-        if evicted_keys > 0 {
-            return Err(RestoreError::TooLarge { ceiling_bytes: ceiling_bytes.unwrap_or(0) });
+    /// Reads all of a dump, a share of its keys at a time; gives them sorted. No key changes.
+    pub(crate) fn read_dump(&self, input: &mut impl Read, folder: &Path) -> Result<Keys, RestoreError> {
+        let failed = |error| RestoreError::of(error, folder);
+        let file = || SpoolFile::create(folder).map_err(|error| failed(DumpError::Spool(error)));
+        let mut spool = Spool::receive(input, file()?).map_err(failed)?;
+        let held = Held(self);
+        let now = self.now();
+        let mut keys = Sorted::new(file()?);
+        for share in spool.shares() {
+            let scratch = self.store.empty_like();
+            scratch.set_now(now);
+            // A dump of a clock that was ahead is one of now.
+            scratch.turn_back(Some((now.saturating_add(self.config.largest_max_skew()), now)));
+            spool.read(share, &scratch).map_err(failed)?;
+            scratch.turn_back(None);
+            let used_bytes = used_bytes(&scratch)?;
+            held.set(used_bytes + (spool.held_bytes() + keys.held_bytes()) as u64);
+            keys.add(&scratch, scratch.now()).map_err(failed)?;
         }
-        Ok(dump)
+        drop(spool);
+        let ceiling_bytes = self.store.memory().ceiling_bytes.unwrap_or(u64::MAX);
+        // A key that is replaced begins another generation, and takes more for it than one of the first.
+        let least = Generation::new(u64::from(!self.store.is_empty())).unwrap_or_default();
+        let generation = self.store.generation().max(least);
+        let mut all_bytes = 0;
+        for share in keys.shares() {
+            let scratch = self.store.empty_like();
+            scratch.set_now(now);
+            scratch.start_after(generation, 0);
+            keys.try_in(share, &scratch).map_err(failed)?;
+            let used_bytes = used_bytes(&scratch)?;
+            held.set(used_bytes + keys.held_bytes() as u64);
+            all_bytes += used_bytes;
+            if all_bytes > ceiling_bytes {
+                return Err(RestoreError::TooLarge { ceiling_bytes });
+            }
+        }
+        Ok(keys)
     }
 
     /// Takes in the keys of a dump that was read.
-    pub(crate) fn take_in(&self, dump: &Store, replace: bool) -> Result<Restored, RestoreError> {
+    pub(crate) fn take_in(&self, mut dump: Keys, replace: bool) -> Result<Restored, RestoreError> {
         self.check_empty(replace)?;
-        let (mut bytes, mut deltas, mut keys) = (Vec::new(), DeltaBatch::default(), 0);
+        let held = Held(self);
+        held.set(dump.held_bytes() as u64);
+        let (mut deltas, mut keys) = (DeltaBatch::default(), 0);
         let evicted_keys = self.store.memory().evicted_keys;
-        for part in 0..Store::PARTS {
-            bytes.clear();
-            dump.write_part(part, self.now(), &mut bytes);
+        let mut bring = |bytes: &[u8]| {
             let _entered = self.enter();
-            let brought = self.store.bring_part(&bytes, self.now(), &mut deltas);
-            let brought =
-                brought.map_err(|error| DumpError::Damaged { offset: 0, what: error.to_string() })?;
-            if let Err(refused) = self.commit_through(&deltas) {
+            let brought = self.store.bring_part(bytes, self.now(), &mut deltas);
+            let kept = brought.map_err(|error| error.to_string()).and_then(|brought| {
+                self.commit_through(&deltas).map(|()| brought).map_err(|refused| refused.to_string())
+            });
+            if kept.is_err() {
                 self.store.take_back(&mut deltas);
-                return Err(RestoreError::Refused { refused, keys });
             }
-            keys += brought;
+            keys += kept?;
             deltas.clear();
-        }
+            Ok(())
+        };
+        let failed = |error: DumpError| error.to_string();
+        let taken = dump.shares().into_iter().try_for_each(|share| dump.pieces(share, failed, &mut bring));
+        taken.map_err(|why| RestoreError::Refused { why, keys })?;
         Ok(Restored { keys, evicted_keys: self.store.memory().evicted_keys - evicted_keys })
+    }
+}
+
+/// The keys of a dump in a file.
+pub(crate) type Keys = Sorted<SpoolFile>;
+
+/// What the keys of a store take, if all of them have room.
+fn used_bytes(store: &Store) -> Result<u64, RestoreError> {
+    match store.memory() {
+        MemoryStats { evicted_keys: 0, used_bytes, .. } => Ok(used_bytes),
+        MemoryStats { ceiling_bytes, .. } => {
+            Err(RestoreError::TooLarge { ceiling_bytes: ceiling_bytes.unwrap_or(u64::MAX) })
+        }
+    }
+}
+
+/// Memory that a restore holds. It is given back when this is dropped.
+struct Held<'e>(&'e Engine);
+
+impl Held<'_> {
+    fn set(&self, bytes: u64) {
+        self.0.charge_restore(bytes);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+        // Much was allocated for a short time.
+        lately::give_memory_back();
+    }
+}
+
+impl RestoreError {
+    /// Of a dump that was kept in a folder.
+    fn of(error: DumpError, folder: &Path) -> RestoreError {
+        match error {
+            DumpError::Spool(error) => RestoreError::Spool { folder: folder.to_owned(), error },
+            error => RestoreError::Dump(error),
+        }
     }
 }
 
@@ -146,36 +224,116 @@ fn append_records(
 
 #[cfg(test)]
 mod tests {
+    use std::env;
     use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
 
-    use lately::{ManualClock, Timestamp, days, minutes};
+    use lately::{ManualClock, Rate, Retry, Throttle, Timestamp, days, hours, minutes, seconds};
+    use lately_journal::{Folder, Intent};
 
     use super::*;
     use crate::config::Config;
+    use crate::offline::restore_folder;
+    use crate::storage::{Storage, put_back};
 
     fn engine(now: Timestamp) -> Engine {
         Engine::new(Config::default(), Arc::new(ManualClock::new(now))).expect("the defaults are valid")
     }
 
-    #[test]
-    fn a_dump_of_a_clock_that_was_ahead_is_one_of_now() {
-        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
-        let ahead = engine(now.saturating_add(days(3_650)));
-        ahead.store.hit_n(b"k", 5, None, ahead.now()).expect("counted");
-        ahead.store.limit_until(b"locked", ahead.now().saturating_add(minutes(15)), ahead.now(), None);
+    fn dumped(engine: &Engine) -> Vec<u8> {
         let mut bytes = Vec::new();
         let send = |piece: Vec<u8>| {
             bytes.extend(piece);
             true
         };
-        ahead.dump(send).expect("dumped");
+        engine.dump(send).expect("dumped");
+        bytes
+    }
+
+    /// A server of the time `now` with a dump, taken in while it runs or by way of a folder.
+    fn restored(bytes: &[u8], now: Timestamp, offline: bool) -> Engine {
         let here = engine(now);
-        let restored =
-            here.take_in(&here.read_dump(&mut &bytes[..]).expect("read"), false).expect("restored");
-        assert_eq!((restored.keys, here.store.now()), (2, now));
-        assert_eq!(here.store.hits(b"k", minutes(5), now).estimate, 5);
-        assert_eq!(here.store.limited_until(b"locked", now), Some(now.saturating_add(minutes(15))));
-        assert_eq!(here.store.hit(b"k", now).expect("counted"), 6);
-        here.store.check_consistency();
+        if !offline {
+            here.restore(&mut { bytes }, &env::temp_dir(), false).expect("restored");
+            return here;
+        }
+        let root = tempfile::tempdir().expect("a folder");
+        let storage = Storage { path: root.path().join("data"), ..Storage::default() };
+        let clock = Arc::new(ManualClock::new(now));
+        restore_folder(&storage, clock, &mut { bytes }, false).expect("restored");
+        let folder = Folder::open(&storage.path).expect("a folder");
+        put_back(&here, &folder, Intent::GoOn).expect("it is not ahead");
+        here
+    }
+
+    #[test]
+    fn a_dump_of_a_clock_that_was_ahead_is_one_of_now() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let rate = Rate::new(0, 1, hours(1)).expect("a rate");
+        let throttle = Throttle { key: b"throttled", rate, quantity: 1 };
+        for by in [seconds(11), minutes(30), hours(20), hours(30), days(3_650)] {
+            let ahead = engine(now.saturating_add(by));
+            let there = ahead.now();
+            ahead.store.hit_n(b"k", 5, None, there).expect("counted");
+            ahead.store.limit_until(b"locked", there.saturating_add(minutes(15)), there, None);
+            assert!(ahead.store.limit(b"limited", 1, hours(1), 1, there).expect("decided").is_allowed());
+            assert!(ahead.store.throttle(throttle, there).expect("decided").is_allowed());
+            let bytes = dumped(&ahead);
+            for offline in [false, true] {
+                let here = restored(&bytes, now, offline);
+                let store = &here.store;
+                assert_eq!((store.len(), store.now()), (4, now), "{by:?}");
+                assert_eq!(store.hits(b"k", minutes(5), now).estimate, 5);
+                assert_eq!(store.limited_until(b"locked", now), Some(now.saturating_add(minutes(15))));
+                for decision in [
+                    store.limit(b"limited", 1, hours(1), 1, now).expect("decided"),
+                    store.throttle(throttle, now).expect("decided"),
+                ] {
+                    let Retry::After(wait) = decision.retry else { panic!("{decision:?}") };
+                    assert!(wait <= hours(1), "{wait:?}");
+                }
+                assert_eq!(store.hit(b"k", now).expect("counted"), 6);
+                store.check_consistency();
+            }
+        }
+    }
+
+    #[test]
+    fn a_dump_of_a_clock_that_is_hardly_ahead_is_as_it_was() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let ahead = engine(now.saturating_add(seconds(10)));
+        ahead.store.hit_n(b"k", 5, None, ahead.now()).expect("counted");
+        for offline in [false, true] {
+            let here = restored(&dumped(&ahead), now, offline);
+            assert_eq!(here.store.hits(b"k", minutes(5), ahead.now()).estimate, 5);
+            assert_eq!(here.store.hits(b"k", seconds(5), ahead.now()).estimate, 5);
+        }
+    }
+
+    #[test]
+    fn a_dump_that_has_no_room_changes_nothing() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let of_ceiling = |ceiling_bytes| {
+            let config = Config { ceiling_bytes, ..Config::default() };
+            Engine::new(config, Arc::new(ManualClock::new(now))).expect("valid")
+        };
+        let fill = |engine: &Engine, keys: u64| {
+            (0..keys).for_each(|key| _ = engine.store.hit(&key.to_le_bytes(), now).expect("counted"));
+        };
+        let (large, small) = (of_ceiling(4 << 20), of_ceiling(1 << 20));
+        fill(&large, 21_000);
+        let bytes = dumped(&large);
+        fill(&small, 30_000);
+        // It is full.
+        let before = (small.store.len(), small.store.memory());
+        let error = small.restore(&mut &bytes[..], &env::temp_dir(), true).expect_err("it has no room");
+        assert!(matches!(error, RestoreError::TooLarge { ceiling_bytes: 0x10_0000 }), "{error}");
+        assert_eq!((small.store.len(), small.store.memory()), before);
+        let nowhere = env::temp_dir().join("there is no such folder");
+        let error = large.restore(&mut &bytes[..], &nowhere, true).expect_err("nowhere to keep it");
+        assert!(matches!(error, RestoreError::Spool { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("cannot be kept in") && said.contains("No such file"), "{said}");
+        assert_eq!(large.stats.restore_bytes.load(Relaxed), 0);
     }
 }

@@ -10,6 +10,8 @@
 
 mod batch;
 
+use std::num::TryFromIntError;
+
 use crate::gcra::Arrival;
 use crate::number::Number;
 use crate::store::Guard;
@@ -44,6 +46,20 @@ impl Generation {
     #[must_use]
     pub fn new(number: u64) -> Option<Generation> {
         Some(Generation(number)).filter(|&generation| generation <= Generation::MAX)
+    }
+}
+
+impl From<u8> for Generation {
+    fn from(number: u8) -> Generation {
+        Generation(number.into())
+    }
+}
+
+impl TryFrom<Generation> for u8 {
+    type Error = TryFromIntError;
+
+    fn try_from(generation: Generation) -> Result<u8, TryFromIntError> {
+        generation.0.try_into()
     }
 }
 

@@ -31,6 +31,7 @@ mod mistakes;
 mod races;
 mod recipes;
 mod report;
+mod restores;
 mod rules;
 mod running;
 mod serve;

@@ -127,6 +127,12 @@ struct MemoryConfig {
 }
 
 impl Config {
+    /// The largest `max_skew` of a class, the default one included.
+    pub(crate) fn largest_max_skew(&self) -> Span {
+        let default = Settings::default().max_skew();
+        self.classes.iter().map(|(_, settings)| settings.max_skew()).fold(default, Span::max)
+    }
+
     /// Reads a config file.
     ///
     /// # Errors

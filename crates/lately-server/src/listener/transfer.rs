@@ -24,6 +24,7 @@ use super::problem::problem;
 use crate::RUN_ID_HEADER;
 use crate::engine::Engine;
 use crate::limits::{DUMP_PIECE_BYTES, HTTP_DISCARD_BYTES, LINGER, MAX_DUMPS, TRANSFER_PIECES};
+use crate::spool_file::spool_folder;
 use crate::transfer::RestoreError;
 
 /// Why there is neither a dump nor a restore now, if so.
@@ -140,7 +141,11 @@ pub(super) async fn restore(
     pace.set_upload(true);
     // The thread has the place: it goes on when the client has gone.
     let restored = tokio::task::spawn_blocking(move || {
-        let restored = engine.restore(&mut Incoming { pieces, piece: Bytes::new() }, replace);
+        let restored = {
+            let counts = engine.config.storage.as_ref().map(|storage| storage.path.as_path());
+            let mut body = Incoming { pieces, piece: Bytes::new() };
+            engine.restore(&mut body, &spool_folder(counts), replace)
+        };
         drop(place);
         restored
     });
@@ -209,6 +214,7 @@ fn refused(error: &RestoreError) -> Response {
         RestoreError::Dump(_) => (StatusCode::BAD_REQUEST, "invalid dump"),
         RestoreError::NotEmpty { .. } => (StatusCode::CONFLICT, "not empty"),
         RestoreError::TooLarge { .. } => (StatusCode::INSUFFICIENT_STORAGE, "too large"),
+        RestoreError::Spool { .. } => (StatusCode::INSUFFICIENT_STORAGE, "no room to check it"),
         RestoreError::Refused { .. } => (StatusCode::SERVICE_UNAVAILABLE, "refused"),
     };
     problem(status, title, error)

@@ -127,7 +127,7 @@ fn all(engine: &Engine, now: Timestamp) -> Vec<Section> {
     let (resident_bytes, ceiling_bytes) =
         (process::resident_bytes().unwrap_or(0), memory.ceiling_bytes.unwrap_or(0));
     let fragmented_bytes = stats.fragmented_bytes.load(Relaxed);
-    let dump_bytes = stats.dump_bytes.load(Relaxed);
+    let dump_bytes = stats.dump_bytes.load(Relaxed) + stats.restore_bytes.load(Relaxed);
     let other_bytes = connection_bytes + journal_bytes + dump_bytes + fragmented_bytes;
     vec![
         (

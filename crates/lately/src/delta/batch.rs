@@ -377,8 +377,9 @@ impl<'a> Deltas<'a> {
         self.now
     }
 
-    /// The bytes of those that were not given yet.
-    pub(crate) fn rest(&self) -> &'a [u8] {
+    /// The bytes of the deltas that are left. A delta is the bytes by which they get fewer.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 

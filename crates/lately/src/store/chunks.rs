@@ -9,14 +9,54 @@ const CHUNK: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Chunks<T> {
     /// Empty where all values are the usual.
-    chunks: Vec<Box<[T]>>,
+    chunks: Vec<Chunk<T>>,
     /// Places there are. The last chunk has no more than that.
     places: usize,
     /// Of chunks that are there.
     values_bytes: usize,
 }
 
-impl<T: Copy + Default + PartialEq> Chunks<T> {
+/// Values of a few places. None are there where all are the usual.
+#[derive(Debug)]
+enum Chunk<T> {
+    /// Each fits a byte: most do.
+    Small(Box<[u8]>),
+    All(Box<[T]>),
+}
+
+impl<T: Copy + Default + From<u8> + TryInto<u8>> Chunk<T> {
+    fn get(&self, index: usize) -> Option<T> {
+        match self {
+            Chunk::Small(values) => values.get(index).map(|&value| T::from(value)),
+            Chunk::All(values) => values.get(index).copied(),
+        }
+    }
+
+    /// Sets one of `len` values.
+    fn set(&mut self, index: usize, value: T, len: usize) {
+        if let Chunk::Small(values) = self {
+            if values.is_empty() {
+                *values = vec![0; len].into();
+            }
+            match value.try_into() {
+                Ok(value) => return values[index] = value,
+                Err(_) => *self = Chunk::All(values.iter().map(|&value| T::from(value)).collect()),
+            }
+        }
+        if let Chunk::All(values) = self {
+            values[index] = value;
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Chunk::Small(values) => allocated(values.len()),
+            Chunk::All(values) => allocated(size_of_val(&**values)),
+        }
+    }
+}
+
+impl<T: Copy + Default + PartialEq + From<u8> + TryInto<u8>> Chunks<T> {
     /// Values of `places` places.
     pub(super) fn new(places: u32) -> Chunks<T> {
         Chunks { chunks: Vec::new(), places: places as usize, values_bytes: 0 }
@@ -26,8 +66,7 @@ impl<T: Copy + Default + PartialEq> Chunks<T> {
     #[inline]
     pub(super) fn get(&self, place: u32) -> T {
         let place = place as usize;
-        let value = self.chunks.get(place / CHUNK).and_then(|chunk| chunk.get(place % CHUNK));
-        value.copied().unwrap_or_default()
+        self.chunks.get(place / CHUNK).and_then(|chunk| chunk.get(place % CHUNK)).unwrap_or_default()
     }
 
     /// Sets the value of a place.
@@ -38,19 +77,17 @@ impl<T: Copy + Default + PartialEq> Chunks<T> {
         let place = place as usize;
         if self.chunks.is_empty() {
             self.chunks.reserve_exact(self.places.div_ceil(CHUNK));
-            self.chunks.resize_with(self.places.div_ceil(CHUNK), Box::default);
+            self.chunks.resize_with(self.places.div_ceil(CHUNK), || Chunk::Small(Box::default()));
         }
         let chunk = &mut self.chunks[place / CHUNK];
-        if chunk.is_empty() {
-            *chunk = vec![T::default(); CHUNK.min(self.places - place / CHUNK * CHUNK)].into();
-            self.values_bytes += allocated(size_of_val(&**chunk));
-        }
-        chunk[place % CHUNK] = value;
+        self.values_bytes -= chunk.bytes();
+        chunk.set(place % CHUNK, value, CHUNK.min(self.places - place / CHUNK * CHUNK));
+        self.values_bytes += chunk.bytes();
     }
 
     /// Bytes of all chunks.
     pub(super) fn bytes(&self) -> usize {
-        self.values_bytes + allocated(self.chunks.capacity() * size_of::<Box<[T]>>())
+        self.values_bytes + allocated(self.chunks.capacity() * size_of::<Chunk<T>>())
     }
 
     /// Whether no place ever had another value than the usual.
@@ -72,11 +109,16 @@ mod tests {
         values.set(41, 4);
         assert_eq!([39, 40, 41, 69, 70].map(|place| values.get(place)), [0, 3, 4, 0, 0]);
         // Three chunks, one of them there.
-        assert_eq!(values.bytes(), allocated(3 * 16) + allocated(32 * 8));
+        assert_eq!(values.bytes(), allocated(3 * 24) + allocated(32));
         values.set(40, 0);
         assert_eq!(values.get(40), 0);
         // The last has six places.
-        values.set(69, 1);
-        assert_eq!(values.bytes(), allocated(3 * 16) + allocated(32 * 8) + allocated(6 * 8));
+        values.set(69, 255);
+        assert_eq!(values.bytes(), allocated(3 * 24) + allocated(32) + allocated(6));
+        // What does not fit a byte takes as much for all of its chunk.
+        values.set(42, 256);
+        values.set(43, 7);
+        assert_eq!([39, 40, 41, 42, 43, 69].map(|place| values.get(place)), [0, 0, 4, 256, 7, 255]);
+        assert_eq!(values.bytes(), allocated(3 * 24) + allocated(32 * 8) + allocated(6));
     }
 }

@@ -70,6 +70,11 @@ impl Memory {
         }
     }
 
+    /// The ceiling, if there is one.
+    pub(super) fn ceiling(&self) -> Option<u64> {
+        self.ceiling_bytes
+    }
+
     pub(super) fn ceiling_bytes(&self) -> u64 {
         self.ceiling_bytes.unwrap_or(u64::MAX)
     }

@@ -107,6 +107,17 @@ impl Store {
                 SeedableRandomState::with_seed(seed, SharedSeed::global_random())
             }
         };
+        Store::with_hasher(classes, ceiling_bytes, hasher)
+    }
+
+    /// An empty store with the settings and the ceiling of this one. A key takes the same part in both, and the same keys
+    /// the same memory.
+    #[must_use]
+    pub fn empty_like(&self) -> Store {
+        Store::with_hasher(self.classes.clone(), self.memory.ceiling(), self.hasher.clone())
+    }
+
+    fn with_hasher(classes: Classes, ceiling_bytes: Option<u64>, hasher: SeedableRandomState) -> Store {
         let shards = (0..).take(SHARDS).map(|part| ShardCell::new(Shard::new(part, hasher.clone())));
         Store {
             shards: shards.collect::<Vec<_>>().try_into().expect("as many as were taken"),

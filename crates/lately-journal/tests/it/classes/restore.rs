@@ -1,9 +1,10 @@
 //! Dumps and restores, by the steps of the server: while it runs, and on a folder without one.
 
+use std::io::Cursor;
 use std::sync::Arc;
 
 use lately::{DeltaBatch, Store, Timestamp};
-use lately_journal::{Dump, Durability, Intent, Journal, Progress, read_dump, recover};
+use lately_journal::{Dump, Durability, Intent, Journal, Progress, Sorted, Spool, recover};
 
 use super::class::{Classes, carrier};
 use super::play::{Fault, Kind, fault, guarded};
@@ -45,11 +46,11 @@ fn dump_folder(disk: &SimDisk, seed: u64) -> Result<Vec<u8>, Fault> {
 }
 
 fn restore_folder(disk: &SimDisk, bytes: &[u8], seed: u64, now: Timestamp) -> Result<(), Fault> {
-    let scratch = read(bytes, carrier(seed))?;
     let store = Arc::new(carrier(seed));
+    let keys = read(bytes, &store, now)?;
     let recovered = recover(disk, &store, Intent::GoOn, Timestamp::MAX, 1, &Progress::default());
     let recovery = recovered.map_err(|error| unreadable("a restore to a folder", error))?;
-    take_in(&scratch, &store, None, now)?;
+    take_in(keys, &store, None, now)?;
     guarded(Kind::Inconsistent, || store.check_consistency())?;
     let written = || {
         let (disk, store) = (disk.clone(), Arc::clone(&store));
@@ -60,38 +61,54 @@ fn restore_folder(disk: &SimDisk, bytes: &[u8], seed: u64, now: Timestamp) -> Re
     written().map_err(|error| fault(Kind::Unwritten, format!("a restore to a folder: {error}")))
 }
 
-fn read(bytes: &[u8], scratch: Store) -> Result<Store, Fault> {
-    read_dump(&mut { bytes }, &scratch).map_err(|error| unreadable("a dump", error))?;
-    guarded(Kind::Inconsistent, || scratch.check_consistency())?;
-    Ok(scratch)
+type Keys = Sorted<Cursor<Vec<u8>>>;
+
+/// Reads a dump for a store, which does not change.
+fn read(bytes: &[u8], into: &Store, now: Timestamp) -> Result<Keys, Fault> {
+    let file = || Cursor::new(Vec::new());
+    let mut spool = Spool::receive(&mut { bytes }, file()).map_err(|error| unreadable("a dump", error))?;
+    let mut keys = Sorted::new(file());
+    for share in spool.shares() {
+        let scratch = into.empty_like();
+        spool.read(share, &scratch).map_err(|error| unreadable("a dump", error))?;
+        if !scratch.is_empty() {
+            guarded(Kind::Inconsistent, || scratch.check_consistency())?;
+        }
+        keys.add(&scratch, now).map_err(|error| unreadable("keys of a dump", error))?;
+    }
+    for share in keys.shares() {
+        let read = keys.try_in(share, &into.empty_like());
+        read.map_err(|error| unreadable("sorted keys of a dump", error))?;
+    }
+    Ok(keys)
 }
 
 /// Takes the keys of a dump that was read into a store, and writes them down.
 fn take_in(
-    dump: &Store,
+    mut keys: Keys,
     into: &Store,
     journal: Option<&Journal<SimDisk>>,
     now: Timestamp,
 ) -> Result<(), Fault> {
-    let (mut bytes, mut deltas) = (Vec::new(), DeltaBatch::default());
-    for part in 0..Store::PARTS {
-        bytes.clear();
-        dump.write_part(part, now, &mut bytes);
+    let mut deltas = DeltaBatch::default();
+    let mut bring = |bytes: &[u8]| {
         let _gate = journal.map(Journal::enter);
-        into.bring_part(&bytes, now, &mut deltas).map_err(|error| unreadable("a restore", error))?;
+        into.bring_part(bytes, now, &mut deltas).map_err(|error| unreadable("a restore", error))?;
         if let Some(journal) = journal.filter(|_| !deltas.is_empty()) {
             let written = journal.write_through(&deltas);
             written.map_err(|refused| fault(Kind::Unwritten, format!("a restore: {refused}")))?;
         }
         deltas.clear();
-    }
-    Ok(())
+        Ok(())
+    };
+    let failed = |error| unreadable("sorted keys of a dump", error);
+    keys.shares().into_iter().try_for_each(|share| keys.pieces(share, failed, &mut bring))
 }
 
 /// Takes a dump into the running server.
 fn restore(world: &World, bytes: &[u8]) -> Result<(), Fault> {
-    let scratch = read(bytes, world.classes.store(world.seed))?;
-    take_in(&scratch, &world.server.store, Some(&world.server.journal), world.now())
+    let (into, now) = (&world.server.store, world.now());
+    take_in(read(bytes, into, now)?, into, Some(&world.server.journal), now)
 }
 
 /// Brings back the dump that was kept.

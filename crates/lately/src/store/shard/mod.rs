@@ -310,12 +310,16 @@ impl Shard {
         self.move_page();
         let slot = Slot::new(key, hash, class, &mut self.beside.long_keys);
         let place = self.slots.insert(hash, slot);
-        let generation = Generation(context.generation.load(Relaxed));
-        self.is_first_generation &= generation == Generation::default();
-        self.beside.generations.set(place, generation);
+        self.set_generation(place, Generation(context.generation.load(Relaxed)));
         self.bytes += self.slot_bytes(place);
         self.account_beside();
         place
+    }
+
+    /// Call [`Shard::account_beside`] afterwards.
+    fn set_generation(&mut self, place: u32, generation: Generation) {
+        self.is_first_generation &= generation == Generation::default();
+        self.beside.generations.set(place, generation);
     }
 
     /// Begins to give the slots as much room as their number asks for, and a little more; `hash` is that
@@ -394,12 +398,23 @@ impl Shard {
     pub(super) fn forget(&mut self, place: u32, why: Forgotten, context: &mut Context<'_>) {
         let generation = self.generation_at(place);
         let (key, life) = self.take(place);
+        self.end_generation((&key, generation), life, why, context);
+    }
+
+    /// Takes note that a life of a key, with its hits and what limits knew of it, has ended.
+    fn end_generation(
+        &mut self,
+        (key, generation): (&[u8], Generation),
+        life: (Entry, Extras),
+        why: Forgotten,
+        context: &mut Context<'_>,
+    ) {
         if let Some(batch) = context.deltas.as_deref_mut().filter(|_| why == Forgotten::Deleted) {
             batch.deleted.push(life);
         }
         // Under the shard's lock: the key cannot come back before the count is up.
         context.generation.fetch_max(generation.0 + 1, Relaxed);
-        self.record(context, |_| Delta::Forget { key: &key, generation, why });
+        self.record(context, |_| Delta::Forget { key, generation, why });
     }
 
     pub(super) fn forget_key(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> bool {

@@ -1,6 +1,8 @@
 //! What a journal, a dump or another node brings to a shard, and a shard as bytes.
 
+use std::mem;
 use std::panic::{UnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::context::Context;
 use super::super::keyed::{Content, Keyed};
@@ -53,9 +55,7 @@ impl Shard {
             entry.end_by(now, false, settings);
             denied.end_by(now, true, settings);
         }
-        if let Some(place) = self.place_of(keyed.key, hash) {
-            self.remove(place);
-        }
+        let known = self.place_of(keyed.key, hash);
         let limited_until = limited_until.filter(|&until| until > now);
         let guard = guard.filter(|guard| guard.until > now);
         let arrival = if arrival.is_after(now) { arrival } else { Arrival::default() };
@@ -63,9 +63,19 @@ impl Shard {
         let has_denied = !denied.expired(kept_ms);
         let has_limits = limited_until.is_some() || arrival != Arrival::default() || has_denied;
         if entry.expired(kept_ms) && !has_limits {
+            known.into_iter().for_each(|place| self.remove(place));
             return Ok(None);
         }
-        let place = self.add_slot(keyed.key, hash, class, context);
+        let place = match known {
+            Some(place) => {
+                // Its slot and its name stay where they are: a key that is replaced takes no more than before.
+                self.change_record(place, context.classes, |record, _, _| mem::take(record));
+                self.set_generation(place, Generation(context.generation.load(Relaxed)));
+                self.account_beside();
+                place
+            }
+            None => self.add_slot(keyed.key, hash, class, context),
+        };
         self.change(place, context.classes, |old, _, _| *old = entry);
         if has_limits || guard.is_some() {
             let denied = if has_denied { denied } else { Entry::new() };
@@ -86,9 +96,13 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Result<bool, Malformed> {
         if let Some(place) = self.live_place(keyed.key, hash, context) {
-            self.forget(place, Forgotten::Deleted, context);
+            self.end_life(keyed.key, place, context);
         }
-        let place = self.restore((keyed, hash), context)?;
+        let restored = self.restore((keyed, hash), context);
+        if restored.is_err() {
+            self.place_of(keyed.key, hash).into_iter().for_each(|place| self.remove(place));
+        }
+        let place = restored?;
         if let Some(place) = place {
             self.record(context, |shard| {
                 let (generation, &Keyed { key, beside, entry, .. }) = (shard.generation_at(place), keyed);
@@ -96,6 +110,13 @@ impl Shard {
             });
         }
         Ok(place.is_some())
+    }
+
+    /// Forgets what there is of the key at `place`, which lives, and keeps its slot for what comes in its place.
+    fn end_life(&mut self, key: &[u8], place: u32, context: &mut Context<'_>) {
+        let generation = self.generation_at(place);
+        let life = self.change_record(place, context.classes, |record, _, _| mem::take(record));
+        self.end_generation((key, generation), life.into_parts(), Forgotten::Deleted, context);
     }
 
     /// Appends the keys that live, with their hits.

@@ -578,6 +578,42 @@ fn keys_of_another_store_come_in_place_of_those_that_are_there() {
     assert_eq!((here.len(), here.hits(b"hot", minutes(5), now).estimate), (2, 1_000));
 }
 
+/// A key that is replaced leaves its slot and its name where they are.
+#[test]
+fn keys_that_are_replaced_again_and_again_take_no_more() {
+    let (other, here) = (store(), store());
+    for key in 0..20_000_usize {
+        let len = [9, 30, 200, 900][key % 4];
+        other.hit_n(format!("{key:x>len$}").as_bytes(), 1 + key as u64 % 3, None, START).expect("counted");
+    }
+    let mut bytes = Vec::new();
+    (0..Store::PARTS).for_each(|part| _ = other.write_part(part, START, &mut bytes));
+    let bring = || {
+        here.bring_part(&bytes, START, &mut DeltaBatch::default()).expect("keys");
+        here.check_consistency();
+        here.memory().used_bytes
+    };
+    let used: Vec<u64> = (0..4).map(|_| bring()).collect();
+    assert!(used[1] - used[0] <= 4 * 20_000, "{used:?}");
+    assert_eq!((used[2], used[3]), (used[1], used[1]));
+}
+
+#[test]
+fn a_key_that_cannot_be_read_does_not_come_in_place_of_another() {
+    let (other, here) = (store(), store());
+    for store in [&other, &here] {
+        store.hit(b"key", START).expect("counted");
+    }
+    let mut bytes = Vec::new();
+    (0..Store::PARTS).for_each(|part| _ = other.write_part(part, START, &mut bytes));
+    *bytes.last_mut().expect("a key") ^= 0xff;
+    let mut deltas = DeltaBatch::default();
+    here.bring_part(&bytes, START, &mut deltas).expect_err("it is no entry");
+    here.check_consistency();
+    here.take_back(&mut deltas);
+    assert_eq!((here.len(), here.hits(b"key", minutes(5), START).estimate), (1, 1));
+}
+
 /// Symptom: a hit that was refused counted. Cause: another thread had deleted the key before the hit was taken
 /// back, and then its deletion was taken back too, the hit with it. Fix: a hit that finds its life ended is owed.
 #[test]

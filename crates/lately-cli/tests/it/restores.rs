@@ -1,0 +1,98 @@
+//! Dumps that nearly fill a server, restored again and again: its memory stays bounded, and no key goes.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{command, lately};
+use crate::running::{FREE, Running, serve, serve_in, start_command};
+
+const CEILING_BYTES: u64 = 24 << 20;
+/// What the process may take.
+const MOST_BYTES: u64 = CEILING_BYTES + CEILING_BYTES / 10 + (16 << 20);
+const BATCH: u64 = 500;
+/// Keys are that long, one after the other.
+const LENGTHS: [usize; 6] = [9, 20, 40, 150, 400, 1_000];
+
+fn key(number: u64, lengths: &[usize]) -> String {
+    let len = lengths[usize::try_from(number).expect("small") % lengths.len()];
+    format!("{number:k>len$}")
+}
+
+/// Hits keys of these lengths until they take nine tenths of the ceiling; gives how many there are.
+fn fill(server: &Running, lengths: &[usize]) -> u64 {
+    let mut connection = server.connect();
+    let mut keys = 0;
+    while server.info("used_memory").parse::<u64>().expect("a number") < CEILING_BYTES / 10 * 9 {
+        let mut command = redis::cmd("MHIT");
+        (keys..keys + BATCH).for_each(|number| _ = command.arg(key(number, lengths)).arg(1 + number % 5));
+        command.query::<Vec<u64>>(&mut connection).expect("counted");
+        keys += BATCH;
+    }
+    keys
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+/// The most memory that a server had, in bytes.
+fn peak_bytes(server: &Running) -> u64 {
+    let status =
+        fs::read_to_string(format!("/proc/{}/status", server.info("process_id"))).expect("a process");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    peak.expect("a peak").trim().parse::<u64>().expect("a number") << 10
+}
+
+/// Symptom: a restore of 160,000 keys into a server that had them evicted 71,316 of them, with 200 OK, and the server took
+/// twice its ceiling. Cause: a restore had all keys a second time, which counted as fragmented memory. Fix: it has a share of
+/// them at a time, and the rest on the disk.
+#[test]
+fn a_dump_that_nearly_fills_a_server_is_restored_again_and_again() {
+    let root = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| root.path().join(name);
+    fs::write(path("lately.toml"), format!("[memory]\nceiling = {CEILING_BYTES}\n")).expect("written");
+    for (name, lengths) in [("mixed", &LENGTHS[..]), ("short", &LENGTHS[..1])] {
+        let (original, dump) = (serve(), path(name));
+        let keys = fill(&original, lengths);
+        let run = lately(&["dump", "--server", &original.resp, "-o", text(&dump)]);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        drop(original);
+        let folder = path(&format!("{name}-data"));
+        let server = serve_in(&folder, &["--config", text(&path("lately.toml"))]);
+        for _ in 0..3 {
+            let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
+            assert_eq!((run.code, run.err), (Some(0), format!("lately: {keys} keys restored\n")), "{name}");
+            assert_eq!((server.ask::<u64>("DBSIZE"), server.info("evicted_keys").as_str()), (keys, "0"));
+            let peak_bytes = peak_bytes(&server);
+            assert!(peak_bytes <= MOST_BYTES, "{name}: {peak_bytes} bytes, {MOST_BYTES} are allowed");
+        }
+        for number in (0..keys).step_by(97) {
+            let hits = server.ask::<u64>(&format!("HITS {} 1d", key(number, lengths)));
+            assert_eq!(hits, 1 + number % 5, "{name} {number}");
+        }
+        // Nothing is left of it beside the files of counts.
+        let is_foreign =
+            |name: &str| !["log-", "checkpoint-", "reserve"].iter().any(|own| name.starts_with(own));
+        let names = fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("a file").file_name());
+        let foreign = names.filter_map(|name| name.into_string().ok()).find(|name| is_foreign(name));
+        assert_eq!(foreign, None);
+    }
+}
+
+#[test]
+fn a_restore_without_a_folder_for_the_dump_changes_nothing() {
+    let root = tempfile::tempdir().expect("a folder");
+    let (dump, none) = (root.path().join("dump"), root.path().join("none"));
+    let original = serve();
+    original.ask::<u64>("HIT other 7");
+    let run = lately(&["dump", "--server", &original.resp, "-o", text(&dump)]);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    let args = [&FREE[..], &["--in-memory"]].concat();
+    let server = start_command(command(&args).env("TMPDIR", &none));
+    server.ask::<u64>("HIT own");
+    let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
+    assert_eq!(run.code, Some(2), "{}", run.err);
+    let said = format!("the dump cannot be kept in \"{}\" while it is checked: No such file", text(&none));
+    assert!(run.err.contains(&said) && run.err.contains("hint: nothing was changed"), "{}", run.err);
+    assert_eq!(server.ask::<Vec<u64>>("MHITS 1h own other"), [1, 0]);
+}
