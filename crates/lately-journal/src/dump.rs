@@ -137,8 +137,8 @@ pub fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpErro
                 while !rest.is_empty() {
                     let written = take_part(&mut rest, version).ok_or_else(|| damaged("it is no part"))?;
                     let WrittenPart { part, number, now, keys } = written;
-                    replay.include(part, number).map_err(|_| damaged("it is no part"))?;
                     let now = now.unwrap_or_else(|| store.now());
+                    replay.include(part, number, now).map_err(|_| damaged("it is no part"))?;
                     let unreadable =
                         store.read_part(keys, now).map_err(|error| damaged(&error.to_string()))?;
                     all_read(unreadable).map_err(|what| damaged(&what))?;

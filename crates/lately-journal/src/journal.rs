@@ -292,10 +292,11 @@ impl<D: Disk> Journal<D> {
             }
         };
         let number = log.number();
-        let now_ms = batches.map(|batch| batch.now().as_millis()).max().unwrap_or(0);
+        let batch_ms = batches.map(|batch| batch.now().as_millis()).max().unwrap_or(0);
+        // Another thread may have written what it did later: by then it is at least as late.
+        let now_ms = self.newest_ms.fetch_max(batch_ms, Relaxed).max(batch_ms);
         // Under the lock of the log, as all changes of these.
         self.written.store(number, Relaxed);
-        self.newest_ms.fetch_max(now_ms, Relaxed);
         let _ = self.unsynced_ms.compare_exchange(0, now_ms.max(1), Relaxed, Relaxed);
         let waits = match self.durability {
             Durability::Always => true,

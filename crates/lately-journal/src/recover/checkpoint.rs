@@ -34,7 +34,7 @@ impl<D: Disk> Reader<'_, D> {
                 // The feed says why.
                 return Ok(end.generation);
             }
-            store.set_now(end.now);
+            feed.set_now(end.now);
         }
         let version = self.begin(&mut scan, opened, Kind::Checkpoint)?;
         // Behind damage any number may follow.
