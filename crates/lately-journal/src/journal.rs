@@ -81,8 +81,6 @@ pub struct Journal<D: Disk> {
     checkpoint_ms: AtomicI64,
     syncs: AtomicU64,
     wanted: AtomicBool,
-    /// Whether files of the folder are damaged, until a checkpoint takes their place.
-    is_to_repair: AtomicBool,
     /// Why the last checkpoint that was asked for, or due, came to nothing.
     checkpoint_trouble: Mutex<Option<String>>,
     /// Memory of the checkpoint that is being written.
@@ -143,7 +141,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Goes on where a recovery ended, in a new segment of the log.
+    /// Goes on where a recovery ended, in a new segment of the log. After a repair a checkpoint takes the place of the
+    /// damaged files first: so what is acknowledged from here on does not depend on them, and the next start is a plain one. That
+    /// takes as long as writing all keys.
     ///
     /// # Errors
     /// As the system says.
@@ -202,7 +202,6 @@ impl<D: Disk> Journal<D> {
             syncs: AtomicU64::new(0),
             // What was lost or cut is on the disk still: a checkpoint makes an end of it, and of many segments.
             wanted: AtomicBool::new(!from.losses.is_empty() || from.segments > SEGMENTS),
-            is_to_repair: AtomicBool::new(from.losses.iter().any(|loss| loss.kind != LossKind::Torn)),
             checkpoint_trouble: Mutex::default(),
             block_bytes: AtomicUsize::new(0),
             tries: AtomicU64::new(0),
@@ -217,6 +216,9 @@ impl<D: Disk> Journal<D> {
             if let Err(error) = log.try_room() {
                 journal.fail(&mut log, Trouble::Write, &error);
             }
+        }
+        if from.losses.iter().any(|loss| loss.kind != LossKind::Torn) {
+            journal.end_repair()?;
         }
         Ok(journal)
     }
@@ -292,10 +294,11 @@ impl<D: Disk> Journal<D> {
             }
         };
         let number = log.number();
-        let now_ms = batches.map(|batch| batch.now().as_millis()).max().unwrap_or(0);
+        let batch_ms = batches.map(|batch| batch.now().as_millis()).max().unwrap_or(0);
+        // Another thread may have written what it did later: by then it is at least as late.
+        let now_ms = self.newest_ms.fetch_max(batch_ms, Relaxed).max(batch_ms);
         // Under the lock of the log, as all changes of these.
         self.written.store(number, Relaxed);
-        self.newest_ms.fetch_max(now_ms, Relaxed);
         let _ = self.unsynced_ms.compare_exchange(0, now_ms.max(1), Relaxed, Relaxed);
         let waits = match self.durability {
             Durability::Always => true,
@@ -484,7 +487,6 @@ impl<D: Disk> Journal<D> {
     pub(crate) fn cut(&self, segment: u64, checkpoint_bytes: u64) {
         self.checkpoint_bytes.store(checkpoint_bytes, Relaxed);
         self.checkpoints.fetch_add(1, Relaxed);
-        self.is_to_repair.store(false, Relaxed);
         self.checkpoint_ms.store(self.store.now().as_millis(), Relaxed);
         self.log_bytes.store(self.log().end(), Relaxed);
         // What cannot be removed is removed at the next start.

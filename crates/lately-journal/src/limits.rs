@@ -67,6 +67,9 @@ pub const QUICK_TRIES: u64 = 3;
 /// A start that finds more segments of the log asks for a checkpoint.
 pub const SEGMENTS: usize = 32;
 
+/// Frames of a file that are asked which version it is of.
+pub const TOLD_FRAMES: usize = 16;
+
 /// The longest record, in bytes.
 pub const MAX_FRAME_BYTES: usize = 1 << 30;
 

@@ -1,8 +1,8 @@
 //! What a checkpoint is made of: a head, parts of a store, an end. A dump has parts, too.
 
-use lately::{Part, Store, Timestamp};
+use lately::{Part, Sequence, Store, Timestamp};
 
-use crate::frame::take_u64;
+use crate::frame::{VERSION, take_u64};
 
 /// What the first byte of a payload says.
 pub(crate) const HEAD: u8 = 0;
@@ -38,23 +38,43 @@ fn checksum_of(head: &[u8], keys: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The parts of a damaged payload that fit their checksums. Behind one whose length is wrong there is none.
-pub(crate) fn whole_parts(mut payload: &[u8], version: u8) -> Vec<u8> {
+/// The parts that fit their checksums, wherever they are in damaged bytes. Before version 3 there are none.
+pub(crate) fn whole_parts(mut bytes: &[u8], version: u8) -> Vec<u8> {
     let mut whole = Vec::new();
-    if version < 3 {
-        return whole;
-    }
-    while let Some((head, behind)) = payload.split_at_checked(PART_HEAD_BYTES) {
-        let (checked, checksum) = head.split_at(CHECKED_BYTES);
-        let len = take_u64(&mut &checked[CHECKED_BYTES - 8..]).and_then(|len| usize::try_from(len).ok());
-        let Some(keys) = len.and_then(|len| behind.get(..len)) else { break };
-        let (part, rest) = payload.split_at(PART_HEAD_BYTES + keys.len());
-        if checksum_of(checked, keys).to_le_bytes() == *checksum {
-            whole.extend_from_slice(part);
-        }
-        payload = rest;
+    while version >= 3 && !bytes.is_empty() {
+        let part = first_part(bytes).unwrap_or_default();
+        whole.extend_from_slice(part);
+        bytes = &bytes[part.len().max(1)..];
     }
     whole
+}
+
+/// The part that bytes begin with, if they do with one that fits its checksum.
+fn first_part(bytes: &[u8]) -> Option<&[u8]> {
+    let WrittenPart { part, number, keys, .. } = take_part(&mut { bytes }, VERSION)?;
+    // Hardly any place looks like the head of a part and is none: few checksums are made in vain.
+    if part >= Store::PARTS || number > Sequence::MAX_NUMBER || !has_checksum(&bytes[..PART_HEAD_BYTES], keys)
+    {
+        return None;
+    }
+    Some(&bytes[..PART_HEAD_BYTES + keys.len()])
+}
+
+fn has_checksum(head: &[u8], keys: &[u8]) -> bool {
+    let (checked, checksum) = head.split_at(CHECKED_BYTES);
+    checksum_of(checked, keys).to_le_bytes() == *checksum
+}
+
+/// Whether a payload consists of parts, as files of this version have them.
+pub(crate) fn are_parts(mut payload: &[u8], version: u8) -> bool {
+    while !payload.is_empty() {
+        let before = payload;
+        let Some(WrittenPart { keys, .. }) = take_part(&mut payload, version) else { return false };
+        if version >= 3 && !has_checksum(&before[..PART_HEAD_BYTES], keys) {
+            return false;
+        }
+    }
+    true
 }
 
 /// A part as it was written.

@@ -6,6 +6,7 @@
 
 mod checkpoint;
 mod segments;
+mod version;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,7 @@ use crate::loss::{Loss, LossKind};
 use crate::names::{self, remove_before};
 use crate::replayer::{Replayer, panic_text};
 use crate::scan::{Begin, Scan};
+use version::{BEFORE, versions_of};
 
 /// How far a recovery is, for who looks on.
 #[derive(Debug, Default)]
@@ -198,27 +200,38 @@ impl<D: Disk> Reader<'_, D> {
         Ok(())
     }
 
-    /// Reads how a file begins; gives its version, which is that of the file before where it is damaged and that is to
-    /// be lived with.
+    /// Reads how a file begins, and takes note of its version; false where it does not begin as such a file does. A version
+    /// that its frames are not of is damage. In a repair it is then the one that they are of, and that of the file before
+    /// where they do not tell.
     fn begin(
         &mut self,
         scan: &mut Scan<'_, D::File>,
         opened: &Opened<D::File>,
         kind: Kind,
-    ) -> Result<u8, JournalError> {
-        match scan.begin(kind).map_err(|error| self.failed("read", &opened.name, error))? {
-            Begin::Well(version) => {
+    ) -> Result<bool, JournalError> {
+        let failed = |reader: &Self, error| reader.failed("read", &opened.name, error);
+        let begin = scan.begin(kind).map_err(|error| failed(self, error))?;
+        let versions = versions_of(&opened.file, kind).map_err(|error| failed(self, error))?;
+        let is_repair = self.intent == Intent::Repair;
+        match (begin, versions.first()) {
+            (Begin::Well(version), told) if told.is_none() || versions.contains(&version.max(BEFORE)) => {
                 self.version = version;
-                Ok(version)
             }
-            Begin::Version(found) => {
-                Err(JournalError::Version { path: PathBuf::clone(&opened.path), found, known: VERSION })
+            (Begin::Version(found), told) if told.is_none() || !is_repair => {
+                let path = PathBuf::clone(&opened.path);
+                return Err(JournalError::Version { path, found, known: VERSION });
             }
-            Begin::Damage => {
-                self.damaged(&opened.path, 0, 0, "it does not begin as such a file does")?;
-                Ok(self.version)
+            (Begin::Well(_) | Begin::Version(_), told) => {
+                self.damaged(&opened.path, 0, 0, "its frames are of another version than it says")?;
+                self.version = told.copied().unwrap_or(VERSION);
+                scan.skip_begin();
+            }
+            (Begin::Damage, told) => {
+                self.version = told.copied().unwrap_or(self.version);
+                return Ok(false);
             }
         }
+        Ok(true)
     }
 }
 

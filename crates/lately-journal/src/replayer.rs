@@ -20,11 +20,11 @@ use crate::part::{WrittenPart, take_part, take_time};
 /// Puts back into a store.
 pub(crate) struct Replayer<'s> {
     store: &'s Store,
-    /// Of each part, the last change that the checkpoint has.
-    included: Vec<AtomicU64>,
+    /// Of each part, the last change that the checkpoint has, and when that was written.
+    included: Vec<(AtomicU64, AtomicI64)>,
     /// The highest number of a change.
     last: AtomicU64,
-    /// The latest time of a record.
+    /// The latest time of a record, or of the checkpoint.
     now_ms: AtomicI64,
     failed: AtomicBool,
     failure: Mutex<Option<JournalError>>,
@@ -79,7 +79,7 @@ impl<'s> Replayer<'s> {
     pub(crate) fn new(store: &'s Store, clock: Timestamp, repair: bool) -> Replayer<'s> {
         Replayer {
             store,
-            included: (0..Store::PARTS).map(|_| AtomicU64::new(0)).collect(),
+            included: (0..Store::PARTS).map(|_| Default::default()).collect(),
             last: AtomicU64::new(0),
             now_ms: AtomicI64::new(0),
             failed: AtomicBool::new(false),
@@ -116,15 +116,15 @@ impl<'s> Replayer<'s> {
 
     /// Brings the store's time up to that of the last record, and has its changes go on behind it.
     pub(crate) fn finish(&self, generation: Generation) {
-        let now = Timestamp::from_millis(self.now_ms.load(Relaxed));
-        self.store.set_now(now.unwrap_or(Timestamp::MIN));
+        self.store.set_now(time_of(&self.now_ms));
         self.store.start_after(generation, self.last.load(Relaxed));
     }
 
     fn work(&self, work: &Receiver<Work>, portion: Portion) {
         let mut replay = Replay::new(self.store, portion);
         for (part, included) in (0..).zip(&self.included) {
-            replay.include(part, included.load(Relaxed)).expect("what is included was looked at");
+            let (number, now) = (included.0.load(Relaxed), time_of(&included.1));
+            replay.include(part, number, now).expect("what is included was looked at");
         }
         let mut path = Arc::default();
         while let Ok(work) = work.recv() {
@@ -241,10 +241,14 @@ impl<'s> Replayer<'s> {
         while !payload.is_empty() {
             let written = take_part(&mut payload, version).ok_or(Malformed::Entry)?;
             let WrittenPart { part, number, now, keys } = written;
-            unreadable.extend(self.store.read_part(keys, now.unwrap_or_else(|| self.store.now()))?);
+            // Before version 3 a part did not say when it was written, only the checkpoint did.
+            let now = now.unwrap_or_else(|| time_of(&self.now_ms));
+            unreadable.extend(self.store.read_part(keys, now)?);
             let included = self.included.get(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
             let included = included.ok_or(Malformed::Entry)?;
-            included.store(number, Relaxed);
+            included.0.store(number, Relaxed);
+            included.1.store(now.as_millis(), Relaxed);
+            self.now_ms.fetch_max(now.as_millis(), Relaxed);
         }
         Ok(())
     }
@@ -259,6 +263,10 @@ impl<'s> Replayer<'s> {
     }
 }
 
+fn time_of(ms: &AtomicI64) -> Timestamp {
+    Timestamp::from_millis(ms.load(Relaxed)).unwrap_or(Timestamp::MIN)
+}
+
 /// What a panic said.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -269,6 +277,11 @@ impl Feed<'_> {
     /// Whether a file was written at a time that can be gone on with.
     pub(crate) fn is_in_time(&self, path: &Path, written: Timestamp) -> bool {
         self.replayer.is_in_time(path, written)
+    }
+
+    /// Takes note of when the checkpoint was written. The store has that time when all is put back.
+    pub(crate) fn set_now(&self, now: Timestamp) {
+        self.replayer.now_ms.fetch_max(now.as_millis(), Relaxed);
     }
 
     /// Gives a payload of a checkpoint; false when something went wrong with those before.

@@ -74,9 +74,14 @@ impl<'a, F: DiskFile> Scan<'a, F> {
             None => Begin::Damage,
         };
         if let Begin::Well(_) = begin {
-            self.at += MAGIC_BYTES;
+            self.skip_begin();
         }
         Ok(begin)
+    }
+
+    /// Goes to where the frames begin, whatever stands before.
+    pub(crate) fn skip_begin(&mut self) {
+        self.go_to((MAGIC_BYTES as u64).min(self.end));
     }
 
     /// The next frame.
@@ -96,13 +101,6 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         let payload = self.at + HEAD_BYTES..self.at + frame_bytes;
         self.at += frame_bytes;
         Ok(Step::Frame { number: head.number, payload: &self.buffer[payload] })
-    }
-
-    /// The payload of a frame that does not fit its checksum, where its head does; stays where it is.
-    pub(crate) fn damaged_payload(&mut self) -> io::Result<Option<&[u8]>> {
-        let Some(head) = Head::read(self.peek(HEAD_BYTES)?) else { return Ok(None) };
-        let frame = self.peek(HEAD_BYTES + head.len)?;
-        Ok(frame.get(HEAD_BYTES..).filter(|payload| payload.len() == head.len))
     }
 
     /// Goes on with the first whole frame behind damage, if there is one; else stays where it is.

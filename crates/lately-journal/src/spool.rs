@@ -198,8 +198,8 @@ fn read_block(
     match Block::read(payload, version)? {
         Block::Parts(mut rest) => {
             let written = take_part(&mut rest, version).ok_or("it is no part")?;
-            replay.include(written.part, written.number).map_err(text)?;
             let now = written.now.unwrap_or_else(|| store.now().max(ended));
+            replay.include(written.part, written.number, now).map_err(text)?;
             all_read(store.read_part(written.keys, now).map_err(text)?)
         }
         Block::Record(deltas) => {

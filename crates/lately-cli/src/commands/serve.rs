@@ -229,7 +229,9 @@ pub(super) fn refusal(command: &str, error: &ServerError) -> CliError {
         ServerError::Journal(JournalError::Ahead { .. }) => {
             "set the clock right; or, if it is, go on with its time: add --repair, and keep a copy of the folder"
         }
-        ServerError::Journal(JournalError::Version { .. }) => "start the version of lately that wrote it",
+        ServerError::Journal(JournalError::Version { .. }) => {
+            "start the version of lately that wrote it; if this one did, keep a copy of the folder and add --repair"
+        }
         ServerError::Journal(JournalError::Disk { error, .. }) if error.kind() == ErrorKind::StorageFull => {
             "make room on the disk: the counts are there still, and lately dump --data can take them elsewhere"
         }

@@ -175,7 +175,7 @@ fn what_is_left_of_a_damaged_folder_is_kept() {
     );
     let server = serve_in(&folder, &["--repair"]);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1d first second third fourth"), [1, 0, 1, 1]);
-    while server.info("rdb_saves") == "0" {}
+    assert_eq!(server.info("rdb_saves"), "1", "the folder is whole before the server is ready");
     let told = stop(server);
     assert!(told.contains("bytes were left out"), "{told}");
     let server = serve_in(&folder, &[]);
@@ -223,9 +223,12 @@ fn a_start_with_a_lower_ceiling_keeps_to_it() {
     std::fs::write(&config, "[memory]\nceiling = \"1MiB\"\n").expect("written");
     let server = serve_in(&folder, &["--config", config.to_str().expect("text")]);
     let number = |field: &str| server.info(field).parse::<usize>().expect("a number");
-    let (used_bytes, keys) = (number("used_memory"), server.ask::<usize>("DBSIZE"));
+    let used_bytes = number("used_memory");
     assert!(used_bytes <= (1 << 20) + 4_096, "{used_bytes} bytes");
-    assert_eq!(keys + number("evicted_keys"), KEYS);
+    // What connections and the journal hold may evict some more between two questions.
+    let look = || (number("evicted_keys"), server.ask::<usize>("DBSIZE"), number("evicted_keys"));
+    let (evicted, keys, _) = std::iter::repeat_with(look).find(|look| look.0 == look.2).expect("in time");
+    assert_eq!(keys + evicted, KEYS);
     assert_eq!(server.ask::<u64>("HIT new"), 1);
     let told = stop(server);
     assert!(!told.contains("lately: 60000 keys loaded"), "{told}");

@@ -160,14 +160,11 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Ends the threads and the log: all that was written is synced, and says so. A repair is ended first: else the next start
-    /// would find the damaged files again.
+    /// Ends the threads and the log: all that was written is synced, and says so.
     ///
     /// # Errors
-    /// As the system says: then what was acknowledged in the last second may be lost with the power, or the repair is not
-    /// ended.
+    /// As the system says: then what was acknowledged in the last second may be lost with the power.
     pub fn close(&self) -> io::Result<()> {
-        let repaired = if self.is_to_repair.load(Relaxed) { self.end_repair() } else { Ok(()) };
         // Pairs with the loads in the loops.
         self.closing.store(true, Release);
         self.bells.iter().for_each(Bell::ring);
@@ -180,20 +177,17 @@ impl<D: Disk> Journal<D> {
         log.close()?;
         self.written.store(log.number(), Relaxed);
         drop(log);
-        sync()?;
-        repaired
+        sync()
     }
 
-    /// Has a checkpoint take the place of damaged files, if none has.
-    fn end_repair(&self) -> io::Result<()> {
-        // One that is under way is waited for.
-        drop(lock(&self.checkpointing));
-        if !self.is_to_repair.load(Relaxed) {
-            return Ok(());
-        }
+    /// Has a checkpoint take the place of damaged files.
+    pub(super) fn end_repair(&self) -> io::Result<()> {
         self.make_checkpoint(|| ()).map_err(|error| {
-            io::Error::other(format!("the repair is not ended, start with --repair again: {error}"))
-        })
+            let what = format!("the repair is not ended, start with --repair again: {error}");
+            io::Error::new(error.kind(), what)
+        })?;
+        self.wanted.store(false, Relaxed);
+        Ok(())
     }
 }
 

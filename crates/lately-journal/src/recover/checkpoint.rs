@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lately::{Generation, Store, Timestamp};
 
-use super::{Opened, Reader};
+use super::{Intent, Opened, Reader};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::frame::{HEAD_BYTES, Head, Kind, take_u64};
+use crate::limits::MAX_FRAME_BYTES;
 use crate::part::{END, HEAD, PARTS, whole_parts};
 use crate::replayer::Feed;
 use crate::scan::{Scan, Step};
@@ -34,9 +35,12 @@ impl<D: Disk> Reader<'_, D> {
                 // The feed says why.
                 return Ok(end.generation);
             }
-            store.set_now(end.now);
+            feed.set_now(end.now);
         }
-        let version = self.begin(&mut scan, opened, Kind::Checkpoint)?;
+        if !self.begin(&mut scan, opened, Kind::Checkpoint)? {
+            self.damaged(&opened.path, 0, 0, "it does not begin as such a file does")?;
+        }
+        let version = self.version;
         // Behind damage any number may follow.
         let (mut expected, mut end) = (Some(0), None);
         loop {
@@ -61,11 +65,15 @@ impl<D: Disk> Reader<'_, D> {
                 Step::End => break,
                 Step::Damage => {
                     let left = scan.left();
-                    // The parts of a block have checksums of their own: only those that do not fit are lost.
-                    let payload = scan.damaged_payload().map_err(failed)?.unwrap_or_default();
-                    let kept = payload.get(1..).map_or_else(Vec::new, |parts| whole_parts(parts, version));
                     let found = scan.resume().map_err(failed)?;
                     let bytes = if found { scan.offset() - offset } else { left };
+                    // The parts of a block have checksums of their own: only those that do not fit are lost, whatever else of
+                    // the block is damaged.
+                    let kept = if self.intent == Intent::Repair {
+                        whole_parts(&read_at(&opened.file, offset, bytes).map_err(failed)?, version)
+                    } else {
+                        Vec::new()
+                    };
                     let bytes = bytes.saturating_sub(kept.len() as u64);
                     self.damaged(&opened.path, offset, bytes, "a block does not fit its checksum")?;
                     if !kept.is_empty() && !feed.parts(&opened.path, version, (offset, &kept)) {
@@ -89,8 +97,17 @@ impl<D: Disk> Reader<'_, D> {
 /// A key with its length and hits in a checkpoint.
 const MIN_KEY_BYTES: u64 = 4;
 
+/// Bytes of a file, at most as many as a block has.
+fn read_at(file: &impl DiskFile, offset: u64, bytes: u64) -> io::Result<Vec<u8>> {
+    let mut room =
+        vec![0; usize::try_from(bytes).map_or(MAX_FRAME_BYTES, |bytes| bytes.min(MAX_FRAME_BYTES))];
+    let read = file.read_bytes(&mut room, offset)?;
+    room.truncate(read);
+    Ok(room)
+}
+
 /// What a checkpoint ends with.
-struct End {
+pub(super) struct End {
     generation: Generation,
     now: Timestamp,
     keys: u64,
@@ -99,7 +116,7 @@ struct End {
 impl End {
     const BYTES: usize = HEAD_BYTES + 1 + 3 * size_of::<u64>();
 
-    fn read(mut payload: &[u8]) -> Option<End> {
+    pub(super) fn read(mut payload: &[u8]) -> Option<End> {
         let mut number = || take_u64(&mut payload);
         let (generation, now_ms, keys) = (Generation::new(number()?)?, number()?, number()?);
         let now = Timestamp::from_millis(i64::try_from(now_ms).ok()?)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{Opened, Reader};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
-use crate::frame::{Kind, VERSION, take_u64};
+use crate::frame::{Kind, take_u64};
 use crate::limits::READ_BYTES;
 use crate::log::{BATCH, CLOSED, SEGMENT, SETTLED};
 use crate::names;
@@ -80,13 +80,23 @@ impl<D: Disk> Reader<'_, D> {
     ) -> Result<Option<(u64, u64)>, JournalError> {
         let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
         let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
-        if !matches!(scan.begin(Kind::Log).map_err(failed)?, Begin::Well(_)) {
+        let begin = scan.begin(Kind::Log).map_err(failed)?;
+        if begin == Begin::Damage {
             return Ok(None);
         }
+        scan.skip_begin();
         let Step::Frame { payload, .. } = scan.step().map_err(failed)? else { return Ok(None) };
         let mut payload = payload.strip_prefix(&[SEGMENT]).unwrap_or_default();
         let mut number = || take_u64(&mut payload);
         let (own, previous) = (number(), number().zip(number()));
+        let mut is_born = matches!(begin, Begin::Well(_));
+        // Else there is nothing in it that could be lost, unless it has more than what each segment begins with.
+        while !is_born && let Step::Frame { payload, .. } = scan.step().map_err(failed)? {
+            is_born = !matches!(payload.first(), Some(&(SETTLED | CLOSED)));
+        }
+        if !is_born {
+            return Ok(None);
+        }
         if own.is_some_and(|own| own != segment) {
             self.damaged(&opened.path, 0, 0, "it is another segment of the log")?;
         }
@@ -146,20 +156,10 @@ impl<D: Disk> Reader<'_, D> {
             return Ok(true);
         }
         let mut is_whole = true;
-        let mut is_begun = scan.begin(Kind::Log).map_err(failed)?;
+        let mut is_begun = self.begin(&mut scan, &opened, Kind::Log)?;
         loop {
             let offset = scan.offset();
-            let step = match is_begun {
-                Begin::Well(version) => {
-                    self.version = version;
-                    scan.step().map_err(failed)?
-                }
-                Begin::Version(found) => {
-                    let path = PathBuf::clone(&opened.path);
-                    return Err(JournalError::Version { path, found, known: VERSION });
-                }
-                Begin::Damage => Step::Damage,
-            };
+            let step = if is_begun { scan.step().map_err(failed)? } else { Step::Damage };
             match step {
                 Step::Frame { number, payload } => {
                     self.recovery.number = self.recovery.number.max(number);
@@ -196,7 +196,7 @@ impl<D: Disk> Reader<'_, D> {
                         break;
                     }
                     let found = scan.resume().map_err(failed)?;
-                    is_begun = Begin::Well(self.version);
+                    is_begun = true;
                     let bytes = if found { scan.offset() - offset } else { left };
                     let what = if left == 0 {
                         "it is shorter than it was"

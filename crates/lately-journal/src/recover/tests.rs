@@ -168,6 +168,23 @@ fn a_change_that_cannot_be_made_names_its_key() {
     assert_eq!(store.hits(b"last", minutes(5), now).estimate, 5);
 }
 
+/// What a later version wrote is not to be overwritten by a repair.
+#[test]
+fn a_file_of_a_version_that_is_not_known_is_not_repaired() {
+    let root = tempfile::tempdir().expect("a folder");
+    for payload in [&b"\xee of a later version"[..], &[&[BATCH][..], &[0; 8], b"\xee\xee\xee"].concat()] {
+        write(root.path(), &names::log(1), Kind::Log, &[&segment(1), payload]);
+        let path = root.path().join(names::log(1));
+        let mut bytes = fs::read(&path).expect("read");
+        bytes[7] = VERSION + 1;
+        fs::write(&path, bytes).expect("written");
+        for intent in [Intent::GoOn, Intent::Look, Intent::Repair] {
+            let error = recovered(root.path(), intent).expect_err("not known");
+            assert!(matches!(error, JournalError::Version { found, .. } if found == VERSION + 1), "{error}");
+        }
+    }
+}
+
 #[test]
 fn a_segment_in_place_of_another_is_damage() {
     let root = tempfile::tempdir().expect("a folder");

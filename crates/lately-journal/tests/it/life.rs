@@ -56,7 +56,7 @@ fn evicted(deltas: &DeltaBatch) -> Vec<Action> {
     deltas.deltas().filter_map(evicted).collect()
 }
 
-/// Applies an action; gives whether there was memory for it, or something to delete. A flush is for the caller.
+/// Applies an action; gives whether there was memory for it. A flush is for the caller.
 fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch) -> bool {
     match action {
         Action::Hit { key, weight, late_ms } => {
@@ -76,7 +76,11 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             // What is denied makes no key where there is no memory for one.
             denials(deltas) > before
         }
-        Action::Delete { key } => store.forget_into(key, now, Some(deltas)),
+        Action::Delete { key } => {
+            // It is written also when another batch, which may be taken back, has deleted the key just before.
+            store.forget_into(key, now, Some(deltas));
+            true
+        }
         Action::Flush => true,
     }
 }

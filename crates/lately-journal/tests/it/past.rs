@@ -89,14 +89,15 @@ impl Past {
     }
 
     /// How old what was acknowledged and would be lost if so many batches were found is, when the last is
-    /// acknowledged.
+    /// acknowledged. A batch may be written, and acknowledged, seconds after it was applied: after others that were applied
+    /// then.
     pub(crate) fn lost_ms(&self, found: usize) -> i64 {
         let acknowledged = |ran: &&Ran| ran.state >= State::Acknowledged;
-        let first_lost = self.ran[found..].iter().find(acknowledged);
-        let newest = self.ran.iter().rfind(acknowledged);
-        first_lost
-            .zip(newest)
-            .map_or(0, |(lost, newest)| newest.batch.now.as_millis() - lost.batch.now.as_millis())
+        let first_lost = (found..self.ran.len()).find(|&index| acknowledged(&&self.ran[index]));
+        let newest = self.ran.iter().rposition(|ran| acknowledged(&ran));
+        let written_ms =
+            |index: usize| self.ran[..=index].iter().map(|ran| ran.batch.now.as_millis()).max().unwrap_or(0);
+        first_lost.zip(newest).map_or(0, |(lost, newest)| written_ms(newest) - written_ms(lost))
     }
 
     /// Everything that was acknowledged by now is on the disk for good.

@@ -25,6 +25,10 @@ const RESERVE_BYTES: u64 = 32 << 10;
 const DISK_BYTES: usize = 80 << 10;
 /// About the memory that keys take.
 const KEYS_BYTES: usize = 40 << 10;
+/// Keys that share parts of the store with others, in one start or the next.
+const CROWD: usize = 200;
+/// How far back hits are kept.
+const RETENTION_MS: i64 = 604_800_000;
 /// What is acknowledged is synced after so long at most.
 const UNSYNCED_MS: i64 = 1_000;
 
@@ -97,7 +101,9 @@ impl Simulation {
             let weight = 1 + dice.below(1_000) as u64;
             match dice.below(30) {
                 0 => Action::Delete { key },
-                1..5 => Action::Hit { key, weight, late_ms: 1 + small(dice.below(1_000_000_000)) },
+                1..4 => Action::Hit { key, weight, late_ms: 1 + small(dice.below(1_000_000_000)) },
+                // A few seconds later these have left the retention.
+                4 => Action::Hit { key, weight, late_ms: RETENTION_MS - small(dice.below(10_000)) },
                 5 => Action::Hit { key, weight: 1 << dice.below(40), late_ms: 0 },
                 6..9 => Action::Deny { key, hits: 1 + dice.below(5) as u64 },
                 _ => Action::Hit { key, weight, late_ms: 0 },
@@ -328,8 +334,29 @@ impl Simulation {
         let _entered = journal.enter();
         let mut first = Batch { now: time(self.now_ms), actions: batches[0].actions.clone() };
         self.dice.shuffle(&mut first.actions);
+        if self.dice.once_in(3) {
+            // A key that expires within seconds but for its last hit, and many keys that come then.
+            let names = keys();
+            let (key, weight) = (names[self.dice.below(names.len())].clone(), 1_000);
+            let late_ms = RETENTION_MS - i64::try_from(self.dice.below(3_000)).expect("small");
+            let late = Action::Hit { key: key.clone(), weight, late_ms };
+            first.actions.extend([
+                Action::Delete { key: key.clone() },
+                late,
+                Action::Hit { key, weight: 1, late_ms: 0 },
+            ]);
+            let crowd = (0..CROWD).map(|n| Action::Hit {
+                key: format!("crowd:{n}").into_bytes(),
+                weight: 1,
+                late_ms: 0,
+            });
+            batches[0].actions.extend(crowd);
+        }
         let mut changed = life.apply(0, std::slice::from_mut(&mut first));
         let turn = self.past.turn();
+        // What came seconds later is written before it.
+        self.now_ms += i64::try_from(self.dice.below(5_000)).expect("small");
+        batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
         let others = life.apply(self.past.ran.len(), &mut batches);
         let hit: Vec<_> = others.iter().map(|(number, deltas)| (*number, hit_keys(deltas))).collect();
         let fate = life.write(others);

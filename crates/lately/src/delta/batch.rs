@@ -14,8 +14,8 @@ use crate::time::Timestamp;
 pub struct DeltaBatch {
     now: Timestamp,
     bytes: Vec<u8>,
-    /// What the keys had that were deleted, in order: it is given back when the batch is taken back.
-    pub(crate) deleted: Vec<(Entry, Extras)>,
+    /// What the keys had that were deleted, in order, if they were there: it is given back when the batch is taken back.
+    pub(crate) deleted: Vec<Option<(Entry, Extras)>>,
     /// The newest delta, when it is hits and more of the same may be added to it.
     open: Option<Open>,
 }

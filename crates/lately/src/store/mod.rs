@@ -461,6 +461,16 @@ impl Store {
         self.shards[index].lock(self, now)
     }
 
+    /// Locks a shard to put back what happened at a time, which may be earlier than what was put back before it: keys of
+    /// several parts of another store are in a shard, and each part had its own time. The store's time is brought up to the
+    /// latest when all is put back.
+    #[inline]
+    fn lock_as_of(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
+        let mut shard = self.lock_at(index, Timestamp::MIN);
+        shard.set_now(now);
+        shard
+    }
+
     /// To be called after changes, when no shard is locked: if keys grew past the ceiling, others go, but
     /// not `keep`.
     #[inline]

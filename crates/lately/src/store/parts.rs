@@ -72,7 +72,8 @@ impl Store {
             }
             next?;
         }
-        self.settle(b"", now, None);
+        // Other keys are looked at as of their own time.
+        self.settle(b"", Timestamp::MIN, None);
         Ok(unreadable)
     }
 
@@ -114,7 +115,7 @@ impl Store {
         for (mut keyed, hash) in staged.drain(..) {
             keyed.beside = turn.map_or(keyed.beside, |turn| turn.beside(keyed.beside));
             self.generation.fetch_max(keyed.generation.0, Relaxed);
-            let (mut shard, mut context) = (self.lock_at(shard_of(hash), now), self.context(None));
+            let (mut shard, mut context) = (self.lock_as_of(shard_of(hash), now), self.context(None));
             let generation = AtomicU64::new(keyed.generation.0);
             context.generation = &generation;
             context.is_turned_back = turn.is_some();

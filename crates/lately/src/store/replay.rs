@@ -38,9 +38,8 @@ impl Portion {
 pub struct Replay<'s> {
     store: &'s Store,
     portion: Portion,
-    /// Of each part of the store that it happened in, the last change that was made, and so were those before
-    /// it. [`ABSENT`] where the part is not there yet.
-    last: Vec<u64>,
+    /// How far each part of the store is that it happened in.
+    made: Vec<Made>,
     waiting: Waiting,
     /// Keys of lower generations were flushed.
     floor: Generation,
@@ -48,12 +47,24 @@ pub struct Replay<'s> {
     unreadable: Vec<Unreadable>,
 }
 
+/// How far a part is.
+#[derive(Clone, Copy)]
+struct Made {
+    /// The last change that was made, and so were those before it. [`ABSENT`] where the part is not there yet.
+    last: u64,
+    /// The time of the part then: that of its latest change.
+    now: Timestamp,
+}
+
+/// A change that is about to be made: the hash of its key, and the time of its part.
+type Staged<'d> = (Delta<'d>, u64, Timestamp);
+
 /// Changes that wait, by part and number.
 type Waiting = BTreeMap<(u16, u64), Waits>;
 
 struct Waits {
     format: DeltaFormat,
-    now: Timestamp,
+    written: Timestamp,
     /// None if the key is of another portion.
     bytes: Box<[u8]>,
 }
@@ -65,74 +76,80 @@ impl<'s> Replay<'s> {
     /// Of a portion of the keys; the store has nothing yet.
     #[must_use]
     pub fn new(store: &'s Store, portion: Portion) -> Replay<'s> {
-        let (last, waiting) = (vec![ABSENT; SHARDS], BTreeMap::new());
+        let made = vec![Made { last: ABSENT, now: Timestamp::MIN }; SHARDS];
         let (floor, unreadable) = (Generation::default(), Vec::new());
-        Replay { store, portion, last, waiting, floor, unreadable }
+        Replay { store, portion, made, waiting: BTreeMap::new(), floor, unreadable }
     }
 
-    /// Takes note that the store has a part, with all changes up to a number. Those of parts it has not are left
-    /// out.
+    /// Takes note that the store has a part as it was at a time, with all changes up to a number. Changes of parts
+    /// that it does not have are left out.
     ///
     /// # Errors
     /// [`Malformed`] when there is no such part, or no such number can be counted on from.
-    pub fn include(&mut self, part: u16, number: u64) -> Result<(), Malformed> {
-        let last = self.last.get_mut(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
-        *last.ok_or(Malformed::Delta)? = number;
+    pub fn include(&mut self, part: u16, number: u64, now: Timestamp) -> Result<(), Malformed> {
+        let made = self.made.get_mut(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
+        let now = self.store.turned(now).0;
+        *made.ok_or(Malformed::Delta)? = Made { last: number, now };
         Ok(())
     }
 
     /// Applies deltas on keys of the portion as they stand: they were checked when they happened, so nothing
-    /// is refused and nothing evicted. The rules are those of [`Delta`]. The store's time stays as it is: see
-    /// [`Store::set_now`].
+    /// is refused and nothing evicted. The rules are those of [`Delta`].
+    ///
+    /// Each is made as of the time of its part, whatever other threads put back meanwhile: a key that had not expired
+    /// when it was hit keeps its old hits. The store's time stays as it is; when all is put back, give it the latest with
+    /// [`Store::set_now`]. Nobody is to sweep the store before that.
     ///
     /// # Errors
     /// [`Malformed`] when they are no deltas; those before it are applied. A change that is one and cannot be made is
     /// left out, see [`Replay::take_unreadable`].
     pub fn record(&mut self, mut deltas: Deltas<'_>) -> Result<(), Malformed> {
-        let now = deltas.now();
+        let written = deltas.now();
+        let now = self.store.turned(written).0;
         let mut staged = Vec::with_capacity(STAGED);
         loop {
             let bytes = deltas.rest();
             let Some(next) = deltas.next() else { break };
             if next.is_err() {
-                self.store.replay_staged(&mut staged, now, &mut self.unreadable);
+                self.store.replay_staged(&mut staged, written, &mut self.unreadable);
             }
             let (Sequence { part, number }, delta) = next?;
             if let Delta::Flush { below } = delta {
                 // It is of no part: what came after it has a later generation, and what came before has not.
-                self.store.replay_staged(&mut staged, now, &mut self.unreadable);
+                self.store.replay_staged(&mut staged, written, &mut self.unreadable);
                 self.store.replay_flush(below, self.portion);
                 self.floor = self.floor.max(below);
                 continue;
             }
-            let last = self.last.get_mut(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
-            let last = last.ok_or(Malformed::Delta)?;
-            if number <= *last {
+            let made = self.made.get_mut(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
+            let made = made.ok_or(Malformed::Delta)?;
+            if number <= made.last {
                 continue;
             }
             let hash = self.store.hash(delta.key());
             let is_own = self.portion.has(shard_of(hash));
-            if number > *last + 1 {
+            if number > made.last + 1 {
                 let len = if is_own { bytes.len() - deltas.rest().len() } else { 0 };
-                let waits = Waits { format: deltas.format(), now, bytes: bytes[..len].into() };
+                let waits = Waits { format: deltas.format(), written, bytes: bytes[..len].into() };
                 self.waiting.insert((part, number), waits);
                 continue;
             }
-            *last = number;
+            *made = Made { last: number, now: made.now.max(now) };
             if is_own && delta.generation() >= self.floor {
-                staged.push((delta, hash));
+                staged.push((delta, hash, made.now));
             }
             let is_awaited = !self.waiting.is_empty() && self.waiting.contains_key(&(part, number + 1));
             if staged.len() == STAGED || is_awaited {
-                self.store.replay_staged(&mut staged, now, &mut self.unreadable);
+                self.store.replay_staged(&mut staged, written, &mut self.unreadable);
             }
             if is_awaited {
                 self.catch_up(part)?;
             }
         }
-        self.store.replay_staged(&mut staged, now, &mut self.unreadable);
-        // With a lower ceiling than before, what has no room goes as others come: the next start may have it again.
-        self.store.settle(&[], now, None);
+        self.store.replay_staged(&mut staged, written, &mut self.unreadable);
+        // With a lower ceiling than before, what has no room goes as others come: the next start may have it again. Keys
+        // of other threads are looked at as of their own time.
+        self.store.settle(&[], Timestamp::MIN, None);
         Ok(())
     }
 
@@ -145,11 +162,11 @@ impl<'s> Replay<'s> {
             return Err(Malformed::Delta);
         }
         while let Some((&(part, first), _)) = self.waiting.first_key_value() {
-            self.last[usize::from(part)] = first - 1;
+            self.made[usize::from(part)].last = first - 1;
             self.catch_up(part)?;
         }
-        for last in self.last.iter_mut().filter(|last| **last != ABSENT) {
-            *last = number.max(*last);
+        for made in self.made.iter_mut().filter(|made| made.last != ABSENT) {
+            made.last = number.max(made.last);
         }
         Ok(())
     }
@@ -157,25 +174,26 @@ impl<'s> Replay<'s> {
     /// Whether no part is missing.
     #[must_use]
     pub fn has_all_parts(&self) -> bool {
-        !self.last.contains(&ABSENT)
+        self.made.iter().all(|made| made.last != ABSENT)
     }
 
     /// The highest number of a change that was made.
     #[must_use]
     pub fn last(&self) -> u64 {
-        self.last.iter().copied().filter(|&last| last != ABSENT).max().unwrap_or(0)
+        self.made.iter().map(|made| made.last).filter(|&last| last != ABSENT).max().unwrap_or(0)
     }
 
     /// Makes the changes of a part that need not wait any more.
     fn catch_up(&mut self, part: u16) -> Result<(), Malformed> {
-        let last = usize::from(part);
-        while let Some(waits) = self.waiting.remove(&(part, self.last[last] + 1)) {
-            self.last[last] += 1;
-            let Waits { format, now, bytes } = waits;
-            for delta in Deltas::of_format(format, now, &bytes) {
+        let made = &mut self.made[usize::from(part)];
+        while let Some(waits) = self.waiting.remove(&(part, made.last + 1)) {
+            let Waits { format, written, bytes } = waits;
+            *made = Made { last: made.last + 1, now: made.now.max(self.store.turned(written).0) };
+            for delta in Deltas::of_format(format, written, &bytes) {
                 let delta = delta?.1;
                 if delta.generation() >= self.floor {
-                    self.store.replay_one(&delta, self.store.hash(delta.key()), now, &mut self.unreadable);
+                    let staged = (delta, self.store.hash(delta.key()), made.now);
+                    self.store.replay_one(&staged, written, &mut self.unreadable);
                 }
             }
         }
@@ -191,8 +209,8 @@ impl<'s> Replay<'s> {
 impl Store {
     fn replay_staged(
         &self,
-        staged: &mut Vec<(Delta<'_>, u64)>,
-        now: Timestamp,
+        staged: &mut Vec<Staged<'_>>,
+        written: Timestamp,
         unreadable: &mut Vec<Unreadable>,
     ) {
         let mut hashes = [0; STAGED];
@@ -200,18 +218,18 @@ impl Store {
             *hash = staged.1;
         }
         self.fetch_slots(&hashes[..staged.len()], &mut [None; STAGED]);
-        staged.drain(..).for_each(|(delta, hash)| self.replay_one(&delta, hash, now, unreadable));
+        staged.drain(..).for_each(|staged| self.replay_one(&staged, written, unreadable));
     }
 
-    fn replay_one(&self, delta: &Delta<'_>, hash: u64, now: Timestamp, unreadable: &mut Vec<Unreadable>) {
-        if let Err(why) = self.make(delta, hash, now) {
-            unreadable.push(Unreadable { key: delta.key().into(), why });
+    fn replay_one(&self, staged: &Staged<'_>, written: Timestamp, unreadable: &mut Vec<Unreadable>) {
+        if let Err(why) = self.make(staged, written) {
+            unreadable.push(Unreadable { key: staged.0.key().into(), why });
         }
     }
 
-    fn make(&self, delta: &Delta<'_>, hash: u64, now: Timestamp) -> Result<(), Malformed> {
-        let (now, turn) = self.turned(now);
-        match turn.map_or(*delta, |turn| turn.delta(*delta)) {
+    fn make(&self, &(delta, hash, now): &Staged<'_>, written: Timestamp) -> Result<(), Malformed> {
+        let turn = self.turned(written).1;
+        match turn.map_or(delta, |turn| turn.delta(delta)) {
             Delta::Hits { key, generation, at, hits } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     shard.put_back((key, hash), at, hits, context);
@@ -273,8 +291,7 @@ impl Store {
         change: impl FnOnce(&mut Shard, &mut Context<'_>) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
         self.generation.fetch_max(generation.0, Relaxed);
-        // Each shard has its own time meanwhile: other threads may be further.
-        let (mut shard, mut context) = (self.lock_at(shard_of(hash), now), self.context(None));
+        let (mut shard, mut context) = (self.lock_as_of(shard_of(hash), now), self.context(None));
         let wanted = AtomicU64::new(generation.0);
         context.generation = &wanted;
         if shard.enter_generation(key, hash, generation, &mut context) {

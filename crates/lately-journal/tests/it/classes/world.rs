@@ -260,14 +260,9 @@ impl World {
         let (mut deltas, now) = (DeltaBatch::default(), self.now());
         let is_forgotten = self.server.store.forget_into(KEYS[key], now, Some(&mut deltas));
         group.extend(Some(deltas).filter(|deltas| !deltas.is_empty()));
-        if is_forgotten {
-            self.truths[key] = KeyTruth::default();
-            return Ok(());
-        }
-        // Where the key was not there a class of a longer retention may still find what is on the disk.
-        let is_kept = self.truths[key].is_surely_kept(&self.models[key], self.now_ms);
-        self.truths[key].blur(&KeyTruth::default());
-        if is_kept {
+        // Also a class of a longer retention does not find what is on the disk of it.
+        let truth = std::mem::take(&mut self.truths[key]);
+        if !is_forgotten && truth.is_surely_kept(&self.models[key], self.now_ms) {
             Err(fault(Kind::Refusal, "a key with hits was not there to forget".to_owned()))
         } else {
             Ok(())

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use foldhash::quality::SeedableRandomState;
 
+use super::check_key;
 use super::chunks::Chunks;
 use super::context::Context;
 use super::long_keys::LongKeys;
@@ -92,6 +93,11 @@ impl Shard {
     /// Brings the clock up to `now`.
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
+    }
+
+    /// Sets the clock, to an earlier time as well: for the changes of one key, which come in order.
+    pub(super) fn set_now(&mut self, now: Timestamp) {
+        self.now = now;
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -410,18 +416,33 @@ impl Shard {
         context: &mut Context<'_>,
     ) {
         if let Some(batch) = context.deltas.as_deref_mut().filter(|_| why == Forgotten::Deleted) {
-            batch.deleted.push(life);
+            batch.deleted.push(Some(life));
         }
         // Under the shard's lock: the key cannot come back before the count is up.
         context.generation.fetch_max(generation.0 + 1, Relaxed);
         self.record(context, |_| Delta::Forget { key, generation, why });
     }
 
+    /// Forgets a key; gives whether it lived. Of one that has expired, or is gone already, a journal may still have hits:
+    /// that it was forgotten is written down for it, so that a longer retention does not bring them back.
     pub(super) fn forget_key(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> bool {
-        let Some(place) = self.live_place(key, hash, context) else { return false };
-        let is_seen = self.live_at(place, context).is_some();
+        let Some(place) = self.place_of(key, hash) else {
+            self.forget_absent(key, context);
+            return false;
+        };
+        let oldest_ms = context.frame(self.slot_mut(place).class, self.now).0.oldest_ms;
+        let is_seen = self.slot_at(place).is_some_and(|slot| !self.is_nothing_since(slot, oldest_ms));
         self.forget(place, Forgotten::Deleted, context);
         is_seen
+    }
+
+    /// Writes down, if anything is, that a key was forgotten which is not there.
+    fn forget_absent(&mut self, key: &[u8], context: &mut Context<'_>) {
+        let Some(batch) = context.deltas.as_deref_mut().filter(|_| check_key(key).is_ok()) else { return };
+        batch.deleted.push(None);
+        // No life of it was later: a new one would begin in this generation.
+        let generation = Generation(context.generation.fetch_add(1, Relaxed));
+        self.record(context, |_| Delta::Forget { key, generation, why: Forgotten::Deleted });
     }
 
     /// Removes the key at `place` without a word: its hits have left the retention.

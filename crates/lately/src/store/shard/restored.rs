@@ -154,7 +154,7 @@ impl Shard {
         &mut self,
         delta: &Delta<'_>,
         hash: u64,
-        (deleted, taken_back): (&mut Vec<(Entry, Extras)>, &mut TakenBack),
+        (deleted, taken_back): (&mut Vec<Option<(Entry, Extras)>>, &mut TakenBack),
         context: &mut Context<'_>,
     ) {
         match *delta {
@@ -167,7 +167,7 @@ impl Shard {
                 self.take_life_back((key, hash), generation, owed, taken_back, context);
             }
             Delta::Forget { key, generation, .. } => {
-                let Some((entry, extras)) = deleted.pop() else { return };
+                let Some((entry, extras)) = deleted.pop().flatten() else { return };
                 let place = self.slot_for(key, hash, context);
                 self.change_record(place, context.classes, |record, settings, now| {
                     record.hits_mut().absorb(entry, settings, now);

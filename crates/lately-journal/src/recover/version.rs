@@ -1,0 +1,45 @@
+//! Which version a file is of. Its header says so in one byte that no checksum covers; its frames tell as well.
+
+use std::io;
+
+use lately::Deltas;
+
+use super::checkpoint::End;
+use crate::disk::DiskFile;
+use crate::frame::{Kind, VERSION, delta_format};
+use crate::limits::TOLD_FRAMES;
+use crate::log::{BATCH, CLOSED, SEGMENT, SETTLED};
+use crate::part::{END, HEAD, PARTS, are_parts, take_time};
+use crate::scan::{Scan, Step};
+
+/// The last version before [`VERSION`] whose frames differ. Those of version 1 are read in the same way.
+pub(super) const BEFORE: u8 = 2;
+
+/// The versions by which the first frames of a file make sense, the newest first: none where they are damaged, or of a
+/// version that is not known.
+pub(super) fn versions_of(file: &impl DiskFile, kind: Kind) -> io::Result<Vec<u8>> {
+    let mut versions = vec![VERSION, BEFORE];
+    let mut scan = Scan::new(file, None)?;
+    scan.skip_begin();
+    for number in 0..TOLD_FRAMES {
+        match scan.step()? {
+            Step::Frame { payload, .. } => versions.retain(|&version| makes_sense(payload, kind, version)),
+            Step::End if number > 0 => break,
+            Step::End | Step::Damage => return Ok(Vec::new()),
+        }
+    }
+    Ok(versions)
+}
+
+/// Whether files of a kind and version have such a payload.
+fn makes_sense(payload: &[u8], kind: Kind, version: u8) -> bool {
+    match (kind, payload.split_first()) {
+        (Kind::Checkpoint, Some((&PARTS, parts))) => are_parts(parts, version),
+        (Kind::Checkpoint, Some((&END, rest))) => End::read(rest).is_some(),
+        (Kind::Log, Some((&BATCH, mut rest))) => take_time(&mut rest).is_some_and(|now| {
+            Deltas::of_format(delta_format(version), now, rest).all(|delta| delta.is_ok())
+        }),
+        (Kind::Checkpoint, Some((&HEAD, _))) | (Kind::Log, Some((&(SEGMENT | SETTLED | CLOSED), _))) => true,
+        _ => false,
+    }
+}
