@@ -22,8 +22,10 @@ const TABLE: &str = "logs";
 const LOG_BYTES: u64 = 300_000_000;
 const QUICK_LOG_BYTES: u64 = 60_000_000;
 
+const AGENT: &str = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/128.0.0.0 Safari/537.36";
+
 /// Clients in it; half of the lines are of a tenth of them.
-const CLIENTS: u64 = 20_000;
+const CLIENTS: u64 = 2_000;
 
 const MEGABYTE: f64 = 1e6;
 
@@ -139,8 +141,8 @@ impl Log {
         let path = folder.path().join("access.log");
         let most = options.pick(LOG_BYTES, QUICK_LOG_BYTES);
         let mut out = BufWriter::new(File::create(&path)?);
-        // Some 150 to 200 bytes a line.
-        for number in 0..most / 180 {
+        // Some 230 to 340 bytes a line.
+        for number in 0..most / 250 {
             line(&mut out, Request::of(number))?;
         }
         out.flush()?;
@@ -194,7 +196,7 @@ fn combined_line(out: &mut BufWriter<File>, request: Request) -> io::Result<()> 
     let (hour, minute, rest) = (second / 3_600 % 24, second / 60 % 60, second % 60);
     writeln!(
         out,
-        "{} - - [12/Mar/2024:{hour:02}:{minute:02}:{rest:02} +0000] \"GET /articles/{page}?page=2 HTTP/1.1\" 200 {bytes} \"https://www.example.com/articles/\" \"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\"",
+        "{} - - [12/Mar/2024:{hour:02}:{minute:02}:{rest:02} +0000] \"GET /articles/{page}?page=2 HTTP/1.1\" 200 {bytes} \"https://www.example.com/articles/\" \"{AGENT}\"",
         request.address()
     )
 }
@@ -202,9 +204,9 @@ fn combined_line(out: &mut BufWriter<File>, request: Request) -> io::Result<()> 
 fn json_line(out: &mut BufWriter<File>, request: Request) -> io::Result<()> {
     let Request { second, page, bytes, .. } = request;
     let (hour, minute, rest) = (second / 3_600 % 24, second / 60 % 60, second % 60);
+    let ip = request.address();
     writeln!(
         out,
-        "{{\"time\":\"2024-03-12T{hour:02}:{minute:02}:{rest:02}Z\",\"ip\":\"{}\",\"method\":\"GET\",\"path\":\"/articles/{page}\",\"status\":200,\"bytes\":{bytes},\"agent\":\"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\"}}",
-        request.address()
+        "{{\"time\":\"2024-03-12T{hour:02}:{minute:02}:{rest:02}+00:00\",\"remote_addr\":\"{ip}\",\"ip\":\"{ip}\",\"request\":\"GET /articles/{page}?page=2 HTTP/1.1\",\"status\":200,\"bytes\":{bytes},\"referer\":\"https://www.example.com/articles/\",\"agent\":\"{AGENT}\"}}"
     )
 }
