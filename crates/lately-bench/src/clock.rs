@@ -56,11 +56,6 @@ fn thread_nanos() -> f64 {
     nanos_on(ClockId::ThreadCPUTime)
 }
 
-/// Time that all threads of this process together have had a core.
-pub(crate) fn process_nanos() -> f64 {
-    nanos_on(ClockId::ProcessCPUTime)
-}
-
 fn nanos_on(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64

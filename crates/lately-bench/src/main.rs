@@ -4,7 +4,6 @@ mod clock;
 mod compare;
 mod folder;
 mod jobs;
-mod journal;
 mod library;
 mod logs;
 mod memory;
@@ -26,7 +25,7 @@ use crate::row::Row;
 use crate::table::Form;
 
 fn main() -> ExitCode {
-    if let Some(code) = memory::run_as_child().or_else(journal::run_as_child) {
+    if let Some(code) = memory::run_as_child() {
         return code;
     }
     match run(&Options::parse()) {
@@ -52,7 +51,6 @@ fn run(options: &Options) -> Result<bool, Error> {
     let mut rows = library::rows(options);
     rows.extend(memory::rows(options));
     rows.extend(server::rows(options));
-    rows.extend(journal::rows(options));
     rows.extend(logs::rows(options));
     if rows.is_empty() {
         let (only, sections) = (options.only.as_deref().unwrap_or_default(), options.sections());

@@ -11,7 +11,7 @@ use crate::table::{Form, missed, render, summary};
 
 /// What this program was built from.
 const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
-const RIVALS: [&str; 6] = ["governor", "throttlecrab", "trypema", "dashmap", "fjall", "redb"];
+const RIVALS: [&str; 4] = ["governor", "throttlecrab", "trypema", "dashmap"];
 
 /// What a reader has to know.
 const EXPLAINED: &str = "\
@@ -49,9 +49,6 @@ Figures move by a tenth from run to run; those of threads that write one cache l
   scripts decide as well, and count nothing that they deny. *All denied* uses keys that are at their limit of ten. *All
   allowed* uses keys with eight hits at the start of a round. A wrong decision makes a round void. throttlecrab-server gets one
   request at a time, because pipelines stall it.
-- **journal**: what a journal could be built on. A batch is 64 hits in 1.5 KiB: one record of the file, one value of the others.
-  redb keeps commits without a sync in its own memory; *syncs held back* is redb over a file that syncs only when told to. The
-  writer is killed, and its files are opened again from the page cache.
 ";
 
 /// What is known of the run before it starts: afterwards the machine would seem busier than it was.
