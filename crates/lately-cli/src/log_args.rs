@@ -171,7 +171,15 @@ impl LogArgs {
     /// A time that an option gives.
     pub(crate) fn time(&self, option: &str, text: &str) -> Result<Timestamp, CliError> {
         let times = self.times(SystemClock::new().now());
-        let parsed = text.parse().or_else(|_| lately_logs::time(text, &times));
+        // A date alone is its first moment; seconds may be left out.
+        let of = |text: &str| lately_logs::time(text, &times);
+        let parsed = text.parse().or_else(|_| match of(text) {
+            Err(Malformed::Time) => match of(&format!("{text}T00:00:00")) {
+                Err(Malformed::Time) => of(&format!("{text}:00")),
+                parsed => parsed,
+            },
+            parsed => parsed,
+        });
         parsed.map_err(|why| {
             let why = if why == Malformed::Zone { "it has no zone; " } else { "" };
             let cause = format!(
@@ -189,6 +197,12 @@ impl LogArgs {
     pub(crate) fn options(&self, default_key: &Template) -> Result<Options, CliError> {
         let time =
             |option, text: &Option<String>| text.as_ref().map(|text| self.time(option, text)).transpose();
+        let (since, until) = (time("--since", &self.since)?, time("--until", &self.until)?);
+        if since.zip(until).is_some_and(|(since, until)| since > until) {
+            let [since, until] = [&self.since, &self.until].map(|text| text.as_deref().unwrap_or_default());
+            let cause = format!("--since {since} is later than --until {until}: no line is between them");
+            return Err(CliError::new("command line", cause, "--since is the earlier of the two"));
+        }
         // The layout of the log's times is not that of the command line.
         Ok(Options {
             format: match &self.format {
@@ -199,8 +213,8 @@ impl LogArgs {
             time_field: self.time_field.clone(),
             time: self.time.clone(),
             filters: self.filters.clone(),
-            since: time("--since", &self.since)?,
-            until: time("--until", &self.until)?,
+            since,
+            until,
             times: self.times(SystemClock::new().now()),
         })
     }
@@ -292,6 +306,10 @@ impl<'a> ReadLogs<'a> {
     /// Says how many lines do not parse, why, and where the first ones are; an error where none may be.
     pub(crate) fn outcome(self) -> Result<Outcome, CliError> {
         let malformed = self.malformed_lines();
+        if self.filtered > 0 && self.filtered + malformed == self.lines {
+            let cause = format!("--where, --since and --until leave none of {}", self.all_lines());
+            output::message(&format_args!("lately: {}: {cause}", self.command));
+        }
         if malformed > 0 {
             let parse = if malformed == 1 { "does not parse" } else { "do not parse" };
             let cause = format!("{malformed} of {} {parse}: {}", self.all_lines(), self.reasons());

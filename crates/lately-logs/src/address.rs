@@ -121,6 +121,14 @@ pub(crate) fn canonical(text: &[u8]) -> Cow<'_, [u8]> {
     parse(text).map_or(Cow::Borrowed(text), |address| Cow::Owned(address.to_string().into_bytes()))
 }
 
+/// The same of a text that may be owned.
+pub(crate) fn canonical_of(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => canonical(text),
+        Cow::Owned(text) => Cow::Owned(canonical(&text).into_owned()),
+    }
+}
+
 fn parse(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())

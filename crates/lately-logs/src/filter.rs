@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use regex::bytes::Regex;
 
+use crate::address::{Network, canonical};
 use crate::error::SetupError;
 use crate::format::{cause, expression};
 
@@ -21,6 +22,9 @@ pub struct Filter {
 enum Test {
     Is(Vec<u8>),
     IsNot(Vec<u8>),
+    /// In a network: `ip=10.0.0.0/8`.
+    In(Network),
+    NotIn(Network),
     Matches(Regex),
     MatchesNot(Regex),
     AtLeast(f64),
@@ -44,11 +48,15 @@ impl Filter {
     }
 
     pub(crate) fn holds(&self, value: Option<&[u8]>) -> bool {
-        let Some(value) = value else { return matches!(self.test, Test::IsNot(_) | Test::MatchesNot(_)) };
+        let Some(value) = value else {
+            return matches!(self.test, Test::IsNot(_) | Test::NotIn(_) | Test::MatchesNot(_));
+        };
         let number = || std::str::from_utf8(value).ok().and_then(|value| value.trim().parse::<f64>().ok());
         match &self.test {
             Test::Is(expected) => is(value, expected),
             Test::IsNot(expected) => !is(value, expected),
+            Test::In(network) => network.contains(value),
+            Test::NotIn(network) => !network.contains(value),
             Test::Matches(regex) => regex.is_match(value),
             Test::MatchesNot(regex) => !regex.is_match(value),
             Test::AtLeast(least) => number().is_some_and(|number| number >= *least),
@@ -67,7 +75,7 @@ impl fmt::Display for Filter {
 /// Whether a value is the expected one, or of its class: 503 is `5xx`.
 fn is(value: &[u8], expected: &[u8]) -> bool {
     match (value, expected) {
-        ([class, b'0'..=b'9', b'0'..=b'9'], [expected, b'x', b'x']) => class == expected,
+        ([class, b'0'..=b'9', b'0'..=b'9'], [expected, b'x' | b'X', b'x' | b'X']) => class == expected,
         _ => value == expected,
     }
 }
@@ -77,11 +85,16 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Filter, SetupError> {
         let error = |cause: String| SetupError::Filter { text: text.into(), cause };
-        let at = text.find(['!', '=', '~', '>', '<']).ok_or_else(|| error("it has no operator".into()))?;
+        let none = || error("it has no operator".into());
+        let at = text.find(['!', '=', '~', '>', '<']).ok_or_else(none)?;
         let (field, rest) = text.split_at(at);
-        let operator = OPERATORS.into_iter().find(|operator| rest.starts_with(operator));
-        let operator = operator.ok_or_else(|| error("it has no operator".into()))?;
+        let operator = OPERATORS.into_iter().find(|operator| rest.starts_with(operator)).ok_or_else(none)?;
         let value = &rest[operator.len()..];
+        if matches!(operator, "=" | "!=" | "<") && value.starts_with('=') {
+            return Err(error(format!("'{operator}=' is no operator")));
+        }
+        let network = || value.contains('/').then(|| value.parse::<Network>().ok()).flatten();
+        let expected = || canonical(value.as_bytes()).into_owned();
         if field.is_empty() {
             return Err(error("it has no field".into()));
         }
@@ -91,12 +104,12 @@ impl FromStr for Filter {
             number.ok_or_else(|| error(format!("'{value}' is no number")))
         };
         let test = match operator {
-            "!=" => Test::IsNot(value.into()),
+            "!=" => network().map_or_else(|| Test::IsNot(expected()), Test::NotIn),
             "!~" => Test::MatchesNot(regex()?),
             ">=" => Test::AtLeast(number()?),
             "~" => Test::Matches(regex()?),
             "<" => Test::Below(number()?),
-            _ => Test::Is(value.into()),
+            _ => network().map_or_else(|| Test::Is(expected()), Test::In),
         };
         Ok(Filter { text: text.into(), field: field.into(), test })
     }
@@ -133,6 +146,14 @@ mod tests {
         check("bytes<100", Some("100"), false);
         check("bytes<100", None, false);
         check("q=a=b", Some("a=b"), true);
+        check("status=5XX", Some("503"), true);
+        check("ip=203.0.113.0/24", Some("203.0.113.7"), true);
+        check("ip=203.0.113.0/24", Some("::ffff:203.0.113.7"), true);
+        check("ip=203.0.113.0/24", Some("203.0.114.7"), false);
+        check("ip!=203.0.113.0/24", Some("203.0.113.7"), false);
+        check("ip!=203.0.113.0/24", None, true);
+        check("ip=2001:DB8::1", Some("2001:db8::1"), true);
+        check("path=/api/24", Some("/api/24"), true);
         check("user=", Some(""), true);
     }
 

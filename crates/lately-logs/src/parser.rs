@@ -7,6 +7,7 @@ use lately::Timestamp;
 use lately::limits::MAX_KEY_BYTES;
 
 use crate::access::{ACCESS_FIELDS, AccessField, AccessLine, COMBINED_FIELDS, COMMON_FIELDS};
+use crate::address::canonical_of;
 use crate::error::{Malformed, SetupError};
 use crate::filter::Filter;
 use crate::format::Format;
@@ -279,7 +280,8 @@ impl LineParser {
             Ok(date) => times.log_date(date).ok_or(Malformed::Time),
             Err(_) => times.text(access.date),
         };
-        plan.outcome(work, time, |index| access.field(fields[index]))
+        // Its addresses have one spelling by now.
+        plan.outcome(work, time, |index| access.field(fields[index]), |value| value)
     }
 
     /// A line of a format that is not cut up by hand. Apart, because its frame is large.
@@ -294,11 +296,12 @@ impl LineParser {
                 if is_carrier && !work.is_carried {
                     return self.read_json_carrier(line);
                 }
-                plan.outcome(work, no_time, |index| json::value(wanted.name(index), found[index]?))
+                let value = |index| json::value(wanted.name(index), found[index]?);
+                plan.outcome(work, no_time, value, canonical_of)
             }
             Source::Logfmt => {
                 let found = logfmt::find(line, &plan.wanted).ok_or(Malformed::Shape)?;
-                plan.outcome(work, no_time, |index| logfmt::text(found[index]?))
+                plan.outcome(work, no_time, |index| logfmt::text(found[index]?), canonical_of)
             }
             Source::W3c(w3c) => {
                 if line.first() == Some(&b'#') {
@@ -312,27 +315,30 @@ impl LineParser {
                     (Some(Some(date)), Some(Some(time))) => times.text(&[*date, b"T", time, b"Z"].concat()),
                     _ => Err(Malformed::Time),
                 };
-                plan.outcome(work, time, |index| found[index].map(Cow::Borrowed))
+                plan.outcome(work, time, |index| found[index].map(Cow::Borrowed), canonical_of)
             }
             Source::Pattern(pattern) => {
                 let groups = pattern.read(line).ok_or(Malformed::Shape)?;
-                plan.outcome(work, no_time, |index| groups.field(index))
+                plan.outcome(work, no_time, |index| groups.field(index), canonical_of)
             }
         }
     }
 }
 
 impl Plan {
-    /// What a line with these fields is, and its key in `work`.
+    /// What a line with these fields is, and its key in `work`. Values of conditions and of the key have addresses in
+    /// one spelling.
     #[inline(always)]
     fn outcome<'a>(
         &self,
         work: &mut Work,
         fixed_time: impl FnOnce(&mut TimeReader) -> Result<Timestamp, Malformed>,
         field: impl Fn(usize) -> Option<Cow<'a, [u8]>>,
+        with_one_spelling: impl Fn(Cow<'a, [u8]>) -> Cow<'a, [u8]>,
     ) -> Result<Outcome, Malformed> {
+        let clean = |place| field(place).map(&with_one_spelling);
         for (place, filter) in (self.first_filter..).zip(&self.filters) {
-            if !filter.holds(field(place).as_deref()) {
+            if !filter.holds(clean(place).as_deref()) {
                 return Ok(Outcome::Filtered);
             }
         }
@@ -354,8 +360,8 @@ impl Plan {
         work.key.clear();
         match &self.key[..] {
             // Apart, because nearly all keys are a field.
-            [Part::Field(index)] => work.key.extend_from_slice(&field(*index).ok_or(Malformed::Field)?),
-            parts => build(parts, &mut work.key, field).ok_or(Malformed::Field)?,
+            [Part::Field(index)] => work.key.extend_from_slice(&clean(*index).ok_or(Malformed::Field)?),
+            parts => build(parts, &mut work.key, clean).ok_or(Malformed::Field)?,
         }
         if work.key.is_empty() || work.key.len() > MAX_KEY_BYTES {
             return Err(Malformed::KeyLength);

@@ -171,3 +171,49 @@ fn lockouts_grow_and_networks_are_exempt() {
     let run = lately_reading(&["backtest", "-", "--limit", "1/1h", "--escalate", "2"], log.as_bytes());
     assert!(run.code == Some(2) && run.err.contains("--lockout"), "{}", run.err);
 }
+
+/// Symptom: a client with an IPv4 address in IPv6 had two keys, and two limits in a backtest. Cause: only combined lines had one spelling
+/// for each address. Fix: what is an address has one spelling in every format, in keys and in conditions.
+#[test]
+fn an_address_has_one_spelling_in_every_format() {
+    let times = "2024-03-12T09:00:0";
+    let json = format!(
+        "{{\"time\":\"{times}1Z\",\"client\":{{\"ip\":\"::ffff:203.0.113.5\"}}}}\n{{\"time\":\"{times}2Z\",\"client\":{{\"ip\":\"203.0.113.5\"}}}}\n"
+    );
+    let logfmt = format!("time={times}1Z ip=::ffff:203.0.113.5\ntime={times}2Z ip=203.0.113.5\n");
+    let regex = format!("{times}1Z ::FFFF:203.0.113.5\n{times}2Z 203.0.113.5\n");
+    let nginx = "::ffff:203.0.113.5 [12/Mar/2024:09:00:01 +0000]\n203.0.113.5 [12/Mar/2024:09:00:02 +0000]\n";
+    for (log, args) in [
+        (json.as_str(), &["--key", "client.ip"][..]),
+        (&json, &["--key", "client.ip", "--where", "client.ip=::ffff:203.0.113.5"]),
+        (&json, &["--key", "client.ip", "--where", "client.ip=203.0.113.0/24"]),
+        (&logfmt, &[]),
+        (&regex, &["--format", r"regex:^(?<time>\S+) (?<ip>\S+)$"]),
+        (nginx, &["--format", "nginx:$remote_addr [$time_local]"]),
+    ] {
+        let run = count(args, log.as_bytes());
+        assert!(run.out.contains("\"203.0.113.5\"") && run.out.lines().count() == 1, "{args:?}: {}", run.out);
+        assert_eq!((total(&run), run.code), (2, Some(0)), "{args:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn conditions_that_leave_nothing_are_named() {
+    let log = std::fs::read(data("guide/combined.log")).expect("test data");
+    for args in [&["--where", "status=599"][..], &["--since", "2h"], &["--where", "ip=203.0.113.0/24"]] {
+        let run = count(args, &log);
+        let told = "lately: count: --where, --since and --until leave none of 3 lines";
+        assert!(run.out.is_empty() && run.err.contains(told), "{args:?}: {}", run.err);
+    }
+    let run = count(&["--since", "2024-03-13T00:00:00Z", "--until", "2024-03-12"], &log);
+    assert!(run.code == Some(2) && run.err.contains("it has no zone"), "{}", run.err);
+    let run = count(&["--since", "2024-03-13", "--until", "2024-03-12 09:00", "--zone", "UTC"], &log);
+    let told = "--since 2024-03-13 is later than --until 2024-03-12 09:00: no line is between them";
+    assert!(run.code == Some(2) && run.err.contains(told), "{}", run.err);
+    let run = count(&["--since", "2024-03-12", "--until", "2024-03-12 10:00", "--zone", "UTC"], &log);
+    assert_eq!((total(&run), run.code), (3, Some(0)), "{}", run.err);
+    for (condition, told) in [("status==500", "'==' is no operator"), ("bytes<=5", "'<=' is no operator")] {
+        let run = count(&["--where", condition], &log);
+        assert!(run.code == Some(2) && run.err.contains(told), "{}", run.err);
+    }
+}
