@@ -11,6 +11,8 @@ use crate::template::Template;
 /// How many of the first lines are of one format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Score {
+    /// Those that have the key, too.
+    keyed: usize,
     /// Those that have a time, with or without a zone.
     parsed: usize,
     /// Those whose time is missing as well.
@@ -26,10 +28,9 @@ pub(crate) fn detect(sample: &[Line<'_>], head: &[u8], options: &Options) -> Res
     for format in Format::known() {
         let score = score(sample, &format, options);
         lines = lines.max(score.lines);
-        if best
-            .as_ref()
-            .is_none_or(|(before, _)| (score.parsed, score.shaped) > (before.parsed, before.shaped))
-        {
+        if best.as_ref().is_none_or(|(before, _)| {
+            (score.keyed, score.parsed, score.shaped) > (before.keyed, before.parsed, before.shaped)
+        }) {
             best = Some((score, format));
         }
     }
@@ -65,7 +66,7 @@ fn score(sample: &[Line<'_>], format: &Format, options: &Options) -> Score {
     };
     // A format that cannot have its time where it was said to be is not that of the log.
     let Ok(mut parser) = LineParser::new(format, &plain) else { return Score::default() };
-    let mut score = Score::default();
+    let mut score = Score { keyed: keyed(sample, format, options), ..Score::default() };
     for line in sample {
         let parsed = match line {
             Line::Whole(line) => parser.parse(line),
@@ -81,6 +82,17 @@ fn score(sample: &[Line<'_>], format: &Format, options: &Options) -> Score {
     }
     score.shaped += score.parsed;
     score
+}
+
+/// How many lines have a time and the key, whatever conditions leave out.
+fn keyed(sample: &[Line<'_>], format: &Format, options: &Options) -> usize {
+    let plain = Options { format: None, filters: Vec::new(), since: None, until: None, ..options.clone() };
+    let Ok(mut parser) = LineParser::new(format, &plain) else { return 0 };
+    let has_key = |line: &&Line<'_>| match line {
+        Line::Whole(line) => matches!(parser.parse(line), Ok(Parsed::Hit(_))),
+        Line::TooLong => false,
+    };
+    sample.iter().filter(has_key).count()
 }
 
 /// What the first bytes are, when they are of no log.

@@ -30,6 +30,9 @@ pub const GROUP_BATCHES: usize = 2;
 /// to the journal, all at once, this alone bounds a group: a write for less costs more than it lets others wait.
 pub const GROUP_BYTES: usize = 32 * BATCH_BYTES;
 
+/// When the replies of batches have so many bytes, they are sent before the next batch is run.
+pub const GROUP_OUTPUT_BYTES: usize = 256 << 10;
+
 /// News of sockets taken from the system at once.
 pub const EVENTS: usize = 1_024;
 

@@ -217,3 +217,17 @@ fn conditions_that_leave_nothing_are_named() {
         assert!(run.code == Some(2) && run.err.contains(told), "{}", run.err);
     }
 }
+
+/// Symptom: one other line among those of a container made a log of combined lines one of JSON lines, of which none has a key. Fix: the
+/// format is that of most lines that have the key.
+#[test]
+fn a_foreign_line_in_a_wrapper_changes_no_format() {
+    let wrapped = |text: &str| {
+        format!("{{\"log\":\"{text}\\n\",\"stream\":\"stdout\",\"time\":\"2024-03-12T09:00:01Z\"}}\n")
+    };
+    let combined = r#"198.51.100.7 - - [12/Mar/2024:09:00:01 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"curl\""#;
+    let log = wrapped("/docker-entrypoint.sh: ready") + &wrapped(combined).repeat(50);
+    let run = count(&[], log.as_bytes());
+    assert_eq!((total(&run), run.code), (50, Some(0)), "{}", run.err);
+    assert!(run.err.contains("is read as combined"), "{}", run.err);
+}

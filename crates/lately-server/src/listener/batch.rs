@@ -91,6 +91,11 @@ impl Batch {
         self.parts.is_empty()
     }
 
+    /// Bytes of its replies.
+    pub(super) fn output_bytes(&self) -> usize {
+        self.output.len()
+    }
+
     /// What it changed.
     pub(super) fn changes(&mut self) -> &mut Changes {
         &mut self.run.written.changes

@@ -5,13 +5,14 @@
 use std::io;
 use std::sync::Arc;
 
+use lately::Timestamp;
 use tokio::time::Instant;
 
 use super::batch::Batch;
 use super::connection::Connection;
 use super::roster::Roster;
 use crate::commit::Commit;
-use crate::limits::{GROUP_BATCHES, GROUP_BYTES};
+use crate::limits::{GROUP_BATCHES, GROUP_BYTES, GROUP_OUTPUT_BYTES};
 
 /// Batches, used again for the next group.
 pub(super) struct Group {
@@ -57,11 +58,26 @@ impl Group {
         if batches[0].is_empty() {
             return;
         }
+        let now = roster.engine.now();
+        let mut left = batches;
+        while !left.is_empty() {
+            let count = Group::run_some(left, roster, now);
+            left = &mut left[count..];
+        }
+    }
+
+    /// Runs as many of the batches as there may be replies of at once, and sends these; gives how many. At least one is run.
+    fn run_some(batches: &mut [Batch], roster: &mut Roster, now: Timestamp) -> usize {
         let engine = Arc::clone(&roster.engine);
-        let now = engine.now();
         // From before something is changed until it is written, or taken back.
         let entered = engine.enter();
-        batches.iter_mut().for_each(|batch| batch.answer(roster, now));
+        let (mut count, mut bytes) = (0, 0);
+        while count < batches.len() && bytes < GROUP_OUTPUT_BYTES {
+            batches[count].answer(roster, now);
+            bytes += batches[count].output_bytes();
+            count += 1;
+        }
+        let batches = &mut batches[..count];
         let commit = engine.commit(&mut batches.iter_mut().map(Batch::changes).collect::<Vec<_>>());
         if let Commit::Refused(refused) = &commit {
             batches.iter_mut().for_each(|batch| batch.replace(refused));
@@ -73,5 +89,6 @@ impl Group {
             batch.clear();
         }
         roster.share_out(moment);
+        count
     }
 }

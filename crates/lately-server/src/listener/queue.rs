@@ -191,6 +191,28 @@ mod tests {
         assert_eq!(replies, expected);
     }
 
+    /// Symptom: a client that sent many walks over all keys at once let everybody wait for all of them. Fix: one in a turn.
+    #[test]
+    fn others_have_their_turn_between_the_walks_of_a_client() {
+        run(async {
+            let balance = Arc::new(Balance::new(1, 1));
+            let (door, mut queue) = Queue::new(engine(), Stopper::new(), 0, balance).expect("a queue");
+            let (socket, place, mut client) = client();
+            assert!(door.send(Arrival::New(socket, place)).is_ok());
+            client.write_all(&b"COOLEST 1 PREFIX k\r\n".repeat(3)).expect("the server reads");
+            client.set_nonblocking(true).expect("a socket");
+            let mut replies = Vec::new();
+            for walk in 1..=3 {
+                while replies.len() < walk * b"*0\r\n".len() {
+                    poll_fn(|cx| queue.news(cx)).await;
+                    queue.round();
+                    _ = client.read_to_end(&mut replies);
+                }
+                assert_eq!(replies, b"*0\r\n".repeat(walk));
+            }
+        });
+    }
+
     /// Two loops that serve deep pipelines, and two clients of the first of them.
     fn two_loops() -> (Arc<Balance>, [Queue; 2], [TcpStream; 2]) {
         let (engine, balance) = (engine(), Arc::new(Balance::new(2, 2)));

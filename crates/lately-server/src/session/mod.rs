@@ -13,7 +13,7 @@ mod written;
 use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_resp::command::spec_of;
+use lately_resp::command::{Among, spec_of};
 use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, Selected, texts};
 
 use crate::clients::{Client, Doing};
@@ -32,6 +32,8 @@ pub(crate) enum Flow {
     Continue,
     /// Send the replies, then [`Session::resume`]: there are more of them than may be held.
     More,
+    /// Read on, but others first: this took long.
+    Pause,
     /// Send the replies and close the connection.
     Close,
     /// Stop the server.
@@ -85,6 +87,8 @@ impl Session {
     ) -> (usize, Flow) {
         let Ran { done, flow, last } = self.requests(requests, run, now, out);
         run.ran(done);
+        // What is left of its requests is run when others have had their turn.
+        let flow = if flow == Flow::Pause { Flow::Continue } else { flow };
         if let Some(args) = last {
             self.did(spec_of(args).ok().map(|spec| spec.name));
         }
@@ -183,7 +187,10 @@ impl Session {
             Command::Series { key, window, step, at } => {
                 self.series(key, (*window, *step), *at, now, &mut reply);
             }
-            Command::Coolest(coolest) => self.coolest(coolest, now, &mut reply),
+            Command::Coolest(coolest) => {
+                self.coolest(coolest, now, &mut reply);
+                return if matches!(coolest.among, Among::Prefix(_)) { Flow::Pause } else { Flow::Continue };
+            }
             Command::Delete { keys } => self.delete(*keys, written, now, out),
             Command::Exists { keys } => reply.integer(self.existing(*keys, now)),
             Command::Scan(scan) => self.scan(scan, now, &mut reply),
