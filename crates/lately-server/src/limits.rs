@@ -65,8 +65,8 @@ pub const READ_BYTES: usize = 64 << 10;
 /// longer than this stays there.
 pub const SHORT_BYTES: usize = 4 << 10;
 
-/// What a thread keeps of a buffer that a long request or reply has made larger.
-pub const KEPT_BYTES: usize = 256 << 10;
+/// What a batch keeps of a buffer that a long request or reply has made larger. A thread has some thirty batches.
+pub const KEPT_BYTES: usize = 64 << 10;
 
 /// Bytes of keys after which a page of `SCAN` ends, however many places it was to look at; looked for
 /// after each [`SCAN_STEP`].

@@ -311,9 +311,12 @@ impl Connection {
     /// Sends replies, and keeps what the socket does not take.
     pub(super) fn send(&mut self, replies: &[u8]) -> io::Result<()> {
         let sent = self.write(replies)?;
-        if sent < replies.len() {
-            self.output.extend_from_slice(&replies[sent..]);
+        let left = &replies[sent..];
+        if left.len() > SHORT_BYTES && !self.may_hold(self.held_bytes() + left.len()) {
+            // It is not copied first.
+            return self.refuse_to_hold();
         }
+        self.output.extend_from_slice(left);
         Ok(())
     }
 
@@ -460,13 +463,22 @@ impl Connection {
     /// Tells the store how much memory the connection holds. An error, and nothing is told, when it may not hold so much.
     fn charge(&mut self) -> io::Result<()> {
         let held_bytes = self.held_bytes();
-        if held_bytes > self.charged_bytes && !self.engine.may_hold(self.charged_bytes, held_bytes) {
-            // It does not read: the system need not keep for it what was sent, either.
-            socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))?;
-            return Err(ErrorKind::OutOfMemory.into());
+        if !self.may_hold(held_bytes) {
+            return self.refuse_to_hold();
         }
         self.tell_charge(held_bytes);
         Ok(())
+    }
+
+    /// Whether the connection may hold so many bytes.
+    fn may_hold(&self, held_bytes: usize) -> bool {
+        held_bytes <= self.charged_bytes || self.engine.may_hold(self.charged_bytes, held_bytes)
+    }
+
+    /// Ends the connection. Its client does not read: the system need not keep for it what was sent, either.
+    fn refuse_to_hold(&self) -> io::Result<()> {
+        socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))?;
+        Err(ErrorKind::OutOfMemory.into())
     }
 
     fn tell_charge(&mut self, held_bytes: usize) {
