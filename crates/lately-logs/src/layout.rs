@@ -23,6 +23,8 @@ pub struct Layout {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Address,
+    /// An address, or a name with dots: what stands before a wrapped line is neither.
+    Host,
     Number,
     Decimal,
     Status,
@@ -38,7 +40,8 @@ enum Kind {
 impl Kind {
     fn expression(self) -> &'static str {
         match self {
-            Kind::Address => r"[0-9a-fA-F:.%]+|unix:|-",
+            Kind::Address => ADDRESS,
+            Kind::Host => HOST,
             Kind::Number => r"\d+|-",
             Kind::Decimal => r"\d+(?:\.\d+)?|-",
             Kind::Status => r"\d{1,3}|-",
@@ -56,6 +59,10 @@ enum Token {
     Text(String),
     Field { names: Vec<String>, kind: Kind, is_time: bool },
 }
+
+/// Dots or colons tell an address from a word such as `Dec`.
+const ADDRESS: &str = r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*(?:%[0-9A-Za-z._-]+)?|unix:|-";
+const HOST: &str = r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*(?:%[0-9A-Za-z._-]+)?|[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)+\.?|localhost|-";
 
 const QUOTED: &str = r#"(?:[^"\\]|\\.)*"#;
 
@@ -240,7 +247,7 @@ fn apache_directive(directive: char, argument: Option<&str>) -> Option<(Vec<Stri
     }
     match directive {
         'a' => named("ip", Kind::Address),
-        'h' => named("ip", Kind::Word),
+        'h' => named("ip", Kind::Host),
         'l' => named("ident", Kind::Word),
         'u' => named("user", Kind::Any),
         't' => Some((vec!["time".to_owned()], Kind::LogDate, true)),

@@ -231,3 +231,36 @@ fn a_foreign_line_in_a_wrapper_changes_no_format() {
     assert_eq!((total(&run), run.code), (50, Some(0)), "{}", run.err);
     assert!(run.err.contains("is read as combined"), "{}", run.err);
 }
+
+/// Symptom: the first word of a wrapper was counted as the client. Cause: `%h` took any word. Fix: an address, or a name with dots.
+#[test]
+fn a_wrapper_is_no_client_of_an_apache_layout() {
+    let line = r#"198.51.100.7 - - [12/Mar/2024:09:00:01 +0000] "GET / HTTP/1.1" 200"#;
+    for front in [
+        "",
+        "Mar 12 09:00:01 web1 httpd: ",
+        "Dec 12 09:00:01 web1 httpd: ",
+        "Feb  2 09:00:01 web1 httpd[7]: ",
+        "web-1  | ",
+        "2024-03-12T09:00:01.5Z stdout F ",
+        "<34>1 2024-03-12T09:00:01Z web1 httpd 7 - - ",
+        "access.log:",
+    ] {
+        for format in [
+            r#"apache:%h %l %u %t "%r" %>s"#,
+            r#"nginx:$remote_addr - $remote_user [$time_local] "$request" $status"#,
+        ] {
+            let run = count(&["--format", format], format!("{front}{line}\n").as_bytes());
+            assert!(run.out.contains("\"198.51.100.7\""), "{front}, {format}: {}{}", run.out, run.err);
+        }
+    }
+    let named = line.replace("198.51.100.7", "client.example.com");
+    let run = count(&["--format", r#"apache:%h %l %u %t "%r" %>s"#], named.as_bytes());
+    assert!(run.out.contains("\"client.example.com\""), "{}{}", run.out, run.err);
+    let zone = line.replace("198.51.100.7", "fe80::1%eth0");
+    let run = count(
+        &["--format", r#"nginx:$remote_addr - $remote_user [$time_local] "$request" $status"#],
+        zone.as_bytes(),
+    );
+    assert!(run.out.contains("fe80::1%eth0"), "{}{}", run.out, run.err);
+}
