@@ -147,7 +147,7 @@ impl Steps {
         steps
     }
 
-    /// A picture of the hits in the steps. The band is from one time to another; the axis of time has at most so many
+    /// A picture of the hits in the steps. The band is from one time to another; the axis of time has a bounded number of
     /// spaces.
     pub(crate) fn chart(
         &self,
@@ -194,7 +194,7 @@ impl Steps {
         Band { from: format!("{from:.2}"), to: format!("{to:.2}"), width: format!("{:.2}", to - from) }
     }
 
-    /// Times at the axis, at multiples of a width in which people count, with at most so many spaces between them.
+    /// Times at the axis, at multiples of a width in which people count, with a bounded number of spaces between them.
     fn time_marks(&self, spaces: i64) -> Vec<Mark> {
         let start_ms = self.first * self.width_ms;
         let span_ms = self.width_ms * i64::try_from(self.count).unwrap_or(i64::MAX / DAY_MS);

@@ -68,7 +68,7 @@ pub(crate) const MAX_FORMER_FILES: usize = 16;
 /// How often `top` looks at its logs, and draws on a terminal.
 pub(crate) const POLL_EVERY: Span = milliseconds(250);
 
-/// Ranking the keys may take one of so many parts of the time: with very many keys the screen is drawn less often, and counting
+/// Ranking the keys may take this share of the time: with very many keys the screen is drawn less often, and counting
 /// goes on.
 pub(crate) const RANKING_SHARE: i64 = 4;
 

@@ -115,7 +115,7 @@ struct Text {
 }
 
 impl Text {
-    /// `full` has at most so many bytes in the page.
+    /// The bytes that `full` has in the page are bounded.
     fn new(text: &str, most_bytes: usize) -> Text {
         let short = shortened(text, REPORT_TEXT_CHARACTERS);
         let full = (short != text).then(|| cut(text, most_bytes));

@@ -2,7 +2,7 @@
 //! gives the lines that are complete; it neither waits nor reads a clock.
 //!
 //! - Renamed: the old file stays open and is read to its end, before the new one and for a while beside it, because its
-//!   writer may go on with it until it is told.
+//!   writer may go on with it until it reopens its log.
 //! - Truncated or written anew, which the bytes before the place it was read to tell whatever length it has now: it is read
 //!   from its start. When there is a copy beside it, as logrotate's `copytruncate` makes, what was not read yet is read there.
 //! - Missing: it is waited for.
@@ -150,7 +150,7 @@ impl Follower {
             Err(io::Error::other("is no plain file"))
         };
         match opened {
-            // A file that came back, such as by a rename to and fro, is not read again.
+            // A file that came back, such as by two renames, is not read again.
             Ok(open) => {
                 let known =
                     self.former.iter().position(|former| former.open.id == open.id && !former.is_copy);
@@ -435,7 +435,7 @@ mod tests {
             ("d,A".into(), &State::Read),
             "the old lines first"
         );
-        // The writer is told to reopen only now.
+        // The writer reopens only now.
         old.write_all(b"e\n").expect("room");
         bench.append("log", "B\n");
         assert_eq!((bench.poll(), bench.poll()), ("e,B".into(), String::new()));
@@ -629,10 +629,10 @@ mod tests {
     /// What a writer and a rotation do.
     #[derive(Clone, Debug)]
     enum Step {
-        /// So many lines are written, and then the start of one.
+        /// This number of lines is written, and then the start of one.
         Write(u8, bool),
         Poll,
-        /// So many lines go to the old file before the writer opens the new one.
+        /// This number of lines goes to the old file before the writer opens the new one.
         Rename(u8),
         CopyAndTruncate,
         /// As [`Step::Rename`], and the old file is deleted.

@@ -10,7 +10,7 @@ use lately::{Clock, SystemClock};
 
 use crate::common::{Run, command, data, has, lately, lately_reading};
 
-/// Lines of JSON: each has a key and is of so many seconds ago, or ahead.
+/// Lines of JSON: each has a key, and its age in seconds, negative when it is ahead.
 pub(crate) fn lines(of: &[(&str, i64)]) -> String {
     let now = SystemClock::new().now().as_millis() / 1_000;
     let line = |(key, ago): &(&str, i64)| format!("{{\"time\":{},\"ip\":\"{key}\"}}\n", now - ago);
@@ -196,7 +196,7 @@ impl Following {
         Following { child, out, err, said: String::new() }
     }
 
-    /// Waits until a key has so many hits.
+    /// Waits until a key has this number of hits.
     fn wait(&mut self, key: &str, hits: u64) {
         let row = format!("{{\"key\":\"{key}\",\"at\":");
         let hits = format!(",\"hits\":{hits},");
