@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr_iter, memmem, memrchr};
+use memchr::{memchr, memchr_iter, memmem, memrchr, memrchr_iter};
 
 use crate::address;
 use crate::request::Request;
@@ -102,8 +102,8 @@ impl<'a> AccessLine<'a> {
         };
         let (front, rest) = line.split_at(user_at);
         let start = Start { front, has_vhost, ipv4 };
-        if is_traefik(rest) {
-            return start.traefik_line(rest);
+        if let Some(tail) = traefik_tail(rest) {
+            return start.traefik_line(rest, tail);
         }
         let usual = if rest.starts_with(b"- [") { date_end(rest, 2).map(|end| (2, end)) } else { None };
         let (bracket, end) = usual.or_else(|| first_date(rest))?;
@@ -161,11 +161,12 @@ struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    /// A line of Traefik, which escapes no quotes in a user's name, so that what looks like a date and a request may be
-    /// the client's. Behind the date it escapes them in all that has blanks: the last one is the server's.
+    /// A line of Traefik, whose referer is at `tail`. It escapes no quotes in a user's name, so that what looks like a date
+    /// and a request may be the client's. Between the date and the tail no text of a client has blanks and brackets: the
+    /// last date before the tail is the server's.
     #[cold]
-    fn traefik_line(self, rest: &'a [u8]) -> Option<AccessLine<'a>> {
-        let mut brackets = memchr_iter(b'[', rest).rev();
+    fn traefik_line(self, rest: &'a [u8], tail: usize) -> Option<AccessLine<'a>> {
+        let mut brackets = memchr_iter(b'[', &rest[..tail]).rev();
         brackets.find_map(|bracket| self.line(rest, bracket, date_end(rest, bracket)?))
     }
 
@@ -273,13 +274,28 @@ fn date_end(rest: &[u8], bracket: usize) -> Option<usize> {
     is_date.then_some(bracket + 1 + len)
 }
 
-/// Whether a line ends as Traefik's do: `… 7 "router" "http://192.0.2.1" 12ms`.
-fn is_traefik(line: &[u8]) -> bool {
-    let Some(text) = line.strip_suffix(b"ms") else { return false };
-    let Some(blank) = memrchr(b' ', text) else { return false };
-    text[..blank].ends_with(b"\"")
-        && blank + 1 < text.len()
-        && text[blank + 1..].iter().all(u8::is_ascii_digit)
+/// Where the referer of a line begins that ends as Traefik's do: `… "referer" "agent" 7 "router" "http://192.0.2.1" 12ms`. It
+/// is found from the end, where all quotes within a text are escaped.
+fn traefik_tail(line: &[u8]) -> Option<usize> {
+    let text = before_number(line.strip_suffix(b"ms")?)?;
+    let text = before_quoted(before_quoted(text)?.strip_suffix(b" ")?)?;
+    let text = before_quoted(before_number(text.strip_suffix(b" ")?)?)?;
+    before_quoted(text.strip_suffix(b" ")?).map(<[u8]>::len)
+}
+
+/// What comes before a blank and a number at the end.
+fn before_number(text: &[u8]) -> Option<&[u8]> {
+    let (before, number) = text.split_at(memrchr(b' ', text)?);
+    (number.len() > 1 && number[1..].iter().all(u8::is_ascii_digit)).then_some(before)
+}
+
+/// What comes before a quoted text at the end, or before the `-` in its place.
+fn before_quoted(text: &[u8]) -> Option<&[u8]> {
+    let Some(inner) = text.strip_suffix(b"\"") else { return text.strip_suffix(b"-") };
+    let is_escaped =
+        |quote: usize| inner[..quote].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1;
+    let quote = memrchr_iter(b'"', inner).find(|&quote| !is_escaped(quote))?;
+    Some(&inner[..quote])
 }
 
 /// What comes before the first blank, and what after it.

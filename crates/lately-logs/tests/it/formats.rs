@@ -402,6 +402,22 @@ fn expected(user: &[u8]) -> Vec<(i64, String)> {
     vec![((START_S + 1) * 1_000, String::from_utf8_lossy(&key).into_owned())]
 }
 
+/// Symptom: a client hid its line of Traefik, or forged one, by a date in its referer. Cause: the last date of the line was taken for the
+/// server's. Fix: the last before the referer, which is found from the end of the line.
+#[test]
+fn a_date_in_a_referer_of_traefik_is_no_date_of_the_line() {
+    for (referer, agent) in [
+        (r#" - - [203.0.113.9 {\"time\":1}] "#, " - - ["),
+        (" - - [12/Mar/2024:08:00:01 +0000] ", " 200 5 "),
+        (r#" - - [12/Mar/2024:08:00:01 +0000] \"GET /evil HTTP/1.1\" 200 5 "#, r"\\"),
+    ] {
+        let line = format!(
+            "198.51.100.7 - jo [12/Mar/2024:09:00:01 +0000] \"GET /?a HTTP/1.1\" 404 153 \"{referer}\" \"{agent}\" 7 \"web@docker\" \"http://10.0.0.1:80\" 12ms"
+        );
+        assert_eq!(fields_of(line.as_bytes(), "combined"), expected(b"jo"), "{line}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
