@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: ours and its rivals side by side; fails when a figure is not what it must be.
 
 use std::path::Path;
+use std::process::Command;
 
 use clap::Args;
 
@@ -66,21 +67,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
         )?;
     }
     say::step("bench: measuring");
-    let mut command = cargo(root);
-    command
-        .args([
-            "run",
-            "--release",
-            "--locked",
-            "--quiet",
-            "--package",
-            "lately-bench",
-            "--bin",
-            "lately-bench",
-        ])
-        .arg("--")
-        .args(words(options))
-        .env("PATH", path_with(&programs)?);
+    let mut command = program(root, &programs)?;
+    command.args(words(options));
     let status = run::status(&mut command, "bench")?;
     if !status.success() {
         return Err(Failure::new(match status.code() {
@@ -90,6 +78,15 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     }
     say::passed("bench");
     Ok(())
+}
+
+/// The benchmark, built, with the rivals' programs on its PATH.
+pub(crate) fn program(root: &Path, programs: &Path) -> Outcome<Command> {
+    let mut command = cargo(root);
+    command
+        .args(["run", "--release", "--locked", "--quiet", "--package", "lately-bench", "--"])
+        .env("PATH", path_with(programs)?);
+    Ok(command)
 }
 
 /// Installs what stands beside ours, unless it is there. Most of the run does not need it.

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::bench::Options;
+use crate::bench::{self, Options};
 use crate::clients;
-use crate::run::{self, Failure, Outcome, cargo, path_with};
+use crate::run::{self, Failure, Outcome, cargo};
 use crate::say;
 
 const PROBE: &str = "crates/lately-bench/src/bin/lately-probe.rs";
@@ -31,23 +31,8 @@ pub(crate) fn run(root: &Path, revision: &str, options: &Options) -> Outcome {
         "bench: building",
     )?;
     say::step("bench: measuring both in turns");
-    let mut command = cargo(root);
-    command
-        .args([
-            "run",
-            "--release",
-            "--locked",
-            "--quiet",
-            "--package",
-            "lately-bench",
-            "--bin",
-            "lately-bench",
-        ])
-        .arg("--")
-        .args(options.words())
-        .arg("--compare")
-        .args([before, now])
-        .env("PATH", path_with(&programs)?);
+    let mut command = bench::program(root, &programs)?;
+    command.args(options.words()).arg("--compare").args([before, now]);
     let status = run::status(&mut command, "bench")?;
     match status.code() {
         Some(0) => {

@@ -13,7 +13,7 @@ use crate::template::Template;
 struct Score {
     /// Those that have the key, too.
     keyed: usize,
-    /// Those that have a time, with or without a zone.
+    /// Those that have a time, with or without a zone, whatever the key.
     parsed: usize,
     /// Those whose time is missing as well.
     shaped: usize,
@@ -56,17 +56,16 @@ impl Score {
 
 fn score(sample: &[Line<'_>], format: &Format, options: &Options) -> Score {
     let every = "*".parse::<Template>().unwrap_or_default();
-    let plain = Options {
-        format: None,
-        key: every,
-        filters: Vec::new(),
-        since: None,
-        until: None,
-        ..options.clone()
+    let parser = |key| {
+        let plain =
+            Options { format: None, filters: Vec::new(), since: None, until: None, ..options.clone() };
+        LineParser::new(format, &Options { key, ..plain })
     };
+    let keyed = parser(options.key.clone());
+    let has_key = keyed.is_ok();
     // A format that cannot have its time where it was said to be is not that of the log.
-    let Ok(mut parser) = LineParser::new(format, &plain) else { return Score::default() };
-    let mut score = Score { keyed: keyed(sample, format, options), ..Score::default() };
+    let Ok(mut parser) = keyed.or_else(|_| parser(every)) else { return Score::default() };
+    let mut score = Score::default();
     for line in sample {
         let parsed = match line {
             Line::Whole(line) => parser.parse(line),
@@ -74,7 +73,11 @@ fn score(sample: &[Line<'_>], format: &Format, options: &Options) -> Score {
         };
         match parsed {
             Ok(Parsed::Comment) => continue,
-            Ok(_) | Err(Malformed::Zone) => score.parsed += 1,
+            Ok(_) => {
+                score.keyed += usize::from(has_key);
+                score.parsed += 1;
+            }
+            Err(Malformed::Zone | Malformed::Field | Malformed::KeyLength) => score.parsed += 1,
             Err(Malformed::Time | Malformed::Number) => score.shaped += 1,
             Err(_) => {}
         }
@@ -82,17 +85,6 @@ fn score(sample: &[Line<'_>], format: &Format, options: &Options) -> Score {
     }
     score.shaped += score.parsed;
     score
-}
-
-/// How many lines have a time and the key, whatever conditions leave out.
-fn keyed(sample: &[Line<'_>], format: &Format, options: &Options) -> usize {
-    let plain = Options { format: None, filters: Vec::new(), since: None, until: None, ..options.clone() };
-    let Ok(mut parser) = LineParser::new(format, &plain) else { return 0 };
-    let has_key = |line: &&Line<'_>| match line {
-        Line::Whole(line) => matches!(parser.parse(line), Ok(Parsed::Hit(_))),
-        Line::TooLong => false,
-    };
-    sample.iter().filter(has_key).count()
 }
 
 /// What the first bytes are, when they are of no log.

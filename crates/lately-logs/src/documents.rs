@@ -46,7 +46,7 @@ impl<R: Read> Documents<R> {
         Documents { reader, pending: Vec::new(), from: 0, state: State::Start(may_be_json), failure: None }
     }
 
-    /// Reads until the shape is known, and returns whether it is one that is made into lines.
+    /// Reads until the shape is known. True when objects are cut out of it, each for a line.
     pub(crate) fn is_cut(&mut self) -> bool {
         if let State::Start(may_be_json) = self.state {
             self.start(may_be_json);

@@ -61,8 +61,13 @@ enum Token {
 }
 
 /// Dots or colons tell an address from a word such as `Dec`.
-const ADDRESS: &str = r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*(?:%[0-9A-Za-z._-]+)?|unix:|-";
-const HOST: &str = r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*(?:%[0-9A-Za-z._-]+)?|[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)+\.?|localhost|-";
+macro_rules! ip {
+    () => {
+        r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*(?:%[0-9A-Za-z._-]+)?"
+    };
+}
+const ADDRESS: &str = concat!(ip!(), "|unix:|-");
+const HOST: &str = concat!(ip!(), r"|[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)+\.?|localhost|-");
 
 const QUOTED: &str = r#"(?:[^"\\]|\\.)*"#;
 

@@ -280,7 +280,7 @@ fn offset(text: &[u8]) -> Option<(i32, &[u8])> {
     (hours <= 23 && minutes <= 59).then_some((east * (hours * 3_600 + minutes * 60), rest))
 }
 
-/// The number that so many digits are, and what follows.
+/// The number in the first `width` digits, and what follows.
 fn number_of(text: &[u8], width: usize) -> Option<(i32, &[u8])> {
     let (number, rest) = text.split_at_checked(width)?;
     Some((digits(number)?, rest))
@@ -466,7 +466,7 @@ fn scaled(mantissa: u128, exponent: i32) -> Option<u128> {
 mod tests {
     use super::*;
 
-    /// A reader in November 2026 that is told nothing else.
+    /// A reader in November 2026, without other options.
     fn reader() -> TimeReader {
         TimeReader::new(&Times { now: time_at(1_795_000_000), ..Times::default() })
     }

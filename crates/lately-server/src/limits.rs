@@ -30,7 +30,7 @@ pub const GROUP_BATCHES: usize = 2;
 /// to the journal, all at once, this alone bounds a group: a write for less costs more than it lets others wait.
 pub const GROUP_BYTES: usize = 32 * BATCH_BYTES;
 
-/// When the replies of batches have so many bytes, they are sent before the next batch is run.
+/// Bytes of replies of batches that are sent before the next batch runs.
 pub const GROUP_OUTPUT_BYTES: usize = 256 << 10;
 
 /// News of sockets taken from the system at once.
@@ -168,11 +168,11 @@ pub const TAPS_MOST_SHARE: u64 = 4;
 /// What a change that waits takes beside its bytes.
 pub const TAP_RECORD_BYTES: usize = 64;
 
-/// A dump that is restored is kept in files while it is checked. They leave one in so many bytes of the room that the disk
-/// had to others.
+/// A dump that is restored is kept in files while it is checked. They leave this share of the free disk, one eighth, to
+/// others.
 pub const SPOOL_LEAVES_SHARE: u64 = 8;
 
-/// After so many bytes more of such a file it is looked how much room the disk has.
+/// Bytes written to such a file between two looks at the free disk.
 pub const SPOOL_LOOK_BYTES: u64 = 1 << 20;
 
 /// When a piece of a dump has so many bytes of changes it is sent.

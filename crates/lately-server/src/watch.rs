@@ -160,8 +160,8 @@ mod tests {
         );
     }
 
-    /// Symptom: a clock that was set ahead by 10 s and then by a day was told as 10 s. Cause: nothing was told until both
-    /// clocks agreed again. Fix: a further step is told.
+    /// Symptom: a clock that was set ahead by 10 s and then by a day was logged as 10 s. Cause: nothing was logged until both
+    /// clocks agreed again. Fix: a further step is logged.
     #[test]
     fn a_clock_that_is_set_further_is_told_again() {
         let mut watch = Watch::default();

@@ -470,7 +470,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the connection may hold so many bytes.
+    /// Whether the connection may hold this much memory.
     fn may_hold(&self, held_bytes: usize) -> bool {
         held_bytes <= self.charged_bytes || self.engine.may_hold(self.charged_bytes, held_bytes)
     }

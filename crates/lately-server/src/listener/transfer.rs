@@ -107,7 +107,7 @@ pub(super) async fn dump(
     ([(CONTENT_TYPE, "application/vnd.lately.dump")], body).into_response()
 }
 
-/// What a client is told for which there is no place.
+/// The answer to a client for which there is no place.
 fn busy(detail: &str, seconds: u64) -> Response {
     let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
