@@ -118,8 +118,9 @@ impl ExactLog {
 
     /// Whether `key` has a hit within the retention.
     pub fn exists(&mut self, key: u8, now_ms: i64) -> bool {
-        self.see(now_ms);
-        self.hits.contains_key(&key)
+        let now = self.see(now_ms);
+        let edge = self.settings.retention_edge(now);
+        self.hits.get(&key).is_some_and(|hits| hits.iter().any(|hit| i128::from(hit.0) >= edge))
     }
 
     /// Hits of `key` that may still show in an answer: those from the horizon on.
@@ -135,15 +136,15 @@ impl ExactLog {
         self.now_ms = now_ms;
     }
 
-    /// The latest time seen, `now_ms` included. Keys whose newest hit has left the retention by then
-    /// are forgotten.
+    /// The latest time seen, `now_ms` included. Keys whose newest hit left the retention a pane ago are forgotten:
+    /// limits, whose windows begin on any millisecond, have use for it until then.
     fn see(&mut self, now_ms: i64) -> i128 {
         self.now_ms = self.now_ms.max(now_ms);
         let now = i128::from(self.now_ms);
         let settings = &self.settings;
         self.hits.retain(|_, hits| {
             let newest = hits.iter().map(|hit| hit.0).max().expect("a key has hits");
-            settings.pane(now) - settings.pane(newest.into()) < settings.panes_in(settings.retain_ms)
+            settings.pane(now) - settings.pane(newest.into()) <= settings.panes_in(settings.retain_ms)
         });
         now
     }
@@ -259,7 +260,7 @@ mod tests {
         assert!(!log.exists(1, NOW));
         let later = NOW + 604_800_000 - 1_000;
         assert_eq!(log.hit(0, later, 1, later), HitOutcome::Overflow, "still kept");
-        let gone = NOW + 604_800_000;
+        let gone = NOW + 604_800_000 + 1_000;
         assert_eq!(log.hit(0, gone, 1, gone), HitOutcome::Hits(1));
         assert_eq!(log.kept_total(0, gone), 1);
     }

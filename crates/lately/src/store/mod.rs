@@ -260,7 +260,6 @@ impl Store {
         let query = crate::series::Query { window, step, at: at.unwrap_or(now) };
         let settings = self.classes.settings(class);
         let entry = shard.live(key, hash, &mut context).map(|slot| slot.record.hits());
-        let entry = entry.filter(|entry| !entry.expired(settings.retention_edge_ms(now)));
         query.points(entry, settings, now)
     }
 
@@ -322,7 +321,7 @@ impl Store {
         let hits_until_ms = leaves_ms(slot.record.hits().newest());
         let limits_until_ms = shard.limits_until_ms(key, hash, leaves_ms);
         let left_ms = hits_until_ms.max(limits_until_ms) - now.as_millis();
-        Some(Span::from_millis(left_ms).unwrap_or(Span::MAX))
+        (left_ms > 0).then(|| Span::from_millis(left_ms).unwrap_or(Span::MAX))
     }
 
     /// The settings `key` has by its class.

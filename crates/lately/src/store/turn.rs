@@ -388,10 +388,10 @@ impl<'a> Turn<'a> {
         let (locked, context) = self.parts();
         let now = locked.now();
         let place = place.filter(|&place| locked.live_at(place, context).is_some());
-        let (&Frame { oldest_ms, .. }, settings) = context.frame(locked.class_of(key, place, context), now);
+        let (&Frame { kept_ms, .. }, settings) = context.frame(locked.class_of(key, place, context), now);
         let (at, window) = (at.unwrap_or(now), window.unwrap_or(settings.window()));
         match place.and_then(|place| of(locked, place, settings)) {
-            Some(entry) if !entry.expired(oldest_ms) => entry.count(at, window, settings, now),
+            Some(entry) if !entry.expired(kept_ms) => entry.count(at, window, settings, now),
             _ => Window::ending_at(at, window, settings, now).count(|_, _| 0),
         }
     }

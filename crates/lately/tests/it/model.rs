@@ -115,3 +115,21 @@ fn a_week_of_a_hit_each_ten_seconds() {
     let settings = ModelSettings::default();
     drive(&mut StoreSubject::new(&settings, Merging::Never), &settings, &ops).expect("no difference");
 }
+
+/// A key that is hit in the very pane in which its last hits left the retention: it is the same key still, before the
+/// hit and after it, and a wide cell at the edge of the retention shows its share both times.
+#[test]
+fn a_hit_in_the_pane_after_the_retention_finds_the_key_as_a_read_does() {
+    let of_panes = ModelSettings::of_panes(1_000, [374, 111, 0]);
+    let settings = ModelSettings { retain_ms: 654_000, precision_millionths: 508_162, ..of_panes };
+    let gap_ms = settings.retain_ms;
+    let hit = |count| Op::Hit { key: 0, offset_ms: 0, count };
+    let read = |window_ms| Op::Read { key: 0, back_ms: 0, window_ms };
+    for early_ms in [0, 200_000, 290_000] {
+        let reads = [read(gap_ms), read(gap_ms + 400_000)];
+        let mut ops = vec![Op::Advance { ms: 1 + early_ms }, hit(100), Op::Advance { ms: gap_ms }];
+        ops.extend(reads.iter().cloned().chain([hit(1)]).chain(reads.iter().cloned()));
+        ops.extend([Op::Advance { ms: 150_000 }].into_iter().chain(reads.iter().cloned()));
+        check(&settings, &ops).expect("as the model");
+    }
+}

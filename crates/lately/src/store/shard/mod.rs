@@ -210,8 +210,8 @@ impl Shard {
         self.slots.get(place).map(|slot| slot.key(&self.beside.long_keys))
     }
 
-    /// The key's slot, when the key has hits within its retention or a limit in force. Others may still be kept for
-    /// limits: nobody else sees them.
+    /// The key's slot, when the key lives: until a pane after its newest hit left the retention, or while a limit is in
+    /// force.
     pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.place_of(key, hash)?;
         self.live_at(place, context)
@@ -221,10 +221,7 @@ impl Shard {
     pub(super) fn live_at(&mut self, place: u32, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.alive(place, context)?;
         let slot = self.slot_at(place)?;
-        let &Frame { from_ms, oldest_ms, .. } = context.frame(slot.class, self.now).0;
-        if self.is_nothing_since(slot, oldest_ms) {
-            return None;
-        }
+        let &Frame { from_ms, .. } = context.frame(slot.class, self.now).0;
         self.change(place, context.classes, |entry, settings, now| entry.advance(from_ms, settings, now));
         self.slot_at(place)
     }
