@@ -66,7 +66,7 @@ pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
 pub use limit::{Decision, JointDecision, Retry};
 pub use machine::{give_blocks_back, give_memory_back, share_arenas};
-pub use series::Point;
+pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{

@@ -18,26 +18,36 @@ pub struct Point {
     pub hits: u64,
 }
 
-/// A question for a series.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Query {
-    pub(crate) window: Span,
-    pub(crate) step: Span,
-    pub(crate) at: Timestamp,
+/// Hits between two borders.
+#[derive(Clone, Copy)]
+struct Known {
+    from_ms: i64,
+    to_ms: i64,
+    hits: u64,
 }
 
-impl Query {
-    /// The points, oldest first; of zeros where there is no entry.
-    ///
-    /// Old panes may be wider than a step: then each point is a difference of two estimates, kept
-    /// from falling below zero, and the points still add up to the count of the window.
-    pub(crate) fn points(
-        &self,
-        entry: Option<&Entry>,
+/// A series that is read in parts, by [`Store::read_series`](crate::Store::read_series).
+///
+/// Each part is as of the time when it is read: hits that come between two parts are in the later one.
+#[derive(Clone, Debug)]
+pub struct SeriesReader {
+    step_ms: i64,
+    /// The first millisecond of the window, and one past its last.
+    start_ms: i64,
+    end_ms: i64,
+    /// The next point and one past the last, in steps.
+    next: i64,
+    end: i64,
+}
+
+impl SeriesReader {
+    /// The series of a window that ends at `at`, of which nothing has been read.
+    pub(crate) fn new(
+        window: Span,
+        step: Span,
+        at: Timestamp,
         settings: &Settings,
-        now: Timestamp,
-    ) -> Result<Vec<Point>, QueryError> {
-        let Query { window, step, at } = *self;
+    ) -> Result<SeriesReader, QueryError> {
         let resolution = settings.resolution();
         let (step_ms, resolution_ms) = (step.as_millis(), resolution.as_millis());
         if step_ms % resolution_ms != 0 {
@@ -46,30 +56,60 @@ impl Query {
         let end_ms = (settings.pane_of(at.as_millis()) + 1) * resolution_ms;
         // Time starts at 0: a window that reaches further back has nothing to show there.
         let start_ms = (end_ms - settings.panes_in(window) * resolution_ms).max(0);
-        let first = start_ms.div_euclid(step_ms);
-        let points = ceil_div(end_ms, step_ms) - first;
+        let (next, end) = (start_ms.div_euclid(step_ms), ceil_div(end_ms, step_ms));
+        let points = end - next;
         if points > MAX_SERIES_POINTS {
             return Err(QueryError::Points { points });
         }
-        // Each point asks for the hits up to the end of the series: those of the point before, less a step.
-        let known: Cell<Option<(i64, u64)>> = Cell::new(None);
+        Ok(SeriesReader { step_ms, start_ms, end_ms, next, end })
+    }
+
+    /// How many points are left.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        usize::try_from(self.end - self.next).unwrap_or(usize::MAX)
+    }
+
+    /// The next points, oldest first, `most` at most; of zeros where there is no entry.
+    ///
+    /// Old panes may be wider than a step: then each point is a difference of two estimates, kept
+    /// from falling below zero. Points that are read at once add up to the count of their time.
+    pub(crate) fn read(
+        &mut self,
+        most: usize,
+        entry: Option<&Entry>,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Vec<Point> {
+        let SeriesReader { step_ms, start_ms, end_ms, next: first, .. } = *self;
+        let points = i64::try_from(most).unwrap_or(i64::MAX).min(self.end - first);
+        self.next += points;
+        // All points ask for hits up to the cell of the series' end, up to its far edge, and in the cell of their own edge.
+        // The last of each are kept: from there the next point differs by little, or by nothing.
+        let known: [Cell<Option<Known>>; 3] = Default::default();
         let hits_from = |from_ms: i64| {
             let Some(entry) = entry else { return 0 };
             let window = Window::between(from_ms, end_ms, settings, now);
-            let sum = |from, to| {
-                let known_hits = known.get().filter(|(known_from, _)| to == end_ms && *known_from <= from);
-                let hits = match known_hits {
-                    Some((known_from, hits)) => hits - entry.sum(known_from, from, settings),
-                    None => entry.sum(from, to, settings),
-                };
-                if to == end_ms {
-                    known.set(Some((from, hits)));
+            let (near_floor_ms, near_ceil_ms) = window.near_cell_ms();
+            let sum = |from_ms, to_ms| {
+                if from_ms >= to_ms {
+                    return 0;
                 }
+                let known = match to_ms {
+                    _ if to_ms == near_floor_ms => &known[0],
+                    _ if to_ms == near_ceil_ms => &known[1],
+                    _ => &known[2],
+                };
+                let hits = match known.get().filter(|known| known.to_ms == to_ms && known.from_ms <= from_ms) {
+                    Some(known) => known.hits - entry.sum(known.from_ms, from_ms, settings),
+                    None => entry.sum(from_ms, to_ms, settings),
+                };
+                known.set(Some(Known { from_ms, to_ms, hits }));
                 hits
             };
             entry.with_coarse(window.count(sum), &window).estimate
         };
-        let mut left = hits_from(start_ms);
+        let mut left = hits_from((first * step_ms).max(start_ms));
         let series = (first..first + points).map(|step| {
             let next_ms = ((step + 1) * step_ms).min(end_ms);
             let after = if next_ms >= end_ms { 0 } else { hits_from(next_ms).min(left) };
@@ -77,7 +117,7 @@ impl Query {
             left = after;
             Point { start: Timestamp::from_millis(step * step_ms).unwrap_or(Timestamp::MAX), hits }
         });
-        Ok(series.collect())
+        series.collect()
     }
 }
 
@@ -106,6 +146,7 @@ mod tests {
                 Just((days(1), hours(1))),
                 Just((days(7), hours(6))),
             ],
+            most in prop_oneof![1..10_usize, Just(usize::MAX)],
             ago_ms in prop_oneof![Just(0_i64), 0..400_000_i64, 0..100_000_000_i64],
         ) {
             let settings = Settings::default();
@@ -116,9 +157,13 @@ mod tests {
                 entry.add(at(now_ms), 1, &settings, at(now_ms)).expect("counted");
             }
             let now = at(now_ms);
-            let query = Query { window, step, at: at(now_ms - ago_ms) };
-            let points = query.points(Some(&entry), &settings, now).expect("few points");
-            let end_ms = (settings.pane_of(query.at.as_millis()) + 1) * 1_000;
+            let until = at(now_ms - ago_ms);
+            let mut reader = SeriesReader::new(window, step, until, &settings).expect("few points");
+            let mut points = Vec::new();
+            while reader.left() > 0 {
+                points.extend(reader.read(most, Some(&entry), &settings, now));
+            }
+            let end_ms = (settings.pane_of(until.as_millis()) + 1) * 1_000;
             let start_ms = end_ms - window.as_millis();
             let hits_from = |from_ms: i64| {
                 let window = Window::between(from_ms.max(start_ms), end_ms, &settings, now);

@@ -75,6 +75,11 @@ impl Window {
         (self.far.at_ms, self.near.at_ms)
     }
 
+    /// The cell that the end of the window cuts, or the end twice where it cuts none.
+    pub(crate) fn near_cell_ms(&self) -> (i64, i64) {
+        (self.near.floor_ms, self.near.ceil_ms())
+    }
+
     /// Where the first hits lie that the answer may depend on.
     pub(crate) fn first_ms(&self) -> i64 {
         self.far.floor_ms

@@ -56,7 +56,7 @@ use crate::frame::Frame;
 use crate::gcra::Throttle;
 use crate::limit::{Decision, JointDecision};
 use crate::limits::MAX_KEY_BYTES;
-use crate::series::Point;
+use crate::series::{Point, SeriesReader};
 use crate::settings::Settings;
 use crate::sync::MutexGuard;
 use crate::time::{Span, Timestamp};
@@ -254,13 +254,38 @@ impl Store {
         at: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Vec<Point>, QueryError> {
+        let mut series = self.series_reader(key, window, step, at.unwrap_or(now.max(self.now())))?;
+        Ok(self.read_series(key, &mut series, usize::MAX, now))
+    }
+
+    /// The hits of `key` step by step over the window that ends at `at`, to be read in parts.
+    ///
+    /// # Errors
+    /// As [`Store::series`].
+    pub fn series_reader(
+        &self,
+        key: &[u8],
+        window: Span,
+        step: Span,
+        at: Timestamp,
+    ) -> Result<SeriesReader, QueryError> {
+        SeriesReader::new(window, step, at, self.settings_of(key))
+    }
+
+    /// The next points of a series of `key`, `most` at most, oldest first.
+    #[must_use]
+    pub fn read_series(
+        &self,
+        key: &[u8],
+        series: &mut SeriesReader,
+        most: usize,
+        now: Timestamp,
+    ) -> Vec<Point> {
         let hash = self.hash(key);
         let (mut shard, now, mut context) = self.lock_for(hash, now, None);
-        let class = self.classes.of(key);
-        let query = crate::series::Query { window, step, at: at.unwrap_or(now) };
-        let settings = self.classes.settings(class);
+        let settings = self.classes.settings(self.classes.of(key));
         let entry = shard.live(key, hash, &mut context).map(|slot| slot.record.hits());
-        query.points(entry, settings, now)
+        series.read(most, entry, settings, now)
     }
 
     /// Forgets `key`; true if there was one. It starts a new generation.
