@@ -16,6 +16,7 @@ mod process;
 mod reload;
 mod rules;
 mod server;
+mod service;
 mod session;
 mod spool_file;
 mod stopper;

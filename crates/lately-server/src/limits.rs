@@ -75,6 +75,12 @@ pub const SCAN_BYTES: usize = 1 << 20;
 /// Bytes of a pattern, looked at again and again, after which it ends, too: some ten milliseconds.
 pub const SCAN_WORK: u64 = 8 << 20;
 
+/// Points of a `SERIES` that are read and written at once: a quarter of a millisecond.
+pub const SERIES_STEP: usize = 2_048;
+
+/// Places of the store looked at in one step of a walk over all keys that counts their hits.
+pub const WALK_STEP: usize = 1_024;
+
 /// Places of the store looked at in one step of a `SCAN`.
 pub const SCAN_STEP: usize = 256;
 

@@ -1,26 +1,26 @@
 //! One client's conversation: commands in, replies out. No I/O: the listener brings the bytes.
 
 mod connection;
-mod coolest;
 mod decided;
 mod info;
 mod keys;
 mod run;
-mod series;
+mod slow;
 mod transaction;
 mod written;
 
 use std::sync::Arc;
 
-use lately::Timestamp;
-use lately_resp::command::{Among, spec_of};
+use lately::{HitError, Timestamp};
+use lately_resp::command::spec_of;
 use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, Selected, texts};
 
 use crate::clients::{Client, Doing};
-use crate::engine::Engine;
+use crate::engine::{Engine, Stats};
 use crate::limits::OUTPUT_BYTES;
 pub(crate) use run::Run;
 use run::Target;
+use slow::Slow;
 use transaction::{Execution, Transaction, is_exec, refuse_exec};
 pub(crate) use written::Written;
 use written::refuse;
@@ -30,10 +30,8 @@ use written::refuse;
 pub(crate) enum Flow {
     /// Read on.
     Continue,
-    /// Send the replies, then [`Session::resume`]: there are more of them than may be held.
+    /// Send the replies, then [`Session::resume`], when others have had their turn: there is more to do.
     More,
-    /// Read on, but others first: this took long.
-    Pause,
     /// Send the replies and close the connection.
     Close,
     /// Stop the server.
@@ -47,6 +45,8 @@ pub(crate) struct Session {
     protocol: Protocol,
     transaction: Option<Transaction>,
     execution: Option<Execution>,
+    /// A command that is not answered yet.
+    slow: Option<Box<Slow>>,
     /// How many commands the `EXEC` has that runs now.
     executed: Option<usize>,
 }
@@ -71,6 +71,7 @@ impl Session {
             protocol: Protocol::default(),
             transaction: None,
             execution: None,
+            slow: None,
             executed: None,
         }
     }
@@ -86,9 +87,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> (usize, Flow) {
         let Ran { done, flow, last } = self.requests(requests, run, now, out);
-        run.ran(done);
-        // What is left of its requests is run when others have had their turn.
-        let flow = if flow == Flow::Pause { Flow::Continue } else { flow };
+        Stats::add(&self.engine.stats.commands, done as u64);
         if let Some(args) = last {
             self.did(spec_of(args).ok().map(|spec| spec.name));
         }
@@ -172,6 +171,7 @@ impl Session {
     pub(crate) fn held_bytes(&self) -> usize {
         self.transaction.as_ref().map_or(0, Transaction::held_bytes)
             + self.execution.as_ref().map_or(0, Execution::held_bytes)
+            + self.slow.as_ref().map_or(0, |slow| slow.held_bytes())
     }
 
     fn command(
@@ -185,17 +185,16 @@ impl Session {
         let mut reply = Encoder::new(out, self.protocol);
         match command {
             Command::Series { key, window, step, at } => {
-                self.series(key, (*window, *step), *at, now, &mut reply);
+                return self.series(key, (*window, *step), *at, now, out);
             }
-            Command::Coolest(coolest) => {
-                self.coolest(coolest, now, &mut reply);
-                return if matches!(coolest.among, Among::Prefix(_)) { Flow::Pause } else { Flow::Continue };
-            }
+            Command::Coolest(coolest) => return self.coolest(coolest, now, out),
             Command::Delete { keys } => self.delete(*keys, written, now, out),
-            Command::Exists { keys } => reply.integer(self.existing(*keys, now)),
-            Command::Scan(scan) => self.scan(scan, now, &mut reply),
+            Command::Exists { keys } => {
+                reply.integer(integer(self.engine.existing(keys.iter(), now) as u64));
+            }
+            Command::Scan(scan) => return self.scan(scan, now, out),
             Command::DatabaseSize => reply.integer(integer(self.engine.store.len() as u64)),
-            Command::FlushAll => match self.flush(now) {
+            Command::FlushAll => match self.engine.delete_all(now) {
                 Ok(()) => reply.ok(),
                 Err(refused) => refuse(out, &refused),
             },
@@ -221,6 +220,16 @@ impl Session {
 fn speaks_http(args: ArgList<'_>) -> bool {
     let name = args.get(0).unwrap_or_default();
     name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
+}
+
+/// The first word of an error.
+fn code(error: &HitError) -> &'static str {
+    match error {
+        HitError::Late { .. } => "LATE",
+        HitError::Future { .. } => "FUTURE",
+        HitError::OutOfMemory { .. } => "OOM",
+        _ => "ERR",
+    }
 }
 
 /// A count as RESP has it. Counts fit by [`lately::limits::MAX_TOTAL`].

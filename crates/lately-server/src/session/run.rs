@@ -1,93 +1,45 @@
-//! A run: hits and questions that follow each other in a batch. The store is given them together, so
-//! that it fetches the memory of all of them at once; the replies are those they would have one by one.
+//! A run: requests that follow each other in what clients sent, executed as a batch, and the replies to them.
 //! They may be of several connections, one after the other.
 
-mod named;
-mod telling;
+use lately::{Outcome, Span, Timestamp};
+use lately_resp::{Command, CommandError, Encoder, Protocol};
 
-use std::sync::Arc;
-
-use lately::{JointRequest, Op, Outcome, Question, Span, Timestamp};
-use lately_journal::Refused;
-use lately_resp::{Command, Encoder, Protocol};
-
-use super::decided::{Change, Fate, Told};
+use super::decided::{self, Words};
 use super::written::{Written, refuse};
-use crate::engine::{Engine, Stats};
-use crate::limits::{OUTPUT_BYTES, RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
-use crate::rules::Rules;
-use named::Named;
-pub(super) use telling::code;
-use telling::{Telling, wrong};
+use super::{code, integer};
+use crate::engine::Engine;
+use crate::limits::OUTPUT_BYTES;
+use crate::service::{Batch, NamedRequest, Response};
 
-/// What was collected and is still to be applied. Keys borrow from the read buffer.
+/// What was collected and is still to be executed. Keys borrow from the read buffer.
 #[derive(Default)]
 pub(crate) struct Run<'a> {
-    ops: Vec<Op<'a>>,
+    batch: Batch<'a>,
     /// What is to be replied, each so many times one after the other.
     replies: Vec<(Reply, usize)>,
-    outcomes: Vec<Outcome>,
     /// Where in the output the replies of each connection end.
     ends: Vec<usize>,
-    tally: Tally,
-    /// What the request before asked, if that was one operation that is often asked of one key after the other; its key
-    /// aside.
-    last: Option<(Op<'a>, Reply)>,
-    /// The limits with names, from the first that was asked for to the end of the batch.
-    rules: Option<Arc<Rules>>,
+    /// The reply to the request before, if that was one operation; requests that differ in their key alone have the same.
+    last: Option<Reply>,
     /// What was changed.
     pub(crate) written: Written,
 }
 
-/// A part of a reply; each but the first two takes the next outcome.
+/// A part of a reply; each but the first two takes the next response.
 #[derive(Clone, Copy)]
 enum Reply {
     /// The head of an array of so many.
     Array(usize),
     /// The replies of a connection are over.
     End,
-    /// What a hit of this weight gave.
-    Hit(u64),
+    /// What a hit gave.
+    Hit,
     Estimate,
     Bounds,
     /// Hits per second of a window of so many.
     Rate(Span, Protocol),
-    /// What a limit said to a request.
-    Limit(Change),
-    /// What several limits said to a request.
-    LimitAll(Change),
-}
-
-impl Reply {
-    /// Hits that are counted if what it answers is allowed; `None` when nothing is changed then.
-    fn hits_to_change(&self) -> Option<u64> {
-        match *self {
-            Reply::Hit(weight) => Some(weight),
-            Reply::Limit(change) | Reply::LimitAll(change) if change.may_be() => Some(change.hits),
-            _ => None,
-        }
-    }
-}
-
-/// What was done, and is not yet in the engine's counters.
-#[derive(Default)]
-struct Tally {
-    commands: u64,
-    hits: u64,
-    refused_hits: u64,
-    denied_hits: u64,
-}
-
-impl Tally {
-    /// Takes note of what became of a request.
-    fn add(&mut self, told: &Told) {
-        let counter = match told.fate {
-            Fate::Counted => &mut self.hits,
-            Fate::Denied => &mut self.denied_hits,
-            Fate::Refused => &mut self.refused_hits,
-        };
-        *counter = counter.saturating_add(told.hits);
-    }
+    /// What one limit, or several, said to a request.
+    Decision(Words),
 }
 
 /// Where a run goes.
@@ -98,22 +50,11 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// The same run, empty, with its memory, for another batch.
+    /// The same run, empty, with its memory, for other requests.
     pub(crate) fn reused<'b>(mut self) -> Run<'b> {
-        self.ops.clear();
         self.ends.clear();
-        // Nothing is made: a vector of no elements is collected into the memory it had.
-        let ops = self.ops.into_iter().map(|_| unreachable!("it was cleared")).collect();
-        Run {
-            ops,
-            replies: self.replies,
-            outcomes: self.outcomes,
-            ends: self.ends,
-            tally: self.tally,
-            last: None,
-            rules: self.rules,
-            written: self.written,
-        }
+        let Run { batch, replies, ends, written, .. } = self;
+        Run { batch: batch.reused(), replies, ends, last: None, written }
     }
 
     /// Adds what the request before asked, of other keys, if that is often asked of one key after the other; gives of how
@@ -124,16 +65,11 @@ impl<'a> Run<'a> {
         target: Target<'_>,
         out: &mut Vec<u8>,
     ) -> usize {
-        let Some((op, reply)) = self.last.take() else { return 0 };
+        let Some(reply) = self.last.take() else { return 0 };
         let mut added = 0;
         while out.len() < OUTPUT_BYTES {
-            if self.ops.len() >= RUN_OPERATIONS {
-                self.apply(target, out);
-            }
-            let before = self.ops.len();
-            let room = RUN_OPERATIONS - before;
-            self.ops.extend(keys.by_ref().take(room).map_while(|key| of_another_key(&op, key)));
-            let more = self.ops.len() - before;
+            self.make_room(target, out);
+            let more = self.batch.again(&mut keys);
             if more == 0 {
                 break;
             }
@@ -143,13 +79,7 @@ impl<'a> Run<'a> {
         added
     }
 
-    /// Adds all that a request asks.
-    fn push_whole(&mut self, op: Op<'a>, reply: Reply, target: Target<'_>, out: &mut Vec<u8>) {
-        self.last = of_another_key(&op, b"").map(|op| (op, reply));
-        self.push(op, reply, target, out);
-    }
-
-    /// Adds a command, if it is one that runs are made of: what it has is taken. A run that is full is applied first.
+    /// Adds a command, if it is one that batches are made of: what it has is taken. A run that is full is executed first.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -159,83 +89,97 @@ impl<'a> Run<'a> {
         out: &mut Vec<u8>,
     ) -> bool {
         self.last = None;
-        match *command {
-            Command::Hit { key, count: weight, at } => {
-                self.push_whole(Op::Hit { key, weight, at }, Reply::Hit(weight), target, out);
+        self.make_room(target, out);
+        let (reply, is_alone) = match *command {
+            Command::Hit { key, count, at } => {
+                self.batch.hit(key, count, at);
+                (Reply::Hit, true)
             }
             Command::MultiHit { pairs } => {
                 self.replies.push((Reply::Array(pairs.len()), 1));
-                for (key, weight) in pairs.iter() {
-                    self.push(Op::Hit { key, weight, at: None }, Reply::Hit(weight), target, out);
+                for (key, count) in pairs.iter() {
+                    self.make_room(target, out);
+                    self.batch.hit(key, count, None);
+                    self.replies.push((Reply::Hit, 1));
                 }
+                return true;
             }
             Command::Hits { key, windows, at } if windows.len() <= 1 => {
-                self.push_whole(Op::Hits { key, window: windows.first(), at }, Reply::Estimate, target, out);
+                self.batch.hits(key, windows.first(), at);
+                (Reply::Estimate, true)
             }
             Command::Hits { key, windows, at } => {
                 self.replies.push((Reply::Array(windows.len()), 1));
                 for window in windows.iter() {
-                    let op = Op::Hits { key, window: Some(window), at };
-                    self.push(op, Reply::Estimate, target, out);
+                    self.make_room(target, out);
+                    self.batch.hits(key, Some(window), at);
+                    self.replies.push((Reply::Estimate, 1));
                 }
+                return true;
             }
             Command::HitsBounds { key, window, at } => {
-                self.push(Op::Hits { key, window, at }, Reply::Bounds, target, out);
+                self.batch.hits(key, window, at);
+                (Reply::Bounds, false)
             }
             Command::MultiHits { window, keys } => {
                 self.replies.push((Reply::Array(keys.len()), 1));
                 for key in keys.iter() {
-                    let op = Op::Hits { key, window: Some(window), at: None };
-                    self.push(op, Reply::Estimate, target, out);
+                    self.make_room(target, out);
+                    self.batch.hits(key, Some(window), None);
+                    self.replies.push((Reply::Estimate, 1));
                 }
+                return true;
             }
             Command::Rate { key, window, at } => {
                 let settings = target.engine.store.settings_of(key);
                 // A window is whole panes.
                 let panes = settings.whole_panes(window.unwrap_or(settings.window()));
-                self.push(Op::Hits { key, window, at }, Reply::Rate(panes, protocol), target, out);
+                self.batch.hits(key, window, at);
+                (Reply::Rate(panes, protocol), false)
             }
             Command::HitsDenied { key, window, at } => {
-                let question = Question { key, window, at };
-                self.push(Op::Denied(Box::new(question)), Reply::Estimate, target, out);
+                self.batch.denied(key, window, at);
+                (Reply::Estimate, false)
             }
             Command::Limit(request) => {
-                let reply = Reply::Limit(Change::of(&request));
-                self.push_whole(Op::of(request), reply, target, out);
+                self.batch.limit(request);
+                (Reply::Decision(Words::Limit), true)
             }
             Command::Throttle(request) => {
-                let reply = Reply::Limit(Change::of_throttle(&request));
-                self.push_whole(Op::of_throttle(request), reply, target, out);
+                self.batch.throttle(request);
+                (Reply::Decision(Words::Throttle), true)
             }
             Command::LimitAll(ref mut request) => {
-                let reply = Reply::LimitAll(Change::of_joint(request));
                 let limits = std::mem::take(&mut request.limits);
-                self.push(Op::LimitAll(Box::new(JointRequest { limits, ..*request })), reply, target, out);
-                if self.ops.len() >= RUN_JOINT_OPERATIONS {
+                self.batch.limit_all(lately::JointRequest { limits, ..*request });
+                self.replies.push((Reply::Decision(Words::LimitAll), 1));
+                if self.batch.is_full_of_joint() {
                     self.apply(target, out);
                 }
+                return true;
             }
             Command::LimitByRule { key, name, cost, at, is_peek } => {
-                self.add_named(&Named { key, name, cost, at, is_peek }, target, out);
+                let named = NamedRequest { key, name, cost, at, is_peek };
+                if let Err(unknown) = self.batch.limit_by_name(&named, target.engine) {
+                    self.apply(target, out);
+                    let error = CommandError::about_argument(unknown, Words::Limit.command());
+                    Encoder::new(out, Protocol::default()).error(error);
+                    return true;
+                }
+                (Reply::Decision(Words::Limit), true)
             }
             _ => return false,
-        }
+        };
+        self.replies.push((reply, 1));
+        self.last = is_alone.then_some(reply);
         true
     }
 
-    // An operation is made where it goes: what was just written in pieces is slow to copy.
     #[inline(always)]
-    fn push(&mut self, op: Op<'a>, shape: Reply, target: Target<'_>, out: &mut Vec<u8>) {
-        if self.ops.len() >= RUN_OPERATIONS {
+    fn make_room(&mut self, target: Target<'_>, out: &mut Vec<u8>) {
+        if self.batch.is_full() {
             self.apply(target, out);
         }
-        self.ops.push(op);
-        self.replies.push((shape, 1));
-    }
-
-    /// Takes note that so many commands were run.
-    pub(super) fn ran(&mut self, commands: usize) {
-        self.tally.commands += commands as u64;
     }
 
     /// What is added from here on is of another connection.
@@ -252,82 +196,74 @@ impl<'a> Run<'a> {
         &self.ends
     }
 
-    /// Ends the run: all is applied, and shows in the server's counters from here on.
+    /// Ends the run: all is executed.
     pub(crate) fn finish(&mut self, engine: &Engine, now: Timestamp, out: &mut Vec<u8>) {
         self.apply(Target { engine, now }, out);
-        self.rules = None;
-        let tally = std::mem::take(&mut self.tally);
-        Stats::add(&engine.stats.commands, tally.commands);
-        Stats::add(&engine.stats.hits, tally.hits);
-        Stats::add(&engine.stats.refused_hits, tally.refused_hits);
-        Stats::add(&engine.stats.denied_hits, tally.denied_hits);
+        self.batch.forget_rules();
     }
 
-    /// Applies what was collected and appends the replies.
+    /// Executes what was collected and appends the replies.
     pub(super) fn apply(&mut self, target: Target<'_>, out: &mut Vec<u8>) {
         if self.replies.is_empty() {
             return;
         }
-        let refused = self.give(target);
-        self.ops.clear();
-        let Run { replies, outcomes, ends, tally, rules, written, .. } = self;
-        let has_journal = target.engine.has_journal();
-        let mut telling = Telling { tally, written, rules: rules.as_ref(), has_journal, out };
-        // Neither is moved: most of what they have room for is not there.
-        let mut outcomes_left = outcomes.iter();
-        for (part, times) in &*replies {
-            if let Some(refused) = &refused
-                && let Some(hits) = part.hits_to_change()
-            {
-                for _ in 0..*times {
-                    telling.tally.refused_hits = telling.tally.refused_hits.saturating_add(hits);
-                    refuse(telling.out, refused);
-                }
-                continue;
-            }
-            let next = || outcomes_left.next().unwrap_or_else(|| wrong());
-            let outcomes = std::iter::repeat_with(next).take(*times);
-            match *part {
-                Reply::Array(len) => Encoder::new(telling.out, Protocol::default()).array(len),
-                Reply::End => ends.push(telling.out.len()),
-                Reply::Hit(weight) => outcomes.for_each(|outcome| telling.hit(weight, outcome)),
-                _ => outcomes.for_each(|outcome| telling.other(part, outcome)),
+        let Run { batch, replies, ends, written, .. } = self;
+        target.engine.execute(batch, &mut written.changes, target.now);
+        let mut responses = batch.responses();
+        for &(reply, times) in &*replies {
+            match reply {
+                Reply::Array(len) => Encoder::new(out, Protocol::default()).array(len),
+                Reply::End => ends.push(out.len()),
+                _ => responses.by_ref().take(times).for_each(|response| {
+                    let start = out.len();
+                    reply.write(&response, out);
+                    if response.is_change {
+                        written.replied(start, out.len());
+                    }
+                }),
             }
         }
+        drop(responses);
         replies.clear();
-        outcomes.clear();
+        batch.clear();
     }
 }
 
-impl Run<'_> {
-    /// Gives the store what was collected. When nothing can be written down the hits are left out, and why
-    /// is the answer.
-    fn give(&mut self, target: Target<'_>) -> Option<Refused> {
-        let Target { engine, now } = target;
-        if !engine.is_recorded() {
-            engine.store.apply(&self.ops, now, &mut self.outcomes);
-            return None;
+impl Reply {
+    /// Writes a response.
+    #[inline(always)]
+    fn write(self, response: &Response<'_>, out: &mut Vec<u8>) {
+        match (self, response.outcome) {
+            (Reply::Hit, Ok(Outcome::Hit(Ok(hits)))) => {
+                Encoder::new(out, Protocol::default()).integer(integer(*hits));
+            }
+            (_, Ok(outcome)) => self.write_other(outcome, out),
+            (_, Err(refused)) => refuse(out, refused),
         }
-        let refused = engine.journal().and_then(|journal| journal.check().err());
-        if refused.is_some() {
-            self.ops.retain(|op| match op {
-                Op::Hit { .. } => false,
-                _ => Change::of_operation(op).is_none_or(|change| !change.may_be()),
-            });
-        }
-        engine.store.apply_into(&self.ops, now, &mut self.outcomes, &mut self.written.changes.deltas);
-        refused
     }
-}
 
-/// The same of another key, if it is an operation that is often asked of one key after the other.
-#[inline(always)]
-fn of_another_key<'a>(op: &Op<'a>, key: &'a [u8]) -> Option<Op<'a>> {
-    match *op {
-        Op::Hit { weight, at, .. } => Some(Op::Hit { key, weight, at }),
-        Op::Hits { window, at, .. } => Some(Op::Hits { key, window, at }),
-        Op::Limit { max, window, cost, .. } => Some(Op::Limit { key, max, window, cost }),
-        Op::Throttle { rate, .. } => Some(Op::Throttle { key, rate }),
-        _ => None,
+    #[inline(never)]
+    fn write_other(self, outcome: &Outcome, out: &mut Vec<u8>) {
+        let mut reply = Encoder::new(out, Protocol::default());
+        match (self, outcome) {
+            (Reply::Hit, Outcome::Hit(Err(error))) => reply.error(format_args!("{} {error}", code(error))),
+            (Reply::Estimate, Outcome::Hits(count)) => reply.integer(integer(count.estimate)),
+            (Reply::Bounds, Outcome::Hits(count)) => {
+                reply.array(4);
+                reply.integer(integer(count.estimate));
+                reply.integer(integer(count.lower));
+                reply.integer(count.upper.map_or(-1, integer));
+                reply.integer(count.cell.as_millis());
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
+            (Reply::Rate(panes, protocol), Outcome::Hits(count)) => {
+                Encoder::new(out, protocol).double(count.estimate as f64 / panes.as_seconds_f64());
+            }
+            (Reply::Decision(words), Outcome::Limit(decided)) => decided::write(decided, words, &mut reply),
+            (Reply::Decision(words), Outcome::LimitAll(decided)) => {
+                decided::write_all(decided, words, &mut reply);
+            }
+            _ => unreachable!("the outcome is of the kind that was asked for"),
+        }
     }
 }

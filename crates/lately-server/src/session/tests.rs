@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lately::{ManualClock, Timestamp, milliseconds, minutes};
 use lately_resp::{Args, Limits, Requests};
 
-use super::{Flow, Run, Session};
+use super::{Flow, Run, Session, Written};
 use crate::Engine;
 use crate::config::Config;
 
@@ -67,8 +67,18 @@ impl Talk {
 
     /// The bytes that answer a request as one types it, [`barred`].
     fn ask(&mut self, line: &str) -> String {
-        let out = self.send(format!("{line}\n").as_bytes(), 1);
-        barred(&out)
+        let mut reply = self.first_of(line);
+        while self.flow == Flow::More {
+            let mut out = Vec::new();
+            self.flow = self.session.resume(false, &mut Written::default(), &mut out);
+            reply += &barred(&out);
+        }
+        reply
+    }
+
+    /// What comes at once of that.
+    fn first_of(&mut self, line: &str) -> String {
+        barred(&self.send(format!("{line}\n").as_bytes(), 1))
     }
 
     /// The bytes that answer a batch of so many requests.

@@ -84,10 +84,16 @@ impl Session {
         self.resume(false, written, out)
     }
 
-    /// Runs the next part of what `EXEC` has still to run: as many requests as are taken at once, or up
-    /// to where the replies are to be sent. Others come in between. What they change is added to `written`. Of a client that
-    /// is gone what changes counts is run: nobody waits for the rest.
+    /// Runs the next slice of a command that takes long, or the next part of what `EXEC` has still to run: as many requests
+    /// as are taken at once, or up to where the replies are to be sent. Others come in between. What they change is added to
+    /// `written`. Of a client that is gone what changes counts is run: nobody waits for the rest.
     pub(crate) fn resume(&mut self, is_gone: bool, written: &mut Written, out: &mut Vec<u8>) -> Flow {
+        if let Some(slow) = self.slow.take().filter(|_| !is_gone) {
+            // The store's time is later by now: what is read is as of then.
+            self.slow = slow.step(&self.engine, self.protocol, self.engine.store.now(), out).map(Box::new);
+            let is_done = self.slow.is_none() && self.execution.is_none();
+            return if is_done { Flow::Continue } else { Flow::More };
+        }
         let Some(mut execution) = self.execution.take() else { return Flow::Continue };
         let (mut requests, mut args) = (Requests::new(), Args::new());
         let mut run = Run::default();
@@ -115,10 +121,11 @@ impl Session {
         run.finish(&self.engine, execution.now, out);
         *written = run.written;
         execution.position += requests.bytes_of_first(done);
-        if execution.position == execution.requests.len() {
+        if execution.position < execution.requests.len() {
+            self.execution = Some(execution);
+        } else if self.slow.is_none() {
             return Flow::Continue;
         }
-        self.execution = Some(execution);
         Flow::More
     }
 }

@@ -17,11 +17,10 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Adds a reply that reports counted hits, or another change.
+    /// Adds a reply that reports a change.
     #[inline]
-    pub(super) fn replied(&mut self, start: usize, end: usize, hits: u64) {
+    pub(super) fn replied(&mut self, start: usize, end: usize) {
         self.replies.push(start..end);
-        self.changes.add_hits(hits);
     }
 
     /// Whether there are such replies in a part of the output.

@@ -178,7 +178,7 @@ fn the_replies_of_exec_come_in_parts() {
         talk.check("COMMAND DOCS", "+QUEUED|");
     }
     talk.check("HIT k", "+QUEUED|");
-    let (mut replies, mut parts) = (talk.ask("EXEC"), 1);
+    let (mut replies, mut parts) = (talk.first_of("EXEC"), 1);
     while talk.flow == Flow::More {
         let mut out = Vec::new();
         talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
@@ -206,7 +206,7 @@ fn nobody_is_told_what_nobody_waits_for() {
     for line in ["HIT a", "HITS a", "LIMIT b 1 1m", "PING", "MLIMIT c 1 1m", "CL.THROTTLE d 1 1 1", "DEL k"] {
         queue(line);
     }
-    talk.ask("EXEC");
+    talk.first_of("EXEC");
     assert_eq!(talk.flow, Flow::More);
     let mut out = Vec::new();
     talk.flow = talk.session.resume(true, &mut Written::default(), &mut out);
@@ -227,7 +227,7 @@ fn others_come_between_the_commands_of_exec() {
         talk.check("FLUSHALL", "+OK|");
         talk.check("MULTI", "+OK|");
         (0..queued).for_each(|_| talk.check("HIT k", "+QUEUED|"));
-        assert!(talk.ask("EXEC").starts_with(&format!("*{queued}|:1|:2|")));
+        assert!(talk.first_of("EXEC").starts_with(&format!("*{queued}|:1|:2|")));
         assert_eq!(talk.engine.store.len(), 1);
         if queued > MAX_BATCH_ARGUMENTS / 2 {
             assert_eq!(talk.flow, Flow::More);

@@ -1,0 +1,259 @@
+//! Requests that follow each other and that the store is given together, so that it fetches the memory of all of them
+//! at once. The responses are those that they would have one by one. They may be of several clients.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use lately::{JointRequest, Op, Outcome, Question, Request, Span, Throttle, Timestamp};
+use lately_journal::Refused;
+
+use super::effect::{Effect, Fate};
+use crate::commit::Changes;
+use crate::engine::{Engine, Stats};
+use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
+use crate::rules::{RuleNumber, Rules, Said};
+
+/// Requests to be executed, and their responses once they are. Keys are borrowed from the client's buffer.
+#[derive(Default)]
+pub(crate) struct Batch<'a> {
+    ops: Vec<Op<'a>>,
+    outcomes: Vec<Outcome>,
+    /// Which of the operations change something: a bit for each.
+    changes: u64,
+    /// Why none of them may.
+    refused: Option<Refused>,
+    /// Operations that are of a limit with a name.
+    named: Vec<(Range<usize>, RuleNumber)>,
+    /// The limits with names, from the first that was asked for.
+    rules: Option<Arc<Rules>>,
+    /// The operation added last, its key aside, if it is one that is often asked of one key after the other; and the limit
+    /// with a name that it is of.
+    last: Option<(Op<'a>, Option<RuleNumber>)>,
+}
+
+/// A bit for each operation.
+const _: () = assert!(RUN_OPERATIONS <= 64, "a batch has a word for its operations");
+
+/// The response to an operation.
+pub(crate) struct Response<'o> {
+    /// What it gave; an error when it would change something and nothing can be kept.
+    pub(crate) outcome: Result<&'o Outcome, &'o Refused>,
+    /// Whether it reports a change: then it is not to leave before that is committed.
+    pub(crate) is_change: bool,
+}
+
+/// A request that is to stay within a limit of the config.
+pub(crate) struct NamedRequest<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) name: &'a [u8],
+    pub(crate) cost: u64,
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) is_peek: bool,
+}
+
+impl<'a> Batch<'a> {
+    /// The same, empty, with its memory, for other requests.
+    pub(crate) fn reused<'b>(mut self) -> Batch<'b> {
+        self.ops.clear();
+        // Nothing is made: a vector of no elements is collected into the memory it had.
+        let ops = self.ops.into_iter().map(|_| unreachable!("it was cleared")).collect();
+        let Batch { outcomes, named, rules, .. } = self;
+        Batch { ops, outcomes, named, rules, ..Batch::default() }
+    }
+
+    /// Whether it is to be executed before more is added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ops.len() >= RUN_OPERATIONS
+    }
+
+    /// Whether it is to be executed once a request of several limits is in it: each of those has memory of its own, which
+    /// the next ones use again.
+    pub(crate) fn is_full_of_joint(&self) -> bool {
+        self.ops.len() >= RUN_JOINT_OPERATIONS
+    }
+
+    // An operation is made where it goes: what was just written in pieces is slow to copy.
+    #[inline(always)]
+    fn push(&mut self, op: Op<'a>) {
+        debug_assert!(!self.is_full(), "the caller looked");
+        self.last = of_another_key(&op, b"").map(|op| (op, None));
+        self.ops.push(op);
+    }
+
+    #[inline(always)]
+    pub(crate) fn hit(&mut self, key: &'a [u8], weight: u64, at: Option<Timestamp>) {
+        self.push(Op::Hit { key, weight, at });
+    }
+
+    #[inline(always)]
+    pub(crate) fn hits(&mut self, key: &'a [u8], window: Option<Span>, at: Option<Timestamp>) {
+        self.push(Op::Hits { key, window, at });
+    }
+
+    pub(crate) fn denied(&mut self, key: &'a [u8], window: Option<Span>, at: Option<Timestamp>) {
+        self.push(Op::Denied(Box::new(Question { key, window, at })));
+    }
+
+    #[inline(always)]
+    pub(crate) fn limit(&mut self, request: Request<'a>) {
+        self.push(Op::of(request));
+    }
+
+    pub(crate) fn throttle(&mut self, request: Throttle<'a>) {
+        self.push(Op::of_throttle(request));
+    }
+
+    pub(crate) fn limit_all(&mut self, request: JointRequest<'a>) {
+        self.push(Op::LimitAll(Box::new(request)));
+    }
+
+    /// Adds a request of a limit with a name. Those of one batch go by one config, even when another comes meanwhile.
+    ///
+    /// # Errors
+    /// Which limits there are, when there is none of that name.
+    pub(crate) fn limit_by_name(&mut self, named: &NamedRequest<'a>, engine: &Engine) -> Result<(), String> {
+        let rules = self.rules.get_or_insert_with(|| engine.rules.get());
+        let &NamedRequest { key, name, cost, at, is_peek } = named;
+        let Some(number) = rules.find(name) else { return Err(rules.unknown(name)) };
+        let limit = &rules.rule(number).limit;
+        let lockout = limit.lockout.filter(|_| !limit.is_shadow);
+        let request = Request::new(key, limit.max, limit.window, cost);
+        let request = Request { at, is_peek, is_shadow: limit.is_shadow, lockout, ..request };
+        self.limit(request);
+        if !is_peek {
+            self.named.push((self.ops.len() - 1..self.ops.len(), number));
+            self.last.iter_mut().for_each(|(_, rule)| *rule = Some(number));
+        }
+        Ok(())
+    }
+
+    /// Adds what was added last, of other keys, while there is room; gives of how many.
+    pub(crate) fn again(&mut self, keys: &mut impl Iterator<Item = &'a [u8]>) -> usize {
+        let Some((op, rule)) = &self.last else { return 0 };
+        let before = self.ops.len();
+        let room = RUN_OPERATIONS.saturating_sub(before);
+        self.ops.extend(keys.take(room).map_while(|key| of_another_key(op, key)));
+        self.named.extend(rule.map(|rule| (before..self.ops.len(), rule)));
+        self.ops.len() - before
+    }
+
+    /// The responses, in the order of the requests.
+    #[inline(always)]
+    pub(crate) fn responses(&self) -> impl Iterator<Item = Response<'_>> {
+        let mut outcomes = self.outcomes.iter();
+        let mut bit = 1_u64;
+        self.ops.iter().map(move |op| {
+            let is_change = self.changes & bit != 0;
+            bit = bit.rotate_left(1);
+            let refused = self.refused.as_ref().filter(|_| Effect::may_change(op));
+            let outcome = refused.map_or_else(|| Ok(outcomes.next().unwrap_or_else(|| missing())), Err);
+            Response { outcome, is_change }
+        })
+    }
+
+    /// Forgets the requests and their responses, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.ops.clear();
+        self.outcomes.clear();
+        self.named.clear();
+        (self.changes, self.refused) = (0, None);
+    }
+
+    /// Requests from here on go by the limits of the config as it is then.
+    pub(crate) fn forget_rules(&mut self) {
+        self.rules = None;
+    }
+}
+
+impl Engine {
+    /// Executes a batch: the store changes, `changes` has what is to be committed, and the batch its responses.
+    ///
+    /// From before this until the commit the caller holds what [`Engine::enter`] gave.
+    pub(crate) fn execute(&self, batch: &mut Batch<'_>, changes: &mut Changes, now: Timestamp) {
+        if !self.is_recorded() {
+            self.store.apply(&batch.ops, now, &mut batch.outcomes);
+            return self.settle_batch(batch, None);
+        }
+        batch.refused = self.journal().and_then(|journal| journal.check().err());
+        if batch.refused.is_none() {
+            self.store.apply_into(&batch.ops, now, &mut batch.outcomes, &mut changes.deltas);
+        } else {
+            let questions: Vec<Op<'_>> =
+                batch.ops.iter().filter(|op| !Effect::may_change(op)).cloned().collect();
+            self.store.apply_into(&questions, now, &mut batch.outcomes, &mut changes.deltas);
+        }
+        self.settle_batch(batch, self.has_journal().then_some(changes));
+    }
+
+    /// Takes note of what became of each operation. What changes something counts when it is committed, if that is to be.
+    fn settle_batch(&self, batch: &mut Batch<'_>, mut changes: Option<&mut Changes>) {
+        let (mut counted, mut denied, mut refused) = (0_u64, 0_u64, 0_u64);
+        let Batch { ops, outcomes, named, rules, .. } = batch;
+        let (mut outcomes, mut named) = (outcomes.iter_mut(), named.iter().peekable());
+        for (number, op) in ops.iter().enumerate() {
+            if batch.refused.is_some() && Effect::may_change(op) {
+                refused = refused.saturating_add(Effect::of(op).hits());
+                continue;
+            }
+            let outcome = outcomes.next().unwrap_or_else(|| missing());
+            let fate = match (op, &*outcome) {
+                (Op::Hit { weight, .. }, Outcome::Hit(Ok(_))) => Fate::counted(*weight, true),
+                (Op::Hits { .. }, _) => continue,
+                _ => {
+                    while named.next_if(|(range, _)| range.end <= number).is_some() {}
+                    let rule = named.peek().filter(|(range, _)| range.contains(&number)).map(|(_, rule)| *rule);
+                    let said = said(outcome, op);
+                    let fate = Effect::of(op).settle(outcome);
+                    if let (Some(rules), Some(rule), Some(said)) = (&rules, rule, said) {
+                        let tally = &rules.rule(rule).tally;
+                        match &mut changes {
+                            Some(changes) if fate.is_change => changes.add_said(tally, said),
+                            _ => tally.count(said),
+                        }
+                    }
+                    fate
+                }
+            };
+            denied = denied.saturating_add(fate.denied);
+            refused = refused.saturating_add(fate.refused);
+            match &mut changes {
+                Some(changes) if fate.is_change => {
+                    batch.changes |= 1 << number;
+                    changes.add_hits(fate.counted);
+                }
+                _ => counted = counted.saturating_add(fate.counted),
+            }
+        }
+        Stats::add(&self.stats.hits, counted);
+        Stats::add(&self.stats.denied_hits, denied);
+        Stats::add(&self.stats.refused_hits, refused);
+    }
+}
+
+/// What a limit with a name said, by its outcome.
+fn said(outcome: &Outcome, op: &Op<'_>) -> Option<Said> {
+    let Outcome::Limit(Ok(decision)) = outcome else { return None };
+    let is_shadow = matches!(op, Op::Decide(request) if request.is_shadow);
+    Some(match (decision.is_allowed(), is_shadow) {
+        (true, _) => Said::Allowed,
+        (false, false) => Said::Denied,
+        (false, true) => Said::WouldDeny,
+    })
+}
+
+/// The same of another key, if it is an operation that is often asked of one key after the other.
+#[inline(always)]
+fn of_another_key<'a>(op: &Op<'a>, key: &'a [u8]) -> Option<Op<'a>> {
+    match *op {
+        Op::Hit { weight, at, .. } => Some(Op::Hit { key, weight, at }),
+        Op::Hits { window, at, .. } => Some(Op::Hits { key, window, at }),
+        Op::Limit { max, window, cost, .. } => Some(Op::Limit { key, max, window, cost }),
+        Op::Throttle { rate, .. } => Some(Op::Throttle { key, rate }),
+        _ => None,
+    }
+}
+
+#[cold]
+fn missing() -> ! {
+    unreachable!("the store gives an outcome for each operation")
+}

@@ -1,0 +1,110 @@
+//! What a request may change, and what became of it.
+
+use lately::{JointRequest, Op, Outcome, Request, Throttle};
+
+/// What an operation may change.
+#[derive(Clone, Copy)]
+pub(super) struct Effect {
+    /// Hits that are counted if it is allowed: of all keys together.
+    hits: u64,
+    /// Whether it gives room back if it is allowed.
+    gives_back: bool,
+    /// Whether it locks out if it is denied.
+    locks_out: bool,
+    /// Whether a limit only watches: it is answered as allowed in any case.
+    is_shadow: bool,
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Fate {
+    /// Hits by what became of them.
+    pub(super) counted: u64,
+    pub(super) denied: u64,
+    pub(super) refused: u64,
+    /// Whether something was changed, so that the answer waits until that is kept.
+    pub(super) is_change: bool,
+}
+
+impl Fate {
+    const NOTHING: Fate = Fate { counted: 0, denied: 0, refused: 0, is_change: false };
+
+    pub(super) fn counted(hits: u64, is_change: bool) -> Fate {
+        Fate { counted: hits, is_change, ..Fate::NOTHING }
+    }
+
+    pub(super) fn refused(hits: u64) -> Fate {
+        Fate { refused: hits, ..Fate::NOTHING }
+    }
+}
+
+impl Effect {
+    fn of_hits(hits: u64) -> Effect {
+        Effect { hits, gives_back: false, locks_out: false, is_shadow: false }
+    }
+
+    pub(super) fn of(op: &Op<'_>) -> Effect {
+        match op {
+            Op::Hit { weight, .. } => Effect::of_hits(*weight),
+            Op::Limit { cost, .. } => Effect::of_hits(*cost),
+            Op::Decide(request) => Effect::of_request(request),
+            Op::Throttle { .. } => Effect::of_hits(1),
+            Op::ThrottleBy(request) => Effect::of_throttle(request),
+            Op::LimitAll(request) => Effect::of_joint(request),
+            _ => Effect::of_hits(0),
+        }
+    }
+
+    fn of_request(request: &Request<'_>) -> Effect {
+        let Request { cost, is_peek, is_shadow, lockout, .. } = *request;
+        let locks_out = !is_peek && lockout.is_some();
+        Effect { locks_out, is_shadow, ..Effect::of_hits(if is_peek { 0 } else { cost }) }
+    }
+
+    fn of_throttle(request: &Throttle<'_>) -> Effect {
+        let hits = u64::try_from(request.quantity).unwrap_or(0);
+        Effect { gives_back: request.quantity < 0, ..Effect::of_hits(hits) }
+    }
+
+    fn of_joint(request: &JointRequest<'_>) -> Effect {
+        let JointRequest { limits, cost, is_peek, .. } = request;
+        let is_first = |&index: &usize| limits[..index].iter().all(|before| before.key != limits[index].key);
+        let keys = (0..limits.len()).filter(is_first).count() as u64;
+        Effect::of_hits(if *is_peek { 0 } else { cost.saturating_mul(keys) })
+    }
+
+    /// Whether it may change anything. A hit of weight 0 does not, but is written as hits are.
+    pub(super) fn may_change(op: &Op<'_>) -> bool {
+        let Effect { hits, gives_back, locks_out, .. } = Effect::of(op);
+        matches!(op, Op::Hit { .. }) || hits > 0 || gives_back || locks_out
+    }
+
+    /// Hits that are not counted when nothing may be changed.
+    pub(super) fn hits(self) -> u64 {
+        self.hits
+    }
+
+    /// What became of it, by its outcome. A limit that only watches is answered as allowed from here on.
+    pub(super) fn settle(self, outcome: &mut Outcome) -> Fate {
+        match outcome {
+            Outcome::Hit(Ok(_)) => Fate::counted(self.hits, true),
+            Outcome::Hit(Err(_)) | Outcome::Limit(Err(_)) | Outcome::LimitAll(Err(_)) => Fate::refused(self.hits),
+            Outcome::Limit(Ok(decision)) => {
+                let fate = self.decided(decision.is_allowed(), self.hits);
+                if self.is_shadow {
+                    decision.retry = lately::Retry::Now;
+                }
+                fate
+            }
+            Outcome::LimitAll(Ok(joint)) => self.decided(joint.is_allowed(), joint.denied_hits),
+            _ => Fate::NOTHING,
+        }
+    }
+
+    fn decided(self, is_allowed: bool, denied: u64) -> Fate {
+        if is_allowed {
+            return Fate::counted(self.hits, self.hits > 0 || self.gives_back);
+        }
+        Fate { denied: if self.is_shadow { 0 } else { denied }, is_change: self.locks_out, ..Fate::NOTHING }
+    }
+}

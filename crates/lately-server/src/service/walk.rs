@@ -1,0 +1,152 @@
+//! Walks over all keys, a slice at a time: between two slices others have their turn.
+
+use std::collections::{BinaryHeap, HashSet};
+
+use lately::limits::MAX_SCAN_SLOTS;
+use lately::{Cursor, Op, Outcome, Pattern, Span, Store, Timestamp};
+
+use crate::engine::Engine;
+use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, WALK_STEP};
+
+/// A page of keys.
+pub(crate) struct ScanWalk {
+    pattern: Option<Pattern>,
+    /// Whether keys are wanted at all: none are of another type.
+    wanted: bool,
+    /// Places still to be looked at, and how many in a slice.
+    places: usize,
+    step: usize,
+    cursor: Cursor,
+    keys: Vec<Box<[u8]>>,
+    key_bytes: usize,
+    work: u64,
+}
+
+impl ScanWalk {
+    /// The page from a cursor on, of about so many places.
+    pub(crate) fn new(cursor: u64, places: u64, pattern: Option<&[u8]>, wanted: bool) -> ScanWalk {
+        let pattern_bytes = pattern.map_or(0, <[u8]>::len);
+        ScanWalk {
+            pattern: pattern.map(Pattern::new),
+            wanted,
+            places: usize::try_from(places).unwrap_or(usize::MAX).min(MAX_SCAN_SLOTS),
+            step: SCAN_STEP * SCAN_STEP_PATTERN_BYTES / pattern_bytes.max(SCAN_STEP_PATTERN_BYTES),
+            cursor: Cursor::from_number(cursor),
+            keys: Vec::new(),
+            key_bytes: 0,
+            work: 0,
+        }
+    }
+
+    /// Whether one slice is all.
+    pub(crate) fn is_short(&self) -> bool {
+        self.places <= self.step
+    }
+
+    /// Runs a slice; true at the end.
+    pub(crate) fn step(&mut self, engine: &Engine, now: Timestamp) -> bool {
+        let step = self.places.min(self.step);
+        let page = engine.store.scan(self.cursor, self.pattern.as_ref(), step, now);
+        self.work += page.work;
+        if self.wanted {
+            self.key_bytes += page.keys.iter().map(|key| key.len()).sum::<usize>();
+            self.keys.extend(page.keys);
+        }
+        (self.cursor, self.places) = (page.next, self.places - step);
+        self.cursor == Cursor::START
+            || self.places == 0
+            || self.key_bytes >= SCAN_BYTES
+            || self.work >= SCAN_WORK
+    }
+
+    /// Where the next page begins, and the keys of this one.
+    pub(crate) fn page(&self) -> (u64, &[Box<[u8]>]) {
+        (self.cursor.number(), &self.keys)
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.key_bytes + self.keys.capacity() * size_of::<Box<[u8]>>()
+    }
+}
+
+/// The least-hit keys that begin with a prefix.
+pub(crate) struct CoolestWalk {
+    prefix: Box<[u8]>,
+    count: usize,
+    window: Option<Span>,
+    below: Option<u64>,
+    cursor: Cursor,
+    /// The most-hit of those found so far is on top, and goes when there are too many.
+    rows: BinaryHeap<(u64, Box<[u8]>)>,
+    key_bytes: usize,
+}
+
+impl CoolestWalk {
+    /// At most `count` keys, only those with fewer than `below` hits in the window.
+    pub(crate) fn new(prefix: &[u8], count: usize, window: Option<Span>, below: Option<u64>) -> CoolestWalk {
+        let (cursor, rows) = (Cursor::START, BinaryHeap::new());
+        CoolestWalk { prefix: prefix.into(), count, window, below, cursor, rows, key_bytes: 0 }
+    }
+
+    /// Runs a slice; true at the end.
+    pub(crate) fn step(&mut self, engine: &Engine, now: Timestamp) -> bool {
+        let mut page = engine.store.scan(self.cursor, None, WALK_STEP, now);
+        page.keys.retain(|key| key.starts_with(&self.prefix));
+        let keys: Vec<&[u8]> = page.keys.iter().map(|key| &**key).collect();
+        let counts: Vec<u64> = hits_of(&engine.store, &keys, self.window, now).collect();
+        let is_below = |hits: u64| self.below.is_none_or(|below| hits < below);
+        for row in counts.into_iter().zip(page.keys).filter(|&(hits, _)| is_below(hits)) {
+            self.key_bytes += row.1.len();
+            self.rows.push(row);
+            if self.rows.len() > self.count
+                && let Some((_, key)) = self.rows.pop()
+            {
+                self.key_bytes -= key.len();
+            }
+        }
+        self.cursor = page.next;
+        self.cursor == Cursor::START
+    }
+
+    /// The keys with their hits, least first.
+    pub(crate) fn into_rows(self) -> Vec<(u64, Box<[u8]>)> {
+        self.rows.into_sorted_vec()
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.prefix.len() + self.key_bytes + self.rows.capacity() * size_of::<(u64, Box<[u8]>)>()
+    }
+}
+
+/// The least-hit of keys that are named, least first; those that are equal stay as they were named.
+pub(crate) fn coolest_of<'k>(
+    engine: &Engine,
+    keys: impl Iterator<Item = &'k [u8]>,
+    (count, window, below): (usize, Option<Span>, Option<u64>),
+    now: Timestamp,
+) -> Vec<(u64, &'k [u8])> {
+    let mut seen = HashSet::new();
+    let keys: Vec<&[u8]> = keys.filter(|key| seen.insert(*key)).collect();
+    let mut rows: Vec<(u64, &[u8])> =
+        hits_of(&engine.store, &keys, window, now).zip(keys.iter().copied()).collect();
+    rows.retain(|&(hits, _)| below.is_none_or(|below| hits < below));
+    rows.sort_by_key(|&(hits, _)| hits);
+    rows.truncate(count);
+    rows
+}
+
+/// The hits of each key in a window.
+fn hits_of(
+    store: &Store,
+    keys: &[&[u8]],
+    window: Option<Span>,
+    now: Timestamp,
+) -> impl Iterator<Item = u64> + use<> {
+    let ops: Vec<Op<'_>> = keys.iter().map(|key| Op::Hits { key, window, at: None }).collect();
+    let mut outcomes = Vec::with_capacity(ops.len());
+    store.apply(&ops, now, &mut outcomes);
+    outcomes.into_iter().map(|outcome| match outcome {
+        Outcome::Hits(count) => count.estimate,
+        _ => unreachable!("a question is answered with a count"),
+    })
+}
