@@ -139,6 +139,32 @@ impl Engine {
         }
     }
 
+    /// Waits until it is known what became of changes. They are settled even when the caller does not wait any more.
+    ///
+    /// # Errors
+    /// Why they are not kept. They have been taken back.
+    pub(crate) async fn settled(self: &Arc<Engine>, commit: Commit, mut changes: Changes) -> Result<(), Refused> {
+        let ticket = match commit {
+            Commit::Kept => return Ok(()),
+            Commit::Refused(refused) => return Err(refused),
+            Commit::Pending(ticket) => ticket,
+        };
+        let engine = Arc::clone(self);
+        let settled = tokio::spawn(async move {
+            loop {
+                let mut verdict = std::pin::pin!(engine.verdicts.notified());
+                // A verdict that comes after the look counts, too.
+                verdict.as_mut().enable();
+                match engine.settle(&ticket, &mut changes) {
+                    Settled::Pending => verdict.await,
+                    Settled::Kept => return Ok(()),
+                    Settled::Refused(refused) => return Err(refused),
+                }
+            }
+        });
+        settled.await.expect("a panic is a bug that has been reported")
+    }
+
     /// Writes deltas to the journal, where there is one, and to dumps.
     fn write<'d>(
         &self,

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use lately::limits::MAX_TOTAL;
 use lately::{Clock, Cursor, DeltaBatch, MemoryStats, SettingsError, Store, Timestamp};
 use lately_journal::{Folder, Journal, Progress};
+use tokio::sync::Notify;
 
 use crate::clients::Clients;
 use crate::config::Config;
@@ -37,6 +38,8 @@ pub struct Engine {
     journal: OnceLock<Journal<Folder>>,
     loading: AtomicBool,
     wakers: Wakers,
+    /// Told at once with them: for those that wait on a runtime.
+    pub(crate) verdicts: Arc<Notify>,
     /// Who is told what happens, beside the journal.
     pub(crate) taps: Taps,
     /// In place of that of the journal, where there is none.
@@ -105,6 +108,7 @@ impl Engine {
             started: clock.now(),
             run_id: run_id(),
             wakers: Wakers::default(),
+            verdicts: Arc::default(),
             loading: AtomicBool::new(config.storage.is_some()),
             rules: CurrentRules::new(&config.limits),
             config,
@@ -173,8 +177,9 @@ impl Engine {
 
     /// Takes note that the store has what was kept of it, and that what happens from here on is kept.
     pub(crate) fn loaded(&self, journal: Journal<Folder>) {
-        let wakers = Arc::clone(&self.wakers);
+        let (wakers, verdicts) = (Arc::clone(&self.wakers), Arc::clone(&self.verdicts));
         journal.on_verdict(move || {
+            verdicts.notify_waiters();
             wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|waker| waker());
         });
         let _ = self.journal.set(journal);

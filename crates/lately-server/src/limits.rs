@@ -108,6 +108,9 @@ pub const MAX_HTTP_HEAD_BYTES: usize = 8 << 10;
 /// Bytes of a dump or a restore that move give back what they may take at [`HTTP_LEAST_BYTES`].
 pub const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Windows in a request over HTTP for the hits of a key.
+pub const MAX_HTTP_WINDOWS: usize = 100;
+
 /// Bytes of a dump or a restore that a client has to move in a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 

@@ -1,5 +1,5 @@
-//! The HTTP listeners: health, metrics, dumps. Each has a bound on connections of its own, and gives each one
-//! answer and a short time, so that whoever holds connections holds little, and not for long.
+//! The HTTP listeners: counting, health, metrics, dumps. Each has a bound on connections of its own, and gives each a
+//! short time for a request, so that whoever holds connections holds little, and not for long.
 //!
 //! Clients that the server waits for do not keep others out: when there are too many connections, the oldest of those
 //! goes, unless it carries a dump, of which there are few.
@@ -9,10 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::body::HttpBody;
+use axum::extract::{Request, State};
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
@@ -24,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
+use super::counts;
 use super::guard::{refuse_foreign, refuse_remote};
 use super::pace::{Pace, TooSlow};
 use super::pause;
@@ -78,6 +80,9 @@ pub(crate) fn all(engine: Arc<Engine>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .route_layer(from_fn(refuse_remote))
         .layer(Extension(Transfers::new(&engine)))
+        .route("/v1/hit/{*key}", post(counts::hit))
+        .route("/v1/hits/{*key}", get(counts::hits))
+        .method_not_allowed_fallback(wrong_method)
         // Routes that change something or read keys go before this line.
         .route_layer(from_fn_with_state(Arc::clone(&engine), refuse_foreign))
         .with_state(Arc::clone(&engine))
@@ -141,7 +146,7 @@ impl Connections {
 
     fn add(&mut self, link: Link, socket: TcpStream, router: &Router, stopper: &Stopper) {
         let pace = Arc::clone(&link.pace);
-        let service = TowerToHyperService::new(router.clone().layer(Extension(link)));
+        let service = TowerToHyperService::new(router.clone().layer(from_fn(renew)).layer(Extension(link)));
         let connection = self.running.spawn(serve_one(Arc::clone(&pace), socket, service, stopper.clone()));
         self.oldest.push_back((connection, pace));
     }
@@ -179,10 +184,10 @@ async fn while_it_keeps_up(pace: &Pace, answered: impl Future<Output = ()>) -> R
     Ok(())
 }
 
-/// Answers a request and closes the connection; at a stop, one that has sent nothing is not waited for.
+/// Answers requests until the client ends; at a stop, one that has sent nothing is not waited for.
 async fn answer(socket: &mut TcpStream, service: TowerToHyperService<Router>, stopper: Stopper) {
     let mut builder = Builder::new();
-    builder.keep_alive(false).max_header_size(MAX_HTTP_HEAD_BYTES).max_buf_size(MAX_HTTP_HEAD_BYTES);
+    builder.max_header_size(MAX_HTTP_HEAD_BYTES).max_buf_size(MAX_HTTP_HEAD_BYTES);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
     // Errors are the client's: it has gone, or has been told.
     tokio::select! {
@@ -190,6 +195,18 @@ async fn answer(socket: &mut TcpStream, service: TowerToHyperService<Router>, st
         () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// A client that was answered has all its time again for its next request. One that sent a body has no next request on
+/// this connection: most of what it sends may still be to come.
+async fn renew(Extension(link): Extension<Link>, request: Request, next: Next) -> Response {
+    let has_body = !request.body().is_end_stream();
+    let mut response = next.run(request).await;
+    if has_body {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    link.pace.renew();
+    response
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -218,7 +235,7 @@ async fn metrics(State(engine): State<Arc<Engine>>) -> impl IntoResponse {
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
-    use axum::http::Request;
+    use axum::http;
     use hyper::service::Service;
 
     use super::super::fixture::{engine, loading_engine};
@@ -227,7 +244,7 @@ mod tests {
     /// The status and body of what a peer is answered.
     async fn asked(peer: [u8; 4], local: [u8; 4], path: &str) -> (StatusCode, String) {
         let link = Link { pace: Arc::default(), peer: peer.into(), local: local.into() };
-        let request = Request::builder().uri(path).header("host", "localhost").body(Body::empty());
+        let request = http::Request::builder().uri(path).header("host", "localhost").body(Body::empty());
         let service = TowerToHyperService::new(all(engine()).layer(Extension(link)));
         let response = service.call(request.expect("a request")).await.expect("it does not fail");
         let status = response.status();

@@ -5,6 +5,7 @@ use std::time::Duration;
 mod balance;
 mod batch;
 mod connection;
+mod counts;
 mod depth;
 #[cfg(test)]
 mod fixture;

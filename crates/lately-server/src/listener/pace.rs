@@ -96,6 +96,11 @@ impl Pace {
         self.moved_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
+    /// The client begins anew.
+    pub(super) fn renew(&self) {
+        self.behind_bytes.store(0, Relaxed);
+    }
+
     pub(super) fn set_upload(&self, is_upload: bool) {
         self.is_upload.store(is_upload, Relaxed);
     }

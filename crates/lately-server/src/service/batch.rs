@@ -4,11 +4,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lately::{JointRequest, Op, Outcome, Question, Request, Span, Throttle, Timestamp};
+use lately::{Count, JointRequest, Op, Outcome, Question, Request, Span, Throttle, Timestamp};
 use lately_journal::Refused;
 
 use super::effect::{Effect, Fate};
-use crate::commit::Changes;
+use crate::commit::{Changes, Commit};
 use crate::engine::{Engine, Stats};
 use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
 use crate::rules::{RuleNumber, Rules, Said};
@@ -183,6 +183,42 @@ impl Engine {
             self.store.apply_into(&questions, now, &mut batch.outcomes, &mut changes.deltas);
         }
         self.settle_batch(batch, self.has_journal().then_some(changes));
+    }
+
+    /// Executes and commits one operation. Replies that report a change wait for what [`Engine::settled`] says.
+    pub(crate) fn execute_alone<'k>(
+        &self,
+        changes: &mut Changes,
+        now: Timestamp,
+        add: impl FnOnce(&mut Batch<'k>),
+    ) -> (Result<Outcome, Refused>, Commit) {
+        let mut batch = Batch::default();
+        add(&mut batch);
+        let _entered = self.enter();
+        self.execute(&mut batch, changes, now);
+        let outcome = match batch.refused {
+            Some(refused) => Err(refused),
+            None => Ok(batch.outcomes.pop().unwrap_or_else(|| missing())),
+        };
+        (outcome, self.commit(&mut [changes]))
+    }
+
+    /// The hits of a key in each of several windows, all of one moment.
+    pub(crate) fn counts(
+        &self,
+        key: &[u8],
+        windows: &[Span],
+        at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Vec<Count> {
+        let ops: Vec<Op<'_>> = windows.iter().map(|&window| Op::Hits { key, window: Some(window), at }).collect();
+        let mut outcomes = Vec::with_capacity(ops.len());
+        self.store.apply(&ops, now, &mut outcomes);
+        let count = |outcome| match outcome {
+            Outcome::Hits(count) => count,
+            _ => unreachable!("a question is answered with a count"),
+        };
+        outcomes.into_iter().map(count).collect()
     }
 
     /// Takes note of what became of each operation. What changes something counts when it is committed, if that is to be.

@@ -3,7 +3,8 @@
 use lately::{Decision, JointDecision, LimitError, Retry, Span};
 use lately_resp::{CommandError, Encoder};
 
-use super::{code, integer};
+use super::integer;
+use crate::service::code_of;
 
 /// The command whose words a decision is written in.
 #[derive(Clone, Copy)]
@@ -58,7 +59,7 @@ fn refused(error: &LimitError, words: Words, reply: &mut Encoder<'_>) {
         error => error,
     };
     match cause {
-        LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code(hit))),
+        LimitError::Hit(hit) => reply.error(format_args!("{} {error}", code_of(hit))),
         _ => reply.error(CommandError::about_argument(error, words.command())),
     }
 }

@@ -11,7 +11,7 @@ mod written;
 
 use std::sync::Arc;
 
-use lately::{HitError, Timestamp};
+use lately::Timestamp;
 use lately_resp::command::spec_of;
 use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, Selected, texts};
 
@@ -220,16 +220,6 @@ impl Session {
 fn speaks_http(args: ArgList<'_>) -> bool {
     let name = args.get(0).unwrap_or_default();
     name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
-}
-
-/// The first word of an error.
-fn code(error: &HitError) -> &'static str {
-    match error {
-        HitError::Late { .. } => "LATE",
-        HitError::Future { .. } => "FUTURE",
-        HitError::OutOfMemory { .. } => "OOM",
-        _ => "ERR",
-    }
 }
 
 /// A count as RESP has it. Counts fit by [`lately::limits::MAX_TOTAL`].

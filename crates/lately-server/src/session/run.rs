@@ -6,10 +6,10 @@ use lately_resp::{Command, CommandError, Encoder, Protocol};
 
 use super::decided::{self, Words};
 use super::written::{Written, refuse};
-use super::{code, integer};
+use super::integer;
 use crate::engine::Engine;
 use crate::limits::OUTPUT_BYTES;
-use crate::service::{Batch, NamedRequest, Response};
+use crate::service::{Batch, NamedRequest, Response, code_of, rate};
 
 /// What was collected and is still to be executed. Keys borrow from the read buffer.
 #[derive(Default)]
@@ -246,7 +246,7 @@ impl Reply {
     fn write_other(self, outcome: &Outcome, out: &mut Vec<u8>) {
         let mut reply = Encoder::new(out, Protocol::default());
         match (self, outcome) {
-            (Reply::Hit, Outcome::Hit(Err(error))) => reply.error(format_args!("{} {error}", code(error))),
+            (Reply::Hit, Outcome::Hit(Err(error))) => reply.error(format_args!("{} {error}", code_of(error))),
             (Reply::Estimate, Outcome::Hits(count)) => reply.integer(integer(count.estimate)),
             (Reply::Bounds, Outcome::Hits(count)) => {
                 reply.array(4);
@@ -255,9 +255,8 @@ impl Reply {
                 reply.integer(count.upper.map_or(-1, integer));
                 reply.integer(count.cell.as_millis());
             }
-            #[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
             (Reply::Rate(panes, protocol), Outcome::Hits(count)) => {
-                Encoder::new(out, protocol).double(count.estimate as f64 / panes.as_seconds_f64());
+                Encoder::new(out, protocol).double(rate(count, panes));
             }
             (Reply::Decision(words), Outcome::Limit(decided)) => decided::write(decided, words, &mut reply),
             (Reply::Decision(words), Outcome::LimitAll(decided)) => {

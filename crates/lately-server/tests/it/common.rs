@@ -155,6 +155,13 @@ impl Wire {
         line.strip_prefix(':').and_then(|number| number.parse().ok()).expect(&line)
     }
 
+    /// Takes that many bytes.
+    pub(crate) fn take(&mut self, count: usize) -> Vec<u8> {
+        let mut taken = vec![0; count];
+        self.0.read_exact(&mut taken).expect("more comes");
+        taken
+    }
+
     /// Takes everything up to the end of the connection.
     pub(crate) fn rest(mut self) -> Vec<u8> {
         let mut rest = Vec::new();

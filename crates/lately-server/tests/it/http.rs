@@ -61,7 +61,7 @@ fn health_and_readiness_of(server: &Running) {
 /// Status, head and body of an answer to a request with these lines behind its first.
 fn request_with(server: &Running, first: &str, lines: &str) -> (u16, String, String) {
     let mut wire = Wire::connect(server.http);
-    wire.send(format!("{first} HTTP/1.1\r\n{lines}\r\n"));
+    wire.send(format!("{first} HTTP/1.1\r\nConnection: close\r\n{lines}\r\n"));
     let answer = String::from_utf8_lossy(&wire.rest()).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::common::{Running, Wire};
 use crate::timeouts::{MOMENT, Served, connect, is_closed, on_paused_time, pass};
 
-const REQUEST: &str = "GET /healthz HTTP/1.1\r\nHost: lately\r\n\r\n";
+const REQUEST: &str = "GET /healthz HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n";
 const HALF: &str = "GET /healthz HTTP/1.1\r\nHost: ";
 
 /// So many looks are a client's time.
@@ -49,21 +49,6 @@ async fn check_answered(mut client: TcpStream) {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.expect("an answer, and the end");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
-}
-
-/// A client that does not ask for it gets the end all the same.
-#[test]
-fn an_http_connection_has_one_answer() {
-    let server = Running::start();
-    for requests in [1, 2] {
-        let mut client = Wire::connect(server.http);
-        client.send(REQUEST.repeat(requests));
-        client.expect("HTTP/1.1 200 OK\r\n");
-        let mut lines = std::iter::repeat_with(|| client.line()).take_while(|line| !line.is_empty());
-        assert!(lines.any(|line| line == "connection: close"));
-        lines.for_each(drop);
-        client.expect_rest("ok\n");
-    }
 }
 
 /// Symptom: 64 clients that sent nothing more held all there is room for, and `/healthz` waited 10 s. Cause: the next one
@@ -176,7 +161,7 @@ fn slow_uploads_keep_nobody_out() {
 /// A dump that nobody takes is given up, and its place is free again.
 #[test]
 fn a_dump_that_nobody_takes_is_given_up() {
-    const DUMP: &str = "GET /v1/dump HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const DUMP: &str = "GET /v1/dump HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     on_paused_time(|server| async move {
         // More than sockets hold.
         fill(&server, 200_000).await;

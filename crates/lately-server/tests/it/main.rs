@@ -6,6 +6,7 @@ mod bind;
 mod bounds;
 mod clock;
 mod common;
+mod doors;
 mod http;
 mod http_bounds;
 mod stop;

@@ -1,0 +1,206 @@
+//! One table of requests: RESP, HTTP and the library give the same answers, and the same errors.
+
+use lately::{HitError, Pattern, Settings, Store, Timestamp, hours, milliseconds, seconds};
+use lately_journal::Durability;
+use lately_server::{Config, Storage};
+use serde_json::{Value, json};
+
+use crate::common::{NOW_S, Running, Wire, config, standing_clock};
+
+/// A client of HTTP that keeps its connection.
+struct Http(Wire);
+
+impl Http {
+    fn connect(server: &Running) -> Http {
+        Http(Wire::connect(server.http))
+    }
+
+    /// Status and body of the answer to a request.
+    fn ask(&mut self, request: &str) -> (u16, Value) {
+        self.0.send(format!("{request} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        let status = self.0.line();
+        let mut length = 0;
+        loop {
+            let line = self.0.line().to_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            assert_ne!(line, "connection: close", "{request}");
+            if let Some(bytes) = line.strip_prefix("content-length: ") {
+                length = bytes.parse().expect("a number");
+            }
+        }
+        let body = serde_json::from_slice(&self.0.take(length)).expect("an object");
+        (status[9..12].parse().expect("a status"), body)
+    }
+}
+
+fn classes() -> Vec<(Pattern, Settings)> {
+    let fine = Settings::builder().resolution(milliseconds(100)).window(seconds(10)).retain(hours(1));
+    vec![(Pattern::new(b"fine:*"), fine.build().expect("valid"))]
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_seconds(NOW_S).expect("a time")
+}
+
+/// One line of the reply of RESP: an integer or an error, without the first character.
+fn resp(wire: &mut Wire, command: &str) -> Result<Value, String> {
+    wire.send(format!("{command}\r\n"));
+    let line = wire.line();
+    match line.split_at(1) {
+        (":", integer) => Ok(json!(integer.parse::<u64>().expect("a count"))),
+        ("-", error) => Err(error.to_owned()),
+        ("*", len) => Ok((0..len.parse().expect("a length"))
+            .map(|_| json!(wire.line()[1..].parse::<i64>().expect("a number")))
+            .collect()),
+        _ => panic!("{line}"),
+    }
+}
+
+/// `key count at`: the hit over RESP and HTTP, and in a store.
+#[test]
+fn a_hit_has_one_answer_by_every_door() {
+    let servers = [(); 2].map(|()| Running::with(Config { classes: classes(), ..config() }, standing_clock()));
+    let (mut wire, mut http) = (servers[0].connect(), Http::connect(&servers[1]));
+    let builder = classes().into_iter().fold(Store::builder(), |it, (pattern, settings)| it.class(pattern, settings));
+    let store = builder.build().expect("valid");
+    let long = "k".repeat(1_025);
+    let table = [
+        ("user:42", None, None),
+        ("user:42", Some(3), None),
+        ("user:42", Some(0), None),
+        ("fine:a", Some(2), Some(format!("{}.25", NOW_S - 5))),
+        ("fine:a", None, Some(format!("{}", NOW_S - 4_000))),
+        ("user:42", None, Some(format!("{}", NOW_S + 11))),
+        ("user:42", None, Some("1".to_owned())),
+        ("full", Some(i64::MAX as u64), None),
+        ("full", Some(1), None),
+        (&long, None, None),
+        ("a/b c%", Some(1), None),
+    ];
+    for (key, count, at) in &table {
+        let mut command = format!("HIT \"{key}\"");
+        let mut query: Vec<String> = Vec::new();
+        if let Some(count) = count {
+            command += &format!(" {count}");
+            query.push(format!("n={count}"));
+        }
+        if let Some(at) = at {
+            command += &format!(" AT {at}");
+            query.push(format!("at={at}"));
+        }
+        let escaped = key.replace('%', "%25").replace(' ', "%20");
+        let (status, body) = http.ask(&format!("POST /v1/hit/{escaped}?{}", query.join("&")));
+        let time = at.as_ref().map(|at| at.parse().expect("a time"));
+        let wanted = store.hit_n(key.as_bytes(), count.unwrap_or(1), time, now());
+        let replied = resp(&mut wire, &command);
+        match wanted {
+            Ok(hits) => {
+                assert_eq!(replied, Ok(json!(hits)), "{command}");
+                assert_eq!((status, body), (200, json!({"key": key, "hits": hits})), "{command}");
+            }
+            Err(error) => {
+                let (code, status_of) = match error {
+                    HitError::KeyLength { .. } => ("ERR", 400),
+                    HitError::Late { .. } => ("LATE", 422),
+                    HitError::Future { .. } => ("FUTURE", 422),
+                    _ => ("ERR", 422),
+                };
+                let replied = replied.expect_err("an error");
+                assert!(replied.starts_with(&format!("{code} {error}")), "{replied}");
+                assert_eq!((status, &body["title"]), (status_of, &json!(code)), "{command}");
+                assert_eq!(body["detail"], json!(error.to_string()), "{command}");
+            }
+        }
+    }
+    for key in ["user:42", "fine:a", "full", "a/b c%", "none"] {
+        let escaped = key.replace('%', "%25").replace(' ', "%20");
+        for (window, at) in [("5m", NOW_S), ("1s", NOW_S - 5), ("7d", NOW_S), ("30d", NOW_S)] {
+            let time = Timestamp::from_seconds(at).expect("a time");
+            let span = window.parse().expect("a span");
+            let wanted = store.hits_at(key.as_bytes(), span, time, now());
+            let bounds = [Some(wanted.estimate), Some(wanted.lower), wanted.upper, Some(wanted.cell.as_millis() as u64)];
+            let bounds: Value = bounds.iter().map(|it| it.map_or(json!(-1), |it| json!(it))).collect();
+            assert_eq!(resp(&mut wire, &format!("HITS \"{key}\" {window} BOUNDS AT {at}")), Ok(bounds), "{key}");
+            let (status, body) = http.ask(&format!("GET /v1/hits/{escaped}?window={window}&at={at}"));
+            let answer = &body["windows"][0];
+            assert_eq!((status, &body["key"], &body["as_of"]), (200, &json!(key), &json!(at)));
+            assert_eq!(answer["hits"], json!(wanted.estimate), "{key} {window}");
+            assert_eq!(answer["lower"], json!(wanted.lower));
+            assert_eq!(answer["upper"], wanted.upper.map_or(Value::Null, |upper| json!(upper)));
+        }
+    }
+}
+
+#[test]
+fn a_connection_of_http_is_kept() {
+    let server = Running::start();
+    let mut http = Http::connect(&server);
+    for hits in 1..=50 {
+        assert_eq!(http.ask("POST /v1/hit/k"), (200, json!({"key": "k", "hits": hits})));
+    }
+    let windows = json!([
+        {"window": "5m", "hits": 50, "lower": 50, "upper": 50, "rate": 50.0 / 300.0},
+        {"window": "10s", "hits": 50, "lower": 50, "upper": 50, "rate": 5.0},
+    ]);
+    let (status, body) = http.ask("GET /v1/hits/k?window=5m&window=10s");
+    assert_eq!((status, body), (200, json!({"key": "k", "as_of": NOW_S, "windows": windows})));
+    let (_, body) = http.ask("GET /v1/hits/%ff%00");
+    assert_eq!(body["key_b64"], json!("/wA="));
+}
+
+#[test]
+fn a_wrong_request_over_http_names_what_is_wrong() {
+    let server = Running::start();
+    let mut http = Http::connect(&server);
+    for (request, detail) in [
+        ("POST /v1/hit/k?n=abc", "invalid n 'abc': n is a whole number from 0 to 9223372036854775807"),
+        ("POST /v1/hit/k?n=-1", "invalid n '-1': n is a whole number from 0 to 9223372036854775807"),
+        ("POST /v1/hit/k?n=1&n=2", "n is given twice"),
+        ("POST /v1/hit/k?id=7", "unknown parameter 'id': this path takes n and at"),
+        ("POST /v1/hit/k?at=soon", "invalid at 'soon': "),
+        ("GET /v1/hits/k?window=5x", "invalid window '5x': "),
+        ("GET /v1/hits/k?windows=5m", "unknown parameter 'windows': this path takes window, which may be given several times, and at"),
+    ] {
+        let (status, body) = http.ask(request);
+        assert_eq!(status, 400, "{request}");
+        let got = body["detail"].as_str().expect("a text");
+        assert!(got.starts_with(detail), "{request}: {got}");
+    }
+    for (request, expected) in [("GET /v1/hit/k", 405), ("POST /v1/hits/k", 405), ("POST /v1/hit/", 404)] {
+        assert_eq!(http.ask(request).0, expected, "{request}");
+    }
+    server.connect().ask("DBSIZE\r\n", ":0\r\n");
+}
+
+/// A hit over HTTP is on the disk when it is answered, as one over RESP is.
+#[test]
+fn a_hit_over_http_is_answered_when_it_is_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_owned();
+    let storage = Storage { path, durability: Durability::Always, ..Storage::default() };
+    let loading = json!({
+        "title": "LOADING",
+        "status": 503,
+        "detail": "the server is loading its counts: try again in a second",
+    });
+    let start = || Running::with(Config { storage: Some(storage.clone()), ..config() }, standing_clock());
+    let server = start();
+    let mut http = Http::connect(&server);
+    while http.ask("POST /v1/hit/k") == (503, loading.clone()) {}
+    for hits in 2..=20 {
+        assert_eq!(http.ask("POST /v1/hit/k").1["hits"], json!(hits));
+    }
+    server.stopper.stop();
+    server.ended();
+    let server = start();
+    let mut http = Http::connect(&server);
+    let hits = loop {
+        match http.ask("GET /v1/hits/k?window=1h") {
+            (503, _) => {}
+            (_, body) => break body["windows"][0]["hits"].clone(),
+        }
+    };
+    assert_eq!(hits, json!(20));
+}
