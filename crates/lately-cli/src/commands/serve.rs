@@ -69,7 +69,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     repair: bool,
 
-    /// Threads that serve clients [default: as many as there are cores].
+    /// Threads that serve clients [default: one less than there are cores, at least one].
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
 
@@ -85,7 +85,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
-    let threads = serve.threads.unwrap_or_else(usual_threads);
+    let threads = serve.threads.unwrap_or_else(default_threads);
     tune_allocator(threads);
     let mut config = configure(serve)?;
     config.loops = threads.get();
@@ -127,9 +127,13 @@ fn tune_allocator(threads: NonZeroUsize) {
     }
 }
 
-/// A thread for each core.
-fn usual_threads() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+fn default_threads() -> NonZeroUsize {
+    threads_for(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
+}
+
+/// A thread for each core but one, which is left to the system and to clients on the same machine.
+fn threads_for(cores: NonZeroUsize) -> NonZeroUsize {
+    NonZeroUsize::new(cores.get() - 1).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Raises the limit on open files to what the clients need, those of HTTP included. When that is not to be had it says so, and
@@ -321,6 +325,14 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_core_is_left_free() {
+        for (cores, expected) in [(1, 1), (2, 1), (3, 2), (64, 63)] {
+            let cores = NonZeroUsize::new(cores).expect("not zero");
+            assert_eq!(threads_for(cores).get(), expected, "{cores}");
+        }
+    }
 
     #[test]
     fn threads_are_bounded() {

@@ -161,7 +161,7 @@ impl Batch {
 
     /// Sends the replies; those that are to wait are held.
     pub(super) fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant, commit: &Commit) {
-        let (mut start, mut first) = (0, 0);
+        let mut start = 0;
         let mut held = match commit {
             Commit::Pending(ticket) => Some(Held::new(ticket.clone())),
             Commit::Kept | Commit::Refused(_) => None,
@@ -174,8 +174,6 @@ impl Batch {
                 connection.keep_long(std::mem::take(&mut self.long), part.consumed);
             }
             connection.ran(part.unread, part.flow, now, moment);
-            connection.depth.note(part.requests - first);
-            first = part.requests;
             let replies = start..part.replies;
             start = part.replies;
             let sent = match &mut held {

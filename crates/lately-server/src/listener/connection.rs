@@ -12,7 +12,6 @@ use mio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::depth::Depth;
 use super::held::Held;
 use crate::clients::Client;
 use crate::commit::Commit;
@@ -58,7 +57,6 @@ pub(super) struct Connection {
     closing: Option<Closing>,
     /// The client cannot be answered any more, and its transaction is run to the end.
     gone: bool,
-    pub(super) depth: Depth,
     /// On the list of those there is something to do for.
     listed: bool,
     /// When the client last sent something.
@@ -127,7 +125,6 @@ impl Connection {
             ended: false,
             closing: None,
             gone: false,
-            depth: Depth::default(),
             listed: false,
             heard: moment,
             stuck: Duration::ZERO,
@@ -318,17 +315,6 @@ impl Connection {
         }
         self.output.extend_from_slice(left);
         Ok(())
-    }
-
-    /// Whether another loop may serve it: it holds nothing that this one has to do.
-    pub(super) fn is_free(&self) -> bool {
-        let is_owed = self.held || !self.output.is_empty();
-        !is_owed && self.flow == Flow::Continue && self.closing.is_none() && !self.gone
-    }
-
-    /// Leaves the event queue of a loop, or goes into that of another, as `change` does.
-    pub(super) fn registered<T>(&mut self, change: impl FnOnce(&mut TcpStream) -> T) -> T {
-        change(&mut self.socket)
     }
 
     /// Keeps replies until there is a verdict on what they say; gives whose they are.

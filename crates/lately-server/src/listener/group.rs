@@ -88,7 +88,6 @@ impl Group {
             batch.send(roster, now, moment, &commit);
             batch.clear();
         }
-        roster.share_out(moment);
         count
     }
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-mod balance;
 mod batch;
 mod connection;
-mod depth;
 #[cfg(test)]
 mod fixture;
 mod group;
@@ -18,7 +16,6 @@ mod problem;
 mod queue;
 pub(crate) mod resp;
 mod roster;
-mod spare;
 mod transfer;
 
 /// Ends after `span`.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use mio::net::TcpStream;
 use mio::{Events, Token};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::balance::{Arrival, Balance, Door};
 use super::group::Group;
 use super::roster::Roster;
 use crate::engine::Engine;
@@ -22,6 +23,15 @@ use crate::stopper::Stopper;
 
 /// What the event queue calls a verdict. No connection has so high a number.
 const WAKE: Token = Token(usize::MAX);
+
+/// A client that has connected, and its place among those there is room for.
+pub(super) struct Arrival {
+    pub(super) socket: TcpStream,
+    pub(super) place: OwnedSemaphorePermit,
+}
+
+/// Where clients go into an event loop. The loop ends once this is dropped and its clients are answered.
+pub(super) type Door = UnboundedSender<Arrival>;
 
 pub(super) struct Queue {
     /// The sockets of the thread, which to the runtime are one thing that may have news.
@@ -38,13 +48,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// The loop of this index, and the way into it.
-    pub(super) fn new(
-        engine: Arc<Engine>,
-        stopper: Stopper,
-        index: usize,
-        balance: Arc<Balance>,
-    ) -> io::Result<(Door, Queue)> {
+    /// A loop, and the way into it.
+    pub(super) fn new(engine: Arc<Engine>, stopper: Stopper) -> io::Result<(Door, Queue)> {
         let (door, arrivals) = mpsc::unbounded_channel();
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -59,7 +64,7 @@ impl Queue {
             events: Events::with_capacity(EVENTS),
             arrivals,
             draining: false,
-            roster: Roster::new(engine, stopper, index, balance),
+            roster: Roster::new(engine, stopper),
             group: Group::new(),
             look,
             look_is_due: false,
@@ -139,29 +144,25 @@ impl Queue {
             }
         }
         self.group.run(&mut self.roster);
-        self.roster.place(self.sockets.get_ref().registry());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::TcpStream;
 
     use super::super::fixture::{client, engine};
     use super::*;
-    use crate::limits::{DEEP_REQUESTS, RUN_OPERATIONS};
 
     /// A round takes long when clients send much: who comes must not wait for one each.
     #[test]
     fn all_who_come_are_taken_at_once() {
         const CLIENTS: usize = 50;
         run(async {
-            let balance = Arc::new(Balance::new(1, 1));
-            let (door, mut queue) = Queue::new(engine(), Stopper::new(), 0, balance).expect("a queue");
+            let (door, mut queue) = Queue::new(engine(), Stopper::new()).expect("a queue");
             let come = |_| {
                 let (socket, place, client) = client();
-                assert!(door.send(Arrival::New(socket, place)).is_ok());
+                assert!(door.send(Arrival { socket, place }).is_ok());
                 client
             };
             let clients: Vec<_> = (0..CLIENTS).map(come).collect();
@@ -176,29 +177,13 @@ mod tests {
         runtime.block_on(test);
     }
 
-    /// Sends so many requests at once and has a loop answer them.
-    async fn ask(client: &mut TcpStream, queue: &mut Queue, requests: usize) {
-        client.write_all(&b"PING\r\n".repeat(requests)).expect("the server reads");
-        client.set_nonblocking(true).expect("a socket");
-        let expected = b"+PONG\r\n".repeat(requests);
-        let mut replies = Vec::new();
-        while replies.len() < expected.len() {
-            poll_fn(|cx| queue.news(cx)).await;
-            queue.round();
-            // It ends with an error, as more may come.
-            _ = client.read_to_end(&mut replies);
-        }
-        assert_eq!(replies, expected);
-    }
-
     /// Symptom: a client that sent many walks over all keys at once let everybody wait for all of them. Fix: one in a turn.
     #[test]
     fn others_have_their_turn_between_the_walks_of_a_client() {
         run(async {
-            let balance = Arc::new(Balance::new(1, 1));
-            let (door, mut queue) = Queue::new(engine(), Stopper::new(), 0, balance).expect("a queue");
+            let (door, mut queue) = Queue::new(engine(), Stopper::new()).expect("a queue");
             let (socket, place, mut client) = client();
-            assert!(door.send(Arrival::New(socket, place)).is_ok());
+            assert!(door.send(Arrival { socket, place }).is_ok());
             client.write_all(&b"COOLEST 1 PREFIX k\r\n".repeat(3)).expect("the server reads");
             client.set_nonblocking(true).expect("a socket");
             let mut replies = Vec::new();
@@ -210,104 +195,6 @@ mod tests {
                 }
                 assert_eq!(replies, b"*0\r\n".repeat(walk));
             }
-        });
-    }
-
-    /// Two loops that serve deep pipelines, and two clients of the first of them.
-    fn two_loops() -> (Arc<Balance>, [Queue; 2], [TcpStream; 2]) {
-        let (engine, balance) = (engine(), Arc::new(Balance::new(2, 2)));
-        let open = |index| Queue::new(Arc::clone(&engine), Stopper::new(), index, Arc::clone(&balance));
-        let (first_door, mut first) = open(0).expect("a queue");
-        let (second_door, second) = open(1).expect("a queue");
-        first.roster.spare = None;
-        balance.set_takes_all(true);
-        balance.open(vec![first_door, second_door]);
-        let clients = [(); 2].map(|()| {
-            let (socket, place, client) = client();
-            assert!(balance.send(balance.usual(), Arrival::New(socket, place)).is_ok());
-            client
-        });
-        (balance, [first, second], clients)
-    }
-
-    /// How many clients each has.
-    fn served(first: &Queue, second: &Queue) -> [usize; 2] {
-        [first, second].map(|it| it.roster.connections.len())
-    }
-
-    /// While both have deep pipelines, each loop has one of them.
-    #[test]
-    fn a_client_moves_with_its_pipelines() {
-        run(async {
-            let (_, [mut first, mut second], [mut one, mut other]) = two_loops();
-            for _ in 0..4 * DEEP_REQUESTS {
-                ask(&mut one, &mut first, DEEP_REQUESTS - 1).await;
-            }
-            ask(&mut other, &mut first, 1).await;
-            assert_eq!(served(&first, &second), [2, 0]);
-            for _ in 0..2 * DEEP_REQUESTS {
-                ask(&mut one, &mut first, RUN_OPERATIONS).await;
-            }
-            // It is alone with that.
-            assert_eq!(served(&first, &second), [2, 0]);
-            while served(&first, &second)[0] == 2 {
-                ask(&mut other, &mut first, RUN_OPERATIONS).await;
-            }
-            for _ in 0..2 * DEEP_REQUESTS {
-                ask(&mut other, &mut second, DEEP_REQUESTS / 2 + 1).await;
-                ask(&mut one, &mut first, RUN_OPERATIONS).await;
-            }
-            assert_eq!(served(&first, &second), [1, 1]);
-            while served(&first, &second)[1] == 1 {
-                ask(&mut other, &mut second, 1).await;
-            }
-            ask(&mut other, &mut first, 1).await;
-            ask(&mut one, &mut first, RUN_OPERATIONS).await;
-            assert_eq!(served(&first, &second), [2, 0]);
-        });
-    }
-
-    /// Where there is no core for the last loop, its clients leave it; and come back.
-    #[test]
-    fn clients_leave_a_loop_that_is_left_out() {
-        run(async {
-            let (balance, [mut first, mut second], [mut one, mut other]) = two_loops();
-            for _ in 0..2 * DEEP_REQUESTS {
-                ask(&mut one, &mut first, RUN_OPERATIONS).await;
-            }
-            while served(&first, &second)[0] == 2 {
-                ask(&mut other, &mut first, RUN_OPERATIONS).await;
-            }
-            ask(&mut other, &mut second, RUN_OPERATIONS).await;
-            assert_eq!(served(&first, &second), [1, 1]);
-            balance.set_takes_all(false);
-            ask(&mut other, &mut second, RUN_OPERATIONS).await;
-            ask(&mut one, &mut first, RUN_OPERATIONS).await;
-            ask(&mut other, &mut first, RUN_OPERATIONS).await;
-            assert_eq!(served(&first, &second), [2, 0]);
-            balance.set_takes_all(true);
-            ask(&mut one, &mut first, RUN_OPERATIONS).await;
-            poll_fn(|cx| second.news(cx)).await;
-            assert_eq!(served(&first, &second), [1, 1]);
-        });
-    }
-
-    /// After the stop nobody moves, and all are answered where they are.
-    #[test]
-    fn nobody_moves_once_the_server_stops() {
-        run(async {
-            let balance = Arc::new(Balance::new(2, 2));
-            let (door, mut queue) =
-                Queue::new(engine(), Stopper::new(), 0, Arc::clone(&balance)).expect("a queue");
-            // As if the first had all those with deep pipelines.
-            let _counted: Vec<_> = (0..4).map(|_| balance.count(0)).collect();
-            let (socket, place, mut client) = client();
-            assert!(door.send(Arrival::New(socket, place)).is_ok());
-            balance.close();
-            for _ in 0..2 * DEEP_REQUESTS {
-                ask(&mut client, &mut queue, RUN_OPERATIONS).await;
-            }
-            assert_eq!(queue.roster.connections.len(), 1);
         });
     }
 }

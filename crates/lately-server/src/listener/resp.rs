@@ -1,9 +1,8 @@
-//! The RESP listener: takes connections while there is room, hands them to the event loops, and
+//! The RESP listener: takes connections while there is room, gives them to the event loops in turn, and
 //! tells those to end on a stop.
 
 use std::io::{self, Write};
 use std::net::Shutdown;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -11,9 +10,8 @@ use tokio::runtime::{self, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::balance::{Arrival, Balance, Door};
 use super::pause;
-use super::queue::Queue;
+use super::queue::{Arrival, Door, Queue};
 use crate::engine::{Engine, Stats};
 use crate::limits::{ACCEPT_RETRY, DRAIN_TIMEOUT};
 use crate::stopper::Stopper;
@@ -31,7 +29,6 @@ pub(crate) struct Resp {
 struct Loops {
     engine: Arc<Engine>,
     stopper: Stopper,
-    balance: Arc<Balance>,
 }
 
 /// An event loop: the first is run by the runtime of the server, each of the others by its own, on its own thread.
@@ -45,19 +42,18 @@ struct OwnRuntime(Option<Runtime>);
 
 impl Resp {
     pub(crate) fn new(listener: TcpListener, engine: Arc<Engine>, stopper: Stopper) -> io::Result<Resp> {
-        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let balance = Arc::new(Balance::new(engine.config.loops, cores));
-        let loops = Loops { engine, stopper, balance };
-        let opened = (0..loops.balance.loops()).map(|index| loops.open(index)).collect::<io::Result<_>>()?;
+        let loops = Loops { engine, stopper };
+        let opened =
+            (0..loops.engine.config.loops).map(|index| loops.open(index)).collect::<io::Result<_>>()?;
         Ok(Resp { listener, loops, opened })
     }
 
     /// Serves until the stop, then waits for what had been sent to be answered.
     pub(crate) async fn serve(self) {
         let Resp { listener, loops, opened } = self;
-        let Loops { engine, stopper, balance } = &loops;
-        let (doors, opened): (Vec<Door>, Vec<Loop>) = opened.into_iter().unzip();
-        balance.open(doors);
+        let Loops { engine, stopper } = &loops;
+        let (mut doors, opened): (Vec<Door>, Vec<Loop>) = opened.into_iter().unzip();
+        let mut turns = (0..doors.len()).cycle();
         let mut running = JoinSet::new();
         opened.into_iter().for_each(|it| it.start(&mut running));
         let room = Arc::new(Semaphore::new(engine.config.max_clients.min(Semaphore::MAX_PERMITS)));
@@ -67,9 +63,9 @@ impl Resp {
                 () = stopper.stopped() => break,
                 // A bug that has been reported: the clients of that loop have gone, others come.
                 Some(_) = running.join_next() => {
-                    for index in balance.ended() {
-                        if let Ok((door, new)) = loops.open(index) {
-                            balance.replace(index, door);
+                    for (index, door) in doors.iter_mut().enumerate().filter(|(_, door)| door.is_closed()) {
+                        if let Ok((new_door, new)) = loops.open(index) {
+                            *door = new_door;
                             new.start(&mut running);
                         }
                     }
@@ -89,11 +85,12 @@ impl Resp {
                 continue;
             };
             // A door is closed for a moment, when its loop has ended: then the client sees an end.
-            let arrival = Arrival::New(mio::net::TcpStream::from_std(socket), place);
-            let _ = balance.send(balance.usual(), arrival);
+            let arrival = Arrival { socket: mio::net::TcpStream::from_std(socket), place };
+            if let Some(turn) = turns.next() {
+                let _ = doors[turn].send(arrival);
+            }
         }
-        drop(listener);
-        balance.close();
+        drop((listener, doors));
         let drained = async { while running.join_next().await.is_some() {} };
         // What is not drained by then belongs to clients that do not take their replies.
         let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
@@ -102,8 +99,7 @@ impl Resp {
 
 impl Loops {
     fn open(&self, index: usize) -> io::Result<(Door, Loop)> {
-        let Loops { engine, stopper, balance } = self;
-        let queue = || Queue::new(Arc::clone(engine), stopper.clone(), index, Arc::clone(balance));
+        let queue = || Queue::new(Arc::clone(&self.engine), self.stopper.clone());
         if index == 0 {
             let (door, queue) = queue()?;
             return Ok((door, Loop { queue, own: None }));

@@ -10,13 +10,11 @@ use mio::{Interest, Registry, Token};
 use slab::Slab;
 use tokio::time::Instant;
 
-use super::balance::{Arrival, Balance};
 use super::connection::{Connection, Look};
 use super::held::Held;
-use super::spare::Spare;
+use super::queue::Arrival;
 use crate::commit::Settled;
 use crate::engine::Engine;
-use crate::process::idle_time;
 use crate::stopper::Stopper;
 
 pub(super) struct Roster {
@@ -26,15 +24,6 @@ pub(super) struct Roster {
     /// Replies that wait for a verdict, in the order they were made.
     held: VecDeque<Held>,
     stopper: Stopper,
-    /// Which of the loops this is, and who has which clients.
-    index: usize,
-    balance: Arc<Balance>,
-    /// Clients that may be another loop's to serve.
-    unsettled: Vec<usize>,
-    /// Of the first loop, where the last may be left out.
-    pub(super) spare: Option<Spare>,
-    /// Whether all loops served deep pipelines when that was asked last.
-    takes_all: bool,
 }
 
 /// What the event queue reports of a socket. Urgent data too, where there is such: it ends a read early.
@@ -46,72 +35,22 @@ fn interest() -> Interest {
 }
 
 impl Roster {
-    pub(super) fn new(engine: Arc<Engine>, stopper: Stopper, index: usize, balance: Arc<Balance>) -> Roster {
-        Roster {
-            engine,
-            connections: Slab::new(),
-            list: VecDeque::new(),
-            held: VecDeque::new(),
-            stopper,
-            index,
-            spare: (index == 0 && balance.may_leave_out()).then(Spare::default),
-            takes_all: balance.takes_all(),
-            balance,
-            unsettled: Vec::new(),
-        }
+    pub(super) fn new(engine: Arc<Engine>, stopper: Stopper) -> Roster {
+        Roster { engine, connections: Slab::new(), list: VecDeque::new(), held: VecDeque::new(), stopper }
     }
 
     /// Takes a client. A socket that cannot be set up is closed: the client sees it.
     pub(super) fn admit(&mut self, arrival: Arrival, registry: &Registry) {
         let entry = self.connections.vacant_entry();
         let token = entry.key();
-        let register = |socket: &mut _| registry.register(socket, Token(token), interest());
-        let admitted = match arrival {
-            Arrival::New(mut socket, place) => register(&mut socket)
-                .and_then(|()| Connection::new(socket, place, &self.engine, Instant::now())),
-            Arrival::Moved(mut connection) => connection.registered(register).map(|()| *connection),
-        };
+        let Arrival { mut socket, place } = arrival;
+        let admitted = registry
+            .register(&mut socket, Token(token), interest())
+            .and_then(|()| Connection::new(socket, place, &self.engine, Instant::now()));
         if let Ok(connection) = admitted {
             entry.insert(connection);
             self.enlist(token);
         }
-    }
-
-    /// Gives clients to the loops that are to serve them.
-    pub(super) fn place(&mut self, registry: &Registry) {
-        for token in std::mem::take(&mut self.unsettled) {
-            let Some(connection) = self.connections.get_mut(token).filter(|it| it.is_free()) else {
-                continue;
-            };
-            let to = connection.depth.place(&self.balance, self.index);
-            // What cannot be taken out of the event queue has an error, which is found here.
-            if to == self.index || connection.registered(|socket| registry.deregister(socket)).is_err() {
-                continue;
-            }
-            let mut connection = self.remove(token);
-            connection.unlist();
-            if let Err(back) = self.balance.send(to, Arrival::Moved(Box::new(connection))) {
-                self.admit(back, registry);
-            }
-        }
-    }
-
-    /// Finds out which loops are to serve deep pipelines from now on, and has their clients placed anew when that changed.
-    pub(super) fn share_out(&mut self, moment: Instant) {
-        let balance = &self.balance;
-        if let Some(spare) = &mut self.spare {
-            balance.set_takes_all(spare.serves(moment, balance.clients(), idle_time));
-        }
-        if self.takes_all != balance.takes_all() {
-            self.takes_all = balance.takes_all();
-            self.unsettle_deep();
-        }
-    }
-
-    /// Has those with deep pipelines placed anew.
-    fn unsettle_deep(&mut self) {
-        let deep = self.connections.iter().filter(|(_, connection)| connection.depth.is_deep());
-        self.unsettled.extend(deep.map(|(token, _)| token));
     }
 
     /// Takes note of what the event queue says of a socket.
@@ -149,17 +88,10 @@ impl Roster {
             self.stopper.stop();
         }
         if stays {
-            if connection.depth.has_changed() {
-                self.unsettled.push(token);
-            }
             return self.enlist(token);
         }
-        self.remove(token);
-    }
-
-    fn remove(&mut self, token: usize) -> Connection {
         self.list.retain(|listed| *listed != token);
-        self.connections.remove(token)
+        self.connections.remove(token);
     }
 
     /// Takes replies that wait for a verdict.
@@ -212,7 +144,6 @@ impl Roster {
         };
         let found: Vec<_> = self.connections.iter_mut().filter_map(look).collect();
         found.into_iter().for_each(|(token, result)| self.settle(token, result));
-        self.unsettle_deep();
     }
 
     /// Ends all connections once what came by now is answered.
