@@ -19,8 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
 use crate::limits::{
-    BLOCKING_THREADS, FILES_PER_THREAD, LARGE_BLOCK_BYTES, MAX_ARENAS, MAX_THREADS, OWN_FILES,
-    THREADS_PER_ARENA,
+    FILES_PER_THREAD, LARGE_BLOCK_BYTES, MAX_ARENAS, MAX_THREADS, OWN_FILES, THREADS_PER_ARENA,
 };
 use crate::output;
 use crate::storage::folder_parser;
@@ -91,9 +90,8 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     config.loops = threads.get();
     let storage = config.storage.clone();
     raise_file_limit(&mut config)?;
-    // What this has to do beside the first event loop is little; each of the others has a thread that may block.
+    // It accepts connections and serves HTTP; event loops have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(MAX_THREADS + BLOCKING_THREADS)
         .enable_all()
         .build()
         .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
@@ -121,7 +119,7 @@ fn tune_allocator(threads: NonZeroUsize) {
     if !said("MALLOC_MMAP_THRESHOLD_", "") && !said("GLIBC_TUNABLES", "malloc.mmap_threshold") {
         lately::give_blocks_back(LARGE_BLOCK_BYTES);
     }
-    if threads.get() > 1 && !said("MALLOC_ARENA_MAX", "") && !said("GLIBC_TUNABLES", "malloc.arena_max") {
+    if !said("MALLOC_ARENA_MAX", "") && !said("GLIBC_TUNABLES", "malloc.arena_max") {
         let arenas = threads.get().div_ceil(THREADS_PER_ARENA).min(MAX_ARENAS);
         lately::share_arenas(u16::try_from(arenas).unwrap_or(u16::MAX));
     }

@@ -3,16 +3,15 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lately::Timestamp;
 use lately_resp::Args;
 use mio::event::Event;
 use mio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
-use super::held::Held;
+use super::pending_replies::PendingReplies;
 use crate::clients::Client;
 use crate::commit::Commit;
 use crate::engine::Engine;
@@ -179,7 +178,7 @@ impl Connection {
 
     /// Goes on with an `EXEC` whose replies are too many to hold, if that is what there is to do. Gives what
     /// it changed, if that waits for a verdict; the replies do, too.
-    pub(super) fn resume(&mut self, token: usize) -> Option<Held> {
+    pub(super) fn resume(&mut self, token: usize) -> Option<PendingReplies> {
         if !self.output.is_empty() {
             return None;
         }
@@ -190,7 +189,7 @@ impl Connection {
         match self.engine.commit(&mut [&mut written.changes]) {
             Commit::Kept => None,
             Commit::Pending(ticket) => {
-                let mut held = Held::new(ticket);
+                let mut held = PendingReplies::new(ticket);
                 if !self.gone {
                     self.held = true;
                     held.add(token, self.client.id(), 0..self.output.len());
@@ -350,7 +349,7 @@ impl Connection {
     }
 
     /// Does what is to be done after each step; false when the connection ends.
-    pub(super) fn settle(&mut self, result: io::Result<()>) -> bool {
+    pub(super) fn settle(&mut self, result: io::Result<()>, moment: Instant) -> bool {
         if result.and_then(|()| self.charge()).is_err() {
             // What changes something and was queued is run to its end: a transaction is not left half done.
             self.gone = true;
@@ -359,7 +358,7 @@ impl Connection {
             return self.flow == Flow::More;
         }
         if self.output.is_empty() && !matches!(self.flow, Flow::Continue | Flow::More) {
-            return self.close(Instant::now());
+            return self.close(moment);
         }
         true
     }
@@ -382,12 +381,12 @@ impl Connection {
     }
 
     /// Throws away what came after the end. An error when that is at its end, too, or is too much.
-    pub(super) fn discard(&mut self, room: &mut [u8]) -> io::Result<()> {
+    pub(super) fn discard(&mut self, room: &mut [u8], moment: Instant) -> io::Result<()> {
         match self.socket.read(room) {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
             Ok(count) => {
                 let Some(closing) = &mut self.closing else { return Ok(()) };
-                closing.heard = Instant::now();
+                closing.heard = moment;
                 let left_bytes = closing.left_bytes.checked_sub(count);
                 closing.left_bytes = left_bytes.ok_or(ErrorKind::ConnectionAborted)?;
                 Ok(())

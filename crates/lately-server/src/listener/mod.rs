@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 mod batch;
+mod commit_group;
 mod connection;
+mod connections;
+mod event_loop;
 #[cfg(test)]
 mod fixture;
-mod group;
 mod guard;
-mod held;
 pub(crate) mod http;
 mod pace;
+mod pending_replies;
 mod places;
 mod problem;
-mod queue;
 pub(crate) mod resp;
-mod roster;
 mod transfer;
 
 /// Ends after `span`.

@@ -4,9 +4,10 @@ use std::net::TcpStream;
 
 use super::super::fixture::{client, engine};
 use super::{
-    Connection, DRAIN_TIMEOUT, Duration, ErrorKind, Flow, Instant, LINGER, LOOK_EVERY, Look, Read,
-    WRITE_TIMEOUT, Write, has_more, sent_bytes,
+    Connection, DRAIN_TIMEOUT, Duration, ErrorKind, Flow, LINGER, LOOK_EVERY, Look, Read, WRITE_TIMEOUT,
+    Write, has_more, sent_bytes,
 };
+use crate::clock;
 
 /// The client takes replies until the socket takes more of them.
 fn take_some(connection: &mut Connection, client: &mut TcpStream) {
@@ -20,7 +21,7 @@ fn take_some(connection: &mut Connection, client: &mut TcpStream) {
 
 #[test]
 fn who_takes_replies_slowly_gets_them() {
-    let start = Instant::now();
+    let start = clock::moment();
     let (socket, place, mut client) = client();
     let mut connection = Connection::new(socket, place, &engine(), start).expect("a socket");
     // More than the sockets hold and the client takes.
@@ -45,7 +46,7 @@ fn who_takes_replies_slowly_gets_them() {
 /// that looks for the silent may come before the news of their sockets. Fix: a look at the socket.
 #[test]
 fn a_client_that_sent_during_a_stall_is_not_silent() {
-    let (start, idle) = (Instant::now(), Duration::from_secs(5));
+    let (start, idle) = (clock::moment(), Duration::from_secs(5));
     let (socket, place, mut client) = client();
     let mut connection = Connection::new(socket, place, &engine(), start).expect("a socket");
     assert_eq!(connection.look(start + idle / 2, Some(idle)), Look::Fine);
@@ -64,17 +65,17 @@ fn a_client_that_sent_during_a_stall_is_not_silent() {
 /// loses the replies it has not taken.
 #[test]
 fn what_came_during_a_stall_is_read_before_a_connection_is_closed() {
-    let start = Instant::now();
+    let start = clock::moment();
     let (socket, place, mut client) = client();
     let mut connection = Connection::new(socket, place, &engine(), start).expect("a socket");
     connection.flow = Flow::Close;
-    assert!(connection.settle(Ok(())), "the client may be sending");
+    assert!(connection.settle(Ok(()), start), "the client may be sending");
     client.write_all(b"x").expect("the system takes it");
     while !has_more(&connection.socket) {}
     let over = start + DRAIN_TIMEOUT / 2;
     assert_eq!(connection.look(over, None), Look::News);
     assert!(connection.list(), "it is read");
-    connection.discard(&mut [0; 9]).expect("a socket");
+    connection.discard(&mut [0; 9], over).expect("a socket");
     assert_eq!(connection.look(over + LINGER, None), Look::Late);
     client.write_all(b"x").expect("the system takes it");
     while !has_more(&connection.socket) {}
@@ -85,15 +86,16 @@ fn what_came_during_a_stall_is_read_before_a_connection_is_closed() {
 /// before it knew.
 #[test]
 fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
+    let start = clock::moment();
     let (socket, place, mut client) = client();
-    let mut connection = Connection::new(socket, place, &engine(), Instant::now()).expect("a socket");
+    let mut connection = Connection::new(socket, place, &engine(), start).expect("a socket");
     connection.flow = Flow::Close;
-    assert!(connection.settle(Ok(())), "the client may be sending");
+    assert!(connection.settle(Ok(()), start), "the client may be sending");
     let most_bytes = sent_bytes(&connection.socket);
     client.set_nonblocking(true).expect("a socket");
     let (mut room, part) = (vec![0; 64 << 10], [0; 64 << 10]);
     let mut sent_bytes = 0;
-    while connection.discard(&mut room).is_ok() {
+    while connection.discard(&mut room, start).is_ok() {
         sent_bytes += client.write(&part).unwrap_or(0);
         assert!(sent_bytes < 2 * most_bytes + (16 << 20), "{sent_bytes}");
     }
@@ -105,23 +107,23 @@ fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
 /// what it lets go is told at once.
 #[test]
 fn who_is_gone_holds_nothing() {
-    let engine = engine();
+    let (engine, start) = (engine(), clock::moment());
     let (socket, place, _client) = client();
-    let mut connection = Connection::new(socket, place, &engine, Instant::now()).expect("a socket");
+    let mut connection = Connection::new(socket, place, &engine, start).expect("a socket");
     let charged = || engine.store.memory().used_bytes;
     let before = charged();
     connection.flow = Flow::More;
     connection.output = vec![b'x'; 1 << 20];
-    assert!(connection.settle(Ok(())));
+    assert!(connection.settle(Ok(()), start));
     assert_eq!(charged(), before + (1 << 20));
-    assert!(connection.settle(Err(ErrorKind::BrokenPipe.into())), "its transaction goes on");
+    assert!(connection.settle(Err(ErrorKind::BrokenPipe.into()), start), "its transaction goes on");
     assert_eq!(charged(), before);
     // More than a connection may hold.
     let ceiling = usize::try_from(engine.config.ceiling_bytes).expect("it fits");
     connection.output = Vec::with_capacity(ceiling);
-    assert!(connection.settle(Ok(())));
+    assert!(connection.settle(Ok(()), start));
     assert_eq!(charged(), before);
     connection.flow = Flow::Continue;
     let gone = connection.catch_up();
-    assert!(!connection.settle(gone));
+    assert!(!connection.settle(gone, start));
 }
