@@ -73,7 +73,7 @@ impl Batch {
     /// Takes in what a connection has to be run; false when that is nothing.
     pub(super) fn take_in(&mut self, token: usize, connection: &mut Connection) -> io::Result<bool> {
         let start = self.filled();
-        let Some(count) = connection.bring(&mut self.input[start..])? else { return Ok(false) };
+        let Some(count) = connection.read(&mut self.input[start..])? else { return Ok(false) };
         self.long = connection.take_long();
         let bytes = if self.long.is_empty() { start..start + count } else { 0..self.long.len() };
         self.parts.push(Part::new(token, bytes));

@@ -1,4 +1,4 @@
-//! The connections of an event loop, and the list of those there is something to do for.
+//! The connections of an event loop, and the lists of those there is something to do for.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use lately_journal::Refused;
 use mio::event::Event;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use slab::Slab;
 
-use super::connection::{Connection, Look};
+use super::connection::{Connection, Look, Task};
 use super::event_loop::Accepted;
 use super::pending_replies::PendingReplies;
+use super::stream::Stream;
 use crate::commit::Settled;
 use crate::engine::Engine;
 use crate::stopper::Stopper;
@@ -20,20 +21,15 @@ use crate::stopper::Stopper;
 pub(super) struct Connections {
     pub(super) engine: Arc<Engine>,
     pub(super) by_token: Slab<Connection>,
+    /// Those to read from or to write to.
     list: VecDeque<usize>,
+    /// Those whose long commands have more pieces to run. One piece is run in a round.
+    running: VecDeque<usize>,
     /// Replies that wait for a verdict, in the order they were made.
     held: VecDeque<PendingReplies>,
     stopper: Stopper,
     /// The moment of this round.
     pub(super) moment: Instant,
-}
-
-/// What the event queue reports of a socket. Urgent data too, where there is such: it ends a read early.
-fn interest() -> Interest {
-    let usual = Interest::READABLE | Interest::WRITABLE;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    let usual = usual | Interest::PRIORITY;
-    usual
 }
 
 impl Connections {
@@ -42,6 +38,7 @@ impl Connections {
             engine,
             by_token: Slab::new(),
             list: VecDeque::new(),
+            running: VecDeque::new(),
             held: VecDeque::new(),
             stopper,
             moment,
@@ -52,10 +49,9 @@ impl Connections {
     pub(super) fn admit(&mut self, accepted: Accepted, registry: &Registry) {
         let entry = self.by_token.vacant_entry();
         let token = entry.key();
-        let Accepted { mut socket, place } = accepted;
-        let admitted = registry
-            .register(&mut socket, Token(token), interest())
-            .and_then(|()| Connection::new(socket, place, &self.engine, self.moment));
+        let Accepted { socket, place } = accepted;
+        let admitted = Stream::new(socket, registry, Token(token))
+            .and_then(|stream| Connection::new(stream, place, &self.engine, self.moment));
         if let Ok(connection) = admitted {
             entry.insert(connection);
             self.enlist(token);
@@ -71,9 +67,12 @@ impl Connections {
         }
     }
 
-    fn enlist(&mut self, token: usize) {
-        if self.by_token[token].list() {
-            self.list.push_back(token);
+    /// Puts a connection on the list that what there is to do for it belongs to.
+    pub(super) fn enlist(&mut self, token: usize) {
+        match self.by_token[token].list() {
+            Some(Task::Resume) => self.running.push_back(token),
+            Some(Task::Read | Task::Send | Task::Discard) => self.list.push_back(token),
+            None => {}
         }
     }
 
@@ -84,10 +83,10 @@ impl Connections {
 
     /// Whether there is something to do for one of them.
     pub(super) fn has_work(&self) -> bool {
-        !self.list.is_empty()
+        !self.list.is_empty() || !self.running.is_empty()
     }
 
-    /// How many are on the list.
+    /// How many are on the list, long commands aside.
     pub(super) fn listed(&self) -> usize {
         self.list.len()
     }
@@ -99,17 +98,28 @@ impl Connections {
         Some(token)
     }
 
+    /// Runs a piece of a long command: of the connection that has waited longest for it.
+    pub(super) fn resume_one(&mut self) {
+        let Some(token) = self.running.pop_front() else { return };
+        let connection = &mut self.by_token[token];
+        connection.unlist();
+        let (pending, result) = connection.resume(token);
+        if let Some(pending) = pending {
+            self.hold(pending);
+        }
+        self.settle(token, result);
+    }
+
     /// Does what is to be done after each step of a connection, of which `result` is how it went.
     pub(super) fn settle(&mut self, token: usize, result: io::Result<()>) {
         let connection = &mut self.by_token[token];
-        let stays = connection.settle(result, self.moment);
-        if connection.stops_the_server() {
-            self.stopper.stop();
-        }
-        if stays {
+        if connection.settle(result, self.moment, &self.stopper) {
             return self.enlist(token);
         }
-        self.list.retain(|listed| *listed != token);
+        if connection.unlist() {
+            self.list.retain(|listed| *listed != token);
+            self.running.retain(|listed| *listed != token);
+        }
         self.by_token.remove(token);
     }
 
@@ -141,15 +151,16 @@ impl Connections {
 
     fn release(&mut self, held: &PendingReplies, refused: Option<&Refused>) {
         for part in held.parts() {
-            let connection = self.by_token.get_mut(part.token);
-            // The client may have gone, and another have come.
-            let Some(connection) = connection.filter(|it| it.is_held_by(part.client)) else { continue };
-            connection.release(|output| {
+            let change = |output: &mut Vec<u8>| {
                 if let Some(refused) = refused {
                     *output = held.refused(part, output, refused);
                 }
-            });
-            self.enlist(part.token);
+            };
+            // The client may have gone, and another have come.
+            let connection = self.by_token.get_mut(part.token);
+            if connection.is_some_and(|it| it.release(part.client, change)) {
+                self.enlist(part.token);
+            }
         }
     }
 

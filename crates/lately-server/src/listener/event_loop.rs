@@ -11,6 +11,7 @@ use mio::{Events, Poll, Token, Waker};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::commit_group::CommitGroup;
+use super::connection::Task;
 use super::connections::Connections;
 use crate::clock;
 use crate::engine::Engine;
@@ -143,30 +144,37 @@ impl EventLoop {
         }
     }
 
-    /// Goes through the connections with work, each once.
+    /// Goes through the connections with work, each once, and then runs one piece of one long command: nobody waits for more
+    /// than that.
     fn round(&mut self) {
         self.connections.verdicts();
         for _ in 0..self.connections.listed() {
             let Some(token) = self.connections.next() else { break };
-            self.group.make_room(token, &mut self.connections);
-            let connection = &mut self.connections.by_token[token];
-            let taken_in = if connection.is_closing() {
-                self.group.discard(connection, self.connections.moment).map(|()| false)
-            } else if connection.is_behind() {
-                if let Some(pending) = connection.resume(token) {
-                    self.connections.hold(pending);
-                }
-                self.connections.by_token[token].catch_up().map(|()| false)
-            } else {
-                self.group.take_in(token, connection)
-            };
-            match taken_in {
-                Ok(true) => {}
-                Ok(false) => self.connections.settle(token, Ok(())),
-                Err(error) => self.connections.settle(token, Err(error)),
-            }
+            self.step(token);
         }
         self.group.run(&mut self.connections);
+        self.connections.resume_one();
+    }
+
+    /// Does what there is to do for a connection, but for its long commands. Requests are run with those of others.
+    fn step(&mut self, token: usize) {
+        let Some(task) = self.connections.by_token[token].task() else { return };
+        if matches!(task, Task::Read | Task::Discard) {
+            self.group.make_room(token, &mut self.connections);
+        }
+        let (connection, moment) = (&mut self.connections.by_token[token], self.connections.moment);
+        let result = match task {
+            Task::Resume => return self.connections.enlist(token),
+            Task::Send => connection.send_rest(),
+            Task::Discard => self.group.discard(connection, moment),
+            Task::Read => match self.group.take_in(token, connection) {
+                // It is settled when it has been run.
+                Ok(true) => return,
+                Ok(false) => Ok(()),
+                Err(error) => Err(error),
+            },
+        };
+        self.connections.settle(token, result);
     }
 }
 

@@ -16,6 +16,7 @@ mod pending_replies;
 mod places;
 mod problem;
 pub(crate) mod resp;
+mod stream;
 mod transfer;
 
 /// Ends after `span`.

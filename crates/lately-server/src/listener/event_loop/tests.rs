@@ -182,3 +182,47 @@ fn a_stop_does_not_wait_for_the_idle() {
     assert!(stage.moment - stopped <= MOMENT);
     assert!(is_closed(&mut idle));
 }
+
+/// Clients whose transactions have long replies get a piece of them in turn, one a round; another client waits for one piece
+/// at most.
+#[test]
+fn a_round_runs_one_piece_of_one_long_command() {
+    const ECHOES: usize = 30;
+    let echo = format!("ECHO {}\r\n", "x".repeat(60_000));
+    let whole = "*30\r\n".len() + ECHOES * ("$60000\r\n\r\n".len() + 60_000);
+    let mut stage = Stage::new();
+    let mut long = [(); 3].map(|()| (stage.connect(), Vec::new()));
+    for (client, _) in &mut long {
+        // It takes less than a socket holds at a time.
+        stage.ask(client, "MULTI\r\n", "+OK\r\n");
+        (0..ECHOES).for_each(|_| stage.ask(client, &echo, "+QUEUED\r\n"));
+    }
+    for (client, _) in &mut long {
+        client.write_all(b"EXEC\r\n").expect("the system takes it");
+    }
+    let mut other = stage.connect();
+    // The first pieces are run with the requests. They fill a batch, so requests behind them have to wait.
+    (0..long.len()).for_each(|_| stage.turn());
+    long.iter_mut().for_each(|(client, replies)| _ = take(client, replies));
+    let mut pieces = Vec::new();
+    while long.iter().any(|(_, replies)| replies.len() < whole) {
+        other.write_all(b"PING\r\n").expect("the system takes it");
+        stage.turn();
+        let mut reply = Vec::new();
+        take(&mut other, &mut reply);
+        assert_eq!(reply, b"+PONG\r\n");
+        let grows = |(client, replies): &mut (TcpStream, Vec<u8>)| {
+            let before = replies.len();
+            take(client, replies);
+            replies.len() > before
+        };
+        let grown: Vec<usize> = (0..long.len()).filter(|&index| grows(&mut long[index])).collect();
+        assert_eq!(grown.len(), 1, "one piece a round");
+        pieces.extend(grown);
+        if let [.., before, last] = pieces[..] {
+            assert_ne!(before, last, "each has its turn");
+        }
+    }
+    // Two replies make a piece, and some were sent before.
+    assert!(pieces.len() > ECHOES && pieces.len() <= 3 * ECHOES / 2, "{}", pieces.len());
+}
