@@ -20,11 +20,8 @@ pub(crate) const MAX_ARENAS: usize = 2;
 /// Blocks of memory from this size on are given back to the system when they are freed.
 pub(crate) const LARGE_BLOCK_BYTES: u32 = 64 << 10;
 
-/// Threads that do what blocks, beside those that serve clients.
-pub(crate) const BLOCKING_THREADS: usize = 512;
-
-/// File descriptors the server needs for each thread but the first.
-pub(crate) const FILES_PER_THREAD: u64 = 6;
+/// File descriptors the server needs for each thread that serves clients, but the first: an event queue, and what wakes it.
+pub(crate) const FILES_PER_THREAD: u64 = 2;
 
 /// Bytes of a log that are parsed in a second: with fewer, a regular expression is called slow.
 pub(crate) const SLOW_BYTES_PER_SECOND: u64 = 20_000_000;

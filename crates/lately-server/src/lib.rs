@@ -4,6 +4,7 @@
 //! [`Engine`] is plain synchronous code: listeners bring it bytes and take its replies.
 
 mod clients;
+mod clock;
 mod commit;
 pub mod config;
 mod engine;

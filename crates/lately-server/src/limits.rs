@@ -43,21 +43,6 @@ pub const RUN_OPERATIONS: usize = 64;
 /// own, which the next ones use again.
 pub const RUN_JOINT_OPERATIONS: usize = 4;
 
-/// A client's pipelines are deep when it sends so many requests at a time: as many as the store is given at once, or nearly.
-pub const DEEP_REQUESTS: usize = 48;
-
-/// The last loop serves such clients, too, where so much of a core was idle without it.
-pub const SPARE_SHARE: f64 = 0.3;
-
-/// For how long that is looked at.
-pub const SPARE_TIME: Duration = Duration::from_millis(80);
-
-/// So many times in a row.
-pub const SPARE_LOOKS: u32 = 3;
-
-/// How long what was found holds.
-pub const SPARE_EVERY: Duration = Duration::from_secs(5);
-
 /// Bytes asked of the socket in one read.
 pub const READ_BYTES: usize = 64 << 10;
 

@@ -1,4 +1,4 @@
-//! What the system knows of this process and of the machine.
+//! What the system knows of this process.
 
 use std::time::Duration;
 
@@ -37,14 +37,6 @@ fn parse_processor_times(stat: &str, ticks_per_second: u64) -> Option<ProcessorT
     Some(ProcessorTimes { user, system, children_user: time()?, children_system: time()? })
 }
 
-/// How long the cores of the machine have been idle, in sum, or `None` where the system does not say.
-pub(crate) fn idle_time() -> Option<Duration> {
-    let times = std::fs::read_to_string("/proc/uptime").ok()?;
-    let idle = times.split_whitespace().nth(1)?.parse().ok()?;
-    // Where it is not kept it is 0.
-    Duration::try_from_secs_f64(idle).ok().filter(|idle| !idle.is_zero())
-}
-
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     #[test]
@@ -64,11 +56,5 @@ mod tests {
         let before = own();
         // Tests that cannot pass otherwise never end.
         while own() == before {}
-    }
-
-    #[test]
-    fn a_machine_is_idle_at_times() {
-        let [before, after] = [(); 2].map(|()| super::idle_time());
-        assert!(before.is_some() && before <= after);
     }
 }

@@ -19,8 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
 use crate::limits::{
-    BLOCKING_THREADS, FILES_PER_THREAD, LARGE_BLOCK_BYTES, MAX_ARENAS, MAX_THREADS, OWN_FILES,
-    THREADS_PER_ARENA,
+    FILES_PER_THREAD, LARGE_BLOCK_BYTES, MAX_ARENAS, MAX_THREADS, OWN_FILES, THREADS_PER_ARENA,
 };
 use crate::output;
 use crate::storage::folder_parser;
@@ -69,7 +68,7 @@ pub(crate) struct Serve {
     #[arg(long)]
     repair: bool,
 
-    /// Threads that serve clients [default: as many as there are cores].
+    /// Threads that serve clients [default: one less than there are cores, at least one].
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
 
@@ -85,15 +84,14 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
-    let threads = serve.threads.unwrap_or_else(usual_threads);
+    let threads = serve.threads.unwrap_or_else(default_threads);
     tune_allocator(threads);
     let mut config = configure(serve)?;
     config.loops = threads.get();
     let storage = config.storage.clone();
     raise_file_limit(&mut config)?;
-    // What this has to do beside the first event loop is little; each of the others has a thread that may block.
+    // It accepts connections and serves HTTP; event loops have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(MAX_THREADS + BLOCKING_THREADS)
         .enable_all()
         .build()
         .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
@@ -121,15 +119,19 @@ fn tune_allocator(threads: NonZeroUsize) {
     if !said("MALLOC_MMAP_THRESHOLD_", "") && !said("GLIBC_TUNABLES", "malloc.mmap_threshold") {
         lately::give_blocks_back(LARGE_BLOCK_BYTES);
     }
-    if threads.get() > 1 && !said("MALLOC_ARENA_MAX", "") && !said("GLIBC_TUNABLES", "malloc.arena_max") {
+    if !said("MALLOC_ARENA_MAX", "") && !said("GLIBC_TUNABLES", "malloc.arena_max") {
         let arenas = threads.get().div_ceil(THREADS_PER_ARENA).min(MAX_ARENAS);
         lately::share_arenas(u16::try_from(arenas).unwrap_or(u16::MAX));
     }
 }
 
-/// A thread for each core.
-fn usual_threads() -> NonZeroUsize {
-    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+fn default_threads() -> NonZeroUsize {
+    threads_for(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
+}
+
+/// A thread for each core but one, which is left to the system and to clients on the same machine.
+fn threads_for(cores: NonZeroUsize) -> NonZeroUsize {
+    NonZeroUsize::new(cores.get() - 1).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Raises the limit on open files to what the clients need, those of HTTP included. When that is not to be had it says so, and
@@ -321,6 +323,14 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_core_is_left_free() {
+        for (cores, expected) in [(1, 1), (2, 1), (3, 2), (64, 63)] {
+            let cores = NonZeroUsize::new(cores).expect("not zero");
+            assert_eq!(threads_for(cores).get(), expected, "{cores}");
+        }
+    }
 
     #[test]
     fn threads_are_bounded() {

@@ -332,7 +332,7 @@ fn threads_share_the_arenas_of_the_allocator() {
 fn each_thread_needs_no_more_files_than_are_asked_for() {
     let files = |threads: &str| serve_with(&["--threads", threads]).files();
     let (one, nine) = (files("1"), files("9"));
-    assert!(one <= 64 && nine - one <= 8 * 6, "{one} and {nine}");
+    assert!(one <= 64 && nine - one <= 8 * 2, "{one} and {nine}");
 }
 
 /// Symptom: with few files to be had, clients took those that HTTP and the journal need, though fewer were told; and accepting

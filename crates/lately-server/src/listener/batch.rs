@@ -3,15 +3,15 @@
 
 use std::io;
 use std::ops::Range;
+use std::time::Instant;
 
 use lately::Timestamp;
 use lately_journal::Refused;
 use lately_resp::{Encoder, End, Limits, Protocol, Requests};
-use tokio::time::Instant;
 
 use super::connection::Connection;
-use super::held::Held;
-use super::roster::Roster;
+use super::connections::Connections;
+use super::pending_replies::PendingReplies;
 use crate::commit::{Changes, Commit};
 use crate::limits::{BATCH_BYTES, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
 use crate::session::{Flow, Run};
@@ -73,7 +73,7 @@ impl Batch {
     /// Takes in what a connection has to be run; false when that is nothing.
     pub(super) fn take_in(&mut self, token: usize, connection: &mut Connection) -> io::Result<bool> {
         let start = self.filled();
-        let Some(count) = connection.bring(&mut self.input[start..])? else { return Ok(false) };
+        let Some(count) = connection.read(&mut self.input[start..])? else { return Ok(false) };
         self.long = connection.take_long();
         let bytes = if self.long.is_empty() { start..start + count } else { 0..self.long.len() };
         self.parts.push(Part::new(token, bytes));
@@ -81,9 +81,9 @@ impl Batch {
     }
 
     /// Throws away what a connection brought that is closing.
-    pub(super) fn discard(&mut self, connection: &mut Connection) -> io::Result<()> {
+    pub(super) fn discard(&mut self, connection: &mut Connection, moment: Instant) -> io::Result<()> {
         let start = self.filled();
-        connection.discard(&mut self.input[start..])
+        connection.discard(&mut self.input[start..], moment)
     }
 
     /// Whether nobody has brought anything.
@@ -121,20 +121,20 @@ impl Batch {
     }
 
     /// Runs what was brought; makes the replies.
-    pub(super) fn answer(&mut self, roster: &mut Roster, now: Timestamp) {
-        let Roster { connections, engine, .. } = roster;
+    pub(super) fn answer(&mut self, connections: &mut Connections, now: Timestamp) {
+        let Connections { by_token, engine, .. } = connections;
         let Batch { input, long, parts, requests, run: memory, output } = self;
         let input = if long.is_empty() { &input[..] } else { &long[..] };
         requests.clear();
         for part in parts.iter_mut() {
-            part.find(input, requests, &mut connections[part.token]);
+            part.find(input, requests, &mut by_token[part.token]);
         }
         let mut run = std::mem::take(memory).reused();
         let mut first = 0;
         for part in parts.iter_mut() {
             let mine = first..part.requests;
             first = mine.end;
-            let connection = &mut connections[part.token];
+            let connection = &mut by_token[part.token];
             let args = requests.range(mine.clone(), input);
             let (done, flow) = connection.session.batch(args, &mut run, now, output);
             part.flow = flow;
@@ -160,22 +160,21 @@ impl Batch {
     }
 
     /// Sends the replies; those that are to wait are held.
-    pub(super) fn send(&mut self, roster: &mut Roster, now: Timestamp, moment: Instant, commit: &Commit) {
-        let (mut start, mut first) = (0, 0);
+    pub(super) fn send(&mut self, connections: &mut Connections, now: Timestamp, commit: &Commit) {
+        let mut start = 0;
         let mut held = match commit {
-            Commit::Pending(ticket) => Some(Held::new(ticket.clone())),
+            Commit::Pending(ticket) => Some(PendingReplies::new(ticket.clone())),
             Commit::Kept | Commit::Refused(_) => None,
         };
         for part in &self.parts {
-            let connection = &mut roster.connections[part.token];
+            let moment = connections.moment;
+            let connection = &mut connections.by_token[part.token];
             if self.long.is_empty() {
                 connection.keep(&self.input[part.consumed..part.bytes.end]);
             } else {
                 connection.keep_long(std::mem::take(&mut self.long), part.consumed);
             }
             connection.ran(part.unread, part.flow, now, moment);
-            connection.depth.note(part.requests - first);
-            first = part.requests;
             let replies = start..part.replies;
             start = part.replies;
             let sent = match &mut held {
@@ -185,10 +184,10 @@ impl Batch {
                 }
                 _ => connection.send(&self.output[replies]),
             };
-            roster.settle(part.token, sent);
+            connections.settle(part.token, sent);
         }
         if let Some(held) = held {
-            roster.hold(held.with(std::mem::take(&mut self.run.written)));
+            connections.hold(held.with(std::mem::take(&mut self.run.written)));
         }
     }
 }

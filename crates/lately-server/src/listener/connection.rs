@@ -1,19 +1,16 @@
-//! One RESP connection: its socket, what it holds between batches, and what there is to do for it.
-//! Nothing here waits.
+//! One RESP connection: what it holds between batches, and what there is to do for it. Nothing here waits.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lately::Timestamp;
 use lately_resp::Args;
 use mio::event::Event;
-use mio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
-use super::depth::Depth;
-use super::held::Held;
+use super::pending_replies::PendingReplies;
+use super::stream::{Stream, Taken};
 use crate::clients::Client;
 use crate::commit::Commit;
 use crate::engine::Engine;
@@ -21,9 +18,10 @@ use crate::limits::{
     CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, LOOK_EVERY, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
 };
 use crate::session::{Flow, Session, Written};
+use crate::stopper::Stopper;
 
 pub(super) struct Connection {
-    socket: TcpStream,
+    stream: Stream,
     engine: Arc<Engine>,
     client: Arc<Client>,
     pub(super) session: Session,
@@ -35,38 +33,50 @@ pub(super) struct Connection {
     pub(super) args: Args,
     /// There may be whole requests in `input`: they are run before more is read.
     unread: bool,
-    /// Replies that the socket has not taken. While there are any, nothing is read or run.
-    output: Vec<u8>,
-    /// They wait for a verdict.
-    held: bool,
-    /// How much of them the socket did take.
-    sent: usize,
-    /// What is to be done once they are sent.
-    flow: Flow,
-    /// The socket may have more to read, and may take more: as long as it did not say otherwise.
-    readable: bool,
-    writable: bool,
-    /// The client has sent urgent data: a read that was not filled may have left something.
-    urgent: bool,
-    /// What the client sends has come to its end, or what comes from here on does not count.
-    ending: bool,
-    /// Bytes that may yet be read: what came after a stop is not.
-    left_bytes: usize,
-    /// Its end has been read.
-    ended: bool,
-    /// Set once all has been sent that will be.
-    closing: Option<Closing>,
-    /// The client cannot be answered any more, and its transaction is run to the end.
-    gone: bool,
-    pub(super) depth: Depth,
-    /// On the list of those there is something to do for.
+    incoming: Incoming,
+    replies: Replies,
+    state: State,
+    /// It is on a list of those there is something to do for.
     listed: bool,
     /// When the client last sent something.
     heard: Instant,
-    /// For how long it has taken no replies, counted in looks.
-    stuck: Duration,
-    /// Bytes the store has been told of.
+    /// Bytes the store was charged for it.
     charged_bytes: usize,
+}
+
+/// What is done once the replies are sent.
+enum State {
+    /// Its requests are read and run.
+    Open,
+    /// A long command has more pieces to run before the next request.
+    Running,
+    /// Nothing more of it is run. Once the replies are sent it closes, and with it perhaps the server.
+    Ending { stops_server: bool },
+    /// All is sent. What the client still sends is thrown away.
+    Closing(Closing),
+    /// The client cannot be answered any more. What is left of its long command is run: a transaction that changes something is
+    /// not left half done.
+    Abandoned,
+}
+
+/// What the client may still send that counts.
+enum Incoming {
+    /// Anything.
+    Open,
+    /// What had come when the server stopped: no more than so many bytes.
+    Last { left_bytes: usize },
+    /// Nothing: its end was read.
+    Ended,
+}
+
+/// Replies that were made. While there are any, nothing is read or run.
+enum Replies {
+    /// All are sent.
+    Sent,
+    /// They wait until what they report is on the disk.
+    Pending(Vec<u8>),
+    /// The socket has taken the first `sent` bytes. For how long it has taken none is counted in looks.
+    Unsent { bytes: Vec<u8>, sent: usize, stuck: Duration },
 }
 
 /// The time between our end and the client's. A socket that is closed while something comes is reset,
@@ -79,12 +89,25 @@ struct Closing {
     left_bytes: usize,
 }
 
+/// What there is to do for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Task {
+    /// Read and run requests.
+    Read,
+    /// Send the rest of its replies.
+    Send,
+    /// Run the next piece of its long command.
+    Resume,
+    /// Throw away what it sends.
+    Discard,
+}
+
 /// What a look at a connection found.
 #[derive(PartialEq, Debug)]
 pub(super) enum Look {
     /// Nothing.
     Fine,
-    /// Something that the event queue has not told of: there is something to do.
+    /// Something that no event reported: there is something to do.
     News,
     /// The client was silent for too long, or takes no replies.
     Late,
@@ -96,18 +119,33 @@ impl Closing {
     }
 }
 
+impl Replies {
+    fn of(bytes: Vec<u8>, sent: usize) -> Replies {
+        if sent == bytes.len() {
+            return Replies::Sent;
+        }
+        Replies::Unsent { bytes, sent, stuck: Duration::ZERO }
+    }
+
+    fn held_bytes(&self) -> usize {
+        match self {
+            Replies::Sent => 0,
+            Replies::Pending(bytes) | Replies::Unsent { bytes, .. } => bytes.capacity(),
+        }
+    }
+}
+
 impl Connection {
     pub(super) fn new(
-        socket: TcpStream,
+        stream: Stream,
         place: OwnedSemaphorePermit,
         engine: &Arc<Engine>,
         moment: Instant,
     ) -> io::Result<Connection> {
-        // Replies are written whole: there is nothing to wait for.
-        socket.set_nodelay(true)?;
-        let client = engine.clients.connect(socket.peer_addr()?, socket.local_addr()?, engine.now());
+        let (address, local_address) = stream.addresses()?;
+        let client = engine.clients.connect(address, local_address, engine.now());
         let mut connection = Connection {
-            socket,
+            stream,
             engine: Arc::clone(engine),
             session: Session::new(Arc::clone(engine), Arc::clone(&client)),
             client,
@@ -115,59 +153,57 @@ impl Connection {
             input: Vec::new(),
             args: Args::new(),
             unread: false,
-            output: Vec::new(),
-            held: false,
-            sent: 0,
-            flow: Flow::Continue,
-            readable: false,
-            writable: true,
-            urgent: false,
-            ending: false,
-            left_bytes: usize::MAX,
-            ended: false,
-            closing: None,
-            gone: false,
-            depth: Depth::default(),
+            incoming: Incoming::Open,
+            replies: Replies::Sent,
+            state: State::Open,
             listed: false,
             heard: moment,
-            stuck: Duration::ZERO,
             charged_bytes: 0,
         };
         connection.charge()?;
         Ok(connection)
     }
 
-    /// Takes note of what the event queue says.
+    /// Takes note of an event.
     pub(super) fn notice(&mut self, event: &Event) {
-        self.ending |= event.is_read_closed() || event.is_error();
-        self.urgent |= event.is_priority();
-        self.readable |= event.is_readable() || event.is_priority() || self.ending;
-        self.writable |= event.is_writable();
+        self.stream.notice(event);
     }
 
     /// Takes note that what has come by now is all that is read.
     pub(super) fn drain(&mut self) {
-        (self.readable, self.ending) = (true, true);
-        // Nothing that was sent by now is behind these.
-        self.left_bytes = sent_bytes(&self.socket);
+        if matches!(self.incoming, Incoming::Open) {
+            self.incoming = Incoming::Last { left_bytes: self.sent_bytes() };
+        }
     }
 
-    /// Whether there is something to do, and it is not on the list yet: then it is from here on.
-    pub(super) fn list(&mut self) -> bool {
-        let busy = if self.held {
-            false
-        } else if self.output.is_empty() {
-            self.readable || self.unread || self.flow == Flow::More
-        } else {
-            self.writable
+    /// What there is to do for it.
+    pub(super) fn task(&self) -> Option<Task> {
+        let (task, is_ready) = match (&self.state, &self.replies) {
+            (State::Abandoned, _) => (Task::Resume, true),
+            (State::Closing(_), _) => (Task::Discard, self.stream.is_readable()),
+            (_, Replies::Pending(_)) => return None,
+            (_, Replies::Unsent { .. }) => (Task::Send, self.stream.is_writable()),
+            (State::Running, Replies::Sent) => (Task::Resume, true),
+            (State::Open, Replies::Sent) => {
+                let may_come = self.stream.is_readable() || matches!(self.incoming, Incoming::Last { .. });
+                (Task::Read, self.unread || may_come)
+            }
+            // It closes when it is settled.
+            (State::Ending { .. }, Replies::Sent) => return None,
         };
-        let newly = busy && !self.listed;
-        self.listed |= newly;
-        newly
+        is_ready.then_some(task)
     }
 
-    pub(super) fn unlist(&mut self) {
-        self.listed = false;
+    /// What there is to do for it, if it is on no list yet: then it is from here on.
+    pub(super) fn list(&mut self) -> Option<Task> {
+        let task = self.task().filter(|_| !self.listed);
+        self.listed |= task.is_some();
+        task
+    }
+
+    /// Takes note that it is on no list; whether it was.
+    pub(super) fn unlist(&mut self) -> bool {
+        std::mem::take(&mut self.listed)
     }
 
     /// Whether what is left of its input is too long to be moved.
@@ -175,104 +211,106 @@ impl Connection {
         self.input.len() > SHORT_BYTES
     }
 
-    /// Whether something is to be done before more requests are run.
-    pub(super) fn is_behind(&self) -> bool {
-        !self.output.is_empty() || self.flow == Flow::More
+    /// Runs the next piece of its long command. Gives what it changed, if that waits for a verdict; the replies do, too.
+    pub(super) fn resume(&mut self, token: usize) -> (Option<PendingReplies>, io::Result<()>) {
+        let is_abandoned = matches!(self.state, State::Abandoned);
+        let engine = Arc::clone(&self.engine);
+        let entered = engine.enter();
+        let (mut written, mut output) = (Written::default(), Vec::new());
+        let flow = self.session.resume(is_abandoned, &mut written, &mut output);
+        let commit = engine.commit(&mut [&mut written.changes]);
+        drop(entered);
+        if is_abandoned {
+            let pending = match commit {
+                Commit::Pending(ticket) => Some(PendingReplies::new(ticket).with(written)),
+                Commit::Kept | Commit::Refused(_) => None,
+            };
+            if flow == Flow::More {
+                return (pending, Ok(()));
+            }
+            // That was the last piece.
+            self.enter(Flow::Close);
+            return (pending, Err(ErrorKind::BrokenPipe.into()));
+        }
+        self.enter(flow);
+        match commit {
+            Commit::Kept => (None, self.send_all(output)),
+            Commit::Pending(ticket) => {
+                let mut pending = PendingReplies::new(ticket);
+                pending.add(token, self.client.id(), 0..output.len());
+                self.replies = Replies::Pending(output);
+                (Some(pending.with(written)), Ok(()))
+            }
+            Commit::Refused(refused) => (None, self.send_all(written.refused(&output, 0, &refused))),
+        }
     }
 
-    /// Goes on with an `EXEC` whose replies are too many to hold, if that is what there is to do. Gives what
-    /// it changed, if that waits for a verdict; the replies do, too.
-    pub(super) fn resume(&mut self, token: usize) -> Option<Held> {
-        if !self.output.is_empty() {
-            return None;
-        }
-        let engine = Arc::clone(&self.engine);
-        let _entered = engine.enter();
-        let mut written = Written::default();
-        self.flow = self.session.resume(self.gone, &mut written, &mut self.output);
-        match self.engine.commit(&mut [&mut written.changes]) {
-            Commit::Kept => None,
-            Commit::Pending(ticket) => {
-                let mut held = Held::new(ticket);
-                if !self.gone {
-                    self.held = true;
-                    held.add(token, self.client.id(), 0..self.output.len());
-                }
-                Some(held.with(written))
-            }
-            Commit::Refused(refused) => {
-                self.output = written.refused(&self.output, 0, &refused);
-                None
-            }
-        }
+    /// Goes on as a command has it.
+    fn enter(&mut self, flow: Flow) {
+        self.state = match flow {
+            Flow::Continue => State::Open,
+            Flow::More => State::Running,
+            Flow::Close => State::Ending { stops_server: false },
+            Flow::Shutdown => State::Ending { stops_server: true },
+        };
     }
 
     /// Sends what is left to send.
-    pub(super) fn catch_up(&mut self) -> io::Result<()> {
-        if self.gone {
-            self.output = Vec::new();
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        if self.held {
-            return Ok(());
-        }
-        let output = std::mem::take(&mut self.output);
-        let sent = self.write(&output[self.sent..])?;
-        self.sent += sent;
-        if sent > 0 {
+    pub(super) fn send_rest(&mut self) -> io::Result<()> {
+        let Replies::Unsent { bytes, sent, stuck } = &mut self.replies else { return Ok(()) };
+        let taken = self.stream.write(&bytes[*sent..])?;
+        *sent += taken;
+        if taken > 0 {
             // It is slow, but it takes them.
-            self.stuck = Duration::ZERO;
+            *stuck = Duration::ZERO;
         }
-        if self.sent < output.len() {
-            self.output = output;
-        } else {
-            self.sent = 0;
+        if *sent == bytes.len() {
+            self.replies = Replies::Sent;
         }
         Ok(())
     }
 
     /// Moves what came before to `room` and reads more behind it, when it is short; gives the bytes
     /// that are there to be run. When it is long, they are in the connection's own buffer.
-    pub(super) fn bring(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(super) fn read(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
         let held = if self.is_long() { 0 } else { self.input.len() };
         if held > 0 {
             room[..held].copy_from_slice(&self.input);
         }
-        let mut bytes = held;
-        if !self.unread {
-            let most = READ_BYTES.min(self.left_bytes);
-            match self.socket.read(&mut room[held..held + most]) {
-                Ok(0) => {
-                    self.ended = most > 0;
-                    self.flow = Flow::Close;
-                }
-                Ok(count) => {
-                    // A read that was not filled took all there was; but the end is read, too, and what is behind urgent data.
-                    self.readable = count == READ_BYTES || self.ending || self.urgent;
-                    self.left_bytes -= count;
-                    bytes += count;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    if self.ending {
-                        self.flow = Flow::Close;
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            if bytes == held {
-                return Ok(None);
-            }
+        if self.unread {
+            return Ok(Some(held));
         }
+        let Some(count) = self.read_behind(&mut room[held..held + READ_BYTES])? else { return Ok(None) };
         if self.is_long() {
-            if self.input.capacity() - self.input.len() < bytes {
+            if self.input.capacity() - self.input.len() < count {
                 // Not twice as much: it counts towards the memory of connections.
-                self.input.reserve_exact(bytes.max(self.input.len() / 4));
+                self.input.reserve_exact(count.max(self.input.len() / 4));
             }
-            self.input.extend_from_slice(&room[..bytes]);
+            self.input.extend_from_slice(&room[..count]);
         }
-        Ok(Some(bytes))
+        Ok(Some(held + count))
+    }
+
+    /// Reads what has come, if that counts; at the end of it the connection ends.
+    fn read_behind(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
+        let most = match self.incoming {
+            Incoming::Open => room.len(),
+            Incoming::Last { left_bytes } => room.len().min(left_bytes),
+            Incoming::Ended => 0,
+        };
+        let taken = if most == 0 { Taken::Nothing } else { self.stream.read(&mut room[..most])? };
+        match (taken, &mut self.incoming) {
+            (Taken::Bytes(count), Incoming::Last { left_bytes }) => {
+                *left_bytes -= count;
+                return Ok(Some(count));
+            }
+            (Taken::Bytes(count), _) => return Ok(Some(count)),
+            (Taken::Nothing, Incoming::Open) => return Ok(None),
+            (Taken::Nothing, _) => {}
+            (Taken::End, incoming) => *incoming = Incoming::Ended,
+        }
+        self.state = State::Ending { stops_server: false };
+        Ok(None)
     }
 
     /// The connection's own buffer, when that is where the bytes to be run are.
@@ -304,159 +342,146 @@ impl Connection {
     /// what is to be done now.
     pub(super) fn ran(&mut self, unread: bool, flow: Flow, now: Timestamp, moment: Instant) {
         self.args.release();
-        (self.unread, self.flow, self.heard) = (unread, flow, moment);
+        (self.unread, self.heard) = (unread, moment);
+        self.enter(flow);
         self.client.seen(now);
     }
 
     /// Sends replies, and keeps what the socket does not take.
     pub(super) fn send(&mut self, replies: &[u8]) -> io::Result<()> {
-        let sent = self.write(replies)?;
+        let sent = self.stream.write(replies)?;
         let left = &replies[sent..];
         if left.len() > SHORT_BYTES && !self.may_hold(self.held_bytes() + left.len()) {
             // It is not copied first.
             return self.refuse_to_hold();
         }
-        self.output.extend_from_slice(left);
+        self.replies = Replies::of(left.to_vec(), 0);
         Ok(())
     }
 
-    /// Whether another loop may serve it: it holds nothing that this one has to do.
-    pub(super) fn is_free(&self) -> bool {
-        let is_owed = self.held || !self.output.is_empty();
-        !is_owed && self.flow == Flow::Continue && self.closing.is_none() && !self.gone
+    /// The same with replies that need not be copied.
+    fn send_all(&mut self, replies: Vec<u8>) -> io::Result<()> {
+        let sent = self.stream.write(&replies)?;
+        self.replies = Replies::of(replies, sent);
+        Ok(())
     }
 
-    /// Leaves the event queue of a loop, or goes into that of another, as `change` does.
-    pub(super) fn registered<T>(&mut self, change: impl FnOnce(&mut TcpStream) -> T) -> T {
-        change(&mut self.socket)
-    }
-
-    /// Keeps replies until there is a verdict on what they say; gives whose they are.
+    /// Keeps replies until there is a verdict on what they report; gives whose they are.
     pub(super) fn hold(&mut self, replies: &[u8]) -> u64 {
-        self.output.extend_from_slice(replies);
-        self.held = true;
+        self.replies = Replies::Pending(replies.to_vec());
         self.client.id()
     }
 
-    /// Whether replies to this client wait for a verdict.
-    pub(super) fn is_held_by(&self, client: u64) -> bool {
-        self.held && self.client.id() == client
-    }
-
-    /// The replies may leave, once `change` has been made.
-    pub(super) fn release(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
-        change(&mut self.output);
-        self.held = false;
-    }
-
-    /// Gives how much the socket takes.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut written = 0;
-        while self.writable && written < bytes.len() {
-            match self.socket.write(&bytes[written..]) {
-                Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+    /// There is a verdict on replies of this client: they may leave, once `change` has been made. Whether it was waiting for
+    /// that.
+    pub(super) fn release(&mut self, client: u64, change: impl FnOnce(&mut Vec<u8>)) -> bool {
+        match &mut self.replies {
+            Replies::Pending(bytes) if self.client.id() == client => {
+                change(bytes);
+                let bytes = std::mem::take(bytes);
+                self.replies = Replies::Unsent { bytes, sent: 0, stuck: Duration::ZERO };
+                true
             }
+            _ => false,
         }
-        Ok(written)
     }
 
-    /// Does what is to be done after each step; false when the connection ends.
-    pub(super) fn settle(&mut self, result: io::Result<()>) -> bool {
-        if result.and_then(|()| self.charge()).is_err() {
-            // What changes something and was queued is run to its end: a transaction is not left half done.
-            self.gone = true;
-            (self.input, self.output) = (Vec::new(), Vec::new());
-            self.tell_charge(self.held_bytes());
-            return self.flow == Flow::More;
+    /// Does what is to be done after each step, of which `result` is how it went; false when the connection ends.
+    pub(super) fn settle(&mut self, result: io::Result<()>, moment: Instant, stopper: &Stopper) -> bool {
+        let failed = result.and_then(|()| self.charge()).is_err();
+        match (&self.state, &self.replies) {
+            _ if failed => self.abandon(stopper),
+            (State::Ending { stops_server }, Replies::Sent) => {
+                if *stops_server {
+                    stopper.stop();
+                }
+                self.close(moment)
+            }
+            (State::Closing(closing), _) => !closing.is_over(moment),
+            _ => true,
         }
-        if self.output.is_empty() && !matches!(self.flow, Flow::Continue | Flow::More) {
-            return self.close(Instant::now());
+    }
+
+    /// Forgets a client that cannot be answered; true while a command of it has more to run.
+    fn abandon(&mut self, stopper: &Stopper) -> bool {
+        (self.input, self.replies) = (Vec::new(), Replies::Sent);
+        self.tell_charge(self.held_bytes());
+        match self.state {
+            State::Abandoned => true,
+            State::Running => {
+                self.state = State::Abandoned;
+                true
+            }
+            State::Ending { stops_server: true } => {
+                stopper.stop();
+                false
+            }
+            State::Open | State::Ending { stops_server: false } | State::Closing(_) => false,
         }
-        true
     }
 
     /// Ends what is sent; false when nothing can come any more that would reset the connection.
     fn close(&mut self, moment: Instant) -> bool {
-        let (socket, heard) = (&self.socket, self.heard);
-        let closing = self.closing.get_or_insert_with(|| {
-            // An error here means that the client has gone already.
-            let _ = socket.shutdown(std::net::Shutdown::Write);
-            Closing { since: moment, heard, left_bytes: sent_bytes(socket) }
-        });
+        self.stream.end();
         (self.input, self.unread) = (Vec::new(), false);
-        !self.ended && !closing.is_over(moment)
-    }
-
-    /// Whether all has been sent that will be.
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing.is_some()
+        let closing = Closing { since: moment, heard: self.heard, left_bytes: self.sent_bytes() };
+        let stays = !matches!(self.incoming, Incoming::Ended) && !closing.is_over(moment);
+        self.state = State::Closing(closing);
+        stays
     }
 
     /// Throws away what came after the end. An error when that is at its end, too, or is too much.
-    pub(super) fn discard(&mut self, room: &mut [u8]) -> io::Result<()> {
-        match self.socket.read(room) {
-            Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
-            Ok(count) => {
-                let Some(closing) = &mut self.closing else { return Ok(()) };
-                closing.heard = Instant::now();
+    pub(super) fn discard(&mut self, room: &mut [u8], moment: Instant) -> io::Result<()> {
+        match (self.stream.read(room)?, &mut self.state) {
+            (Taken::Bytes(count), State::Closing(closing)) => {
+                closing.heard = moment;
                 let left_bytes = closing.left_bytes.checked_sub(count);
                 closing.left_bytes = left_bytes.ok_or(ErrorKind::ConnectionAborted)?;
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                self.readable = false;
-                Ok(())
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(error),
+            (Taken::End, _) => Err(ErrorKind::ConnectionAborted.into()),
+            (Taken::Bytes(_) | Taken::Nothing, _) => Ok(()),
         }
     }
 
-    /// Whether its client told the server to stop, and has its reply.
-    pub(super) fn stops_the_server(&self) -> bool {
-        self.flow == Flow::Shutdown && (self.is_closing() || self.gone)
-    }
-
-    /// Looks at the time, each [`LOOK_EVERY`]. After a stall of the process the event queue may not have told yet what became
+    /// Looks at the time, each [`LOOK_EVERY`]. After a stall of the process no event may have reported yet what became
     /// of the socket meanwhile: so a client that seems silent is looked at, and for one that takes no replies a stall is one look.
     pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> Look {
-        if let Some(closing) = &mut self.closing {
-            if !closing.is_over(moment) {
-                return Look::Fine;
+        match (&mut self.state, &mut self.replies) {
+            (State::Closing(closing), _) => {
+                if !closing.is_over(moment) {
+                    return Look::Fine;
+                }
+                if moment >= closing.since + DRAIN_TIMEOUT || !self.stream.look() {
+                    return Look::Late;
+                }
+                closing.heard = moment;
+                Look::News
             }
-            if moment >= closing.since + DRAIN_TIMEOUT || !has_more(&self.socket) {
-                return Look::Late;
-            }
-            (closing.heard, self.readable) = (moment, true);
-            return Look::News;
-        }
-        if self.held {
             // It is not the client that makes them wait.
-            return Look::Fine;
+            (_, Replies::Pending(_)) => Look::Fine,
+            (_, Replies::Unsent { stuck, .. }) => {
+                *stuck += LOOK_EVERY;
+                if *stuck <= WRITE_TIMEOUT { Look::Fine } else { Look::Late }
+            }
+            // What it has sent and was not run yet has been heard, too.
+            _ if self.listed => Look::Fine,
+            _ if idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) => Look::Fine,
+            _ if self.stream.look() => Look::News,
+            _ => Look::Late,
         }
-        if !self.output.is_empty() {
-            self.stuck += LOOK_EVERY;
-            return if self.stuck <= WRITE_TIMEOUT { Look::Fine } else { Look::Late };
-        }
-        // What it has sent and was not run yet has been heard, too.
-        if self.listed || idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) {
-            return Look::Fine;
-        }
-        if !has_more(&self.socket) {
-            return Look::Late;
-        }
-        self.readable = true;
-        Look::News
+    }
+
+    /// What the client can have sent by now: what has been received and what its own system holds.
+    fn sent_bytes(&self) -> usize {
+        self.stream.receive_buffer_bytes() + DRAIN_BYTES
     }
 
     fn held_bytes(&self) -> usize {
         CONNECTION_BYTES
             + self.input.capacity()
             + self.args.held_bytes()
-            + self.output.capacity()
+            + self.replies.held_bytes()
             + self.session.held_bytes()
     }
 
@@ -477,7 +502,7 @@ impl Connection {
 
     /// Ends the connection. Its client does not read: the system need not keep for it what was sent, either.
     fn refuse_to_hold(&self) -> io::Result<()> {
-        socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))?;
+        self.stream.forget_sent()?;
         Err(ErrorKind::OutOfMemory.into())
     }
 
@@ -487,16 +512,6 @@ impl Connection {
             self.engine.charge(before_bytes, held_bytes);
         }
     }
-}
-
-/// Whether something has come that was not read.
-fn has_more(socket: &TcpStream) -> bool {
-    socket.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
-}
-
-/// What a client can have sent by now: what has been received and what its own system holds.
-fn sent_bytes(socket: &TcpStream) -> usize {
-    socket2::SockRef::from(socket).recv_buffer_size().unwrap_or(0) + DRAIN_BYTES
 }
 
 impl Drop for Connection {

@@ -20,7 +20,8 @@ pub(super) fn loading_engine() -> Arc<Engine> {
 }
 
 fn engine_of(config: Config) -> Arc<Engine> {
-    let clock = Arc::new(ManualClock::new(Timestamp::MIN));
+    let now = Timestamp::from_seconds(1_700_000_040).expect("in range");
+    let clock = Arc::new(ManualClock::new(now));
     Arc::new(Engine::new(config, clock).expect("valid"))
 }
 

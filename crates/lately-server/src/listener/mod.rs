@@ -2,24 +2,22 @@
 
 use std::time::Duration;
 
-mod balance;
 mod batch;
+mod commit_group;
 mod connection;
+mod connections;
 mod counts;
-mod depth;
+mod event_loop;
 #[cfg(test)]
 mod fixture;
-mod group;
 mod guard;
-mod held;
 pub(crate) mod http;
 mod pace;
+mod pending_replies;
 mod places;
 mod problem;
-mod queue;
 pub(crate) mod resp;
-mod roster;
-mod spare;
+mod stream;
 mod transfer;
 
 /// Ends after `span`.

@@ -1,21 +1,20 @@
-//! The RESP listener: takes connections while there is room, hands them to the event loops, and
+//! The RESP listener: takes connections while there is room, gives them to the event loops in turn, and
 //! tells those to end on a stop.
 
 use std::io::{self, Write};
 use std::net::Shutdown;
-use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 
 use tokio::net::TcpListener;
-use tokio::runtime::{self, Runtime};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::balance::{Arrival, Balance, Door};
+use super::event_loop::{Accepted, EventLoop, Handle};
 use super::pause;
-use super::queue::Queue;
 use crate::engine::{Engine, Stats};
-use crate::limits::{ACCEPT_RETRY, DRAIN_TIMEOUT};
+use crate::limits::ACCEPT_RETRY;
 use crate::stopper::Stopper;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -24,55 +23,37 @@ const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 pub(crate) struct Resp {
     listener: TcpListener,
     loops: Loops,
-    opened: Vec<(Door, Loop)>,
 }
 
-/// What all loops have in common.
+/// The event loops, each on a thread of its own.
 struct Loops {
     engine: Arc<Engine>,
     stopper: Stopper,
-    balance: Arc<Balance>,
+    handles: Vec<Handle>,
+    /// The loop that the next connection goes to, modulo their number.
+    next: usize,
+    /// A loop sends its index when it has ended.
+    ended: UnboundedSender<usize>,
+    ends: UnboundedReceiver<usize>,
 }
-
-/// An event loop: the first is run by the runtime of the server, each of the others by its own, on its own thread.
-struct Loop {
-    queue: Queue,
-    own: Option<OwnRuntime>,
-}
-
-/// A runtime that may be dropped by what another one runs.
-struct OwnRuntime(Option<Runtime>);
 
 impl Resp {
+    /// Starts the event loops.
     pub(crate) fn new(listener: TcpListener, engine: Arc<Engine>, stopper: Stopper) -> io::Result<Resp> {
-        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let balance = Arc::new(Balance::new(engine.config.loops, cores));
-        let loops = Loops { engine, stopper, balance };
-        let opened = (0..loops.balance.loops()).map(|index| loops.open(index)).collect::<io::Result<_>>()?;
-        Ok(Resp { listener, loops, opened })
+        Ok(Resp { listener, loops: Loops::start(engine, stopper)? })
     }
 
     /// Serves until the stop, then waits for what had been sent to be answered.
     pub(crate) async fn serve(self) {
-        let Resp { listener, loops, opened } = self;
-        let Loops { engine, stopper, balance } = &loops;
-        let (doors, opened): (Vec<Door>, Vec<Loop>) = opened.into_iter().unzip();
-        balance.open(doors);
-        let mut running = JoinSet::new();
-        opened.into_iter().for_each(|it| it.start(&mut running));
+        let Resp { listener, mut loops } = self;
+        let (engine, stopper) = (Arc::clone(&loops.engine), loops.stopper.clone());
         let room = Arc::new(Semaphore::new(engine.config.max_clients.min(Semaphore::MAX_PERMITS)));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted.and_then(|(socket, _)| socket.into_std()),
                 () = stopper.stopped() => break,
-                // A bug that has been reported: the clients of that loop have gone, others come.
-                Some(_) = running.join_next() => {
-                    for index in balance.ended() {
-                        if let Ok((door, new)) = loops.open(index) {
-                            balance.replace(index, door);
-                            new.start(&mut running);
-                        }
-                    }
+                Some(index) = loops.ends.recv() => {
+                    loops.replace(index);
                     continue;
                 }
             };
@@ -88,58 +69,61 @@ impl Resp {
                 let _ = socket.write_all(TOO_MANY_CLIENTS).and_then(|()| socket.shutdown(Shutdown::Write));
                 continue;
             };
-            // A door is closed for a moment, when its loop has ended: then the client sees an end.
-            let arrival = Arrival::New(mio::net::TcpStream::from_std(socket), place);
-            let _ = balance.send(balance.usual(), arrival);
+            loops.send(Accepted { socket: mio::net::TcpStream::from_std(socket), place });
         }
         drop(listener);
-        balance.close();
-        let drained = async { while running.join_next().await.is_some() {} };
-        // What is not drained by then belongs to clients that do not take their replies.
-        let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
+        loops.end().await;
     }
 }
 
 impl Loops {
-    fn open(&self, index: usize) -> io::Result<(Door, Loop)> {
-        let Loops { engine, stopper, balance } = self;
-        let queue = || Queue::new(Arc::clone(engine), stopper.clone(), index, Arc::clone(balance));
-        if index == 0 {
-            let (door, queue) = queue()?;
-            return Ok((door, Loop { queue, own: None }));
+    fn start(engine: Arc<Engine>, stopper: Stopper) -> io::Result<Loops> {
+        let (ended, ends) = unbounded_channel();
+        let count = engine.config.loops;
+        let mut loops = Loops { engine, stopper, handles: Vec::new(), next: 0, ended, ends };
+        for index in 0..count {
+            let handle = loops.start_one(index)?;
+            loops.handles.push(handle);
         }
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let (door, queue) = {
-            let _inside = runtime.enter();
-            queue()?
+        Ok(loops)
+    }
+
+    fn start_one(&self, index: usize) -> io::Result<Handle> {
+        let (handle, event_loop) = EventLoop::new(Arc::clone(&self.engine), self.stopper.clone())?;
+        let ended = self.ended.clone();
+        let run = move || {
+            // A panic is a bug, and has been reported. The connections of this loop have ended.
+            let _ = catch_unwind(AssertUnwindSafe(|| event_loop.run()));
+            // The server may have gone.
+            let _ = ended.send(index);
         };
-        Ok((door, Loop { queue, own: Some(OwnRuntime(Some(runtime))) }))
+        thread::Builder::new().name(format!("lately-loop-{index}")).spawn(run)?;
+        Ok(handle)
     }
-}
 
-impl Loop {
-    fn start(self, running: &mut JoinSet<()>) {
-        let Loop { queue, own } = self;
-        match own {
-            None => running.spawn(queue.run()),
-            Some(own) => running.spawn_blocking(move || own.run(queue)),
-        };
-    }
-}
-
-impl OwnRuntime {
-    fn run(&self, queue: Queue) {
-        if let Some(runtime) = &self.0 {
-            runtime.block_on(queue.run());
+    /// Starts a loop in place of one that has ended because of a bug.
+    fn replace(&mut self, index: usize) {
+        // Without file descriptors, or a thread, the other loops have its clients.
+        if let Ok(handle) = self.start_one(index) {
+            self.handles[index] = handle;
         }
     }
-}
 
-impl Drop for OwnRuntime {
-    fn drop(&mut self) {
-        // To wait for its end would not be allowed there; it runs nothing any more.
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
+    /// Gives a connection to the next loop that runs.
+    fn send(&mut self, accepted: Accepted) {
+        let mut unsent = Some(accepted);
+        for _ in 0..self.handles.len() {
+            let Some(accepted) = unsent else { return };
+            unsent = self.handles[self.next % self.handles.len()].send(accepted).err();
+            self.next = self.next.wrapping_add(1);
         }
+    }
+
+    /// Tells the loops to end, and waits until they have.
+    async fn end(self) {
+        let Loops { handles, ended, mut ends, .. } = self;
+        handles.into_iter().for_each(Handle::close);
+        drop(ended);
+        while ends.recv().await.is_some() {}
     }
 }

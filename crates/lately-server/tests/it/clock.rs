@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use lately::{Clock, Timestamp};
+use lately_server::Config;
 
 use crate::common::{NOW_S, Running, Wire, config};
 
@@ -66,7 +67,7 @@ fn is_served(server: &Running) -> bool {
 #[test]
 fn a_bug_ends_connections_and_not_the_server() {
     let clock = Arc::new(Broken::default());
-    let server = Running::with(config(), Arc::clone(&clock) as _);
+    let server = Running::with(Config { loops: 2, ..config() }, Arc::clone(&clock) as _);
     let mut client = server.connect();
     client.ask("HIT k\r\n", ":1\r\n");
     clock.0.store(true, Relaxed);

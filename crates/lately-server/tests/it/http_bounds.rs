@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::common::{Running, Wire};
-use crate::timeouts::{MOMENT, Served, connect, is_closed, on_paused_time, pass};
+use crate::timeouts::{MOMENT, Served, is_closed, on_paused_time, pass};
 
 const REQUEST: &str = "GET /healthz HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n";
 const HALF: &str = "GET /healthz HTTP/1.1\r\nHost: ";
@@ -22,7 +22,7 @@ async fn looks(server: &Served, looks: u128) {
     for _ in 0..looks {
         tokio::time::advance(HTTP_LOOK_EVERY).await;
         // All that was sent before this has come.
-        connect(server).await;
+        ping(server).await;
     }
 }
 
@@ -35,13 +35,18 @@ async fn sent(server: &Served, request: &str) -> TcpStream {
 
 /// Hits each of so many keys once.
 async fn fill(server: &Served, keys: usize) {
-    let mut filling = connect(server).await;
-    for first in (0..keys).step_by(500) {
-        let keys: String = (first..first + 500).map(|number| format!(" key:{number:0>100} 1")).collect();
-        filling.write_all(format!("MHIT{keys}\r\n").as_bytes()).await.expect("the server reads");
-        let mut replies = vec![0; "*500\r\n".len() + 500 * ":1\r\n".len()];
-        filling.read_exact(&mut replies).await.expect("replies");
-    }
+    let fill = move |client: &mut Wire| {
+        for first in (0..keys).step_by(500) {
+            let keys: String = (first..first + 500).map(|number| format!(" key:{number:0>100} 1")).collect();
+            client.ask(format!("MHIT{keys}\r\n"), format!("*500\r\n{}", ":1\r\n".repeat(500)));
+        }
+    };
+    server.talk(fill).await;
+}
+
+/// All that was sent before this has come.
+async fn ping(server: &Served) {
+    server.talk(|client| client.ask("PING\r\n", "+PONG\r\n")).await;
 }
 
 /// Takes an answer, which must be a good one, and the end of the connection.

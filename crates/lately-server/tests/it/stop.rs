@@ -79,9 +79,8 @@ fn who_goes_on_sending_gets_what_it_sent_before_the_stop_answered() {
     server.ended();
 }
 
-/// Clients whose pipelines are deep are handed from loop to loop, also while the server stops.
 #[test]
-fn no_hit_of_clients_that_move_is_lost_at_a_stop() {
+fn no_hit_of_clients_of_two_loops_is_lost_at_a_stop() {
     for _ in 0..10 {
         let server = Running::with(Config { loops: 2, ..config() }, standing_clock());
         let clients: Vec<Wire> = (0..4).map(|_| taken(&server)).collect();

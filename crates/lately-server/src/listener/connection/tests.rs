@@ -1,31 +1,55 @@
 //! Clients that are slow, silent or at their end, on a time that is passed in.
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::super::fixture::{client, engine};
-use super::{
-    Connection, DRAIN_TIMEOUT, Duration, ErrorKind, Flow, Instant, LINGER, LOOK_EVERY, Look, Read,
-    WRITE_TIMEOUT, Write, has_more, sent_bytes,
-};
+use super::*;
+use crate::clock;
+
+/// A connection and its client's end.
+fn connect(engine: &Arc<Engine>, start: Instant) -> (Connection, TcpStream) {
+    let (socket, place, client) = client();
+    let poll = mio::Poll::new().expect("an event queue");
+    let stream = Stream::new(socket, poll.registry(), mio::Token(0)).expect("a socket");
+    (Connection::new(stream, place, engine, start).expect("a socket"), client)
+}
+
+fn unsent(bytes: Vec<u8>) -> Replies {
+    Replies::Unsent { bytes, sent: 0, stuck: Duration::ZERO }
+}
+
+/// How much of its replies the socket has taken.
+fn sent(connection: &Connection) -> usize {
+    match connection.replies {
+        Replies::Unsent { sent, .. } => sent,
+        _ => panic!("there is more to send"),
+    }
+}
+
+/// Has the connection end, as after `QUIT`.
+fn quit(connection: &mut Connection, moment: Instant) {
+    connection.enter(Flow::Close);
+    assert!(connection.settle(Ok(()), moment, &Stopper::new()), "the client may be sending");
+}
 
 /// The client takes replies until the socket takes more of them.
 fn take_some(connection: &mut Connection, client: &mut TcpStream) {
-    let sent = connection.sent;
-    while connection.sent == sent {
+    let before = sent(connection);
+    while sent(connection) == before {
         client.read_exact(&mut [0; 4 << 10]).expect("replies");
-        connection.writable = true;
-        connection.catch_up().expect("the client is there");
+        connection.stream.set_writable();
+        connection.send_rest().expect("the client is there");
     }
 }
 
 #[test]
 fn who_takes_replies_slowly_gets_them() {
-    let start = Instant::now();
-    let (socket, place, mut client) = client();
-    let mut connection = Connection::new(socket, place, &engine(), start).expect("a socket");
+    let start = clock::moment();
+    let (mut connection, mut client) = connect(&engine(), start);
     // More than the sockets hold and the client takes.
-    connection.output = vec![b'x'; 128 << 20];
-    connection.catch_up().expect("the client is there");
+    connection.replies = unsent(vec![b'x'; 128 << 20]);
+    connection.send_rest().expect("the client is there");
     let looks = WRITE_TIMEOUT.as_millis() / LOOK_EVERY.as_millis();
     for _ in 0..8 {
         for _ in 0..looks {
@@ -33,7 +57,7 @@ fn who_takes_replies_slowly_gets_them() {
         }
         take_some(&mut connection, &mut client);
     }
-    assert!(!connection.output.is_empty());
+    assert!(matches!(connection.replies, Replies::Unsent { .. }));
     // From here on it takes none. However long the process stands still, that is one look.
     for _ in 0..looks {
         assert_eq!(connection.look(start + 2 * WRITE_TIMEOUT, None), Look::Fine);
@@ -45,18 +69,17 @@ fn who_takes_replies_slowly_gets_them() {
 /// that looks for the silent may come before the news of their sockets. Fix: a look at the socket.
 #[test]
 fn a_client_that_sent_during_a_stall_is_not_silent() {
-    let (start, idle) = (Instant::now(), Duration::from_secs(5));
-    let (socket, place, mut client) = client();
-    let mut connection = Connection::new(socket, place, &engine(), start).expect("a socket");
+    let (start, idle) = (clock::moment(), Duration::from_secs(5));
+    let (mut connection, mut client) = connect(&engine(), start);
     assert_eq!(connection.look(start + idle / 2, Some(idle)), Look::Fine);
     client.write_all(b"P").expect("the system takes it");
     // Loopback has it by then.
-    while !has_more(&connection.socket) {}
+    while !connection.stream.look() {}
     assert_eq!(connection.look(start + idle, Some(idle)), Look::News);
-    assert!(connection.list(), "it is read");
+    assert_eq!(connection.list(), Some(Task::Read), "it is read");
     connection.unlist();
-    assert_eq!(connection.bring(&mut [0; 1 << 17]).expect("a socket"), Some(1));
-    assert_eq!(connection.bring(&mut [0; 1 << 17]).expect("a socket"), None);
+    assert_eq!(connection.read(&mut [0; 1 << 17]).expect("a socket"), Some(1));
+    assert_eq!(connection.read(&mut [0; 1 << 17]).expect("a socket"), None);
     assert_eq!(connection.look(start + idle, Some(idle)), Look::Late);
 }
 
@@ -64,20 +87,18 @@ fn a_client_that_sent_during_a_stall_is_not_silent() {
 /// loses the replies it has not taken.
 #[test]
 fn what_came_during_a_stall_is_read_before_a_connection_is_closed() {
-    let start = Instant::now();
-    let (socket, place, mut client) = client();
-    let mut connection = Connection::new(socket, place, &engine(), start).expect("a socket");
-    connection.flow = Flow::Close;
-    assert!(connection.settle(Ok(())), "the client may be sending");
+    let start = clock::moment();
+    let (mut connection, mut client) = connect(&engine(), start);
+    quit(&mut connection, start);
     client.write_all(b"x").expect("the system takes it");
-    while !has_more(&connection.socket) {}
+    while !connection.stream.look() {}
     let over = start + DRAIN_TIMEOUT / 2;
     assert_eq!(connection.look(over, None), Look::News);
-    assert!(connection.list(), "it is read");
-    connection.discard(&mut [0; 9]).expect("a socket");
+    assert_eq!(connection.list(), Some(Task::Discard), "it is read");
+    connection.discard(&mut [0; 9], over).expect("a socket");
     assert_eq!(connection.look(over + LINGER, None), Look::Late);
     client.write_all(b"x").expect("the system takes it");
-    while !has_more(&connection.socket) {}
+    while !connection.stream.look() {}
     assert_eq!(connection.look(start + 2 * DRAIN_TIMEOUT, None), Look::Late, "not for ever");
 }
 
@@ -85,15 +106,14 @@ fn what_came_during_a_stall_is_read_before_a_connection_is_closed() {
 /// before it knew.
 #[test]
 fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
-    let (socket, place, mut client) = client();
-    let mut connection = Connection::new(socket, place, &engine(), Instant::now()).expect("a socket");
-    connection.flow = Flow::Close;
-    assert!(connection.settle(Ok(())), "the client may be sending");
-    let most_bytes = sent_bytes(&connection.socket);
+    let start = clock::moment();
+    let (mut connection, mut client) = connect(&engine(), start);
+    quit(&mut connection, start);
+    let most_bytes = connection.sent_bytes();
     client.set_nonblocking(true).expect("a socket");
     let (mut room, part) = (vec![0; 64 << 10], [0; 64 << 10]);
     let mut sent_bytes = 0;
-    while connection.discard(&mut room).is_ok() {
+    while connection.discard(&mut room, start).is_ok() {
         sent_bytes += client.write(&part).unwrap_or(0);
         assert!(sent_bytes < 2 * most_bytes + (16 << 20), "{sent_bytes}");
     }
@@ -105,23 +125,86 @@ fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
 /// what it lets go is told at once.
 #[test]
 fn who_is_gone_holds_nothing() {
-    let engine = engine();
-    let (socket, place, _client) = client();
-    let mut connection = Connection::new(socket, place, &engine, Instant::now()).expect("a socket");
+    let (engine, start) = (engine(), clock::moment());
+    let (mut connection, _client) = connect(&engine, start);
     let charged = || engine.store.memory().used_bytes;
     let before = charged();
-    connection.flow = Flow::More;
-    connection.output = vec![b'x'; 1 << 20];
-    assert!(connection.settle(Ok(())));
+    connection.enter(Flow::More);
+    connection.replies = unsent(vec![b'x'; 1 << 20]);
+    let stopper = Stopper::new();
+    assert!(connection.settle(Ok(()), start, &stopper));
     assert_eq!(charged(), before + (1 << 20));
-    assert!(connection.settle(Err(ErrorKind::BrokenPipe.into())), "its transaction goes on");
+    assert!(connection.settle(Err(ErrorKind::BrokenPipe.into()), start, &stopper), "its transaction goes on");
+    assert_eq!((charged(), connection.task()), (before, Some(Task::Resume)));
+    // Nothing was left of it.
+    let (pending, result) = connection.resume(0);
+    assert!(pending.is_none() && !connection.settle(result, start, &stopper));
     assert_eq!(charged(), before);
-    // More than a connection may hold.
+}
+
+/// As `who_is_gone_holds_nothing`, for a client that may not hold what is made for it.
+#[test]
+fn who_may_not_hold_its_replies_is_disconnected() {
+    let (engine, start) = (engine(), clock::moment());
+    let (mut connection, _client) = connect(&engine, start);
+    let before = engine.store.memory().used_bytes;
     let ceiling = usize::try_from(engine.config.ceiling_bytes).expect("it fits");
-    connection.output = Vec::with_capacity(ceiling);
-    assert!(connection.settle(Ok(())));
-    assert_eq!(charged(), before);
-    connection.flow = Flow::Continue;
-    let gone = connection.catch_up();
-    assert!(!connection.settle(gone));
+    connection.replies = Replies::Pending(Vec::with_capacity(ceiling));
+    assert!(!connection.settle(Ok(()), start, &Stopper::new()));
+    assert_eq!(engine.store.memory().used_bytes, before);
+}
+
+#[test]
+fn there_is_one_thing_to_do() {
+    let start = clock::moment();
+    let (mut connection, mut client) = connect(&engine(), start);
+    assert_eq!(connection.task(), None);
+    client.write_all(b"P").expect("the system takes it");
+    while !connection.stream.look() {}
+    assert_eq!(connection.task(), Some(Task::Read));
+    connection.enter(Flow::More);
+    assert_eq!(connection.task(), Some(Task::Resume));
+    connection.replies = Replies::Pending(b"x".to_vec());
+    assert_eq!(connection.task(), None, "it waits for the disk");
+    assert!(!connection.release(connection.client.id() + 1, |_| ()), "a verdict for another");
+    assert!(connection.release(connection.client.id(), |bytes| bytes.push(b'y')));
+    assert_eq!(connection.task(), Some(Task::Send));
+    connection.send_rest().expect("the client is there");
+    client.read_exact(&mut [0; 2]).expect("both bytes");
+    assert_eq!(connection.task(), Some(Task::Resume));
+    connection.enter(Flow::Continue);
+    assert_eq!(connection.list(), Some(Task::Read));
+    assert_eq!(connection.list(), None, "it is on a list");
+    connection.unlist();
+    quit(&mut connection, start);
+    assert_eq!(connection.task(), Some(Task::Discard));
+}
+
+#[test]
+fn who_shuts_the_server_down_has_its_reply_first() {
+    let start = clock::moment();
+    let (mut connection, _client) = connect(&engine(), start);
+    let stopper = Stopper::new();
+    let mut stopped = Box::pin(stopper.stopped());
+    let mut is_stopped =
+        || stopped.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready();
+    connection.enter(Flow::Shutdown);
+    connection.replies = unsent(b"+OK\r\n".to_vec());
+    assert!(connection.settle(Ok(()), start, &stopper));
+    assert!(!is_stopped());
+    connection.send_rest().expect("the client is there");
+    assert!(connection.settle(Ok(()), start, &stopper));
+    assert!(is_stopped());
+}
+
+#[test]
+fn a_client_that_is_gone_shuts_the_server_down() {
+    let start = clock::moment();
+    let (mut connection, _client) = connect(&engine(), start);
+    let stopper = Stopper::new();
+    let mut stopped = Box::pin(stopper.stopped());
+    connection.enter(Flow::Shutdown);
+    assert!(!connection.settle(Err(ErrorKind::BrokenPipe.into()), start, &stopper));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(stopped.as_mut().poll(&mut context).is_ready());
 }

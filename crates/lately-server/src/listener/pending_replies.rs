@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::session::Written;
 
 /// The replies of a batch that wait for the disk.
-pub(super) struct Held {
+pub(super) struct PendingReplies {
     ticket: Ticket,
     written: Written,
     parts: Vec<Part>,
@@ -24,9 +24,9 @@ pub(super) struct Part {
     replies: Range<usize>,
 }
 
-impl Held {
-    pub(super) fn new(ticket: Ticket) -> Held {
-        Held { ticket, written: Written::default(), parts: Vec::new() }
+impl PendingReplies {
+    pub(super) fn new(ticket: Ticket) -> PendingReplies {
+        PendingReplies { ticket, written: Written::default(), parts: Vec::new() }
     }
 
     /// Adds the replies of a connection.
@@ -35,8 +35,8 @@ impl Held {
     }
 
     /// The same, with what is to be taken back if it comes to that.
-    pub(super) fn with(self, written: Written) -> Held {
-        Held { written, ..self }
+    pub(super) fn with(self, written: Written) -> PendingReplies {
+        PendingReplies { written, ..self }
     }
 
     /// Bytes of memory it holds, beside the replies.
