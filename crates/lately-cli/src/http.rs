@@ -101,7 +101,9 @@ impl Http {
         let read = answer?.read_to_string(&mut text);
         let restored = serde_json::from_str::<Value>(&text).ok().and_then(|answer| {
             let keys = answer["keys"].as_u64()?.try_into().ok()?;
-            Some(Restored { keys, evicted_keys: answer["evicted_keys"].as_u64()? })
+            let evicted = |name| answer[name].as_u64();
+            let (evicted_keys, evicted_dump_keys) = (evicted("evicted_keys")?, evicted("evicted_dump_keys")?);
+            Some(Restored { keys, evicted_keys, evicted_dump_keys })
         });
         restored.filter(|_| read.is_ok()).ok_or_else(|| {
             CliError::new(&self.address, "it gave no answer that makes sense", "is it a lately server?")

@@ -38,10 +38,10 @@ fn checksum_of(head: &[u8], keys: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The parts that fit their checksums, wherever they are in damaged bytes. Before version 3 there are none.
-pub(crate) fn whole_parts(mut bytes: &[u8], version: u8) -> Vec<u8> {
+/// The parts that fit their checksums, wherever they are in damaged bytes. Parts from before version 3 have none.
+pub(crate) fn whole_parts(mut bytes: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
-    while version >= 3 && !bytes.is_empty() {
+    while !bytes.is_empty() {
         let part = first_part(bytes).unwrap_or_default();
         whole.extend_from_slice(part);
         bytes = &bytes[part.len().max(1)..];

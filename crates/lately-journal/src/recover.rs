@@ -201,8 +201,8 @@ impl<D: Disk> Reader<'_, D> {
     }
 
     /// Reads how a file begins, and takes note of its version; false where it does not begin as such a file does. A version
-    /// that its frames are not of is damage. In a repair it is then the one that they are of, and that of the file before
-    /// where they do not tell.
+    /// other than that of its frames is damage; a repair then takes that of its frames. Where no frame is whole the version
+    /// does not matter: all that the file had is lost.
     fn begin(
         &mut self,
         scan: &mut Scan<'_, D::File>,
@@ -212,22 +212,25 @@ impl<D: Disk> Reader<'_, D> {
         let failed = |reader: &Self, error| reader.failed("read", &opened.name, error);
         let begin = scan.begin(kind).map_err(|error| failed(self, error))?;
         let versions = versions_of(&opened.file, kind).map_err(|error| failed(self, error))?;
-        let is_repair = self.intent == Intent::Repair;
-        match (begin, versions.first()) {
-            (Begin::Well(version), told) if told.is_none() || versions.contains(&version.max(BEFORE)) => {
-                self.version = version;
-            }
-            (Begin::Version(found), told) if told.is_none() || !is_repair => {
+        let told = versions.as_ref().and_then(|versions| versions.first().copied());
+        let is_told =
+            |version: u8| versions.as_ref().is_some_and(|versions| versions.contains(&version.max(BEFORE)));
+        match begin {
+            Begin::Well(version) if told.is_none() || is_told(version) => self.version = version,
+            // A version that is not known is not to be repaired, and neither are its frames.
+            Begin::Version(found)
+                if self.intent != Intent::Repair || versions.is_some() && told.is_none() =>
+            {
                 let path = PathBuf::clone(&opened.path);
                 return Err(JournalError::Version { path, found, known: VERSION });
             }
-            (Begin::Well(_) | Begin::Version(_), told) => {
+            Begin::Well(_) | Begin::Version(_) => {
                 self.damaged(&opened.path, 0, 0, "its frames are of another version than it says")?;
-                self.version = told.copied().unwrap_or(VERSION);
+                self.version = told.unwrap_or(VERSION);
                 scan.skip_begin();
             }
-            (Begin::Damage, told) => {
-                self.version = told.copied().unwrap_or(self.version);
+            Begin::Damage => {
+                self.version = told.unwrap_or(self.version);
                 return Ok(false);
             }
         }

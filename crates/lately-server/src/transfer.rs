@@ -34,10 +34,12 @@ pub(crate) enum RestoreError {
 /// What was taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Restored {
-    /// Keys of the dump that have hits still.
+    /// Keys of the dump that are there.
     pub keys: usize,
-    /// Keys that were evicted meanwhile, of the dump or not.
+    /// Keys that had been there before and were evicted to make room.
     pub evicted_keys: u64,
+    /// Keys of the dump, or that came meanwhile, which were evicted because there was no other room.
+    pub evicted_dump_keys: u64,
 }
 
 impl Engine {
@@ -141,7 +143,8 @@ impl Engine {
         let held = Held(self);
         held.set(dump.held_bytes() as u64);
         let (mut deltas, mut keys) = (DeltaBatch::default(), 0);
-        let evicted_keys = self.store.memory().evicted_keys;
+        let evicted_before = self.store.memory().evicted_keys;
+        let newcomers = self.store.prefer_newcomers();
         let mut bring = |bytes: &[u8]| {
             let _entered = self.enter();
             let brought = self.store.bring_part(bytes, self.now(), &mut deltas);
@@ -157,8 +160,11 @@ impl Engine {
         };
         let failed = |error: DumpError| error.to_string();
         let taken = dump.shares().into_iter().try_for_each(|share| dump.pieces(share, failed, &mut bring));
+        let evicted_dump_keys = newcomers.evicted_keys();
+        let keys = keys.saturating_sub(usize::try_from(evicted_dump_keys).unwrap_or(usize::MAX));
         taken.map_err(|why| RestoreError::Refused { why, keys })?;
-        Ok(Restored { keys, evicted_keys: self.store.memory().evicted_keys - evicted_keys })
+        let evicted_keys = self.store.memory().evicted_keys - evicted_before;
+        Ok(Restored { keys, evicted_keys: evicted_keys.saturating_sub(evicted_dump_keys), evicted_dump_keys })
     }
 }
 
@@ -335,5 +341,72 @@ mod tests {
         let said = error.to_string();
         assert!(said.contains("cannot be kept in") && said.contains("No such file"), "{said}");
         assert_eq!(large.stats.restore_bytes.load(Relaxed), 0);
+    }
+
+    fn of_ceiling(ceiling_bytes: u64, now: Timestamp) -> Engine {
+        let config = Config { ceiling_bytes, ..Config::default() };
+        Engine::new(config, Arc::new(ManualClock::new(now))).expect("valid")
+    }
+
+    /// How many keys of these names there are.
+    fn there(engine: &Engine, prefix: &str, keys: u64) -> usize {
+        let is_there = |key: &u64| engine.store.contains(name(prefix, *key).as_bytes(), engine.now());
+        (0..keys).filter(is_there).count()
+    }
+
+    /// Symptom: after a dump was restored into a full server, half of its keys were there. Cause: they were hit before the
+    /// others, so they were evicted first. Fix: while a dump is restored, others are evicted before its keys.
+    #[test]
+    fn keys_of_a_dump_are_not_evicted_while_others_can_go() {
+        const CEILING: u64 = 2 << 20;
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let fill = |engine: &Engine, prefix: &str, keys: u64| {
+            (0..keys).for_each(|key| fill_one(engine, prefix, key));
+        };
+        for percent in [20, 50, 80, 90] {
+            let other = of_ceiling(CEILING, now);
+            let keys = (0..).find(|&key| {
+                fill_one(&other, "dump", key);
+                other.store.memory().used_bytes * 100 >= CEILING * percent
+            });
+            let keys = keys.expect("it gets full") + 1;
+            let bytes = dumped(&other);
+            // It is full of keys that were hit later. Some have the same names, some limits that are used up.
+            let full = of_ceiling(CEILING, now.saturating_add(minutes(10)));
+            (0..keys / 10).for_each(|key| fill_one(&full, "dump", key));
+            for key in 0..100 {
+                let key = name("limited", key);
+                let decided = full.store.limit(key.as_bytes(), 1, hours(1), 1, full.now());
+                assert!(decided.expect("decided").is_allowed());
+            }
+            fill(&full, "other", 60_000);
+            let others = there(&full, "other", 60_000);
+            let restored = full.restore(&mut &bytes[..], &env::temp_dir(), true).expect("it fits");
+            let evicted = others - there(&full, "other", 60_000);
+            assert_eq!(there(&full, "dump", keys), restored.keys, "{percent} %: {restored:?}");
+            assert_eq!(restored.keys as u64 + restored.evicted_dump_keys, keys, "{percent} %: {restored:?}");
+            // A key that is replaced takes some bytes more than one that is new.
+            assert!(percent > 80 || restored.evicted_dump_keys == 0, "{percent} %: {restored:?}");
+            assert!((1..=restored.evicted_keys).contains(&(evicted as u64)), "{evicted}, {restored:?}");
+            assert_eq!(there(&full, "limited", 100), 100);
+            assert!(full.store.memory().used_bytes <= CEILING);
+            full.store.check_consistency();
+            // From here on they are keys like others.
+            fill(&full, "later", 60_000);
+            assert!((there(&full, "dump", keys) as u64) < keys);
+        }
+    }
+
+    /// Hits of a key, of which each fifth has a long name, and each third many hits.
+    fn fill_one(engine: &Engine, prefix: &str, key: u64) {
+        let name = name(prefix, key);
+        for hit in 0..if key.is_multiple_of(3) { 12 } else { 1 } {
+            let at = engine.now().saturating_sub(seconds(1 + hit * 7));
+            engine.store.hit_n(name.as_bytes(), 1 + key % 2, Some(at), engine.now()).expect("counted");
+        }
+    }
+
+    fn name(prefix: &str, key: u64) -> String {
+        format!("{prefix}:{key}{}", if key.is_multiple_of(5) { "x".repeat(90) } else { String::new() })
     }
 }

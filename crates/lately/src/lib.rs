@@ -70,7 +70,7 @@ pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
-    Content, Cursor, Guard, JointRequest, Limit, MemoryStats, Op, Outcome, Part, Portion, Question, Replay,
-    Request, ScanPage, Store, StoreBuilder,
+    Content, Cursor, Guard, JointRequest, Limit, MemoryStats, Newcomers, Op, Outcome, Part, Portion,
+    Question, Replay, Request, ScanPage, Store, StoreBuilder,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

@@ -34,7 +34,7 @@ pub(crate) struct Check {
 pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
     let config = Config::load(&check.file)
         .map_err(|error| CliError::new("config", error, "lately serve would not start with it"))?;
-    lately_server::check_addresses(&config).map_err(|error| serve::refusal("config", &error))?;
+    lately_server::check_addresses(&config).map_err(|error| serve::refusal("config", &error, false))?;
     output::data(|out| {
         if check.json {
             let object = serde_json::to_string(&Checked::of(&config)).map_err(io::Error::other)?;

@@ -121,11 +121,16 @@ fn from_folder(folder: &Path, out: &mut Out<'_>) -> Result<(), CliError> {
 
 fn from_server(dump: &Dump, out: &mut Out<'_>) -> Result<(), CliError> {
     let mut body = Meter::new(dump.place.http()?.get("/v1/dump")?);
+    let is_to_file = dump.output.as_os_str() != "-";
     io::copy(&mut body, out).map(|_| ()).map_err(|error| match body.too_slow() {
         Some(rate) => CliError::new(
             "dump",
             format!("the server ended the dump: it was taken slower than {rate} B/s"),
-            "the dump is not whole: write it to a file on this machine with --output",
+            if is_to_file {
+                "the dump is not whole: write it to a faster disk"
+            } else {
+                "the dump is not whole: write it to a file on this machine with --output"
+            },
         ),
         // What the system had taken for this process does not show how slow it was.
         None => CliError::new(
@@ -146,6 +151,12 @@ pub(crate) fn refusal(what: &str, error: &OfflineError) -> CliError {
         }
         OfflineError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
             "restore the folder from a copy, or have a server go on without what is lost: lately serve --repair"
+        }
+        OfflineError::Journal(JournalError::Bug { .. }) => {
+            "keep a copy of the folder and report the bug with it; or have a server go on without what is lost: lately serve --repair"
+        }
+        OfflineError::Journal(JournalError::Version { .. }) => {
+            "take the version of lately that wrote it; if this one did, keep a copy of the folder and have a server repair it: lately serve --repair"
         }
         OfflineError::Journal(JournalError::Ahead { .. }) => {
             "set the clock right; or, if it is, have a server go on with its time: lately serve --repair"

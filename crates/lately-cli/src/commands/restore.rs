@@ -67,11 +67,16 @@ pub(crate) fn run(restore: &Restore) -> Result<Outcome, CliError> {
     };
     drop(progress);
     output::message(&format_args!("lately: {} restored", keys(restored.keys)));
-    if restored.evicted_keys > 0 {
-        let evicted = restored.evicted_keys;
-        output::message(&format_args!(
-            "lately: {evicted} keys were evicted meanwhile: the memory ceiling of the server has no room for all"
-        ));
+    for (evicted_keys, which) in [
+        (restored.evicted_dump_keys, "of the dump were evicted again"),
+        (restored.evicted_keys, "of the server were evicted for them"),
+    ] {
+        if evicted_keys > 0 {
+            let evicted = keys(usize::try_from(evicted_keys).unwrap_or(usize::MAX));
+            output::message(&format_args!(
+                "lately: {evicted} {which}: the memory ceiling of the server has no room for all"
+            ));
+        }
     }
     Ok(Outcome::Done)
 }

@@ -95,15 +95,16 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         .enable_all()
         .build()
         .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
+    let failed = |error| refusal("serve", &error, serve.repair);
     let outcome = runtime.block_on(async {
         // Before anything else: one that comes now counts.
         let signals = Signals::catch()?;
         let clock = SystemClock::with_max_skew(config.least_max_skew());
-        let server = Server::bind(config, Arc::new(clock)).await.map_err(|error| refusal("serve", &error))?;
+        let server = Server::bind(config, Arc::new(clock)).await.map_err(failed)?;
         tokio::spawn(signals.watch(server.stopper(), server.reloader()));
         let announcement = announcement(&server, storage.as_ref());
         let server = server.telling(|news| output::message(&format_args!("lately: {news}")));
-        server.when_ready(announcement).run().await.map_err(|error| refusal("serve", &error))?;
+        server.when_ready(announcement).run().await.map_err(failed)?;
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
     });
@@ -205,7 +206,8 @@ fn storage(serve: &Serve, config: &Config) -> Result<Option<Storage>, CliError> 
     Ok(Some(Storage { path, durability, repair: serve.repair }))
 }
 
-pub(super) fn refusal(command: &str, error: &ServerError) -> CliError {
+/// Why there is no server. `repair` is whether a repair was asked for: then no hint suggests one.
+pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliError {
     let hint = match error {
         ServerError::SameAddress { what, other, .. } => {
             let flags = [what, other].map(|listener| format!("--{}", listener.to_lowercase())).join(" or ");
@@ -220,6 +222,16 @@ pub(super) fn refusal(command: &str, error: &ServerError) -> CliError {
         }
         ServerError::Journal(JournalError::Foreign { .. }) => {
             "name a folder of its own with --data: an empty one, or one that is not there yet"
+        }
+        ServerError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) if repair => {
+            "restore the folder from a copy"
+        }
+        ServerError::Journal(JournalError::Bug { .. }) if repair => {
+            "keep a copy of the folder and report the bug with it"
+        }
+        ServerError::Journal(JournalError::Ahead { .. }) if repair => "set the clock right",
+        ServerError::Journal(JournalError::Version { .. }) if repair => {
+            "start the version of lately that wrote it; or move the file away, and go on without what is in it"
         }
         ServerError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
             "restore the folder from a copy; or keep a copy of it and go on without what is lost: add --repair"
@@ -322,6 +334,8 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
+    use lately::Timestamp;
+
     use super::*;
 
     #[test]
@@ -337,6 +351,27 @@ mod tests {
         assert_eq!(threads("1024").map(NonZeroUsize::get), Ok(MAX_THREADS));
         for bad in ["0", "1025", "-1", "many"] {
             assert!(threads(bad).is_err_and(|error| error.contains("from 1 to 1024")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_refused_repair_does_not_suggest_a_repair() {
+        let errors = || {
+            let (path, what) = (PathBuf::from("log-0000000001"), "it is".to_owned());
+            [
+                JournalError::Damaged { path: path.clone(), offset: 8, what: what.clone() },
+                JournalError::Missing { path: path.clone(), what: what.clone() },
+                JournalError::Bug { path: path.clone(), offset: 8, what },
+                JournalError::Ahead { path: path.clone(), written: Timestamp::MAX, clock: Timestamp::MIN },
+                JournalError::Version { path, found: 4, known: 3 },
+            ]
+        };
+        for repair in [false, true] {
+            for error in errors() {
+                let said = refusal("serve", &ServerError::Journal(error), repair).to_string();
+                assert_eq!(said.contains("--repair"), !repair, "{said}");
+                assert!(said.contains("hint: "), "{said}");
+            }
         }
     }
 }

@@ -79,6 +79,43 @@ fn a_dump_that_nearly_fills_a_server_is_restored_again_and_again() {
     }
 }
 
+/// Symptom: a restore into a full server said 200 OK and how many keys it took in, of which it had evicted half. Cause and fix:
+/// see `keys_of_a_dump_are_not_evicted_while_others_can_go` of lately-server.
+#[test]
+fn a_restore_says_how_many_keys_were_evicted() {
+    const KEYS: u64 = 40_000;
+    let root = tempfile::tempdir().expect("a folder");
+    let (dump, config) = (root.path().join("dump"), root.path().join("lately.toml"));
+    fs::write(&config, "[memory]\nceiling = 8388608\n").expect("written");
+    let hit = |server: &Running, prefix: &str, keys: std::ops::Range<u64>| {
+        let mut command = redis::cmd("MHIT");
+        keys.for_each(|number| _ = command.arg(format!("{prefix}:{number}")).arg(1 + number % 5));
+        command.query::<Vec<u64>>(&mut server.connect()).expect("counted");
+    };
+    let original = serve();
+    (0..KEYS).step_by(500).for_each(|number| hit(&original, "dump", number..number + 500));
+    let run = lately(&["dump", "--server", &original.resp, "-o", text(&dump)]);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    drop(original);
+    let server = serve_in(&root.path().join("data"), &["--config", text(&config)]);
+    let mut others = 0;
+    while server.info("evicted_keys") == "0" {
+        hit(&server, "other", others..others + 500);
+        others += 500;
+    }
+    let before: u64 = server.info("evicted_keys").parse().expect("a number");
+    let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
+    let evicted: u64 = server.info("evicted_keys").parse().expect("a number");
+    let said = format!(
+        "lately: {KEYS} keys restored\nlately: {} keys of the server were evicted for them: the memory ceiling of the server has no room for all\n",
+        evicted - before
+    );
+    assert_eq!((run.code, run.err), (Some(0), said));
+    for number in (0..KEYS).step_by(7) {
+        assert_eq!(server.ask::<u64>(&format!("HITS dump:{number} 1d")), 1 + number % 5, "{number}");
+    }
+}
+
 #[test]
 fn a_restore_without_a_folder_for_the_dump_changes_nothing() {
     let root = tempfile::tempdir().expect("a folder");

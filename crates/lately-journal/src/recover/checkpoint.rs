@@ -9,7 +9,7 @@ use lately::{Generation, Store, Timestamp};
 use super::{Intent, Opened, Reader};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
-use crate::frame::{HEAD_BYTES, Head, Kind, take_u64};
+use crate::frame::{HEAD_BYTES, Head, Kind, VERSION, take_u64};
 use crate::limits::MAX_FRAME_BYTES;
 use crate::part::{END, HEAD, PARTS, whole_parts};
 use crate::replayer::Feed;
@@ -70,13 +70,13 @@ impl<D: Disk> Reader<'_, D> {
                     // The parts of a block have checksums of their own: only those that do not fit are lost, whatever else of
                     // the block is damaged.
                     let kept = if self.intent == Intent::Repair {
-                        whole_parts(&read_at(&opened.file, offset, bytes).map_err(failed)?, version)
+                        whole_parts(&read_at(&opened.file, offset, bytes).map_err(failed)?)
                     } else {
                         Vec::new()
                     };
                     let bytes = bytes.saturating_sub(kept.len() as u64);
                     self.damaged(&opened.path, offset, bytes, "a block does not fit its checksum")?;
-                    if !kept.is_empty() && !feed.parts(&opened.path, version, (offset, &kept)) {
+                    if !kept.is_empty() && !feed.parts(&opened.path, VERSION, (offset, &kept)) {
                         break;
                     }
                     expected = None;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Opened, Reader};
+use super::{Intent, Opened, Reader};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::frame::{Kind, take_u64};
@@ -63,7 +63,7 @@ impl<D: Disk> Reader<'_, D> {
     fn remove_unborn(&mut self, log: &mut Vec<Segment>) -> Result<(), JournalError> {
         while let Some(last @ Segment { previous: None, .. }) = log.last() {
             let last = std::slice::from_ref(last);
-            if self.are_synced(last)? {
+            if self.are_synced(last)? || self.is_to_be_repaired(&last[0])? {
                 break;
             }
             self.drop_segments(last)?;
@@ -138,6 +138,23 @@ impl<D: Disk> Reader<'_, D> {
         Ok(false)
     }
 
+    /// Whether a repair is to keep what can be read of a segment: it has a record.
+    fn is_to_be_repaired(&self, Segment { name, .. }: &Segment) -> Result<bool, JournalError> {
+        if self.intent != Intent::Repair {
+            return Ok(false);
+        }
+        let (opened, failed) = (self.open(name)?, |error| self.failed("read", name, error));
+        let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
+        while scan.resume().map_err(failed)? {
+            while let Step::Frame { payload, .. } = scan.step().map_err(failed)? {
+                if payload.first() == Some(&BATCH) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Puts back what a segment says happened, of which `after` are those after it. False when it is torn
     /// where it had not been synced: then nothing after that counts.
     fn segment(
@@ -183,19 +200,20 @@ impl<D: Disk> Reader<'_, D> {
                     // What had not been synced need not all be there, and what is need not be in order.
                     let synced = synced.unwrap_or(0).max(scan.synced().map_err(failed)?);
                     let is_over = self.are_synced(after)?;
-                    if is_over && offset == 0 && synced == 0 {
+                    // A repair keeps what can be read behind it.
+                    let found = self.intent == Intent::Repair && scan.resume().map_err(failed)?;
+                    if !found && is_over && offset == 0 && synced == 0 {
                         // Nothing of it came to be, and what came after it says so.
                         self.torn(&opened.path, offset, left);
                         return Ok(true);
                     }
-                    if synced <= offset && !is_over {
+                    if !found && synced <= offset && !is_over {
                         self.torn(&opened.path, offset, left);
                         let cut = if self.may_change() { opened.file.truncate(offset) } else { Ok(()) };
                         cut.map_err(|error| self.failed("cut", &opened.name, error))?;
                         is_whole = false;
                         break;
                     }
-                    let found = scan.resume().map_err(failed)?;
                     is_begun = true;
                     let bytes = if found { scan.offset() - offset } else { left };
                     let what = if left == 0 {

@@ -15,17 +15,30 @@ use crate::scan::{Scan, Step};
 /// The last version before [`VERSION`] whose frames differ. Those of version 1 are read in the same way.
 pub(super) const BEFORE: u8 = 2;
 
-/// The versions by which the first frames of a file make sense, the newest first: none where they are damaged, or of a
-/// version that is not known.
-pub(super) fn versions_of(file: &impl DiskFile, kind: Kind) -> io::Result<Vec<u8>> {
-    let mut versions = vec![VERSION, BEFORE];
+/// The versions by which the first whole frames of a file make sense, the newest first: none where they are of a version
+/// that is not known. `None` where no frame is whole.
+pub(super) fn versions_of(file: &impl DiskFile, kind: Kind) -> io::Result<Option<Vec<u8>>> {
+    let mut versions = None;
     let mut scan = Scan::new(file, None)?;
     scan.skip_begin();
-    for number in 0..TOLD_FRAMES {
+    let mut told = 0;
+    while told < TOLD_FRAMES {
         match scan.step()? {
-            Step::Frame { payload, .. } => versions.retain(|&version| makes_sense(payload, kind, version)),
-            Step::End if number > 0 => break,
-            Step::End | Step::Damage => return Ok(Vec::new()),
+            Step::Frame { payload, .. } => {
+                // The other frames are the same in all versions.
+                told += usize::from(matches!(
+                    (kind, payload.first()),
+                    (Kind::Log, Some(&BATCH)) | (_, Some(&PARTS))
+                ));
+                let versions = versions.get_or_insert_with(|| vec![VERSION, BEFORE]);
+                versions.retain(|&version| makes_sense(payload, kind, version));
+            }
+            Step::Damage => {
+                if !scan.resume()? {
+                    break;
+                }
+            }
+            Step::End => break,
         }
     }
     Ok(versions)

@@ -223,6 +223,18 @@ fn assert_mended(disk: &SimDisk, life: &Life, made: &Made, what: impl Debug) {
     assert_same(&again.store, &life.store, made, what);
 }
 
+/// Starts once more after a repair. What is cut of the end of a log is a reason for a checkpoint soon, all else for one at once.
+fn assert_repaired(disk: &SimDisk, life: &Life, recovery: &Recovery, made: &Made, what: impl Debug) {
+    let is_torn = recovery.losses.iter().all(|loss| loss.kind == LossKind::Torn);
+    assert_eq!(life.journal.needs_checkpoint(), is_torn, "{what:?}");
+    if is_torn {
+        life.journal.make_checkpoint(|| ()).expect("made");
+        let life = start(disk, false).unwrap_or_else(|error| panic!("{error}, {what:?}")).0;
+        return assert_mended(disk, &life, made, what);
+    }
+    assert_mended(disk, life, made, what);
+}
+
 /// Flips a bit and starts; gives the keys that a repair lost.
 fn flip(made: &Made, file: &File, bit: usize) -> Vec<usize> {
     let what = format!("bit {bit} of {}", file.name);
@@ -384,6 +396,65 @@ fn a_damaged_version_costs_nothing() {
                 assert_eq!(recovery.losses.len(), 1, "{:?}, {what}", recovery.losses);
                 assert_same(&life.store, &all, &made, &what);
                 assert_mended(&disk, &life, &made, &what);
+            }
+        }
+    }
+}
+
+/// Symptom: with the byte of the version damaged and the first frame as well, `--repair` lost the whole file, or refused it.
+/// Cause: only the first frame was asked for the version, and a segment without it was cut as torn. Fix: the first whole
+/// frames are asked, wherever they are, and a repair goes on behind damage though nothing says that it was synced.
+#[test]
+fn a_damaged_version_and_first_frame_cost_no_other_frame() {
+    for made in [Made::closed(), Made::killed(), Made::segments()] {
+        let all = made.without(|_| false);
+        for file in made.files() {
+            // What it begins with has no hits.
+            let first = &file.frames[0];
+            for version in [0, 1, 2, VERSION, VERSION + 1, u8::MAX] {
+                for byte in
+                    [first.start, first.start + 5, first.start + HEAD_BYTES - 1, first.start + HEAD_BYTES]
+                {
+                    let what = format!("version {version} and byte {byte} of {}", file.name);
+                    let disk = made.disk.copy();
+                    disk.open(&file.name).expect("opened").write_bytes(&[version], 7).expect("written");
+                    disk.flip(&file.name, 8 * byte);
+                    let (life, recovery) =
+                        start(&disk, true).unwrap_or_else(|error| panic!("{error}, {what}"));
+                    assert!(!recovery.losses.is_empty(), "{what}");
+                    let is_of_it = |loss: &Loss| loss.path == Path::new(&file.name);
+                    assert!(recovery.losses.iter().all(is_of_it), "{:?}, {what}", recovery.losses);
+                    assert_same(&life.store, &all, &made, &what);
+                    assert_repaired(&disk, &life, &recovery, &made, &what);
+                }
+            }
+        }
+    }
+}
+
+/// The head of every frame but one is damaged, and the version. Of the parts of a checkpoint only those that are damaged are lost.
+#[test]
+fn a_repair_keeps_each_frame_that_is_whole() {
+    for made in [Made::closed(), Made::killed(), Made::segments()] {
+        for file in made.files() {
+            for kept in 0..=file.frames.len() {
+                let what = format!("all frames but {kept} of {}", file.name);
+                let disk = made.disk.copy();
+                disk.flip(&file.name, 8 * 7);
+                let damaged = || file.frames.iter().enumerate().filter(|&(index, _)| index != kept);
+                damaged().for_each(|(_, frame)| disk.flip(&file.name, 8 * frame.start));
+                let (life, recovery) = start(&disk, true).unwrap_or_else(|error| panic!("{error}, {what}"));
+                let lost: Vec<usize> = damaged().filter_map(|(_, frame)| frame.batch).collect();
+                assert_same(&life.store, &made.without(|batch| lost.contains(&batch)), &made, &what);
+                // It says how much was given up: all that is not in the frame that is whole.
+                if file.name != CHECKPOINT {
+                    let bytes: u64 = recovery.losses.iter().map(|loss| loss.bytes).sum();
+                    let whole = file.frames.get(kept).map_or(0, |frame| frame.end - frame.start);
+                    let fewest = file.size - whole - MAGIC_BYTES;
+                    let bytes = usize::try_from(bytes).expect("few");
+                    assert!((fewest..=file.size).contains(&bytes), "{:?}, {what}", recovery.losses);
+                }
+                assert_repaired(&disk, &life, &recovery, &made, &what);
             }
         }
     }

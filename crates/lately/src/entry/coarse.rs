@@ -120,11 +120,6 @@ impl Coarse {
         self.panes.iter().map(|pane| (self.end_ms(pane) - 1, pane.hits))
     }
 
-    /// The last millisecond in which any of the hits may have come.
-    pub(super) fn last_ms(&self) -> i64 {
-        self.last_moments().last().map_or(self.latest_ms, |(last_ms, _)| last_ms)
-    }
-
     /// Panics unless the panes are in order and apart.
     pub(super) fn check_consistency(&self) {
         assert!(!self.panes.is_empty(), "no panes are kept as coarse");

@@ -62,7 +62,7 @@ pub(super) struct Parts {
     pub(super) moments: Vec<Moment>,
     /// Whether the newest panes are to be in a ring.
     pub(super) is_ring: bool,
-    /// Whether the moments are a list, which no hit of a pane reaches into; else they come one by one.
+    /// Whether the moments are a list; else they come one by one.
     pub(super) is_list: bool,
 }
 

@@ -60,6 +60,17 @@ impl LimitWindow {
         cell_end_ms.min(moments_ms) - 1 + self.window_ms
     }
 
+    /// The same window as it is when so much time has passed.
+    fn later_by(self, passed: Span) -> LimitWindow {
+        let passed_ms = passed.as_millis();
+        LimitWindow { at_ms: self.at_ms + passed_ms, from_ms: self.from_ms + passed_ms, ..self }
+    }
+
+    /// The time that it is seen from.
+    fn now(self) -> Timestamp {
+        Timestamp::from_millis(self.from_ms + self.age_ms).unwrap_or(Timestamp::MAX)
+    }
+
     /// How long from the end of the window until then; `None` when that is over.
     fn until(self, ms: i64) -> Option<Span> {
         Span::from_millis(ms - self.at_ms)
@@ -148,6 +159,9 @@ impl Entry {
         if self.is_empty() {
             return None;
         }
+        if self.coarse().is_some() {
+            return self.until_at_most(0, self.used(window, settings), window, settings);
+        }
         let last_pane = match self {
             Entry::Large { large, .. } if large.list().is_none_or(List::is_empty) => {
                 let last = large.reach(0, large.pane_sum(0, settings), settings);
@@ -158,8 +172,7 @@ impl Entry {
         };
         // What came last goes last: a pane is over before the moments begin.
         let leaves_ms = last_pane.unwrap_or_else(|| window.moment_leaves_ms(self.newest_ms()));
-        let coarse_ms = self.coarse().map_or(0, |coarse| window.moment_leaves_ms(coarse.last_ms()));
-        window.until(leaves_ms.max(coarse_ms))
+        window.until(leaves_ms)
     }
 
     /// How long until no more than `most` of the hits of a window count, of which `used` do now; `None` when that is
@@ -171,6 +184,33 @@ impl Entry {
         window: LimitWindow,
         settings: &Settings,
     ) -> Option<Span> {
+        let until = self.until_as_kept(most, used, window, settings)?;
+        match self.coarse() {
+            Some(coarse) if coarse.has_fitting(window.later_by(until).now()) => {
+                Some(self.clone().until_fitted(most, until, window, settings))
+            }
+            _ => Some(until),
+        }
+    }
+
+    /// As `until_at_most`, where hits that do not fit the class fit by `until`, which is the answer as they are kept now.
+    /// Once they fit, they and the moments before their end count until their pane has left: longer, never shorter.
+    fn until_fitted(&mut self, most: u64, mut until: Span, window: LimitWindow, settings: &Settings) -> Span {
+        loop {
+            let then = window.later_by(until);
+            self.fit_again(settings, then.now());
+            match self.until_as_kept(most, self.used(then, settings), then, settings) {
+                Some(more) => {
+                    let until_ms = until.as_millis() + more.as_millis();
+                    until = Span::from_millis(until_ms).unwrap_or(Span::MAX);
+                }
+                None => return until,
+            }
+        }
+    }
+
+    /// As `until_at_most`, if hits stay as they are kept now.
+    fn until_as_kept(&self, most: u64, used: u64, window: LimitWindow, settings: &Settings) -> Option<Span> {
         if used <= most {
             return None;
         }

@@ -34,6 +34,8 @@ pub struct MemoryStats {
 struct Victim {
     is_live: bool,
     is_near: bool,
+    /// Whether it came since newcomers are preferred.
+    is_newcomer: bool,
     has_several: bool,
     newest: Timestamp,
     index: usize,
@@ -57,6 +59,33 @@ pub(super) struct Memory {
     expired_keys: AtomicU64,
     /// Where the next look for a victim begins.
     hand: AtomicU64,
+    /// Keys of this generation or a later one are newcomers: with 0 all are, and with [`NO_NEWCOMERS`] none.
+    newcomers_from: AtomicU64,
+    evicted_newcomers: AtomicU64,
+}
+
+const NO_NEWCOMERS: u64 = u64::MAX;
+
+/// As long as this is there, keys that come are evicted after those that were there before. It is for keys that are
+/// brought from elsewhere: they are wanted, however old their hits are.
+#[derive(Debug)]
+pub struct Newcomers<'s> {
+    store: &'s Store,
+    evicted_before: u64,
+}
+
+impl Newcomers<'_> {
+    /// Newcomers that were evicted.
+    #[must_use]
+    pub fn evicted_keys(&self) -> u64 {
+        self.store.memory.evicted_newcomers.load(Relaxed) - self.evicted_before
+    }
+}
+
+impl Drop for Newcomers<'_> {
+    fn drop(&mut self) {
+        self.store.memory.newcomers_from.store(NO_NEWCOMERS, Relaxed);
+    }
 }
 
 impl Memory {
@@ -67,6 +96,8 @@ impl Memory {
             evicted_keys: AtomicU64::new(0),
             expired_keys: AtomicU64::new(0),
             hand: AtomicU64::new(0),
+            newcomers_from: AtomicU64::new(NO_NEWCOMERS),
+            evicted_newcomers: AtomicU64::new(0),
         }
     }
 
@@ -153,6 +184,17 @@ impl Store {
         self.settle(&[], now, None);
     }
 
+    /// Prefers keys that come from here on to those that are there, until what it returns is dropped. There is one of these
+    /// at a time.
+    #[must_use]
+    pub fn prefer_newcomers(&self) -> Newcomers<'_> {
+        let memory = &self.memory;
+        // In an empty store there are no others, and later generations take memory.
+        let from = if self.is_empty() { 0 } else { self.generation.fetch_add(1, Relaxed) + 1 };
+        memory.newcomers_from.store(from, Relaxed);
+        Newcomers { store: self, evicted_before: memory.evicted_newcomers.load(Relaxed) }
+    }
+
     /// Evicts keys other than `keep` until there is room for one more. False when every key left is
     /// one that limits.
     pub(super) fn make_room(&self, keep: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
@@ -171,6 +213,9 @@ impl Store {
         let first = usize::try_from(hand).unwrap_or(0) % count;
         let mut candidates = Vec::with_capacity(EVICTION_SAMPLE);
         let mut looks = EVICTION_LOOKS;
+        let newcomers_from = self.memory.newcomers_from.load(Relaxed);
+        // Where newcomers are preferred, others are looked for as long as it takes.
+        let mut newcomer: Option<Victim> = None;
         for (passed, index) in (0..).zip((first..first + count).map(|index| index % count)) {
             if looks == 0 {
                 self.memory.hand.fetch_add(passed, Relaxed);
@@ -195,14 +240,22 @@ impl Store {
                     let hits = slot.record.hits();
                     let (has_several, newest) = (!hits.is_single(), hits.newest());
                     let is_near = shard.guard_at(place).is_some();
-                    Victim { is_live, is_near, has_several, newest, index, place }
+                    let is_newcomer = newcomers_from > 0 && shard.generation_at(place).0 >= newcomers_from;
+                    Victim { is_live, is_near, is_newcomer, has_several, newest, index, place }
+                })
+                .filter_map(|victim| {
+                    if !victim.is_newcomer {
+                        return Some(victim);
+                    }
+                    newcomer = newcomer.take().into_iter().chain([victim]).min();
+                    None
                 });
             candidates.extend(found.take(EVICTION_SAMPLE_A_SHARD));
             if candidates.len() >= EVICTION_SAMPLE {
                 break;
             }
         }
-        candidates.into_iter().min()
+        candidates.into_iter().chain(newcomer).min()
     }
 
     /// Evicts a key, unless it went, was hit, or a limit came since somebody looked; but not `keep`.
@@ -220,6 +273,9 @@ impl Store {
             shard.remove(place);
             self.memory.expired_keys.fetch_add(1, Relaxed);
         } else {
+            if shard.generation_at(place).0 >= self.memory.newcomers_from.load(Relaxed) {
+                self.memory.evicted_newcomers.fetch_add(1, Relaxed);
+            }
             let mut context = self.context(deltas);
             shard.forget(place, Forgotten::Evicted, &mut context);
             self.memory.evicted_keys.fetch_add(1, Relaxed);

@@ -42,7 +42,7 @@ pub use batch::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use builder::StoreBuilder;
 pub use guard::Guard;
 pub use keyed::Content;
-pub use memory::MemoryStats;
+pub use memory::{MemoryStats, Newcomers};
 pub use parts::Part;
 pub(crate) use record::Extras;
 pub use replay::{Portion, Replay};

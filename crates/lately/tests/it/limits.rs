@@ -219,6 +219,67 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// A window that is nearly as long as hits are kept, of a key whose hits come from limits, on their own, late and early; with starts in
+    /// between.
+    #[test]
+    fn few_milliseconds_near_the_retention_are_decided_as_by_an_exact_log(
+        steps in prop::collection::vec((0_i64..1_000, 0_u8..8, 0_u64..4, -1_000_i64..1_000, 0_u8..80), 1..1_200),
+        resolution_ms in prop::sample::select(vec![1_i64, 10, 100, 1_000, 10_000, 60_000]),
+        panes in prop::sample::select(vec![1_i64, 2, 3, 60, 500, 5_000]),
+        (shorter, per_window) in (0_i64..100, prop::sample::select(vec![3_i64, 30, 200, 300, 400])),
+        exact in prop::sample::select(vec![0_i64, 1, 5, 10]),
+        max in prop::sample::select(vec![1_u64, 5, 100, 400]),
+    ) {
+        let (resolution, retain_ms) = (span(resolution_ms), panes * resolution_ms);
+        let skew_ms = (retain_ms / 4).max(1);
+        let settings = Settings::builder().resolution(resolution).window(resolution).retain(span(retain_ms));
+        // The shortest that is valid, or a share of the retention.
+        let exact_ms = (retain_ms * exact / 10).max(61 * resolution_ms).min(retain_ms);
+        let settings = settings.exact(span(exact_ms)).max_skew(span(skew_ms));
+        let new_store = || Store::builder().settings(settings.clone()).build().expect("valid");
+        let mut store = new_store();
+        let window_ms = (retain_ms - retain_ms * shorter / 1_000).max(1);
+        let (mut log, mut now_ms) = (ExactLog::new(), START_MS);
+        for (index, (gap, what, cost, back, then)) in steps.into_iter().enumerate() {
+            now_ms += gap * 2 * window_ms / per_window / 1_000;
+            let is_hit = what < 2;
+            let decidable_ms = if is_hit { retain_ms } else { retain_ms - window_ms };
+            let late_ms = (retain_ms - resolution_ms).min(decidable_ms);
+            let at_ms = now_ms - if back < 0 { back * skew_ms / 1_000 } else { back * late_ms / 1_000 };
+            let at = (what % 2 == 1).then_some(at_ms);
+            let from_ms = if is_hit { now_ms } else { now_ms.min(at_ms) };
+            if log.milliseconds(from_ms, window_ms) >= 256 {
+                continue;
+            }
+            if is_hit {
+                store.hit_n(b"k", cost, at.map(time), time(now_ms)).expect("it is kept");
+                log.push(at.unwrap_or(now_ms), cost);
+            } else {
+                let request = Request { at: at.map(time), is_peek: what == 2, ..request(max, window_ms, cost) };
+                let decided = store.decide(request, time(now_ms)).expect("it can be decided");
+                prop_assert_eq!(decided, log.decide(&request, now_ms), "{} {:?} at {}", index, request, now_ms);
+            }
+            match then {
+                0 => _ = store.sweep(lately::Cursor::START, 10_000, time(now_ms)),
+                1 => {
+                    let again = new_store();
+                    for part in 0..Store::PARTS {
+                        let mut bytes = Vec::new();
+                        let written = store.write_part(part, time(now_ms), &mut bytes);
+                        assert_eq!(again.read_part(&bytes, written.now), Ok(Vec::new()));
+                    }
+                    store = again;
+                }
+                _ => {}
+            }
+        }
+        store.check_consistency();
+    }
+}
+
 #[test]
 fn a_limit_of_more_than_is_kept_is_refused() {
     let store = Store::builder().build().expect("valid");
