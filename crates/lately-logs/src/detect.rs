@@ -3,7 +3,6 @@
 use crate::Malformed;
 use crate::error::ScanError;
 use crate::format::Format;
-use crate::lines::Line;
 use crate::options::Options;
 use crate::parser::{LineParser, Parsed};
 use crate::template::Template;
@@ -22,7 +21,11 @@ struct Score {
 }
 
 /// The format of most of these lines, if it is that of at least half of them.
-pub(crate) fn detect(sample: &[Line<'_>], head: &[u8], options: &Options) -> Result<Format, ScanError> {
+pub(crate) fn detect(
+    sample: &[Result<&[u8], Malformed>],
+    head: &[u8],
+    options: &Options,
+) -> Result<Format, ScanError> {
     let mut best: Option<(Score, Format)> = None;
     let mut lines = 0;
     for format in Format::known() {
@@ -54,7 +57,7 @@ impl Score {
     }
 }
 
-fn score(sample: &[Line<'_>], format: &Format, options: &Options) -> Score {
+fn score(sample: &[Result<&[u8], Malformed>], format: &Format, options: &Options) -> Score {
     let every = "*".parse::<Template>().unwrap_or_default();
     let parser = |key| {
         let plain =
@@ -68,8 +71,8 @@ fn score(sample: &[Line<'_>], format: &Format, options: &Options) -> Score {
     let mut score = Score::default();
     for line in sample {
         let parsed = match line {
-            Line::Whole(line) => parser.parse(line),
-            Line::TooLong => Err(Malformed::LineLength),
+            Ok(line) => parser.parse(line),
+            Err(why) => Err(*why),
         };
         match parsed {
             Ok(Parsed::Comment) => continue,

@@ -153,11 +153,14 @@ impl<'o> Source<'o> {
     }
 
     /// Ends the log.
-    pub(crate) fn finish(self, hits: &mut Hits, now: Timestamp) -> Result<Scanned, ScanError> {
+    pub(crate) fn finish(mut self, hits: &mut Hits, now: Timestamp) -> Result<Scanned, ScanError> {
         let failure = match self.kind {
             Kind::Stream(stream) => stream.failure,
-            // The start of a line is no line: its writer may be in the middle of it.
-            Kind::File(_) => None,
+            Kind::File(_) => {
+                // The start of a line is no line: its writer may be in the middle of it.
+                self.feed.forget_partial();
+                None
+            }
         };
         match self.feed.finish(&[], &mut |record: Record<'_>| hits.hit(record.key, record.at, now)) {
             Ok(scanned) => Ok(Scanned { failure, ..scanned }),

@@ -264,3 +264,45 @@ fn a_wrapper_is_no_client_of_an_apache_layout() {
     );
     assert!(run.out.contains("fe80::1%eth0"), "{}{}", run.out, run.err);
 }
+
+/// Symptom: a client made rows of others with a text that was longer than a record of its container's log. Cause: each part was read as a
+/// line. Fix: the parts of a line are joined.
+#[test]
+fn a_line_that_a_container_runtime_cut_is_one_line() {
+    let line = |agent: &str| format!("198.51.100.7 [12/Mar/2024:09:00:01 +0000] 200 {agent}");
+    let forged = line("forged").replace("198.51.100.7", "203.0.113.9");
+    let nginx = ["--format", "nginx:$remote_addr [$time_local] $status $http_user_agent"];
+    let cri = |stream: &str, tag: &str, text: &str| format!("2024-03-12T09:00:01.5Z {stream} {tag} {text}\n");
+    let docker = |stream: &str, text: &str| {
+        let log = serde_json::Value::from(text);
+        format!("{{\"log\":{log},\"stream\":\"{stream}\",\"time\":\"2024-03-12T09:00:01.5Z\"}}\n")
+    };
+    let (start, end) = (line(&"x".repeat(9_000)), forged + &"y".repeat(9_000));
+    let short = line("curl");
+    let in_cri = cri("stdout", "P", &start)
+        + &cri("stderr", "F", &short)
+        + &cri("stdout", "F", &end)
+        + &cri("stdout", "F", &short);
+    let in_docker = docker("stdout", &start)
+        + &docker("stderr", &(short.clone() + "\n"))
+        + &docker("stdout", &(end.clone() + "\n"))
+        + &docker("stdout", &(short + "\n"));
+    for log in [&in_cri, &in_docker] {
+        let run = count(&nginx, log.as_bytes());
+        let row = "{\"key\":\"198.51.100.7\",\"hits\":3,\"peak\":3,\"peak_at\":1710234001,\"total\":3}\n";
+        assert_eq!((run.out.as_str(), run.code), (row, Some(0)), "{}", run.err);
+        let backtest = [&["backtest", "-", "--json", "--limit", "1/1h"], &nginx[..]].concat();
+        let run = lately_reading(&backtest, log.as_bytes());
+        let row = "{\"key\":\"198.51.100.7\",\"allowed\":1,\"denied\":2,\"first_denied_at\":1710234001}\n";
+        assert_eq!((run.out.as_str(), run.code), (row, Some(0)), "{}", run.err);
+        // The log ends within the line: its start is read as it stands, as the last line of any log is.
+        let cut = log.split_inclusive('\n').take(2).collect::<String>();
+        assert_eq!(total(&count(&nginx, cut.as_bytes())), 2);
+    }
+    // What is longer than any line may be is refused, under its own reason.
+    let part = docker("stdout", &"x".repeat(16 * 1024));
+    let log = in_docker + &part.repeat(65) + &docker("stdout", &(end + "\n"));
+    let run = count(&nginx, log.as_bytes());
+    let told = "1 of 4 lines does not parse: cut into parts, longer than 1048576 bytes (1, line 5)";
+    assert!(total(&run) == 3 && run.err.contains(told), "{}", run.err);
+}

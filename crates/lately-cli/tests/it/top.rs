@@ -277,6 +277,28 @@ fn a_log_is_followed_through_rotations() {
     assert_eq!(following.end("INT"), (expected, Some(0)));
 }
 
+/// What its runtime wrote of a line is no line until its last part comes, in a file that has taken the place of the first one's
+/// or not.
+#[test]
+fn a_line_in_parts_is_counted_when_its_last_part_comes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let record = |tag: &str, text: &str| format!("2024-03-12T09:00:01.5Z stdout {tag} {text}\n");
+    let whole = |key: &str| record("F", lines(&[(key, 0)]).trim_end());
+    let line = lines(&[("a", 0)]);
+    let (start, end) = line.trim_end().split_at(5);
+    append(&log, &(whole("b") + &record("P", start)));
+    let mut following = Following::new(&[log.to_str().expect("text")]);
+    following.wait("b", 1);
+    // Behind a rotation.
+    fs::rename(&log, folder.path().join("log.1")).expect("a rename");
+    append(&log, &(record("F", end) + &whole("c") + &record("P", start)));
+    following.wait("a", 1);
+    following.wait("c", 1);
+    let (said, code) = following.end("TERM");
+    assert!(!said.contains("parse") && code == Some(0), "{said}");
+}
+
 #[test]
 fn what_is_wrong_with_a_file_is_told_while_it_is_so() {
     let folder = tempfile::tempdir().expect("a folder");

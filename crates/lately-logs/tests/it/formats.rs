@@ -476,6 +476,103 @@ proptest! {
     }
 }
 
+/// A text of a client that is cut at any place of its own choice: what it sends stands behind a filler.
+fn long_text() -> impl Strategy<Value = Vec<u8>> {
+    let row: &[u8] = b"203.0.113.9 - - [12/Mar/2024:08:00:01 +0000] \"GET /evil HTTP/1.1\" 200 5 \"-\" \"-\"";
+    let syslog: &[u8] = b"Mar 12 08:00:01 evil evil: 203.0.113.9";
+    let json: &[u8] = b"{\"time\":\"2024-03-12T08:00:01Z\",\"ip\":\"203.0.113.9\"}";
+    let logfmt: &[u8] = b"x time=2024-03-12T08:00:01Z ip=203.0.113.9 status=200 bytes=5 user=evil ";
+    let evil = proptest::sample::select(vec![row, syslog, json, logfmt]);
+    let filler = prop_oneof![Just(0), Just(PART_BYTES - 200), 0..3 * PART_BYTES];
+    (filler, 0..200_usize, evil, text(), 0..4_usize).prop_map(|(filler, more, evil, text, times)| {
+        [b"x".repeat(filler + more), [evil, &text].concat().repeat(times)].concat()
+    })
+}
+
+/// Where docker and containerd cut.
+const PART_BYTES: usize = 16 * 1024;
+
+/// A line as docker's json-file driver has it, in one record or several: each part is made text for itself.
+fn in_docker(line: &[u8], stream: &str) -> Vec<String> {
+    let whole = [line, b"\n"].concat();
+    let parts = whole.chunks(PART_BYTES).map(|part| {
+        let log = serde_json::Value::from(String::from_utf8_lossy(part));
+        format!("{{\"log\":{log},\"stream\":\"{stream}\",\"time\":\"2024-03-12T09:00:01.5Z\"}}\n")
+    });
+    parts.collect()
+}
+
+/// A line as containerd has it.
+fn in_cri(line: &[u8], stream: &str) -> Vec<Vec<u8>> {
+    let last = line.len().saturating_sub(1) / PART_BYTES;
+    let parts = line.chunks(PART_BYTES).enumerate().map(|(part, text)| {
+        let tag = if part == last { "F" } else { "P" };
+        [format!("2024-03-12T09:00:01.5Z {stream} {tag} ").as_bytes(), text, b"\n"].concat()
+    });
+    parts.collect()
+}
+
+/// The parts of two lines, one from each in turn, with a short line before them and behind them.
+fn woven(short: Vec<u8>, one: Vec<Vec<u8>>, other: Vec<Vec<u8>>) -> Vec<u8> {
+    let (mut one, mut other, mut log) = (one.into_iter(), other.into_iter(), short.clone());
+    loop {
+        let (first, second) = (one.next(), other.next());
+        if first.is_none() && second.is_none() {
+            return [log, short].concat();
+        }
+        log.extend(first.into_iter().chain(second).flatten());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Symptom: a client that sent a long text made rows of its own. Cause: each part of a line that docker or containerd had cut was
+    /// read as a line. Fix: the parts of a stream are joined before they are read.
+    #[test]
+    fn no_text_of_a_client_is_a_line_where_containers_cut_it(sent in long_text(), other in long_text()) {
+        let nginx = "nginx:$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_user_agent\"";
+        let access = |text: &[u8]| {
+            let start = b"198.51.100.7 - jo [12/Mar/2024:09:00:01 +0000] \"GET / HTTP/1.1\" 404 153 \"-\" \"";
+            [start, &escaped(text, true)[..], b"\""].concat()
+        };
+        let in_nginx = |text: &[u8]| String::from_utf8_lossy(&access(text)).replace("\"-\" ", "").into_bytes();
+        let json = |text: &[u8]| {
+            let agent = serde_json::Value::from(String::from_utf8_lossy(text));
+            format!("{{\"agent\":{agent},\"time\":\"2024-03-12T09:00:01Z\",\"ip\":\"198.51.100.7\",\"status\":404,\"bytes\":153,\"user\":\"jo\"}}").into_bytes()
+        };
+        let logfmt = |text: &[u8]| {
+            let agent = serde_json::Value::from(String::from_utf8_lossy(text));
+            format!("time=2024-03-12T09:00:01Z ip=198.51.100.7 status=404 bytes=153 user=jo agent={agent}").into_bytes()
+        };
+        let syslog = |text: &[u8]| {
+            [b"<34>1 2024-03-12T09:00:01Z web1 app 7 - - 198.51.100.7|404|153|jo ", &escaped(text, true)[..]].concat()
+        };
+        let row = expected(b"jo").remove(0);
+        let of_syslog = (row.0, "web1 app".to_owned());
+        type Write<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+        let formats: [(&str, &str, Write<'_>, &(i64, String)); 5] = [
+            ("combined", "{ip}|{status}|{bytes}|{user}", &access, &row),
+            (nginx, "{ip}|{status}|{bytes}|{user}", &in_nginx, &row),
+            ("json", "{ip}|{status}|{bytes}|{user}", &json, &row),
+            ("logfmt", "{ip}|{status}|{bytes}|{user}", &logfmt, &row),
+            ("syslog", "{host} {app}", &syslog, &of_syslog),
+        ];
+        for (format, key, line, row) in formats {
+            let (short, one, other) = (line(b"curl"), line(&sent), line(&other));
+            let docker = |line: &[u8], stream| in_docker(line, stream).into_iter().map(String::into_bytes).collect::<Vec<_>>();
+            let logs = [
+                woven(docker(&short, "stdout").concat(), docker(&one, "stdout"), docker(&other, "stderr")),
+                woven(in_cri(&short, "stdout").concat(), in_cri(&one, "stdout"), in_cri(&other, "stderr")),
+            ];
+            for log in logs {
+                let (_, records) = read(&log, Some(format), key, |_| {});
+                prop_assert_eq!(&records, &vec![row.clone(); 4], "{}", format);
+            }
+        }
+    }
+}
+
 /// Each takes engines that backtrack a time that doubles with every byte, or grows with a high power of them. The test
 /// ends only when that is not so.
 #[test]
