@@ -84,6 +84,15 @@ pub enum SetupError {
         /// What was given.
         text: String,
     },
+    /// A network that is exempt has none of the keys.
+    Exempt {
+        /// The network.
+        text: String,
+        /// The key template.
+        key: String,
+        /// Why not.
+        cause: &'static str,
+    },
     /// A factor of lockouts is no number from 1 on.
     Factor {
         /// What was given.
@@ -147,6 +156,10 @@ impl fmt::Display for SetupError {
             SetupError::Network { text } => {
                 write!(f, "invalid network '{text}': give an address or a network, such as 10.0.0.0/8")
             }
+            SetupError::Exempt { text, key, cause } => write!(
+                f,
+                "{text} exempts nothing of the key '{key}': {cause}; give a network as large as those of the key, and write an address as {{field/32/128}}"
+            ),
             SetupError::Factor { text } => {
                 write!(f, "invalid factor '{text}': give a number from 1 on, such as 2 or 1.5")
             }
