@@ -231,12 +231,19 @@ impl LogArgs {
         let mut options = self.options(default_key)?;
         options.check().map_err(|error| CliError::new(command, error, setup_hint(command)))?;
         log_file::check(&self.files)?;
+        let (files, again) = log_file::once(&self.files, |_| true);
+        for path in again {
+            let name = log_file::name(path);
+            output::message(&format_args!(
+                "lately: {command}: {name} is a log that was named before: it is read once"
+            ));
+        }
         let mut logs = self.reading(command);
         (logs.since, logs.until) = (options.since, options.until);
         {
             let mut progress = Progress::new();
             progress.warn_when_slow(command, self.faster());
-            for path in &self.files {
+            for path in files {
                 options.times.written = log_file::written(path);
                 let log = progress.watch(log_file::open(path)?);
                 let scanned = lately_logs::scan(log, &options, |record| {

@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use lately::Timestamp;
 use lately_logs::{Cutter, Feed, Line, Options, Record, ScanError, Scanned, SetupError};
 
+use crate::live::claims::Claims;
 use crate::live::event::Event;
 use crate::live::follower::{Follower, Polled, State};
 use crate::live::hits::Hits;
@@ -45,11 +46,16 @@ struct Stream {
 
 impl<'o> Source<'o> {
     /// A log that is followed, or read to its end if it is standard input, a pipe, or compressed.
-    pub(crate) fn new(path: &'o Path, options: &'o Options) -> Result<Source<'o>, SetupError> {
+    pub(crate) fn new(
+        path: &'o Path,
+        options: &'o Options,
+        number: usize,
+        claims: &Claims,
+    ) -> Result<Source<'o>, SetupError> {
         let kind = if log_file::is_stream(path) {
             Kind::Stream(Stream::default())
         } else {
-            Kind::File(Box::new(Follower::new(path)))
+            Kind::File(Box::new(Follower::new(path, number, claims)))
         };
         Ok(Source { path, feed: Feed::new(options)?, kind })
     }
@@ -124,6 +130,9 @@ impl<'o> Source<'o> {
         let Source { feed, kind, .. } = self;
         feed.set_now(now);
         let Kind::File(follower) = kind else { return Ok(Polled::AtEnd) };
+        if follower.look(now) {
+            feed.forget_partial();
+        }
         let mut lines = Lines { feed, hits, now, outcome: Ok(()) };
         let polled = follower.poll(now, &mut |line| lines.take(line));
         lines.done()?;

@@ -172,6 +172,54 @@ fn lockouts_grow_and_networks_are_exempt() {
     assert!(run.code == Some(2) && run.err.contains("--lockout"), "{}", run.err);
 }
 
+/// Symptom: a network exempted nothing where the key had several fields, without a word. Fix: the address among them counts; where none
+/// is known, that is an error.
+#[test]
+fn networks_exempt_keys_of_several_fields() {
+    let line =
+        |ip: &str, user: &str| format!("{{\"ip\":\"{ip}\",\"user\":\"{user}\",\"time\":1710234000}}\n");
+    let log = line("10.1.2.3", "a,b").repeat(3) + &line("192.0.2.1", "10.1.2.3").repeat(3);
+    let backtest = |args: &[&str]| {
+        let exempt = ["backtest", "-", "--csv", "--limit", "1/s", "--exempt", "10.0.0.0/8"];
+        lately_reading(&[&exempt[..], args].concat(), log.as_bytes())
+    };
+    let header = "key,allowed,denied,first_denied_at\n";
+    for (key, rows) in [
+        ("{user} {ip}", "10.1.2.3 192.0.2.1,1,2,1710234000\n\"a,b 10.1.2.3\",3,0,\n"),
+        ("{ip/16/64} {user}", "192.0.0.0/16 10.1.2.3,1,2,1710234000\n\"10.1.0.0/16 a,b\",3,0,\n"),
+    ] {
+        let run = backtest(&["--key", key]);
+        assert_eq!((run.out, run.code), (format!("{header}{rows}"), Some(0)), "{}", run.err);
+    }
+    let run = backtest(&["--key", "{user} {time}"]);
+    assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
+    let told = "lately: --exempt: 10.0.0.0/8 exempts nothing of the key '{user} {time}': no field of the key is known to be an address";
+    assert!(run.err.starts_with(told), "{}", run.err);
+    let run = lately_reading(
+        &["backtest", "-", "--limit", "1/s", "--exempt", "10.0.0.0/8", "--key", "who"],
+        log.replace("user", "who").replace("10.1.2.3", "b").as_bytes(),
+    );
+    assert!(run.code == Some(0) && run.err.contains("no key has an address"), "{}", run.err);
+}
+
+/// Symptom: `access.log*` with a link to one of the logs in it counted that log twice, without a word.
+#[test]
+fn a_log_that_is_named_twice_is_read_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let log = std::fs::read(data("guide/combined.log")).expect("test data");
+    std::fs::write(path("a.log"), &log).expect("room");
+    std::fs::write(path("b.log"), &log).expect("room");
+    std::os::unix::fs::symlink("a.log", path("current.log")).expect("a link");
+    let args = ["count", "--json", &path("a.log"), &path("b.log"), &path("current.log"), &path("./b.log")];
+    let run = lately(&args);
+    assert_eq!((total(&run), run.code), (6, Some(0)), "{}", run.err);
+    for again in ["current.log", "./b.log"] {
+        let told = format!("lately: count: {} is a log that was named before: it is read once", path(again));
+        assert!(run.err.contains(&told), "{}", run.err);
+    }
+}
+
 /// Symptom: a client with an IPv4 address in IPv6 had two keys, and two limits in a backtest. Cause: only combined lines had one spelling
 /// for each address. Fix: what is an address has one spelling in every format, in keys and in conditions.
 #[test]

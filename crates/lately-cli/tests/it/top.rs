@@ -277,6 +277,37 @@ fn a_log_is_followed_through_rotations() {
     assert_eq!(following.end("INT"), (expected, Some(0)));
 }
 
+/// Symptom: `lately top access.log*` counted each line again after a rotation.
+#[test]
+fn logs_and_their_rotated_files_are_counted_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    append(&path("log"), &lines(&[("a", 30), ("a", 1)]));
+    append(&path("log.1"), &lines(&[("a", 60)]));
+    std::os::unix::fs::symlink("log", path("link")).expect("a link");
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let old = lines(&[("a", 90)]);
+    let bytes =
+        encoder.write_all(old.as_bytes()).and_then(|()| encoder.finish()).expect("memory does not fail");
+    fs::write(path("log.2.gz"), bytes).expect("room");
+    let names = ["link", "log", "log.1", "log.2.gz", "log.2.gz"].map(|name| path(name).display().to_string());
+    let mut following = Following::new(&names.each_ref().map(String::as_str));
+    following.wait("a", 4);
+    for round in 0..2 {
+        fs::rename(path("log.1"), path("log.0")).expect("a rename");
+        fs::rename(path("log"), path("log.1")).expect("a rename");
+        append(&path("log.1"), &lines(&[("a", 0)]));
+        append(&path("log"), &lines(&[("a", 0), ("b", 0)]));
+        following.wait("a", 6 + 2 * round);
+        following.wait("b", 1 + round);
+    }
+    // It stays so: a mark that comes after several looks, with the same number of the others.
+    append(&path("log"), &lines(&[("c", 0)]));
+    following.wait("c", 1);
+    following.wait("a", 8);
+    assert_eq!(following.end("TERM").1, Some(0));
+}
+
 /// What its runtime wrote of a line is no line until its last part comes, in a file that has taken the place of the first one's
 /// or not.
 #[test]
