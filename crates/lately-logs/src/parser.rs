@@ -308,7 +308,12 @@ impl LineParser {
         match source {
             Source::Access { .. } => Err(Malformed::Shape),
             Source::Json(wanted) => {
-                let found = json::find(line, wanted).ok_or(Malformed::Shape)?;
+                let Some(found) = json::find(line, wanted) else {
+                    let line = json::repaired(line).ok_or(Malformed::Shape)?;
+                    let found = json::find(&line, wanted).ok_or(Malformed::Shape)?;
+                    let value = |index| json::value(wanted.name(index), found[index]?).map(json::restored);
+                    return plan.outcome(work, no_time, value, canonical_of);
+                };
                 let is_carrier = wrapper::is_docker(line) || found.last().is_some_and(Option::is_some);
                 if is_carrier && !work.is_carried {
                     return self.read_json_carrier(line);

@@ -461,6 +461,72 @@ proptest! {
         prop_assert_eq!(fields_of(&parts.concat(), "combined"), expected(&user));
     }
 
+    /// As nginx writes it into JSON that a `log_format` makes: with `\xHH`, or with `escape=json`.
+    #[test]
+    fn no_text_of_a_client_changes_another_field_of_json_by_nginx(user in text(), agent in text(), is_escaped in any::<bool>()) {
+        let written = |text: &[u8]| {
+            if is_escaped {
+                return escaped(text, true);
+            }
+            let mut written = Vec::new();
+            for &byte in text {
+                match byte {
+                    b'"' | b'\\' => written.extend([b'\\', byte]),
+                    b'\n' => written.extend(b"\\n"),
+                    b'\t' => written.extend(b"\\t"),
+                    ..0x20 => written.extend(format!("\\u{byte:04X}").bytes()),
+                    byte => written.push(byte),
+                }
+            }
+            written
+        };
+        let parts: [&[u8]; 5] = [
+            b"{\"agent\":\"", &written(&agent), b"\",\"time\":\"2024-03-12T09:00:01+00:00\",\"ip\":\"198.51.100.7\",\"status\":404,\"bytes\":\"153\",\"user\":\"", &written(&user), b"\"}",
+        ];
+        let line = parts.concat();
+        prop_assert_eq!(fields_of(&line, "json"), expected(&user));
+        let mut agents = Vec::new();
+        let options = Options { key: "{agent}|{user}".parse().expect("a key"), ..Options::default() };
+        let scanned = scan(&line[..], &options, |record| agents.push(record.key.to_vec())).expect("a log");
+        prop_assert_eq!((scanned.format, agents), (Some("json"), vec![[&agent[..], b"|", &user].concat()]));
+    }
+
+    /// Envoy writes what clients send as it came. Where its text could be that of two fields, the line is refused.
+    #[test]
+    fn no_text_of_a_client_changes_another_field_of_envoy(
+        path in text(), forwarded in text(), agent in text(), vhost in text(), is_istio in any::<bool>(),
+    ) {
+        let path: Vec<u8> = path.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let (details, more) = if is_istio { ("via_upstream - \"-\" ", " inbound|80|| 127.0.0.1:1 - default") } else { ("", "") };
+        let parts: [&[u8]; 13] = [
+            b"[2024-03-12T09:00:01.000Z] \"GET /", &path, b" HTTP/2\" 404 NR ", details.as_bytes(), b"0 153 0 - \"198.51.100.7",
+            &forwarded, b"\" \"", &agent, b"\" \"id\" \"web", &vhost, b"\" \"10.0.0.1:80\"", more.as_bytes(), b"",
+        ];
+        let line = parts.concat();
+        let has_quote = |text: &[u8]| text.contains(&b'"');
+        let is_ambiguous = [&agent[..], b"\""].concat().windows(3).any(|part| part == b"\" \"");
+        let options = Options {
+            format: Some("envoy".parse().expect("a format")),
+            key: "{ip}|{status}|{bytes}|{path}|{agent}|{request_id}|{vhost}|{upstream}".parse().expect("a key"),
+            ..Options::default()
+        };
+        let mut parser = LineParser::new(options.format.as_ref().expect("it is there"), &options).expect("a parser");
+        let parsed = parser.parse(&line).map(|parsed| match parsed {
+            Parsed::Hit(record) => record.key.to_vec(),
+            _ => Vec::new(),
+        });
+        let path = path.split(|&byte| byte == b'?').next().expect("a part");
+        let key: [&[u8]; 8] = [
+            b"198.51.100.7", &forwarded, b"|404|153|/", path, b"|", &agent, b"|id|web", &vhost,
+        ];
+        let expected = if has_quote(&forwarded) || has_quote(&vhost) || is_ambiguous {
+            Err(Malformed::Shape)
+        } else {
+            Ok([&key.concat()[..], b"|10.0.0.1:80"].concat())
+        };
+        prop_assert_eq!(parsed, expected, "{}", line.escape_ascii());
+    }
+
     #[test]
     fn no_text_of_a_client_changes_another_field_of_json_and_logfmt(user in text(), agent in text()) {
         let [user, agent] = [user, agent].map(|text| String::from_utf8_lossy(&text).into_owned());
