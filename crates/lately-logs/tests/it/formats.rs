@@ -178,6 +178,38 @@ fn lines_in_wrappers_are_those_lines() {
     }
 }
 
+/// Symptom: logfmt in docker's json-file was read as JSON, whose fields are docker's. Fix: the format is that of what docker put its JSON
+/// around, unless only docker's own fields have the key.
+#[test]
+fn the_format_of_what_docker_wrote_is_that_of_its_text() {
+    let docker = |text: &str| {
+        let log = serde_json::Value::from(format!("{text}\n"));
+        format!("{{\"log\":{log},\"stream\":\"stdout\",\"time\":\"2024-03-12T09:00:01Z\"}}\n")
+    };
+    let logfmt = docker("level=info ip=192.0.2.1 msg=\"a b\"");
+    let check = |log: &str, key: &str, format: &str, expected: &str| {
+        let mut options = Options { key: key.parse().expect(key), ..Options::default() };
+        options.times.now = lately::Timestamp::from_seconds(1_795_000_000).expect("in range");
+        let mut last = String::new();
+        let scanned =
+            scan(log.as_bytes(), &options, |record| last = String::from_utf8_lossy(record.key).into_owned());
+        assert_eq!((scanned.expect(log).format, last.as_str()), (Some(format), expected), "{key}: {log}");
+    };
+    for key in ["ip", "{level} {ip}"] {
+        check(&logfmt.repeat(3), key, "logfmt", if key == "ip" { "192.0.2.1" } else { "info 192.0.2.1" });
+    }
+    let started = docker("ready") + &logfmt.repeat(3);
+    check(&started, "ip", "logfmt", "192.0.2.1");
+    check(&started, "*", "logfmt", "*");
+    check(&started, "level", "logfmt", "info");
+    check(&started, "stream", "json", "stdout");
+    check(&docker("ready").repeat(3), "*", "json", "*");
+    check(&docker("{\"ip\":\"a\"}").repeat(3), "ip", "json", "a");
+    check(&(docker("ready") + &docker("{\"ip\":\"a\"}").repeat(3)), "ip", "json", "a");
+    let syslog = "<34>1 2024-03-12T09:00:01Z web1 app 7 - - hello";
+    check(&docker(syslog).repeat(3), "*", "syslog", "*");
+}
+
 #[test]
 fn json_in_its_shapes() {
     check("json", "", true, Hit::json);
