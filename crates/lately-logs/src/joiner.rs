@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use memchr::memmem::Finder;
 use regex::bytes::Regex;
 
 use crate::error::Malformed;
@@ -30,6 +31,8 @@ pub(crate) struct Joiner {
     line_ends: LineEnds,
     /// Whether something stands before the carrier's own text, as grep writes it.
     has_fronts: bool,
+    /// Whether there was a JSON object of a carrier that does not start as docker's do.
+    has_objects: bool,
 }
 
 /// Whether the records of docker in this log end as docker writes them. Some shippers leave the line ends out.
@@ -78,9 +81,19 @@ struct Part<'a> {
     has_front: bool,
 }
 
-/// What a record looks like that is a part or may be one, when it is JSON that does not start as docker's.
+/// Of so many lines one is looked at more closely: whether JSON objects of a carrier begin there. A log is nearly always of one
+/// kind, which its first lines show.
+const LOOK_EVERY: u64 = 64;
+
+/// What an object of a carrier has, when it does not start as docker's do.
+static OBJECT: LazyLock<Regex> = LazyLock::new(|| ours(r#""log" ?: ?"|"__REALTIME_TIMESTAMP""#));
+
+/// What an object of these has that is a part.
 static MARKS: LazyLock<Regex> =
     LazyLock::new(|| ours(r#""log" ?: ?"|"CONTAINER_PARTIAL_MESSAGE"|"_LINE_BREAK""#));
+
+/// What follows the text of docker.
+static BEHIND_TEXT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\",\"stream\":\""));
 
 /// CRI, with what grep puts in front.
 static CRI: LazyLock<Regex> = LazyLock::new(|| {
@@ -106,13 +119,13 @@ fn ours(pattern: &str) -> Regex {
 impl Joiner {
     /// Whether [`Joiner::take`] has to see this line. All others are lines as they stand.
     #[inline]
-    pub(crate) fn wants(&self, line: &[u8], number: u64) -> bool {
+    pub(crate) fn wants(&mut self, line: &[u8], number: u64) -> bool {
         let may_be_part = line.first() == Some(&b'{') || line.get(10) == Some(&b'T');
-        (may_be_part || self.has_fronts || number <= SAMPLE_LINES as u64) && self.wants_part(line)
+        (may_be_part || self.has_fronts || number <= SAMPLE_LINES as u64) && self.wants_part(line, number)
     }
 
     #[inline(never)]
-    fn wants_part(&self, line: &[u8]) -> bool {
+    fn wants_part(&mut self, line: &[u8], number: u64) -> bool {
         if wrapper::is_docker(line) {
             return match self.line_ends {
                 LineEnds::Unknown | LineEnds::Held(_) => true,
@@ -124,7 +137,9 @@ impl Joiner {
             return true;
         }
         if line.first() == Some(&b'{') {
-            return MARKS.is_match(line);
+            let is_looked_at = number <= SAMPLE_LINES as u64 || number.is_multiple_of(LOOK_EVERY);
+            self.has_objects = self.has_objects || is_looked_at && OBJECT.is_match(line);
+            return self.has_objects && MARKS.is_match(line);
         }
         CRI.captures(line).is_some_and(|groups| &groups["tag"] == b"P" || !groups["front"].is_empty())
             || FRONTED.is_match(line)
@@ -317,18 +332,10 @@ impl<'a> Part<'a> {
 
 /// Whether the text of a record that starts as docker's ends with a line end.
 fn has_line_end(line: &[u8]) -> bool {
-    const START: &[u8] = b"{\"log\":\"";
-    let Some(text) = line.strip_prefix(START) else { return false };
-    let (mut from, mut last_escape) = (0, &b""[..]);
-    while let Some(at) = memchr::memchr2(b'"', b'\\', &text[from..]) {
-        let at = from + at;
-        if text[at] == b'"' {
-            return from == at && last_escape == b"\\n";
-        }
-        from = (at + 2).min(text.len());
-        last_escape = &text[at..from];
-    }
-    false
+    // Within a text its quotes would be escaped.
+    let Some(end) = BEHIND_TEXT.find(line) else { return false };
+    let Some(before) = line[..end].strip_suffix(b"n") else { return false };
+    before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
 
 #[cfg(test)]
@@ -535,12 +542,10 @@ mod tests {
         check("", false);
         check("a", false);
         check("a\\n", false);
+        check("\",\"stream\":\"\n", true);
+        check("\n\",\"stream\":\"", false);
         check("a\nb", false);
         check("\n\t", false);
-        assert!(
-            !has_line_end(b"{\"log\":\"a\\n")
-                && !has_line_end(b"{\"log\":7}")
-                && !has_line_end(b"{\"log\":\"\\")
-        );
+        assert!(!has_line_end(b"{\"log\":\"a\\n") && !has_line_end(b"{\"log\":7}"));
     }
 }
