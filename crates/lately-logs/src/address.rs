@@ -107,7 +107,8 @@ pub(crate) fn is_address(text: &[u8]) -> bool {
         || text.contains(&b':') && parse(text.split(|&byte| byte == b'%').next().unwrap_or(text)).is_some()
 }
 
-fn is_ipv4(text: &[u8]) -> bool {
+/// Whether this is four numbers up to 255 with dots between them.
+pub(crate) fn is_ipv4(text: &[u8]) -> bool {
     ipv4_at_start(text).is_some_and(|ip| ip.len() == text.len())
 }
 

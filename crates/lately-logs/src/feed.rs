@@ -41,7 +41,7 @@ impl<'o> Feed<'o> {
         let parser = options.format.as_ref().map(|format| LineParser::new(format, options)).transpose()?;
         let format = options.format.as_ref().map(Format::name);
         let scanned = Scanned { format, ..Scanned::default() };
-        let (joiner, sample) = (Joiner::default(), Sample::default());
+        let (joiner, sample) = (Joiner::new(), Sample::default());
         Ok(Feed { options, joiner, parser, sample, scanned, number: 0, now: options.times.now })
     }
 
@@ -79,7 +79,7 @@ impl<'o> Feed<'o> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn whole(
         &mut self,
         line: Result<&[u8], Malformed>,
@@ -190,7 +190,7 @@ impl<'o> Feed<'o> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn parse(
     parser: &mut LineParser,
     scanned: &mut Scanned,

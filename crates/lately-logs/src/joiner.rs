@@ -24,12 +24,14 @@ const DOCKER_PART_BYTES: usize = 16 * 1024;
 pub(crate) type Joined = (u64, Result<Vec<u8>, Malformed>);
 
 /// Holds the lines whose last part has not come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Joiner {
     /// Oldest first.
     cut: Vec<CutLine>,
     line_ends: LineEnds,
-    /// Whether something stands before the carrier's own text, as grep writes it.
+    /// Whether each line is looked at, and not only those that start as a carrier's: the first ones, and all where something
+    /// stands before the carrier's own text, as grep writes it.
+    looks_closely: bool,
     has_fronts: bool,
     /// Whether there was a JSON object of a carrier that does not start as docker's do.
     has_objects: bool,
@@ -117,15 +119,21 @@ fn ours(pattern: &str) -> Regex {
 }
 
 impl Joiner {
+    pub(crate) fn new() -> Joiner {
+        let (cut, line_ends) = (Vec::new(), LineEnds::default());
+        Joiner { cut, line_ends, looks_closely: true, has_fronts: false, has_objects: false }
+    }
+
     /// Whether [`Joiner::take`] has to see this line. All others are lines as they stand.
     #[inline]
     pub(crate) fn wants(&mut self, line: &[u8], number: u64) -> bool {
         let may_be_part = line.first() == Some(&b'{') || line.get(10) == Some(&b'T');
-        (may_be_part || self.has_fronts || number <= SAMPLE_LINES as u64) && self.wants_part(line, number)
+        (may_be_part || self.looks_closely) && self.wants_part(line, number)
     }
 
     #[inline(never)]
     fn wants_part(&mut self, line: &[u8], number: u64) -> bool {
+        self.looks_closely = self.has_fronts || number < SAMPLE_LINES as u64;
         if wrapper::is_docker(line) {
             return match self.line_ends {
                 LineEnds::Unknown | LineEnds::Held(_) => true,
@@ -151,6 +159,7 @@ impl Joiner {
         match Part::of(line) {
             Some(part) => {
                 self.has_fronts |= part.has_front;
+                self.looks_closely |= part.has_front;
                 if part.carrier == Carrier::Docker {
                     self.take_docker(&part, line, number, &mut whole);
                 } else {
@@ -347,7 +356,7 @@ mod tests {
     /// What comes out of these records, and then at the end of the log.
     fn joined(records: &[String]) -> (Lines, Lines) {
         let text = |(number, line): Joined| (number, line.map(|line| String::from_utf8(line).expect("text")));
-        let (mut joiner, mut lines) = (Joiner::default(), Vec::new());
+        let (mut joiner, mut lines) = (Joiner::new(), Vec::new());
         for (number, record) in (1..).zip(records) {
             if joiner.wants(record.as_bytes(), number) {
                 lines.extend(joiner.take(record.as_bytes(), number).into_iter().map(text));
