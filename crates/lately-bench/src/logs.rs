@@ -32,7 +32,9 @@ const MEGABYTE: f64 = 1e6;
 /// The rows, if they are wanted.
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (section, of) in [("logs/combined", combined as fn(&Options) -> _), ("logs/json", json)] {
+    let sections =
+        [("logs/combined", combined as fn(&Options) -> _), ("logs/json", json), ("logs/layout", layout)];
+    for (section, of) in sections {
         if options.wants(section) {
             rows.extend(say::section(section, || of(options)).unwrap_or_else(|error| {
                 say::message(format_args!("lately-bench: {section}: {error}"));
@@ -78,6 +80,23 @@ fn json(options: &Options) -> io::Result<Vec<Row>> {
     let figures = interleave(&mut [Contender::new("lately count", counted)], options.rounds());
     let rate = log.rate(median(&figures[0]));
     Ok(vec![Row::new(TABLE, "lately count, JSON lines", rate, "MB/s", Must::AtLeast(500.0, 600.0))])
+}
+
+/// The same lines as combined ones, by the string of nginx's configuration.
+fn layout(options: &Options) -> io::Result<Vec<Row>> {
+    const MAIN: &str = r#"nginx:$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
+    let log = Log::write(options, combined_line)?;
+    let lately = lately_binary(options).map_err(|failure| io::Error::other(failure.to_string()))?;
+    let counted = || log.seconds(Command::new(&lately).args(["count", "--format", MAIN]).arg(&log.path));
+    let figures = interleave(&mut [Contender::new("lately count", counted)], options.rounds());
+    let rate = log.rate(median(&figures[0]));
+    Ok(vec![Row::new(
+        TABLE,
+        "lately count, a log_format of nginx",
+        rate,
+        "MB/s",
+        Must::AtLeast(100.0, 200.0),
+    )])
 }
 
 /// One round: it takes a minute.

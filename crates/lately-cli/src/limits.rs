@@ -62,6 +62,10 @@ pub(crate) const FORMER_KEPT: Span = minutes(1);
 /// Renamed files of one log that are read on.
 pub(crate) const MAX_FORMER_FILES: usize = 16;
 
+/// Files whose names may change that `top` knows it has read. When there are more, the oldest of those that were renamed is
+/// forgotten.
+pub(crate) const MAX_CLAIMS: usize = 256;
+
 /// How often `top` looks at its logs, and draws on a terminal.
 pub(crate) const POLL_EVERY: Span = milliseconds(250);
 

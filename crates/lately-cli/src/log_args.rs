@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lately::{Clock, SystemClock, Timestamp};
 use lately_logs::{
-    Filter, Format, Malformed, Options, ScanError, Scanned, Template, TimeFormat, Times, WithoutTime, Zone,
+    Filter, Format, Malformed, Options, Record, ScanError, Scanned, Template, TimeFormat, Times, WithoutTime,
+    Zone,
 };
 
 use crate::error::{CliError, Outcome};
@@ -219,27 +220,34 @@ impl LogArgs {
         })
     }
 
-    /// Checks the options and the files, then shows each line's key and time to `visit`. Without `--key`, the key is
+    /// Checks the options and the files, then shows the record of each line to `visit`. Without `--key`, the key is
     /// `default_key`.
     pub(crate) fn read(
         &self,
         command: &'static str,
         default_key: &Template,
-        mut visit: impl FnMut(&[u8], Timestamp),
+        mut visit: impl FnMut(&Record<'_>),
     ) -> Result<ReadLogs<'_>, CliError> {
         let mut options = self.options(default_key)?;
         options.check().map_err(|error| CliError::new(command, error, setup_hint(command)))?;
         log_file::check(&self.files)?;
+        let (files, again) = log_file::once(&self.files, |_| true);
+        for path in again {
+            let name = log_file::name(path);
+            output::message(&format_args!(
+                "lately: {command}: {name} is a log that was named before: it is read once"
+            ));
+        }
         let mut logs = self.reading(command);
         (logs.since, logs.until) = (options.since, options.until);
         {
             let mut progress = Progress::new();
             progress.warn_when_slow(command, self.faster());
-            for path in &self.files {
+            for path in files {
                 options.times.written = log_file::written(path);
                 let log = progress.watch(log_file::open(path)?);
                 let scanned = lately_logs::scan(log, &options, |record| {
-                    visit(record.key, record.at);
+                    visit(&record);
                     progress.line();
                 });
                 let scanned = scanned.map_err(|error| scan_error(command, path, &error))?;

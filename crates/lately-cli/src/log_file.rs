@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bzip2::bufread::MultiBzDecoder;
@@ -85,6 +86,20 @@ pub(crate) fn check_followed(paths: &[PathBuf]) -> Result<(), CliError> {
         |path: &Path| fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let there = paths.iter().filter(|path| is_stdin(path) || !is_missing(path));
     check(&there.cloned().collect::<Vec<_>>())
+}
+
+/// The logs to read, and those that are the file of one before them, by a link or another path. One that is not there, a
+/// pipe, and one that is not `meant`, is a log of its own.
+pub(crate) fn once(paths: &[PathBuf], meant: impl Fn(&Path) -> bool) -> (Vec<&Path>, Vec<&Path>) {
+    let mut seen = Vec::new();
+    let is_new = |path: &&Path| {
+        let metadata = fs::metadata(path).ok().filter(|metadata| metadata.is_file() && !is_stdin(path));
+        let id = metadata.filter(|_| meant(path)).map(|metadata| (metadata.dev(), metadata.ino()));
+        let is_new = id.is_none_or(|id| !seen.contains(&id));
+        seen.extend(id);
+        is_new
+    };
+    paths.iter().map(PathBuf::as_path).partition(is_new)
 }
 
 /// Whether a log is read once, to its end: standard input, a pipe, or a compressed file.

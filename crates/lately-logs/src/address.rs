@@ -1,6 +1,7 @@
 //! Addresses of clients: what is one, one spelling for each, and networks.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
@@ -46,12 +47,28 @@ impl Prefix {
 }
 
 impl Network {
-    /// Whether an address, as it is written, is in it.
+    /// Whether an address, or all of a network, is in it. They are given as they are written.
     #[must_use]
-    pub fn contains(&self, address: &[u8]) -> bool {
-        parse(address).is_some_and(|address| {
-            address.is_ipv4() == self.address.is_ipv4() && mask(address, self.bits) == self.address
+    pub fn contains(&self, text: &[u8]) -> bool {
+        network(text).is_some_and(|other| {
+            other.address.is_ipv4() == self.address.is_ipv4()
+                && other.bits >= self.bits
+                && mask(other.address, self.bits) == self.address
         })
+    }
+
+    /// Whether networks of this size are smaller than it, or as large.
+    pub(crate) fn has_all_of(&self, prefix: Prefix) -> bool {
+        self.bits <= if self.address.is_ipv4() { prefix.v4_bits } else { prefix.v6_bits }
+    }
+}
+
+/// As it was given, without what does not count.
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = if self.address.is_ipv4() { 32 } else { 128 };
+        write!(f, "{}", self.address)?;
+        if self.bits == all { Ok(()) } else { write!(f, "/{}", self.bits) }
     }
 }
 
@@ -69,13 +86,29 @@ impl FromStr for Network {
     }
 }
 
+/// An address, or a network with the number of its bits.
+fn network(text: &[u8]) -> Option<Network> {
+    let slash = memchr::memchr(b'/', text);
+    let address = parse(&text[..slash.unwrap_or(text.len())])?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits =
+        slash.map_or(Some(most), |slash| std::str::from_utf8(&text[slash + 1..]).ok()?.parse().ok())?;
+    (bits <= most).then_some(Network { address, bits })
+}
+
+/// Whether this is an address or a network.
+pub(crate) fn is_network(text: &[u8]) -> bool {
+    network(text).is_some()
+}
+
 /// Whether this is an address: IPv4, or IPv6 with or without a zone.
 pub(crate) fn is_address(text: &[u8]) -> bool {
     is_ipv4(text)
         || text.contains(&b':') && parse(text.split(|&byte| byte == b'%').next().unwrap_or(text)).is_some()
 }
 
-fn is_ipv4(text: &[u8]) -> bool {
+/// Whether this is four numbers up to 255 with dots between them.
+pub(crate) fn is_ipv4(text: &[u8]) -> bool {
     ipv4_at_start(text).is_some_and(|ip| ip.len() == text.len())
 }
 
@@ -200,6 +233,9 @@ mod tests {
         check("192.0.2.1", "192.0.2.1", "192.0.2.2");
         check("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::");
         check("0.0.0.0/0", "1.2.3.4", "::1");
+        check("10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/7");
+        check("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/33");
+        check("2001:db8::/32", "2001:db8:1:2::/64", "2001:db9::/64");
         for bad in ["", "10.0.0.0/33", "::/129", "host", "10.0.0.0/", "10.0/8"] {
             assert_eq!(bad.parse::<Network>(), Err(SetupError::Network { text: bad.into() }));
         }

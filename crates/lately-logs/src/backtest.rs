@@ -7,15 +7,18 @@
 //! have nothing to do with each other, so each key is replayed by itself at the end.
 
 use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
 
 use lately::Timestamp;
 
+use crate::address::is_network;
 use crate::by_key::ByKey;
 use crate::error::SetupError;
 use crate::exempt::Exempt;
 use crate::limit::Limit;
 use crate::limits::MAX_LIMITS;
 use crate::lockout::Lockout;
+use crate::parser::Record;
 use crate::ranking::Ranking;
 
 /// Takes requests in any order, and decides them at the end.
@@ -26,6 +29,10 @@ pub struct Backtest {
     exempt: Vec<Exempt>,
     /// By key and millisecond.
     requests: ByKey,
+    /// Keys of these that are exempt.
+    exempt_keys: BTreeSet<Vec<u8>>,
+    has_networks: bool,
+    has_addresses: bool,
 }
 
 /// What would have been decided.
@@ -101,12 +108,31 @@ impl Backtest {
         if limits.len() > MAX_LIMITS {
             return Err(SetupError::Limits { limits: limits.len() });
         }
-        Ok(Backtest { limits: limits.to_vec(), lockout, exempt: exempt.to_vec(), requests: ByKey::default() })
+        Ok(Backtest {
+            limits: limits.to_vec(),
+            lockout,
+            exempt: exempt.to_vec(),
+            requests: ByKey::default(),
+            exempt_keys: BTreeSet::new(),
+            has_networks: exempt.iter().any(|exempt| matches!(exempt, Exempt::Network(_))),
+            has_addresses: false,
+        })
     }
 
     /// Takes one request. Panics past four billion distinct keys.
-    pub fn request(&mut self, key: &[u8], at: Timestamp) {
+    pub fn request(&mut self, request: &Record<'_>) {
+        let Record { at, key, address } = *request;
         self.requests.hit(key, at.as_millis());
+        self.has_addresses |= self.has_networks && !self.has_addresses && is_network(address);
+        if self.exempt.iter().any(|exempt| exempt.is_of(key, address)) && !self.exempt_keys.contains(key) {
+            self.exempt_keys.insert(key.to_vec());
+        }
+    }
+
+    /// Whether there are networks that are exempt, and no request had an address.
+    #[must_use]
+    pub fn lacks_addresses(&self) -> bool {
+        self.has_networks && !self.has_addresses && self.requests.len() > 0
     }
 
     /// Decides all requests. The verdicts are those on the first `top` keys, or on all of them, by
@@ -119,7 +145,7 @@ impl Backtest {
         for (key, runs) in self.requests.iter() {
             runs.sorted_into(&mut moments);
             let name = self.requests.key(key);
-            let is_exempt = self.exempt.iter().any(|exempt| exempt.is_of(name));
+            let is_exempt = self.exempt_keys.contains(name);
             let figures = if is_exempt { Figures::allowed(&moments) } else { self.decide(&mut moments) };
             let figures = Figures { key, ..figures };
             replay.requests += figures.allowed + figures.denied;
@@ -208,6 +234,11 @@ mod tests {
         Timestamp::from_millis(millis).expect("in range")
     }
 
+    /// A key that is an address, if it has one.
+    fn request(backtest: &mut Backtest, key: &[u8], at: Timestamp) {
+        backtest.request(&Record { at, key, address: key });
+    }
+
     fn limit(max: u64, window: Span) -> Limit {
         Limit { max, window }
     }
@@ -215,7 +246,7 @@ mod tests {
     fn replay(requests: &[(u8, i64)], limits: &[Limit], lockout: Option<Span>) -> Replay {
         let lockout = lockout.map(Lockout::of);
         let mut backtest = Backtest::new(limits, lockout, &[]).expect("few limits");
-        requests.iter().for_each(|&(key, at_ms)| backtest.request(&[key], time(at_ms)));
+        requests.iter().for_each(|&(key, at_ms)| request(&mut backtest, &[key], time(at_ms)));
         backtest.replay(None)
     }
 
@@ -357,7 +388,7 @@ mod tests {
         assert_eq!(sums, (11, 4, 6, 3, 3));
         let mut backtest =
             Backtest::new(&[limit(1, seconds(5))], Some(Lockout::of(seconds(1))), &[]).expect("one limit");
-        requests.iter().for_each(|&(key, at_ms)| backtest.request(&[key], time(at_ms)));
+        requests.iter().for_each(|&(key, at_ms)| request(&mut backtest, &[key], time(at_ms)));
         for top in 0..8 {
             let verdicts = found.verdicts[..top.min(6)].to_vec();
             assert_eq!(backtest.replay(Some(top)), Replay { verdicts, ..found.clone() }, "top {top}");
@@ -372,11 +403,11 @@ mod tests {
         let mut backtest = Backtest::new(&[limit(0, seconds(1))], Some(lockout), &[]).expect("one limit");
         // Lockouts from 0 for 1 s, from 1,000 for 2 s, from 3,000 for 3 s, from 6,000 for 3 s, from 9,000 on.
         for at_ms in [0, 999, 1_000, 2_999, 3_000, 5_999, 6_000, 8_999, 9_000] {
-            backtest.request(b"k", time(at_ms));
+            request(&mut backtest, b"k", time(at_ms));
         }
         // Each key has lockouts of its own.
-        backtest.request(b"other", time(999));
-        backtest.request(b"other", time(1_999));
+        request(&mut backtest, b"other", time(999));
+        request(&mut backtest, b"other", time(1_999));
         let replay = backtest.replay(None);
         assert_eq!((replay.lockouts, replay.denied), (5 + 2, 11));
     }
@@ -387,11 +418,34 @@ mod tests {
         let mut backtest = Backtest::new(&[limit(1, seconds(1))], Some(Lockout::of(seconds(9))), &exempt)
             .expect("one limit");
         for key in [&b"10.1.2.3"[..], b"192.0.2.1", b"login:monitor-2", b"login:jo"].repeat(3) {
-            backtest.request(key, time(5));
+            request(&mut backtest, key, time(5));
         }
         let found: Vec<(u64, u64)> =
             backtest.replay(None).verdicts.iter().map(|verdict| (verdict.allowed, verdict.denied)).collect();
         assert_eq!(found, [(1, 2), (1, 2), (3, 0), (3, 0)]);
+    }
+
+    /// Symptom: a network exempted nothing of keys with several fields, without a word. Cause: the whole key was taken for the
+    /// address. Fix: the address in the key is.
+    #[test]
+    fn a_network_is_that_of_the_address_in_a_key() {
+        let exempt = ["10.0.0.0/8"].map(|text| text.parse::<Exempt>().expect(text));
+        let mut backtest = Backtest::new(&[limit(0, seconds(1))], None, &exempt).expect("one limit");
+        for (key, address) in [
+            ("10.1.2.3 /a", "10.1.2.3"),
+            ("192.0.2.1 10.1.2.3", "192.0.2.1"),
+            ("10.1.0.0/16 b", "10.1.0.0/16"),
+        ] {
+            backtest.request(&Record { at: time(5), key: key.as_bytes(), address: address.as_bytes() });
+        }
+        let verdicts = backtest.replay(None).verdicts;
+        let denied: Vec<(&[u8], u64)> = verdicts.iter().map(|of| (&of.key[..], of.denied)).collect();
+        assert_eq!(denied, [(&b"192.0.2.1 10.1.2.3"[..], 1), (b"10.1.0.0/16 b", 0), (b"10.1.2.3 /a", 0)]);
+        assert!(!backtest.lacks_addresses());
+        let mut backtest = Backtest::new(&[limit(0, seconds(1))], None, &exempt).expect("one limit");
+        assert!(!backtest.lacks_addresses(), "it has no requests");
+        request(&mut backtest, b"jo", time(5));
+        assert!(backtest.lacks_addresses());
     }
 
     /// Mostly short, so that windows fill; sometimes far longer than all the requests.

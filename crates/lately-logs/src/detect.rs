@@ -3,10 +3,10 @@
 use crate::Malformed;
 use crate::error::ScanError;
 use crate::format::Format;
-use crate::lines::Line;
 use crate::options::Options;
 use crate::parser::{LineParser, Parsed};
 use crate::template::Template;
+use crate::wrapper;
 
 /// How many of the first lines are of one format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -21,28 +21,55 @@ struct Score {
     lines: usize,
 }
 
+/// The first lines, whole or not.
+type Sample<'a> = [Result<&'a [u8], Malformed>];
+
 /// The format of most of these lines, if it is that of at least half of them.
-pub(crate) fn detect(sample: &[Line<'_>], head: &[u8], options: &Options) -> Result<Format, ScanError> {
-    let mut best: Option<(Score, Format)> = None;
-    let mut lines = 0;
+pub(crate) fn detect(sample: &Sample<'_>, head: &[u8], options: &Options) -> Result<Format, ScanError> {
+    if let Some(format) = inside_docker(sample, options) {
+        return Ok(format);
+    }
+    let (score, format, lines) = best(sample, sample, options);
+    if score.is_enough(&format) {
+        return Ok(format);
+    }
+    Err(ScanError::Unknown {
+        lines,
+        best: (score.parsed > 0).then(|| (format.name(), score.parsed)),
+        looks_like: looks_like(head),
+    })
+}
+
+/// The format of what docker put its JSON around, where that is no JSON itself. `None` when there is none, or when only docker's
+/// own fields have the key.
+fn inside_docker(sample: &Sample<'_>, options: &Options) -> Option<Format> {
+    let is_plain = |line: &&[u8]| wrapper::docker_text(line).is_some_and(|text| text.first() != Some(&b'{'));
+    let without_docker: Vec<_> = sample
+        .iter()
+        .map(|line| if line.is_ok_and(|line| is_plain(&line)) { Err(Malformed::Shape) } else { *line })
+        .collect();
+    if without_docker == sample {
+        return None;
+    }
+    let (inside, format, _) = best(sample, &without_docker, options);
+    let docker = score(sample, &Format::Json, options);
+    let has_key = options.key.fields().is_empty() || inside.keyed >= docker.keyed;
+    (inside.is_enough(&format) && has_key).then_some(format)
+}
+
+/// The format that most lines are of, how many, and of how many. JSON is looked for in lines of its own.
+fn best(sample: &Sample<'_>, for_json: &Sample<'_>, options: &Options) -> (Score, Format, usize) {
+    let (mut best, mut best_format, mut lines) = (Score::default(), Format::Combined, 0);
     for format in Format::known() {
+        let sample = if matches!(format, Format::Json) { for_json } else { sample };
         let score = score(sample, &format, options);
         lines = lines.max(score.lines);
-        if best.as_ref().is_none_or(|(before, _)| {
-            (score.keyed, score.parsed, score.shaped) > (before.keyed, before.parsed, before.shaped)
-        }) {
-            best = Some((score, format));
+        let numbers = |score: &Score| (score.keyed, score.parsed, score.shaped);
+        if numbers(&score) > numbers(&best) {
+            (best, best_format) = (score, format);
         }
     }
-    match best {
-        Some((score, format)) if score.is_enough(&format) => Ok(format),
-        Some((score, format)) => Err(ScanError::Unknown {
-            lines,
-            best: (score.parsed > 0).then(|| (format.name(), score.parsed)),
-            looks_like: looks_like(head),
-        }),
-        None => Err(ScanError::Unknown { lines, best: None, looks_like: looks_like(head) }),
-    }
+    (best, best_format, lines)
 }
 
 impl Score {
@@ -54,7 +81,7 @@ impl Score {
     }
 }
 
-fn score(sample: &[Line<'_>], format: &Format, options: &Options) -> Score {
+fn score(sample: &Sample<'_>, format: &Format, options: &Options) -> Score {
     let every = "*".parse::<Template>().unwrap_or_default();
     let parser = |key| {
         let plain =
@@ -68,8 +95,8 @@ fn score(sample: &[Line<'_>], format: &Format, options: &Options) -> Score {
     let mut score = Score::default();
     for line in sample {
         let parsed = match line {
-            Line::Whole(line) => parser.parse(line),
-            Line::TooLong => Err(Malformed::LineLength),
+            Ok(line) => parser.parse(line),
+            Err(why) => Err(*why),
         };
         match parsed {
             Ok(Parsed::Comment) => continue,

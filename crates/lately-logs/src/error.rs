@@ -6,7 +6,7 @@ use std::fmt;
 use lately::limits::MAX_KEY_BYTES;
 
 use crate::format::FORMATS;
-use crate::limits::{MAX_FILTERS, MAX_KEY_FIELDS, MAX_LIMITS, MAX_LINE_BYTES, MAX_STEPS};
+use crate::limits::{MAX_FILTERS, MAX_JOINED_BYTES, MAX_KEY_FIELDS, MAX_LIMITS, MAX_LINE_BYTES, MAX_STEPS};
 
 /// A format, key, time field or limit that cannot work whatever the lines are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,6 +84,15 @@ pub enum SetupError {
         /// What was given.
         text: String,
     },
+    /// A network that is exempt has none of the keys.
+    Exempt {
+        /// The network.
+        text: String,
+        /// The key template.
+        key: String,
+        /// Why not.
+        cause: &'static str,
+    },
     /// A factor of lockouts is no number from 1 on.
     Factor {
         /// What was given.
@@ -147,6 +156,10 @@ impl fmt::Display for SetupError {
             SetupError::Network { text } => {
                 write!(f, "invalid network '{text}': give an address or a network, such as 10.0.0.0/8")
             }
+            SetupError::Exempt { text, key, cause } => write!(
+                f,
+                "{text} exempts nothing of the key '{key}': {cause}; give a network as large as those of the key, and write an address as {{field/32/128}}"
+            ),
             SetupError::Factor { text } => {
                 write!(f, "invalid factor '{text}': give a number from 1 on, such as 2 or 1.5")
             }
@@ -177,11 +190,13 @@ pub enum Malformed {
     KeyLength,
     /// The line is longer than [`MAX_LINE_BYTES`].
     LineLength,
+    /// The line was cut into parts, and is longer than [`MAX_JOINED_BYTES`].
+    JoinedLength,
 }
 
 impl Malformed {
     /// Every reason, in the order in which they are listed.
-    pub const ALL: [Malformed; 7] = [
+    pub const ALL: [Malformed; 8] = [
         Malformed::Shape,
         Malformed::Time,
         Malformed::Zone,
@@ -189,6 +204,7 @@ impl Malformed {
         Malformed::Field,
         Malformed::KeyLength,
         Malformed::LineLength,
+        Malformed::JoinedLength,
     ];
 }
 
@@ -202,6 +218,7 @@ impl fmt::Display for Malformed {
             Malformed::Field => write!(f, "no such field for the key"),
             Malformed::KeyLength => write!(f, "a key has 1 to {MAX_KEY_BYTES} bytes"),
             Malformed::LineLength => write!(f, "longer than {MAX_LINE_BYTES} bytes"),
+            Malformed::JoinedLength => write!(f, "cut into parts, longer than {MAX_JOINED_BYTES} bytes"),
         }
     }
 }

@@ -6,21 +6,39 @@ use lately::Pattern;
 
 use crate::address::{Network, is_address};
 use crate::error::SetupError;
+use crate::template::{Part, Template};
 
 /// The addresses of a network, `10.0.0.0/8`, or the keys that match a pattern, `login:monitor*`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Exempt {
-    /// Keys that are an address in it.
+    /// Keys whose address is in it.
     Network(Network),
     /// Keys all of which matches.
     Pattern(Pattern),
 }
 
 impl Exempt {
-    pub(crate) fn is_of(&self, key: &[u8]) -> bool {
+    /// Whether a key is exempt whose address is this part of it.
+    pub(crate) fn is_of(&self, key: &[u8], address: &[u8]) -> bool {
         match self {
-            Exempt::Network(network) => network.contains(key),
+            Exempt::Network(network) => network.contains(address),
             Exempt::Pattern(pattern) => pattern.matches(key),
+        }
+    }
+
+    /// Whether it can exempt anything of the keys of this template.
+    ///
+    /// # Errors
+    /// When it is a network, and the keys have no address, or larger networks.
+    pub fn check(&self, key: &Template) -> Result<(), SetupError> {
+        let Exempt::Network(network) = self else { return Ok(()) };
+        let error = |cause| SetupError::Exempt { text: network.to_string(), key: key.to_string(), cause };
+        let part = key.address_part().and_then(|part| key.parts.get(part));
+        match part.ok_or_else(|| error("no field of the key is known to be an address"))? {
+            Part::Network(_, prefix) if !network.has_all_of(*prefix) => {
+                Err(error("the networks of the key are larger"))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -45,9 +63,10 @@ mod tests {
 
     #[test]
     fn networks_and_patterns_are_told_apart() {
+        let is_of = |exempt: &Exempt, key: &str| exempt.is_of(key.as_bytes(), key.as_bytes());
         let check = |text: &str, inside: &str, outside: &str| {
             let exempt: Exempt = text.parse().expect(text);
-            assert!(exempt.is_of(inside.as_bytes()) && !exempt.is_of(outside.as_bytes()), "{text}");
+            assert!(is_of(&exempt, inside) && !is_of(&exempt, outside), "{text}");
         };
         check("10.0.0.0/8", "10.1.2.3", "11.0.0.1");
         check("2001:db8::1", "2001:db8:0::1", "2001:db8::2");
@@ -56,5 +75,27 @@ mod tests {
         for bad in ["10.0.0.0/33", "::/129", ""] {
             assert!(bad.parse::<Exempt>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_exempts_nothing_is_refused() {
+        let check = |text: &str, key: &str, cause: Option<&str>| {
+            let checked = text.parse::<Exempt>().expect(text).check(&key.parse().expect(key));
+            let error = checked.err().map(|error| error.to_string());
+            let is_expected = match (&error, cause) {
+                (Some(error), Some(cause)) => error.contains(cause),
+                (None, None) => true,
+                _ => false,
+            };
+            assert!(is_expected, "{text} {key}: {error:?}");
+        };
+        check("10.0.0.0/8", "{user} {ip}", None);
+        check("10.0.0.0/8", "{ip/8/64} {path}", None);
+        check("10.0.0.0/8", "{ip/7/64} {path}", Some("the networks of the key are larger"));
+        check("::1", "ip/24/64", Some("the networks of the key are larger"));
+        check("::1", "ip/24", None);
+        check("10.0.0.0/8", "{user} {path}", Some("no field of the key is known to be an address"));
+        check("10.0.0.0/8", "*", Some("no field of the key is known to be an address"));
+        check("login:*", "{user} {path}", None);
     }
 }

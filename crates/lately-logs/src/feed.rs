@@ -5,6 +5,7 @@ use lately::Timestamp;
 use crate::detect::detect;
 use crate::error::{Malformed, ScanError, SetupError};
 use crate::format::Format;
+use crate::joiner::{Joined, Joiner};
 use crate::limits::{SAMPLE_BYTES, SAMPLE_LINES};
 use crate::lines::Line;
 use crate::options::Options;
@@ -16,6 +17,7 @@ use crate::time::Times;
 #[derive(Debug)]
 pub struct Feed<'o> {
     options: &'o Options,
+    joiner: Joiner,
     parser: Option<LineParser>,
     sample: Sample,
     scanned: Scanned,
@@ -26,7 +28,7 @@ pub struct Feed<'o> {
 /// The first lines, with their numbers.
 #[derive(Debug, Default)]
 struct Sample {
-    lines: Vec<(u64, Option<Vec<u8>>)>,
+    lines: Vec<Joined>,
     bytes: usize,
 }
 
@@ -39,7 +41,8 @@ impl<'o> Feed<'o> {
         let parser = options.format.as_ref().map(|format| LineParser::new(format, options)).transpose()?;
         let format = options.format.as_ref().map(Format::name);
         let scanned = Scanned { format, ..Scanned::default() };
-        Ok(Feed { options, parser, sample: Sample::default(), scanned, number: 0, now: options.times.now })
+        let (joiner, sample) = (Joiner::new(), Sample::default());
+        Ok(Feed { options, joiner, parser, sample, scanned, number: 0, now: options.times.now })
     }
 
     /// Takes the next line.
@@ -55,18 +58,46 @@ impl<'o> Feed<'o> {
             }
             line => line,
         };
-        if let Line::Whole(line) = line
-            && line.trim_ascii_start().is_empty()
-        {
-            return Ok(());
+        let number = self.number;
+        match line {
+            Line::Whole(line) if line.trim_ascii_start().is_empty() => Ok(()),
+            Line::Whole(line) if self.joiner.wants(line, number) => {
+                let whole = self.joiner.take(line, number);
+                self.joined(whole, visit)
+            }
+            Line::Whole(line) => self.whole(Ok(line), number, visit),
+            Line::TooLong => self.whole(Err(Malformed::LineLength), number, visit),
         }
+    }
+
+    /// Takes lines that were cut, once they are whole.
+    #[cold]
+    fn joined(&mut self, lines: Vec<Joined>, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
+        for (number, line) in lines {
+            self.whole(line.as_deref().map_err(|why| *why), number, visit)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn whole(
+        &mut self,
+        line: Result<&[u8], Malformed>,
+        number: u64,
+        visit: &mut impl FnMut(Record<'_>),
+    ) -> Result<(), ScanError> {
         match &mut self.parser {
             Some(parser) => {
-                parse(parser, &mut self.scanned, line, self.number, visit);
+                parse(parser, &mut self.scanned, line, number, visit);
                 Ok(())
             }
-            None => self.keep(line, visit),
+            None => self.keep(line, number, visit),
         }
+    }
+
+    /// Forgets the start of a line whose other parts will not come.
+    pub fn forget_partial(&mut self) {
+        self.joiner.forget();
     }
 
     /// Moves the clock that [`crate::Times::now`] set: for a log that is read while it is written.
@@ -104,6 +135,8 @@ impl<'o> Feed<'o> {
     /// # Errors
     /// As [`Feed::line`].
     pub fn finish(mut self, head: &[u8], visit: &mut impl FnMut(Record<'_>)) -> Result<Scanned, ScanError> {
+        let whole = self.joiner.finish();
+        self.joined(whole, visit)?;
         if self.parser.is_none() && !self.sample.lines.is_empty() {
             self.tell(head, visit)?;
         }
@@ -113,15 +146,16 @@ impl<'o> Feed<'o> {
         Ok(self.scanned)
     }
 
-    fn keep(&mut self, line: Line<'_>, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
-        let kept = match line {
-            Line::Whole(line) => Some(line.to_vec()),
-            Line::TooLong => None,
-        };
-        self.sample.bytes += kept.as_ref().map_or(0, Vec::len);
-        self.sample.lines.push((self.number, kept));
+    fn keep(
+        &mut self,
+        line: Result<&[u8], Malformed>,
+        number: u64,
+        visit: &mut impl FnMut(Record<'_>),
+    ) -> Result<(), ScanError> {
+        self.sample.bytes += line.map_or(0, <[u8]>::len);
+        self.sample.lines.push((number, line.map(<[u8]>::to_vec)));
         if self.sample.lines.len() >= SAMPLE_LINES || self.sample.bytes >= SAMPLE_BYTES {
-            let head = self.sample.lines.iter().find_map(|(_, line)| line.clone()).unwrap_or_default();
+            let head = self.sample.lines.iter().find_map(|(_, line)| line.clone().ok()).unwrap_or_default();
             self.tell(&head[..head.len().min(crate::lines::HEAD_BYTES)], visit)?;
         }
         Ok(())
@@ -134,7 +168,8 @@ impl<'o> Feed<'o> {
     }
 
     fn detect(&self, head: &[u8]) -> Result<Format, ScanError> {
-        let lines: Vec<Line<'_>> = self.sample.lines.iter().map(|(_, kept)| whole(kept.as_deref())).collect();
+        let lines: Vec<_> =
+            self.sample.lines.iter().map(|(_, line)| line.as_deref().map_err(|why| *why)).collect();
         detect(&lines, head, &self.options_now())
     }
 
@@ -143,8 +178,8 @@ impl<'o> Feed<'o> {
         let parser = LineParser::new(format, &self.options_now())?;
         let parser = self.parser.insert(parser);
         self.scanned.format = Some(format.name());
-        for (number, kept) in std::mem::take(&mut self.sample).lines {
-            parse(parser, &mut self.scanned, whole(kept.as_deref()), number, visit);
+        for (number, line) in std::mem::take(&mut self.sample).lines {
+            parse(parser, &mut self.scanned, line.as_deref().map_err(|why| *why), number, visit);
         }
         Ok(())
     }
@@ -155,21 +190,17 @@ impl<'o> Feed<'o> {
     }
 }
 
-fn whole(kept: Option<&[u8]>) -> Line<'_> {
-    kept.map_or(Line::TooLong, Line::Whole)
-}
-
-#[inline]
+#[inline(always)]
 fn parse(
     parser: &mut LineParser,
     scanned: &mut Scanned,
-    line: Line<'_>,
+    line: Result<&[u8], Malformed>,
     number: u64,
     visit: &mut impl FnMut(Record<'_>),
 ) {
     let parsed = match line {
-        Line::Whole(line) => parser.parse(line),
-        Line::TooLong => Err(Malformed::LineLength),
+        Ok(line) => parser.parse(line),
+        Err(why) => Err(why),
     };
     scanned.lines += 1;
     match parsed {
@@ -180,7 +211,7 @@ fn parse(
             scanned.add_malformed(why, number);
             if scanned.without_time.is_none()
                 && matches!(why, Malformed::Time | Malformed::Number)
-                && let Line::Whole(line) = line
+                && let Ok(line) = line
                 && let Some((tried, there)) = parser.time_fields(line)
             {
                 scanned.without_time = Some(WithoutTime { tried, there });

@@ -89,7 +89,7 @@ impl FromStr for Format {
                         let names = regex.capture_names().enumerate();
                         let names =
                             names.filter_map(|(group, name)| Some((name?.to_owned(), group))).collect();
-                        Format::Regex(Layout { regex, names, times: Vec::new() })
+                        Format::Regex(Layout { regex, names, times: Vec::new(), quick: None })
                     })
                     .map_err(|error| SetupError::Pattern { cause: cause(&error) }),
                 _ => Err(SetupError::Format { text: text.into() }),

@@ -3,6 +3,10 @@
 //! The object is walked once and what is not asked for is skipped, not built. A name with dots is
 //! first the name of a member as it stands (`{"user.id": 7}`), then a path into nested objects
 //! (`{"user": {"id": 7}}`). Of equal names the last counts.
+//!
+//! Servers that write JSON by a format of their own put more into strings than JSON has: nginx writes `\xHH` for a quote, or
+//! with `escape=json` bytes that are no UTF-8. [`repaired`] makes JSON of such a line, with a character in place of each of
+//! these bytes, and [`restored`] puts the bytes back into a value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -93,8 +97,82 @@ pub(crate) fn value<'a>(name: &str, raw: &'a str) -> Option<Cow<'a, [u8]>> {
     scalar(raw)
 }
 
+/// The first of the characters that stand for bytes: private ones, which lines rarely have.
+const FIRST_BYTE: u32 = 0x10_f700;
+
+/// The character that stands for a byte.
+fn placeholder(byte: u8) -> char {
+    char::from_u32(FIRST_BYTE + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+/// The byte that a character stands for.
+fn placed(character: char) -> Option<u8> {
+    u32::from(character).checked_sub(FIRST_BYTE).and_then(|byte| u8::try_from(byte).ok())
+}
+
+/// A line with a character in place of each `\xHH` and of each byte that is no UTF-8; `None` when it has neither.
+pub(crate) fn repaired(line: &[u8]) -> Option<Vec<u8>> {
+    if std::str::from_utf8(line).is_ok() && memchr::memmem::find(line, b"\\x").is_none() {
+        return None;
+    }
+    let mut made = String::with_capacity(2 * line.len());
+    for chunk in line.utf8_chunks() {
+        let mut rest = chunk.valid();
+        while let Some(character) = rest.chars().next() {
+            let byte = rest.strip_prefix("\\x").and_then(|rest| hex_byte(rest.as_bytes()));
+            let len = match (character, byte) {
+                (_, Some(byte)) => {
+                    made.push(placeholder(byte));
+                    4
+                }
+                // Whatever is escaped by it is not looked at.
+                ('\\', None) => {
+                    let len = 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
+                    made.push_str(&rest[..len]);
+                    len
+                }
+                _ => {
+                    let len = character.len_utf8();
+                    match placed(character) {
+                        Some(_) => made.extend(rest.bytes().take(len).map(placeholder)),
+                        None => made.push(character),
+                    }
+                    len
+                }
+            };
+            rest = &rest[len..];
+        }
+        made.extend(chunk.invalid().iter().copied().map(placeholder));
+    }
+    Some(made.into_bytes())
+}
+
+/// A byte as two hexadecimal digits.
+fn hex_byte(text: &[u8]) -> Option<u8> {
+    let digit = |at: usize| (*text.get(at)? as char).to_digit(16);
+    u8::try_from(digit(0)? * 16 + digit(1)?).ok()
+}
+
+/// A value of a repaired line with its bytes.
+pub(crate) fn restored(value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    let Ok(text) = std::str::from_utf8(&value) else { return value };
+    if !text.chars().any(|character| placed(character).is_some()) {
+        return value;
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    for character in text.chars() {
+        match placed(character) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    Cow::Owned(bytes)
+}
+
 /// The names of the members of an object.
 pub(crate) fn names(json: &[u8]) -> Vec<String> {
+    let repaired = repaired(json);
+    let json = repaired.as_deref().unwrap_or(json);
     let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_slice(json);
     object.map(|object| object.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
 }
@@ -230,6 +308,36 @@ mod tests {
         check(r#"{"":5,"a":1}"#, "", Some("5"));
         check(r#"{"":{"a":5}}"#, ".a", Some("5"));
         check(r#"{"A":5,"!":2}"#, "a", None);
+    }
+
+    #[test]
+    fn bytes_that_are_no_json_are_put_back() {
+        let check = |json: &[u8], expected: Option<&[u8]>| {
+            let repaired = repaired(json);
+            let found = repaired.as_ref().map(|line| {
+                let found = find(line, &Wanted::new(&["a".into()])).expect("an object");
+                restored(scalar(found[0].expect("a")).expect("text")).into_owned()
+            });
+            assert_eq!(found.as_deref(), expected, "{}", json.escape_ascii());
+        };
+        check(br#"{"a":"x"}"#, None);
+        check("{\"a\":\"\u{10f722}é\"}".as_bytes(), None);
+        check(br#"{"a":"x\x22\x5C\xff\xC3\xa9\x00y"}"#, Some(b"x\"\\\xff\xc3\xa9\0y"));
+        check(b"{\"a\":\"x\xff\xc3\\n\"}", Some(b"x\xff\xc3\n"));
+        check("{\"a\":\"\\x22\u{10f722}é\"}".as_bytes(), Some("\"\u{10f722}é".as_bytes()));
+        // An escaped backslash before an x is that.
+        check(br#"{"b":"\xff","a":"\\x22"}"#, Some(br"\x22"));
+        for bad in [
+            &br#"{"a":"\x2"}"#[..],
+            br#"{"a":"\x2g"}"#,
+            br#"{"a":\x22}"#,
+            br#"{\x22a":1}"#,
+            br#"{"a":"\x22}"#,
+        ] {
+            let line = repaired(bad).expect("it has one");
+            assert!(find(&line, &Wanted::new(&["a".into()])).is_none(), "{}", bad.escape_ascii());
+        }
+        assert_eq!(names(br#"{"a":"\x22","b":1}"#), ["a", "b"]);
     }
 
     #[test]

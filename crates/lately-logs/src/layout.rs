@@ -17,6 +17,17 @@ pub struct Layout {
     pub(crate) names: Vec<(String, usize)>,
     /// Groups that have the time: the first that is one counts.
     pub(crate) times: Vec<usize>,
+    pub(crate) quick: Option<Quick>,
+}
+
+/// A second expression with the same groups, which can be matched in one pass: at each byte there is one way to go on. It takes
+/// lines in which no field outside of quotes has blanks, and more as addresses, which are looked at afterwards. A line that it
+/// takes has the fields that the first expression finds; for others, that one decides.
+#[derive(Clone, Debug)]
+pub(crate) struct Quick {
+    pub(crate) regex: Regex,
+    /// Groups that have to be an address, and what one is.
+    pub(crate) addresses: Vec<(usize, Regex)>,
 }
 
 /// What a field may have in it.
@@ -53,6 +64,53 @@ impl Kind {
     }
 }
 
+/// Expressions with more groups are not matched in one pass by the library.
+const MAX_QUICK_GROUPS: usize = 16;
+
+impl Kind {
+    /// An expression for a field, outside of quotes, that ends where what follows it begins; `None` when there is none, or when
+    /// there could be several ends.
+    fn in_one_pass(self, rest: &[Token]) -> Option<&'static str> {
+        let next = match rest.first() {
+            Some(Token::Text(text)) => text.bytes().next(),
+            _ => None,
+        };
+        match self {
+            Kind::Any if rest.is_empty() => Some(QUOTED),
+            // The first bare quote behind it is that of the layout, and what is before that has a fixed length: it can
+            // end at one place only.
+            Kind::Any => (next == Some(b' ') && has_fixed_way_to_quote(rest)).then_some(r#"[^" \\]*"#),
+            Kind::Address => (next.is_none_or(|next| b" \"[]()|,".contains(&next)))
+                .then_some(r"[0-9a-fA-F]*[.:][0-9a-fA-F:.]*(?:%[0-9A-Za-z._-]+)?|unix:|-"),
+            Kind::Host => {
+                next.is_none_or(|next| b" \"[]()|,".contains(&next)).then_some(r"[0-9A-Za-z._:%-]*")
+            }
+            Kind::Word | Kind::List => {
+                next.is_none_or(|next| b" \"".contains(&next)).then(|| self.expression())
+            }
+            Kind::Number | Kind::Status => {
+                next.is_none_or(|next| !next.is_ascii_digit()).then(|| self.expression())
+            }
+            Kind::Decimal => {
+                next.is_none_or(|next| !next.is_ascii_digit() && next != b'.').then(|| self.expression())
+            }
+            Kind::LogDate => Some(self.expression()),
+        }
+    }
+}
+
+/// Whether there is nothing but texts and dates before the next quote of the layout.
+fn has_fixed_way_to_quote(rest: &[Token]) -> bool {
+    rest.iter()
+        .map_while(|token| match token {
+            // A backslash could make the quote part of a field.
+            Token::Text(text) if text.contains('\\') => None,
+            Token::Text(text) => Some(text.contains('"')),
+            Token::Field { kind, .. } => (*kind == Kind::LogDate).then_some(false),
+        })
+        .any(|has_quote| has_quote)
+}
+
 /// A part of a layout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Token {
@@ -86,9 +144,14 @@ pub(crate) fn haproxy() -> Layout {
 }
 
 /// Envoy's default access log, and Istio's, which goes on with more.
+///
+/// Envoy escapes nothing. A path has no blanks, so a quote in it ends nothing. Behind the numbers only the agent may have
+/// quotes in it, but not the three characters that are between two fields: where those stand once more, nobody can tell whose
+/// text they are in.
 pub(crate) fn envoy() -> Layout {
+    const AGENT: &str = r#"(?:[^"]|"+[^" ]|"+ [^"])*"*"#;
     builtin(&format!(
-        r#"^\[(?<time>\d{{4}}-\d\d-\d\dT[\d:.]+Z)\] "(?<request>{QUOTED})" (?<status>\d+) (?<flags>[^ "]+) (?:(?<details>[^ "]+) (?<termination>[^ "]+) "(?<failure>{QUOTED})" )?(?<received_bytes>\d+) (?<bytes>\d+) (?<duration>\d+|-) (?<service_time>\d+|-) "(?<ip>{QUOTED})" "(?<agent>{QUOTED})" "(?<request_id>{QUOTED})" "(?<vhost>{QUOTED})" "(?<upstream>{QUOTED})""#
+        r#"^\[(?<time>\d{{4}}-\d\d-\d\dT[\d:.]+Z)\] "(?<request>[^" ]+ [^ ]+ [^" ]+)" (?<status>\d+) (?<flags>[^ "]+) (?:(?<details>[^ "]+) (?<termination>[^ "]+) "(?<failure>[^"]*)" )?(?<received_bytes>\d+) (?<bytes>\d+) (?<duration>\d+|-) (?<service_time>\d+|-) "(?<ip>[^"]*)" "(?<agent>{AGENT})" "(?<request_id>[^"]*)" "(?<vhost>[^"]*)" "(?<upstream>[^"]*)"(?: [^"]*)?$"#
     ))
 }
 
@@ -119,7 +182,7 @@ fn builtin(pattern: &str) -> Layout {
         .filter_map(|(group, name)| Some((name?.to_owned(), group)))
         .collect();
     let times = names.iter().filter(|(name, _)| name == "time").map(|(_, group)| *group).collect();
-    Layout { regex, names, times }
+    Layout { regex, names, times, quick: None }
 }
 
 /// The value of `log_format` as it stands in nginx's configuration.
@@ -315,7 +378,8 @@ fn push_text(tokens: &mut Vec<Token>, text: &str) {
 }
 
 fn compile(tokens: &[Token], times_are: &str) -> Result<Layout, String> {
-    let mut pattern = "(?s)^".to_owned();
+    let (mut pattern, mut quick) = ("(?s)^".to_owned(), Some("(?s)^".to_owned()));
+    let mut addresses = Vec::new();
     let (mut names, mut times, mut group) = (Vec::new(), Vec::new(), 0);
     for (at, token) in tokens.iter().enumerate() {
         let is_quote = |token: Option<&Token>, starts: bool| match token {
@@ -329,7 +393,11 @@ fn compile(tokens: &[Token], times_are: &str) -> Result<Layout, String> {
             _ => false,
         };
         match token {
-            Token::Text(text) => pattern += &regex::escape(text),
+            Token::Text(text) => {
+                let text = regex::escape(text);
+                pattern += &text;
+                quick = quick.map(|quick| quick + &text);
+            }
             Token::Field { names: field, kind, is_time } => {
                 if matches!(tokens.get(at + 1), Some(Token::Field { .. })) {
                     return Err(format!("nothing is between '{}' and what follows it", field[0]));
@@ -338,7 +406,17 @@ fn compile(tokens: &[Token], times_are: &str) -> Result<Layout, String> {
                 let quoted = is_quote(before, false) && is_quote(tokens.get(at + 1), true);
                 let is_text = matches!(kind, Kind::Any | Kind::Word | Kind::List);
                 group += 1;
-                pattern += &format!("({})", if quoted && is_text { QUOTED } else { kind.expression() });
+                let expression_of = if quoted && is_text { QUOTED } else { kind.expression() };
+                pattern += &format!("({expression_of})");
+                let in_one_pass =
+                    if quoted && is_text { Some(QUOTED) } else { kind.in_one_pass(&tokens[at + 1..]) };
+                quick = quick.zip(in_one_pass).map(|(quick, field)| quick + &format!("({field})"));
+                if matches!(kind, Kind::Address | Kind::Host) {
+                    addresses.push((
+                        group,
+                        expression(&format!("^(?:{expression_of})$")).map_err(|error| error.to_string())?,
+                    ));
+                }
                 names.extend(field.iter().map(|name| (name.clone(), group)));
                 if *is_time {
                     times.push(group);
@@ -351,5 +429,8 @@ fn compile(tokens: &[Token], times_are: &str) -> Result<Layout, String> {
     }
     pattern += "$";
     let regex = expression(&pattern).map_err(|error| error.to_string())?;
-    Ok(Layout { regex, names, times })
+    let quick =
+        quick.filter(|_| group <= MAX_QUICK_GROUPS).map(|quick| expression(&(quick + "$"))).transpose();
+    let quick = quick.map_err(|error| error.to_string())?.map(|regex| Quick { regex, addresses });
+    Ok(Layout { regex, names, times, quick })
 }

@@ -19,6 +19,7 @@ mod exempt;
 mod feed;
 mod filter;
 mod format;
+mod joiner;
 mod json;
 mod layout;
 mod limit;

@@ -7,7 +7,7 @@ use lately::limits::MAX_TOTAL;
 
 use crate::error::SetupError;
 
-/// At most so many requests in any window of a length: `100/1m`, `5/60`, `10/250ms`.
+/// At most so many requests in any window of a length: `100/1m`, `5/60`, `10/250ms`, `5/s`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
     /// The most requests; 0 allows none.
@@ -28,7 +28,13 @@ impl FromStr for Limit {
         let max = number.ok_or_else(|| {
             error(format!("invalid MAX '{max}': give a whole number from 0 to {MAX_TOTAL}, as in 100/1m"))
         })?;
-        let window = window.parse().map_err(|why: lately::TimeError| error(format!("WINDOW: {why}")))?;
+        // A unit alone is one of it.
+        let is_unit = window.bytes().next().is_some_and(|first| first.is_ascii_alphabetic());
+        let one = if is_unit { format!("1{window}") } else { window.to_owned() };
+        let window = one
+            .parse()
+            .or_else(|_| window.parse())
+            .map_err(|why: lately::TimeError| error(format!("WINDOW: {why}")))?;
         Ok(Limit { max, window })
     }
 }
@@ -46,6 +52,9 @@ mod tests {
         };
         check("100/1m", 100, minutes(1));
         check("5/60", 5, minutes(1));
+        for unit in ["ms", "s", "m", "h", "d", "w"] {
+            check(&format!("5/{unit}"), 5, format!("1{unit}").parse().expect(unit));
+        }
         check("10/250ms", 10, milliseconds(250));
         check("0/1.5h", 0, minutes(90));
         check("9223372036854775807/1ms", MAX_TOTAL, milliseconds(1));
@@ -65,6 +74,10 @@ mod tests {
             "1.5/1m",
             "many/1m",
             "5/1min",
+            "5/min",
+            "5/S",
+            "5/sec",
+            "5/e3",
             "5/0",
             "5/1m/2",
             "1m/5m",
@@ -80,6 +93,7 @@ mod tests {
         check("5", "give MAX/WINDOW, such as 100/1m");
         check("5/0", "WINDOW: invalid duration '0': give ");
         check("5/", "WINDOW: invalid duration '': give ");
+        check("5/min", "WINDOW: invalid duration 'min': give ");
         check("x/1m", "invalid MAX 'x': give a whole number from 0 to 9223372036854775807, as in 100/1m");
         check("1m/5", "invalid MAX '1m': give a whole number from 0 to 9223372036854775807, as in 100/1m");
     }

@@ -5,6 +5,13 @@ use lately::{Span, Timestamp, seconds};
 /// The longest line, in bytes, without its line end. A longer one counts as one that does not parse.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
 
+/// The longest line that is joined from the parts that a container runtime or journald cut it into, in bytes. A longer one
+/// counts as one that does not parse, and its parts are skipped.
+pub const MAX_JOINED_BYTES: usize = MAX_LINE_BYTES;
+
+/// Lines that wait for their last part at once, one a stream. When there are more, the oldest is read as it is.
+pub const MAX_CUT_LINES: usize = 32;
+
 /// Fields in one key template.
 pub const MAX_KEY_FIELDS: usize = 16;
 

@@ -29,6 +29,8 @@ pub struct Record<'a> {
     pub at: Timestamp,
     /// On what: 1 to [`MAX_KEY_BYTES`] bytes.
     pub key: &'a [u8],
+    /// The part of the key that is the address of a client, or its network; all of the key when no part is known to be.
+    pub address: &'a [u8],
 }
 
 /// What a line that parses is.
@@ -79,6 +81,8 @@ enum Source {
 struct Plan {
     wanted: Vec<String>,
     key: Vec<Part>,
+    /// The part of the key that is an address.
+    address: Option<usize>,
     filters: Vec<Filter>,
     first_filter: usize,
     time: TimePlan,
@@ -102,6 +106,8 @@ enum TimePlan {
 struct Work {
     times: TimeReader,
     key: Vec<u8>,
+    /// Where the address is in a key of several parts.
+    address: Option<Range<usize>>,
     time_text: Vec<u8>,
     /// When the carrier had the line, for one without a time.
     carried_at: Option<Timestamp>,
@@ -180,6 +186,7 @@ impl LineParser {
         let plan = Plan {
             wanted,
             key: options.key.parts.clone(),
+            address: options.key.address_part(),
             filters: options.filters.clone(),
             first_filter,
             time,
@@ -187,8 +194,14 @@ impl LineParser {
             until: options.until,
         };
         let times = TimeReader::new(&options.times);
-        let work =
-            Work { times, key: Vec::new(), time_text: Vec::new(), carried_at: None, is_carried: false };
+        let work = Work {
+            times,
+            key: Vec::new(),
+            address: None,
+            time_text: Vec::new(),
+            carried_at: None,
+            is_carried: false,
+        };
         Ok(LineParser { source, plan, work })
     }
 
@@ -207,7 +220,11 @@ impl LineParser {
             outcome => outcome,
         };
         match outcome? {
-            Outcome::Hit(at) => Ok(Parsed::Hit(Record { at, key: &self.work.key })),
+            Outcome::Hit(at) => {
+                let key = &self.work.key[..];
+                let address = self.work.address.as_ref().map_or(key, |address| &key[address.clone()]);
+                Ok(Parsed::Hit(Record { at, key, address }))
+            }
             Outcome::Filtered => Ok(Parsed::Filtered),
             Outcome::Comment => Ok(Parsed::Comment),
         }
@@ -291,7 +308,12 @@ impl LineParser {
         match source {
             Source::Access { .. } => Err(Malformed::Shape),
             Source::Json(wanted) => {
-                let found = json::find(line, wanted).ok_or(Malformed::Shape)?;
+                let Some(found) = json::find(line, wanted) else {
+                    let line = json::repaired(line).ok_or(Malformed::Shape)?;
+                    let found = json::find(&line, wanted).ok_or(Malformed::Shape)?;
+                    let value = |index| json::value(wanted.name(index), found[index]?).map(json::restored);
+                    return plan.outcome(work, no_time, value, canonical_of);
+                };
                 let is_carrier = wrapper::is_docker(line) || found.last().is_some_and(Option::is_some);
                 if is_carrier && !work.is_carried {
                     return self.read_json_carrier(line);
@@ -350,7 +372,8 @@ impl Plan {
             }
             TimePlan::Template(parts, first) => {
                 work.time_text.clear();
-                build(parts, &mut work.time_text, |place| field(first + place)).ok_or(Malformed::Time)?;
+                build(parts, None, &mut work.time_text, |place| field(first + place))
+                    .ok_or(Malformed::Time)?;
                 work.times.text(&work.time_text)?
             }
         };
@@ -361,7 +384,10 @@ impl Plan {
         match &self.key[..] {
             // Apart, because nearly all keys are a field.
             [Part::Field(index)] => work.key.extend_from_slice(&clean(*index).ok_or(Malformed::Field)?),
-            parts => build(parts, &mut work.key, clean).ok_or(Malformed::Field)?,
+            parts => {
+                let address = build(parts, self.address, &mut work.key, clean).ok_or(Malformed::Field)?;
+                work.address = self.address.map(|_| address);
+            }
         }
         if work.key.is_empty() || work.key.len() > MAX_KEY_BYTES {
             return Err(Malformed::KeyLength);
@@ -416,20 +442,27 @@ fn name_times(layout: &mut Layout) -> Vec<String> {
     names
 }
 
-/// Appends the text of a template to `buffer`; `None` when one of its fields is missing.
+/// Appends the text of a template to `buffer`; `None` when one of its fields is missing. Returns where the text of the part
+/// `looked_for` is.
 fn build<'a>(
     parts: &[Part],
+    looked_for: Option<usize>,
     buffer: &mut Vec<u8>,
     field: impl Fn(usize) -> Option<Cow<'a, [u8]>>,
-) -> Option<()> {
-    for part in parts {
+) -> Option<Range<usize>> {
+    let mut place = 0..0;
+    for (number, part) in parts.iter().enumerate() {
+        let from = buffer.len();
         match part {
             Part::Text(text) => buffer.extend_from_slice(text.as_bytes()),
             Part::Field(index) => buffer.extend_from_slice(&field(*index)?),
             Part::Network(index, prefix) => buffer.extend_from_slice(&prefix.apply(&field(*index)?)),
         }
+        if looked_for == Some(number) {
+            place = from..buffer.len();
+        }
     }
-    Some(())
+    Some(place)
 }
 
 #[cfg(test)]
@@ -610,6 +643,22 @@ mod tests {
         let journald = r#"{"MESSAGE":"{\"ip\":\"a\"}","__REALTIME_TIMESTAMP":"1431857103000000"}"#;
         json(journald, Ok(("1431857103", b"a")));
         check("logfmt", "ip", b"web-1  | ip=a time=1431857103", Ok(("1431857103", b"a")));
+    }
+
+    #[test]
+    fn the_address_in_a_key_is_known() {
+        let line = br#"::ffff:10.1.2.3 - jo [17/May/2015:12:05:03 +0200] "GET 192.0.2.1 HTTP/1.1" 200 12"#;
+        let check = |key: &str, expected: &str| {
+            let mut parser = LineParser::new(&Format::Combined, &options(key)).expect(key);
+            let Ok(Parsed::Hit(record)) = parser.parse(line) else { panic!("a hit") };
+            assert_eq!(String::from_utf8_lossy(record.address), expected, "{key}");
+        };
+        check("ip", "10.1.2.3");
+        check("{path} {ip}", "10.1.2.3");
+        check("{user} {ip/16} {path}", "10.1.0.0/16");
+        check("user", "jo");
+        check("{user} {path}", "jo 192.0.2.1");
+        check("*", "*");
     }
 
     #[test]

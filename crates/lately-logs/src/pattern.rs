@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use regex::bytes::{CaptureLocations, Regex};
 
+use crate::address;
 use crate::error::SetupError;
-use crate::layout::Layout;
+use crate::layout::{Layout, Quick};
 use crate::request::{Request, without_host, without_query};
 
 /// A compiled expression and the places its matches are written to, kept from line to line.
@@ -13,6 +14,8 @@ use crate::request::{Request, without_host, without_query};
 pub(crate) struct Pattern {
     regex: Regex,
     locations: CaptureLocations,
+    /// One that is tried first, with places of its own.
+    quick: Option<(Quick, CaptureLocations)>,
     fields: Vec<Field>,
 }
 
@@ -38,7 +41,8 @@ enum Part {
 /// The groups of one match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Groups<'p, 'a> {
-    pattern: &'p Pattern,
+    fields: &'p [Field],
+    locations: &'p CaptureLocations,
     line: &'a [u8],
 }
 
@@ -50,13 +54,30 @@ impl Pattern {
         wanted: &[String],
     ) -> Result<Pattern, SetupError> {
         let fields = wanted.iter().map(|name| field(layout, format, name)).collect::<Result<_, _>>()?;
-        Ok(Pattern { fields, locations: layout.regex.capture_locations(), regex: layout.regex.clone() })
+        let quick = layout.quick.clone().map(|quick| {
+            let locations = quick.regex.capture_locations();
+            (quick, locations)
+        });
+        let (regex, locations) = (layout.regex.clone(), layout.regex.capture_locations());
+        Ok(Pattern { regex, locations, quick, fields })
     }
 
     /// The groups of the first match in `line`.
     pub(crate) fn read<'a>(&mut self, line: &'a [u8]) -> Option<Groups<'_, 'a>> {
-        self.regex.captures_read(&mut self.locations, line)?;
-        Some(Groups { pattern: self, line })
+        let Pattern { regex, locations, quick, fields } = self;
+        if let Some((quick, locations)) = quick
+            && quick.regex.captures_read(locations, line).is_some()
+            && quick.addresses.iter().all(|(group, is_address)| {
+                locations.get(*group).is_some_and(|(from, to)| {
+                    let text = &line[from..to];
+                    address::is_ipv4(text) || is_address.is_match(text)
+                })
+            })
+        {
+            return Some(Groups { fields, locations, line });
+        }
+        regex.captures_read(locations, line)?;
+        Some(Groups { fields, locations, line })
     }
 }
 
@@ -99,7 +120,7 @@ fn field(layout: &Layout, format: &'static str, name: &str) -> Result<Field, Set
 impl<'a> Groups<'_, 'a> {
     /// The wanted field with this index; `None` when its group has no part in the match.
     pub(crate) fn field(&self, index: usize) -> Option<Cow<'a, [u8]>> {
-        let Field { groups, part } = &self.pattern.fields[index];
+        let Field { groups, part } = &self.fields[index];
         let text = groups.iter().find_map(|&group| self.group(group))?;
         let request = || Request::parse(text);
         let value = match part {
@@ -114,7 +135,153 @@ impl<'a> Groups<'_, 'a> {
     }
 
     pub(crate) fn group(&self, group: usize) -> Option<&'a [u8]> {
-        let (from, to) = self.pattern.locations.get(group)?;
+        let (from, to) = self.locations.get(group)?;
         Some(&self.line[from..to])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::format::Format;
+
+    /// Layouts, each with whether it has an expression for one pass.
+    const LAYOUTS: [(&str, bool); 12] = [
+        (
+            r#"nginx:$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#,
+            true,
+        ),
+        (r#"nginx:$remote_addr - $remote_user [$time_local] "$request" $status rt=$request_time"#, true),
+        (r#"nginx:[$time_local] $remote_addr $upstream_addr "$request""#, true),
+        ("nginx:$remote_addr [$time_local] $status $http_user_agent", true),
+        ("nginx:$http_x_forwarded_for $remote_addr $time_iso8601 $scheme", true),
+        (r#"nginx:{"t":"$time_iso8601","a":"$remote_addr","r":"$request","s":$status}"#, true),
+        ("nginx:$msec|$time_iso8601|$remote_addr|$request_uri|$status", false),
+        ("nginx:$remote_addr - $remote_user [$time_local] $status $request", false),
+        ("nginx:$remote_user $msec $http_user_agent", false),
+        ("nginx:$remote_addr:$remote_port [$time_local] $uri", false),
+        (r#"apache:%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#, true),
+        (r#"apache:%v:%p %a %u [%{%Y-%m-%dT%H:%M:%S%z}t] "%m %U" %>s %D"#, false),
+    ];
+
+    fn layout(text: &str) -> Layout {
+        match text.parse() {
+            Ok(Format::Layout(_, layout)) => layout,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn layouts_that_can_be_read_in_one_pass_are() {
+        for (text, is_quick) in LAYOUTS {
+            assert_eq!(layout(text).quick.is_some(), is_quick, "{text}");
+        }
+        let fields = |count: usize| format!("nginx:[$time_local]{}", r#" "$http_x""#.repeat(count));
+        assert!(layout(&fields(15)).quick.is_some() && layout(&fields(16)).quick.is_none());
+    }
+
+    /// Pieces of lines, and whole starts of lines of the layouts.
+    fn line() -> impl Strategy<Value = Vec<u8>> {
+        const PIECES: [&[u8]; 34] = [
+            b"198.51.100.7",
+            b"2001:db8::7",
+            b"fe80::1%eth0",
+            b"unix:",
+            b"-",
+            b"Dec",
+            b"10.5",
+            b"999.1.1.1",
+            b"1.2:3",
+            b"::",
+            b"client.example.com",
+            b"localhost",
+            b"a..b",
+            b" - ",
+            b" - jo [",
+            b"[12/Mar/2024:09:00:01 +0000]",
+            b" [12/Mar/2024:09:00:01 +0000] \"",
+            b"\"",
+            b" \"",
+            b"\" ",
+            b"\\\"",
+            b"\\",
+            b"GET / HTTP/1.1",
+            b" 200 ",
+            b" 200 5 ",
+            b"1710234001.250",
+            b"2024-03-12T09:00:01+00:00",
+            b" ",
+            b"|",
+            b":",
+            b", ",
+            b"x",
+            b"\xff",
+            b"http",
+        ];
+        const LINES: [&[u8]; 5] = [
+            b"198.51.100.7 - jo [12/Mar/2024:09:00:01 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"curl\"",
+            b"198.51.100.7 - - [12/Mar/2024:09:00:01 +0000] \"GET / HTTP/1.1\" 200 rt=0.5",
+            b"[12/Mar/2024:09:00:01 +0000] 198.51.100.7 10.0.0.1:80 \"GET / HTTP/1.1\"",
+            b"198.51.100.7 [12/Mar/2024:09:00:01 +0000] 200 curl",
+            b"{\"t\":\"2024-03-12T09:00:01+00:00\",\"a\":\"198.51.100.7\",\"r\":\"GET /\",\"s\":200}",
+        ];
+        let pieces = || {
+            proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..14)
+                .prop_map(|pieces| pieces.concat())
+        };
+        let changed =
+            (proptest::sample::select(&LINES[..]), any::<proptest::sample::Index>(), 0..3_usize, pieces());
+        prop_oneof![
+            pieces(),
+            changed.prop_map(|(line, at, removed, pieces)| {
+                let mut line = line.to_vec();
+                let at = at.index(line.len());
+                line.splice(at..(at + removed).min(line.len()), pieces.into_iter().take(40));
+                line
+            }),
+            (
+                proptest::sample::select(&LINES[..]),
+                proptest::sample::select(&PIECES[..]),
+                any::<proptest::sample::Index>()
+            )
+                .prop_map(|(line, piece, word)| {
+                    let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+                    let word = word.index(words.len());
+                    let words =
+                        words.iter().enumerate().map(|(at, &old)| if at == word { piece } else { old });
+                    words.collect::<Vec<_>>().join(&b' ')
+                },),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_096))]
+
+        #[test]
+        fn one_pass_finds_the_fields_that_the_whole_expression_finds(line in line()) {
+            for (text, is_quick) in LAYOUTS {
+                if !is_quick {
+                    continue;
+                }
+                let layout = layout_of(text);
+                let names: Vec<String> = layout.names.iter().map(|(name, _)| name.clone()).collect();
+                let groups = |layout: &Layout| {
+                    let mut pattern = Pattern::new(layout, "nginx", &names).expect("its own fields");
+                    let groups = pattern.read(&line)?;
+                    Some((0..names.len()).map(|index| groups.field(index)).collect::<Vec<_>>())
+                };
+                let whole = groups(&Layout { quick: None, ..layout.clone() });
+                prop_assert_eq!(groups(layout), whole, "{}: {}", text, line.escape_ascii());
+            }
+        }
+    }
+
+    /// Compiled once: that takes longer than a line.
+    fn layout_of(text: &'static str) -> &'static Layout {
+        static COMPILED: std::sync::LazyLock<Vec<(&str, Layout)>> =
+            std::sync::LazyLock::new(|| LAYOUTS.map(|(text, _)| (text, layout(text))).to_vec());
+        COMPILED.iter().find(|(known, _)| *known == text).map(|(_, layout)| layout).expect("it is one")
     }
 }

@@ -10,6 +10,21 @@ use crate::limits::MAX_KEY_FIELDS;
 /// The template, and the key, of all lines.
 const ALL: &str = "*";
 
+/// Names of fields that have an address, in whatever object.
+const ADDRESS_FIELDS: [&str; 11] = [
+    "ip",
+    "peer",
+    "addr",
+    "address",
+    "remote_addr",
+    "realip_remote_addr",
+    "remote_ip",
+    "client_ip",
+    "clientip",
+    "c-ip",
+    "sourceIPAddress",
+];
+
 /// A key template: a field name (`ip`), or text with fields in braces (`{ip} {path}`), where `{{` and
 /// `}}` are the braces themselves. A field may have a length of a prefix for IPv4, and for IPv6:
 /// `{ip/24/64}`. `*` is the same key for all lines.
@@ -35,6 +50,25 @@ impl Template {
     #[must_use]
     pub fn fields(&self) -> &[String] {
         &self.fields
+    }
+
+    /// The part that is the address of a client: the only field; else the first with a prefix; else the first whose name
+    /// is that of an address.
+    pub(crate) fn address_part(&self) -> Option<usize> {
+        let field = |part: &Part| match part {
+            Part::Text(_) => None,
+            Part::Field(field) | Part::Network(field, _) => Some(*field),
+        };
+        let is_address = |part: &Part| {
+            let name = field(part).and_then(|field| self.fields[field].rsplit('.').next());
+            name.is_some_and(|name| ADDRESS_FIELDS.contains(&name))
+        };
+        let is_network = |part: &Part| matches!(part, Part::Network(..));
+        let first = |is: &dyn Fn(&Part) -> bool| self.parts.iter().position(is);
+        match self.fields.len() {
+            1 => first(&|part| field(part).is_some()),
+            _ => first(&is_network).or_else(|| first(&is_address)),
+        }
     }
 
     fn push_text(&mut self, piece: char) {
@@ -141,6 +175,20 @@ mod tests {
         check("a/b", &[Part::Field(0)], &["a/b"]);
         check("*", &[literal("*")], &[]);
         assert_eq!("ip".parse(), Ok(Template::default()));
+    }
+
+    #[test]
+    fn the_address_of_a_key_is_found() {
+        let check = |text: &str, part: Option<usize>| {
+            assert_eq!(text.parse::<Template>().expect(text).address_part(), part, "{text}");
+        };
+        check("*", None);
+        check("user", Some(0));
+        check("u:{user}", Some(1));
+        check("{user} {client.ip}", Some(2));
+        check("{ip} {peer}", Some(0));
+        check("{ip} {who/24}", Some(2));
+        check("{user} {path}", None);
     }
 
     #[test]

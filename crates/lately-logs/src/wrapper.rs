@@ -62,6 +62,11 @@ pub(crate) fn is_docker(line: &[u8]) -> bool {
     line.starts_with(b"{\"log\":")
 }
 
+/// The text in an object of docker's json-file driver.
+pub(crate) fn docker_text(line: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if is_docker(line) { inner_json(line).map(|inner| inner.text) } else { None }
+}
+
 /// The text in an object of docker's json-file driver, or of journald.
 fn inner_json(line: &[u8]) -> Option<Inner<'_>> {
     let wanted = &*CARRIED;

@@ -21,7 +21,7 @@ use crate::table;
 ///
 /// For each key: the requests denied, those allowed, and when the first was denied. Rows are sorted by
 /// denied, then allowed, most first, then key; keys of which nothing is denied are included. Without
-/// --json they are a table with a header and times in UTC, in which unprintable bytes of keys are
+/// --json and --csv they are a table with a header and times in UTC, in which unprintable bytes of keys are
 /// escaped. How many requests and keys would have been denied in all goes to standard error.
 ///
 /// Lines that do not parse are skipped; how many, why, and where the first of each kind is goes to standard
@@ -29,7 +29,8 @@ use crate::table;
 #[derive(Args)]
 pub(crate) struct BacktestArgs {
     /// The most requests of a key in any window of a length, such as 100/1m; may be repeated, then all
-    /// have to allow a request. MAX may be 0. WINDOW: seconds, or a number with ms, s, m, h, d or w.
+    /// have to allow a request. MAX may be 0. WINDOW: seconds, or a number with ms, s, m, h, d or w; a unit alone
+    /// is one of it, as in 5/s.
     #[arg(long = "limit", required = true, value_name = "MAX/WINDOW", allow_negative_numbers = true)]
     limits: Vec<Limit>,
 
@@ -52,8 +53,9 @@ pub(crate) struct BacktestArgs {
     #[arg(long, value_name = "D", requires = "lockout", allow_negative_numbers = true)]
     lockout_max: Option<Span>,
 
-    /// Allow everything to keys that are an address of this network, such as 10.0.0.0/8, or that match this pattern,
-    /// such as 'login:monitor*'; may be repeated.
+    /// Allow everything to keys whose address is in this network, such as 10.0.0.0/8, or that match this pattern,
+    /// such as 'login:monitor*'; may be repeated. The address of a key with several fields is the one with a prefix,
+    /// such as {client/32/128}, or else ip, peer, remote_addr and the like.
     #[arg(long, value_name = "CIDR|PATTERN")]
     exempt: Vec<Exempt>,
 
@@ -64,6 +66,11 @@ pub(crate) struct BacktestArgs {
     /// (null when nothing is denied).
     #[arg(long)]
     json: bool,
+
+    /// Print comma-separated values with a header, the same as --json; first_denied_at is empty when nothing is denied.
+    /// Keys are bytes as they are.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
@@ -71,11 +78,26 @@ pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
     let longest = args.lockout_max.unwrap_or(Span::MAX);
     let lockout = args.lockout.map(|first| Lockout { first, factor: args.escalate, longest });
     let mut backtest = Backtest::new(&args.limits, lockout, &args.exempt).map_err(refused)?;
-    let mut read = args.logs.read("backtest", &Template::default(), |key, at| backtest.request(key, at))?;
+    let key = args.logs.key().cloned().unwrap_or_default();
+    for exempt in &args.exempt {
+        exempt.check(&key).map_err(|error| CliError::new("--exempt", error, "see lately backtest --help"))?;
+    }
+    let mut read = args.logs.read("backtest", &Template::default(), |record| backtest.request(record))?;
     read.check_some()?;
     let replay = backtest.replay(args.logs.top());
     let verdicts = &replay.verdicts;
-    output::data(|out| if args.json { write_json(out, verdicts) } else { write_table(out, verdicts) })?;
+    output::data(|out| {
+        if args.json {
+            write_json(out, verdicts)
+        } else if args.csv {
+            write_csv(out, verdicts)
+        } else {
+            write_table(out, verdicts)
+        }
+    })?;
+    if backtest.lacks_addresses() {
+        output::message(&"lately: backtest: no key has an address: the networks of --exempt exempt nothing");
+    }
     output::message(&Summary { replay: &replay, has_lockout: args.lockout.is_some() });
     read.outcome()
 }
@@ -87,6 +109,17 @@ fn write_json(out: &mut dyn Write, verdicts: &[Verdict]) -> io::Result<()> {
         writeln!(out, "{{{key},\"allowed\":{allowed},\"denied\":{denied},\"first_denied_at\":{first}}}")?;
     }
     Ok(())
+}
+
+fn write_csv(out: &mut dyn Write, verdicts: &[Verdict]) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["key", "allowed", "denied", "first_denied_at"])?;
+    for Verdict { key, allowed, denied, first_denied_at } in verdicts {
+        let first = first_denied_at.map_or(String::new(), |at| at.to_string());
+        let others = [allowed.to_string(), denied.to_string(), first];
+        csv.write_record(std::iter::once(&key[..]).chain(others.iter().map(String::as_bytes)))?;
+    }
+    csv.flush()
 }
 
 fn write_table(out: &mut dyn Write, verdicts: &[Verdict]) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lately::{DEFAULT_WINDOW, Span};
-use lately_logs::{Curve, Row, Series, Tally, Template};
+use lately_logs::{Curve, Record, Row, Series, Tally, Template};
 
 use crate::error::{CliError, Outcome};
 use crate::limits::MAX_REPORT_KEYS;
@@ -82,7 +82,8 @@ pub(crate) fn run(count: &Count) -> Result<Outcome, CliError> {
 fn windows(count: &Count) -> Result<Outcome, CliError> {
     let at = count.at.as_ref().map(|at| count.logs.time("--at", at)).transpose()?;
     let mut tally = Tally::new(count.window);
-    let mut read = count.logs.read("count", &Template::default(), |key, at| tally.hit(key, at))?;
+    let mut read =
+        count.logs.read("count", &Template::default(), |record| tally.hit(record.key, record.at))?;
     read.check_some()?;
     let rows = tally.rows(at, count.logs.top());
     output::data(|out| {
@@ -113,7 +114,7 @@ fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
     let file = (path.as_os_str() != "-").then(|| NewFile::create(path, PAGE_MODE)).transpose()?;
     let (mut tally, mut all) = (Tally::new(count.window), Tally::new(count.window));
     let default_key = Template::default();
-    let mut read = count.logs.read("count", &default_key, |key, at| {
+    let mut read = count.logs.read("count", &default_key, |&Record { key, at, .. }| {
         tally.hit(key, at);
         all.hit(b"*", at);
     })?;
@@ -159,7 +160,7 @@ fn series(count: &Count, step: Span) -> Result<Outcome, CliError> {
     let mut series = Series::new(step);
     let all: Template =
         "*".parse().map_err(|error| CliError::new("--key", error, "see lately count --help"))?;
-    let mut read = count.logs.read("count", &all, |key, at| series.hit(key, at))?;
+    let mut read = count.logs.read("count", &all, |record| series.hit(record.key, record.at))?;
     read.check_some()?;
     let curves = series.curves(count.logs.top());
     let curves = curves.map_err(|error| CliError::new("--step", error, "give longer steps"))?;

@@ -14,6 +14,7 @@ use ratatui_crossterm::crossterm::event as terminal;
 
 use crate::error::{CliError, Outcome};
 use crate::limits::{LINE_SKEW, MIN_EVERY, POLL_EVERY, RANKING_SHARE, WAITING_EVENTS};
+use crate::live::claims::Claims;
 use crate::live::controls::{Controls, Wish};
 use crate::live::event::{self, Event, Stop};
 use crate::live::follower::Polled;
@@ -40,7 +41,8 @@ use crate::table;
 ///
 /// A file is followed by its name, looked at four times a second. When it is renamed, it is read to its end before
 /// the file that takes its place. When it is truncated, it is read from its start, and what was not read yet is looked for in a
-/// copy beside it. One that is not there is waited for. Standard input, pipes and compressed files are read to
+/// copy beside it. A file that has two of the names given, or gets another of them by a rotation, is counted once. One that is
+/// not there is waited for. Standard input, pipes and compressed files are read to
 /// their end; when no other log is there, that ends the command.
 ///
 /// SIGINT and SIGTERM end it with exit code 0. Lines that do not parse are skipped; how many, and why, goes to standard
@@ -83,7 +85,11 @@ pub(crate) fn run(top: &Top) -> Result<Outcome, CliError> {
     let controls = Controls::new(top.window);
     let hits = Hits::new(controls.longest());
     let hits = hits.map_err(|error| CliError::new("--window", error, "see lately top --help"))?;
-    let sources = top.logs.files().iter().map(|path| Source::new(path, &options));
+    // What is followed may become another file than the one before it.
+    let (files, _) = log_file::once(top.logs.files(), log_file::is_stream);
+    let claims = Claims::default();
+    let sources = files.iter().enumerate();
+    let sources = sources.map(|(number, path)| Source::new(path, &options, number, &claims));
     let sources: Result<Vec<_>, _> = sources.collect();
     let sources = sources.map_err(|error| CliError::new("top", error, setup_hint("top")))?;
     let (sender, events) = sync_channel(WAITING_EVENTS);

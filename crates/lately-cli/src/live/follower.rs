@@ -5,6 +5,7 @@
 //!   writer may go on with it until it reopens its log.
 //! - Truncated or written anew, which the bytes before the place it was read to tell whatever length it has now: it is read
 //!   from its start. When there is a copy beside it, as logrotate's `copytruncate` makes, what was not read yet is read there.
+//! - Read already as another log of the view, under this name or another: it is not read again.
 //! - Missing: it is waited for.
 
 use std::fs::{self, File, Metadata};
@@ -17,6 +18,7 @@ use lately::Timestamp;
 use lately_logs::{Cutter, Line};
 
 use crate::limits::{FOLLOW_CHECK_BYTES, FOLLOW_POLL_BYTES, FORMER_KEPT, MAX_FORMER_FILES};
+use crate::live::claims::{Claims, Copied, FileId};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 256 * 1024;
@@ -25,7 +27,12 @@ const READ_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Follower {
     path: PathBuf,
-    /// The file that has the path, or had it last.
+    /// The number of this log, and what all logs of the view read.
+    number: usize,
+    claims: Claims,
+    /// Whether the path was looked at before.
+    has_looked: bool,
+    /// The file that has the path, or had it last, unless another log reads it.
     current: Option<Open>,
     /// Files that had the path before, oldest first. Their lines come before those of `current`.
     former: Vec<Former>,
@@ -68,10 +75,11 @@ struct Former {
 #[derive(Debug)]
 struct Open {
     file: File,
-    id: (u64, u64),
+    id: FileId,
     offset: u64,
-    /// The bytes before `offset`.
+    /// The bytes before `offset`, and the first ones.
     before: Vec<u8>,
+    head: Vec<u8>,
     /// Length and time of the last write, when `before` was compared last.
     seen: Option<(u64, SystemTime)>,
     /// Zeros at the start are skipped: the hole of a writer that goes on where it was in a truncated file.
@@ -80,9 +88,13 @@ struct Open {
 }
 
 impl Follower {
-    pub(crate) fn new(path: &Path) -> Follower {
+    /// Of the log with this number among those of the view.
+    pub(crate) fn new(path: &Path, number: usize, claims: &Claims) -> Follower {
         Follower {
             path: path.to_owned(),
+            number,
+            claims: claims.clone(),
+            has_looked: false,
             current: None,
             former: Vec::new(),
             state: State::Missing,
@@ -106,21 +118,29 @@ impl Follower {
         (open.offset * 100).checked_div(length).map_or(100, |percent| percent.min(100))
     }
 
-    /// Looks at the files once and shows each new line that is complete to `visit`: up to some MiB of them.
+    /// Shows each new line that is complete to `visit`: up to some MiB of them. Comes after a [`Follower::look`].
     pub(crate) fn poll(&mut self, now: Timestamp, visit: &mut impl FnMut(Line<'_>)) -> Polled {
-        self.look(now);
         let mut left = FOLLOW_POLL_BYTES;
-        match self.read(now, &mut left, visit) {
-            Ok(polled) => polled,
-            Err(error) => {
-                self.state = State::Unreadable(error.to_string());
-                Polled::AtEnd
-            }
+        let polled = self.read(now, &mut left, visit).unwrap_or_else(|error| {
+            self.state = State::Unreadable(error.to_string());
+            Polled::AtEnd
+        });
+        if let Some(current) = &self.current {
+            self.claims.note_head(current.id, &current.head);
         }
+        polled
     }
 
-    /// Finds out whether the path has another file, or its file was truncated.
-    fn look(&mut self, now: Timestamp) {
+    /// Looks at the path once: whether it has another file, or its file was truncated. True when what was read of a line will not
+    /// be continued.
+    pub(crate) fn look(&mut self, now: Timestamp) -> bool {
+        let truncations = self.unsaved_truncations;
+        self.find(now);
+        self.has_looked = true;
+        self.unsaved_truncations > truncations
+    }
+
+    fn find(&mut self, now: Timestamp) {
         let metadata = match fs::metadata(&self.path) {
             Ok(metadata) => metadata,
             Err(error) => {
@@ -143,6 +163,10 @@ impl Follower {
         if let Some(current) = self.current.take() {
             self.retire(current, false, now);
         }
+        if self.claims.is_of_another(self.number, id(&metadata)) {
+            self.state = State::Read;
+            return;
+        }
         // A pipe would be waited for.
         let opened = if metadata.is_file() {
             Open::new(&self.path)
@@ -150,16 +174,33 @@ impl Follower {
             Err(io::Error::other("is no plain file"))
         };
         match opened {
-            // A file that came back, such as by two renames, is not read again.
             Ok(open) => {
-                let known =
-                    self.former.iter().position(|former| former.open.id == open.id && !former.is_copy);
-                self.current = Some(known.map_or(open, |known| self.former.remove(known).open));
                 self.state = State::Read;
+                if let Err(error) = self.take(open) {
+                    self.state = State::Unreadable(error.to_string());
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.state = State::Missing,
             Err(error) => self.state = State::Unreadable(error.to_string()),
         }
+    }
+
+    /// Takes the file that has come to the path, unless another log reads it.
+    fn take(&mut self, open: Open) -> io::Result<()> {
+        // What was there from the start may well begin as another log does.
+        let copied = if self.has_looked {
+            self.claims.is_copy(self.number, &self.path, &open.file)?
+        } else {
+            Copied::No
+        };
+        if copied != Copied::No || self.claims.is_of_another(self.number, open.id) {
+            return Ok(());
+        }
+        self.claims.add(self.number, &self.path, open.id, &open.file, true)?;
+        // A file that came back, such as by two renames, is not read again.
+        let known = self.former.iter().position(|former| former.open.id == open.id && !former.is_copy);
+        self.current = Some(known.map_or(open, |known| self.former.remove(known).open));
+        Ok(())
     }
 
     fn check_truncated(&mut self, metadata: &Metadata, now: Timestamp) {
@@ -172,9 +213,13 @@ impl Follower {
         let cutter = std::mem::take(&mut current.cutter);
         let (offset, before) = (current.offset, std::mem::take(&mut current.before));
         (current.offset, current.seen, current.skips_zeros) = (0, None, true);
+        current.head.clear();
         match copy {
             Some((file, id)) => {
-                let copy = Open { file, id, offset, before, seen: None, skips_zeros: false, cutter };
+                // Without a claim it is read again where its name is that of a log, too.
+                _ = self.claims.add(self.number, &self.path, id, &file, false);
+                let head = Vec::new();
+                let copy = Open { file, id, offset, before, head, seen: None, skips_zeros: false, cutter };
                 self.retire(copy, true, now);
             }
             None => self.unsaved_truncations += 1,
@@ -229,8 +274,8 @@ impl Open {
     fn new(path: &Path) -> io::Result<Open> {
         let file = File::open(path)?;
         let id = id(&file.metadata()?);
-        let (before, cutter) = (Vec::new(), Cutter::default());
-        Ok(Open { file, id, offset: 0, before, seen: None, skips_zeros: false, cutter })
+        let (before, head, cutter) = (Vec::new(), Vec::new(), Cutter::default());
+        Ok(Open { file, id, offset: 0, before, head, seen: None, skips_zeros: false, cutter })
     }
 
     /// Whether what was read is there no more: the file is shorter, or has other bytes before the offset.
@@ -269,8 +314,12 @@ impl Open {
                 Err(error) => return Err(error),
             };
             *left -= count;
-            self.offset += count as u64;
             let mut bytes = &buffer[..count];
+            if self.offset == self.head.len() as u64 {
+                let room = FOLLOW_CHECK_BYTES - self.head.len();
+                self.head.extend_from_slice(&bytes[..count.min(room)]);
+            }
+            self.offset += count as u64;
             self.remember(bytes);
             if self.skips_zeros {
                 let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
@@ -290,8 +339,7 @@ impl Open {
     }
 }
 
-/// Device and number: two paths with the same lead to one file, as long as it is open.
-fn id(metadata: &Metadata) -> (u64, u64) {
+fn id(metadata: &Metadata) -> FileId {
     (metadata.dev(), metadata.ino())
 }
 
@@ -307,7 +355,7 @@ fn has_before(file: &File, offset: u64, before: &[u8]) -> io::Result<bool> {
 
 /// The copy of a log that was truncated, as far as it was read: the newest file beside it whose name starts with the log's
 /// and that has the bytes that were read last, at the same place.
-fn find_copy(path: &Path, truncated: &Open) -> Option<(File, (u64, u64))> {
+fn find_copy(path: &Path, truncated: &Open) -> Option<(File, FileId)> {
     if truncated.before.is_empty() {
         return None;
     }
@@ -336,6 +384,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::limits::MAX_CLAIMS;
 
     /// A folder with logs, and what follows `log` in it.
     struct Bench {
@@ -347,7 +396,7 @@ mod tests {
     impl Bench {
         fn new() -> Bench {
             let folder = tempfile::tempdir().expect("a folder");
-            let follower = Follower::new(&folder.path().join("log"));
+            let follower = Follower::new(&folder.path().join("log"), 0, &Claims::default());
             Bench { folder, follower, now: Timestamp::from_seconds(1_710_234_000).expect("a time") }
         }
 
@@ -379,6 +428,7 @@ mod tests {
         /// The lines of the next poll, which has to reach the end, joined by commas.
         fn poll(&mut self) -> String {
             let mut lines = Vec::new();
+            self.follower.look(self.now);
             let polled = self.follower.poll(self.now, &mut |line| lines.push(text(line)));
             assert_eq!(polled, Polled::AtEnd);
             lines.join(",")
@@ -606,6 +656,7 @@ mod tests {
         let lines = FOLLOW_POLL_BYTES / line.len() + 2;
         bench.append("log", &line.repeat(lines));
         let mut seen = 0;
+        bench.follower.look(bench.now);
         assert_eq!(bench.follower.poll(bench.now, &mut |_| seen += 1), Polled::More);
         assert_eq!(seen, FOLLOW_POLL_BYTES / line.len());
         // What was not read before a rename is read before what is new.
@@ -624,6 +675,140 @@ mod tests {
         }
         let current = bench.follower.current.as_ref().expect("it is read");
         assert_eq!(current.before, text.as_bytes()[text.len() - FOLLOW_CHECK_BYTES..]);
+    }
+
+    /// Logs of one view, in a folder.
+    struct Bunch {
+        bench: Bench,
+        followers: Vec<Follower>,
+    }
+
+    impl Bunch {
+        fn new(paths: impl Fn(&Bench) -> Vec<PathBuf>) -> Bunch {
+            let (bench, claims) = (Bench::new(), Claims::default());
+            let numbered = paths(&bench).into_iter().enumerate();
+            let followers = numbered.map(|(number, path)| Follower::new(&path, number, &claims)).collect();
+            Bunch { bench, followers }
+        }
+
+        /// The lines of one look at each of the logs, sorted.
+        fn poll(&mut self) -> String {
+            let mut lines = Vec::new();
+            for follower in &mut self.followers {
+                follower.look(self.bench.now);
+                let polled = follower.poll(self.bench.now, &mut |line| lines.push(text(line)));
+                assert_eq!((polled, follower.state()), (Polled::AtEnd, &State::Read));
+            }
+            lines.sort();
+            lines.join(",")
+        }
+    }
+
+    /// Symptom: of `access.log*` every line was counted again after a rotation. Cause: the log and its rotated files were followed by their
+    /// names, each for itself. Fix: a file that one of them reads, or has read, is not read by another.
+    #[test]
+    fn a_rotated_file_is_not_read_again_under_its_new_name() {
+        for order in [["log", "log.1", "log.2"], ["log.2", "log.1", "log"]] {
+            let mut bunch = Bunch::new(|bench| order.map(|name| bench.path(name)).to_vec());
+            for (name, text) in [("log", "a\n"), ("log.1", "b\n"), ("log.2", "c\n")] {
+                bunch.bench.append(name, text);
+            }
+            assert_eq!((bunch.poll(), bunch.poll()), ("a,b,c".into(), String::new()));
+            for round in 0..4 {
+                let mut old = bunch.bench.writer("log");
+                old.write_all(b"seen\n").expect("room");
+                if round % 2 == 0 {
+                    assert_eq!(bunch.poll(), "seen");
+                }
+                fs::remove_file(bunch.bench.path("log.2")).expect("it is there");
+                bunch.bench.rename("log.1", "log.2");
+                bunch.bench.rename("log", "log.1");
+                old.write_all(b"late\n").expect("room");
+                bunch.bench.append("log", "new\n");
+                let expected = if round % 2 == 0 { "late,new" } else { "late,new,seen" };
+                assert_eq!(
+                    (bunch.poll(), bunch.poll()),
+                    (expected.into(), String::new()),
+                    "{order:?} {round}"
+                );
+                // Nobody reads the old file any more; it keeps its name.
+                bunch.bench.pass(FORMER_KEPT);
+                bunch.bench.pass(seconds(1));
+                assert_eq!(bunch.poll(), "", "{order:?} {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_before_a_truncation_is_not_read_again_under_its_name() {
+        for order in [["log", "log.1"], ["log.1", "log"]] {
+            let mut bunch = Bunch::new(|bench| order.map(|name| bench.path(name)).to_vec());
+            bunch.bench.append("log", "a1\na2\n");
+            bunch.bench.append("log.1", "b\n");
+            assert_eq!(bunch.poll(), "a1,a2,b");
+            for round in 0..3 {
+                // A copy that is being written, and then is whole.
+                bunch.bench.append("log", "a3\n");
+                fs::remove_file(bunch.bench.path("log.1")).expect("it is there");
+                bunch.bench.append("log.1", "");
+                assert_eq!(bunch.poll(), "a3", "{order:?} {round}");
+                let whole = fs::read_to_string(bunch.bench.path("log")).expect("text");
+                bunch.bench.append("log.1", &whole[..4]);
+                bunch.bench.append("log", "a4\n");
+                bunch.bench.append("log.1", &whole[4..]);
+                bunch.bench.append("log.1", "a4\n");
+                if round == 1 {
+                    assert_eq!(bunch.poll(), "a4", "{order:?}");
+                }
+                bunch.bench.truncate("log");
+                let next = format!("next {round}");
+                bunch.bench.append("log", &(next.clone() + "\n"));
+                let expected = if round == 1 { next } else { format!("a4,{next}") };
+                assert_eq!((bunch.poll(), bunch.poll()), (expected, String::new()), "{order:?} {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_named_twice_is_read_once() {
+        let mut bunch = Bunch::new(|bench| {
+            std::os::unix::fs::symlink("log", bench.path("symbolic")).expect("a link");
+            bench.append("log", "a\n");
+            fs::hard_link(bench.path("log"), bench.path("hard")).expect("a link");
+            let with_dot = bench.folder.path().join(".").join("log");
+            vec![bench.path("symbolic"), bench.path("log"), bench.path("hard"), with_dot, bench.path("log")]
+        });
+        assert_eq!((bunch.poll(), bunch.poll()), ("a".into(), String::new()));
+        bunch.bench.append("log", "b\n");
+        assert_eq!(bunch.poll(), "b");
+        // The hard link keeps the old file; the other paths lead to the new one.
+        bunch.bench.rename("log", "log.1");
+        bunch.bench.append("log", "c\n");
+        bunch.bench.append("log.1", "d\n");
+        assert_eq!((bunch.poll(), bunch.poll()), ("c,d".into(), String::new()));
+        // Files with the same lines are two.
+        let mut bunch = Bunch::new(|bench| vec![bench.path("log"), bench.path("log.1")]);
+        for name in ["log", "log.1"] {
+            bunch.bench.append(name, "a\n");
+        }
+        assert_eq!(bunch.poll(), "a,a");
+    }
+
+    #[test]
+    fn the_number_of_claims_is_bounded() {
+        let (bench, claims) = (Bench::new(), Claims::default());
+        let open = |name: &str| {
+            bench.append(name, "a\n");
+            Open::new(&bench.path(name)).expect("a file")
+        };
+        let first = open("first");
+        claims.add(0, Path::new("first"), first.id, &first.file, true).expect("a claim");
+        let others: Vec<Open> = (0..MAX_CLAIMS).map(|number| open(&number.to_string())).collect();
+        for other in &others {
+            claims.add(1, Path::new("other"), other.id, &other.file, true).expect("a claim");
+        }
+        assert!(claims.is_of_another(1, first.id), "it is the current one of its log");
+        assert!(!claims.is_of_another(0, others[0].id) && claims.is_of_another(0, others[1].id));
     }
 
     /// What a writer and a rotation do.

@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use lately::Timestamp;
 use lately_logs::{Cutter, Feed, Line, Options, Record, ScanError, Scanned, SetupError};
 
+use crate::live::claims::Claims;
 use crate::live::event::Event;
 use crate::live::follower::{Follower, Polled, State};
 use crate::live::hits::Hits;
@@ -45,11 +46,16 @@ struct Stream {
 
 impl<'o> Source<'o> {
     /// A log that is followed, or read to its end if it is standard input, a pipe, or compressed.
-    pub(crate) fn new(path: &'o Path, options: &'o Options) -> Result<Source<'o>, SetupError> {
+    pub(crate) fn new(
+        path: &'o Path,
+        options: &'o Options,
+        number: usize,
+        claims: &Claims,
+    ) -> Result<Source<'o>, SetupError> {
         let kind = if log_file::is_stream(path) {
             Kind::Stream(Stream::default())
         } else {
-            Kind::File(Box::new(Follower::new(path)))
+            Kind::File(Box::new(Follower::new(path, number, claims)))
         };
         Ok(Source { path, feed: Feed::new(options)?, kind })
     }
@@ -124,6 +130,9 @@ impl<'o> Source<'o> {
         let Source { feed, kind, .. } = self;
         feed.set_now(now);
         let Kind::File(follower) = kind else { return Ok(Polled::AtEnd) };
+        if follower.look(now) {
+            feed.forget_partial();
+        }
         let mut lines = Lines { feed, hits, now, outcome: Ok(()) };
         let polled = follower.poll(now, &mut |line| lines.take(line));
         lines.done()?;
@@ -153,11 +162,14 @@ impl<'o> Source<'o> {
     }
 
     /// Ends the log.
-    pub(crate) fn finish(self, hits: &mut Hits, now: Timestamp) -> Result<Scanned, ScanError> {
+    pub(crate) fn finish(mut self, hits: &mut Hits, now: Timestamp) -> Result<Scanned, ScanError> {
         let failure = match self.kind {
             Kind::Stream(stream) => stream.failure,
-            // The start of a line is no line: its writer may be in the middle of it.
-            Kind::File(_) => None,
+            Kind::File(_) => {
+                // The start of a line is no line: its writer may be in the middle of it.
+                self.feed.forget_partial();
+                None
+            }
         };
         match self.feed.finish(&[], &mut |record: Record<'_>| hits.hit(record.key, record.at, now)) {
             Ok(scanned) => Ok(Scanned { failure, ..scanned }),

@@ -172,6 +172,54 @@ fn lockouts_grow_and_networks_are_exempt() {
     assert!(run.code == Some(2) && run.err.contains("--lockout"), "{}", run.err);
 }
 
+/// Symptom: a network exempted nothing where the key had several fields, without a word. Fix: the address among them counts; where none
+/// is known, that is an error.
+#[test]
+fn networks_exempt_keys_of_several_fields() {
+    let line =
+        |ip: &str, user: &str| format!("{{\"ip\":\"{ip}\",\"user\":\"{user}\",\"time\":1710234000}}\n");
+    let log = line("10.1.2.3", "a,b").repeat(3) + &line("192.0.2.1", "10.1.2.3").repeat(3);
+    let backtest = |args: &[&str]| {
+        let exempt = ["backtest", "-", "--csv", "--limit", "1/s", "--exempt", "10.0.0.0/8"];
+        lately_reading(&[&exempt[..], args].concat(), log.as_bytes())
+    };
+    let header = "key,allowed,denied,first_denied_at\n";
+    for (key, rows) in [
+        ("{user} {ip}", "10.1.2.3 192.0.2.1,1,2,1710234000\n\"a,b 10.1.2.3\",3,0,\n"),
+        ("{ip/16/64} {user}", "192.0.0.0/16 10.1.2.3,1,2,1710234000\n\"10.1.0.0/16 a,b\",3,0,\n"),
+    ] {
+        let run = backtest(&["--key", key]);
+        assert_eq!((run.out, run.code), (format!("{header}{rows}"), Some(0)), "{}", run.err);
+    }
+    let run = backtest(&["--key", "{user} {time}"]);
+    assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
+    let told = "lately: --exempt: 10.0.0.0/8 exempts nothing of the key '{user} {time}': no field of the key is known to be an address";
+    assert!(run.err.starts_with(told), "{}", run.err);
+    let run = lately_reading(
+        &["backtest", "-", "--limit", "1/s", "--exempt", "10.0.0.0/8", "--key", "who"],
+        log.replace("user", "who").replace("10.1.2.3", "b").as_bytes(),
+    );
+    assert!(run.code == Some(0) && run.err.contains("no key has an address"), "{}", run.err);
+}
+
+/// Symptom: `access.log*` with a link to one of the logs in it counted that log twice, without a word.
+#[test]
+fn a_log_that_is_named_twice_is_read_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let log = std::fs::read(data("guide/combined.log")).expect("test data");
+    std::fs::write(path("a.log"), &log).expect("room");
+    std::fs::write(path("b.log"), &log).expect("room");
+    std::os::unix::fs::symlink("a.log", path("current.log")).expect("a link");
+    let args = ["count", "--json", &path("a.log"), &path("b.log"), &path("current.log"), &path("./b.log")];
+    let run = lately(&args);
+    assert_eq!((total(&run), run.code), (6, Some(0)), "{}", run.err);
+    for again in ["current.log", "./b.log"] {
+        let told = format!("lately: count: {} is a log that was named before: it is read once", path(again));
+        assert!(run.err.contains(&told), "{}", run.err);
+    }
+}
+
 /// Symptom: a client with an IPv4 address in IPv6 had two keys, and two limits in a backtest. Cause: only combined lines had one spelling
 /// for each address. Fix: what is an address has one spelling in every format, in keys and in conditions.
 #[test]
@@ -263,4 +311,46 @@ fn a_wrapper_is_no_client_of_an_apache_layout() {
         zone.as_bytes(),
     );
     assert!(run.out.contains("fe80::1%eth0"), "{}{}", run.out, run.err);
+}
+
+/// Symptom: a client made rows of others with a text that was longer than a record of its container's log. Cause: each part was read as a
+/// line. Fix: the parts of a line are joined.
+#[test]
+fn a_line_that_a_container_runtime_cut_is_one_line() {
+    let line = |agent: &str| format!("198.51.100.7 [12/Mar/2024:09:00:01 +0000] 200 {agent}");
+    let forged = line("forged").replace("198.51.100.7", "203.0.113.9");
+    let nginx = ["--format", "nginx:$remote_addr [$time_local] $status $http_user_agent"];
+    let cri = |stream: &str, tag: &str, text: &str| format!("2024-03-12T09:00:01.5Z {stream} {tag} {text}\n");
+    let docker = |stream: &str, text: &str| {
+        let log = serde_json::Value::from(text);
+        format!("{{\"log\":{log},\"stream\":\"{stream}\",\"time\":\"2024-03-12T09:00:01.5Z\"}}\n")
+    };
+    let (start, end) = (line(&"x".repeat(9_000)), forged + &"y".repeat(9_000));
+    let short = line("curl");
+    let in_cri = cri("stdout", "P", &start)
+        + &cri("stderr", "F", &short)
+        + &cri("stdout", "F", &end)
+        + &cri("stdout", "F", &short);
+    let in_docker = docker("stdout", &start)
+        + &docker("stderr", &(short.clone() + "\n"))
+        + &docker("stdout", &(end.clone() + "\n"))
+        + &docker("stdout", &(short + "\n"));
+    for log in [&in_cri, &in_docker] {
+        let run = count(&nginx, log.as_bytes());
+        let row = "{\"key\":\"198.51.100.7\",\"hits\":3,\"peak\":3,\"peak_at\":1710234001,\"total\":3}\n";
+        assert_eq!((run.out.as_str(), run.code), (row, Some(0)), "{}", run.err);
+        let backtest = [&["backtest", "-", "--json", "--limit", "1/1h"], &nginx[..]].concat();
+        let run = lately_reading(&backtest, log.as_bytes());
+        let row = "{\"key\":\"198.51.100.7\",\"allowed\":1,\"denied\":2,\"first_denied_at\":1710234001}\n";
+        assert_eq!((run.out.as_str(), run.code), (row, Some(0)), "{}", run.err);
+        // The log ends within the line: its start is read as it stands, as the last line of any log is.
+        let cut = log.split_inclusive('\n').take(2).collect::<String>();
+        assert_eq!(total(&count(&nginx, cut.as_bytes())), 2);
+    }
+    // What is longer than any line may be is refused, under its own reason.
+    let part = docker("stdout", &"x".repeat(16 * 1024));
+    let log = in_docker + &part.repeat(65) + &docker("stdout", &(end + "\n"));
+    let run = count(&nginx, log.as_bytes());
+    let told = "1 of 4 lines does not parse: cut into parts, longer than 1048576 bytes (1, line 5)";
+    assert!(total(&run) == 3 && run.err.contains(told), "{}", run.err);
 }

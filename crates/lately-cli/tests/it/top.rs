@@ -277,6 +277,59 @@ fn a_log_is_followed_through_rotations() {
     assert_eq!(following.end("INT"), (expected, Some(0)));
 }
 
+/// Symptom: `lately top access.log*` counted each line again after a rotation.
+#[test]
+fn logs_and_their_rotated_files_are_counted_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    append(&path("log"), &lines(&[("a", 30), ("a", 1)]));
+    append(&path("log.1"), &lines(&[("a", 60)]));
+    std::os::unix::fs::symlink("log", path("link")).expect("a link");
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let old = lines(&[("a", 90)]);
+    let bytes =
+        encoder.write_all(old.as_bytes()).and_then(|()| encoder.finish()).expect("memory does not fail");
+    fs::write(path("log.2.gz"), bytes).expect("room");
+    let names = ["link", "log", "log.1", "log.2.gz", "log.2.gz"].map(|name| path(name).display().to_string());
+    let mut following = Following::new(&names.each_ref().map(String::as_str));
+    following.wait("a", 4);
+    for round in 0..2 {
+        fs::rename(path("log.1"), path("log.0")).expect("a rename");
+        fs::rename(path("log"), path("log.1")).expect("a rename");
+        append(&path("log.1"), &lines(&[("a", 0)]));
+        append(&path("log"), &lines(&[("a", 0), ("b", 0)]));
+        following.wait("a", 6 + 2 * round);
+        following.wait("b", 1 + round);
+    }
+    // It stays so: a mark that comes after several looks, with the same number of the others.
+    append(&path("log"), &lines(&[("c", 0)]));
+    following.wait("c", 1);
+    following.wait("a", 8);
+    assert_eq!(following.end("TERM").1, Some(0));
+}
+
+/// What its runtime wrote of a line is no line until its last part comes, in a file that has taken the place of the first one's
+/// or not.
+#[test]
+fn a_line_in_parts_is_counted_when_its_last_part_comes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let record = |tag: &str, text: &str| format!("2024-03-12T09:00:01.5Z stdout {tag} {text}\n");
+    let whole = |key: &str| record("F", lines(&[(key, 0)]).trim_end());
+    let line = lines(&[("a", 0)]);
+    let (start, end) = line.trim_end().split_at(5);
+    append(&log, &(whole("b") + &record("P", start)));
+    let mut following = Following::new(&[log.to_str().expect("text")]);
+    following.wait("b", 1);
+    // Behind a rotation.
+    fs::rename(&log, folder.path().join("log.1")).expect("a rename");
+    append(&log, &(record("F", end) + &whole("c") + &record("P", start)));
+    following.wait("a", 1);
+    following.wait("c", 1);
+    let (said, code) = following.end("TERM");
+    assert!(!said.contains("parse") && code == Some(0), "{said}");
+}
+
 #[test]
 fn what_is_wrong_with_a_file_is_told_while_it_is_so() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -178,6 +178,38 @@ fn lines_in_wrappers_are_those_lines() {
     }
 }
 
+/// Symptom: logfmt in docker's json-file was read as JSON, whose fields are docker's. Fix: the format is that of what docker put its JSON
+/// around, unless only docker's own fields have the key.
+#[test]
+fn the_format_of_what_docker_wrote_is_that_of_its_text() {
+    let docker = |text: &str| {
+        let log = serde_json::Value::from(format!("{text}\n"));
+        format!("{{\"log\":{log},\"stream\":\"stdout\",\"time\":\"2024-03-12T09:00:01Z\"}}\n")
+    };
+    let logfmt = docker("level=info ip=192.0.2.1 msg=\"a b\"");
+    let check = |log: &str, key: &str, format: &str, expected: &str| {
+        let mut options = Options { key: key.parse().expect(key), ..Options::default() };
+        options.times.now = lately::Timestamp::from_seconds(1_795_000_000).expect("in range");
+        let mut last = String::new();
+        let scanned =
+            scan(log.as_bytes(), &options, |record| last = String::from_utf8_lossy(record.key).into_owned());
+        assert_eq!((scanned.expect(log).format, last.as_str()), (Some(format), expected), "{key}: {log}");
+    };
+    for key in ["ip", "{level} {ip}"] {
+        check(&logfmt.repeat(3), key, "logfmt", if key == "ip" { "192.0.2.1" } else { "info 192.0.2.1" });
+    }
+    let started = docker("ready") + &logfmt.repeat(3);
+    check(&started, "ip", "logfmt", "192.0.2.1");
+    check(&started, "*", "logfmt", "*");
+    check(&started, "level", "logfmt", "info");
+    check(&started, "stream", "json", "stdout");
+    check(&docker("ready").repeat(3), "*", "json", "*");
+    check(&docker("{\"ip\":\"a\"}").repeat(3), "ip", "json", "a");
+    check(&(docker("ready") + &docker("{\"ip\":\"a\"}").repeat(3)), "ip", "json", "a");
+    let syslog = "<34>1 2024-03-12T09:00:01Z web1 app 7 - - hello";
+    check(&docker(syslog).repeat(3), "*", "syslog", "*");
+}
+
 #[test]
 fn json_in_its_shapes() {
     check("json", "", true, Hit::json);
@@ -461,6 +493,72 @@ proptest! {
         prop_assert_eq!(fields_of(&parts.concat(), "combined"), expected(&user));
     }
 
+    /// As nginx writes it into JSON that a `log_format` makes: with `\xHH`, or with `escape=json`.
+    #[test]
+    fn no_text_of_a_client_changes_another_field_of_json_by_nginx(user in text(), agent in text(), is_escaped in any::<bool>()) {
+        let written = |text: &[u8]| {
+            if is_escaped {
+                return escaped(text, true);
+            }
+            let mut written = Vec::new();
+            for &byte in text {
+                match byte {
+                    b'"' | b'\\' => written.extend([b'\\', byte]),
+                    b'\n' => written.extend(b"\\n"),
+                    b'\t' => written.extend(b"\\t"),
+                    ..0x20 => written.extend(format!("\\u{byte:04X}").bytes()),
+                    byte => written.push(byte),
+                }
+            }
+            written
+        };
+        let parts: [&[u8]; 5] = [
+            b"{\"agent\":\"", &written(&agent), b"\",\"time\":\"2024-03-12T09:00:01+00:00\",\"ip\":\"198.51.100.7\",\"status\":404,\"bytes\":\"153\",\"user\":\"", &written(&user), b"\"}",
+        ];
+        let line = parts.concat();
+        prop_assert_eq!(fields_of(&line, "json"), expected(&user));
+        let mut agents = Vec::new();
+        let options = Options { key: "{agent}|{user}".parse().expect("a key"), ..Options::default() };
+        let scanned = scan(&line[..], &options, |record| agents.push(record.key.to_vec())).expect("a log");
+        prop_assert_eq!((scanned.format, agents), (Some("json"), vec![[&agent[..], b"|", &user].concat()]));
+    }
+
+    /// Envoy writes what clients send as it came. Where its text could be that of two fields, the line is refused.
+    #[test]
+    fn no_text_of_a_client_changes_another_field_of_envoy(
+        path in text(), forwarded in text(), agent in text(), vhost in text(), is_istio in any::<bool>(),
+    ) {
+        let path: Vec<u8> = path.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let (details, more) = if is_istio { ("via_upstream - \"-\" ", " inbound|80|| 127.0.0.1:1 - default") } else { ("", "") };
+        let parts: [&[u8]; 13] = [
+            b"[2024-03-12T09:00:01.000Z] \"GET /", &path, b" HTTP/2\" 404 NR ", details.as_bytes(), b"0 153 0 - \"198.51.100.7",
+            &forwarded, b"\" \"", &agent, b"\" \"id\" \"web", &vhost, b"\" \"10.0.0.1:80\"", more.as_bytes(), b"",
+        ];
+        let line = parts.concat();
+        let has_quote = |text: &[u8]| text.contains(&b'"');
+        let is_ambiguous = [&agent[..], b"\""].concat().windows(3).any(|part| part == b"\" \"");
+        let options = Options {
+            format: Some("envoy".parse().expect("a format")),
+            key: "{ip}|{status}|{bytes}|{path}|{agent}|{request_id}|{vhost}|{upstream}".parse().expect("a key"),
+            ..Options::default()
+        };
+        let mut parser = LineParser::new(options.format.as_ref().expect("it is there"), &options).expect("a parser");
+        let parsed = parser.parse(&line).map(|parsed| match parsed {
+            Parsed::Hit(record) => record.key.to_vec(),
+            _ => Vec::new(),
+        });
+        let path = path.split(|&byte| byte == b'?').next().expect("a part");
+        let key: [&[u8]; 8] = [
+            b"198.51.100.7", &forwarded, b"|404|153|/", path, b"|", &agent, b"|id|web", &vhost,
+        ];
+        let expected = if has_quote(&forwarded) || has_quote(&vhost) || is_ambiguous {
+            Err(Malformed::Shape)
+        } else {
+            Ok([&key.concat()[..], b"|10.0.0.1:80"].concat())
+        };
+        prop_assert_eq!(parsed, expected, "{}", line.escape_ascii());
+    }
+
     #[test]
     fn no_text_of_a_client_changes_another_field_of_json_and_logfmt(user in text(), agent in text()) {
         let [user, agent] = [user, agent].map(|text| String::from_utf8_lossy(&text).into_owned());
@@ -473,6 +571,103 @@ proptest! {
         );
         prop_assert_eq!(fields_of(json.to_string().as_bytes(), "json"), expected(user.as_bytes()));
         prop_assert_eq!(fields_of(logfmt.as_bytes(), "logfmt"), expected(user.as_bytes()));
+    }
+}
+
+/// A text of a client that is cut at any place of its own choice: what it sends stands behind a filler.
+fn long_text() -> impl Strategy<Value = Vec<u8>> {
+    let row: &[u8] = b"203.0.113.9 - - [12/Mar/2024:08:00:01 +0000] \"GET /evil HTTP/1.1\" 200 5 \"-\" \"-\"";
+    let syslog: &[u8] = b"Mar 12 08:00:01 evil evil: 203.0.113.9";
+    let json: &[u8] = b"{\"time\":\"2024-03-12T08:00:01Z\",\"ip\":\"203.0.113.9\"}";
+    let logfmt: &[u8] = b"x time=2024-03-12T08:00:01Z ip=203.0.113.9 status=200 bytes=5 user=evil ";
+    let evil = proptest::sample::select(vec![row, syslog, json, logfmt]);
+    let filler = prop_oneof![Just(0), Just(PART_BYTES - 200), 0..3 * PART_BYTES];
+    (filler, 0..200_usize, evil, text(), 0..4_usize).prop_map(|(filler, more, evil, text, times)| {
+        [b"x".repeat(filler + more), [evil, &text].concat().repeat(times)].concat()
+    })
+}
+
+/// Where docker and containerd cut.
+const PART_BYTES: usize = 16 * 1024;
+
+/// A line as docker's json-file driver has it, in one record or several: each part is made text for itself.
+fn in_docker(line: &[u8], stream: &str) -> Vec<String> {
+    let whole = [line, b"\n"].concat();
+    let parts = whole.chunks(PART_BYTES).map(|part| {
+        let log = serde_json::Value::from(String::from_utf8_lossy(part));
+        format!("{{\"log\":{log},\"stream\":\"{stream}\",\"time\":\"2024-03-12T09:00:01.5Z\"}}\n")
+    });
+    parts.collect()
+}
+
+/// A line as containerd has it.
+fn in_cri(line: &[u8], stream: &str) -> Vec<Vec<u8>> {
+    let last = line.len().saturating_sub(1) / PART_BYTES;
+    let parts = line.chunks(PART_BYTES).enumerate().map(|(part, text)| {
+        let tag = if part == last { "F" } else { "P" };
+        [format!("2024-03-12T09:00:01.5Z {stream} {tag} ").as_bytes(), text, b"\n"].concat()
+    });
+    parts.collect()
+}
+
+/// The parts of two lines, one from each in turn, with a short line before them and behind them.
+fn woven(short: Vec<u8>, one: Vec<Vec<u8>>, other: Vec<Vec<u8>>) -> Vec<u8> {
+    let (mut one, mut other, mut log) = (one.into_iter(), other.into_iter(), short.clone());
+    loop {
+        let (first, second) = (one.next(), other.next());
+        if first.is_none() && second.is_none() {
+            return [log, short].concat();
+        }
+        log.extend(first.into_iter().chain(second).flatten());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Symptom: a client that sent a long text made rows of its own. Cause: each part of a line that docker or containerd had cut was
+    /// read as a line. Fix: the parts of a stream are joined before they are read.
+    #[test]
+    fn no_text_of_a_client_is_a_line_where_containers_cut_it(sent in long_text(), other in long_text()) {
+        let nginx = "nginx:$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_user_agent\"";
+        let access = |text: &[u8]| {
+            let start = b"198.51.100.7 - jo [12/Mar/2024:09:00:01 +0000] \"GET / HTTP/1.1\" 404 153 \"-\" \"";
+            [start, &escaped(text, true)[..], b"\""].concat()
+        };
+        let in_nginx = |text: &[u8]| String::from_utf8_lossy(&access(text)).replace("\"-\" ", "").into_bytes();
+        let json = |text: &[u8]| {
+            let agent = serde_json::Value::from(String::from_utf8_lossy(text));
+            format!("{{\"agent\":{agent},\"time\":\"2024-03-12T09:00:01Z\",\"ip\":\"198.51.100.7\",\"status\":404,\"bytes\":153,\"user\":\"jo\"}}").into_bytes()
+        };
+        let logfmt = |text: &[u8]| {
+            let agent = serde_json::Value::from(String::from_utf8_lossy(text));
+            format!("time=2024-03-12T09:00:01Z ip=198.51.100.7 status=404 bytes=153 user=jo agent={agent}").into_bytes()
+        };
+        let syslog = |text: &[u8]| {
+            [b"<34>1 2024-03-12T09:00:01Z web1 app 7 - - 198.51.100.7|404|153|jo ", &escaped(text, true)[..]].concat()
+        };
+        let row = expected(b"jo").remove(0);
+        let of_syslog = (row.0, "web1 app".to_owned());
+        type Write<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+        let formats: [(&str, &str, Write<'_>, &(i64, String)); 5] = [
+            ("combined", "{ip}|{status}|{bytes}|{user}", &access, &row),
+            (nginx, "{ip}|{status}|{bytes}|{user}", &in_nginx, &row),
+            ("json", "{ip}|{status}|{bytes}|{user}", &json, &row),
+            ("logfmt", "{ip}|{status}|{bytes}|{user}", &logfmt, &row),
+            ("syslog", "{host} {app}", &syslog, &of_syslog),
+        ];
+        for (format, key, line, row) in formats {
+            let (short, one, other) = (line(b"curl"), line(&sent), line(&other));
+            let docker = |line: &[u8], stream| in_docker(line, stream).into_iter().map(String::into_bytes).collect::<Vec<_>>();
+            let logs = [
+                woven(docker(&short, "stdout").concat(), docker(&one, "stdout"), docker(&other, "stderr")),
+                woven(in_cri(&short, "stdout").concat(), in_cri(&one, "stdout"), in_cri(&other, "stderr")),
+            ];
+            for log in logs {
+                let (_, records) = read(&log, Some(format), key, |_| {});
+                prop_assert_eq!(&records, &vec![row.clone(); 4], "{}", format);
+            }
+        }
     }
 }
 

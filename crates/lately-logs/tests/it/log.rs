@@ -137,8 +137,9 @@ pub(crate) fn check(formats: &[&str], bytes: &[u8]) {
         assert!((0..=lately::Timestamp::MAX.as_millis()).contains(&at.as_millis()));
     }
     assert_eq!(scanned.parsed(), seen.len() as u64 + scanned.filtered);
-    // JSON of another shape is made into lines before.
-    let is_by_lines = scanned.format.is_some_and(|format| format != "json" || has_json_lines(&log));
+    // JSON of another shape is made into lines before, and so are parts of lines.
+    let is_json = scanned.format == Some("json");
+    let is_by_lines = scanned.format.is_some() && !may_have_parts(&log) && (!is_json || has_json_lines(&log));
     let format = options.format.clone().or_else(|| scanned.format?.parse().ok());
     if let Some(format) = format.filter(|_| is_by_lines) {
         let (malformed, records) = line_by_line(&log, &format, options);
@@ -159,6 +160,12 @@ fn has_json_lines(log: &[u8]) -> bool {
         }
         first => first != Some(&b'['),
     }
+}
+
+/// Whether there may be a line in the log that docker or CRI cut.
+fn may_have_parts(log: &[u8]) -> bool {
+    let has = |part: &[u8]| log.windows(part.len()).any(|window| window == part);
+    has(b"\"log\":") || has(b" stdout P") || has(b" stderr P")
 }
 
 /// The key that a w3c line of these fields has, by definition; `None` when it has another number of fields, or no client.

@@ -1,0 +1,117 @@
+//! Which files the logs of one view read, so that none is counted twice: two paths may lead to one file, and a rotation
+//! gives a file the name of another log, or makes a copy of that name.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::limits::MAX_CLAIMS;
+
+/// Device and number: two paths with the same lead to one file, as long as it is open.
+pub(crate) type FileId = (u64, u64);
+
+/// The files that the logs of a view read or have read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Claims(Rc<RefCell<Vec<Claim>>>);
+
+/// A file, and which log reads it.
+#[derive(Debug)]
+struct Claim {
+    id: FileId,
+    /// Open, so that no other file gets its number.
+    file: File,
+    /// The number of the log.
+    by: usize,
+    path: PathBuf,
+    /// Its first bytes when it was read.
+    head: Vec<u8>,
+    is_current: bool,
+}
+
+/// Whether a file is a copy of one that is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Copied {
+    No,
+    /// It begins as one, and is too short to tell.
+    Perhaps,
+    Yes,
+}
+
+impl Claims {
+    /// Whether the file is read by another log than this one.
+    pub(crate) fn is_of_another(&self, by: usize, id: FileId) -> bool {
+        self.0.borrow().iter().any(|claim| claim.id == id && claim.by != by)
+    }
+
+    /// The log with this number and path reads a file from now on, as its current one or as a copy.
+    pub(crate) fn add(
+        &self,
+        by: usize,
+        path: &Path,
+        id: FileId,
+        file: &File,
+        is_current: bool,
+    ) -> io::Result<()> {
+        let mut claims = self.0.borrow_mut();
+        // No name leads to a deleted file.
+        claims.retain(|claim| claim.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0));
+        if is_current {
+            claims.iter_mut().filter(|claim| claim.by == by).for_each(|claim| claim.is_current = false);
+        }
+        claims.retain(|claim| claim.id != id);
+        if claims.len() >= MAX_CLAIMS
+            && let Some(oldest) = claims.iter().position(|claim| !claim.is_current)
+        {
+            claims.remove(oldest);
+        }
+        claims.push(Claim {
+            id,
+            file: file.try_clone()?,
+            by,
+            path: path.to_owned(),
+            head: Vec::new(),
+            is_current,
+        });
+        Ok(())
+    }
+
+    /// The first bytes of a file, as far as it is read.
+    pub(crate) fn note_head(&self, id: FileId, head: &[u8]) {
+        let mut claims = self.0.borrow_mut();
+        let claim = claims.iter_mut().find(|claim| claim.id == id && claim.head != head);
+        if let Some(claim) = claim {
+            claim.head = head.to_vec();
+        }
+    }
+
+    /// Whether a file that has come to `path` is a copy of one that another log reads. The name of a copy starts with the name of
+    /// the log, as logrotate calls it. It may be written at this moment.
+    pub(crate) fn is_copy(&self, by: usize, path: &Path, file: &File) -> io::Result<Copied> {
+        let mut copied = Copied::No;
+        let claims = self.0.borrow();
+        for claim in claims.iter().filter(|claim| claim.by != by && is_beside(path, &claim.path)) {
+            let mut head = vec![0; claim.head.len()];
+            let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX).min(head.len());
+            file.read_exact_at(&mut head[..length], 0)?;
+            if !claim.head.is_empty() && claim.head[..length] == head[..length] {
+                copied = if length == head.len() { Copied::Yes } else { Copied::Perhaps };
+                if copied == Copied::Yes {
+                    break;
+                }
+            }
+        }
+        Ok(copied)
+    }
+}
+
+/// Whether a path is in the folder of a log, with a name that starts with its name.
+fn is_beside(path: &Path, log: &Path) -> bool {
+    let names = path.file_name().zip(log.file_name());
+    path.parent() == log.parent()
+        && names.is_some_and(|(name, log)| {
+            name != log && name.as_encoded_bytes().starts_with(log.as_encoded_bytes())
+        })
+}
