@@ -1,40 +1,25 @@
-//! The lately server: listeners over a synchronous engine.
+//! The lately server: listeners over a synchronous service.
 //!
 //! [`Server`] binds the listeners of a [`Config`] and runs until it is told to stop. Inside, the
-//! [`Engine`] is plain synchronous code: listeners bring it bytes and take its replies.
+//! [`Service`] is plain synchronous code: listeners bring it bytes and take its replies.
 
-mod clients;
 mod clock;
-mod commit;
 pub mod config;
-mod engine;
-mod fragmentation;
 pub mod limits;
-mod listener;
-mod metrics;
-mod offline;
-mod process;
+mod protocol;
 mod reload;
-mod rules;
 mod server;
 mod service;
-mod session;
-mod spool_file;
 mod stopper;
 mod storage;
-mod taps;
-mod throughput;
-mod transfer;
 mod watch;
 
-pub use config::{Config, ConfigError};
-pub use engine::Engine;
-pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
+pub use config::{Config, ConfigError, Storage};
 pub use reload::Reloader;
 pub use server::{Server, ServerError, check_addresses};
+pub use service::Service;
 pub use stopper::Stopper;
-pub use storage::Storage;
-pub use transfer::Restored;
+pub use storage::{Dumped, OfflineError, Restored, dump_folder, restore_folder};
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
 use crate::config::{Config, NamedLimit, Source};
-use crate::engine::Engine;
 use crate::limits::CONFIG_LOOK_EVERY;
+use crate::service::Service;
 use crate::stopper::Stopper;
 
 /// Has a server read its config file again; cheap to clone.
@@ -54,7 +54,7 @@ struct Change {
 
 /// Looks at the file until the stop.
 pub(crate) async fn keep(
-    engine: Arc<Engine>,
+    service: Arc<Service>,
     source: Option<Source>,
     (reloader, stopper): (Reloader, Stopper),
     tell: impl Fn(&str),
@@ -85,7 +85,7 @@ pub(crate) async fn keep(
         };
         kept = Some(reload);
         if let Some(limits) = limits {
-            engine.rules.replace(&limits);
+            service.rules.replace(&limits);
         }
         news.iter().for_each(|news| tell(news));
     }

@@ -11,12 +11,12 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
 use crate::config::{Config, Source};
-use crate::engine::Engine;
-use crate::fragmentation::Fragmentation;
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
-use crate::listener;
-use crate::listener::resp::Resp;
+use crate::protocol;
+use crate::protocol::resp::Resp;
 use crate::reload::{self, Reloader};
+use crate::service::Fragmentation;
+use crate::service::Service;
 use crate::stopper::Stopper;
 use crate::storage;
 use crate::watch::Watch;
@@ -74,7 +74,7 @@ pub enum ServerError {
 
 /// A server whose listeners are bound.
 pub struct Server {
-    engine: Arc<Engine>,
+    service: Arc<Service>,
     resp: Resp,
     http: TcpListener,
     metrics: Option<TcpListener>,
@@ -111,30 +111,30 @@ impl Server {
         config.metrics = metrics.as_ref().zip(config.metrics).map(|(it, asked)| address_of(it, asked));
         let address = config.resp;
         let (source, reloader) = (config.source.take(), Reloader::default());
-        let engine = Arc::new(Engine::new(config, clock)?);
+        let service = Arc::new(Service::new(config, clock)?);
         let stopper = Stopper::new();
-        let resp = Resp::new(resp, Arc::clone(&engine), stopper.clone())
+        let resp = Resp::new(resp, Arc::clone(&service), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
         let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
-        Ok(Server { engine, resp, http, metrics, stopper, source, reloader, folder, tell, ready })
+        Ok(Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready })
     }
 
     /// Where RESP clients connect.
     #[must_use]
     pub fn resp_address(&self) -> SocketAddr {
-        self.engine.config.resp
+        self.service.config.resp
     }
 
     /// Where HTTP clients connect.
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
-        self.engine.config.http
+        self.service.config.http
     }
 
     /// Where health and metrics have a listener of their own, if they have.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.engine.config.metrics
+        self.service.config.metrics
     }
 
     /// What stops the server.
@@ -168,22 +168,22 @@ impl Server {
     /// # Errors
     /// [`ServerError`] when what was kept cannot be loaded, or the last counts cannot be synced.
     pub async fn run(self) -> Result<(), ServerError> {
-        let Server { engine, resp, http, metrics, stopper, source, reloader, folder, tell, ready } = self;
+        let Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready } = self;
         let reload = {
             let tell = Arc::clone(&tell);
-            reload::keep(Arc::clone(&engine), source, (reloader, stopper.clone()), move |news| tell(news))
+            reload::keep(Arc::clone(&service), source, (reloader, stopper.clone()), move |news| tell(news))
         };
-        let tend = tend(Arc::clone(&engine), stopper.clone(), Arc::clone(&tell));
+        let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
-        let all = listener::http::all(Arc::clone(&engine));
-        let http = tokio::spawn(listener::http::serve(http, all, stopper.clone()));
-        let watching = listener::http::watching(Arc::clone(&engine));
+        let all = protocol::http::all(Arc::clone(&service));
+        let http = tokio::spawn(protocol::http::serve(http, all, stopper.clone()));
+        let watching = protocol::http::watching(Arc::clone(&service));
         let metrics =
-            metrics.map(|listener| tokio::spawn(listener::http::serve(listener, watching, stopper.clone())));
+            metrics.map(|listener| tokio::spawn(protocol::http::serve(listener, watching, stopper.clone())));
         let tend = tokio::spawn(tend);
         let reload = tokio::spawn(reload);
         let loaded = match folder {
-            Some(folder) => load(&engine, folder, &stopper, &tell, ready).await,
+            Some(folder) => load(&service, folder, &stopper, &tell, ready).await,
             None => {
                 ready();
                 Ok(Vec::new())
@@ -197,26 +197,26 @@ impl Server {
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
-        close(&engine, loaded?).await
+        close(&service, loaded?).await
     }
 }
 
 /// Puts back what was kept; gives the threads that keep what comes. Ends early when the server stops.
 async fn load(
-    engine: &Arc<Engine>,
+    service: &Arc<Service>,
     folder: Folder,
     stopper: &Stopper,
     tell: &Tell,
     ready: Ready,
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
-    let Some(storage) = engine.config.storage.clone() else { return Ok(Vec::new()) };
+    let Some(storage) = service.config.storage.clone() else { return Ok(Vec::new()) };
     let path = storage.path.display().to_string();
     if let Some(mode) = folder.open_to_others() {
         tell(&exposure(&path, mode));
     }
     let mut loading = {
-        let engine = Arc::clone(engine);
-        tokio::task::spawn_blocking(move || storage::load(&engine, folder, &storage))
+        let service = Arc::clone(service);
+        tokio::task::spawn_blocking(move || storage::load(&service, folder, &storage))
     };
     let mut ready = Some(ready);
     let mut waited = READY_WITHIN;
@@ -224,12 +224,12 @@ async fn load(
         tokio::select! {
             loaded = &mut loading => break loaded,
             () = stopper.stopped() => return Ok(Vec::new()),
-            () = listener::pause(waited) => {
+            () = protocol::pause(waited) => {
                 if let Some(ready) = ready.take() {
                     ready();
                 }
                 waited = PROGRESS_EVERY;
-                let (done_bytes, total_bytes) = engine.progress.bytes();
+                let (done_bytes, total_bytes) = service.progress.bytes();
                 let (percent, mib) = (done_bytes * 100 / total_bytes.max(1), total_bytes >> 20);
                 tell(&format!("loading {path}: {percent} % of {mib} MiB"));
             }
@@ -241,8 +241,8 @@ async fn load(
         let keys = if loaded.keys == 1 { "key" } else { "keys" };
         tell(&format!("{} {keys} loaded from {path}", loaded.keys));
     }
-    remarks(engine).iter().for_each(|remark| tell(remark));
-    let threads = storage::tend(engine).map_err(ServerError::Close)?;
+    remarks(service).iter().for_each(|remark| tell(remark));
+    let threads = storage::tend(service).map_err(ServerError::Close)?;
     if let Some(ready) = ready {
         ready();
     }
@@ -262,9 +262,9 @@ fn exposure(path: &str, mode: u32) -> String {
 }
 
 /// What is unusual about what was loaded.
-fn remarks(engine: &Engine) -> Vec<String> {
+fn remarks(service: &Service) -> Vec<String> {
     let mut remarks = Vec::new();
-    let MemoryStats { evicted_keys, ceiling_bytes, used_bytes, .. } = engine.store.memory();
+    let MemoryStats { evicted_keys, ceiling_bytes, used_bytes, .. } = service.store.memory();
     let ceiling_bytes = ceiling_bytes.unwrap_or(u64::MAX);
     if used_bytes > ceiling_bytes {
         remarks.push(format!(
@@ -277,7 +277,7 @@ fn remarks(engine: &Engine) -> Vec<String> {
             "{evicted_keys} keys were left out: the memory ceiling of {ceiling_bytes} bytes has no room for them"
         ));
     }
-    let ahead_ms = -engine.clock_step_ms();
+    let ahead_ms = -service.clock_step_ms();
     if ahead_ms > CLOCK_STEP_MS {
         let ahead_s = ahead_ms / 1_000;
         remarks.push(format!(
@@ -289,10 +289,10 @@ fn remarks(engine: &Engine) -> Vec<String> {
 }
 
 /// Has all that was counted written to the disk.
-async fn close(engine: &Arc<Engine>, threads: Vec<JoinHandle<()>>) -> Result<(), ServerError> {
-    let engine = Arc::clone(engine);
+async fn close(service: &Arc<Service>, threads: Vec<JoinHandle<()>>) -> Result<(), ServerError> {
+    let service = Arc::clone(service);
     let closed = tokio::task::spawn_blocking(move || {
-        let closed = engine.journal().map_or(Ok(()), Journal::close);
+        let closed = service.journal().map_or(Ok(()), Journal::close);
         for thread in threads {
             // One that panicked had a bug, which has been reported.
             let _ = thread.join();
@@ -350,7 +350,7 @@ fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
 }
 
 /// Removes expired keys, a part of the store at a time, and tells what should be known.
-async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
+async fn tend(service: Arc<Service>, stopper: Stopper, tell: Tell) {
     let [mut sweep, mut look] = [SWEEP_EVERY, WATCH_EVERY].map(|period| {
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -360,12 +360,12 @@ async fn tend(engine: Arc<Engine>, stopper: Stopper, tell: Tell) {
     let (mut watch, mut fragmentation) = (Watch::default(), Fragmentation::default());
     loop {
         tokio::select! {
-            _ = sweep.tick() => cursor = engine.sweep(cursor),
+            _ = sweep.tick() => cursor = service.sweep(cursor),
             _ = look.tick() => {
-                engine.charge_the_rest();
-                engine.charge_fragmentation(&mut fragmentation);
-                engine.note_throughput();
-                watch.look(&engine).iter().for_each(|news| tell(news));
+                service.charge_the_rest();
+                service.charge_fragmentation(&mut fragmentation);
+                service.note_throughput();
+                watch.look(&service).iter().for_each(|news| tell(news));
             }
             () = stopper.stopped() => return,
         }

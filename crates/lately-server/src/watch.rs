@@ -3,8 +3,8 @@
 use lately::Timestamp;
 use lately_journal::{Journal, JournalStats};
 
-use crate::engine::Engine;
 use crate::limits::{CLOCK_STEP_MS, TOLD_EVERY_MS};
+use crate::service::Service;
 
 /// What was told last.
 #[derive(Default, Debug)]
@@ -28,18 +28,18 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// What is new since the last look.
-    pub(crate) fn look(&mut self, engine: &Engine) -> Vec<String> {
-        self.jump(engine.clock_jumped_ms())
+    pub(crate) fn look(&mut self, service: &Service) -> Vec<String> {
+        self.jump(service.clock_jumped_ms())
             .into_iter()
-            .chain(self.clock(engine.clock_step_ms(), engine.clock_jumped_ms()))
-            .chain(self.evictions(engine.store.memory().evicted_keys, engine.now(), engine.is_loading()))
-            .chain(self.slow(engine.slow(), engine.now()))
+            .chain(self.clock(service.clock_step_ms(), service.clock_jumped_ms()))
+            .chain(self.evictions(service.store.memory().evicted_keys, service.now(), service.is_loading()))
+            .chain(self.slow(service.slow(), service.now()))
             .chain(
-                engine
+                service
                     .journal()
                     .map(Journal::stats)
                     .into_iter()
-                    .flat_map(|stats| self.disk(stats, engine.now())),
+                    .flat_map(|stats| self.disk(stats, service.now())),
             )
             .collect()
     }

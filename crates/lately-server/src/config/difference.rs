@@ -1,7 +1,6 @@
 //! What differs between two configs and cannot change while a server runs.
 
-use super::Config;
-use crate::storage::Storage;
+use super::{Config, Storage};
 
 impl Config {
     /// The names of what differs but for the limits, as the file has them.

@@ -26,11 +26,10 @@ pub use host::HostName;
 pub use limit::NamedLimit;
 pub(crate) use limit::info_name;
 pub use source::Source;
-pub use storage::{Mode, parse_folder};
+pub use storage::{Mode, Storage, parse_folder};
 pub use value::parse_address;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
-use crate::storage::Storage;
 use class::ClassConfig;
 use host::Hosts;
 use limit::LimitConfig;

@@ -6,7 +6,22 @@ use std::str::FromStr;
 use lately_journal::Durability;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::storage::Storage;
+/// Where counts are kept, and what survives what.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Storage {
+    /// The folder. It is made if there is none.
+    pub path: PathBuf,
+    /// What an acknowledged hit survives.
+    pub durability: Durability,
+    /// Start although files are damaged, without what is lost by that.
+    pub repair: bool,
+}
+
+impl Default for Storage {
+    fn default() -> Storage {
+        Storage { path: PathBuf::from("./lately-data"), durability: Durability::Interval, repair: false }
+    }
+}
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, expecting = "a table: [storage]")]

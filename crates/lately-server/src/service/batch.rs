@@ -7,11 +7,11 @@ use std::sync::Arc;
 use lately::{Count, JointRequest, Op, Outcome, Question, Request, Span, Throttle, Timestamp};
 use lately_journal::Refused;
 
+use super::commit::{Changes, Commit};
 use super::effect::{Effect, Fate};
-use crate::commit::{Changes, Commit};
-use crate::engine::{Engine, Stats};
+use super::named_limits::{LimitAnswer, RuleNumber, Rules};
+use super::{Response, Service, Stats};
 use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
-use crate::rules::{RuleNumber, Rules, Said};
 
 /// Requests to be executed, and their responses once they are. Keys are borrowed from the client's buffer.
 #[derive(Default)]
@@ -33,14 +33,6 @@ pub(crate) struct Batch<'a> {
 
 /// A bit for each operation.
 const _: () = assert!(RUN_OPERATIONS <= 64, "a batch has a word for its operations");
-
-/// The response to an operation.
-pub(crate) struct Response<'o> {
-    /// What it gave; an error when it would change something and nothing can be kept.
-    pub(crate) outcome: Result<&'o Outcome, &'o Refused>,
-    /// Whether it reports a change: then it is not to leave before that is committed.
-    pub(crate) is_change: bool,
-}
 
 /// A request that is to stay within a limit of the config.
 pub(crate) struct NamedRequest<'a> {
@@ -111,8 +103,12 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// Which limits there are, when there is none of that name.
-    pub(crate) fn limit_by_name(&mut self, named: &NamedRequest<'a>, engine: &Engine) -> Result<(), String> {
-        let rules = self.rules.get_or_insert_with(|| engine.rules.get());
+    pub(crate) fn limit_by_name(
+        &mut self,
+        named: &NamedRequest<'a>,
+        service: &Service,
+    ) -> Result<(), String> {
+        let rules = self.rules.get_or_insert_with(|| service.rules.get());
         let &NamedRequest { key, name, cost, at, is_peek } = named;
         let Some(number) = rules.find(name) else { return Err(rules.unknown(name)) };
         let limit = &rules.rule(number).limit;
@@ -165,10 +161,10 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl Engine {
+impl Service {
     /// Executes a batch: the store changes, `changes` has what is to be committed, and the batch its responses.
     ///
-    /// From before this until the commit the caller holds what [`Engine::enter`] gave.
+    /// From before this until the commit the caller holds what [`Service::enter`] gave.
     pub(crate) fn execute(&self, batch: &mut Batch<'_>, changes: &mut Changes, now: Timestamp) {
         if !self.is_recorded() {
             self.store.apply(&batch.ops, now, &mut batch.outcomes);
@@ -185,7 +181,7 @@ impl Engine {
         self.settle_batch(batch, self.has_journal().then_some(changes));
     }
 
-    /// Executes and commits one operation. Replies that report a change wait for what [`Engine::settled`] says.
+    /// Executes and commits one operation. Replies that report a change wait for what [`Service::settled`] says.
     pub(crate) fn execute_alone<'k>(
         &self,
         changes: &mut Changes,
@@ -211,7 +207,8 @@ impl Engine {
         at: Option<Timestamp>,
         now: Timestamp,
     ) -> Vec<Count> {
-        let ops: Vec<Op<'_>> = windows.iter().map(|&window| Op::Hits { key, window: Some(window), at }).collect();
+        let ops: Vec<Op<'_>> =
+            windows.iter().map(|&window| Op::Hits { key, window: Some(window), at }).collect();
         let mut outcomes = Vec::with_capacity(ops.len());
         self.store.apply(&ops, now, &mut outcomes);
         let count = |outcome| match outcome {
@@ -237,13 +234,14 @@ impl Engine {
                 (Op::Hits { .. }, _) => continue,
                 _ => {
                     while named.next_if(|(range, _)| range.end <= number).is_some() {}
-                    let rule = named.peek().filter(|(range, _)| range.contains(&number)).map(|(_, rule)| *rule);
+                    let rule =
+                        named.peek().filter(|(range, _)| range.contains(&number)).map(|(_, rule)| *rule);
                     let said = said(outcome, op);
                     let fate = Effect::of(op).settle(outcome);
                     if let (Some(rules), Some(rule), Some(said)) = (&rules, rule, said) {
                         let tally = &rules.rule(rule).tally;
                         match &mut changes {
-                            Some(changes) if fate.is_change => changes.add_said(tally, said),
+                            Some(changes) if fate.is_change => changes.add_answer(tally, said),
                             _ => tally.count(said),
                         }
                     }
@@ -267,13 +265,13 @@ impl Engine {
 }
 
 /// What a limit with a name said, by its outcome.
-fn said(outcome: &Outcome, op: &Op<'_>) -> Option<Said> {
+fn said(outcome: &Outcome, op: &Op<'_>) -> Option<LimitAnswer> {
     let Outcome::Limit(Ok(decision)) = outcome else { return None };
     let is_shadow = matches!(op, Op::Decide(request) if request.is_shadow);
     Some(match (decision.is_allowed(), is_shadow) {
-        (true, _) => Said::Allowed,
-        (false, false) => Said::Denied,
-        (false, true) => Said::WouldDeny,
+        (true, _) => LimitAnswer::Allowed,
+        (false, false) => LimitAnswer::Denied,
+        (false, true) => LimitAnswer::WouldDeny,
     })
 }
 

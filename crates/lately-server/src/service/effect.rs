@@ -88,7 +88,9 @@ impl Effect {
     pub(super) fn settle(self, outcome: &mut Outcome) -> Fate {
         match outcome {
             Outcome::Hit(Ok(_)) => Fate::counted(self.hits, true),
-            Outcome::Hit(Err(_)) | Outcome::Limit(Err(_)) | Outcome::LimitAll(Err(_)) => Fate::refused(self.hits),
+            Outcome::Hit(Err(_)) | Outcome::Limit(Err(_)) | Outcome::LimitAll(Err(_)) => {
+                Fate::refused(self.hits)
+            }
             Outcome::Limit(Ok(decision)) => {
                 let fate = self.decided(decision.is_allowed(), self.hits);
                 if self.is_shadow {

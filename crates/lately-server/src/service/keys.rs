@@ -3,12 +3,12 @@
 use lately::{Span, Timestamp};
 use lately_journal::{Journal, Refused};
 
-use crate::commit::Changes;
-use crate::engine::Engine;
+use crate::service::Service;
+use crate::service::commit::Changes;
 
-impl Engine {
+impl Service {
     /// Forgets keys; gives how many there were. From before this until the commit the caller holds what
-    /// [`Engine::enter`] gave.
+    /// [`Service::enter`] gave.
     ///
     /// # Errors
     /// When nothing can be kept: then nothing is forgotten.

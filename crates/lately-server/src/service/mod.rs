@@ -1,30 +1,351 @@
-//! What a client may ask of the counts, whatever protocol it speaks: protocols translate, this decides and counts.
+//! What a client may ask of the counts, whatever protocol it speaks: protocols translate, the [`Service`] decides and
+//! counts. It is the only caller of the store and the journal while the server runs. Synchronous and without I/O.
 //!
-//! A [`Batch`] has the requests that the store is given together. Others are functions of the [`Engine`], here and in
-//! `keys.rs`. What takes long is read in slices: a series, the walks of `walk.rs`.
+//! A [`Batch`] has the requests that the store is given together. Others are functions of the service, in `keys.rs`. What
+//! takes long is read in slices: a series, the walks of `walk.rs`. `commit.rs` keeps what was changed.
 
 mod batch;
+pub(crate) mod change_feed;
+pub(crate) mod clients;
+pub(crate) mod commit;
 mod effect;
+mod fragmentation;
 mod keys;
+pub(crate) mod named_limits;
+pub(crate) mod process;
+pub(crate) mod response;
+mod statistics;
+mod throughput;
 mod walk;
 
-use lately::{Count, HitError, Span};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-pub(crate) use batch::{Batch, NamedRequest, Response};
+use lately::{Clock, Cursor, DeltaBatch, MemoryStats, SettingsError, Store, Timestamp};
+use lately_journal::{Folder, Journal, Progress};
+use tokio::sync::Notify;
+
+use crate::config::Config;
+use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
+pub(crate) use batch::{Batch, NamedRequest};
+use change_feed::ChangeFeed;
+use clients::Clients;
+pub(crate) use fragmentation::Fragmentation;
+use named_limits::CurrentRules;
+pub(crate) use response::{Response, code_of, rate};
+pub(crate) use statistics::Stats;
+use throughput::Throughput;
 pub(crate) use walk::{CoolestWalk, ScanWalk, coolest_of};
 
-/// The first word of an error, by which scripts tell errors apart.
-pub(crate) fn code_of(error: &HitError) -> &'static str {
-    match error {
-        HitError::Late { .. } => "LATE",
-        HitError::Future { .. } => "FUTURE",
-        HitError::OutOfMemory { .. } => "OOM",
-        _ => "ERR",
+/// The counting part of the server.
+pub struct Service {
+    pub(crate) store: Arc<Store>,
+    pub(crate) config: Config,
+    /// Limits with names.
+    pub(crate) rules: CurrentRules,
+    pub(crate) clients: Clients,
+    pub(crate) stats: Stats,
+    /// How many commands were answered at which times, for the rate.
+    throughput: Mutex<Throughput>,
+    pub(crate) started: Timestamp,
+    /// What tells this start from any other, of any server: 40 digits of 0 to 9 and a to f.
+    pub(crate) run_id: String,
+    clock: Arc<dyn Clock>,
+    /// Where what happens is written down, if it is. There is none while the store gets back its keys.
+    journal: OnceLock<Journal<Folder>>,
+    loading: AtomicBool,
+    wakers: Wakers,
+    /// Told at once with them: for those that wait on a runtime.
+    pub(crate) verdicts: Arc<Notify>,
+    /// Who is told what happens, beside the journal.
+    pub(crate) feed: ChangeFeed,
+    /// In place of that of the journal, where there is none.
+    gate: RwLock<()>,
+    pub(crate) progress: Progress,
+    /// Transfers whose clients were too slow: how many, and what there is to say of the last.
+    slow: Mutex<(u64, String)>,
+}
+
+/// Who is told when there may be a verdict on what was written.
+type Wakers = Arc<Mutex<Vec<Box<dyn Fn() + Send + Sync>>>>;
+
+impl Service {
+    /// An service without keys.
+    ///
+    /// # Errors
+    /// [`SettingsError`] when the config has more classes than a store takes.
+    pub fn new(config: Config, clock: Arc<dyn Clock>) -> Result<Service, SettingsError> {
+        Ok(Service {
+            store: Arc::new(build(&config)?),
+            feed: ChangeFeed::new(config.ceiling_bytes),
+            gate: RwLock::default(),
+            clients: Clients::default(),
+            stats: Stats::default(),
+            throughput: Mutex::default(),
+            started: clock.now(),
+            run_id: run_id(),
+            wakers: Wakers::default(),
+            verdicts: Arc::default(),
+            loading: AtomicBool::new(config.storage.is_some()),
+            rules: CurrentRules::new(&config.limits),
+            config,
+            clock,
+            journal: OnceLock::new(),
+            progress: Progress::default(),
+            slow: Mutex::default(),
+        })
+    }
+
+    /// Takes note of a transfer that ended because its client was too slow.
+    pub(crate) fn note_slow(&self, what: String) {
+        let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
+        *slow = (slow.0 + 1, what);
+    }
+
+    /// How many there were, and what there is to say of the last.
+    pub(crate) fn slow(&self) -> (u64, String) {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The current time. Read once for each batch of commands.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Where what happens is written down, if it is.
+    #[inline]
+    pub(crate) fn journal(&self) -> Option<&Journal<Folder>> {
+        self.journal.get()
+    }
+
+    #[inline]
+    pub(crate) fn has_journal(&self) -> bool {
+        self.journal.get().is_some()
+    }
+
+    /// Whether what happens is to be written down, for the journal or a dump.
+    #[inline]
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.has_journal() || self.feed.is_open()
+    }
+
+    /// To be held from before something is changed until it is written down, or taken back.
+    pub(crate) fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        match self.journal() {
+            Some(journal) => journal.enter(),
+            None => self.gate.read().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Waits until all that was being changed is written down, or taken back.
+    pub(crate) fn quiesce(&self) {
+        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+        if let Some(journal) = self.journal() {
+            journal.quiesce();
+        }
+    }
+
+    /// Whether the store has yet to get back what was kept of it.
+    #[inline]
+    pub(crate) fn is_loading(&self) -> bool {
+        // Pairs with the store in `loaded`: who sees the end of it sees the journal.
+        self.loading.load(Acquire)
+    }
+
+    /// Takes note that the store has what was kept of it, and that what happens from here on is kept.
+    pub(crate) fn loaded(&self, journal: Journal<Folder>) {
+        let (wakers, verdicts) = (Arc::clone(&self.wakers), Arc::clone(&self.verdicts));
+        journal.on_verdict(move || {
+            verdicts.notify_waiters();
+            wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|waker| waker());
+        });
+        let _ = self.journal.set(journal);
+        self.loading.store(false, Release);
+    }
+
+    /// Takes note of how many commands were answered so far.
+    pub(crate) fn note_throughput(&self) {
+        let commands = self.stats.commands.load(Relaxed);
+        self.throughput.lock().unwrap_or_else(PoisonError::into_inner).note(self.now(), commands);
+    }
+
+    /// Commands answered per second, of late.
+    pub(crate) fn commands_per_second(&self, now: Timestamp) -> u64 {
+        let commands = self.stats.commands.load(Relaxed);
+        self.throughput.lock().unwrap_or_else(PoisonError::into_inner).per_second(now, commands)
+    }
+
+    /// Has `waker` called when there may be a verdict on what waits for one.
+    pub(crate) fn on_verdict(&self, waker: impl Fn() + Send + Sync + 'static) {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(waker));
+    }
+
+    /// Has the clock go on from the store's time, if that is ahead.
+    pub(crate) fn go_on_from_the_store(&self) {
+        self.clock.go_on_from(self.store.now());
+    }
+
+    /// How far somebody set the wall clock away from the clock the server goes by.
+    pub(crate) fn clock_step_ms(&self) -> i64 {
+        self.clock.step_ms()
+    }
+
+    /// How far the server's clock has jumped to the wall clock since the start.
+    pub(crate) fn clock_jumped_ms(&self) -> i64 {
+        self.clock.jumped_ms()
+    }
+
+    /// Takes into account that a connection held `before_bytes` and now holds `after_bytes`.
+    pub(crate) fn charge(&self, before_bytes: usize, after_bytes: usize) {
+        // Wrapping: the sum over all changes is what counts, and that is never negative.
+        let change = (after_bytes as u64).wrapping_sub(before_bytes as u64);
+        self.stats.connection_bytes.fetch_add(change, Relaxed);
+        self.charge_store(before_bytes, after_bytes);
+    }
+
+    /// Takes into account what the journal and dumps hold by now. One thread does it.
+    pub(crate) fn charge_the_rest(&self) {
+        let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
+        self.charge_as(&self.stats.journal_bytes, journal_bytes as u64);
+        self.charge_as(&self.stats.dump_bytes, self.feed.held_bytes() as u64);
+    }
+
+    /// Takes into account that the process may have more memory than is accounted for. One thread does it.
+    pub(crate) fn charge_fragmentation(&self, fragmentation: &mut Fragmentation) {
+        if self.is_loading() {
+            return;
+        }
+        let give_back = || _ = lately::give_memory_back();
+        let bytes =
+            fragmentation.look(self.config.ceiling_bytes, self.now(), process::resident_bytes, give_back);
+        self.charge_as(&self.stats.fragmented_bytes, bytes);
+    }
+
+    /// Takes into account what a restore holds by now, as far as there is room: no key goes for a dump that may yet be
+    /// refused. What has no room is a small part of the ceiling. One thread does it.
+    pub(crate) fn charge_restore(&self, bytes: u64) {
+        let MemoryStats { used_bytes, ceiling_bytes, .. } = self.store.memory();
+        let others_bytes = used_bytes.saturating_sub(self.stats.restore_bytes.load(Relaxed));
+        let room_bytes = ceiling_bytes.unwrap_or(u64::MAX).saturating_sub(others_bytes.saturating_add(1));
+        self.charge_as(&self.stats.restore_bytes, bytes.min(room_bytes));
+    }
+
+    /// Takes into account that what a counter says is now so many bytes.
+    fn charge_as(&self, counter: &AtomicU64, bytes: u64) {
+        let before_bytes = counter.swap(bytes, Relaxed);
+        let [before_bytes, bytes] = [before_bytes, bytes].map(|bytes| usize::try_from(bytes).unwrap_or(0));
+        self.charge_store(before_bytes, bytes);
+    }
+
+    fn charge_store(&self, before_bytes: usize, after_bytes: usize) {
+        if after_bytes <= before_bytes || !self.is_recorded() {
+            return self.store.charge(before_bytes, after_bytes);
+        }
+        let _entered = self.enter();
+        let mut deltas = DeltaBatch::default();
+        self.store.charge_into(before_bytes, after_bytes, self.store.now(), Some(&mut deltas));
+        self.commit_evictions(&deltas);
+    }
+
+    /// Whether a connection that held `before_bytes` may hold `after_bytes`: what all hold together is bounded. Those that
+    /// hold less than an equal part never have to go, so the sum is at most twice the connections' share.
+    pub(crate) fn may_hold(&self, before_bytes: usize, after_bytes: usize) -> bool {
+        let share_bytes = self.config.ceiling_bytes / CONNECTIONS_SHARE;
+        let more_bytes = after_bytes.saturating_sub(before_bytes) as u64;
+        let may = self.stats.connection_bytes.load(Relaxed) + more_bytes <= share_bytes
+            || after_bytes <= CONNECTION_BYTES + SHORT_BYTES
+            || after_bytes as u64 <= share_bytes / (self.clients.len() as u64).max(1);
+        Stats::add(&self.stats.evicted_connections, u64::from(!may));
+        may
+    }
+
+    /// Removes what has expired from the next part of the store, once all is loaded: keys are put back as of the time when
+    /// they were hit, and then a key that has expired by now may live.
+    pub(crate) fn sweep(&self, from: Cursor) -> Cursor {
+        if self.is_loading() {
+            return from;
+        }
+        self.store.sweep(from, SWEEP_SLOTS, self.now())
     }
 }
 
-/// Hits per second of a count in a window of so many whole panes.
-#[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
-pub(crate) fn rate(count: &Count, panes: Span) -> f64 {
-    count.estimate as f64 / panes.as_seconds_f64()
+fn run_id() -> String {
+    let word = |number| RandomState::new().hash_one((std::process::id(), number));
+    (0..5).map(|number: u32| format!("{:08x}", word(number) >> 32)).collect()
+}
+
+fn build(config: &Config) -> Result<Store, SettingsError> {
+    let mut builder = Store::builder().memory_ceiling(config.ceiling_bytes);
+    for (pattern, settings) in &config.classes {
+        builder = builder.class(pattern.clone(), settings.clone());
+    }
+    // What keys account for depends on their places: in unit tests those are the same in every store.
+    if cfg!(test) {
+        builder = builder.seed(1);
+    }
+    builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use lately::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn what_connections_hold_is_bounded() {
+        let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
+        let share: usize = (1 << 20) / 8;
+        let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+        // Nobody is connected: an equal part is the whole share.
+        assert!(service.may_hold(0, share) && !service.may_hold(0, share + 1));
+        service.charge(0, share);
+        assert!(service.may_hold(share, share) && service.may_hold(2 * share, 2 * share));
+        assert!(service.may_hold(share - 1, share) && !service.may_hold(share, share + 1));
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let clients = [0; 256].map(|_| service.clients.connect(address, address, service.now()));
+        let small = CONNECTION_BYTES + SHORT_BYTES;
+        assert!(small > share / clients.len());
+        assert!(service.may_hold(small - 1, small) && !service.may_hold(small, small + 1));
+        assert_eq!(service.stats.evicted_connections.load(Relaxed), 3);
+        service.charge(share, 0);
+        assert_eq!(service.store.memory().used_bytes, 0);
+        assert!(service.may_hold(share, share + 1));
+    }
+
+    /// Symptom: hits at the edge of the retention were gone after a start. Cause: the sweep ran while keys were put back, and
+    /// by its time the key had expired before the hit that kept it was put back. Fix: nothing is swept meanwhile.
+    #[test]
+    fn nothing_is_swept_while_the_store_is_loaded() {
+        let config = Config { storage: Some(crate::Storage::default()), ..Config::default() };
+        let clock = Arc::new(ManualClock::new(Timestamp::MIN));
+        let service = Service::new(config, Arc::<ManualClock>::clone(&clock)).expect("valid");
+        service.store.hit(b"k", Timestamp::MIN).expect("room");
+        clock.set(Timestamp::from_seconds(864_000).expect("a time"));
+        let sweep = || {
+            std::iter::successors(Some(service.sweep(Cursor::START)), |&cursor| {
+                Some(service.sweep(cursor)).filter(|&cursor| cursor != Cursor::START)
+            })
+        };
+        assert_eq!((sweep().count(), service.store.len()), (1, 1));
+        assert_eq!(service.store.now(), Timestamp::MIN, "no time passes for what is put back");
+        service.loading.store(false, Release);
+        assert!(sweep().count() > 1);
+        assert_eq!(service.store.len(), 0);
+    }
+
+    #[test]
+    fn connections_push_keys_out() {
+        let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
+        let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+        for key in 0..1_000_u32 {
+            service.store.hit(&key.to_le_bytes(), service.now()).expect("room");
+        }
+        assert_eq!(service.store.memory().evicted_keys, 0);
+        service.charge(0, (1 << 20) - 10_000);
+        let memory = service.store.memory();
+        assert!(memory.evicted_keys > 0 && memory.used_bytes < 1 << 20);
+    }
 }

@@ -5,8 +5,8 @@ use std::collections::{BinaryHeap, HashSet};
 use lately::limits::MAX_SCAN_SLOTS;
 use lately::{Cursor, Op, Outcome, Pattern, Span, Store, Timestamp};
 
-use crate::engine::Engine;
 use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, WALK_STEP};
+use crate::service::Service;
 
 /// A page of keys.
 pub(crate) struct ScanWalk {
@@ -44,9 +44,9 @@ impl ScanWalk {
     }
 
     /// Runs a slice; true at the end.
-    pub(crate) fn step(&mut self, engine: &Engine, now: Timestamp) -> bool {
+    pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
         let step = self.places.min(self.step);
-        let page = engine.store.scan(self.cursor, self.pattern.as_ref(), step, now);
+        let page = service.store.scan(self.cursor, self.pattern.as_ref(), step, now);
         self.work += page.work;
         if self.wanted {
             self.key_bytes += page.keys.iter().map(|key| key.len()).sum::<usize>();
@@ -89,11 +89,11 @@ impl CoolestWalk {
     }
 
     /// Runs a slice; true at the end.
-    pub(crate) fn step(&mut self, engine: &Engine, now: Timestamp) -> bool {
-        let mut page = engine.store.scan(self.cursor, None, WALK_STEP, now);
+    pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
+        let mut page = service.store.scan(self.cursor, None, WALK_STEP, now);
         page.keys.retain(|key| key.starts_with(&self.prefix));
         let keys: Vec<&[u8]> = page.keys.iter().map(|key| &**key).collect();
-        let counts: Vec<u64> = hits_of(&engine.store, &keys, self.window, now).collect();
+        let counts: Vec<u64> = hits_of(&service.store, &keys, self.window, now).collect();
         let is_below = |hits: u64| self.below.is_none_or(|below| hits < below);
         for row in counts.into_iter().zip(page.keys).filter(|&(hits, _)| is_below(hits)) {
             self.key_bytes += row.1.len();
@@ -120,7 +120,7 @@ impl CoolestWalk {
 
 /// The least-hit of keys that are named, least first; those that are equal stay as they were named.
 pub(crate) fn coolest_of<'k>(
-    engine: &Engine,
+    service: &Service,
     keys: impl Iterator<Item = &'k [u8]>,
     (count, window, below): (usize, Option<Span>, Option<u64>),
     now: Timestamp,
@@ -128,7 +128,7 @@ pub(crate) fn coolest_of<'k>(
     let mut seen = HashSet::new();
     let keys: Vec<&[u8]> = keys.filter(|key| seen.insert(*key)).collect();
     let mut rows: Vec<(u64, &[u8])> =
-        hits_of(&engine.store, &keys, window, now).zip(keys.iter().copied()).collect();
+        hits_of(&service.store, &keys, window, now).zip(keys.iter().copied()).collect();
     rows.retain(|&(hits, _)| below.is_none_or(|below| hits < below));
     rows.sort_by_key(|&(hits, _)| hits);
     rows.truncate(count);

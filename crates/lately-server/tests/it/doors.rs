@@ -61,9 +61,11 @@ fn resp(wire: &mut Wire, command: &str) -> Result<Value, String> {
 /// `key count at`: the hit over RESP and HTTP, and in a store.
 #[test]
 fn a_hit_has_one_answer_by_every_door() {
-    let servers = [(); 2].map(|()| Running::with(Config { classes: classes(), ..config() }, standing_clock()));
+    let servers =
+        [(); 2].map(|()| Running::with(Config { classes: classes(), ..config() }, standing_clock()));
     let (mut wire, mut http) = (servers[0].connect(), Http::connect(&servers[1]));
-    let builder = classes().into_iter().fold(Store::builder(), |it, (pattern, settings)| it.class(pattern, settings));
+    let builder =
+        classes().into_iter().fold(Store::builder(), |it, (pattern, settings)| it.class(pattern, settings));
     let store = builder.build().expect("valid");
     let long = "k".repeat(1_025);
     let table = [
@@ -120,9 +122,18 @@ fn a_hit_has_one_answer_by_every_door() {
             let time = Timestamp::from_seconds(at).expect("a time");
             let span = window.parse().expect("a span");
             let wanted = store.hits_at(key.as_bytes(), span, time, now());
-            let bounds = [Some(wanted.estimate), Some(wanted.lower), wanted.upper, Some(wanted.cell.as_millis() as u64)];
+            let bounds = [
+                Some(wanted.estimate),
+                Some(wanted.lower),
+                wanted.upper,
+                Some(wanted.cell.as_millis() as u64),
+            ];
             let bounds: Value = bounds.iter().map(|it| it.map_or(json!(-1), |it| json!(it))).collect();
-            assert_eq!(resp(&mut wire, &format!("HITS \"{key}\" {window} BOUNDS AT {at}")), Ok(bounds), "{key}");
+            assert_eq!(
+                resp(&mut wire, &format!("HITS \"{key}\" {window} BOUNDS AT {at}")),
+                Ok(bounds),
+                "{key}"
+            );
             let (status, body) = http.ask(&format!("GET /v1/hits/{escaped}?window={window}&at={at}"));
             let answer = &body["windows"][0];
             assert_eq!((status, &body["key"], &body["as_of"]), (200, &json!(key), &json!(at)));
@@ -161,7 +172,10 @@ fn a_wrong_request_over_http_names_what_is_wrong() {
         ("POST /v1/hit/k?id=7", "unknown parameter 'id': this path takes n and at"),
         ("POST /v1/hit/k?at=soon", "invalid at 'soon': "),
         ("GET /v1/hits/k?window=5x", "invalid window '5x': "),
-        ("GET /v1/hits/k?windows=5m", "unknown parameter 'windows': this path takes window, which may be given several times, and at"),
+        (
+            "GET /v1/hits/k?windows=5m",
+            "unknown parameter 'windows': this path takes window, which may be given several times, and at",
+        ),
     ] {
         let (status, body) = http.ask(request);
         assert_eq!(status, 400, "{request}");

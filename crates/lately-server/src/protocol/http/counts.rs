@@ -1,0 +1,233 @@
+//! Counting over HTTP: `POST /v1/hit/{key}` and `GET /v1/hits/{key}`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
+use lately::{Count, HitError, Outcome, Span, Timestamp};
+use lately_journal::Refused;
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
+use serde_json::Number;
+
+use super::problem::problem;
+use crate::limits::MAX_HTTP_WINDOWS;
+use crate::service::Service;
+use crate::service::commit::Changes;
+use crate::service::{Batch, code_of};
+
+/// A request that is not answered with what it asks for.
+pub(super) struct Problem {
+    status: StatusCode,
+    title: &'static str,
+    detail: String,
+}
+
+impl Problem {
+    fn new(status: StatusCode, title: &'static str, detail: impl ToString) -> Problem {
+        Problem { status, title, detail: detail.to_string() }
+    }
+
+    fn bad(detail: impl ToString) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, "invalid request", detail)
+    }
+
+    /// A hit that is not counted. The title is the first word of the error of RESP.
+    fn of_hit(error: &HitError) -> Problem {
+        let status = match error {
+            HitError::KeyLength { .. } => StatusCode::BAD_REQUEST,
+            HitError::OutOfMemory { .. } => StatusCode::INSUFFICIENT_STORAGE,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Problem::new(status, code_of(error), error)
+    }
+
+    fn of_refused(refused: &Refused) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "MISCONF", refused)
+    }
+
+    fn loading() -> Problem {
+        let detail = "the server is loading its counts: try again in a second";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "LOADING", detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Problem { status, title, detail } = self;
+        let mut response = problem(status, title, &detail);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// The name of a key: `key`, or `key_b64` when it is no UTF-8.
+#[derive(Serialize)]
+enum Key {
+    #[serde(rename = "key")]
+    Text(String),
+    #[serde(rename = "key_b64")]
+    Bytes(String),
+}
+
+impl From<&[u8]> for Key {
+    fn from(key: &[u8]) -> Key {
+        match std::str::from_utf8(key) {
+            Ok(text) => Key::Text(text.to_owned()),
+            Err(_) => Key::Bytes(STANDARD.encode(key)),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct HitAnswer {
+    #[serde(flatten)]
+    key: Key,
+    hits: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct HitsAnswer {
+    #[serde(flatten)]
+    key: Key,
+    as_of: Number,
+    windows: Vec<WindowAnswer>,
+}
+
+#[derive(Serialize)]
+struct WindowAnswer {
+    window: String,
+    hits: u64,
+    lower: u64,
+    /// Unknown when the window reaches beyond the retention.
+    upper: Option<u64>,
+    /// Hits per second.
+    rate: f64,
+}
+
+/// `POST /v1/hit/{key}?n=&at=`
+pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<HitAnswer>, Problem> {
+    let key = key_of(&uri, "/v1/hit/")?;
+    let (mut count, mut at) = (None, None);
+    for (name, value) in parameters(&uri) {
+        match &*name {
+            "n" => set_once(&mut count, "n", count_of(&value)?)?,
+            "at" => set_once(&mut at, "at", time_of(&value)?)?,
+            _ => return Err(unknown(&name, "n and at")),
+        }
+    }
+    if service.is_loading() {
+        return Err(Problem::loading());
+    }
+    let mut changes = Changes::default();
+    let now = service.now();
+    // Whatever becomes of the client, what it changed is committed before this function waits.
+    let (outcome, commit) = service.execute_alone(&mut changes, now, |batch: &mut Batch<'_>| {
+        batch.hit(&key, count.unwrap_or(1), at);
+    });
+    let hits = match outcome {
+        Ok(Outcome::Hit(Ok(hits))) => hits,
+        Ok(Outcome::Hit(Err(error))) => return Err(Problem::of_hit(&error)),
+        Ok(_) => unreachable!("a hit was asked for"),
+        Err(refused) => return Err(Problem::of_refused(&refused)),
+    };
+    service.settled(commit, changes).await.map_err(|refused| Problem::of_refused(&refused))?;
+    Ok(Json(HitAnswer { key: (&*key).into(), hits }))
+}
+
+/// `GET /v1/hits/{key}?window=&window=&at=`
+pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<HitsAnswer>, Problem> {
+    let key = key_of(&uri, "/v1/hits/")?;
+    let (mut windows, mut at) = (Vec::new(), None);
+    for (name, value) in parameters(&uri) {
+        match &*name {
+            "window" if windows.len() == MAX_HTTP_WINDOWS => {
+                return Err(Problem::bad(format!("window: at most {MAX_HTTP_WINDOWS} in a request")));
+            }
+            "window" => windows.push(span_of(&value)?),
+            "at" => set_once(&mut at, "at", time_of(&value)?)?,
+            _ => return Err(unknown(&name, "window, which may be given several times, and at")),
+        }
+    }
+    if service.is_loading() {
+        return Err(Problem::loading());
+    }
+    let settings = service.store.settings_of(&key);
+    if windows.is_empty() {
+        windows.push(settings.window());
+    }
+    let now = service.now();
+    let counts = service.counts(&key, &windows, at, now);
+    let answer = |(window, count): (&Span, Count)| WindowAnswer {
+        window: window.to_string(),
+        hits: count.estimate,
+        lower: count.lower,
+        upper: count.upper,
+        rate: crate::service::rate(&count, settings.whole_panes(*window)),
+    };
+    let windows = windows.iter().zip(counts).map(answer).collect();
+    Ok(Json(HitsAnswer { key: (&*key).into(), as_of: seconds(at.unwrap_or(now)), windows }))
+}
+
+/// The key at the end of a path. A slash in it need not be encoded.
+fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
+    let key: Vec<u8> = percent_decode_str(uri.path().strip_prefix(path).unwrap_or_default()).collect();
+    if key.is_empty() || key.len() > MAX_KEY_BYTES {
+        return Err(Problem::of_hit(&HitError::KeyLength { bytes: key.len() }));
+    }
+    Ok(key)
+}
+
+/// The parameters of a request, decoded.
+fn parameters(uri: &Uri) -> impl Iterator<Item = (String, String)> {
+    let query = uri.query().unwrap_or_default();
+    form_urlencoded::parse(query.as_bytes()).map(|(name, value)| (name.into_owned(), value.into_owned()))
+}
+
+fn set_once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), Problem> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Problem::bad(format!("{name} is given twice"))),
+    }
+}
+
+fn unknown(name: &str, known: &str) -> Problem {
+    Problem::bad(format!("unknown parameter '{}': this path takes {known}", shown(name)))
+}
+
+fn count_of(text: &str) -> Result<u64, Problem> {
+    let count = text.parse().ok().filter(|count| *count <= MAX_TOTAL);
+    count.ok_or_else(|| {
+        Problem::bad(format!("invalid n '{}': n is a whole number from 0 to {MAX_TOTAL}", shown(text)))
+    })
+}
+
+fn time_of(text: &str) -> Result<Timestamp, Problem> {
+    text.parse().map_err(|error| Problem::bad(format!("invalid at '{}': {error}", shown(text))))
+}
+
+fn span_of(text: &str) -> Result<Span, Problem> {
+    text.parse().map_err(|error| Problem::bad(format!("invalid window '{}': {error}", shown(text))))
+}
+
+/// What a client sent, as errors show it.
+fn shown(text: &str) -> String {
+    let most = lately_resp::limits::MAX_ECHOED_BYTES;
+    text.chars().take(most).map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+}
+
+/// Unix seconds: an integer, or with a fraction.
+fn seconds(at: Timestamp) -> Number {
+    let millis = at.as_millis();
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    let fraction = Number::from_f64(millis as f64 / 1_000.0);
+    fraction.filter(|_| millis % 1_000 != 0).unwrap_or_else(|| (millis / 1_000).into())
+}

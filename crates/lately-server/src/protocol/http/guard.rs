@@ -1,0 +1,342 @@
+//! Which HTTP requests are refused because of where they come from.
+//!
+//! A listener on loopback is no wall: any web page can have a browser on the same machine send requests there, and by a
+//! name that it lets resolve to 127.0.0.1 (DNS rebinding) it can read the answers. So a call that changes something or
+//! reads keys has to name this server in `Host`, and must not look like one that another site had a browser make.
+//! Whoever is no browser sends none of the other headers.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::dumps::discard;
+use super::listener::Link;
+use super::problem::problem;
+use crate::config::HostName;
+use crate::service::Service;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Content types that a page of any site can send without the browser asking first (Fetch standard, "CORS-safelisted").
+const FORM_TYPES: [&str; 3] = ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
+
+/// Refuses a request that another site may have had a browser make. To be put around every route that changes something
+/// or reads keys.
+pub(super) async fn refuse_foreign(
+    State(service): State<Arc<Service>>,
+    Extension(link): Extension<Link>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let own = Own { local: link.local, hosts: &service.config.hosts };
+    let Err(foreign) = own.check(request.uri(), request.headers()) else { return next.run(request).await };
+    let (head, body) = request.into_parts();
+    discard(&head.headers, body).await;
+    problem(foreign.status(), foreign.title(), &foreign.detail())
+}
+
+/// Refuses a peer on another machine. To be put around routes that give away or replace all there is.
+pub(super) async fn refuse_remote(
+    Extension(link): Extension<Link>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if link.is_local() {
+        return next.run(request).await;
+    }
+    let path = request.uri().path();
+    let detail = format!(
+        "{path} is for clients on the same machine, and {} is on another: run the client there, or go through an SSH tunnel",
+        link.peer
+    );
+    let (head, body) = request.into_parts();
+    discard(&head.headers, body).await;
+    problem(StatusCode::FORBIDDEN, "not local", &detail)
+}
+
+/// What this server goes by.
+struct Own<'a> {
+    /// Where the connection arrived.
+    local: IpAddr,
+    hosts: &'a [HostName],
+}
+
+/// What is foreign about a request: the value of a header.
+#[derive(PartialEq, Debug)]
+enum Foreign {
+    NoHost,
+    Host(String),
+    Origin(String),
+    Site(String),
+    Form(String),
+}
+
+impl Foreign {
+    fn status(&self) -> StatusCode {
+        match self {
+            Foreign::NoHost => StatusCode::BAD_REQUEST,
+            Foreign::Host(_) => StatusCode::MISDIRECTED_REQUEST,
+            _ => StatusCode::FORBIDDEN,
+        }
+    }
+
+    fn title(&self) -> &'static str {
+        match self {
+            Foreign::NoHost => "invalid Host",
+            Foreign::Host(_) => "foreign Host",
+            Foreign::Origin(_) => "foreign Origin",
+            Foreign::Site(_) => "foreign site",
+            Foreign::Form(_) => "form content type",
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Foreign::NoHost => "the request needs one header Host, with a name or an address".to_owned(),
+            Foreign::Host(host) => {
+                format!(
+                    "this server is not '{host}': if it is to be, add the name to hosts in [server] of the config"
+                )
+            }
+            Foreign::Origin(origin) => {
+                format!(
+                    "the request comes from '{origin}', which is not this server: if it is, add its name to hosts in [server] of the config"
+                )
+            }
+            Foreign::Site(site) => {
+                format!("a browser sent the request for another site: Sec-Fetch-Site is '{site}'")
+            }
+            Foreign::Form(form) => {
+                format!(
+                    "the content type '{form}' is that of a form, which any web page can send: give application/octet-stream or none"
+                )
+            }
+        }
+    }
+}
+
+impl Own<'_> {
+    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
+        let mut hosts = headers.get_all(HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(Foreign::NoHost) };
+        let host = Place::of(text(host.as_bytes())).ok_or_else(|| Foreign::Host(text(host.as_bytes())))?;
+        // A target with a host of its own goes before the header.
+        let target = uri.authority().map(|target| target.as_str().to_owned());
+        let target =
+            target.map(|target| Place::of(target.clone()).ok_or(Foreign::Host(target))).transpose()?;
+        for place in [Some(&host), target.as_ref()].into_iter().flatten() {
+            if !self.is_own(&place.host) {
+                return Err(Foreign::Host(place.text.clone()));
+            }
+        }
+        let all = |name| headers.get_all(name).iter().map(|value| text(value.as_bytes()));
+        if let Some(origin) = all(ORIGIN).find(|origin| !self.is_own_origin(origin, &host)) {
+            return Err(Foreign::Origin(origin));
+        }
+        // Another port of this machine is the same site, and another server.
+        if let Some(site) = all(SEC_FETCH_SITE).find(|site| site != "same-origin" && site != "none") {
+            return Err(Foreign::Site(site));
+        }
+        match all(CONTENT_TYPE).find(|kind| is_form(kind)) {
+            Some(kind) => Err(Foreign::Form(kind)),
+            None => Ok(()),
+        }
+    }
+
+    fn is_own(&self, host: &HostName) -> bool {
+        match host.as_str().parse::<IpAddr>().map(|address| address.to_canonical()) {
+            Ok(address) if address.is_loopback() || address == self.local => true,
+            _ => host.as_str() == "localhost" || self.hosts.contains(host),
+        }
+    }
+
+    /// An origin is ours when the request is for the same, or when it has a name of the config: a proxy may have put
+    /// another `Host` in its place.
+    fn is_own_origin(&self, origin: &str, host: &Place) -> bool {
+        let Some((scheme, authority)) = origin.split_once("://") else { return false };
+        let usual_port = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return false,
+        };
+        let Some(place) = Place::of(authority.to_owned()) else { return false };
+        let port_of = |place: &Place| place.port.unwrap_or(usual_port);
+        place.host == host.host && port_of(&place) == port_of(host)
+            || port_of(&place) == usual_port && self.hosts.contains(&place.host)
+    }
+}
+
+/// What a header has, to be shown.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_form(kind: &str) -> bool {
+    let kind = kind.split([';', ',']).next().unwrap_or(kind).trim();
+    FORM_TYPES.iter().any(|form| kind.eq_ignore_ascii_case(form))
+}
+
+/// A host and perhaps a port.
+struct Place {
+    text: String,
+    host: HostName,
+    port: Option<u16>,
+}
+
+impl Place {
+    /// None when it is no host with a port.
+    fn of(text: String) -> Option<Place> {
+        let authority: Authority = text.parse().ok()?;
+        let host = authority.host().parse().ok()?;
+        let port = authority.port_u16();
+        let is_plain = !text.contains('@') && (port.is_some() || text == authority.host());
+        is_plain.then_some(Place { text, host, port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of a request with these headers, sent to 192.0.2.7.
+    fn check(target: &str, headers: &[(&str, &str)]) -> Result<(), Foreign> {
+        let hosts: [HostName; 2] =
+            ["lately.example.org", "2001:db8::1"].map(|host| host.parse().expect(host));
+        let own = Own { local: IpAddr::from([192, 0, 2, 7]), hosts: &hosts };
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let name: HeaderName = name.parse().expect("a name");
+            map.append(name, value.parse().expect("a value"));
+        }
+        own.check(&target.parse().expect("a target"), &map)
+    }
+
+    #[test]
+    fn a_host_is_this_server() {
+        let check = |host: &str| check("/v1/dump", &[("host", host)]);
+        for own in [
+            "localhost",
+            "localhost:7380",
+            "LOCALHOST.:80",
+            "127.0.0.1:7380",
+            "127.9.9.9",
+            "[::1]:7380",
+            "[::1]",
+            "[::ffff:127.0.0.1]:1",
+            "192.0.2.7:7380",
+            "lately.example.org",
+            "Lately.Example.Org.:443",
+            "[2001:DB8:0::1]:7380",
+        ] {
+            assert_eq!(check(own), Ok(()), "{own}");
+        }
+        for foreign in [
+            "evil.example",
+            "evil.example:7380",
+            "0.0.0.0:7380",
+            "[::]:7380",
+            "192.0.2.8:7380",
+            "localhost.evil.example",
+            "evil.localhost",
+            "127.0.0.1.evil.example",
+            "127.1",
+            "2130706433",
+            "x.lately.example.org",
+            "lately.example.org..",
+            "localhost@evil.example",
+            "evil.example@localhost",
+            "",
+            "localhost:",
+            "localhost:x",
+            "localhost:99999",
+            "a b",
+            "/",
+        ] {
+            assert_eq!(check(foreign), Err(Foreign::Host(foreign.to_owned())), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_request_has_one_host() {
+        let local = ("host", "localhost");
+        assert_eq!(check("/", &[]), Err(Foreign::NoHost));
+        assert_eq!(check("/", &[local, local]), Err(Foreign::NoHost));
+        assert_eq!(check("http://127.0.0.1:1/", &[local]), Ok(()));
+        assert_eq!(check("http://evil.example/", &[local]), Err(Foreign::Host("evil.example".to_owned())));
+    }
+
+    #[test]
+    fn an_origin_is_this_server() {
+        let check = |host: &str, origins: &[&str]| {
+            let origins = origins.iter().map(|origin| ("origin", *origin));
+            check("/", &[("host", host)].into_iter().chain(origins).collect::<Vec<_>>())
+        };
+        for (host, origin) in [
+            ("localhost:7380", "http://localhost:7380"),
+            ("127.0.0.1:7380", "https://127.0.0.1:7380"),
+            ("localhost", "http://localhost"),
+            ("localhost", "http://localhost:80"),
+            ("localhost:443", "https://localhost"),
+            ("[::1]:7380", "http://[::1]:7380"),
+            // Behind a proxy.
+            ("127.0.0.1:7380", "https://lately.example.org"),
+            ("lately.example.org", "https://lately.example.org"),
+        ] {
+            assert_eq!(check(host, &[origin]), Ok(()), "{origin}");
+        }
+        for (host, origin) in [
+            ("localhost:7380", "http://evil.example"),
+            ("localhost:7380", "http://localhost:3000"),
+            ("localhost:7380", "http://localhost"),
+            ("localhost:7380", "http://127.0.0.1:7380"),
+            ("localhost:7380", "null"),
+            ("localhost:7380", ""),
+            ("localhost:7380", "localhost:7380"),
+            ("localhost:7380", "file://localhost:7380"),
+            ("127.0.0.1:7380", "https://lately.example.org:8443"),
+            ("127.0.0.1:7380", "https://lately.example.org.evil.example"),
+        ] {
+            let foreign = Err(Foreign::Origin(origin.to_owned()));
+            assert_eq!(check(host, &[origin]), foreign, "{origin}");
+            assert_eq!(check(host, &[&format!("http://{host}"), origin]), foreign, "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_browser_says_whose_request_it_is() {
+        let check = |site: &str| check("/", &[("host", "localhost"), ("sec-fetch-site", site)]);
+        for own in ["same-origin", "none"] {
+            assert_eq!(check(own), Ok(()), "{own}");
+        }
+        for foreign in ["cross-site", "same-site", "", "Same-Origin"] {
+            assert_eq!(check(foreign), Err(Foreign::Site(foreign.to_owned())), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn forms_are_refused() {
+        let check = |kind: &str| check("/", &[("host", "localhost"), ("content-type", kind)]);
+        for good in
+            ["application/octet-stream", "application/json; charset=utf-8", "application/vnd.lately.dump", ""]
+        {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for form in [
+            "text/plain",
+            "TEXT/Plain;charset=UTF-8",
+            " text/plain ;x",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=x",
+            "text/plain, application/json",
+        ] {
+            assert_eq!(check(form), Err(Foreign::Form(form.to_owned())), "{form}");
+        }
+    }
+}

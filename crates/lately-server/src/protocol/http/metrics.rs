@@ -1,0 +1,192 @@
+//! `/metrics`: the server in figures, in the Prometheus text format.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lately_journal::Journal;
+
+use crate::VERSION;
+use crate::service::Service;
+use crate::service::named_limits::LimitAnswer;
+
+/// All metrics.
+pub(crate) fn text(service: &Service) -> String {
+    let (stats, memory) = (&service.stats, service.store.memory());
+    let started_s = service.started.as_millis() / 1_000;
+    let mut text = String::new();
+    let mut metric = |name: &str, kind: &str, help: &str, value: &dyn std::fmt::Display| {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    };
+    let gauge = "gauge";
+    let counter = "counter";
+    metric("lately_start_time_seconds", gauge, "When the server started, in Unix seconds.", &started_s);
+    metric("lately_keys", gauge, "Keys in the store.", &service.store.len());
+    metric(
+        "lately_memory_used_bytes",
+        gauge,
+        "Bytes of keys, hits, connections, dumps and the journal, as accounted for.",
+        &memory.used_bytes,
+    );
+    let connection_bytes = stats.connection_bytes.load(Relaxed);
+    metric(
+        "lately_memory_connections_bytes",
+        gauge,
+        "Bytes of connections, as accounted for.",
+        &connection_bytes,
+    );
+    metric(
+        "lately_memory_dumps_bytes",
+        gauge,
+        "Bytes held for dumps and restores over HTTP: what changed meanwhile, what clients have yet to take, and keys that are checked.",
+        &(stats.dump_bytes.load(Relaxed) + stats.restore_bytes.load(Relaxed)),
+    );
+    let ceiling_bytes = memory.ceiling_bytes.unwrap_or(0);
+    metric(
+        "lately_memory_ceiling_bytes",
+        gauge,
+        "The most bytes keys, hits, connections, dumps and the journal may take.",
+        &ceiling_bytes,
+    );
+    metric("lately_connected_clients", gauge, "RESP clients connected.", &service.clients.len());
+    metric(
+        "lately_connections_total",
+        counter,
+        "RESP connections taken, refused ones included.",
+        &stats.connections.load(Relaxed),
+    );
+    metric(
+        "lately_connections_refused_total",
+        counter,
+        "RESP connections refused because there were too many.",
+        &stats.refused_connections.load(Relaxed),
+    );
+    metric(
+        "lately_connections_evicted_total",
+        counter,
+        "RESP connections ended because they held too much memory.",
+        &stats.evicted_connections.load(Relaxed),
+    );
+    metric(
+        "lately_commands_total",
+        counter,
+        "Commands answered, errors included.",
+        &stats.commands.load(Relaxed),
+    );
+    metric("lately_hits_total", counter, "Hits counted.", &stats.hits.load(Relaxed));
+    metric(
+        "lately_hits_refused_total",
+        counter,
+        "Hits refused: late, too far ahead, out of room or over the bound.",
+        &stats.refused_hits.load(Relaxed),
+    );
+    metric("lately_hits_denied_total", counter, "Hits denied by limits.", &stats.denied_hits.load(Relaxed));
+    metric(
+        "lately_evicted_keys_total",
+        counter,
+        "Keys evicted with hits within their retention.",
+        &memory.evicted_keys,
+    );
+    metric(
+        "lately_expired_keys_total",
+        counter,
+        "Keys removed after their last hit left the retention.",
+        &memory.expired_keys,
+    );
+    if let Some(stats) = service.journal().map(Journal::stats) {
+        metric(
+            "lately_journal_log_bytes",
+            gauge,
+            "Bytes of the log since the last checkpoint.",
+            &stats.log_bytes,
+        );
+        metric(
+            "lately_journal_checkpoint_bytes",
+            gauge,
+            "Bytes of the last checkpoint.",
+            &stats.checkpoint_bytes,
+        );
+        metric("lately_journal_checkpoints_total", counter, "Checkpoints made.", &stats.checkpoints);
+        metric("lately_journal_syncs_total", counter, "How often the disk was waited for.", &stats.syncs);
+        let failing = u8::from(stats.trouble.is_some());
+        metric(
+            "lately_journal_failing",
+            gauge,
+            "1 while the journal cannot be written and hits are refused.",
+            &failing,
+        );
+        metric(
+            "lately_journal_failures_total",
+            counter,
+            "How often the journal could not be written or synced.",
+            &stats.failures,
+        );
+    }
+    limits(service, &mut text);
+    let _ = writeln!(
+        text,
+        "# HELP lately_build_info The version that runs.\n# TYPE lately_build_info gauge\nlately_build_info{{version=\"{VERSION}\"}} 1"
+    );
+    text
+}
+
+/// What limits with names said; nothing where there are none.
+fn limits(service: &Service, text: &mut String) {
+    const NAME: &str = "lately_limit_requests_total";
+    for (index, rule) in service.rules.get().iter().enumerate() {
+        if index == 0 {
+            let help = "Requests by a limit with a name, by what it said.";
+            let _ = writeln!(text, "# HELP {NAME} {help}\n# TYPE {NAME} counter");
+        }
+        let limit = escaped(&rule.limit.name);
+        for (said, decision) in LimitAnswer::ALL {
+            let value = rule.tally.get(said);
+            let _ = writeln!(text, "{NAME}{{limit=\"{limit}\",decision=\"{decision}\"}} {value}");
+        }
+    }
+}
+
+/// A label's value as the text format has it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lately::{ManualClock, Timestamp};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::service::named_limits::tests::limit;
+
+    #[test]
+    fn limits_have_a_line_for_each_decision() {
+        let text_of = |limits| {
+            let config = Config { limits, ..Config::default() };
+            let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+            let rules = service.rules.get();
+            rules.iter().take(1).for_each(|rule| rule.tally.count(LimitAnswer::Denied));
+            text(&service)
+        };
+        let expected = "\
+# HELP lately_limit_requests_total Requests by a limit with a name, by what it said.
+# TYPE lately_limit_requests_total counter
+lately_limit_requests_total{limit=\"a:1\",decision=\"allowed\"} 0
+lately_limit_requests_total{limit=\"a:1\",decision=\"denied\"} 1
+lately_limit_requests_total{limit=\"a:1\",decision=\"would_deny\"} 0
+lately_limit_requests_total{limit=\"b\",decision=\"allowed\"} 0
+lately_limit_requests_total{limit=\"b\",decision=\"denied\"} 0
+lately_limit_requests_total{limit=\"b\",decision=\"would_deny\"} 0
+";
+        let with_limits = text_of(vec![limit("a:1"), limit("b")]);
+        assert!(with_limits.contains(expected), "{with_limits}");
+        assert!(!text_of(Vec::new()).contains("lately_limit"));
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escaped("a:b-c.d_E"), "a:b-c.d_E");
+        assert_eq!(escaped("a\"b\\c\nd"), r#"a\"b\\c\nd"#);
+    }
+}

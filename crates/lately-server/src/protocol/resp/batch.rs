@@ -1,0 +1,246 @@
+//! A batch: what several connections sent, run together. The store is given their hits at once; and when all
+//! replies are made, they go out one after the other.
+
+use std::io;
+use std::ops::Range;
+use std::time::Instant;
+
+use lately::Timestamp;
+use lately_journal::Refused;
+use lately_resp::{Encoder, End, Limits, Protocol, Requests};
+
+use super::connection::Connection;
+use super::connections::Connections;
+use super::pending_replies::PendingReplies;
+use super::session::{Flow, Run};
+use crate::limits::{BATCH_BYTES, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
+use crate::service::commit::{Changes, Commit};
+
+/// The buffers of a batch, used again for the next.
+pub(super) struct Batch {
+    /// What came, one connection after the other.
+    input: Vec<u8>,
+    /// The own buffer of a connection, in place of `input`: then the batch has no other part.
+    long: Vec<u8>,
+    parts: Vec<Part>,
+    requests: Requests,
+    run: Run<'static>,
+    output: Vec<u8>,
+}
+
+/// What one connection brought, and what became of it.
+struct Part {
+    token: usize,
+    /// Where in the input it is.
+    bytes: Range<usize>,
+    /// How many requests there are up to its last, and why there are no more.
+    requests: usize,
+    end: End,
+    /// Where in the input what was run ends, and whether there may be whole requests behind it.
+    consumed: usize,
+    unread: bool,
+    /// Where in the output its replies end, and what comes after them.
+    replies: usize,
+    flow: Flow,
+}
+
+impl Batch {
+    pub(super) fn new() -> Batch {
+        Batch {
+            input: vec![0; BATCH_BYTES + SHORT_BYTES + READ_BYTES],
+            long: Vec::new(),
+            parts: Vec::new(),
+            requests: Requests::new(),
+            run: Run::default(),
+            output: Vec::new(),
+        }
+    }
+
+    /// Bytes that were brought.
+    pub(super) fn filled(&self) -> usize {
+        self.parts.last().map_or(0, |part| part.bytes.end)
+    }
+
+    fn is_full(&self) -> bool {
+        self.filled() >= BATCH_BYTES
+    }
+
+    /// Whether it is to be run before it takes in this connection.
+    pub(super) fn is_full_for(&self, connection: &Connection) -> bool {
+        self.is_full() || (connection.is_long() && !self.parts.is_empty())
+    }
+
+    /// Takes in what a connection has to be run; false when that is nothing.
+    pub(super) fn take_in(&mut self, token: usize, connection: &mut Connection) -> io::Result<bool> {
+        let start = self.filled();
+        let Some(count) = connection.read(&mut self.input[start..])? else { return Ok(false) };
+        self.long = connection.take_long();
+        let bytes = if self.long.is_empty() { start..start + count } else { 0..self.long.len() };
+        self.parts.push(Part::new(token, bytes));
+        Ok(true)
+    }
+
+    /// Throws away what a connection brought that is closing.
+    pub(super) fn discard(&mut self, connection: &mut Connection, moment: Instant) -> io::Result<()> {
+        let start = self.filled();
+        connection.discard(&mut self.input[start..], moment)
+    }
+
+    /// Whether nobody has brought anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Bytes of its replies.
+    pub(super) fn output_bytes(&self) -> usize {
+        self.output.len()
+    }
+
+    /// What it changed.
+    pub(super) fn changes(&mut self) -> &mut Changes {
+        &mut self.run.written.changes
+    }
+
+    /// Puts errors in place of the replies that report a change.
+    pub(super) fn replace(&mut self, refused: &Refused) {
+        let (mut start, mut output) = (0, Vec::with_capacity(self.output.len()));
+        for part in &mut self.parts {
+            let replies = &self.output[start..part.replies];
+            output.extend(self.run.written.refused(replies, start, refused));
+            start = std::mem::replace(&mut part.replies, output.len());
+        }
+        self.output = output;
+    }
+
+    /// Forgets it all, and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.parts.clear();
+        self.run.written.clear(KEPT_BYTES);
+        self.output.clear();
+        self.output.shrink_to(KEPT_BYTES);
+    }
+
+    /// Runs what was brought; makes the replies.
+    pub(super) fn answer(&mut self, connections: &mut Connections, now: Timestamp) {
+        let Connections { by_token, service, .. } = connections;
+        let Batch { input, long, parts, requests, run: memory, output } = self;
+        let input = if long.is_empty() { &input[..] } else { &long[..] };
+        requests.clear();
+        for part in parts.iter_mut() {
+            part.find(input, requests, &mut by_token[part.token]);
+        }
+        let mut run = std::mem::take(memory).reused();
+        let mut first = 0;
+        for part in parts.iter_mut() {
+            let mine = first..part.requests;
+            first = mine.end;
+            let connection = &mut by_token[part.token];
+            let args = requests.range(mine.clone(), input);
+            let (done, flow) = connection.session.batch(args, &mut run, now, output);
+            part.flow = flow;
+            if done < mine.len() {
+                connection.args.reset();
+                part.unread = true;
+                part.consumed =
+                    if done == 0 { part.bytes.start } else { requests.bytes_of_first(mine.start + done) };
+            } else if let End::Broken(error) = &part.end
+                && flow == Flow::Continue
+                && output.len() < OUTPUT_BYTES
+            {
+                // The stream has lost its frame: nothing after this can be understood.
+                run.finish(service, now, output);
+                Encoder::new(output, Protocol::default()).error(error);
+                part.flow = Flow::Close;
+            }
+            run.end_connection(output);
+        }
+        run.finish(service, now, output);
+        parts.iter_mut().zip(run.ends()).for_each(|(part, &end)| part.replies = end);
+        *memory = run.reused();
+    }
+
+    /// Sends the replies; those that are to wait are held.
+    pub(super) fn send(&mut self, connections: &mut Connections, now: Timestamp, commit: &Commit) {
+        let mut start = 0;
+        let mut held = match commit {
+            Commit::Pending(ticket) => Some(PendingReplies::new(ticket.clone())),
+            Commit::Kept | Commit::Refused(_) => None,
+        };
+        for part in &self.parts {
+            let moment = connections.moment;
+            let connection = &mut connections.by_token[part.token];
+            if self.long.is_empty() {
+                connection.keep(&self.input[part.consumed..part.bytes.end]);
+            } else {
+                connection.keep_long(std::mem::take(&mut self.long), part.consumed);
+            }
+            connection.ran(part.unread, part.flow, now, moment);
+            let replies = start..part.replies;
+            start = part.replies;
+            let sent = match &mut held {
+                Some(held) if self.run.written.is_in(&replies) => {
+                    held.add(part.token, connection.hold(&self.output[replies.clone()]), replies);
+                    Ok(())
+                }
+                _ => connection.send(&self.output[replies]),
+            };
+            connections.settle(part.token, sent);
+        }
+        if let Some(held) = held {
+            connections.hold(held.with(std::mem::take(&mut self.run.written)));
+        }
+    }
+}
+
+impl Part {
+    fn new(token: usize, bytes: Range<usize>) -> Part {
+        Part {
+            token,
+            consumed: bytes.start,
+            bytes,
+            requests: 0,
+            end: End::Incomplete,
+            unread: false,
+            replies: 0,
+            flow: Flow::Continue,
+        }
+    }
+
+    /// Finds its requests, which follow those of the parts before it.
+    fn find(&mut self, input: &[u8], requests: &mut Requests, connection: &mut Connection) {
+        let input = &input[..self.bytes.end];
+        let progress = requests.parse_more(input, self.bytes.start, &Limits::default(), &mut connection.args);
+        self.requests = requests.len();
+        self.consumed = progress.consumed;
+        self.unread = progress.end != End::Incomplete;
+        self.end = progress.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_fill_a_batch() {
+        let mut batch = Batch::new();
+        assert!(!batch.is_full());
+        batch.parts.push(Part::new(0, 0..BATCH_BYTES - 1));
+        assert!(!batch.is_full());
+        batch.parts.push(Part::new(1, BATCH_BYTES - 1..BATCH_BYTES));
+        assert!(batch.is_full());
+        // What comes last has room for what was held of it and a whole read.
+        assert_eq!(batch.input.len() - (BATCH_BYTES - 1), SHORT_BYTES + READ_BYTES + 1);
+    }
+
+    #[test]
+    fn a_thread_keeps_what_is_usual() {
+        let mut batch = Batch::new();
+        for bytes in [KEPT_BYTES, KEPT_BYTES + 1] {
+            batch.output.resize(bytes, b'x');
+            batch.clear();
+            assert!(batch.output.is_empty());
+            assert_eq!(batch.output.capacity(), KEPT_BYTES);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A commit group: batches with one look at the clock, and one write to the journal before their replies go out.
+//!
+//! A client that sleeps until it is answered is woken by the first of the replies, and costs no more for the others.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lately::Timestamp;
+
+use super::batch::Batch;
+use super::connection::Connection;
+use super::connections::Connections;
+use crate::limits::{GROUP_BATCHES, GROUP_BYTES, GROUP_OUTPUT_BYTES};
+use crate::service::commit::Commit;
+
+/// Batches, used again for the next group.
+pub(super) struct CommitGroup {
+    batches: Vec<Batch>,
+    /// The one that is filled.
+    current: usize,
+}
+
+impl CommitGroup {
+    pub(super) fn new() -> CommitGroup {
+        CommitGroup { batches: vec![Batch::new()], current: 0 }
+    }
+
+    /// Makes room for what a connection has to be run; what is full is run.
+    pub(super) fn make_room(&mut self, token: usize, connections: &mut Connections) {
+        if !self.batches[self.current].is_full_for(&connections.by_token[token]) {
+            return;
+        }
+        let most = if connections.service.has_journal() { usize::MAX } else { GROUP_BATCHES };
+        let begun = &self.batches[..=self.current];
+        if begun.len() >= most || begun.iter().map(Batch::filled).sum::<usize>() >= GROUP_BYTES {
+            return self.run(connections);
+        }
+        self.current += 1;
+        if self.current == self.batches.len() {
+            self.batches.push(Batch::new());
+        }
+    }
+
+    /// Takes in what a connection has to be run; false when that is nothing. There is room for it.
+    pub(super) fn take_in(&mut self, token: usize, connection: &mut Connection) -> io::Result<bool> {
+        self.batches[self.current].take_in(token, connection)
+    }
+
+    /// Throws away what a connection brought that is closing. There is room for it.
+    pub(super) fn discard(&mut self, connection: &mut Connection, moment: Instant) -> io::Result<()> {
+        self.batches[self.current].discard(connection, moment)
+    }
+
+    /// Runs all, writes down what that changed, and sends the replies.
+    pub(super) fn run(&mut self, connections: &mut Connections) {
+        let batches = &mut self.batches[..=std::mem::take(&mut self.current)];
+        if batches[0].is_empty() {
+            return;
+        }
+        let now = connections.service.now();
+        let mut left = batches;
+        while !left.is_empty() {
+            let count = CommitGroup::run_some(left, connections, now);
+            left = &mut left[count..];
+        }
+    }
+
+    /// Runs as many of the batches as there may be replies of at once, and sends these; gives how many. At least one is run.
+    fn run_some(batches: &mut [Batch], connections: &mut Connections, now: Timestamp) -> usize {
+        let service = Arc::clone(&connections.service);
+        // From before something is changed until it is written, or taken back.
+        let entered = service.enter();
+        let (mut count, mut bytes) = (0, 0);
+        while count < batches.len() && bytes < GROUP_OUTPUT_BYTES {
+            batches[count].answer(connections, now);
+            bytes += batches[count].output_bytes();
+            count += 1;
+        }
+        let batches = &mut batches[..count];
+        let commit = service.commit(&mut batches.iter_mut().map(Batch::changes).collect::<Vec<_>>());
+        if let Commit::Refused(refused) = &commit {
+            batches.iter_mut().for_each(|batch| batch.replace(refused));
+        }
+        drop(entered);
+        for batch in batches {
+            batch.send(connections, now, &commit);
+            batch.clear();
+        }
+        count
+    }
+}

@@ -1,0 +1,525 @@
+//! One RESP connection: what it holds between batches, and what there is to do for it. Nothing here waits.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lately::Timestamp;
+use lately_resp::Args;
+use mio::event::Event;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::pending_replies::PendingReplies;
+use super::session::{Flow, Session, Written};
+use super::stream::{Stream, Taken};
+use crate::limits::{
+    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, LOOK_EVERY, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
+};
+use crate::service::Service;
+use crate::service::clients::Client;
+use crate::service::commit::Commit;
+use crate::stopper::Stopper;
+
+pub(super) struct Connection {
+    stream: Stream,
+    service: Arc<Service>,
+    client: Arc<Client>,
+    pub(super) session: Session,
+    /// Its place among the clients there is room for.
+    _place: OwnedSemaphorePermit,
+    /// What came and was not run: a part of a request; or more, when the replies were too many.
+    input: Vec<u8>,
+    /// How far the parser came with it.
+    pub(super) args: Args,
+    /// There may be whole requests in `input`: they are run before more is read.
+    unread: bool,
+    incoming: Incoming,
+    replies: Replies,
+    state: State,
+    /// It is on a list of those there is something to do for.
+    listed: bool,
+    /// When the client last sent something.
+    heard: Instant,
+    /// Bytes the store was charged for it.
+    charged_bytes: usize,
+}
+
+/// What is done once the replies are sent.
+enum State {
+    /// Its requests are read and run.
+    Open,
+    /// A long command has more pieces to run before the next request.
+    Running,
+    /// Nothing more of it is run. Once the replies are sent it closes, and with it perhaps the server.
+    Ending { stops_server: bool },
+    /// All is sent. What the client still sends is thrown away.
+    Closing(Closing),
+    /// The client cannot be answered any more. What is left of its long command is run: a transaction that changes something is
+    /// not left half done.
+    Abandoned,
+}
+
+/// What the client may still send that counts.
+enum Incoming {
+    /// Anything.
+    Open,
+    /// What had come when the server stopped: no more than so many bytes.
+    Last { left_bytes: usize },
+    /// Nothing: its end was read.
+    Ended,
+}
+
+/// Replies that were made. While there are any, nothing is read or run.
+enum Replies {
+    /// All are sent.
+    Sent,
+    /// They wait until what they report is on the disk.
+    Pending(Vec<u8>),
+    /// The socket has taken the first `sent` bytes. For how long it has taken none is counted in looks.
+    Unsent { bytes: Vec<u8>, sent: usize, stuck: Duration },
+}
+
+/// The time between our end and the client's. A socket that is closed while something comes is reset,
+/// and what the client has not taken yet is lost: so what comes is thrown away until nothing does.
+struct Closing {
+    since: Instant,
+    /// When something came last.
+    heard: Instant,
+    /// Bytes that may yet be thrown away.
+    left_bytes: usize,
+}
+
+/// What there is to do for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Task {
+    /// Read and run requests.
+    Read,
+    /// Send the rest of its replies.
+    Send,
+    /// Run the next piece of its long command.
+    Resume,
+    /// Throw away what it sends.
+    Discard,
+}
+
+/// What a look at a connection found.
+#[derive(PartialEq, Debug)]
+pub(super) enum Look {
+    /// Nothing.
+    Fine,
+    /// Something that no event reported: there is something to do.
+    News,
+    /// The client was silent for too long, or takes no replies.
+    Late,
+}
+
+impl Closing {
+    fn is_over(&self, moment: Instant) -> bool {
+        moment >= self.heard + LINGER || moment >= self.since + DRAIN_TIMEOUT
+    }
+}
+
+impl Replies {
+    fn of(bytes: Vec<u8>, sent: usize) -> Replies {
+        if sent == bytes.len() {
+            return Replies::Sent;
+        }
+        Replies::Unsent { bytes, sent, stuck: Duration::ZERO }
+    }
+
+    fn held_bytes(&self) -> usize {
+        match self {
+            Replies::Sent => 0,
+            Replies::Pending(bytes) | Replies::Unsent { bytes, .. } => bytes.capacity(),
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: Stream,
+        place: OwnedSemaphorePermit,
+        service: &Arc<Service>,
+        moment: Instant,
+    ) -> io::Result<Connection> {
+        let (address, local_address) = stream.addresses()?;
+        let client = service.clients.connect(address, local_address, service.now());
+        let mut connection = Connection {
+            stream,
+            service: Arc::clone(service),
+            session: Session::new(Arc::clone(service), Arc::clone(&client)),
+            client,
+            _place: place,
+            input: Vec::new(),
+            args: Args::new(),
+            unread: false,
+            incoming: Incoming::Open,
+            replies: Replies::Sent,
+            state: State::Open,
+            listed: false,
+            heard: moment,
+            charged_bytes: 0,
+        };
+        connection.charge()?;
+        Ok(connection)
+    }
+
+    /// Takes note of an event.
+    pub(super) fn notice(&mut self, event: &Event) {
+        self.stream.notice(event);
+    }
+
+    /// Takes note that what has come by now is all that is read.
+    pub(super) fn drain(&mut self) {
+        if matches!(self.incoming, Incoming::Open) {
+            self.incoming = Incoming::Last { left_bytes: self.sent_bytes() };
+        }
+    }
+
+    /// What there is to do for it.
+    pub(super) fn task(&self) -> Option<Task> {
+        let (task, is_ready) = match (&self.state, &self.replies) {
+            (State::Abandoned, _) => (Task::Resume, true),
+            (State::Closing(_), _) => (Task::Discard, self.stream.is_readable()),
+            (_, Replies::Pending(_)) => return None,
+            (_, Replies::Unsent { .. }) => (Task::Send, self.stream.is_writable()),
+            (State::Running, Replies::Sent) => (Task::Resume, true),
+            (State::Open, Replies::Sent) => {
+                let may_come = self.stream.is_readable() || matches!(self.incoming, Incoming::Last { .. });
+                (Task::Read, self.unread || may_come)
+            }
+            // It closes when it is settled.
+            (State::Ending { .. }, Replies::Sent) => return None,
+        };
+        is_ready.then_some(task)
+    }
+
+    /// What there is to do for it, if it is on no list yet: then it is from here on.
+    pub(super) fn list(&mut self) -> Option<Task> {
+        let task = self.task().filter(|_| !self.listed);
+        self.listed |= task.is_some();
+        task
+    }
+
+    /// Takes note that it is on no list; whether it was.
+    pub(super) fn unlist(&mut self) -> bool {
+        std::mem::take(&mut self.listed)
+    }
+
+    /// Whether what is left of its input is too long to be moved.
+    pub(super) fn is_long(&self) -> bool {
+        self.input.len() > SHORT_BYTES
+    }
+
+    /// Runs the next piece of its long command. Gives what it changed, if that waits for a verdict; the replies do, too.
+    pub(super) fn resume(&mut self, token: usize) -> (Option<PendingReplies>, io::Result<()>) {
+        let is_abandoned = matches!(self.state, State::Abandoned);
+        let service = Arc::clone(&self.service);
+        let entered = service.enter();
+        let (mut written, mut output) = (Written::default(), Vec::new());
+        let flow = self.session.resume(is_abandoned, &mut written, &mut output);
+        let commit = service.commit(&mut [&mut written.changes]);
+        drop(entered);
+        if is_abandoned {
+            let pending = match commit {
+                Commit::Pending(ticket) => Some(PendingReplies::new(ticket).with(written)),
+                Commit::Kept | Commit::Refused(_) => None,
+            };
+            if flow == Flow::More {
+                return (pending, Ok(()));
+            }
+            // That was the last piece.
+            self.enter(Flow::Close);
+            return (pending, Err(ErrorKind::BrokenPipe.into()));
+        }
+        self.enter(flow);
+        match commit {
+            Commit::Kept => (None, self.send_all(output)),
+            Commit::Pending(ticket) => {
+                let mut pending = PendingReplies::new(ticket);
+                pending.add(token, self.client.id(), 0..output.len());
+                self.replies = Replies::Pending(output);
+                (Some(pending.with(written)), Ok(()))
+            }
+            Commit::Refused(refused) => (None, self.send_all(written.refused(&output, 0, &refused))),
+        }
+    }
+
+    /// Goes on as a command has it.
+    fn enter(&mut self, flow: Flow) {
+        self.state = match flow {
+            Flow::Continue => State::Open,
+            Flow::More => State::Running,
+            Flow::Close => State::Ending { stops_server: false },
+            Flow::Shutdown => State::Ending { stops_server: true },
+        };
+    }
+
+    /// Sends what is left to send.
+    pub(super) fn send_rest(&mut self) -> io::Result<()> {
+        let Replies::Unsent { bytes, sent, stuck } = &mut self.replies else { return Ok(()) };
+        let taken = self.stream.write(&bytes[*sent..])?;
+        *sent += taken;
+        if taken > 0 {
+            // It is slow, but it takes them.
+            *stuck = Duration::ZERO;
+        }
+        if *sent == bytes.len() {
+            self.replies = Replies::Sent;
+        }
+        Ok(())
+    }
+
+    /// Moves what came before to `room` and reads more behind it, when it is short; gives the bytes
+    /// that are there to be run. When it is long, they are in the connection's own buffer.
+    pub(super) fn read(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
+        let held = if self.is_long() { 0 } else { self.input.len() };
+        if held > 0 {
+            room[..held].copy_from_slice(&self.input);
+        }
+        if self.unread {
+            return Ok(Some(held));
+        }
+        let Some(count) = self.read_behind(&mut room[held..held + READ_BYTES])? else { return Ok(None) };
+        if self.is_long() {
+            if self.input.capacity() - self.input.len() < count {
+                // Not twice as much: it counts towards the memory of connections.
+                self.input.reserve_exact(count.max(self.input.len() / 4));
+            }
+            self.input.extend_from_slice(&room[..count]);
+        }
+        Ok(Some(held + count))
+    }
+
+    /// Reads what has come, if that counts; at the end of it the connection ends.
+    fn read_behind(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
+        let most = match self.incoming {
+            Incoming::Open => room.len(),
+            Incoming::Last { left_bytes } => room.len().min(left_bytes),
+            Incoming::Ended => 0,
+        };
+        let taken = if most == 0 { Taken::Nothing } else { self.stream.read(&mut room[..most])? };
+        match (taken, &mut self.incoming) {
+            (Taken::Bytes(count), Incoming::Last { left_bytes }) => {
+                *left_bytes -= count;
+                return Ok(Some(count));
+            }
+            (Taken::Bytes(count), _) => return Ok(Some(count)),
+            (Taken::Nothing, Incoming::Open) => return Ok(None),
+            (Taken::Nothing, _) => {}
+            (Taken::End, incoming) => *incoming = Incoming::Ended,
+        }
+        self.state = State::Ending { stops_server: false };
+        Ok(None)
+    }
+
+    /// The connection's own buffer, when that is where the bytes to be run are.
+    pub(super) fn take_long(&mut self) -> Vec<u8> {
+        if self.is_long() { std::mem::take(&mut self.input) } else { Vec::new() }
+    }
+
+    /// Keeps what was not consumed until more comes.
+    pub(super) fn keep(&mut self, left: &[u8]) {
+        if left.is_empty() {
+            self.input = Vec::new();
+        } else {
+            self.input.clear();
+            self.input.extend_from_slice(left);
+        }
+    }
+
+    /// Has its own buffer back, of which so much was consumed.
+    pub(super) fn keep_long(&mut self, mut long: Vec<u8>, consumed: usize) {
+        if long.len() - consumed > SHORT_BYTES {
+            long.drain(..consumed);
+            self.input = long;
+        } else {
+            self.input = long[consumed..].to_vec();
+        }
+    }
+
+    /// Takes note of a batch: whether there may be whole requests in what is left of the input, and
+    /// what is to be done now.
+    pub(super) fn ran(&mut self, unread: bool, flow: Flow, now: Timestamp, moment: Instant) {
+        self.args.release();
+        (self.unread, self.heard) = (unread, moment);
+        self.enter(flow);
+        self.client.seen(now);
+    }
+
+    /// Sends replies, and keeps what the socket does not take.
+    pub(super) fn send(&mut self, replies: &[u8]) -> io::Result<()> {
+        let sent = self.stream.write(replies)?;
+        let left = &replies[sent..];
+        if left.len() > SHORT_BYTES && !self.may_hold(self.held_bytes() + left.len()) {
+            // It is not copied first.
+            return self.refuse_to_hold();
+        }
+        self.replies = Replies::of(left.to_vec(), 0);
+        Ok(())
+    }
+
+    /// The same with replies that need not be copied.
+    fn send_all(&mut self, replies: Vec<u8>) -> io::Result<()> {
+        let sent = self.stream.write(&replies)?;
+        self.replies = Replies::of(replies, sent);
+        Ok(())
+    }
+
+    /// Keeps replies until there is a verdict on what they report; gives whose they are.
+    pub(super) fn hold(&mut self, replies: &[u8]) -> u64 {
+        self.replies = Replies::Pending(replies.to_vec());
+        self.client.id()
+    }
+
+    /// There is a verdict on replies of this client: they may leave, once `change` has been made. Whether it was waiting for
+    /// that.
+    pub(super) fn release(&mut self, client: u64, change: impl FnOnce(&mut Vec<u8>)) -> bool {
+        match &mut self.replies {
+            Replies::Pending(bytes) if self.client.id() == client => {
+                change(bytes);
+                let bytes = std::mem::take(bytes);
+                self.replies = Replies::Unsent { bytes, sent: 0, stuck: Duration::ZERO };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Does what is to be done after each step, of which `result` is how it went; false when the connection ends.
+    pub(super) fn settle(&mut self, result: io::Result<()>, moment: Instant, stopper: &Stopper) -> bool {
+        let failed = result.and_then(|()| self.charge()).is_err();
+        match (&self.state, &self.replies) {
+            _ if failed => self.abandon(stopper),
+            (State::Ending { stops_server }, Replies::Sent) => {
+                if *stops_server {
+                    stopper.stop();
+                }
+                self.close(moment)
+            }
+            (State::Closing(closing), _) => !closing.is_over(moment),
+            _ => true,
+        }
+    }
+
+    /// Forgets a client that cannot be answered; true while a command of it has more to run.
+    fn abandon(&mut self, stopper: &Stopper) -> bool {
+        (self.input, self.replies) = (Vec::new(), Replies::Sent);
+        self.tell_charge(self.held_bytes());
+        match self.state {
+            State::Abandoned => true,
+            State::Running => {
+                self.state = State::Abandoned;
+                true
+            }
+            State::Ending { stops_server: true } => {
+                stopper.stop();
+                false
+            }
+            State::Open | State::Ending { stops_server: false } | State::Closing(_) => false,
+        }
+    }
+
+    /// Ends what is sent; false when nothing can come any more that would reset the connection.
+    fn close(&mut self, moment: Instant) -> bool {
+        self.stream.end();
+        (self.input, self.unread) = (Vec::new(), false);
+        let closing = Closing { since: moment, heard: self.heard, left_bytes: self.sent_bytes() };
+        let stays = !matches!(self.incoming, Incoming::Ended) && !closing.is_over(moment);
+        self.state = State::Closing(closing);
+        stays
+    }
+
+    /// Throws away what came after the end. An error when that is at its end, too, or is too much.
+    pub(super) fn discard(&mut self, room: &mut [u8], moment: Instant) -> io::Result<()> {
+        match (self.stream.read(room)?, &mut self.state) {
+            (Taken::Bytes(count), State::Closing(closing)) => {
+                closing.heard = moment;
+                let left_bytes = closing.left_bytes.checked_sub(count);
+                closing.left_bytes = left_bytes.ok_or(ErrorKind::ConnectionAborted)?;
+                Ok(())
+            }
+            (Taken::End, _) => Err(ErrorKind::ConnectionAborted.into()),
+            (Taken::Bytes(_) | Taken::Nothing, _) => Ok(()),
+        }
+    }
+
+    /// Looks at the time, each [`LOOK_EVERY`]. After a stall of the process no event may have reported yet what became
+    /// of the socket meanwhile: so a client that seems silent is looked at, and for one that takes no replies a stall is one look.
+    pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> Look {
+        match (&mut self.state, &mut self.replies) {
+            (State::Closing(closing), _) => {
+                if !closing.is_over(moment) {
+                    return Look::Fine;
+                }
+                if moment >= closing.since + DRAIN_TIMEOUT || !self.stream.look() {
+                    return Look::Late;
+                }
+                closing.heard = moment;
+                Look::News
+            }
+            // It is not the client that makes them wait.
+            (_, Replies::Pending(_)) => Look::Fine,
+            (_, Replies::Unsent { stuck, .. }) => {
+                *stuck += LOOK_EVERY;
+                if *stuck <= WRITE_TIMEOUT { Look::Fine } else { Look::Late }
+            }
+            // What it has sent and was not run yet has been heard, too.
+            _ if self.listed => Look::Fine,
+            _ if idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) => Look::Fine,
+            _ if self.stream.look() => Look::News,
+            _ => Look::Late,
+        }
+    }
+
+    /// What the client can have sent by now: what has been received and what its own system holds.
+    fn sent_bytes(&self) -> usize {
+        self.stream.receive_buffer_bytes() + DRAIN_BYTES
+    }
+
+    fn held_bytes(&self) -> usize {
+        CONNECTION_BYTES
+            + self.input.capacity()
+            + self.args.held_bytes()
+            + self.replies.held_bytes()
+            + self.session.held_bytes()
+    }
+
+    /// Tells the store how much memory the connection holds. An error, and nothing is told, when it may not hold so much.
+    fn charge(&mut self) -> io::Result<()> {
+        let held_bytes = self.held_bytes();
+        if !self.may_hold(held_bytes) {
+            return self.refuse_to_hold();
+        }
+        self.tell_charge(held_bytes);
+        Ok(())
+    }
+
+    /// Whether the connection may hold this much memory.
+    fn may_hold(&self, held_bytes: usize) -> bool {
+        held_bytes <= self.charged_bytes || self.service.may_hold(self.charged_bytes, held_bytes)
+    }
+
+    /// Ends the connection. Its client does not read: the system need not keep for it what was sent, either.
+    fn refuse_to_hold(&self) -> io::Result<()> {
+        self.stream.forget_sent()?;
+        Err(ErrorKind::OutOfMemory.into())
+    }
+
+    fn tell_charge(&mut self, held_bytes: usize) {
+        if held_bytes != self.charged_bytes {
+            let before_bytes = std::mem::replace(&mut self.charged_bytes, held_bytes);
+            self.service.charge(before_bytes, held_bytes);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.service.charge(self.charged_bytes, 0);
+        self.service.clients.disconnect(&self.client);
+    }
+}
+
+#[cfg(test)]
+mod tests;

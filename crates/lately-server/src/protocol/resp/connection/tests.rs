@@ -1,0 +1,210 @@
+//! Clients that are slow, silent or at their end, on a time that is passed in.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::*;
+use crate::clock;
+use crate::protocol::fixture::{client, service};
+
+/// A connection and its client's end.
+fn connect(service: &Arc<Service>, start: Instant) -> (Connection, TcpStream) {
+    let (socket, place, client) = client();
+    let poll = mio::Poll::new().expect("an event queue");
+    let stream = Stream::new(socket, poll.registry(), mio::Token(0)).expect("a socket");
+    (Connection::new(stream, place, service, start).expect("a socket"), client)
+}
+
+fn unsent(bytes: Vec<u8>) -> Replies {
+    Replies::Unsent { bytes, sent: 0, stuck: Duration::ZERO }
+}
+
+/// How much of its replies the socket has taken.
+fn sent(connection: &Connection) -> usize {
+    match connection.replies {
+        Replies::Unsent { sent, .. } => sent,
+        _ => panic!("there is more to send"),
+    }
+}
+
+/// Has the connection end, as after `QUIT`.
+fn quit(connection: &mut Connection, moment: Instant) {
+    connection.enter(Flow::Close);
+    assert!(connection.settle(Ok(()), moment, &Stopper::new()), "the client may be sending");
+}
+
+/// The client takes replies until the socket takes more of them.
+fn take_some(connection: &mut Connection, client: &mut TcpStream) {
+    let before = sent(connection);
+    while sent(connection) == before {
+        client.read_exact(&mut [0; 4 << 10]).expect("replies");
+        connection.stream.set_writable();
+        connection.send_rest().expect("the client is there");
+    }
+}
+
+#[test]
+fn who_takes_replies_slowly_gets_them() {
+    let start = clock::moment();
+    let (mut connection, mut client) = connect(&service(), start);
+    // More than the sockets hold and the client takes.
+    connection.replies = unsent(vec![b'x'; 128 << 20]);
+    connection.send_rest().expect("the client is there");
+    let looks = WRITE_TIMEOUT.as_millis() / LOOK_EVERY.as_millis();
+    for _ in 0..8 {
+        for _ in 0..looks {
+            assert_eq!(connection.look(start, None), Look::Fine);
+        }
+        take_some(&mut connection, &mut client);
+    }
+    assert!(matches!(connection.replies, Replies::Unsent { .. }));
+    // From here on it takes none. However long the process stands still, that is one look.
+    for _ in 0..looks {
+        assert_eq!(connection.look(start + 2 * WRITE_TIMEOUT, None), Look::Fine);
+    }
+    assert_eq!(connection.look(start, None), Look::Late);
+}
+
+/// Symptom: after SIGSTOP for longer than the idle timeout, clients that had sent meanwhile were reset. Cause: the timer
+/// that looks for the silent may come before the news of their sockets. Fix: a look at the socket.
+#[test]
+fn a_client_that_sent_during_a_stall_is_not_silent() {
+    let (start, idle) = (clock::moment(), Duration::from_secs(5));
+    let (mut connection, mut client) = connect(&service(), start);
+    assert_eq!(connection.look(start + idle / 2, Some(idle)), Look::Fine);
+    client.write_all(b"P").expect("the system takes it");
+    // Loopback has it by then.
+    while !connection.stream.look() {}
+    assert_eq!(connection.look(start + idle, Some(idle)), Look::News);
+    assert_eq!(connection.list(), Some(Task::Read), "it is read");
+    connection.unlist();
+    assert_eq!(connection.read(&mut [0; 1 << 17]).expect("a socket"), Some(1));
+    assert_eq!(connection.read(&mut [0; 1 << 17]).expect("a socket"), None);
+    assert_eq!(connection.look(start + idle, Some(idle)), Look::Late);
+}
+
+/// The same at the end of a connection: a socket that is closed while there is something to read is reset, and its client
+/// loses the replies it has not taken.
+#[test]
+fn what_came_during_a_stall_is_read_before_a_connection_is_closed() {
+    let start = clock::moment();
+    let (mut connection, mut client) = connect(&service(), start);
+    quit(&mut connection, start);
+    client.write_all(b"x").expect("the system takes it");
+    while !connection.stream.look() {}
+    let over = start + DRAIN_TIMEOUT / 2;
+    assert_eq!(connection.look(over, None), Look::News);
+    assert_eq!(connection.list(), Some(Task::Discard), "it is read");
+    connection.discard(&mut [0; 9], over).expect("a socket");
+    assert_eq!(connection.look(over + LINGER, None), Look::Late);
+    client.write_all(b"x").expect("the system takes it");
+    while !connection.stream.look() {}
+    assert_eq!(connection.look(start + 2 * DRAIN_TIMEOUT, None), Look::Late, "not for ever");
+}
+
+/// Symptom: after QUIT or an error of the frame a client was read for 10 s, 21 GB of it. Fix: no more than it can have sent
+/// before it knew.
+#[test]
+fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
+    let start = clock::moment();
+    let (mut connection, mut client) = connect(&service(), start);
+    quit(&mut connection, start);
+    let most_bytes = connection.sent_bytes();
+    client.set_nonblocking(true).expect("a socket");
+    let (mut room, part) = (vec![0; 64 << 10], [0; 64 << 10]);
+    let mut sent_bytes = 0;
+    while connection.discard(&mut room, start).is_ok() {
+        sent_bytes += client.write(&part).unwrap_or(0);
+        assert!(sent_bytes < 2 * most_bytes + (16 << 20), "{sent_bytes}");
+    }
+    assert!(sent_bytes > most_bytes, "{sent_bytes}");
+}
+
+/// Symptom: keys were evicted for replies that nobody had any more. Cause: a client that was too greedy, or had gone, in
+/// the middle of `EXEC` was charged for them until that was over. Fix: it is not charged for more than it may hold, and
+/// what it lets go is told at once.
+#[test]
+fn who_is_gone_holds_nothing() {
+    let (service, start) = (service(), clock::moment());
+    let (mut connection, _client) = connect(&service, start);
+    let charged = || service.store.memory().used_bytes;
+    let before = charged();
+    connection.enter(Flow::More);
+    connection.replies = unsent(vec![b'x'; 1 << 20]);
+    let stopper = Stopper::new();
+    assert!(connection.settle(Ok(()), start, &stopper));
+    assert_eq!(charged(), before + (1 << 20));
+    assert!(connection.settle(Err(ErrorKind::BrokenPipe.into()), start, &stopper), "its transaction goes on");
+    assert_eq!((charged(), connection.task()), (before, Some(Task::Resume)));
+    // Nothing was left of it.
+    let (pending, result) = connection.resume(0);
+    assert!(pending.is_none() && !connection.settle(result, start, &stopper));
+    assert_eq!(charged(), before);
+}
+
+/// As `who_is_gone_holds_nothing`, for a client that may not hold what is made for it.
+#[test]
+fn who_may_not_hold_its_replies_is_disconnected() {
+    let (service, start) = (service(), clock::moment());
+    let (mut connection, _client) = connect(&service, start);
+    let before = service.store.memory().used_bytes;
+    let ceiling = usize::try_from(service.config.ceiling_bytes).expect("it fits");
+    connection.replies = Replies::Pending(Vec::with_capacity(ceiling));
+    assert!(!connection.settle(Ok(()), start, &Stopper::new()));
+    assert_eq!(service.store.memory().used_bytes, before);
+}
+
+#[test]
+fn there_is_one_thing_to_do() {
+    let start = clock::moment();
+    let (mut connection, mut client) = connect(&service(), start);
+    assert_eq!(connection.task(), None);
+    client.write_all(b"P").expect("the system takes it");
+    while !connection.stream.look() {}
+    assert_eq!(connection.task(), Some(Task::Read));
+    connection.enter(Flow::More);
+    assert_eq!(connection.task(), Some(Task::Resume));
+    connection.replies = Replies::Pending(b"x".to_vec());
+    assert_eq!(connection.task(), None, "it waits for the disk");
+    assert!(!connection.release(connection.client.id() + 1, |_| ()), "a verdict for another");
+    assert!(connection.release(connection.client.id(), |bytes| bytes.push(b'y')));
+    assert_eq!(connection.task(), Some(Task::Send));
+    connection.send_rest().expect("the client is there");
+    client.read_exact(&mut [0; 2]).expect("both bytes");
+    assert_eq!(connection.task(), Some(Task::Resume));
+    connection.enter(Flow::Continue);
+    assert_eq!(connection.list(), Some(Task::Read));
+    assert_eq!(connection.list(), None, "it is on a list");
+    connection.unlist();
+    quit(&mut connection, start);
+    assert_eq!(connection.task(), Some(Task::Discard));
+}
+
+#[test]
+fn who_shuts_the_server_down_has_its_reply_first() {
+    let start = clock::moment();
+    let (mut connection, _client) = connect(&service(), start);
+    let stopper = Stopper::new();
+    let mut stopped = Box::pin(stopper.stopped());
+    let mut is_stopped =
+        || stopped.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready();
+    connection.enter(Flow::Shutdown);
+    connection.replies = unsent(b"+OK\r\n".to_vec());
+    assert!(connection.settle(Ok(()), start, &stopper));
+    assert!(!is_stopped());
+    connection.send_rest().expect("the client is there");
+    assert!(connection.settle(Ok(()), start, &stopper));
+    assert!(is_stopped());
+}
+
+#[test]
+fn a_client_that_is_gone_shuts_the_server_down() {
+    let start = clock::moment();
+    let (mut connection, _client) = connect(&service(), start);
+    let stopper = Stopper::new();
+    let mut stopped = Box::pin(stopper.stopped());
+    connection.enter(Flow::Shutdown);
+    assert!(!connection.settle(Err(ErrorKind::BrokenPipe.into()), start, &stopper));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(stopped.as_mut().poll(&mut context).is_ready());
+}

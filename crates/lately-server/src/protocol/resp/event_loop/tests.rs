@@ -1,0 +1,228 @@
+//! An event loop whose rounds are run one by one, on a time that is passed in.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use super::*;
+use crate::limits::{DEFAULT_IDLE_TIMEOUT, WRITE_TIMEOUT};
+use crate::protocol::fixture::{client, service};
+
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// A loop, the way into it, and the time.
+struct Stage {
+    handle: Option<Handle>,
+    event_loop: EventLoop,
+    moment: Instant,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let (handle, event_loop) = EventLoop::new(service(), Stopper::new()).expect("an event queue");
+        let moment = event_loop.connections.moment;
+        Stage { handle: Some(handle), event_loop, moment }
+    }
+
+    /// A client that was accepted, and whose end does not wait.
+    fn connect(&self) -> TcpStream {
+        let (socket, place, client) = client();
+        let handle = self.handle.as_ref().expect("the loop goes on");
+        assert!(handle.send(Accepted { socket, place }).is_ok());
+        client.set_nonblocking(true).expect("a socket");
+        client
+    }
+
+    /// A round, with the news that there are now.
+    fn turn(&mut self) {
+        self.event_loop.wait(Duration::ZERO);
+        self.event_loop.turn(self.moment);
+    }
+
+    /// Lets time pass, a look at a time.
+    fn pass(&mut self, time: Duration) {
+        let end = self.moment + time;
+        while self.moment < end {
+            self.moment = end.min(self.moment + LOOK_EVERY);
+            self.turn();
+        }
+    }
+
+    /// Sends a request, and runs rounds until there is this reply.
+    fn ask(&mut self, client: &mut TcpStream, request: &str, expected: &str) {
+        client.write_all(request.as_bytes()).expect("the system takes it");
+        let mut reply = Vec::new();
+        while reply.len() < expected.len() {
+            self.turn();
+            take(client, &mut reply);
+        }
+        assert_eq!(reply.escape_ascii().to_string(), expected.as_bytes().escape_ascii().to_string());
+    }
+
+    fn stop(&mut self) {
+        self.handle.take().expect("it goes on").close();
+    }
+
+    fn is_over(&self) -> bool {
+        self.event_loop.is_over(self.moment)
+    }
+}
+
+/// Takes what has come; whether more may come.
+fn take(client: &mut TcpStream, taken: &mut Vec<u8>) -> bool {
+    client.read_to_end(taken).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Whether the connection has come to its end, with nothing before it.
+fn is_closed(client: &mut TcpStream) -> bool {
+    !take(client, &mut Vec::new())
+}
+
+/// A round takes long when clients send much: who comes must not wait for one each.
+#[test]
+fn all_who_come_are_taken_at_once() {
+    const CLIENTS: usize = 50;
+    let mut stage = Stage::new();
+    let _clients = [(); CLIENTS].map(|()| stage.connect());
+    stage.turn();
+    assert_eq!(stage.event_loop.connections.by_token.len(), CLIENTS);
+}
+
+/// Symptom: a client that sent many walks over all keys at once let everybody wait for all of them. Fix: one in a turn.
+#[test]
+fn others_have_their_turn_between_the_walks_of_a_client() {
+    let mut stage = Stage::new();
+    let mut client = stage.connect();
+    client.write_all(&b"COOLEST 1 PREFIX k\r\n".repeat(3)).expect("the system takes it");
+    let mut replies = Vec::new();
+    for walk in 1..=3 {
+        while replies.len() < walk * b"*0\r\n".len() {
+            stage.turn();
+            take(&mut client, &mut replies);
+        }
+        assert_eq!(replies, b"*0\r\n".repeat(walk));
+    }
+}
+
+#[test]
+fn the_silent_are_disconnected_after_an_hour() {
+    let mut stage = Stage::new();
+    let mut client = stage.connect();
+    stage.ask(&mut client, "PING\r\n", "+PONG\r\n");
+    stage.pass(DEFAULT_IDLE_TIMEOUT - MOMENT);
+    assert!(!is_closed(&mut client));
+    stage.pass(2 * MOMENT);
+    assert!(is_closed(&mut client));
+}
+
+/// The look for the silent is late then.
+#[test]
+fn who_comes_after_a_stall_is_not_taken_for_silent() {
+    let mut stage = Stage::new();
+    stage.moment += 2 * DEFAULT_IDLE_TIMEOUT;
+    let mut client = stage.connect();
+    stage.pass(5 * MOMENT);
+    assert!(!is_closed(&mut client));
+    stage.ask(&mut client, "PING\r\n", "+PONG\r\n");
+}
+
+/// A client that asks for more than its socket holds.
+fn ask_for_much(stage: &Stage) -> TcpStream {
+    let mut greedy = stage.connect();
+    // Where a system has room for more as more comes, it takes replies for a while though the client does not.
+    socket2::SockRef::from(&greedy).set_recv_buffer_size(16 << 10).expect("a socket");
+    greedy.write_all(&b"SERIES k 1w 10s\r\n".repeat(40)).expect("the system takes it");
+    greedy
+}
+
+#[test]
+fn who_takes_no_replies_is_disconnected() {
+    let mut stage = Stage::new();
+    let mut greedy = ask_for_much(&stage);
+    let mut other = stage.connect();
+    // Some rounds later the socket takes no more.
+    (0..200).for_each(|_| stage.ask(&mut other, "PING\r\n", "+PONG\r\n"));
+    let clients = |stage: &Stage| stage.event_loop.connections.by_token.len();
+    stage.pass(WRITE_TIMEOUT - MOMENT);
+    assert_eq!(clients(&stage), 2);
+    stage.pass(3 * MOMENT);
+    assert_eq!(clients(&stage), 1);
+    // What the socket held can still be read, and no more: the connection is cut.
+    let mut taken = Vec::new();
+    greedy.set_nonblocking(false).expect("a socket");
+    let _ = greedy.read_to_end(&mut taken);
+    assert!(taken.len() < 40 * 60_480 * "*2\r\n:1700000000\r\n:0\r\n".len());
+}
+
+#[test]
+fn a_stop_waits_for_slow_clients_but_not_for_long() {
+    let mut stage = Stage::new();
+    let mut greedy = ask_for_much(&stage);
+    stage.pass(MOMENT);
+    stage.stop();
+    stage.turn();
+    stage.pass(DRAIN_TIMEOUT - MOMENT);
+    assert!(!stage.is_over());
+    let mut taken = Vec::new();
+    assert!(take(&mut greedy, &mut taken) && !taken.is_empty());
+    stage.pass(MOMENT);
+    assert!(stage.is_over());
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_idle() {
+    let mut stage = Stage::new();
+    let mut idle = stage.connect();
+    stage.ask(&mut idle, "PING\r\n", "+PONG\r\n");
+    stage.pass(MOMENT);
+    stage.stop();
+    let stopped = stage.moment;
+    while !stage.is_over() {
+        stage.pass(LOOK_EVERY);
+    }
+    assert!(stage.moment - stopped <= MOMENT);
+    assert!(is_closed(&mut idle));
+}
+
+/// Clients whose transactions have long replies get a piece of them in turn, one a round; another client waits for one piece
+/// at most.
+#[test]
+fn a_round_runs_one_piece_of_one_long_command() {
+    const ECHOES: usize = 30;
+    let echo = format!("ECHO {}\r\n", "x".repeat(60_000));
+    let whole = "*30\r\n".len() + ECHOES * ("$60000\r\n\r\n".len() + 60_000);
+    let mut stage = Stage::new();
+    let mut long = [(); 3].map(|()| (stage.connect(), Vec::new()));
+    for (client, _) in &mut long {
+        // It takes less than a socket holds at a time.
+        stage.ask(client, "MULTI\r\n", "+OK\r\n");
+        (0..ECHOES).for_each(|_| stage.ask(client, &echo, "+QUEUED\r\n"));
+    }
+    for (client, _) in &mut long {
+        client.write_all(b"EXEC\r\n").expect("the system takes it");
+    }
+    let mut other = stage.connect();
+    // The first pieces are run with the requests. They fill a batch, so requests behind them have to wait.
+    (0..long.len()).for_each(|_| stage.turn());
+    long.iter_mut().for_each(|(client, replies)| _ = take(client, replies));
+    let mut pieces = Vec::new();
+    while long.iter().any(|(_, replies)| replies.len() < whole) {
+        other.write_all(b"PING\r\n").expect("the system takes it");
+        stage.turn();
+        let mut reply = Vec::new();
+        take(&mut other, &mut reply);
+        assert_eq!(reply, b"+PONG\r\n");
+        let grows = |(client, replies): &mut (TcpStream, Vec<u8>)| {
+            let before = replies.len();
+            take(client, replies);
+            replies.len() > before
+        };
+        let grown: Vec<usize> = (0..long.len()).filter(|&index| grows(&mut long[index])).collect();
+        assert_eq!(grown.len(), 1, "one piece a round");
+        pieces.extend(grown);
+        if let [.., before, last] = pieces[..] {
+            assert_ne!(before, last, "each has its turn");
+        }
+    }
+    // Two replies make a piece, and some were sent before.
+    assert!(pieces.len() > ECHOES && pieces.len() <= 3 * ECHOES / 2, "{}", pieces.len());
+}

@@ -1,0 +1,129 @@
+//! The RESP listener: takes connections while there is room, gives them to the event loops in turn, and
+//! tells those to end on a stop.
+
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::event_loop::{Accepted, EventLoop, Handle};
+use crate::limits::ACCEPT_RETRY;
+use crate::protocol::pause;
+use crate::service::{Service, Stats};
+use crate::stopper::Stopper;
+
+const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// A listener and the event loops, each of which serves a part of its clients.
+pub(crate) struct Resp {
+    listener: TcpListener,
+    loops: Loops,
+}
+
+/// The event loops, each on a thread of its own.
+struct Loops {
+    service: Arc<Service>,
+    stopper: Stopper,
+    handles: Vec<Handle>,
+    /// The loop that the next connection goes to, modulo their number.
+    next: usize,
+    /// A loop sends its index when it has ended.
+    ended: UnboundedSender<usize>,
+    ends: UnboundedReceiver<usize>,
+}
+
+impl Resp {
+    /// Starts the event loops.
+    pub(crate) fn new(listener: TcpListener, service: Arc<Service>, stopper: Stopper) -> io::Result<Resp> {
+        Ok(Resp { listener, loops: Loops::start(service, stopper)? })
+    }
+
+    /// Serves until the stop, then waits for what had been sent to be answered.
+    pub(crate) async fn serve(self) {
+        let Resp { listener, mut loops } = self;
+        let (service, stopper) = (Arc::clone(&loops.service), loops.stopper.clone());
+        let room = Arc::new(Semaphore::new(service.config.max_clients.min(Semaphore::MAX_PERMITS)));
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted.and_then(|(socket, _)| socket.into_std()),
+                () = stopper.stopped() => break,
+                Some(index) = loops.ends.recv() => {
+                    loops.replace(index);
+                    continue;
+                }
+            };
+            // The client has gone already, or there are no file descriptors: then an end frees one.
+            let Ok(mut socket) = accepted else {
+                pause(ACCEPT_RETRY).await;
+                continue;
+            };
+            Stats::add(&service.stats.connections, 1);
+            let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
+                Stats::add(&service.stats.refused_connections, 1);
+                // It fits what a new socket takes at once.
+                let _ = socket.write_all(TOO_MANY_CLIENTS).and_then(|()| socket.shutdown(Shutdown::Write));
+                continue;
+            };
+            loops.send(Accepted { socket: mio::net::TcpStream::from_std(socket), place });
+        }
+        drop(listener);
+        loops.end().await;
+    }
+}
+
+impl Loops {
+    fn start(service: Arc<Service>, stopper: Stopper) -> io::Result<Loops> {
+        let (ended, ends) = unbounded_channel();
+        let count = service.config.loops;
+        let mut loops = Loops { service, stopper, handles: Vec::new(), next: 0, ended, ends };
+        for index in 0..count {
+            let handle = loops.start_one(index)?;
+            loops.handles.push(handle);
+        }
+        Ok(loops)
+    }
+
+    fn start_one(&self, index: usize) -> io::Result<Handle> {
+        let (handle, event_loop) = EventLoop::new(Arc::clone(&self.service), self.stopper.clone())?;
+        let ended = self.ended.clone();
+        let run = move || {
+            // A panic is a bug, and has been reported. The connections of this loop have ended.
+            let _ = catch_unwind(AssertUnwindSafe(|| event_loop.run()));
+            // The server may have gone.
+            let _ = ended.send(index);
+        };
+        thread::Builder::new().name(format!("lately-loop-{index}")).spawn(run)?;
+        Ok(handle)
+    }
+
+    /// Starts a loop in place of one that has ended because of a bug.
+    fn replace(&mut self, index: usize) {
+        // Without file descriptors, or a thread, the other loops have its clients.
+        if let Ok(handle) = self.start_one(index) {
+            self.handles[index] = handle;
+        }
+    }
+
+    /// Gives a connection to the next loop that runs.
+    fn send(&mut self, accepted: Accepted) {
+        let mut unsent = Some(accepted);
+        for _ in 0..self.handles.len() {
+            let Some(accepted) = unsent else { return };
+            unsent = self.handles[self.next % self.handles.len()].send(accepted).err();
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+
+    /// Tells the loops to end, and waits until they have.
+    async fn end(self) {
+        let Loops { handles, ended, mut ends, .. } = self;
+        handles.into_iter().for_each(Handle::close);
+        drop(ended);
+        while ends.recv().await.is_some() {}
+    }
+}

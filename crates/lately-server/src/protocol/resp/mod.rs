@@ -1,0 +1,13 @@
+//! The Redis protocol: connections in event loops, and what clients say on them.
+
+mod batch;
+mod commit_group;
+mod connection;
+mod connections;
+mod event_loop;
+mod listener;
+mod pending_replies;
+mod session;
+mod stream;
+
+pub(crate) use listener::Resp;

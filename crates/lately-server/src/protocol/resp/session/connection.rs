@@ -1,0 +1,182 @@
+//! The connection and the server: what clients send when they connect, and `INFO` and its like.
+
+use lately::{Pattern, Timestamp};
+use lately_resp::command::{ClientCommand, Hello, write_help};
+use lately_resp::{ArgList, Command, Encoder, Protocol, texts};
+
+use super::keys::{is_too_long, refuse_pattern};
+use super::{Flow, Session, info, integer};
+use crate::REDIS_VERSION;
+use crate::service::clients::About;
+
+/// The only user while there is no auth.
+const DEFAULT_USER: &[u8] = b"default";
+
+impl Session {
+    pub(super) fn connection_command(
+        &mut self,
+        command: &Command<'_>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        if let Command::Hello(hello) = command {
+            self.hello(hello, out);
+            return Flow::Continue;
+        }
+        let mut reply = Encoder::new(out, self.protocol);
+        match command {
+            Command::Ping { message: None } => reply.simple("PONG"),
+            Command::Ping { message: Some(message) } | Command::Echo { message } => reply.bulk(message),
+            Command::Auth { user: None, .. } => reply.error(texts::AUTH_WITHOUT_PASSWORD),
+            Command::Auth { user: Some(user), .. } => match check_user(user) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            },
+            Command::Select => reply.ok(),
+            Command::Client(client) => self.client(client, now, &mut reply),
+            Command::Reset => {
+                (self.protocol, self.transaction) = (Protocol::default(), None);
+                // The library is the same still, as in Redis.
+                self.client.change(|about| (about.name, about.protocol) = Default::default());
+                reply.simple("RESET");
+            }
+            Command::Quit => {
+                reply.ok();
+                return Flow::Close;
+            }
+            Command::Command(query) => query.answer(&mut reply),
+            Command::Info { sections } => reply.verbatim(&info::text(&self.service, *sections, now)),
+            Command::ConfigGet { patterns } => self.config_get(*patterns, &mut reply),
+            Command::Time => {
+                let (seconds, millis) = (now.as_millis() / 1_000, now.as_millis() % 1_000);
+                reply.array(2);
+                reply.bulk(seconds.to_string());
+                reply.bulk((millis * 1_000).to_string());
+            }
+            Command::BackgroundSave => match self.service.journal() {
+                Some(journal) => {
+                    journal.want_checkpoint();
+                    reply.simple("Background saving started");
+                }
+                None => reply.error("ERR counts are in memory only: there is nothing to save to"),
+            },
+            Command::LastSave => {
+                let saved = self.service.journal().and_then(|journal| journal.stats().checkpoint_at);
+                reply.integer(saved.unwrap_or(self.service.started).as_millis() / 1_000);
+            }
+            Command::Shutdown => return Flow::Shutdown,
+            Command::ShutdownAbort => reply.error(texts::NO_SHUTDOWN),
+            Command::Help { container } => write_help(&mut reply, *container),
+            // `command` above has the rest.
+            _ => reply.error("ERR not a command of a connection"),
+        }
+        Flow::Continue
+    }
+
+    fn hello(&mut self, hello: &Hello<'_>, out: &mut Vec<u8>) {
+        if let Some(Err(error)) = hello.auth.map(|(user, _)| check_user(user)) {
+            Encoder::new(out, self.protocol).error(error);
+            return;
+        }
+        let protocol = hello.protocol.unwrap_or(self.protocol);
+        self.protocol = protocol;
+        self.client.change(|about| {
+            about.protocol = protocol;
+            if let Some(name) = hello.name {
+                about.name = text(name);
+            }
+        });
+        let mut reply = Encoder::new(out, protocol);
+        reply.map(7);
+        for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+            reply.bulk(name);
+            reply.bulk(value);
+        }
+        reply.bulk("proto");
+        reply.integer(protocol.version());
+        reply.bulk("id");
+        reply.integer(integer(self.client.id()));
+        for (name, value) in [("mode", "standalone"), ("role", "master")] {
+            reply.bulk(name);
+            reply.bulk(value);
+        }
+        reply.bulk("modules");
+        reply.array(0);
+    }
+
+    /// The command that is shown to be the last: inside `EXEC` that one, as in Redis.
+    fn asked_for_clients(&self, command: &'static str) {
+        self.did(Some(if self.executed.is_some() { "exec" } else { command }));
+    }
+
+    fn client(&self, command: &ClientCommand<'_>, now: Timestamp, reply: &mut Encoder<'_>) {
+        match command {
+            ClientCommand::Id => reply.integer(integer(self.client.id())),
+            ClientCommand::GetName => match self.client.about().name {
+                name if name.is_empty() => reply.null(),
+                name => reply.bulk(name),
+            },
+            ClientCommand::Info => {
+                self.asked_for_clients("client|info");
+                reply.verbatim(&(self.client.line(now) + "\n"));
+            }
+            ClientCommand::List(which) => {
+                self.asked_for_clients("client|list");
+                reply.verbatim(&self.service.clients.list(*which, now));
+            }
+            ClientCommand::SetName(name) => self.about(|about| about.name = text(name), reply),
+            ClientCommand::SetLibraryName(name) => self.about(|about| about.lib_name = text(name), reply),
+            ClientCommand::SetLibraryVersion(version) => {
+                self.about(|about| about.lib_version = text(version), reply);
+            }
+            // Nothing here evicts connections, tracks keys or leaves out replies: it is as asked.
+            _ => reply.ok(),
+        }
+    }
+
+    fn about(&self, change: impl FnOnce(&mut About), reply: &mut Encoder<'_>) {
+        self.client.change(change);
+        reply.ok();
+    }
+
+    fn config_get(&self, patterns: ArgList<'_>, reply: &mut Encoder<'_>) {
+        if patterns.iter().any(is_too_long) {
+            return refuse_pattern(reply);
+        }
+        let config = &self.service.config;
+        let timeout = config.idle_timeout.map_or(0, |timeout| timeout.as_secs());
+        let settings = [
+            ("appendonly", if self.service.has_journal() { "yes" } else { "no" }.to_owned()),
+            ("bind", config.resp.ip().to_string()),
+            ("databases", "1".to_owned()),
+            ("maxclients", config.max_clients.to_string()),
+            ("maxmemory", config.ceiling_bytes.to_string()),
+            ("port", config.resp.port().to_string()),
+            ("proto-max-bulk-len", lately_resp::limits::MAX_BULK_BYTES.to_string()),
+            ("save", String::new()),
+            ("timeout", timeout.to_string()),
+        ];
+        let mut wanted = settings.each_ref().map(|_| false);
+        for pattern in patterns.iter().map(|pattern| Pattern::new(&pattern.to_ascii_lowercase())) {
+            for (wanted, (name, _)) in wanted.iter_mut().zip(&settings) {
+                *wanted |= pattern.matches(name.as_bytes());
+            }
+        }
+        let found = settings.iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(setting, _)| setting);
+        reply.map(found.clone().count());
+        for (name, value) in found {
+            reply.bulk(name);
+            reply.bulk(value);
+        }
+    }
+}
+
+/// Without auth there is one user, who needs no password.
+fn check_user(user: &[u8]) -> Result<(), &'static str> {
+    if user == DEFAULT_USER { Ok(()) } else { Err(texts::WRONGPASS) }
+}
+
+/// Names are printable ASCII: the parser takes no others.
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}

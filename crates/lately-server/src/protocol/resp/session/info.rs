@@ -1,0 +1,199 @@
+//! `INFO`: the server in figures, in the form Redis clients and exporters read.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use lately::{Span, Timestamp};
+use lately_journal::Journal;
+use lately_resp::ArgList;
+
+use crate::config::{NamedLimit, info_name};
+use crate::service::Service;
+use crate::service::named_limits::{LimitAnswer, Rule};
+use crate::service::process;
+use crate::{REDIS_VERSION, VERSION};
+
+/// The sections named, or all.
+pub(super) fn text(service: &Service, sections: ArgList<'_>, now: Timestamp) -> String {
+    let wanted = |name: &str| {
+        sections.is_empty()
+            || sections.iter().any(|section| {
+                ["all", "default", "everything", name]
+                    .iter()
+                    .any(|known| section.eq_ignore_ascii_case(known.as_bytes()))
+            })
+    };
+    let mut text = String::new();
+    for (name, fields) in all(service, now) {
+        if wanted(name) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            let _ = write!(text, "# {name}\r\n");
+            for (field, value) in fields {
+                let _ = write!(text, "{field}:{value}\r\n");
+            }
+        }
+    }
+    text
+}
+
+/// Where counts are kept, in the words of Redis where it has some: the log is its append-only file, a
+/// checkpoint its snapshot.
+fn persistence(service: &Service) -> Vec<Field> {
+    let loading = field("loading", &u8::from(service.is_loading()));
+    let Some(stats) = service.journal().map(Journal::stats) else {
+        let (done_bytes, total_bytes) = service.progress.bytes();
+        let progress =
+            [field("loading_total_bytes", &total_bytes), field("loading_loaded_bytes", &done_bytes)];
+        let progress = progress.into_iter().filter(|_| service.is_loading());
+        let idle = [field("aof_enabled", &0), field("rdb_bgsave_in_progress", &0)];
+        return [loading].into_iter().chain(idle).chain(progress).collect();
+    };
+    let status = if stats.trouble.is_some() { "err" } else { "ok" };
+    vec![
+        loading,
+        field("durability", &stats.durability),
+        field("aof_enabled", &1),
+        field("aof_last_write_status", &status),
+        field("aof_current_size", &stats.log_bytes),
+        field("rdb_last_save_time", &(stats.checkpoint_at.unwrap_or(service.started).as_millis() / 1_000)),
+        field("rdb_saves", &stats.checkpoints),
+        field("rdb_bgsave_in_progress", &u8::from(stats.is_checkpointing)),
+        field("rdb_last_bgsave_status", &if stats.checkpoint_trouble.is_some() { "err" } else { "ok" }),
+        field("journal_checkpoint_bytes", &stats.checkpoint_bytes),
+        field("journal_records", &stats.records),
+        field("journal_syncs", &stats.syncs),
+        field("journal_failures", &stats.failures),
+        field("journal_trouble", &stats.trouble.unwrap_or_default()),
+    ]
+}
+
+/// Seconds on processors, in the order of Redis.
+fn processors() -> Vec<Field> {
+    let process::ProcessorTimes { user, system, children_user, children_system } = process::processor_times();
+    let seconds = |name, time: Duration| field(name, &format!("{:.6}", time.as_secs_f64()));
+    vec![
+        seconds("used_cpu_sys", system),
+        seconds("used_cpu_user", user),
+        seconds("used_cpu_sys_children", children_system),
+        seconds("used_cpu_user_children", children_user),
+    ]
+}
+
+/// Bytes as Redis shows them to people: `512B`, `1.50M`.
+#[expect(clippy::cast_precision_loss, reason = "it is rounded to two decimals")]
+fn human(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes}B"),
+        1_024..0x10_0000 => format!("{:.2}K", bytes as f64 / 1_024.0),
+        0x10_0000..0x4000_0000 => format!("{:.2}M", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.2}G", bytes as f64 / 1_073_741_824.0),
+    }
+}
+
+/// Limits with names, each a line as Redis has them for commands.
+fn limits(service: &Service) -> Vec<Field> {
+    let line = |rule: &Rule| {
+        let NamedLimit { name, max, window, lockout, is_shadow, .. } = &rule.limit;
+        // A colon ends the name of a field: as in Redis, it is shown as another character.
+        let field = format!("limit_{}", info_name(name));
+        let (window_ms, lockout_ms) = (window.as_millis(), lockout.map_or(0, Span::as_millis));
+        let shadow = u8::from(*is_shadow);
+        let mut value = format!("max={max},window_ms={window_ms},lockout_ms={lockout_ms},shadow={shadow}");
+        for (said, name) in LimitAnswer::ALL {
+            let _ = write!(value, ",{name}={}", rule.tally.get(said));
+        }
+        (Cow::Owned(field), value)
+    };
+    service.rules.get().iter().map(line).collect()
+}
+
+type Field = (Cow<'static, str>, String);
+type Section = (&'static str, Vec<Field>);
+
+fn field(name: &'static str, value: &dyn ToString) -> Field {
+    (Cow::Borrowed(name), value.to_string())
+}
+
+fn all(service: &Service, now: Timestamp) -> Vec<Section> {
+    let (config, stats, memory) = (&service.config, &service.stats, service.store.memory());
+    let uptime_s = (now.as_millis() - service.started.as_millis()) / 1_000;
+    let keys = service.store.len();
+    let connection_bytes = stats.connection_bytes.load(Relaxed);
+    let journal_bytes = stats.journal_bytes.load(Relaxed);
+    let (resident_bytes, ceiling_bytes) =
+        (process::resident_bytes().unwrap_or(0), memory.ceiling_bytes.unwrap_or(0));
+    let fragmented_bytes = stats.fragmented_bytes.load(Relaxed);
+    let dump_bytes = stats.dump_bytes.load(Relaxed) + stats.restore_bytes.load(Relaxed);
+    let other_bytes = connection_bytes + journal_bytes + dump_bytes + fragmented_bytes;
+    vec![
+        (
+            "Server",
+            vec![
+                field("redis_version", &REDIS_VERSION),
+                field("lately_version", &VERSION),
+                field("redis_mode", &"standalone"),
+                field("os", &std::env::consts::OS),
+                field("arch_bits", &usize::BITS),
+                field("process_id", &std::process::id()),
+                field("run_id", &service.run_id),
+                field("tcp_port", &config.resp.port()),
+                field("http_port", &config.http.port()),
+                field("uptime_in_seconds", &uptime_s),
+                field("uptime_in_days", &(uptime_s / 86_400)),
+            ],
+        ),
+        (
+            "Clients",
+            vec![
+                field("connected_clients", &service.clients.len()),
+                field("maxclients", &config.max_clients),
+                // No command waits for another.
+                field("blocked_clients", &0),
+            ],
+        ),
+        (
+            "Memory",
+            vec![
+                // Keys, hits, connections and the journal, as accounted for; what the process takes besides is in `rss`.
+                field("used_memory", &memory.used_bytes),
+                field("used_memory_human", &human(memory.used_bytes)),
+                field("used_memory_keys", &memory.used_bytes.saturating_sub(other_bytes)),
+                field("used_memory_connections", &connection_bytes),
+                field("used_memory_journal", &journal_bytes),
+                field("used_memory_fragmentation", &fragmented_bytes),
+                field("used_memory_rss", &resident_bytes),
+                field("used_memory_rss_human", &human(resident_bytes)),
+                field("maxmemory", &ceiling_bytes),
+                field("maxmemory_human", &human(ceiling_bytes)),
+            ],
+        ),
+        ("Persistence", persistence(service)),
+        (
+            "Stats",
+            vec![
+                field("total_connections_received", &stats.connections.load(Relaxed)),
+                field("rejected_connections", &stats.refused_connections.load(Relaxed)),
+                field("total_commands_processed", &stats.commands.load(Relaxed)),
+                field("instantaneous_ops_per_sec", &service.commands_per_second(now)),
+                field("total_hits", &stats.hits.load(Relaxed)),
+                field("refused_hits", &stats.refused_hits.load(Relaxed)),
+                field("denied_hits", &stats.denied_hits.load(Relaxed)),
+                field("evicted_keys", &memory.evicted_keys),
+                field("evicted_clients", &stats.evicted_connections.load(Relaxed)),
+                field("expired_keys", &memory.expired_keys),
+            ],
+        ),
+        ("CPU", processors()),
+        ("Limits", limits(service)),
+        ("Replication", vec![field("role", &"master"), field("connected_slaves", &0)]),
+        ("Cluster", vec![field("cluster_enabled", &0)]),
+        (
+            "Keyspace",
+            if keys == 0 { vec![] } else { vec![field("db0", &format!("keys={keys},expires={keys}"))] },
+        ),
+    ]
+}

@@ -1,0 +1,42 @@
+//! Keys as such: `DEL TTL`, and the patterns of `SCAN`.
+
+use lately::Timestamp;
+use lately::limits::MAX_KEY_BYTES;
+use lately_resp::{ArgList, Encoder};
+
+use super::written::{Written, refuse};
+use super::{Session, integer};
+
+/// The reply of `TTL` where there is no key, as in Redis.
+const NO_KEY: i64 = -2;
+
+impl Session {
+    pub(super) fn delete(&self, keys: ArgList<'_>, written: &mut Written, now: Timestamp, out: &mut Vec<u8>) {
+        let deleted = match self.service.delete(keys.iter(), &mut written.changes, now) {
+            Ok(deleted) => deleted,
+            Err(refused) => return refuse(out, &refused),
+        };
+        let start = out.len();
+        Encoder::new(out, self.protocol).integer(integer(deleted as u64));
+        if self.service.has_journal() && deleted > 0 {
+            written.replied(start, out.len());
+        }
+    }
+
+    /// Time until the last hit leaves the retention, in units of `unit_ms`, rounded up.
+    pub(super) fn time_to_live_ms(&self, key: &[u8], now: Timestamp, unit_ms: i64) -> i64 {
+        match self.service.time_to_live(key, now) {
+            Some(left) => (left.as_millis() + unit_ms - 1) / unit_ms,
+            None => NO_KEY,
+        }
+    }
+}
+
+/// Whether a pattern is longer than any key: nobody means it, and matching takes the product of both lengths.
+pub(super) fn is_too_long(pattern: &[u8]) -> bool {
+    pattern.len() > MAX_KEY_BYTES
+}
+
+pub(super) fn refuse_pattern(reply: &mut Encoder<'_>) {
+    reply.error(format_args!("ERR invalid pattern: a pattern has at most {MAX_KEY_BYTES} bytes"));
+}

@@ -1,0 +1,268 @@
+//! A run: requests that follow each other in what clients sent, executed as a batch, and the replies to them.
+//! They may be of several connections, one after the other.
+
+use lately::{Outcome, Span, Timestamp};
+use lately_resp::{Command, CommandError, Encoder, Protocol};
+
+use super::decided::{self, Words};
+use super::integer;
+use super::written::{Written, refuse};
+use crate::limits::OUTPUT_BYTES;
+use crate::service::Service;
+use crate::service::{Batch, NamedRequest, Response, code_of, rate};
+
+/// What was collected and is still to be executed. Keys borrow from the read buffer.
+#[derive(Default)]
+pub(crate) struct Run<'a> {
+    batch: Batch<'a>,
+    /// What is to be replied, each so many times one after the other.
+    replies: Vec<(Reply, usize)>,
+    /// Where in the output the replies of each connection end.
+    ends: Vec<usize>,
+    /// The reply to the request before, if that was one operation; requests that differ in their key alone have the same.
+    last: Option<Reply>,
+    /// What was changed.
+    pub(crate) written: Written,
+}
+
+/// A part of a reply; each but the first two takes the next response.
+#[derive(Clone, Copy)]
+enum Reply {
+    /// The head of an array of so many.
+    Array(usize),
+    /// The replies of a connection are over.
+    End,
+    /// What a hit gave.
+    Hit,
+    Estimate,
+    Bounds,
+    /// Hits per second of a window of so many.
+    Rate(Span, Protocol),
+    /// What one limit, or several, said to a request.
+    Decision(Words),
+}
+
+/// Where a run goes.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) service: &'a Service,
+    pub(super) now: Timestamp,
+}
+
+impl<'a> Run<'a> {
+    /// The same run, empty, with its memory, for other requests.
+    pub(crate) fn reused<'b>(mut self) -> Run<'b> {
+        self.ends.clear();
+        let Run { batch, replies, ends, written, .. } = self;
+        Run { batch: batch.reused(), replies, ends, last: None, written }
+    }
+
+    /// Adds what the request before asked, of other keys, if that is often asked of one key after the other; gives of how
+    /// many. Others are left when there are as many replies as may be held.
+    pub(super) fn add_again(
+        &mut self,
+        mut keys: impl Iterator<Item = &'a [u8]>,
+        target: Target<'_>,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let Some(reply) = self.last.take() else { return 0 };
+        let mut added = 0;
+        while out.len() < OUTPUT_BYTES {
+            self.make_room(target, out);
+            let more = self.batch.again(&mut keys);
+            if more == 0 {
+                break;
+            }
+            self.replies.push((reply, more));
+            added += more;
+        }
+        added
+    }
+
+    /// Adds a command, if it is one that batches are made of: what it has is taken. A run that is full is executed first.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        command: &mut Command<'a>,
+        protocol: Protocol,
+        target: Target<'_>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        self.last = None;
+        self.make_room(target, out);
+        let (reply, is_alone) = match *command {
+            Command::Hit { key, count, at } => {
+                self.batch.hit(key, count, at);
+                (Reply::Hit, true)
+            }
+            Command::MultiHit { pairs } => {
+                self.replies.push((Reply::Array(pairs.len()), 1));
+                for (key, count) in pairs.iter() {
+                    self.make_room(target, out);
+                    self.batch.hit(key, count, None);
+                    self.replies.push((Reply::Hit, 1));
+                }
+                return true;
+            }
+            Command::Hits { key, windows, at } if windows.len() <= 1 => {
+                self.batch.hits(key, windows.first(), at);
+                (Reply::Estimate, true)
+            }
+            Command::Hits { key, windows, at } => {
+                self.replies.push((Reply::Array(windows.len()), 1));
+                for window in windows.iter() {
+                    self.make_room(target, out);
+                    self.batch.hits(key, Some(window), at);
+                    self.replies.push((Reply::Estimate, 1));
+                }
+                return true;
+            }
+            Command::HitsBounds { key, window, at } => {
+                self.batch.hits(key, window, at);
+                (Reply::Bounds, false)
+            }
+            Command::MultiHits { window, keys } => {
+                self.replies.push((Reply::Array(keys.len()), 1));
+                for key in keys.iter() {
+                    self.make_room(target, out);
+                    self.batch.hits(key, Some(window), None);
+                    self.replies.push((Reply::Estimate, 1));
+                }
+                return true;
+            }
+            Command::Rate { key, window, at } => {
+                let settings = target.service.store.settings_of(key);
+                // A window is whole panes.
+                let panes = settings.whole_panes(window.unwrap_or(settings.window()));
+                self.batch.hits(key, window, at);
+                (Reply::Rate(panes, protocol), false)
+            }
+            Command::HitsDenied { key, window, at } => {
+                self.batch.denied(key, window, at);
+                (Reply::Estimate, false)
+            }
+            Command::Limit(request) => {
+                self.batch.limit(request);
+                (Reply::Decision(Words::Limit), true)
+            }
+            Command::Throttle(request) => {
+                self.batch.throttle(request);
+                (Reply::Decision(Words::Throttle), true)
+            }
+            Command::LimitAll(ref mut request) => {
+                let limits = std::mem::take(&mut request.limits);
+                self.batch.limit_all(lately::JointRequest { limits, ..*request });
+                self.replies.push((Reply::Decision(Words::LimitAll), 1));
+                if self.batch.is_full_of_joint() {
+                    self.apply(target, out);
+                }
+                return true;
+            }
+            Command::LimitByRule { key, name, cost, at, is_peek } => {
+                let named = NamedRequest { key, name, cost, at, is_peek };
+                if let Err(unknown) = self.batch.limit_by_name(&named, target.service) {
+                    self.apply(target, out);
+                    let error = CommandError::about_argument(unknown, Words::Limit.command());
+                    Encoder::new(out, Protocol::default()).error(error);
+                    return true;
+                }
+                (Reply::Decision(Words::Limit), true)
+            }
+            _ => return false,
+        };
+        self.replies.push((reply, 1));
+        self.last = is_alone.then_some(reply);
+        true
+    }
+
+    #[inline(always)]
+    fn make_room(&mut self, target: Target<'_>, out: &mut Vec<u8>) {
+        if self.batch.is_full() {
+            self.apply(target, out);
+        }
+    }
+
+    /// What is added from here on is of another connection.
+    pub(crate) fn end_connection(&mut self, out: &[u8]) {
+        if self.replies.is_empty() {
+            self.ends.push(out.len());
+        } else {
+            self.replies.push((Reply::End, 1));
+        }
+    }
+
+    /// Where in the output the replies of each connection end, those still to come left out.
+    pub(crate) fn ends(&self) -> &[usize] {
+        &self.ends
+    }
+
+    /// Ends the run: all is executed.
+    pub(crate) fn finish(&mut self, service: &Service, now: Timestamp, out: &mut Vec<u8>) {
+        self.apply(Target { service, now }, out);
+        self.batch.forget_rules();
+    }
+
+    /// Executes what was collected and appends the replies.
+    pub(super) fn apply(&mut self, target: Target<'_>, out: &mut Vec<u8>) {
+        if self.replies.is_empty() {
+            return;
+        }
+        let Run { batch, replies, ends, written, .. } = self;
+        target.service.execute(batch, &mut written.changes, target.now);
+        let mut responses = batch.responses();
+        for &(reply, times) in &*replies {
+            match reply {
+                Reply::Array(len) => Encoder::new(out, Protocol::default()).array(len),
+                Reply::End => ends.push(out.len()),
+                _ => responses.by_ref().take(times).for_each(|response| {
+                    let start = out.len();
+                    reply.write(&response, out);
+                    if response.is_change {
+                        written.replied(start, out.len());
+                    }
+                }),
+            }
+        }
+        drop(responses);
+        replies.clear();
+        batch.clear();
+    }
+}
+
+impl Reply {
+    /// Writes a response.
+    #[inline(always)]
+    fn write(self, response: &Response<'_>, out: &mut Vec<u8>) {
+        match (self, response.outcome) {
+            (Reply::Hit, Ok(Outcome::Hit(Ok(hits)))) => {
+                Encoder::new(out, Protocol::default()).integer(integer(*hits));
+            }
+            (_, Ok(outcome)) => self.write_other(outcome, out),
+            (_, Err(refused)) => refuse(out, refused),
+        }
+    }
+
+    #[inline(never)]
+    fn write_other(self, outcome: &Outcome, out: &mut Vec<u8>) {
+        let mut reply = Encoder::new(out, Protocol::default());
+        match (self, outcome) {
+            (Reply::Hit, Outcome::Hit(Err(error))) => reply.error(format_args!("{} {error}", code_of(error))),
+            (Reply::Estimate, Outcome::Hits(count)) => reply.integer(integer(count.estimate)),
+            (Reply::Bounds, Outcome::Hits(count)) => {
+                reply.array(4);
+                reply.integer(integer(count.estimate));
+                reply.integer(integer(count.lower));
+                reply.integer(count.upper.map_or(-1, integer));
+                reply.integer(count.cell.as_millis());
+            }
+            (Reply::Rate(panes, protocol), Outcome::Hits(count)) => {
+                Encoder::new(out, protocol).double(rate(count, panes));
+            }
+            (Reply::Decision(words), Outcome::Limit(decided)) => decided::write(decided, words, &mut reply),
+            (Reply::Decision(words), Outcome::LimitAll(decided)) => {
+                decided::write_all(decided, words, &mut reply);
+            }
+            _ => unreachable!("the outcome is of the kind that was asked for"),
+        }
+    }
+}

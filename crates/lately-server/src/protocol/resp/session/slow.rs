@@ -1,0 +1,149 @@
+//! Commands that take long, answered a slice at a time: `SERIES`, `SCAN`, `COOLEST … PREFIX`. Between two slices other
+//! clients have their turn.
+
+use lately::{SeriesReader, Span, Timestamp};
+use lately_resp::command::{Among, Coolest, Scan};
+use lately_resp::{CommandError, Encoder, Protocol};
+
+use super::keys::{is_too_long, refuse_pattern};
+use super::{Flow, Session, integer};
+use crate::limits::SERIES_STEP;
+use crate::service::Service;
+use crate::service::{CoolestWalk, ScanWalk, coolest_of};
+
+/// A command that is not answered yet, or not whole.
+pub(super) enum Slow {
+    Series { key: Box<[u8]>, reader: SeriesReader, whole_seconds: bool },
+    Scan(ScanWalk),
+    Coolest(CoolestWalk),
+}
+
+impl Slow {
+    /// Runs a slice, and appends what is known by then; gives what is left to do.
+    pub(super) fn step(
+        self,
+        service: &Service,
+        protocol: Protocol,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Option<Slow> {
+        let mut reply = Encoder::new(out, protocol);
+        match self {
+            Slow::Series { key, mut reader, whole_seconds } => {
+                for point in service.store.read_series(&key, &mut reader, SERIES_STEP, now) {
+                    reply.array(2);
+                    if whole_seconds {
+                        reply.integer(point.start.as_millis() / 1_000);
+                    } else {
+                        #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+                        reply.double(point.start.as_millis() as f64 / 1_000.0);
+                    }
+                    reply.integer(integer(point.hits));
+                }
+                (reader.left() > 0).then_some(Slow::Series { key, reader, whole_seconds })
+            }
+            Slow::Scan(mut walk) => {
+                if !walk.step(service, now) {
+                    return Some(Slow::Scan(walk));
+                }
+                let (next, keys) = walk.page();
+                reply.array(2);
+                reply.bulk(next.to_string());
+                reply.array(keys.len());
+                keys.iter().for_each(|key| reply.bulk(key));
+                None
+            }
+            Slow::Coolest(mut walk) => {
+                if !walk.step(service, now) {
+                    return Some(Slow::Coolest(walk));
+                }
+                write_rows(&walk.into_rows(), &mut reply);
+                None
+            }
+        }
+    }
+
+    /// Whether one slice is all.
+    fn is_short(&self) -> bool {
+        match self {
+            Slow::Series { reader, .. } => reader.left() <= SERIES_STEP,
+            Slow::Scan(walk) => walk.is_short(),
+            Slow::Coolest(_) => false,
+        }
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        size_of::<Slow>()
+            + match self {
+                Slow::Series { key, .. } => key.len(),
+                Slow::Scan(walk) => walk.held_bytes(),
+                Slow::Coolest(walk) => walk.held_bytes(),
+            }
+    }
+}
+
+impl Session {
+    /// Begins a command that may take long. A short one is answered at once.
+    fn begin(&mut self, slow: Slow, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        let left =
+            if slow.is_short() { slow.step(&self.service, self.protocol, now, out) } else { Some(slow) };
+        self.slow = left.map(Box::new);
+        if self.slow.is_some() { Flow::More } else { Flow::Continue }
+    }
+
+    pub(super) fn series(
+        &mut self,
+        key: &[u8],
+        (window, step): (Span, Span),
+        at: Option<Timestamp>,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let mut reply = Encoder::new(out, self.protocol);
+        match self.service.store.series_reader(key, window, step, at.unwrap_or(now)) {
+            Ok(reader) => {
+                reply.array(reader.left());
+                // One type for the starts of a series: whole seconds, unless a step is no whole second.
+                let whole_seconds = step.as_millis() % 1_000 == 0;
+                self.begin(Slow::Series { key: key.into(), reader, whole_seconds }, now, out)
+            }
+            Err(error) => {
+                reply.error(CommandError::about_argument(error, "series"));
+                Flow::Continue
+            }
+        }
+    }
+
+    pub(super) fn scan(&mut self, scan: &Scan<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        if scan.pattern.is_some_and(is_too_long) {
+            refuse_pattern(&mut Encoder::new(out, self.protocol));
+            return Flow::Continue;
+        }
+        let wanted = scan.kind.is_none_or(|name| name.eq_ignore_ascii_case(b"hits"));
+        let walk = ScanWalk::new(scan.cursor, scan.count, scan.pattern, wanted);
+        self.begin(Slow::Scan(walk), now, out)
+    }
+
+    pub(super) fn coolest(&mut self, coolest: &Coolest<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        let &Coolest { count, window, below, among } = coolest;
+        match among {
+            Among::Keys(keys) => {
+                let rows = coolest_of(&self.service, keys.iter(), (count, window, below), now);
+                write_rows(&rows, &mut Encoder::new(out, self.protocol));
+                Flow::Continue
+            }
+            Among::Prefix(prefix) => {
+                self.begin(Slow::Coolest(CoolestWalk::new(prefix, count, window, below)), now, out)
+            }
+        }
+    }
+}
+
+fn write_rows(rows: &[(u64, impl AsRef<[u8]>)], reply: &mut Encoder<'_>) {
+    reply.array(rows.len());
+    for (hits, key) in rows {
+        reply.array(2);
+        reply.bulk(key);
+        reply.integer(integer(*hits));
+    }
+}

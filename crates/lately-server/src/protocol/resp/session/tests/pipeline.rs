@@ -1,0 +1,246 @@
+//! Batches: the replies are those the same requests have one by one.
+
+use std::ops::Range;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::limits::RUN_OPERATIONS;
+use crate::service::named_limits::tests::limit;
+
+const COMMANDS: [&str; 39] = [
+    "HIT k",
+    "HIT k",
+    "HIT k",
+    "HIT l 3",
+    "HIT l 0",
+    "HIT m 5 AT 1700000000",
+    "HIT k AT 1699999900",
+    "HIT k AT 99999999999",
+    "HIT k AT 1",
+    "HIT k 9223372036854775800",
+    "HIT k x",
+    "HIT",
+    "MHIT k 1 l 2 k 3",
+    "MHIT k 1 l",
+    "HITS k",
+    "HITS l 1m 1h 1d",
+    "HITS m BOUNDS AT 1700000040",
+    "HITS k 0",
+    "MHITS 5m k l m none",
+    "RATE k",
+    "RATE l 1m",
+    "SERIES k 5s 1s",
+    "LIMIT k 9 5m COST 4",
+    "LIMIT l 3 1s LOCKOUT 1m",
+    "LIMIT k 7 1h PEEK",
+    "DEL k",
+    "DEL k l m",
+    "EXISTS k l k",
+    "FLUSHALL",
+    "TTL m",
+    "MULTI",
+    "MULTI",
+    "EXEC",
+    "DISCARD",
+    "HELLO 3",
+    "RESET",
+    "NOSUCH k",
+    "PING hello",
+    "DBSIZE",
+];
+
+/// Requests that may be sent for one key after the other, and what comes between.
+const REPEATED: [&str; 22] = [
+    "HIT {}",
+    "HIT {}",
+    "hit {}",
+    "HIT {} 2",
+    "HIT {} 0",
+    "HIT {} AT 1699999900",
+    "HITS {}",
+    "HITS {} 1m",
+    "HITS {} 1m 1h",
+    "HITS {} BOUNDS",
+    "HITS {} DENIED",
+    "MHIT {} 1",
+    "MHIT {} 1 k 1",
+    "LIMIT {} 4 1m",
+    "LIMIT {} 4 1m PEEK",
+    "LIMIT {} @few",
+    "LIMIT {} @none",
+    "MLIMIT {} 9 1m",
+    "CL.THROTTLE {} 3 9 60",
+    "CL.THROTTLE {} 3 9 60 0",
+    "MULTI",
+    "EXEC",
+];
+
+/// Requests as they are sent: some as words, some as arrays.
+fn written(commands: &[(usize, bool)]) -> Vec<Vec<u8>> {
+    let written = commands.iter().map(|&(command, as_words)| {
+        let line = COMMANDS[command];
+        let mut bytes = Vec::new();
+        if as_words {
+            bytes.extend_from_slice(format!("{line}\n").as_bytes());
+        } else {
+            lately_resp::write_request(&mut bytes, &line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+        }
+        bytes
+    });
+    written.collect()
+}
+
+proptest! {
+    #[test]
+    fn a_batch_answers_as_its_requests_one_by_one(
+        commands in vec((0..COMMANDS.len(), any::<bool>()), 1..200),
+        cuts in vec(1..150_usize, 1..20),
+    ) {
+        let requests = written(&commands);
+        let (mut single, mut batched) = (Talk::new(), Talk::new());
+        let mut cuts = cuts.iter().cycle();
+        let mut left = &requests[..];
+        while !left.is_empty() {
+            let (batch, rest) = left.split_at(left.len().min(*cuts.next().expect("cycled")));
+            left = rest;
+            let expected: Vec<u8> = batch.iter().flat_map(|request| single.send(request, 1)).collect();
+            let got = batched.send(&batch.concat(), batch.len());
+            prop_assert_eq!(barred(&got), barred(&expected));
+            prop_assert_eq!(batched.flow, single.flow);
+        }
+        // Whatever state they are in, they answer `INFO` from here on.
+        single.send(b"RESET\n", 1);
+        batched.send(b"RESET\n", 1);
+        for field in ["total_hits", "refused_hits", "total_commands_processed", "used_memory_keys"] {
+            prop_assert_eq!(batched.info(field), single.info(field));
+        }
+    }
+
+    #[test]
+    fn what_is_asked_of_one_key_after_the_other_is_answered_as_one_by_one(
+        asked in vec((0..REPEATED.len(), vec(0..5_usize, 1..6)), 1..30),
+    ) {
+        let mut requests = Vec::new();
+        for (command, keys) in asked {
+            for key in keys {
+                let words = REPEATED[command].split(' ').map(|word| match word {
+                    "{}" => ["k", "l", "m", "long", ""][key].as_bytes(),
+                    word => word.as_bytes(),
+                });
+                let mut bytes = Vec::new();
+                lately_resp::write_request(&mut bytes, &words.collect::<Vec<_>>());
+                requests.push(bytes);
+            }
+        }
+        let config = || Config { limits: vec![limit("few")], ..Config::default() };
+        let (mut single, mut batched) = (Talk::with(config()), Talk::with(config()));
+        let expected: Vec<u8> = requests.iter().flat_map(|request| single.send(request, 1)).collect();
+        let got = batched.send(&requests.concat(), requests.len());
+        prop_assert_eq!(barred(&got), barred(&expected));
+        single.send(b"RESET\n", 1);
+        batched.send(b"RESET\n", 1);
+        for field in ["total_hits", "refused_hits", "denied_hits", "total_commands_processed"] {
+            prop_assert_eq!(batched.info(field), single.info(field));
+        }
+    }
+
+    #[test]
+    fn a_batch_counts_as_the_definition_does(
+        steps in vec((0..4_u8, 0..600_u64, 1..5_u64, any::<bool>()), 1..3 * RUN_OPERATIONS),
+    ) {
+        let (mut requests, mut expected) = (String::new(), String::new());
+        let mut hits: Vec<(u8, u64, u64)> = Vec::new();
+        for &(key, age, weight, asks) in &steps {
+            let at = NOW_S - age;
+            if asks {
+                requests += &format!("HITS k{key} 1m AT {at}\n");
+            } else {
+                requests += &format!("HIT k{key} {weight} AT {at}\n");
+                hits.push((key, at, weight));
+            }
+            let window = if asks { 60 } else { 300 };
+            let within = |then: u64| then <= at && at - then < window;
+            let of_key = hits.iter().filter(|hit| hit.0 == key && within(hit.1));
+            expected += &format!(":{}|", of_key.map(|hit| hit.2).sum::<u64>());
+        }
+        // Everything is within the exact span, so every answer is exact.
+        let hour = lately::Settings::builder().exact(lately::minutes(60)).build().expect("valid");
+        let classes = vec![(lately::Pattern::new(b"k*"), hour)];
+        let mut talk = Talk::with(Config { classes, ..Config::default() });
+        prop_assert_eq!(barred(&talk.send(requests.as_bytes(), steps.len())), expected);
+    }
+}
+
+#[test]
+fn a_run_of_any_length_is_answered() {
+    for len in [1, RUN_OPERATIONS - 1, RUN_OPERATIONS, RUN_OPERATIONS + 1, 3 * RUN_OPERATIONS] {
+        let mut talk = Talk::new();
+        let requests = "HIT k\n".repeat(len - 1) + &format!("MHITS 1m{}\n", " k".repeat(len));
+        let mut expected: String = (1..len).map(|hits| format!(":{hits}|")).collect();
+        expected += &format!("*{len}|{}", format!(":{}|", len - 1).repeat(len));
+        assert_eq!(barred(&talk.send(requests.as_bytes(), len)), expected);
+    }
+}
+
+#[test]
+fn a_batch_stops_where_the_replies_are_to_be_sent() {
+    let message = "x".repeat(crate::limits::OUTPUT_BYTES / 2);
+    let echo = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{message}\r\n", message.len());
+    let (mut talk, mut requests, mut args) = (Talk::new(), Requests::new(), Args::new());
+    let bytes = echo.repeat(3);
+    requests.parse(bytes.as_bytes(), &Limits::default(), &mut args);
+    let (done, flow) = talk.session.batch(
+        requests.iter(bytes.as_bytes()),
+        &mut Run::default(),
+        seconds(NOW_S),
+        &mut Vec::new(),
+    );
+    assert_eq!((done, flow), (2, Flow::Continue));
+}
+
+#[test]
+fn a_run_goes_on_with_the_next_connection() {
+    let mut talk = Talk::v3();
+    let mut other = connect(&talk.service);
+    let bytes = b"HIT k 3\nRATE k 1m\nHIT k 2\nRATE k 1m\nPING\nHIT k\n";
+    let (mut requests, mut args, mut run, mut out) =
+        (Requests::new(), Args::new(), Run::default(), Vec::new());
+    requests.parse(bytes, &Limits::default(), &mut args);
+    let now = seconds(NOW_S);
+    let mut part = |session: &mut Session, numbers: Range<usize>| {
+        assert_eq!(session.batch(requests.range(numbers, bytes), &mut run, now, &mut out).1, Flow::Continue);
+        run.end_connection(&out);
+    };
+    part(&mut talk.session, 0..2);
+    part(&mut other, 2..2);
+    part(&mut other, 2..5);
+    part(&mut talk.session, 5..6);
+    run.finish(&talk.service, now, &mut out);
+    let mut start = 0;
+    let replies: Vec<_> =
+        run.ends().iter().map(|&end| barred(&out[std::mem::replace(&mut start, end)..end])).collect();
+    assert_eq!(replies, [":3|,0.05|", "", ":5|$19|0.08333333333333333|+PONG|", ":6|"]);
+    assert_eq!((talk.info("total_hits").as_str(), start), ("6", out.len()));
+}
+
+#[test]
+fn what_differs_in_the_key_alone_stops_there_too() {
+    const HITS: usize = 5_000;
+    let bytes = b"*2\r\n$4\r\nRATE\r\n$1\r\na\r\n*2\r\n$3\r\nHIT\r\n$1\r\nk\r\n".to_vec();
+    let hits = b"*2\r\n$3\r\nHIT\r\n$1\r\nk\r\n".repeat(HITS);
+    let bytes = [bytes, hits].concat();
+    let (mut talk, mut requests, mut args) = (Talk::new(), Requests::new(), Args::new());
+    let mut out = vec![b'+'; crate::limits::OUTPUT_BYTES - 1_000];
+    requests.parse(&bytes, &Limits::default(), &mut args);
+    let (mut run, now) = (Run::default(), talk.service.now());
+    let (done, flow) = talk.session.batch(requests.iter(&bytes), &mut run, now, &mut out);
+    run.finish(&talk.service, now, &mut out);
+    assert_eq!(flow, Flow::Continue);
+    // Some runs of 64 replies each, then no more.
+    assert!((150..500).contains(&done), "{done}");
+    let lines = out.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(lines, done + 1, "a rate has two lines");
+    assert!(out.ends_with(format!(":{}\r\n", done - 1).as_bytes()));
+}

@@ -1,0 +1,158 @@
+//! `LIMIT key @name`.
+
+use super::*;
+use crate::config::NamedLimit;
+use crate::limits::{MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
+use crate::service::named_limits::tests::limit;
+
+/// `login`: one in a minute, with a lockout; `watched`: the same, in shadow; `wide`: 3 in 10 s.
+fn talk() -> Talk {
+    let lockout = Some(minutes(15));
+    let limits = vec![
+        NamedLimit { lockout, ..limit("login") },
+        NamedLimit { lockout, is_shadow: true, ..limit("watched") },
+        NamedLimit { max: 3, window: lately::seconds(10), ..limit("wide:1") },
+    ];
+    Talk::with(Config { limits, ..Config::default() })
+}
+
+#[test]
+fn a_limit_is_taken_from_the_config() {
+    let mut talk = talk();
+    talk.check_all(&[
+        ("LIMIT k @wide:1 COST 2", "*5|:1|:3|:1|:0|:10000|"),
+        ("LIMIT k @wide:1 COST 2", "*5|:0|:3|:1|:10000|:10000|"),
+        ("LIMIT k @wide:1 PEEK", "*5|:1|:3|:1|:0|:10000|"),
+        ("LIMIT k @wide:1 COST 4", "*5|:0|:3|:1|:-1|:10000|"),
+        ("LIMIT k @login PEEK", "*5|:0|:1|:0|:60000|:60000|"),
+        ("LIMIT other @login", "*5|:1|:1|:0|:0|:60000|"),
+        ("LIMIT other @login", "*5|:0|:1|:0|:900000|:900000|"),
+        ("LIMIT other @login", "*5|:0|:1|:0|:900000|:900000|"),
+        ("HITS k", ":2|"),
+        ("HITS other", ":1|"),
+    ]);
+    talk.check(&format!("LIMIT late @wide:1 AT {}", ago(5)), "*5|:1|:3|:2|:0|:10000|");
+    assert!(talk.ask("LIMIT k @wide:1 AT 5").starts_with("-LATE hit at 5 is older"));
+    // Neither peeks nor what is an error are counted.
+    let said = |talk: &mut Talk, name: &str| talk.info(&format!("limit_{name}"));
+    let wide = "max=3,window_ms=10000,lockout_ms=0,shadow=0,allowed=2,denied=2,would_deny=0";
+    assert_eq!(said(&mut talk, "wide_1"), wide);
+    let login = "max=1,window_ms=60000,lockout_ms=900000,shadow=0,allowed=1,denied=2,would_deny=0";
+    assert_eq!(said(&mut talk, "login"), login);
+    assert_eq!((talk.info("total_hits"), talk.info("refused_hits")), ("4".into(), "1".into()));
+}
+
+#[test]
+fn a_limit_that_is_not_there_changes_nothing() {
+    let mut talk = talk();
+    let unknown = |name: &str| {
+        refused(&format!("no such limit '{name}': the config has login, watched, wide:1"), LIMIT)
+    };
+    for name in ["nosuch", "", "LOGIN", "login "] {
+        talk.check(&format!("LIMIT k '@{name}'"), &unknown(name));
+    }
+    talk.check("LIMIT k @nosuch PEEK COST 0", &unknown("nosuch"));
+    let in_place = talk.send(b"HIT k\nLIMIT k @a\nHIT k\nLIMIT k @wide:1\n", 4);
+    assert_eq!(barred(&in_place), format!(":1|{}:2|*5|:1|:3|:0|:0|:10000|", unknown("a")));
+    talk.check("HITS k", ":3|");
+    Talk::new().check("LIMIT k @a", &refused("no such limit 'a': the config has none", LIMIT));
+    // It has to look like one line.
+    talk.check("LIMIT k \"@a\\r\\n+OK\"", &unknown("a  +OK"));
+}
+
+#[test]
+fn a_limit_in_shadow_denies_nobody() {
+    let mut talk = talk();
+    talk.check_all(&[
+        ("LIMIT k @watched", "*5|:1|:1|:0|:0|:60000|"),
+        ("LIMIT k @watched", "*5|:1|:1|:0|:0|:60000|"),
+        ("LIMIT k @watched COST 2", "*5|:1|:1|:0|:0|:60000|"),
+        ("LIMIT k @watched PEEK", "*5|:1|:1|:0|:0|:60000|"),
+        // What would have been denied is not counted, as if it were.
+        ("HITS k", ":1|"),
+    ]);
+    let said = "max=1,window_ms=60000,lockout_ms=900000,shadow=1,allowed=1,denied=0,would_deny=2";
+    assert_eq!(talk.info("limit_watched"), said);
+    assert_eq!((talk.info("total_hits"), talk.info("refused_hits")), ("1".into(), "0".into()));
+    // It locked nobody out.
+    talk.clock.advance(minutes(1));
+    talk.check("LIMIT k 1 1m PEEK", "*5|:1|:1|:1|:0|:0|");
+    talk.check("LIMIT k @login", "*5|:1|:1|:0|:0|:60000|");
+    talk.check("LIMIT k @login", "*5|:0|:1|:0|:900000|:900000|");
+    // Another locked this one out: that is what would have been said.
+    talk.clock.advance(minutes(2));
+    talk.check("LIMIT k @watched", "*5|:1|:1|:0|:0|:780000|");
+    assert!(talk.info("limit_watched").ends_with("allowed=1,denied=0,would_deny=3"));
+}
+
+#[test]
+fn limits_are_asked_by_name_in_a_transaction() {
+    let mut talk = talk();
+    let batch = b"MULTI\nLIMIT k @login\nLIMIT k @a\nLIMIT k @login\nLIMIT k\nEXEC\n";
+    let arity = "-ERR wrong number of arguments for 'limit' command. Usage: LIMIT <key> (<max> <window>\\|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]|";
+    let aborted = "-EXECABORT Transaction discarded because of previous errors.|";
+    assert_eq!(barred(&talk.send(batch, 6)), format!("+OK|{}{arity}{aborted}", "+QUEUED|".repeat(3)));
+    let batch = b"MULTI\nLIMIT k @login\nLIMIT k @a\nLIMIT k @login\nEXEC\n";
+    let replies = barred(&talk.send(batch, 5));
+    let start = format!("+OK|{}*3|*5|:1|:1|:0|:0|:60000|-ERR no such limit 'a': ", "+QUEUED|".repeat(3));
+    assert!(replies.starts_with(&start) && replies.ends_with("*5|:0|:1|:0|:900000|:900000|"), "{replies}");
+}
+
+/// How long hits are kept is the key's: a config cannot be wrong about it, a request can.
+#[test]
+fn a_named_limit_of_more_than_is_kept_is_refused() {
+    let text =
+        "[[class]]\nmatch = \"long:*\"\nretain = \"30d\"\n[[limit]]\nname = \"a\"\nmax = 1\nwindow = \"8d\"";
+    let config = Config { storage: None, ..Config::parse(text).expect("valid") };
+    let mut talk = Talk::with(config);
+    talk.check("LIMIT long:1 @a", "*5|:1|:1|:0|:0|:691200000|");
+    talk.check(
+        "LIMIT k @a",
+        &refused(
+            "invalid window 8d: hits of this key are kept for 7d (`retain`), a limit can ask for no more",
+            LIMIT,
+        ),
+    );
+    assert!(talk.info("limit_a").ends_with("allowed=1,denied=0,would_deny=0"));
+}
+
+/// A batch goes by the limits there were when it first asked for one.
+#[test]
+fn limits_that_are_replaced_are_for_the_next_batch() {
+    let mut talk = talk();
+    talk.check("LIMIT k @wide:1 COST 2", "*5|:1|:3|:1|:0|:10000|");
+    let max = |max| [NamedLimit { max, window: lately::seconds(10), ..limit("wide:1") }];
+    talk.service.rules.replace(&max(2));
+    // What was counted before counts.
+    talk.check("LIMIT k @wide:1", "*5|:0|:2|:0|:10000|:10000|");
+    talk.check("LIMIT k @login", &refused("no such limit 'login': the config has wide:1", LIMIT));
+    talk.service.rules.replace(&max(4));
+    talk.check("LIMIT k @wide:1", "*5|:1|:4|:1|:0|:10000|");
+    assert!(talk.info("limit_wide_1").ends_with("allowed=2,denied=1,would_deny=0"));
+    // Two connections bring a batch; the limits are replaced while it runs.
+    let (bytes, now) = (b"LIMIT new @wide:1\n", talk.service.now());
+    let (mut requests, mut args) = (Requests::new(), Args::new());
+    requests.parse(bytes, &Limits::default(), &mut args);
+    let (mut run, mut out) = (Run::default(), Vec::new());
+    for max in [max(5), max(6)] {
+        talk.session.batch(requests.iter(bytes), &mut run, now, &mut out);
+        talk.service.rules.replace(&max);
+    }
+    run.finish(&talk.service, now, &mut out);
+    assert_eq!(barred(&out), "*5|:1|:4|:3|:0|:10000|*5|:1|:4|:2|:0|:10000|");
+    talk.check("LIMIT new @wide:1", "*5|:1|:6|:3|:0|:10000|");
+}
+
+#[test]
+fn the_longest_info_is_bounded() {
+    let named = |number: usize| NamedLimit {
+        max: u64::MAX >> 1,
+        window: lately::Span::MAX,
+        lockout: Some(lately::Span::MAX),
+        ..limit(&format!("{number:0>MAX_LIMIT_NAME_BYTES$}"))
+    };
+    let limits: Vec<NamedLimit> = (0..MAX_LIMITS).map(named).collect();
+    let info = Talk::with(Config { limits, ..Config::default() }).ask("INFO");
+    // Three counts may be longer by 19 digits each.
+    assert!(info.len() + MAX_LIMITS * 3 * 19 < 300 << 10, "{}", info.len());
+}

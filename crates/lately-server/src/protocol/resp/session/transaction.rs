@@ -1,0 +1,179 @@
+//! `MULTI EXEC DISCARD`: commands queued and run as one batch.
+
+use lately::Timestamp;
+use lately_resp::command::{CommandFlag, find_command, spec_of};
+use lately_resp::{ArgList, Args, Command, CommandError, Encoder, Limits, Requests, texts, write_request};
+
+use super::{Flow, Parse, Run, Session, Written};
+use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
+
+/// Commands queued since `MULTI`.
+#[derive(Default)]
+pub(super) struct Transaction {
+    /// The requests as they were sent, one after the other.
+    requests: Vec<u8>,
+    commands: usize,
+    /// A command was refused: `EXEC` will run nothing.
+    aborted: bool,
+}
+
+/// A transaction that runs.
+pub(super) struct Execution {
+    /// All its requests.
+    requests: Vec<u8>,
+    commands: usize,
+    /// Where the next one starts.
+    position: usize,
+    /// The time of all of them.
+    now: Timestamp,
+}
+
+impl Session {
+    /// A request after `MULTI`: queued, unless it ends the transaction or the connection.
+    pub(super) fn in_transaction(
+        &mut self,
+        args: ArgList<'_>,
+        parsed: &Parse<'_>,
+        written: &mut Written,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let transaction = self.transaction.as_mut().expect("the caller looked");
+        let mut reply = Encoder::new(out, self.protocol);
+        match parsed {
+            Ok(Command::Exec) => return self.execute(written, now, out),
+            Ok(Command::Discard) => {
+                self.transaction = None;
+                reply.ok();
+            }
+            Ok(Command::Multi) => reply.error(texts::NESTED_MULTI),
+            Ok(Command::Shutdown | Command::ShutdownAbort) => {
+                transaction.aborted = true;
+                reply.error(texts::NOT_IN_MULTI);
+            }
+            Ok(command @ (Command::Quit | Command::Reset)) => {
+                return self.command(command, written, now, out);
+            }
+            // Nothing is run, and the transaction is over.
+            Err(error) if is_exec(args) => {
+                self.transaction = None;
+                refuse_exec(error, &mut reply);
+            }
+            Err(error) if error.aborts_transaction() => {
+                transaction.aborted = true;
+                reply.error(error);
+            }
+            // Other errors are replies of `EXEC`, as in Redis.
+            Ok(_) | Err(_) => match transaction.queue(args) {
+                Ok(()) => reply.simple("QUEUED"),
+                Err(error) => reply.error(error),
+            },
+        }
+        Flow::Continue
+    }
+
+    fn execute(&mut self, written: &mut Written, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+        let Transaction { requests, commands, aborted } = self.transaction.take().unwrap_or_default();
+        let mut reply = Encoder::new(out, self.protocol);
+        if aborted {
+            reply.error(texts::EXEC_ABORTED);
+            return Flow::Continue;
+        }
+        reply.array(commands);
+        self.execution = Some(Execution { requests, commands, position: 0, now });
+        self.resume(false, written, out)
+    }
+
+    /// Runs the next slice of a command that takes long, or the next part of what `EXEC` has still to run: as many requests
+    /// as are taken at once, or up to where the replies are to be sent. Others come in between. What they change is added to
+    /// `written`. Of a client that is gone what changes counts is run: nobody waits for the rest.
+    pub(crate) fn resume(&mut self, is_gone: bool, written: &mut Written, out: &mut Vec<u8>) -> Flow {
+        if let Some(slow) = self.slow.take().filter(|_| !is_gone) {
+            // The store's time is later by now: what is read is as of then.
+            self.slow = slow.step(&self.service, self.protocol, self.service.store.now(), out).map(Box::new);
+            let is_done = self.slow.is_none() && self.execution.is_none();
+            return if is_done { Flow::Continue } else { Flow::More };
+        }
+        let Some(mut execution) = self.execution.take() else { return Flow::Continue };
+        let (mut requests, mut args) = (Requests::new(), Args::new());
+        let mut run = Run::default();
+        run.written = std::mem::take(written);
+        let left = &execution.requests[execution.position..];
+        requests.parse(left, &Limits::default(), &mut args);
+        if requests.is_empty() {
+            debug_assert!(left.is_empty(), "what was queued parses again");
+            *written = run.written;
+            return Flow::Continue;
+        }
+        self.executed = Some(execution.commands);
+        // What would end the connection is not queued: the flow is `Continue`.
+        let done = if is_gone {
+            let mut run = |number| {
+                let one = requests.range(number..number + 1, left);
+                self.requests(one, &mut run, execution.now, out).done == 1
+            };
+            let numbered = requests.iter(left).enumerate();
+            numbered.take_while(|&(number, args)| !changes_counts(args) || run(number)).count()
+        } else {
+            self.requests(requests.iter(left), &mut run, execution.now, out).done
+        };
+        self.executed = None;
+        run.finish(&self.service, execution.now, out);
+        *written = run.written;
+        execution.position += requests.bytes_of_first(done);
+        if execution.position < execution.requests.len() {
+            self.execution = Some(execution);
+        } else if self.slow.is_none() {
+            return Flow::Continue;
+        }
+        Flow::More
+    }
+}
+
+/// Whether a request is an `EXEC`, with whatever arguments.
+pub(super) fn is_exec(args: ArgList<'_>) -> bool {
+    spec_of(args).is_ok_and(|spec| spec.name == "exec")
+}
+
+/// The reply to an `EXEC` with arguments, in the words of Redis.
+pub(super) fn refuse_exec(error: &CommandError, reply: &mut Encoder<'_>) {
+    let error = error.to_string();
+    reply.error(format_args!("{}{}", texts::EXEC_REFUSED, error.strip_prefix("ERR ").unwrap_or(&error)));
+}
+
+/// Whether a command may change what is counted.
+fn changes_counts(args: ArgList<'_>) -> bool {
+    let spec = args.get(0).and_then(find_command);
+    spec.is_some_and(|spec| spec.flags.contains(&CommandFlag::Write))
+}
+
+impl Execution {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.requests.capacity()
+    }
+}
+
+impl Transaction {
+    /// How many commands are queued.
+    pub(super) fn len(&self) -> usize {
+        self.commands
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.requests.capacity()
+    }
+
+    fn queue(&mut self, args: ArgList<'_>) -> Result<(), String> {
+        let bytes: usize = args.iter().map(<[u8]>::len).sum();
+        if self.commands >= MAX_QUEUED_COMMANDS || self.requests.len() + bytes > MAX_QUEUED_BYTES {
+            self.aborted = true;
+            self.requests = Vec::new();
+            return Err(format!(
+                "ERR transaction too large: at most {MAX_QUEUED_COMMANDS} commands and {MAX_QUEUED_BYTES} bytes"
+            ));
+        }
+        write_request(&mut self.requests, &args.iter().collect::<Vec<_>>());
+        self.commands += 1;
+        Ok(())
+    }
+}

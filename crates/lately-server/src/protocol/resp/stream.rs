@@ -1,0 +1,216 @@
+//! What a connection reads from and writes to: a socket that never waits, and whether there may be more to read or write.
+//!
+//! Callers ask [`Stream::is_readable`], and do not conclude from how much a read brought. So bytes that were decrypted and
+//! not read yet could count, too.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+pub(super) struct Stream {
+    socket: TcpStream,
+    /// There may be something to read at once.
+    readable: bool,
+    /// The socket may take something at once.
+    writable: bool,
+    /// The client has sent urgent data, at which a read ends: one that was not filled may have left something.
+    urgent: bool,
+    /// The client has ended what it sends, or the connection failed.
+    hung_up: bool,
+}
+
+/// What a read found.
+#[derive(PartialEq, Debug)]
+pub(super) enum Taken {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// The end of what the client sends.
+    End,
+}
+
+/// What the event queue reports of a socket. Urgent data too, where there is such: it ends a read early.
+fn interest() -> Interest {
+    let usual = Interest::READABLE | Interest::WRITABLE;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let usual = usual | Interest::PRIORITY;
+    usual
+}
+
+impl Stream {
+    /// Takes a socket, and has its events reported with a token.
+    pub(super) fn new(mut socket: TcpStream, registry: &Registry, token: Token) -> io::Result<Stream> {
+        registry.register(&mut socket, token, interest())?;
+        // Replies are written whole: there is nothing to wait for.
+        socket.set_nodelay(true)?;
+        Ok(Stream { socket, readable: false, writable: true, urgent: false, hung_up: false })
+    }
+
+    /// The addresses of the client and of the server.
+    pub(super) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.socket.peer_addr()?, self.socket.local_addr()?))
+    }
+
+    /// Takes note of an event.
+    pub(super) fn notice(&mut self, event: &Event) {
+        self.hung_up |= event.is_read_closed() || event.is_error();
+        self.urgent |= event.is_priority();
+        self.readable |= event.is_readable() || event.is_priority() || self.hung_up;
+        self.writable |= event.is_writable();
+    }
+
+    /// Whether a read may find something.
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// Whether a write may take something.
+    pub(super) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Reads what there is, up to the length of `room`, which is not empty.
+    pub(super) fn read(&mut self, room: &mut [u8]) -> io::Result<Taken> {
+        loop {
+            match self.socket.read(room) {
+                Ok(0) => return Ok(Taken::End),
+                Ok(count) => {
+                    // A read that was not filled took all there was; but for the end, and what is behind urgent data.
+                    self.readable = count == room.len() || self.urgent || self.hung_up;
+                    return Ok(Taken::Bytes(count));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    return Ok(if self.hung_up { Taken::End } else { Taken::Nothing });
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Looks whether something has come that was not read, also when no event said so yet.
+    pub(super) fn look(&mut self) -> bool {
+        let has_more = self.socket.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
+        self.readable |= has_more;
+        has_more
+    }
+
+    /// Writes as much as is taken at once; gives how much that is.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while self.writable && written < bytes.len() {
+            match self.socket.write(&bytes[written..]) {
+                Ok(count) => written += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
+    }
+
+    /// Ends what is sent.
+    pub(super) fn end(&mut self) {
+        // An error here means that the client has gone already.
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Has the system forget what was sent and not taken once the stream is dropped.
+    pub(super) fn forget_sent(&self) -> io::Result<()> {
+        socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))
+    }
+
+    /// How many bytes the system holds at most that have come and were not read.
+    pub(super) fn receive_buffer_bytes(&self) -> usize {
+        socket2::SockRef::from(&self.socket).recv_buffer_size().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+impl Stream {
+    /// As after an event that the socket takes more.
+    pub(super) fn set_writable(&mut self) {
+        self.writable = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mio::{Events, Poll};
+
+    use super::*;
+    use crate::protocol::fixture::client;
+
+    /// A stream and its client's end.
+    fn stream() -> (Poll, Stream, std::net::TcpStream) {
+        let poll = Poll::new().expect("an event queue");
+        let (socket, _, client) = client();
+        let stream = Stream::new(socket, poll.registry(), Token(0)).expect("a socket");
+        (poll, stream, client)
+    }
+
+    /// Takes note of events until there is something to read.
+    fn wait_readable(poll: &mut Poll, stream: &mut Stream) {
+        let mut events = Events::with_capacity(8);
+        while !stream.is_readable() {
+            poll.poll(&mut events, None).expect("an event");
+            events.iter().for_each(|event| stream.notice(event));
+        }
+    }
+
+    #[test]
+    fn a_read_reports_whether_there_may_be_more() {
+        let (mut poll, mut stream, mut client) = stream();
+        assert!(!stream.is_readable());
+        client.write_all(b"12345").expect("the system takes it");
+        wait_readable(&mut poll, &mut stream);
+        let mut room = [0; 4];
+        assert_eq!(stream.read(&mut room).expect("a socket"), Taken::Bytes(4));
+        assert!(stream.is_readable(), "it was filled");
+        assert_eq!(stream.read(&mut room).expect("a socket"), Taken::Bytes(1));
+        assert!(!stream.is_readable(), "it was not");
+        assert_eq!(stream.read(&mut room).expect("a socket"), Taken::Nothing);
+        assert!(!stream.is_readable());
+    }
+
+    #[test]
+    fn the_end_is_read_after_what_came_before_it() {
+        let (mut poll, mut stream, mut client) = stream();
+        client.write_all(b"1").expect("the system takes it");
+        client.shutdown(Shutdown::Write).expect("a socket");
+        while !stream.hung_up {
+            stream.readable = false;
+            wait_readable(&mut poll, &mut stream);
+        }
+        let mut room = [0; 4];
+        assert_eq!(stream.read(&mut room).expect("a socket"), Taken::Bytes(1));
+        assert!(stream.is_readable(), "the end is left");
+        assert_eq!(stream.read(&mut room).expect("a socket"), Taken::End);
+    }
+
+    #[test]
+    fn a_look_finds_what_no_event_told() {
+        let (_poll, mut stream, mut client) = stream();
+        assert!(!stream.look());
+        client.write_all(b"1").expect("the system takes it");
+        // Loopback has it by then.
+        while !stream.look() {}
+        assert!(stream.is_readable());
+    }
+
+    #[test]
+    fn a_write_takes_what_the_socket_takes() {
+        let (_poll, mut stream, mut client) = stream();
+        let bytes = vec![b'x'; 64 << 20];
+        let written = stream.write(&bytes).expect("the client is there");
+        assert!(written < bytes.len() && !stream.is_writable());
+        assert_eq!(stream.write(&bytes).expect("the client is there"), 0);
+        client.read_exact(&mut vec![0; written]).expect("what was written");
+    }
+}

@@ -1,0 +1,202 @@
+//! The limits that the config names, as requests use them: found by name, replaced as a whole, and with what
+//! each of them said.
+//!
+//! A batch takes the set once, when its first request names a limit, and goes by it to its end: a set that
+//! comes meanwhile is for the next. Who replaces the set waits for nobody, and nobody for it.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use lately_resp::limits::MAX_ECHOED_BYTES;
+
+use crate::config::NamedLimit;
+use crate::limits::MAX_LISTED_LIMITS;
+
+/// The limits there are now.
+#[derive(Default)]
+pub(crate) struct CurrentRules(RwLock<Arc<Rules>>);
+
+/// Limits with names, in the order of the config.
+#[derive(Default)]
+pub(crate) struct Rules {
+    rules: Vec<Rule>,
+    numbers: HashMap<Box<[u8]>, RuleNumber>,
+}
+
+/// The place of a limit among those of its set. A config has fewer than this counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RuleNumber(u16);
+
+/// A limit with a name.
+pub(crate) struct Rule {
+    pub(crate) limit: NamedLimit,
+    pub(crate) tally: Arc<LimitTally>,
+}
+
+/// How often a limit said what, by request, since the start or since it has its name.
+#[derive(Default)]
+pub(crate) struct LimitTally {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    would_deny: AtomicU64,
+}
+
+/// What a limit said to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LimitAnswer {
+    Allowed,
+    Denied,
+    /// Allowed, because the limit only watches; it would have been denied.
+    WouldDeny,
+}
+
+impl CurrentRules {
+    pub(crate) fn new(limits: &[NamedLimit]) -> CurrentRules {
+        let current = CurrentRules::default();
+        current.replace(limits);
+        current
+    }
+
+    pub(crate) fn get(&self) -> Arc<Rules> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts others in their place; a name that stays keeps its tally. One thread does it.
+    pub(crate) fn replace(&self, limits: &[NamedLimit]) {
+        let rules = Arc::new(self.get().replaced(limits));
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules;
+    }
+}
+
+impl Rules {
+    fn replaced(&self, limits: &[NamedLimit]) -> Rules {
+        let mut next = Rules::default();
+        for limit in limits {
+            let name = limit.name.as_bytes();
+            let tally = self.find(name).map(|number| Arc::clone(&self.rule(number).tally));
+            let number = u16::try_from(next.rules.len()).expect("a config has at most MAX_LIMITS of them");
+            next.numbers.insert(name.into(), RuleNumber(number));
+            next.rules.push(Rule { limit: limit.clone(), tally: tally.unwrap_or_default() });
+        }
+        next
+    }
+
+    pub(crate) fn find(&self, name: &[u8]) -> Option<RuleNumber> {
+        self.numbers.get(name).copied()
+    }
+
+    pub(crate) fn rule(&self, number: RuleNumber) -> &Rule {
+        &self.rules[usize::from(number.0)]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
+    /// The error for who names a limit that is not there.
+    pub(crate) fn unknown(&self, name: &[u8]) -> String {
+        let name = String::from_utf8_lossy(&name[..name.len().min(MAX_ECHOED_BYTES)]);
+        let listed: Vec<&str> =
+            self.rules.iter().take(MAX_LISTED_LIMITS).map(|rule| rule.limit.name.as_str()).collect();
+        let there_are = match self.rules.len() {
+            0 => "none".to_owned(),
+            all if all > listed.len() => format!("{} and {} more", listed.join(", "), all - listed.len()),
+            _ => listed.join(", "),
+        };
+        format!("no such limit '{name}': the config has {there_are}")
+    }
+}
+
+impl LimitTally {
+    fn counter(&self, said: LimitAnswer) -> &AtomicU64 {
+        match said {
+            LimitAnswer::Allowed => &self.allowed,
+            LimitAnswer::Denied => &self.denied,
+            LimitAnswer::WouldDeny => &self.would_deny,
+        }
+    }
+
+    pub(crate) fn count(&self, said: LimitAnswer) {
+        self.counter(said).fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn get(&self, said: LimitAnswer) -> u64 {
+        self.counter(said).load(Relaxed)
+    }
+}
+
+impl LimitAnswer {
+    /// All of them, with what they are called.
+    pub(crate) const ALL: [(LimitAnswer, &str); 3] = [
+        (LimitAnswer::Allowed, "allowed"),
+        (LimitAnswer::Denied, "denied"),
+        (LimitAnswer::WouldDeny, "would_deny"),
+    ];
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use lately::minutes;
+
+    use super::*;
+
+    /// A limit of one hit a minute.
+    pub(crate) fn limit(name: &str) -> NamedLimit {
+        NamedLimit {
+            name: name.to_owned(),
+            max: 1,
+            window: minutes(1),
+            lockout: None,
+            is_shadow: false,
+            domain: None,
+            descriptors: [].into(),
+        }
+    }
+
+    fn tally(rules: &Rules, name: &str) -> [u64; 3] {
+        let rule = rules.rule(rules.find(name.as_bytes()).expect(name));
+        LimitAnswer::ALL.map(|(said, _)| rule.tally.get(said))
+    }
+
+    #[test]
+    fn a_name_that_stays_keeps_its_tally() {
+        let current = CurrentRules::new(&[limit("a"), limit("b")]);
+        let before = current.get();
+        let count = |name: &[u8], said| before.rule(before.find(name).expect("there")).tally.count(said);
+        count(b"a", LimitAnswer::Allowed);
+        count(b"b", LimitAnswer::Denied);
+        current.replace(&[limit("c"), NamedLimit { max: 9, ..limit("b") }]);
+        // Who still goes by the set before counts all the same.
+        count(b"b", LimitAnswer::WouldDeny);
+        let after = current.get();
+        assert_eq!(tally(&after, "b"), [0, 1, 1]);
+        assert_eq!(tally(&after, "c"), [0, 0, 0]);
+        let b = after.find(b"b").expect("there");
+        assert_eq!(
+            (after.rule(b).limit.max, before.rule(before.find(b"b").expect("there")).limit.max),
+            (9, 1)
+        );
+        assert!(after.find(b"a").is_none() && after.find(b"B").is_none());
+        // A name that comes back begins anew.
+        current.replace(&[limit("a")]);
+        assert_eq!(tally(&current.get(), "a"), [0, 0, 0]);
+    }
+
+    #[test]
+    fn an_unknown_limit_is_told_what_there_is() {
+        let check = |names: &[&str], asked: &[u8], expected: &str| {
+            let limits: Vec<_> = names.iter().map(|name| limit(name)).collect();
+            assert_eq!(CurrentRules::new(&limits).get().unknown(asked), expected);
+        };
+        check(&[], b"x", "no such limit 'x': the config has none");
+        check(&["b", "a"], b"", "no such limit '': the config has b, a");
+        let eight = ["1", "2", "3", "4", "5", "6", "7", "8"];
+        check(&eight, b"x", "no such limit 'x': the config has 1, 2, 3, 4, 5, 6, 7, 8");
+        let ten = [&eight[..], &["9", "10"]].concat();
+        check(&ten, b"x", "no such limit 'x': the config has 1, 2, 3, 4, 5, 6, 7, 8 and 2 more");
+        let long = [&b"x"[..]; 200].concat();
+        check(&["a"], &long, &format!("no such limit '{}': the config has a", "x".repeat(128)));
+    }
+}

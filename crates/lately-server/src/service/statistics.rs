@@ -1,0 +1,46 @@
+//! The counters of the server.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lately::limits::MAX_TOTAL;
+
+/// What happened since the start.
+#[derive(Default, Debug)]
+pub(crate) struct Stats {
+    /// Commands answered, errors included.
+    pub(crate) commands: AtomicU64,
+    /// Hits counted and, where counts are kept, written down, by weight.
+    pub(crate) hits: AtomicU64,
+    /// Hits refused, by weight.
+    pub(crate) refused_hits: AtomicU64,
+    /// Hits denied by limits, by weight.
+    pub(crate) denied_hits: AtomicU64,
+    /// Connections taken.
+    pub(crate) connections: AtomicU64,
+    /// Connections refused because there were too many.
+    pub(crate) refused_connections: AtomicU64,
+    /// Connections ended because they held too much memory.
+    pub(crate) evicted_connections: AtomicU64,
+    /// Bytes that connections hold.
+    pub(crate) connection_bytes: AtomicU64,
+    /// Bytes that the journal holds.
+    pub(crate) journal_bytes: AtomicU64,
+    /// Bytes that are held for dumps.
+    pub(crate) dump_bytes: AtomicU64,
+    /// Bytes that are held for a restore.
+    pub(crate) restore_bytes: AtomicU64,
+    /// Bytes that are charged because the process's memory is fragmented.
+    pub(crate) fragmented_bytes: AtomicU64,
+}
+
+impl Stats {
+    /// Adds to a counter, unless there is nothing to add. It stays at the largest integer that RESP has: a counter
+    /// never runs backward.
+    pub(crate) fn add(counter: &AtomicU64, more: u64) {
+        if more > 0 {
+            let add = |count: u64| Some(count.saturating_add(more).min(MAX_TOTAL));
+            let _ = counter.fetch_update(Relaxed, Relaxed, add);
+        }
+    }
+}

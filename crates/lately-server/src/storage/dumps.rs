@@ -1,0 +1,413 @@
+//! All keys of a server out, as a dump, and in again. The listener carries the bytes.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use lately::{DeltaBatch, Generation, MemoryStats, Store};
+use lately_journal::{Dump, DumpError, Sorted, Spool};
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::limits::DUMP_PIECE_BYTES;
+use crate::service::Service;
+use crate::service::change_feed::Subscriber;
+use crate::storage::spool_file::SpoolFile;
+
+/// Why keys were not taken in.
+#[derive(Debug, Error)]
+pub(crate) enum RestoreError {
+    #[error("the dump cannot be restored: {0}")]
+    Dump(DumpError),
+    #[error(
+        "the server has {keys} key{}: keys of the dump would take the place of those of the same names",
+        if *keys == 1 { "" } else { "s" }
+    )]
+    NotEmpty { keys: usize },
+    #[error("the dump has more than the memory ceiling of {ceiling_bytes} bytes has room for")]
+    TooLarge { ceiling_bytes: u64 },
+    #[error("the dump cannot be kept in {folder:?} while it is checked: {error}")]
+    Spool { folder: PathBuf, error: io::Error },
+    #[error("{why}; {keys} keys of the dump are there by now: restore all of it again with replace")]
+    Refused { why: String, keys: usize },
+}
+
+/// What was taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Restored {
+    /// Keys of the dump that are there.
+    pub keys: usize,
+    /// Keys that had been there before and were evicted to make room.
+    pub evicted_keys: u64,
+    /// Keys of the dump, or that came meanwhile, which were evicted because there was no other room.
+    pub evicted_dump_keys: u64,
+}
+
+impl Service {
+    /// Gives a dump to `send`, a piece at a time, while hits go on; it is as of the moment when all keys were given.
+    ///
+    /// # Errors
+    /// Why there is no end to it. When `send` is false nobody wants the rest.
+    pub(crate) fn dump(&self, mut send: impl FnMut(Vec<u8>) -> bool) -> Result<(), &'static str> {
+        let subscriber = self.feed.open();
+        // What is applied from here on is told.
+        self.quiesce();
+        let mut out = Vec::new();
+        let mut dump = Dump::begin(&self.store, &mut out);
+        loop {
+            let more = dump.parts(&mut out);
+            if !more {
+                // All that is in the parts has been told.
+                self.quiesce();
+            }
+            if !append_records(&mut dump, &subscriber, &mut out, &mut send)? {
+                return Ok(());
+            }
+            if !more {
+                break;
+            }
+            if !send(std::mem::take(&mut out)) {
+                return Ok(());
+            }
+        }
+        dump.end(&mut out);
+        send(out);
+        Ok(())
+    }
+
+    /// Takes in the keys of a dump, once all of it has come, all its keys were read, and there is room for them. Keys of the
+    /// same names go, if they may be replaced; else there must be none. Meanwhile the dump is in files in a folder. One at
+    /// a time.
+    ///
+    /// # Errors
+    /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
+    pub(crate) fn restore(
+        &self,
+        input: &mut impl Read,
+        folder: &Path,
+        replace: bool,
+    ) -> Result<Restored, RestoreError> {
+        let keys = self.read_dump(input, folder)?;
+        self.take_in(keys, replace)
+    }
+
+    pub(crate) fn check_empty(&self, replace: bool) -> Result<(), RestoreError> {
+        match self.store.len() {
+            keys if keys > 0 && !replace => Err(RestoreError::NotEmpty { keys }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads all of a dump, a share of its keys at a time; gives them sorted. No key changes.
+    pub(crate) fn read_dump(&self, input: &mut impl Read, folder: &Path) -> Result<Keys, RestoreError> {
+        let failed = |error| RestoreError::of(error, folder);
+        let file = || SpoolFile::create(folder).map_err(|error| failed(DumpError::Spool(error)));
+        let mut spool = Spool::receive(input, file()?).map_err(failed)?;
+        let held = Held(self);
+        let now = self.now();
+        let mut keys = Sorted::new(file()?);
+        for share in spool.shares() {
+            let scratch = self.store.empty_like();
+            scratch.set_now(now);
+            // A dump of a clock that was ahead is one of now.
+            scratch.turn_back(Some((now.saturating_add(self.config.largest_max_skew()), now)));
+            spool.read(share, &scratch).map_err(failed)?;
+            scratch.turn_back(None);
+            let used_bytes = used_bytes(&scratch)?;
+            held.set(used_bytes + (spool.held_bytes() + keys.held_bytes()) as u64);
+            keys.add(&scratch, scratch.now()).map_err(failed)?;
+        }
+        drop(spool);
+        let ceiling_bytes = self.store.memory().ceiling_bytes.unwrap_or(u64::MAX);
+        // A key that is replaced begins another generation, and takes more for it than one of the first.
+        let least = Generation::new(u64::from(!self.store.is_empty())).unwrap_or_default();
+        let generation = self.store.generation().max(least);
+        let mut all_bytes = 0;
+        for share in keys.shares() {
+            let scratch = self.store.empty_like();
+            scratch.set_now(now);
+            scratch.start_after(generation, 0);
+            keys.try_in(share, &scratch).map_err(failed)?;
+            let used_bytes = used_bytes(&scratch)?;
+            held.set(used_bytes + keys.held_bytes() as u64);
+            all_bytes += used_bytes;
+            if all_bytes > ceiling_bytes {
+                return Err(RestoreError::TooLarge { ceiling_bytes });
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Takes in the keys of a dump that was read.
+    pub(crate) fn take_in(&self, mut dump: Keys, replace: bool) -> Result<Restored, RestoreError> {
+        self.check_empty(replace)?;
+        let held = Held(self);
+        held.set(dump.held_bytes() as u64);
+        let (mut deltas, mut keys) = (DeltaBatch::default(), 0);
+        let evicted_before = self.store.memory().evicted_keys;
+        let newcomers = self.store.prefer_newcomers();
+        let mut bring = |bytes: &[u8]| {
+            let _entered = self.enter();
+            let brought = self.store.bring_part(bytes, self.now(), &mut deltas);
+            let kept = brought.map_err(|error| error.to_string()).and_then(|brought| {
+                self.commit_through(&deltas).map(|()| brought).map_err(|refused| refused.to_string())
+            });
+            if kept.is_err() {
+                self.store.take_back(&mut deltas);
+            }
+            keys += kept?;
+            deltas.clear();
+            Ok(())
+        };
+        let failed = |error: DumpError| error.to_string();
+        let taken = dump.shares().into_iter().try_for_each(|share| dump.pieces(share, failed, &mut bring));
+        let evicted_dump_keys = newcomers.evicted_keys();
+        let keys = keys.saturating_sub(usize::try_from(evicted_dump_keys).unwrap_or(usize::MAX));
+        taken.map_err(|why| RestoreError::Refused { why, keys })?;
+        let evicted_keys = self.store.memory().evicted_keys - evicted_before;
+        Ok(Restored { keys, evicted_keys: evicted_keys.saturating_sub(evicted_dump_keys), evicted_dump_keys })
+    }
+}
+
+/// The keys of a dump in a file.
+pub(crate) type Keys = Sorted<SpoolFile>;
+
+/// What the keys of a store take, if all of them have room.
+fn used_bytes(store: &Store) -> Result<u64, RestoreError> {
+    match store.memory() {
+        MemoryStats { evicted_keys: 0, used_bytes, .. } => Ok(used_bytes),
+        MemoryStats { ceiling_bytes, .. } => {
+            Err(RestoreError::TooLarge { ceiling_bytes: ceiling_bytes.unwrap_or(u64::MAX) })
+        }
+    }
+}
+
+/// Memory that a restore holds. It is given back when this is dropped.
+struct Held<'e>(&'e Service);
+
+impl Held<'_> {
+    fn set(&self, bytes: u64) {
+        self.0.charge_restore(bytes);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+        // Much was allocated for a short time.
+        lately::give_memory_back();
+    }
+}
+
+impl RestoreError {
+    /// Of a dump that was kept in a folder.
+    fn of(error: DumpError, folder: &Path) -> RestoreError {
+        match error {
+            DumpError::Spool(error) => RestoreError::Spool { folder: folder.to_owned(), error },
+            error => RestoreError::Dump(error),
+        }
+    }
+}
+
+/// Appends what has happened by now, and sends it when it is much; false when nobody wants the rest.
+fn append_records(
+    dump: &mut Dump<'_>,
+    subscriber: &Subscriber<'_>,
+    out: &mut Vec<u8>,
+    send: &mut impl FnMut(Vec<u8>) -> bool,
+) -> Result<bool, &'static str> {
+    let until = subscriber.end();
+    loop {
+        let records = subscriber.take(until, DUMP_PIECE_BYTES)?;
+        if records.is_empty() {
+            return Ok(true);
+        }
+        records.iter().for_each(|record| dump.record(record.now, &record.deltas, out));
+        if out.len() >= DUMP_PIECE_BYTES && !send(std::mem::take(out)) {
+            return Ok(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use lately::{ManualClock, Rate, Retry, Throttle, Timestamp, days, hours, minutes, seconds};
+    use lately_journal::{Folder, Intent};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::config::Storage;
+    use crate::storage::offline::restore_folder;
+    use crate::storage::put_back;
+
+    fn service(now: Timestamp) -> Service {
+        Service::new(Config::default(), Arc::new(ManualClock::new(now))).expect("the defaults are valid")
+    }
+
+    fn dumped(service: &Service) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let send = |piece: Vec<u8>| {
+            bytes.extend(piece);
+            true
+        };
+        service.dump(send).expect("dumped");
+        bytes
+    }
+
+    /// A server of the time `now` with a dump, taken in while it runs or by way of a folder.
+    fn restored(bytes: &[u8], now: Timestamp, offline: bool) -> Service {
+        let here = service(now);
+        if !offline {
+            here.restore(&mut { bytes }, &env::temp_dir(), false).expect("restored");
+            return here;
+        }
+        let root = tempfile::tempdir().expect("a folder");
+        let storage = Storage { path: root.path().join("data"), ..Storage::default() };
+        let clock = Arc::new(ManualClock::new(now));
+        restore_folder(&storage, clock, &mut { bytes }, false).expect("restored");
+        let folder = Folder::open(&storage.path).expect("a folder");
+        put_back(&here, &folder, Intent::GoOn).expect("it is not ahead");
+        here
+    }
+
+    #[test]
+    fn a_dump_of_a_clock_that_was_ahead_is_one_of_now() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let rate = Rate::new(0, 1, hours(1)).expect("a rate");
+        let throttle = Throttle { key: b"throttled", rate, quantity: 1 };
+        for by in [seconds(11), minutes(30), hours(20), hours(30), days(3_650)] {
+            let ahead = service(now.saturating_add(by));
+            let there = ahead.now();
+            ahead.store.hit_n(b"k", 5, None, there).expect("counted");
+            ahead.store.limit_until(b"locked", there.saturating_add(minutes(15)), there, None);
+            assert!(ahead.store.limit(b"limited", 1, hours(1), 1, there).expect("decided").is_allowed());
+            assert!(ahead.store.throttle(throttle, there).expect("decided").is_allowed());
+            let bytes = dumped(&ahead);
+            for offline in [false, true] {
+                let here = restored(&bytes, now, offline);
+                let store = &here.store;
+                assert_eq!((store.len(), store.now()), (4, now), "{by:?}");
+                assert_eq!(store.hits(b"k", minutes(5), now).estimate, 5);
+                assert_eq!(store.limited_until(b"locked", now), Some(now.saturating_add(minutes(15))));
+                for decision in [
+                    store.limit(b"limited", 1, hours(1), 1, now).expect("decided"),
+                    store.throttle(throttle, now).expect("decided"),
+                ] {
+                    let Retry::After(wait) = decision.retry else { panic!("{decision:?}") };
+                    assert!(wait <= hours(1), "{wait:?}");
+                }
+                assert_eq!(store.hit(b"k", now).expect("counted"), 6);
+                store.check_consistency();
+            }
+        }
+    }
+
+    #[test]
+    fn a_dump_of_a_clock_that_is_hardly_ahead_is_as_it_was() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let ahead = service(now.saturating_add(seconds(10)));
+        ahead.store.hit_n(b"k", 5, None, ahead.now()).expect("counted");
+        for offline in [false, true] {
+            let here = restored(&dumped(&ahead), now, offline);
+            assert_eq!(here.store.hits(b"k", minutes(5), ahead.now()).estimate, 5);
+            assert_eq!(here.store.hits(b"k", seconds(5), ahead.now()).estimate, 5);
+        }
+    }
+
+    #[test]
+    fn a_dump_that_has_no_room_changes_nothing() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let of_ceiling = |ceiling_bytes| {
+            let config = Config { ceiling_bytes, ..Config::default() };
+            Service::new(config, Arc::new(ManualClock::new(now))).expect("valid")
+        };
+        let fill = |service: &Service, keys: u64| {
+            (0..keys).for_each(|key| _ = service.store.hit(&key.to_le_bytes(), now).expect("counted"));
+        };
+        let (large, small) = (of_ceiling(4 << 20), of_ceiling(1 << 20));
+        fill(&large, 21_000);
+        let bytes = dumped(&large);
+        fill(&small, 30_000);
+        // It is full.
+        let before = (small.store.len(), small.store.memory());
+        let error = small.restore(&mut &bytes[..], &env::temp_dir(), true).expect_err("it has no room");
+        assert!(matches!(error, RestoreError::TooLarge { ceiling_bytes: 0x10_0000 }), "{error}");
+        assert_eq!((small.store.len(), small.store.memory()), before);
+        let nowhere = env::temp_dir().join("there is no such folder");
+        let error = large.restore(&mut &bytes[..], &nowhere, true).expect_err("nowhere to keep it");
+        assert!(matches!(error, RestoreError::Spool { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("cannot be kept in") && said.contains("No such file"), "{said}");
+        assert_eq!(large.stats.restore_bytes.load(Relaxed), 0);
+    }
+
+    fn of_ceiling(ceiling_bytes: u64, now: Timestamp) -> Service {
+        let config = Config { ceiling_bytes, ..Config::default() };
+        Service::new(config, Arc::new(ManualClock::new(now))).expect("valid")
+    }
+
+    /// How many keys of these names there are.
+    fn there(service: &Service, prefix: &str, keys: u64) -> usize {
+        let is_there = |key: &u64| service.store.contains(name(prefix, *key).as_bytes(), service.now());
+        (0..keys).filter(is_there).count()
+    }
+
+    /// Symptom: after a dump was restored into a full server, half of its keys were there. Cause: they were hit before the
+    /// others, so they were evicted first. Fix: while a dump is restored, others are evicted before its keys.
+    #[test]
+    fn keys_of_a_dump_are_not_evicted_while_others_can_go() {
+        const CEILING: u64 = 2 << 20;
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let fill = |service: &Service, prefix: &str, keys: u64| {
+            (0..keys).for_each(|key| fill_one(service, prefix, key));
+        };
+        for percent in [20, 50, 80, 90] {
+            let other = of_ceiling(CEILING, now);
+            let keys = (0..).find(|&key| {
+                fill_one(&other, "dump", key);
+                other.store.memory().used_bytes * 100 >= CEILING * percent
+            });
+            let keys = keys.expect("it gets full") + 1;
+            let bytes = dumped(&other);
+            // It is full of keys that were hit later. Some have the same names, some limits that are used up.
+            let full = of_ceiling(CEILING, now.saturating_add(minutes(10)));
+            (0..keys / 10).for_each(|key| fill_one(&full, "dump", key));
+            for key in 0..100 {
+                let key = name("limited", key);
+                let decided = full.store.limit(key.as_bytes(), 1, hours(1), 1, full.now());
+                assert!(decided.expect("decided").is_allowed());
+            }
+            fill(&full, "other", 60_000);
+            let others = there(&full, "other", 60_000);
+            let restored = full.restore(&mut &bytes[..], &env::temp_dir(), true).expect("it fits");
+            let evicted = others - there(&full, "other", 60_000);
+            assert_eq!(there(&full, "dump", keys), restored.keys, "{percent} %: {restored:?}");
+            assert_eq!(restored.keys as u64 + restored.evicted_dump_keys, keys, "{percent} %: {restored:?}");
+            // A key that is replaced takes some bytes more than one that is new.
+            assert!(percent > 80 || restored.evicted_dump_keys == 0, "{percent} %: {restored:?}");
+            assert!((1..=restored.evicted_keys).contains(&(evicted as u64)), "{evicted}, {restored:?}");
+            assert_eq!(there(&full, "limited", 100), 100);
+            assert!(full.store.memory().used_bytes <= CEILING);
+            full.store.check_consistency();
+            // From here on they are keys like others.
+            fill(&full, "later", 60_000);
+            assert!((there(&full, "dump", keys) as u64) < keys);
+        }
+    }
+
+    /// Hits of a key, of which each fifth has a long name, and each third many hits.
+    fn fill_one(service: &Service, prefix: &str, key: u64) {
+        let name = name(prefix, key);
+        for hit in 0..if key.is_multiple_of(3) { 12 } else { 1 } {
+            let at = service.now().saturating_sub(seconds(1 + hit * 7));
+            service.store.hit_n(name.as_bytes(), 1 + key % 2, Some(at), service.now()).expect("counted");
+        }
+    }
+
+    fn name(prefix: &str, key: u64) -> String {
+        format!("{prefix}:{key}{}", if key.is_multiple_of(5) { "x".repeat(90) } else { String::new() })
+    }
+}
