@@ -26,7 +26,7 @@ pub(super) struct Connections {
     /// Those whose long commands have more pieces to run. One piece is run in a round.
     running: VecDeque<usize>,
     /// Replies that wait for a verdict, in the order they were made.
-    held: VecDeque<PendingReplies>,
+    pending: VecDeque<PendingReplies>,
     stopper: Stopper,
     /// The moment of this round.
     pub(super) moment: Instant,
@@ -39,7 +39,7 @@ impl Connections {
             by_token: Slab::new(),
             list: VecDeque::new(),
             running: VecDeque::new(),
-            held: VecDeque::new(),
+            pending: VecDeque::new(),
             stopper,
             moment,
         }
@@ -126,14 +126,14 @@ impl Connections {
     /// Takes replies that wait for a verdict.
     pub(super) fn hold(&mut self, held: PendingReplies) {
         self.service.charge(0, held.held_bytes());
-        self.held.push_back(held);
+        self.pending.push_back(held);
     }
 
     /// Sends what has a verdict.
     pub(super) fn verdicts(&mut self) {
         let mut waiting = VecDeque::new();
         // What is taken back is taken back in reverse.
-        for mut held in std::mem::take(&mut self.held).into_iter().rev() {
+        for mut held in std::mem::take(&mut self.pending).into_iter().rev() {
             let held_bytes = held.held_bytes();
             let refused = match held.settle(&self.service) {
                 Settled::Pending => {
@@ -146,7 +146,7 @@ impl Connections {
             self.service.charge(held_bytes, 0);
             self.release(&held, refused.as_ref());
         }
-        self.held = waiting;
+        self.pending = waiting;
     }
 
     fn release(&mut self, held: &PendingReplies, refused: Option<&Refused>) {

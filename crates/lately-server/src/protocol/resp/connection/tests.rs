@@ -142,9 +142,8 @@ fn who_is_gone_holds_nothing() {
     assert_eq!(charged(), before);
 }
 
-/// As `who_is_gone_holds_nothing`, for a client that may not hold what is made for it.
 #[test]
-fn who_may_not_hold_its_replies_is_disconnected() {
+fn a_client_with_too_many_replies_is_disconnected() {
     let (service, start) = (service(), clock::moment());
     let (mut connection, _client) = connect(&service, start);
     let before = service.store.memory().used_bytes;
@@ -181,7 +180,7 @@ fn there_is_one_thing_to_do() {
 }
 
 #[test]
-fn who_shuts_the_server_down_has_its_reply_first() {
+fn a_shutdown_is_replied_to_before_the_server_stops() {
     let start = clock::moment();
     let (mut connection, _client) = connect(&service(), start);
     let stopper = Stopper::new();
