@@ -149,8 +149,11 @@ impl Joiner {
             self.has_objects = self.has_objects || is_looked_at && OBJECT.is_match(line);
             return self.has_objects && MARKS.is_match(line);
         }
-        CRI.captures(line).is_some_and(|groups| &groups["tag"] == b"P" || !groups["front"].is_empty())
-            || FRONTED.is_match(line)
+        match cri_tag(line) {
+            Some(b'P') => true,
+            Some(_) if self.has_fronts || line.get(10) == Some(&b'T') => false,
+            _ => self.looks_closely && (CRI.is_match(line) || FRONTED.is_match(line)),
+        }
     }
 
     /// Takes a record and gives the lines that are whole now.
@@ -339,6 +342,13 @@ impl<'a> Part<'a> {
     }
 }
 
+/// The first tag of a record of CRI that nothing stands before.
+fn cri_tag(line: &[u8]) -> Option<u8> {
+    let rest = &line[memchr::memchr(b' ', line)?..];
+    let rest = rest.strip_prefix(b" stdout ").or_else(|| rest.strip_prefix(b" stderr "))?;
+    matches!(rest, [b'F' | b'P', b' ' | b':', ..]).then(|| rest[0])
+}
+
 /// Whether the text of a record that starts as docker's ends with a line end.
 fn has_line_end(line: &[u8]) -> bool {
     // Within a text its quotes would be escaped.
@@ -443,6 +453,47 @@ mod tests {
             ],
             &[],
         );
+    }
+
+    /// Whatever came before them.
+    #[test]
+    fn parts_are_joined_wherever_the_first_is() {
+        let fronted = |record: String| format!("a.log:{record}");
+        let plain = |text: &str| text.to_owned();
+        let journald = |more: &str, text: &str| {
+            format!("{{\"MESSAGE\":\"{text}\",\"__REALTIME_TIMESTAMP\":\"1\",\"_STREAM_ID\":\"1\"{more}}}")
+        };
+        let cut = ",\"_LINE_BREAK\":\"line-max\"";
+        for (whole, parts, joined_line) in [
+            (
+                docker("stdout", 1, "x\n"),
+                [docker("stdout", 1, "a"), docker("stdout", 1, "b\n")],
+                docker("stdout", 1, "ab\n"),
+            ),
+            (
+                cri("stdout", "F", "x"),
+                [cri("stdout", "P", "a"), cri("stdout", "F", "b")],
+                cri("stdout", "F", "ab"),
+            ),
+            (plain("hello"), [cri("stdout", "P", "a"), cri("stdout", "F", "b")], cri("stdout", "F", "ab")),
+            (
+                fronted(cri("stdout", "F", "x")),
+                [fronted(cri("stdout", "P", "a")), fronted(cri("stdout", "F", "b"))],
+                fronted(cri("stdout", "F", "ab")),
+            ),
+            (
+                fronted(docker("stdout", 1, "x\n")),
+                [fronted(docker("stdout", 1, "a")), fronted(docker("stdout", 1, "b\n"))],
+                fronted(docker("stdout", 1, "ab\n")),
+            ),
+            (journald("", "x"), [journald(cut, "a"), journald("", "b")], journald(cut, "ab")),
+        ] {
+            let before = 3 * SAMPLE_LINES;
+            let records = [&vec![whole.clone(); before][..], &parts].concat();
+            let (lines, at_end) = joined(&records);
+            assert_eq!((lines.len(), at_end.len()), (before + 1, 0), "{whole}");
+            assert_eq!(lines[before], (before as u64 + 1, Ok(joined_line)));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::limits::MAX_CLAIMS;
+use crate::live::follower::Open;
 
 /// Device and number: two paths with the same lead to one file, as long as it is open.
 pub(crate) type FileId = (u64, u64);
@@ -29,6 +30,8 @@ struct Claim {
     /// Its first bytes when it was read.
     head: Vec<u8>,
     is_current: bool,
+    /// How far it was read, when its log reads no further.
+    left: Option<Open>,
 }
 
 /// Whether a file is a copy of one that is read.
@@ -41,6 +44,11 @@ pub(crate) enum Copied {
 }
 
 impl Claims {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
     /// Whether the file is read by another log than this one.
     pub(crate) fn is_of_another(&self, by: usize, id: FileId) -> bool {
         self.0.borrow().iter().any(|claim| claim.id == id && claim.by != by)
@@ -56,8 +64,6 @@ impl Claims {
         is_current: bool,
     ) -> io::Result<()> {
         let mut claims = self.0.borrow_mut();
-        // No name leads to a deleted file.
-        claims.retain(|claim| claim.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0));
         if is_current {
             claims.iter_mut().filter(|claim| claim.by == by).for_each(|claim| claim.is_current = false);
         }
@@ -74,8 +80,35 @@ impl Claims {
             path: path.to_owned(),
             head: Vec::new(),
             is_current,
+            left: None,
         });
         Ok(())
+    }
+
+    /// Forgets deleted files: no name leads to them, and the disk gets their room back.
+    pub(crate) fn forget_deleted(&self) {
+        self.0.borrow_mut().retain(|claim| claim.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0));
+    }
+
+    /// A log reads a file no further, because another has its name now.
+    pub(crate) fn leave(&self, open: Open) {
+        let mut claims = self.0.borrow_mut();
+        if let Some(claim) = claims.iter_mut().find(|claim| claim.id == open.id()) {
+            claim.left = Some(open);
+        }
+    }
+
+    /// The file with this number, if it was left: this log reads it from there on.
+    pub(crate) fn take_left(&self, by: usize, path: &Path, id: FileId) -> Option<Open> {
+        let mut claims = self.0.borrow_mut();
+        let open = claims.iter_mut().find(|claim| claim.id == id)?.left.take()?;
+        for claim in claims.iter_mut().filter(|claim| claim.by == by || claim.id == id) {
+            claim.is_current = claim.id == id;
+            if claim.is_current {
+                (claim.by, claim.path) = (by, path.to_owned());
+            }
+        }
+        Some(open)
     }
 
     /// The first bytes of a file, as far as it is read.

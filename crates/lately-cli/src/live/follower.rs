@@ -73,7 +73,7 @@ struct Former {
 
 /// An open file, and how far it was read.
 #[derive(Debug)]
-struct Open {
+pub(crate) struct Open {
     file: File,
     id: FileId,
     offset: u64,
@@ -135,6 +135,7 @@ impl Follower {
     /// be continued.
     pub(crate) fn look(&mut self, now: Timestamp) -> bool {
         let truncations = self.unsaved_truncations;
+        self.claims.forget_deleted();
         self.find(now);
         self.has_looked = true;
         self.unsaved_truncations > truncations
@@ -162,6 +163,11 @@ impl Follower {
         }
         if let Some(current) = self.current.take() {
             self.retire(current, false, now);
+        }
+        let is_former = self.former.iter().any(|former| former.open.id == id(&metadata) && !former.is_copy);
+        if !is_former && let Some(open) = self.claims.take_left(self.number, &self.path, id(&metadata)) {
+            (self.current, self.state) = (Some(open), State::Read);
+            return;
         }
         if self.claims.is_of_another(self.number, id(&metadata)) {
             self.state = State::Read;
@@ -237,7 +243,7 @@ impl Follower {
         left: &mut usize,
         visit: &mut impl FnMut(Line<'_>),
     ) -> io::Result<Polled> {
-        let Follower { current, former, buffer, .. } = self;
+        let Follower { current, former, buffer, claims, .. } = self;
         for former in &mut *former {
             let from = former.open.offset;
             // One that cannot be read any more is not waited for.
@@ -256,7 +262,7 @@ impl Follower {
         }
         let has_current = current.is_some();
         let mut excess = former.len().saturating_sub(MAX_FORMER_FILES);
-        former.retain_mut(|former| {
+        let goes = |former: &mut Former| {
             let is_quiet = now.as_millis() - former.quiet_since.as_millis() > FORMER_KEPT.as_millis();
             let goes =
                 former.is_copy || excess > 0 || (is_quiet && (has_current || former.open.is_deleted()));
@@ -264,8 +270,10 @@ impl Follower {
                 excess = excess.saturating_sub(1);
                 former.open.cutter.finish(&mut *visit);
             }
-            !goes
-        });
+            goes
+        };
+        // Another log of the view may have its name by now.
+        former.extract_if(.., goes).filter(|gone| !gone.is_copy).for_each(|gone| claims.leave(gone.open));
         current.as_mut().map_or(Ok(Polled::AtEnd), |current| current.read(buffer, left, visit))
     }
 }
@@ -289,6 +297,10 @@ impl Open {
         }
         self.seen = seen;
         Ok(!has_before(&self.file, self.offset, &self.before)?)
+    }
+
+    pub(crate) fn id(&self) -> FileId {
+        self.id
     }
 
     /// Whether no name leads to the file any more.
@@ -558,7 +570,9 @@ mod tests {
         bench.pass(FORMER_KEPT);
         bench.pass(seconds(1));
         bench.poll();
+        bench.poll();
         assert!(bench.follower.former.is_empty() && bench.follower.current.is_none());
+        assert!(bench.follower.claims.is_empty(), "nothing keeps it open");
     }
 
     #[test]
@@ -792,6 +806,42 @@ mod tests {
             bunch.bench.append(name, "a\n");
         }
         assert_eq!(bunch.poll(), "a,a");
+    }
+
+    /// A file that its log reads no further is read on by the log that has its name.
+    #[test]
+    fn a_file_that_was_left_is_read_on_under_its_new_name() {
+        for order in [["log", "log.1"], ["log.1", "log"]] {
+            let mut bunch = Bunch::new(|bench| order.map(|name| bench.path(name)).to_vec());
+            bunch.bench.append("log", "a\n");
+            bunch.bench.append("log.1", "b\n");
+            assert_eq!(bunch.poll(), "a,b");
+            let mut old = bunch.bench.writer("log");
+            fs::remove_file(bunch.bench.path("log.1")).expect("it is there");
+            bunch.bench.rename("log", "log.1");
+            bunch.bench.append("log", "c\n");
+            assert_eq!(bunch.poll(), "c");
+            for line in ["d", "e"] {
+                bunch.bench.pass(FORMER_KEPT);
+                bunch.bench.pass(seconds(1));
+                assert_eq!((bunch.poll(), bunch.poll()), (String::new(), String::new()), "{order:?}");
+                old.write_all(format!("{line}\n").as_bytes()).expect("room");
+                assert_eq!((bunch.poll(), bunch.poll()), (line.into(), String::new()), "{order:?}");
+            }
+        }
+        // The same for a log that gets its file back.
+        let mut bench = Bench::new();
+        bench.append("log", "a\n");
+        bench.poll();
+        bench.rename("log", "elsewhere");
+        bench.append("log", "b\n");
+        assert_eq!(bench.poll(), "b");
+        bench.pass(FORMER_KEPT);
+        bench.pass(seconds(1));
+        bench.poll();
+        bench.rename("elsewhere", "log");
+        bench.append("log", "c\n");
+        assert_eq!((bench.poll(), bench.poll()), ("c".into(), String::new()));
     }
 
     #[test]
