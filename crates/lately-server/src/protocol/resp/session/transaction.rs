@@ -5,7 +5,7 @@ use lately_resp::command::{CommandFlag, find_command, spec_of};
 use lately_resp::{ArgList, Args, Command, CommandError, Encoder, Limits, Requests, texts, write_request};
 
 use super::{Flow, Parse, Run, Session, Written};
-use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS};
+use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, RUN_OPERATIONS};
 
 /// Commands queued since `MULTI`.
 #[derive(Default)]
@@ -81,7 +81,8 @@ impl Session {
         }
         reply.array(commands);
         self.execution = Some(Execution { requests, commands, position: 0, now });
-        self.resume(false, written, out)
+        // Many commands take long: each part of them is run in its turn.
+        if commands > RUN_OPERATIONS { Flow::More } else { self.resume(false, written, out) }
     }
 
     /// Runs the next slice of a command that takes long, or the next part of what `EXEC` has still to run: as many requests

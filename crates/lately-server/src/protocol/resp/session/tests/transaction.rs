@@ -227,14 +227,15 @@ fn others_come_between_the_commands_of_exec() {
         talk.check("FLUSHALL", "+OK|");
         talk.check("MULTI", "+OK|");
         (0..queued).for_each(|_| talk.check("HIT k", "+QUEUED|"));
-        assert!(talk.first_of("EXEC").starts_with(&format!("*{queued}|:1|:2|")));
-        assert_eq!(talk.service.store.len(), 1);
-        if queued > MAX_BATCH_ARGUMENTS / 2 {
-            assert_eq!(talk.flow, Flow::More);
+        assert_eq!(talk.first_of("EXEC"), format!("*{queued}|"));
+        let mut parts = Vec::new();
+        while talk.flow == Flow::More {
             let mut out = Vec::new();
             talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
-            assert_eq!(barred(&out), format!(":{queued}|"));
+            parts.push(barred(&out));
         }
-        assert_eq!(talk.flow, Flow::Continue);
+        assert_eq!(talk.service.store.len(), 1);
+        assert!(parts[0].starts_with(":1|:2|"));
+        assert_eq!(parts.get(1), (queued > MAX_BATCH_ARGUMENTS / 2).then_some(&format!(":{queued}|")));
     }
 }
