@@ -37,7 +37,7 @@ use named_limits::CurrentRules;
 pub(crate) use response::{Response, code_of, rate};
 pub(crate) use statistics::Stats;
 use throughput::Throughput;
-pub(crate) use walk::{CoolestWalk, ScanWalk, coolest_of};
+pub(crate) use walk::{CoolestWalk, ScanWalk, SeriesWalk, coolest_of};
 
 /// The counting part of the server.
 pub struct Service {

@@ -1,12 +1,59 @@
-//! Walks over all keys, a slice at a time: between two slices others have their turn.
+//! What takes long, a slice at a time: series, and walks over all keys. Between two slices others have their turn.
 
 use std::collections::{BinaryHeap, HashSet};
 
 use lately::limits::MAX_SCAN_SLOTS;
-use lately::{Cursor, Op, Outcome, Pattern, Span, Store, Timestamp};
+use lately::{Cursor, Op, Outcome, Pattern, Point, QueryError, SeriesReader, Span, Store, Timestamp};
 
-use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, WALK_STEP};
+use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, SERIES_STEP, WALK_STEP};
 use crate::service::Service;
+
+/// The hits of a key step by step over a window.
+pub(crate) struct SeriesWalk {
+    key: Box<[u8]>,
+    reader: SeriesReader,
+    step: Span,
+}
+
+impl SeriesWalk {
+    /// The series of the window that ends at `at`.
+    ///
+    /// # Errors
+    /// The step does not fit the class of the key, or the points are too many.
+    pub(crate) fn new(
+        service: &Service,
+        key: &[u8],
+        (window, step): (Span, Span),
+        at: Timestamp,
+    ) -> Result<SeriesWalk, QueryError> {
+        let reader = service.store.series_reader(key, window, step, at)?;
+        Ok(SeriesWalk { key: key.into(), reader, step })
+    }
+
+    /// How many points are left.
+    pub(crate) fn left(&self) -> usize {
+        self.reader.left()
+    }
+
+    /// Whether one slice is all.
+    pub(crate) fn is_short(&self) -> bool {
+        self.left() <= SERIES_STEP
+    }
+
+    /// Whether each point starts at a whole second.
+    pub(crate) fn has_whole_seconds(&self) -> bool {
+        self.step.as_millis() % 1_000 == 0
+    }
+
+    /// The points of the next slice.
+    pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> Vec<Point> {
+        service.store.read_series(&self.key, &mut self.reader, SERIES_STEP, now)
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.key.len()
+    }
+}
 
 /// A page of keys.
 pub(crate) struct ScanWalk {

@@ -126,7 +126,7 @@ fn a_hit_has_one_answer_by_every_door() {
                 Some(wanted.estimate),
                 Some(wanted.lower),
                 wanted.upper,
-                Some(wanted.cell.as_millis() as u64),
+                Some(wanted.cell.as_millis().cast_unsigned()),
             ];
             let bounds: Value = bounds.iter().map(|it| it.map_or(json!(-1), |it| json!(it))).collect();
             assert_eq!(

@@ -30,12 +30,12 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    fn new(status: StatusCode, title: &'static str, detail: impl ToString) -> Problem {
+    fn new(status: StatusCode, title: &'static str, detail: &impl ToString) -> Problem {
         Problem { status, title, detail: detail.to_string() }
     }
 
-    fn bad(detail: impl ToString) -> Problem {
-        Problem::new(StatusCode::BAD_REQUEST, "invalid request", detail)
+    fn bad(detail: String) -> Problem {
+        Problem { status: StatusCode::BAD_REQUEST, title: "invalid request", detail }
     }
 
     /// A hit that is not counted. The title is the first word of the error of RESP.
@@ -54,7 +54,7 @@ impl Problem {
 
     fn loading() -> Problem {
         let detail = "the server is loading its counts: try again in a second";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "LOADING", detail)
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "LOADING", &detail)
     }
 }
 

@@ -199,7 +199,11 @@ impl Session {
                 Err(refused) => refuse(out, &refused),
             },
             Command::Type { key } => {
-                reply.simple(if self.service.store.contains(key, now) { "hits" } else { "none" });
+                reply.simple(if self.service.existing([*key].into_iter(), now) > 0 {
+                    "hits"
+                } else {
+                    "none"
+                });
             }
             Command::TimeToLive { key } => reply.integer(self.time_to_live_ms(key, now, 1_000)),
             Command::TimeToLiveMillis { key } => reply.integer(self.time_to_live_ms(key, now, 1)),

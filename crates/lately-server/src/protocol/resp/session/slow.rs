@@ -1,19 +1,18 @@
 //! Commands that take long, answered a slice at a time: `SERIES`, `SCAN`, `COOLEST … PREFIX`. Between two slices other
 //! clients have their turn.
 
-use lately::{SeriesReader, Span, Timestamp};
+use lately::{Span, Timestamp};
 use lately_resp::command::{Among, Coolest, Scan};
 use lately_resp::{CommandError, Encoder, Protocol};
 
 use super::keys::{is_too_long, refuse_pattern};
 use super::{Flow, Session, integer};
-use crate::limits::SERIES_STEP;
 use crate::service::Service;
-use crate::service::{CoolestWalk, ScanWalk, coolest_of};
+use crate::service::{CoolestWalk, ScanWalk, SeriesWalk, coolest_of};
 
 /// A command that is not answered yet, or not whole.
 pub(super) enum Slow {
-    Series { key: Box<[u8]>, reader: SeriesReader, whole_seconds: bool },
+    Series(SeriesWalk),
     Scan(ScanWalk),
     Coolest(CoolestWalk),
 }
@@ -29,10 +28,10 @@ impl Slow {
     ) -> Option<Slow> {
         let mut reply = Encoder::new(out, protocol);
         match self {
-            Slow::Series { key, mut reader, whole_seconds } => {
-                for point in service.store.read_series(&key, &mut reader, SERIES_STEP, now) {
+            Slow::Series(mut walk) => {
+                for point in walk.step(service, now) {
                     reply.array(2);
-                    if whole_seconds {
+                    if walk.has_whole_seconds() {
                         reply.integer(point.start.as_millis() / 1_000);
                     } else {
                         #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
@@ -40,7 +39,7 @@ impl Slow {
                     }
                     reply.integer(integer(point.hits));
                 }
-                (reader.left() > 0).then_some(Slow::Series { key, reader, whole_seconds })
+                (walk.left() > 0).then_some(Slow::Series(walk))
             }
             Slow::Scan(mut walk) => {
                 if !walk.step(service, now) {
@@ -66,7 +65,7 @@ impl Slow {
     /// Whether one slice is all.
     fn is_short(&self) -> bool {
         match self {
-            Slow::Series { reader, .. } => reader.left() <= SERIES_STEP,
+            Slow::Series(walk) => walk.is_short(),
             Slow::Scan(walk) => walk.is_short(),
             Slow::Coolest(_) => false,
         }
@@ -75,7 +74,7 @@ impl Slow {
     pub(super) fn held_bytes(&self) -> usize {
         size_of::<Slow>()
             + match self {
-                Slow::Series { key, .. } => key.len(),
+                Slow::Series(walk) => walk.held_bytes(),
                 Slow::Scan(walk) => walk.held_bytes(),
                 Slow::Coolest(walk) => walk.held_bytes(),
             }
@@ -100,12 +99,10 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Flow {
         let mut reply = Encoder::new(out, self.protocol);
-        match self.service.store.series_reader(key, window, step, at.unwrap_or(now)) {
-            Ok(reader) => {
-                reply.array(reader.left());
-                // One type for the starts of a series: whole seconds, unless a step is no whole second.
-                let whole_seconds = step.as_millis() % 1_000 == 0;
-                self.begin(Slow::Series { key: key.into(), reader, whole_seconds }, now, out)
+        match SeriesWalk::new(&self.service, key, (window, step), at.unwrap_or(now)) {
+            Ok(walk) => {
+                reply.array(walk.left());
+                self.begin(Slow::Series(walk), now, out)
             }
             Err(error) => {
                 reply.error(CommandError::about_argument(error, "series"));
