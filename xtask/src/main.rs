@@ -12,7 +12,6 @@ mod fmt;
 mod fuzz;
 mod limits;
 mod loom;
-mod picture;
 mod run;
 mod say;
 mod sim;
@@ -54,8 +53,6 @@ enum Verb {
     Bench(bench::Options),
     /// Fill the tables of README.md and docs/ from docs/internals/measurements.md
     Figures,
-    /// Draw what limits admit, for docs/guide/limits.md
-    Picture(picture::Options),
     /// Play through the models of what threads share
     Loom,
     /// Run the fuzz targets
@@ -87,7 +84,6 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Deny => deny::run(&root),
         Verb::Bench(options) => bench::run(&root, options),
         Verb::Figures => figures::run(&root),
-        Verb::Picture(options) => picture::run(&root, options),
         Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),
         Verb::Sim(options) => sim::run(&root, options),

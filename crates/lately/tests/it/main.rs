@@ -4,6 +4,7 @@ mod exact_log;
 mod examples;
 mod joint;
 mod limits;
+mod limits_page;
 mod model;
 mod shared;
 mod subject;

@@ -2,7 +2,7 @@
 
 use lately::{Rate, Span, Store, Throttle, Timestamp, seconds};
 
-use crate::fixed::{Begin, FixedWindow};
+use super::fixed::{Begin, FixedWindow};
 
 /// The most requests in a window, as far as a kind can say so.
 pub(crate) const MAX: u64 = 10;
@@ -46,11 +46,6 @@ impl Limiter {
             }
         };
         decision.expect("the key is good and there is room").is_allowed()
-    }
-
-    /// When the window began that has the newest request, where there are such windows.
-    pub(crate) fn began(&self) -> Option<Timestamp> {
-        if let Limiter::Fixed(fixed) = self { fixed.began() } else { None }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The trace as a kind of limit decides it, and what that comes to.
 
-use crate::fixed::Begin;
-use crate::limiter::{Limiter, MAX, window};
-use crate::trace::{after_ms, requests, time};
+use super::fixed::Begin;
+use super::limiter::{Limiter, MAX, window};
+use super::trace::{requests, time};
 
 /// A request, and whether it was admitted.
 #[derive(Clone, Copy)]
@@ -18,8 +18,6 @@ pub(crate) struct Replay {
     /// How one asks for it.
     pub(crate) how: String,
     pub(crate) requests: Vec<Request>,
-    /// When windows began, where they do.
-    pub(crate) begun_ms: Vec<i64>,
 }
 
 impl Replay {
@@ -42,15 +40,8 @@ impl Replay {
     }
 
     fn of(name: &'static str, how: String, mut limiter: Limiter) -> Replay {
-        let mut begun_ms = Vec::new();
-        let decided = requests().map(|at_ms| {
-            let is_admitted = limiter.admits(time(at_ms));
-            begun_ms.extend(limiter.began().map(after_ms));
-            Request { at_ms, is_admitted }
-        });
-        let requests = decided.collect();
-        begun_ms.dedup();
-        Replay { name, how, requests, begun_ms }
+        let decided = requests().map(|at_ms| Request { at_ms, is_admitted: limiter.admits(time(at_ms)) });
+        Replay { name, how, requests: decided.collect() }
     }
 
     /// When requests were admitted.

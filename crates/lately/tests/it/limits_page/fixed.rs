@@ -35,11 +35,6 @@ impl FixedWindow {
         self.count <= self.max
     }
 
-    /// When the window began that has the newest request.
-    pub(crate) fn began(&self) -> Option<Timestamp> {
-        self.began
-    }
-
     fn beginning_at(&self, now: Timestamp) -> Timestamp {
         match self.begin {
             Begin::WithTheFirstRequest => now,

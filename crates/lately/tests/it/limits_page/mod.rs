@@ -1,12 +1,16 @@
-//! The figures: a table in a document, between two marks.
+//! The figures of `docs/guide/limits.md` and of its picture: one trace, decided by each kind of limit.
+
+mod fixed;
+mod limiter;
+mod replay;
+mod trace;
 
 use std::fmt::Write;
+use std::fs;
+use std::path::Path;
 
-use crate::replay::Replay;
-use crate::trace::LENGTH_MS;
-
-const BEGIN: &str = "<!-- cargo xtask picture writes this -->\n";
-const END: &str = "<!-- until here -->\n";
+use replay::Replay;
+use trace::LENGTH_MS;
 
 /// What a column counts, of those that were admitted from one time until before another.
 const COLUMNS: [(&str, i64, i64); 4] = [
@@ -44,22 +48,22 @@ pub(crate) fn table(replays: &[Replay]) -> String {
     table
 }
 
-/// The document with the table between its marks.
-pub(crate) fn put(document: &str, table: &str) -> Result<String, String> {
-    let parts = document.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = parts.ok_or("the document lacks the marks that figures stand between")?;
-    Ok(format!("{before}{BEGIN}{table}{END}{after}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_replaces_what_stands_between_the_marks() {
-        let document = format!("a\n{BEGIN}old\n{END}z\n");
-        assert_eq!(put(&document, "new\n"), Ok(format!("a\n{BEGIN}new\n{END}z\n")));
-        assert!(put("a\n", "new\n").is_err());
-        assert!(put(&format!("{END}{BEGIN}"), "new\n").is_err());
-    }
+#[test]
+fn the_page_about_limits_and_its_picture_have_the_figures_of_the_code() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
+    let [page, picture] =
+        ["limits.md", "limits.svg"].map(|name| fs::read_to_string(docs.join(name)).expect(name));
+    let replays = Replay::all();
+    let table = table(&replays);
+    assert!(page.contains(&table), "the page is to have this table:\n{table}");
+    // The picture says of each kind the most that it admits in any window, from top to bottom.
+    let shown: Vec<usize> = picture
+        .split("at most <tspan")
+        .skip(1)
+        .map(|text| text.split(['>', '<']).nth(1).and_then(|most| most.parse().ok()).expect("a number"))
+        .collect();
+    assert_eq!(shown, replays.each_ref().map(Replay::most));
+    // And it has a mark for each request that each admitted or denied.
+    let marks = picture.matches("<circle").count();
+    assert_eq!(marks, replays.iter().map(|replay| replay.requests.len()).sum::<usize>() + 2);
 }

@@ -32,8 +32,3 @@ pub(crate) fn requests() -> impl Iterator<Item = i64> {
 pub(crate) fn time(after_ms: i64) -> Timestamp {
     Timestamp::from_millis(START_MS + after_ms).expect("a time of this century")
 }
-
-/// The milliseconds from where the trace begins to a time.
-pub(crate) fn after_ms(time: Timestamp) -> i64 {
-    time.as_millis() - START_MS
-}
