@@ -82,6 +82,11 @@ pub enum ProtocolError {
     /// The first byte of a TLS handshake.
     #[error("ERR Protocol error: TLS handshake: this port speaks the Redis protocol without TLS")]
     Tls,
+    /// The first line of an HTTP request.
+    #[error(
+        "ERR Protocol error: HTTP request: this port speaks the Redis protocol, HTTP has a port of its own"
+    )]
+    Http,
     /// The request is longer than a request may be.
     #[error("ERR Protocol error: too big request, a request has at most {most} bytes")]
     RequestLength {

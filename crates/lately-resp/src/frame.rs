@@ -7,7 +7,7 @@
 //! It is stricter than Redis. What follows a bulk string must be CR LF, and so must what
 //! follows a length: Redis skips any two bytes there, and so takes a wrong length for a shorter
 //! argument. And a byte that cannot start a bulk string is refused at once, not when its line ends.
-//! A line of words that has a NUL or starts as TLS does is refused: see `parse_inline`.
+//! A line of words that has a NUL, or starts as TLS or HTTP do, is refused: see `parse_inline`.
 
 use memchr::{memchr, memchr2};
 
@@ -176,9 +176,20 @@ fn parse_inline(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parse
         return Err(ProtocolError::InlineNul);
     }
     args.clear(Source::Unquoted);
-    split_inline(&buffer[..end], &mut args.unquoted, &mut args.ranges)?;
+    let line = &buffer[..end];
+    if is_http(line) {
+        return Err(ProtocolError::Http);
+    }
+    split_inline(line, &mut args.unquoted, &mut args.ranges)?;
     let consumed = end + 1;
     Ok(if args.ranges.is_empty() { Parsed::Empty { consumed } } else { Parsed::Complete { consumed } })
+}
+
+/// Whether a line begins an HTTP request: method, target, version. A page can choose the method, `DEL` too, and the path.
+fn is_http(line: &[u8]) -> bool {
+    let mut words = line.trim_ascii().rsplit(|byte| *byte == b' ');
+    let version = words.next().unwrap_or_default();
+    version.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"HTTP/")) && words.nth(1).is_some()
 }
 
 #[cfg(test)]

@@ -60,6 +60,9 @@ pub const SCAN_BYTES: usize = 1 << 20;
 /// Bytes of a pattern, looked at again and again, after which it ends, too: some ten milliseconds.
 pub const SCAN_WORK: u64 = 8 << 20;
 
+/// A request of several keys with more arguments than this runs a part of them at a time, of half as many keys.
+pub const LONG_ARGUMENTS: usize = 1_024;
+
 /// Points of a `SERIES` that are read and written at once: a quarter of a millisecond.
 pub const SERIES_STEP: usize = 2_048;
 

@@ -94,6 +94,18 @@ fn bytes_of_other_protocols_run_nothing() {
     check(b"PING \"\0\nPING\r\n", 0, nul);
     check(&[[b'x'; 65_536].as_slice(), b"\0"].concat(), 0, nul);
     check(b" \0", 0, nul);
+    let http =
+        "ERR Protocol error: HTTP request: this port speaks the Redis protocol, HTTP has a port of its own";
+    for line in [
+        "DEL /login HTTP/1.1\r",
+        "del /login HTTP/1.0",
+        "FLUSHALL / http/1.1\r",
+        "HIT /a  HTTP/2",
+        "GET / HTTP/1.1 \r",
+    ] {
+        check(format!("{line}\nHost: evil.example\r\n\r\n").as_bytes(), 0, http);
+        check(format!("PING\r\n{line}\nPING\r\n").as_bytes(), 1, http);
+    }
 
     let (requests, error) =
         read_all(b"*1\r\n$2\r\n\x16\0\r\nECHO \"\\x00\\x16\" \x16\r\n", &Limits::default());

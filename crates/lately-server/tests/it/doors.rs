@@ -170,8 +170,8 @@ fn a_wrong_request_over_http_names_what_is_wrong() {
         ("POST /v1/hit/k?n=-1", "invalid n '-1': n is a whole number from 0 to 9223372036854775807"),
         ("POST /v1/hit/k?n=1&n=2", "n is given twice"),
         ("POST /v1/hit/k?id=7", "unknown parameter 'id': this path takes n and at"),
-        ("POST /v1/hit/k?at=soon", "invalid at 'soon': "),
-        ("GET /v1/hits/k?window=5x", "invalid window '5x': "),
+        ("POST /v1/hit/k?at=soon", "at: invalid time 'soon': "),
+        ("GET /v1/hits/k?window=5x", "window: invalid duration '5x': "),
         (
             "GET /v1/hits/k?windows=5m",
             "unknown parameter 'windows': this path takes window, which may be given several times, and at",
@@ -182,7 +182,14 @@ fn a_wrong_request_over_http_names_what_is_wrong() {
         let got = body["detail"].as_str().expect("a text");
         assert!(got.starts_with(detail), "{request}: {got}");
     }
-    for (request, expected) in [("GET /v1/hit/k", 405), ("POST /v1/hits/k", 405), ("POST /v1/hit/", 404)] {
+    for (request, expected) in [
+        ("GET /v1/hit/k", 405),
+        ("POST /v1/hits/k", 405),
+        ("POST /v1/hit/", 400),
+        ("GET /v1/hits/", 400),
+        ("POST /v1/hit/%zz", 400),
+        ("POST /v1/hit/%4", 400),
+    ] {
         assert_eq!(http.ask(request).0, expected, "{request}");
     }
     server.connect().ask("DBSIZE\r\n", ":0\r\n");

@@ -179,7 +179,18 @@ pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Resul
 
 /// The key at the end of a path. A slash in it need not be encoded.
 fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
-    let key: Vec<u8> = percent_decode_str(uri.path().strip_prefix(path).unwrap_or_default()).collect();
+    let text = uri.path().strip_prefix(path).unwrap_or_default();
+    let is_escape = |at: usize| {
+        text.as_bytes().get(at + 1..at + 3).is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
+    };
+    if let Some((at, _)) = text.match_indices('%').find(|&(at, _)| !is_escape(at)) {
+        let wrong = text.get(at..).unwrap_or_default().chars().take(3).collect::<String>();
+        return Err(Problem::bad(format!(
+            "invalid key: '{}' is no percent-encoded byte, %25 is a percent sign",
+            shown(&wrong)
+        )));
+    }
+    let key: Vec<u8> = percent_decode_str(text).collect();
     if key.is_empty() || key.len() > MAX_KEY_BYTES {
         return Err(Problem::of_hit(&HitError::KeyLength { bytes: key.len() }));
     }
@@ -211,11 +222,11 @@ fn count_of(text: &str) -> Result<u64, Problem> {
 }
 
 fn time_of(text: &str) -> Result<Timestamp, Problem> {
-    text.parse().map_err(|error| Problem::bad(format!("invalid at '{}': {error}", shown(text))))
+    text.parse().map_err(|error| Problem::bad(format!("at: {error}")))
 }
 
 fn span_of(text: &str) -> Result<Span, Problem> {
-    text.parse().map_err(|error| Problem::bad(format!("invalid window '{}': {error}", shown(text))))
+    text.parse().map_err(|error| Problem::bad(format!("window: {error}")))
 }
 
 /// What a client sent, as errors show it.

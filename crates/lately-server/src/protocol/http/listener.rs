@@ -80,6 +80,8 @@ pub(crate) fn all(service: Arc<Service>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .route_layer(from_fn(refuse_remote))
         .layer(Extension(Transfers::new(&service)))
+        .route("/v1/hit/", post(counts::hit))
+        .route("/v1/hits/", get(counts::hits))
         .route("/v1/hit/{*key}", post(counts::hit))
         .route("/v1/hits/{*key}", get(counts::hits))
         .method_not_allowed_fallback(wrong_method)
@@ -137,6 +139,8 @@ impl Connections {
                 self.oldest.remove(index).iter().for_each(|(connection, _)| connection.abort());
                 return;
             }
+            // All are at work for their clients: of those that would go on with another request, the oldest does not.
+            let _ = self.oldest.iter().any(|(_, pace)| pace.want());
             tokio::select! {
                 _ = self.running.join_next() => {}
                 () = pause(HTTP_LOOK_EVERY) => {}
@@ -198,14 +202,13 @@ async fn answer(socket: &mut TcpStream, service: TowerToHyperService<Router>, st
 }
 
 /// A client that was answered has all its time again for its next request. One that sent a body has no next request on
-/// this connection: most of what it sends may still be to come.
+/// this connection: most of what it sends may still be to come. Neither has one whose place another waits for.
 async fn renew(Extension(link): Extension<Link>, request: Request, next: Next) -> Response {
     let has_body = !request.body().is_end_stream();
     let mut response = next.run(request).await;
-    if has_body {
+    if !link.pace.renew() || has_body {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    link.pace.renew();
     response
 }
 

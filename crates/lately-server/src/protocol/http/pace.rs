@@ -52,6 +52,8 @@ pub(super) struct Pace {
     /// Bytes moved since the last look.
     moved_bytes: AtomicU64,
     behind_bytes: AtomicU64,
+    /// Another connection waits for its place: it is closed after the next answer.
+    is_wanted: AtomicBool,
     /// While it has a place among the few transfers there may be.
     transfer: Mutex<Option<Transfer>>,
 }
@@ -96,9 +98,16 @@ impl Pace {
         self.moved_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// The client begins anew.
-    pub(super) fn renew(&self) {
+    /// The client begins anew, unless another wants its place: gives whether it may go on.
+    pub(super) fn renew(&self) -> bool {
         self.behind_bytes.store(0, Relaxed);
+        !self.is_wanted.load(Relaxed)
+    }
+
+    /// Has the connection closed after its next answer, because another wants its place. False when that was said before, or
+    /// it carries a transfer.
+    pub(super) fn want(&self) -> bool {
+        self.transfer().is_none() && !self.is_wanted.swap(true, Relaxed)
     }
 
     pub(super) fn set_upload(&self, is_upload: bool) {

@@ -4,6 +4,7 @@ mod connection;
 mod decided;
 mod info;
 mod keys;
+mod long_request;
 mod run;
 mod slow;
 mod transaction;
@@ -18,6 +19,7 @@ use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, Selected, t
 use crate::limits::OUTPUT_BYTES;
 use crate::service::clients::{Client, Doing};
 use crate::service::{Service, Stats};
+use long_request::LongRequest;
 pub(crate) use run::Run;
 use run::Target;
 use slow::Slow;
@@ -113,6 +115,7 @@ impl Session {
             if let Ok(command) = &mut parsed
                 && !is_loading
                 && self.transaction.is_none()
+                && !LongRequest::is_one(args, command)
                 && run.add(command, self.protocol, target, out)
             {
                 done += 1 + run.add_again(requests.alike(), target, out);
@@ -154,6 +157,10 @@ impl Session {
             return self.in_transaction(args, parsed, written, now, out);
         }
         match parsed {
+            Ok(command) if LongRequest::is_one(args, command) => {
+                let request = LongRequest::new(args, command, self.protocol, out);
+                self.begin(Slow::Many(request), (written, now), out)
+            }
             Ok(command) => self.command(command, written, now, out),
             Err(_) if speaks_http(args) => Flow::Close,
             Err(error) if is_exec(args) => {
@@ -185,14 +192,14 @@ impl Session {
         let mut reply = Encoder::new(out, self.protocol);
         match command {
             Command::Series { key, window, step, at } => {
-                return self.series(key, (*window, *step), *at, now, out);
+                return self.series(key, (*window, *step), *at, (written, now), out);
             }
-            Command::Coolest(coolest) => return self.coolest(coolest, now, out),
+            Command::Coolest(coolest) => return self.coolest(coolest, (written, now), out),
             Command::Delete { keys } => self.delete(*keys, written, now, out),
             Command::Exists { keys } => {
                 reply.integer(integer(self.service.existing(keys.iter(), now) as u64));
             }
-            Command::Scan(scan) => return self.scan(scan, now, out),
+            Command::Scan(scan) => return self.scan(scan, (written, now), out),
             Command::DatabaseSize => reply.integer(integer(self.service.store.len() as u64)),
             Command::FlushAll => match self.service.delete_all(now) {
                 Ok(()) => reply.ok(),

@@ -97,11 +97,7 @@ impl<'a> Run<'a> {
             }
             Command::MultiHit { pairs } => {
                 self.replies.push((Reply::Array(pairs.len()), 1));
-                for (key, count) in pairs.iter() {
-                    self.make_room(target, out);
-                    self.batch.hit(key, count, None);
-                    self.replies.push((Reply::Hit, 1));
-                }
+                self.add_elements(command, target, out);
                 return true;
             }
             Command::Hits { key, windows, at } if windows.len() <= 1 => {
@@ -121,13 +117,9 @@ impl<'a> Run<'a> {
                 self.batch.hits(key, window, at);
                 (Reply::Bounds, false)
             }
-            Command::MultiHits { window, keys } => {
+            Command::MultiHits { keys, .. } => {
                 self.replies.push((Reply::Array(keys.len()), 1));
-                for key in keys.iter() {
-                    self.make_room(target, out);
-                    self.batch.hits(key, Some(window), None);
-                    self.replies.push((Reply::Estimate, 1));
-                }
+                self.add_elements(command, target, out);
                 return true;
             }
             Command::Rate { key, window, at } => {
@@ -173,6 +165,27 @@ impl<'a> Run<'a> {
         self.replies.push((reply, 1));
         self.last = is_alone.then_some(reply);
         true
+    }
+
+    /// Adds a command of several keys without the head of its reply.
+    pub(super) fn add_elements(&mut self, command: &Command<'a>, target: Target<'_>, out: &mut Vec<u8>) {
+        match *command {
+            Command::MultiHit { pairs } => {
+                for (key, count) in pairs.iter() {
+                    self.make_room(target, out);
+                    self.batch.hit(key, count, None);
+                    self.replies.push((Reply::Hit, 1));
+                }
+            }
+            Command::MultiHits { window, keys } => {
+                for key in keys.iter() {
+                    self.make_room(target, out);
+                    self.batch.hits(key, Some(window), None);
+                    self.replies.push((Reply::Estimate, 1));
+                }
+            }
+            _ => unreachable!("the others have one reply"),
+        }
     }
 
     #[inline(always)]

@@ -1,4 +1,5 @@
-//! Commands that take long, answered a slice at a time: `SERIES`, `SCAN`, `COOLEST … PREFIX`. Between two slices other
+//! Commands that take long, answered a slice at a time: `SERIES`, `SCAN`, `COOLEST … PREFIX`, and those of
+//! many keys. Between two slices other
 //! clients have their turn.
 
 use lately::{Span, Timestamp};
@@ -6,6 +7,8 @@ use lately_resp::command::{Among, Coolest, Scan};
 use lately_resp::{CommandError, Encoder, Protocol};
 
 use super::keys::{is_too_long, refuse_pattern};
+use super::long_request::LongRequest;
+use super::written::Written;
 use super::{Flow, Session, integer};
 use crate::service::Service;
 use crate::service::{CoolestWalk, ScanWalk, SeriesWalk, coolest_of};
@@ -15,6 +18,7 @@ pub(super) enum Slow {
     Series(SeriesWalk),
     Scan(ScanWalk),
     Coolest(CoolestWalk),
+    Many(LongRequest),
 }
 
 impl Slow {
@@ -23,7 +27,7 @@ impl Slow {
         self,
         service: &Service,
         protocol: Protocol,
-        now: Timestamp,
+        (written, now): (&mut Written, Timestamp),
         out: &mut Vec<u8>,
     ) -> Option<Slow> {
         let mut reply = Encoder::new(out, protocol);
@@ -59,6 +63,7 @@ impl Slow {
                 write_rows(&walk.into_rows(), &mut reply);
                 None
             }
+            Slow::Many(request) => request.step(service, protocol, (written, now), out).map(Slow::Many),
         }
     }
 
@@ -67,7 +72,7 @@ impl Slow {
         match self {
             Slow::Series(walk) => walk.is_short(),
             Slow::Scan(walk) => walk.is_short(),
-            Slow::Coolest(_) => false,
+            Slow::Coolest(_) | Slow::Many(_) => false,
         }
     }
 
@@ -77,15 +82,24 @@ impl Slow {
                 Slow::Series(walk) => walk.held_bytes(),
                 Slow::Scan(walk) => walk.held_bytes(),
                 Slow::Coolest(walk) => walk.held_bytes(),
+                Slow::Many(request) => request.held_bytes(),
             }
     }
 }
 
 impl Session {
     /// Begins a command that may take long. A short one is answered at once.
-    fn begin(&mut self, slow: Slow, now: Timestamp, out: &mut Vec<u8>) -> Flow {
-        let left =
-            if slow.is_short() { slow.step(&self.service, self.protocol, now, out) } else { Some(slow) };
+    pub(super) fn begin(
+        &mut self,
+        slow: Slow,
+        (written, now): (&mut Written, Timestamp),
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let left = if slow.is_short() {
+            slow.step(&self.service, self.protocol, (written, now), out)
+        } else {
+            Some(slow)
+        };
         self.slow = left.map(Box::new);
         if self.slow.is_some() { Flow::More } else { Flow::Continue }
     }
@@ -95,14 +109,14 @@ impl Session {
         key: &[u8],
         (window, step): (Span, Span),
         at: Option<Timestamp>,
-        now: Timestamp,
+        (written, now): (&mut Written, Timestamp),
         out: &mut Vec<u8>,
     ) -> Flow {
         let mut reply = Encoder::new(out, self.protocol);
         match SeriesWalk::new(&self.service, key, (window, step), at.unwrap_or(now)) {
             Ok(walk) => {
                 reply.array(walk.left());
-                self.begin(Slow::Series(walk), now, out)
+                self.begin(Slow::Series(walk), (written, now), out)
             }
             Err(error) => {
                 reply.error(CommandError::about_argument(error, "series"));
@@ -111,17 +125,27 @@ impl Session {
         }
     }
 
-    pub(super) fn scan(&mut self, scan: &Scan<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+    pub(super) fn scan(
+        &mut self,
+        scan: &Scan<'_>,
+        (written, now): (&mut Written, Timestamp),
+        out: &mut Vec<u8>,
+    ) -> Flow {
         if scan.pattern.is_some_and(is_too_long) {
             refuse_pattern(&mut Encoder::new(out, self.protocol));
             return Flow::Continue;
         }
         let wanted = scan.kind.is_none_or(|name| name.eq_ignore_ascii_case(b"hits"));
         let walk = ScanWalk::new(scan.cursor, scan.count, scan.pattern, wanted);
-        self.begin(Slow::Scan(walk), now, out)
+        self.begin(Slow::Scan(walk), (written, now), out)
     }
 
-    pub(super) fn coolest(&mut self, coolest: &Coolest<'_>, now: Timestamp, out: &mut Vec<u8>) -> Flow {
+    pub(super) fn coolest(
+        &mut self,
+        coolest: &Coolest<'_>,
+        (written, now): (&mut Written, Timestamp),
+        out: &mut Vec<u8>,
+    ) -> Flow {
         let &Coolest { count, window, below, among } = coolest;
         match among {
             Among::Keys(keys) => {
@@ -130,7 +154,8 @@ impl Session {
                 Flow::Continue
             }
             Among::Prefix(prefix) => {
-                self.begin(Slow::Coolest(CoolestWalk::new(prefix, count, window, below)), now, out)
+                let walk = CoolestWalk::new(prefix, count, window, below);
+                self.begin(Slow::Coolest(walk), (written, now), out)
             }
         }
     }
