@@ -3,6 +3,7 @@
 mod connection;
 mod decided;
 mod info;
+mod ingest;
 mod keys;
 mod run;
 mod slow;
@@ -188,6 +189,8 @@ impl Session {
                 return self.series(key, (*window, *step), *at, now, out);
             }
             Command::Coolest(coolest) => return self.coolest(coolest, now, out),
+            Command::Ingest(stretch) => self.ingest(*stretch, written, now, out),
+            Command::Position { source } => self.position(*source, out),
             Command::Delete { keys } => self.delete(*keys, written, now, out),
             Command::Exists { keys } => {
                 reply.integer(integer(self.service.existing(keys.iter(), now) as u64));
