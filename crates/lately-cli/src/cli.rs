@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backtest, bench, check, completions, count, dump, hit, hits, limit, restore, serve, top,
+    backtest, bench, check, completions, count, dump, hit, hits, limit, restore, serve, ship, top,
 };
 
 /// How many hits, lately? A sliding-window hit counter: server and log tool.
@@ -23,6 +23,7 @@ pub(crate) enum Command {
     Count(count::Count),
     Backtest(backtest::BacktestArgs),
     Top(top::Top),
+    Ship(ship::Ship),
     Hit(hit::Hit),
     Hits(hits::Hits),
     Limit(limit::Limit),

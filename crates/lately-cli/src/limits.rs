@@ -88,5 +88,28 @@ pub(crate) const LINE_SKEW: Span = seconds(10);
 /// Pieces of streams that wait to be counted.
 pub(crate) const WAITING_EVENTS: usize = 64;
 
+/// Hits by key and time in a batch of `ship`, after which the next begins.
+pub(crate) const SHIP_BATCH_HITS: usize = 1_000;
+
+/// How often `ship` looks at its logs.
+pub(crate) const SHIP_EVERY: Duration = Duration::from_millis(200);
+
+/// How long `ship` waits until it tries a server again: at first, and at most.
+pub(crate) const SHIP_RETRY: Duration = Duration::from_millis(100);
+/// See [`SHIP_RETRY`].
+pub(crate) const SHIP_RETRY_MOST: Duration = Duration::from_secs(5);
+
+/// First bytes of a log that may tell it from others.
+pub(crate) const SHIP_HEAD_BYTES: usize = 1_024;
+
+/// Digits of a line that has a time, at least: `Mar 12 09:00:04` has eight.
+pub(crate) const SHIP_HEAD_DIGITS: usize = 8;
+
+/// Files beside a log that are looked at for lines that were not sent yet, the newest first.
+pub(crate) const MAX_SHIP_SIBLINGS: usize = 16;
+
+/// Positions in the file of `ship --state`.
+pub(crate) const MAX_SHIP_POSITIONS: usize = 1_000;
+
 /// Characters of the text that keys are filtered by.
 pub(crate) const MAX_FILTER_CHARS: usize = 256;

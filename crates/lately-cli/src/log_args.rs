@@ -139,6 +139,11 @@ impl LogArgs {
         Some(self.top.unwrap_or(DEFAULT_ROWS)).filter(|&top| top > 0)
     }
 
+    /// Whether `--top` is there.
+    pub(crate) fn names_top(&self) -> bool {
+        self.top.is_some()
+    }
+
     /// How many rows were asked for, if that was said; none is all.
     pub(crate) fn named_top(&self) -> Option<usize> {
         self.top.filter(|&top| top > 0)

@@ -114,6 +114,11 @@ pub(crate) fn is_stream(path: &Path) -> bool {
             .is_ok_and(|metadata| if metadata.is_file() { is_compressed(path) } else { true })
 }
 
+/// Whether a log is standard input, or something else that is no file.
+pub(crate) fn is_pipe(path: &Path) -> bool {
+    is_stdin(path) || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+}
+
 /// When a log was last written; none of a pipe.
 pub(crate) fn written(path: &Path) -> Option<Timestamp> {
     let modified = fs::metadata(path).ok().filter(|_| !is_stdin(path))?.modified().ok()?;
@@ -129,6 +134,16 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, CliError> {
 /// As [`open`].
 pub(crate) fn open_stream(path: &Path) -> io::Result<Box<dyn Read>> {
     let raw: Box<dyn Read> = if is_stdin(path) { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+    decompress(raw)
+}
+
+/// Whether a file with these first bytes is compressed.
+pub(crate) fn is_compressed(magic: &[u8]) -> bool {
+    Compression::of(&magic[..magic.len().min(usize::try_from(MAGIC_BYTES).unwrap_or(usize::MAX))]).is_some()
+}
+
+/// Decompresses what is read, when its first bytes say that it is compressed.
+pub(crate) fn decompress(raw: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
     // A pipe may give one byte first: what was peeked at is put back in front.
     let mut reader = BufReader::with_capacity(READ_BYTES, raw);
     let mut magic = Vec::new();

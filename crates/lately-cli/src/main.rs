@@ -19,6 +19,7 @@ mod pace;
 mod progress;
 mod report;
 mod server;
+mod ship;
 mod storage;
 mod table;
 mod usage;
@@ -56,6 +57,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Count(count) => commands::count::run(&count),
         Command::Backtest(backtest) => commands::backtest::run(&backtest),
         Command::Top(top) => commands::top::run(&top),
+        Command::Ship(ship) => commands::ship::run(&ship),
         Command::Dump(dump) => commands::dump::run(&dump),
         Command::Restore(restore) => commands::restore::run(&restore),
         Command::Check(check) => commands::check::run(&check),

@@ -27,9 +27,14 @@ pub(crate) struct Server {
 
 impl ServerArgs {
     /// The address that was given, by the flag or else by the environment, where an empty one is none.
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         let of_environment = || std::env::var("LATELY_SERVER").ok().filter(|address| !address.is_empty());
         self.server.clone().or_else(of_environment).unwrap_or_else(|| "127.0.0.1:7379".to_owned())
+    }
+
+    /// Whether the address is none.
+    pub(crate) fn is_invalid(&self) -> bool {
+        !has_port(&self.address())
     }
 
     /// The address to connect to without a client in between; checked by connecting.
@@ -105,8 +110,8 @@ impl Server {
         })
     }
 
-    /// The answer, unless all of it takes longer than is waited: each read alone may be short of that.
-    fn wait_for<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
+    /// Sends a command and waits for its answer, unless all of it takes longer than is waited: each read alone may be short of that.
+    pub(crate) fn wait_for<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
         let (command, connection) = (command.clone(), Arc::clone(&self.connection));
         let (give, answer) = mpsc::channel();
         std::thread::spawn(move || {
@@ -125,7 +130,7 @@ fn has_port(address: &str) -> bool {
 }
 
 /// The cause alone: what the server said, or what the system said.
-fn reason(error: &redis::RedisError) -> String {
+pub(crate) fn reason(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ if error.kind() == ErrorKind::Parse => "what listens there does not speak RESP".to_owned(),

@@ -124,6 +124,12 @@ impl<'o> Feed<'o> {
         }
     }
 
+    /// Whether there are lines that wait until their format is told.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.parser.is_none() && !self.sample.lines.is_empty()
+    }
+
     /// What was in the lines so far.
     #[must_use]
     pub fn so_far(&self) -> &Scanned {

@@ -6,6 +6,7 @@ mod connection;
 mod coolest;
 mod describe;
 mod hits;
+mod ingest;
 mod instead;
 mod keys;
 mod limits;
@@ -21,12 +22,13 @@ pub use coolest::{Among, Coolest};
 pub(crate) use describe::usage_of;
 pub use describe::{write_command_docs, write_command_info, write_command_list, write_help};
 pub use hits::{Pairs, Windows};
+pub use ingest::Stretch;
 pub(crate) use instead::instead_of;
 pub use keys::{DEFAULT_SCAN_COUNT, Scan};
 pub use server::CommandQuery;
 pub use spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command, spec_of};
 
-use lately::{JointRequest, Request, Span, Throttle, Timestamp};
+use lately::{JointRequest, Request, Source, Span, Throttle, Timestamp};
 
 use crate::args::ArgList;
 use crate::error::CommandError;
@@ -53,6 +55,11 @@ pub enum Command<'a> {
     Rate { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
     /// `SERIES key window step [AT time]`
     Series { key: &'a [u8], window: Span, step: Span, at: Option<Timestamp> },
+
+    /// `INGEST source from to [key count time …]`
+    Ingest(Stretch<'a>),
+    /// `INGEST source`
+    Position { source: Source<'a> },
 
     /// `LIMIT key max window [COST n] [PEEK] [LOCKOUT duration] [AT time]`
     Limit(Request<'a>),

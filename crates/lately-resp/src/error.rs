@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 
 use lately::TimeError;
-use lately::limits::MAX_KEY_BYTES;
+use lately::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES};
 use thiserror::Error;
 
 use crate::args::ArgList;
@@ -198,6 +198,20 @@ pub enum CommandError {
     KeyLength {
         /// Its length in bytes.
         bytes: usize,
+    },
+    /// The name of a source is empty or too long.
+    #[error("ERR invalid source of {bytes} bytes: a source has 1 to {MAX_SOURCE_BYTES} bytes")]
+    SourceLength {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// A stretch of a source that ends before it begins.
+    #[error("ERR the stretch ends at {to}, before it begins at {from}")]
+    Backward {
+        /// Where it begins.
+        from: u64,
+        /// Where it ends.
+        to: u64,
     },
     /// Not a time or not a duration.
     #[error("ERR {0}")]

@@ -17,7 +17,7 @@ use crate::number::Number;
 use crate::store::Guard;
 use crate::time::Timestamp;
 
-pub use batch::{DeltaBatch, DeltaFormat, Deltas};
+pub use batch::{DeltaBatch, DeltaFormat, DeltaMark, Deltas};
 
 /// The place of a delta in the order of the changes of a part of the store. Under the part's lock it is
 /// counted up by one for each delta; larger is later. Numbers of different parts are not related.
@@ -150,6 +150,15 @@ pub enum Delta<'a> {
         /// The first generation after the flush.
         below: Generation,
     },
+    /// A source was read up to a position. The hits of that stretch are in the same batch.
+    Position {
+        /// The source.
+        source: &'a [u8],
+        /// How far it was read.
+        position: u64,
+    },
+    /// A change that was taken back before its batch was written.
+    Void,
 }
 
 /// What limits know of a key beside its hits.
@@ -177,10 +186,12 @@ impl Delta<'_> {
             | Delta::Forget { generation, .. }
             | Delta::Restored { generation, .. } => generation,
             Delta::Flush { below } => below,
+            // Sources are of no generation: a flush leaves them.
+            Delta::Position { .. } | Delta::Void => Generation::MAX,
         }
     }
 
-    /// The key, which a flush has not.
+    /// The key. A flush has none, and neither has a source.
     pub(crate) fn key(&self) -> &[u8] {
         match *self {
             Delta::Hits { key, .. }
@@ -190,7 +201,7 @@ impl Delta<'_> {
             | Delta::Guarded { key, .. }
             | Delta::Forget { key, .. }
             | Delta::Restored { key, .. } => key,
-            Delta::Flush { .. } => &[],
+            Delta::Flush { .. } | Delta::Position { .. } | Delta::Void => &[],
         }
     }
 }

@@ -59,7 +59,7 @@ mod window;
 pub use class::Pattern;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use count::Count;
-pub use delta::{Beside, Delta, DeltaBatch, DeltaFormat, Deltas, Forgotten, Generation, Sequence};
+pub use delta::{Beside, Delta, DeltaBatch, DeltaFormat, DeltaMark, Deltas, Forgotten, Generation, Sequence};
 pub use error::{HitError, LimitError, Malformed, QueryError, SettingsError, TimeError, Unreadable};
 pub use gcra::{Arrival, Rate, Throttle};
 pub use hit_counter::HitCounter;
@@ -71,6 +71,6 @@ pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
     Content, Cursor, Guard, JointRequest, Limit, MemoryStats, Newcomers, Op, Outcome, Part, Portion,
-    Question, Replay, Request, ScanPage, Store, StoreBuilder,
+    Question, Replay, Request, ScanPage, Source, Store, StoreBuilder,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

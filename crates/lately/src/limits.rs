@@ -27,6 +27,12 @@ pub const MAX_BURST_MS: i64 = i64::MAX >> 1;
 /// Limits of one request.
 pub const MAX_LIMITS: usize = 128;
 
+/// The longest name of a source, in bytes.
+pub const MAX_SOURCE_BYTES: usize = 256;
+
+/// Sources with a position. When there is one more, the one that was not heard of for longest is forgotten.
+pub const MAX_SOURCES: usize = 10_000;
+
 /// Keys compared for each that is evicted, and how many of them one shard gives.
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// See [`EVICTION_SAMPLE`].

@@ -11,4 +11,5 @@ pub(crate) mod hits;
 pub(crate) mod limit;
 pub(crate) mod restore;
 pub(crate) mod serve;
+pub(crate) mod ship;
 pub(crate) mod top;

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::common::data;
+use crate::running::serve_with;
 
 /// The day after the logs of the guide were written, 2024-03-13.
 const WRITTEN: Duration = Duration::from_secs(1_710_288_000);
@@ -38,6 +39,10 @@ fn the_recipes_for_logs_print_what_they_show() {
     }
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/logs.md");
     let guide = fs::read_to_string(guide).expect("the guide");
+    // A server that keeps hits for as long as the logs are old.
+    let config = folder.path().join("lately.toml");
+    fs::write(&config, "[[class]]\nmatch = \"web:*\"\nretain = \"1600w\"\n").expect("room");
+    let server = serve_with(&["--config", config.to_str().expect("text")]);
     let mut recipes = 0;
     for block in guide.split("```console\n$ ").skip(1) {
         let block = block.split("```").next().expect("a block ends");
@@ -45,6 +50,7 @@ fn the_recipes_for_logs_print_what_they_show() {
         let words = words(typed);
         assert_eq!(words[0], "lately");
         let mut command = Command::new(env!("CARGO_BIN_EXE_lately"));
+        command.env("LATELY_SERVER", &server.resp);
         let output = command.args(&words[1..]).current_dir(folder.path()).output().expect("the binary runs");
         let printed = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
         assert_eq!((printed.as_str(), output.status.code()), (shown, Some(0)), "{typed}");

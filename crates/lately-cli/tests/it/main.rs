@@ -35,6 +35,7 @@ mod restores;
 mod rules;
 mod running;
 mod serve;
+mod ship;
 mod slow_dumps;
 mod stall;
 mod talk;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
 use lately::{
-    Delta, DeltaBatch, Forgotten, HitError, Op, Outcome, Request, Span, Store, Timestamp, days, hours,
-    minutes, seconds,
+    Delta, DeltaBatch, Forgotten, Op, Outcome, Request, Source, Span, Store, Timestamp, days, hours, minutes,
+    seconds,
 };
 use lately_journal::limits::Bounds;
 use lately_journal::{
@@ -20,9 +20,28 @@ pub(crate) const START_MS: i64 = 1_700_000_000_000;
 /// What a client asks for.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    Hit { key: Vec<u8>, weight: u64, late_ms: i64 },
-    Deny { key: Vec<u8>, hits: u64 },
-    Delete { key: Vec<u8> },
+    Hit {
+        key: Vec<u8>,
+        weight: u64,
+        late_ms: i64,
+    },
+    Deny {
+        key: Vec<u8>,
+        hits: u64,
+    },
+    Delete {
+        key: Vec<u8>,
+    },
+    /// A source was read up to here, with the hits of the batch.
+    Read {
+        source: usize,
+        position: u64,
+    },
+    /// A hit that is taken back before its batch is written.
+    Abandon {
+        key: Vec<u8>,
+        weight: u64,
+    },
     Flush,
 }
 
@@ -56,7 +75,7 @@ fn evicted(deltas: &DeltaBatch) -> Vec<Action> {
     deltas.deltas().filter_map(evicted).collect()
 }
 
-/// Applies an action; gives whether there was memory for it. A flush is for the caller.
+/// Applies an action; gives whether it was not refused. A flush is for the caller.
 fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch) -> bool {
     match action {
         Action::Hit { key, weight, late_ms } => {
@@ -64,7 +83,7 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
                 .then(|| Span::from_millis(*late_ms).map_or(now, |late| now.saturating_sub(late)));
             let mut out = Vec::new();
             store.apply_into(&[Op::Hit { key, weight: *weight, at }], now, &mut out, deltas);
-            !matches!(out[..], [Outcome::Hit(Err(HitError::OutOfMemory { .. }))])
+            !matches!(out[..], [Outcome::Hit(Err(_))])
         }
         Action::Deny { key, hits } => {
             let denials = |deltas: &DeltaBatch| {
@@ -81,8 +100,37 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             store.forget_into(key, now, Some(deltas));
             true
         }
+        Action::Read { source, position } => {
+            store.set_position(source_of(&name_of(*source)), *position, now, Some(deltas));
+            true
+        }
+        Action::Abandon { key, weight } => {
+            let mark = deltas.mark();
+            store.apply_into(&[Op::Hit { key, weight: *weight, at: None }], now, &mut Vec::new(), deltas);
+            store.take_back_since(deltas, &mark);
+            false
+        }
         Action::Flush => true,
     }
+}
+
+/// Sources that batches are of.
+pub(crate) const SOURCES: usize = 8;
+
+fn name_of(source: usize) -> String {
+    format!("access.log:{source}")
+}
+
+fn source_of(name: &str) -> Source<'_> {
+    Source::new(name.as_bytes()).expect("a short name")
+}
+
+/// The source that a batch says the position of.
+pub(crate) fn source_in(batch: &Batch) -> Option<usize> {
+    batch.actions.iter().find_map(|action| match action {
+        Action::Read { source, .. } => Some(*source),
+        _ => None,
+    })
 }
 
 /// What is found on a disk by who only looks.
@@ -266,6 +314,14 @@ impl Life {
         !self.held.is_empty()
     }
 
+    /// Whether a batch waits that says the position of a source: nobody sends another of it meanwhile.
+    pub(crate) fn is_busy(&self, source: usize) -> bool {
+        let name = name_of(source);
+        let is_its =
+            |delta| matches!(delta, Ok((_, Delta::Position { source, .. })) if source == name.as_bytes());
+        self.held.iter().any(|(_, _, deltas)| deltas.deltas().any(is_its))
+    }
+
     pub(crate) fn is_waiting(&self, number: usize) -> bool {
         self.held.iter().any(|(waiting, ..)| *waiting == number)
     }
@@ -308,6 +364,13 @@ pub(crate) fn keys() -> Vec<Vec<u8>> {
 
 /// The first answer in which two stores differ, of keys over many windows.
 pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: Timestamp) -> Option<String> {
+    for source in 0..SOURCES {
+        let name = name_of(source);
+        let [found, wanted] = [found, wanted].map(|store| store.position(source_of(&name)));
+        if found != wanted {
+            return Some(format!("{name} is at {found:?}, not {wanted:?}"));
+        }
+    }
     let windows = [seconds(1), minutes(5), hours(1), days(1), days(7)];
     for key in keys {
         for ago in [None, Some(minutes(4)), Some(hours(5))] {

@@ -12,7 +12,7 @@ use lately_journal::limits::Bounds;
 use lately_journal::{Checkpoint, Durability, Loss, LossKind};
 
 use crate::dice::{Dice, trace};
-use crate::life::{Action, Batch, Fate, Life, difference, hit_keys, keys, look, time};
+use crate::life::{Action, Batch, Fate, Life, SOURCES, difference, hit_keys, keys, look, source_in, time};
 use crate::past::{Past, State};
 use crate::sim_disk::SimDisk;
 
@@ -57,6 +57,8 @@ struct Simulation {
     lives: usize,
     /// What the last start said was lost.
     losses: Vec<Loss>,
+    /// How far sources were read: no two batches say the same.
+    position: u64,
 }
 
 impl Simulation {
@@ -76,6 +78,7 @@ impl Simulation {
             past: Past::default(),
             lives: 0,
             losses: Vec::new(),
+            position: 0,
         }
     }
 
@@ -106,6 +109,7 @@ impl Simulation {
                 4 => Action::Hit { key, weight, late_ms: RETENTION_MS - small(dice.below(10_000)) },
                 5 => Action::Hit { key, weight: 1 << dice.below(40), late_ms: 0 },
                 6..9 => Action::Deny { key, hits: 1 + dice.below(5) as u64 },
+                9 => Action::Abandon { key, weight },
                 _ => Action::Hit { key, weight, late_ms: 0 },
             }
         };
@@ -304,6 +308,9 @@ impl Simulation {
         while !is_flush(&batches[0]) && self.dice.once_in(3) {
             batches.extend(Some(self.batch()).filter(|batch| !is_flush(batch)));
         }
+        if !is_flush(&batches[0]) {
+            self.add_positions(life, &mut batches);
+        }
         // One look at the clock for all.
         batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
         if !is_flush(&batches[0]) && self.dice.once_in(4) && life.journal.check().is_ok() {
@@ -328,11 +335,25 @@ impl Simulation {
         self.take(batches, fate);
     }
 
+    /// Has batches say how far a source was read, one at a time of each.
+    fn add_positions(&mut self, life: &Life, batches: &mut [Batch]) {
+        for index in 0..batches.len() {
+            let source = self.dice.below(SOURCES);
+            let is_free =
+                !life.is_busy(source) && batches.iter().all(|batch| source_in(batch) != Some(source));
+            if is_free && self.dice.once_in(2) {
+                self.position += 1;
+                batches[index].actions.push(Action::Read { source, position: self.position });
+            }
+        }
+    }
+
     /// One thread applies a batch, then another applies and writes some, and then the first writes.
     fn run_two(&mut self, life: &mut Life, mut batches: Vec<Batch>) {
         let journal = Arc::clone(&life.journal);
         let _entered = journal.enter();
         let mut first = Batch { now: time(self.now_ms), actions: batches[0].actions.clone() };
+        first.actions.retain(|action| !matches!(action, Action::Read { .. }));
         self.dice.shuffle(&mut first.actions);
         if self.dice.once_in(3) {
             // A key that expires within seconds but for its last hit, and many keys that come then.
@@ -377,7 +398,11 @@ impl Simulation {
             Fate::Waits | Fate::Refused => State::InDoubt,
         };
         trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.past.ran.len()));
-        batches.into_iter().for_each(|batch| self.past.push(batch, state));
+        for batch in batches {
+            // A batch of which all is refused waits for nothing, so that it is acknowledged says nothing of those before it.
+            let state = if batch.actions.is_empty() { State::Gone } else { state };
+            self.past.push(batch, state);
+        }
     }
 
     /// Whether a batch that was refused may stay in the log, because others are there that were acknowledged.

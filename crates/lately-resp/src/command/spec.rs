@@ -2,7 +2,8 @@
 
 use crate::args::ArgList;
 use crate::command::{
-    Among, Command, Coolest, client, connection, coolest, hits, keys, limits, server, throttle, transaction,
+    Among, Command, Coolest, client, connection, coolest, hits, ingest, keys, limits, server, throttle,
+    transaction,
 };
 use crate::error::{CommandError, echo};
 
@@ -151,7 +152,7 @@ impl ContainerName {
 }
 
 /// The families, those with the most frequent commands first: lookup goes through them in turn.
-static FAMILIES: [&[CommandSpec]; 8] = [
+static FAMILIES: [&[CommandSpec]; 9] = [
     &hits::SPECS,
     &limits::SPECS,
     &throttle::SPECS,
@@ -160,6 +161,7 @@ static FAMILIES: [&[CommandSpec]; 8] = [
     &connection::SPECS,
     &server::SPECS,
     &coolest::SPECS,
+    &ingest::SPECS,
 ];
 
 /// Containers are statics of their own, so that their help can name them.

@@ -3,6 +3,7 @@
 
 mod client;
 mod describe;
+mod ingest;
 mod limits;
 
 use super::*;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lately::DeltaBatch;
 use lately_journal::{Hold, Journal, Receipt, Refused, Verdict};
 
+use crate::service::ingest::Busy;
 use crate::service::named_limits::{LimitAnswer, LimitTally};
 use crate::service::{Service, Stats};
 
@@ -17,6 +18,8 @@ pub(crate) struct Changes {
     hits: u64,
     /// What named limits said when they changed something. Counted with the hits.
     said: Vec<(Arc<LimitTally>, LimitAnswer)>,
+    /// Sources whose positions are among the deltas. They take nothing else until it is known what became of these.
+    busy: Vec<Busy>,
 }
 
 /// What became of changes at once.
@@ -54,9 +57,16 @@ impl Changes {
         self.said.push((Arc::clone(tally), said));
     }
 
+    /// Adds a source whose position is among the deltas.
+    pub(super) fn add_busy(&mut self, busy: Busy) {
+        self.busy.push(busy);
+    }
+
     /// Bytes of memory they hold.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.deltas.held_bytes() + self.said.capacity() * size_of::<(Arc<LimitTally>, LimitAnswer)>()
+        self.deltas.held_bytes()
+            + self.said.capacity() * size_of::<(Arc<LimitTally>, LimitAnswer)>()
+            + self.busy.capacity() * size_of::<Busy>()
     }
 
     /// Empties them, and keeps the memory.
@@ -64,12 +74,14 @@ impl Changes {
         self.deltas.clear();
         self.hits = 0;
         self.said.clear();
+        self.busy.clear();
     }
 
     /// Adds them to the server's counters: they are kept.
     fn keep(&mut self, service: &Service) {
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
         self.said.drain(..).for_each(|(tally, said)| tally.count(said));
+        self.busy.clear();
     }
 
     /// Takes them back in the store.
@@ -78,6 +90,7 @@ impl Changes {
         service.feed.fail("the journal failed meanwhile");
         Stats::add(&service.stats.refused_hits, std::mem::take(&mut self.hits));
         self.said.clear();
+        self.busy.clear();
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod clients;
 pub(crate) mod commit;
 mod effect;
 mod fragmentation;
+mod ingest;
 mod keys;
 pub(crate) mod named_limits;
 pub(crate) mod process;
@@ -33,6 +34,8 @@ pub(crate) use batch::{Batch, NamedRequest};
 use change_feed::ChangeFeed;
 use clients::Clients;
 pub(crate) use fragmentation::Fragmentation;
+use ingest::BusySources;
+pub(crate) use ingest::{IngestError, Ingested, Stretch};
 use named_limits::CurrentRules;
 pub(crate) use response::{Response, code_of, rate};
 pub(crate) use statistics::Stats;
@@ -63,6 +66,7 @@ pub struct Service {
     pub(crate) feed: ChangeFeed,
     /// In place of that of the journal, where there is none.
     gate: RwLock<()>,
+    busy_sources: BusySources,
     pub(crate) progress: Progress,
     /// Transfers whose clients were too slow: how many, and what there is to say of the last.
     slow: Mutex<(u64, String)>,
@@ -81,6 +85,7 @@ impl Service {
             store: Arc::new(build(&config)?),
             feed: ChangeFeed::new(config.ceiling_bytes),
             gate: RwLock::default(),
+            busy_sources: BusySources::default(),
             clients: Clients::default(),
             stats: Stats::default(),
             throughput: Mutex::default(),

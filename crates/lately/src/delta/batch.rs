@@ -4,9 +4,9 @@ use super::{Beside, Delta, Forgotten, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::Malformed;
 use crate::gcra::Arrival;
-use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
+use crate::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES, MAX_TOTAL};
 use crate::number::Number;
-use crate::store::{Extras, Guard};
+use crate::store::{Before, Extras, Guard};
 use crate::time::Timestamp;
 
 /// Deltas of one batch of commands, in the order they happened, as bytes.
@@ -16,8 +16,18 @@ pub struct DeltaBatch {
     bytes: Vec<u8>,
     /// What the keys had that were deleted, in order, if they were there: it is given back when the batch is taken back.
     pub(crate) deleted: Vec<Option<(Entry, Extras)>>,
+    /// What the positions in it took the place of, in order.
+    pub(crate) moved: Vec<Before>,
     /// The newest delta, when it is hits and more of the same may be added to it.
     open: Option<Open>,
+}
+
+/// How far a batch is: what is added behind it can be taken back alone.
+#[derive(Default, Debug)]
+pub struct DeltaMark {
+    bytes: usize,
+    pub(crate) deleted: usize,
+    pub(crate) moved: usize,
 }
 
 /// Hits that end a batch and may become more.
@@ -41,6 +51,8 @@ const RESTORED: u8 = 5;
 const DENIED: u8 = 6;
 const ARRIVAL: u8 = 7;
 const GUARDED: u8 = 8;
+const POSITION: u8 = 9;
+const VOID: u8 = 10;
 // The second byte says what is written because it is not as usual. Two more bits are free: for an origin that is not
 // this server.
 /// Of a restored key: that it has an arrival time, that hits were denied to it, that it is guarded.
@@ -175,6 +187,7 @@ impl DeltaBatch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.deleted.clear();
+        self.moved.clear();
         self.open = None;
         self.now = Timestamp::MIN;
     }
@@ -209,6 +222,18 @@ impl DeltaBatch {
     #[inline]
     pub(crate) fn close(&mut self) {
         self.open = None;
+    }
+
+    /// How far the batch is by now.
+    pub fn mark(&mut self) -> DeltaMark {
+        self.close();
+        DeltaMark { bytes: self.bytes.len(), deleted: self.deleted.len(), moved: self.moved.len() }
+    }
+
+    /// Takes out the deltas behind a mark, as bytes.
+    pub(crate) fn split_off(&mut self, mark: &DeltaMark) -> Vec<u8> {
+        self.close();
+        self.bytes.split_off(mark.bytes)
     }
 
     /// Adds hits, as the next change of a part. Those that follow each other, of one key at one time, are one
@@ -324,6 +349,14 @@ impl DeltaBatch {
                 }
             }
             Delta::Flush { below } => append(&mut self.bytes, (FLUSH, 0), sequence, b"", below, |_| ()),
+            Delta::Position { source, position } => {
+                append(&mut self.bytes, (POSITION, 0), sequence, source, Generation::default(), |head| {
+                    head.word(position, size_of::<u64>());
+                });
+            }
+            Delta::Void => {
+                append(&mut self.bytes, (VOID, 0), sequence, b"", Generation::default(), |_| ());
+            }
         }
     }
 
@@ -391,6 +424,7 @@ impl<'a> Deltas<'a> {
             let known = match first {
                 RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | GENERATION,
                 HITS | DENIED => GENERATION | AT | SEVERAL | HUGE,
+                POSITION | VOID => 0,
                 _ => GENERATION,
             };
             return (flags & !known == 0).then_some((first, flags));
@@ -430,8 +464,13 @@ impl<'a> Deltas<'a> {
         let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
         let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
         let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
+        let position = if kind == POSITION { take_word(bytes)? } else { 0 };
         let key = bytes.split_off(..key_len)?;
-        if key_len > MAX_KEY_BYTES || (kind == FLUSH) != key.is_empty() || hits == 0 || hits > MAX_TOTAL {
+        if key_len > MAX_KEY_BYTES
+            || matches!(kind, FLUSH | VOID) != key.is_empty()
+            || hits == 0
+            || hits > MAX_TOTAL
+        {
             return None;
         }
         let delta = match kind {
@@ -446,6 +485,8 @@ impl<'a> Deltas<'a> {
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
             EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
             FLUSH => Delta::Flush { below: generation },
+            POSITION if key_len <= MAX_SOURCE_BYTES => Delta::Position { source: key, position },
+            VOID => Delta::Void,
             RESTORED => {
                 let until = Timestamp::from_millis(i64::try_from(until_ms).ok()?)?;
                 let limited_until = Some(until).filter(|&until| until > Timestamp::MIN);
@@ -539,6 +580,9 @@ mod tests {
             Delta::Guarded { key, generation: Generation(0), guard },
             Delta::Guarded { key, generation: Generation(4), guard: Guard { is_full: false, ..guard } },
             Delta::Flush { below: Generation(9) },
+            Delta::Position { source: &long[..MAX_SOURCE_BYTES], position: u64::MAX },
+            Delta::Position { source: b"s", position: 0 },
+            Delta::Void,
         ];
         let mut batch = DeltaBatch::default();
         batch.advance(now);
@@ -557,6 +601,9 @@ mod tests {
             (9, 9),
             (10, 10),
             (u16::MAX, 0),
+            (0, 3),
+            (0, 4),
+            (11, 12),
         ];
         let wanted: Vec<_> =
             places.into_iter().map(|(part, number)| sequence(part, number)).zip(deltas).collect();

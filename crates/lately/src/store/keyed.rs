@@ -1,10 +1,10 @@
-//! A key with its hits as bytes: what the parts of a checkpoint and of a dump are made of.
+//! A key with its hits, and the position of a source, as bytes: what the parts of a checkpoint and of a dump are made of.
 
 use super::guard::Guard;
 use crate::delta::{Beside, Generation};
 use crate::error::Malformed;
 use crate::gcra::Arrival;
-use crate::limits::MAX_KEY_BYTES;
+use crate::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES};
 use crate::time::Timestamp;
 use crate::varint;
 
@@ -19,6 +19,20 @@ pub(super) struct Keyed<'a> {
     pub(super) entry: &'a [u8],
 }
 
+/// How far a source was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Mark<'a> {
+    pub(super) source: &'a [u8],
+    pub(super) position: u64,
+}
+
+/// What a part is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Item<'a> {
+    Key(Keyed<'a>),
+    Source(Mark<'a>),
+}
+
 /// What keys are in bytes, for a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Content {
@@ -26,18 +40,29 @@ pub struct Content {
     pub keys: u64,
     /// Their hits together, modulo 2^64: of many keys they may be more.
     pub hits: u64,
+    /// How many sources.
+    pub sources: u64,
+    /// Their positions together, modulo 2^64.
+    pub positions: u64,
 }
 
 impl Content {
     /// Adds a key with its hits.
     pub(super) fn add(&mut self, hits: u64) {
-        self.merge(Content { keys: 1, hits });
+        self.merge(Content { keys: 1, hits, ..Content::default() });
+    }
+
+    /// Adds a source with its position.
+    pub(super) fn add_source(&mut self, position: u64) {
+        self.merge(Content { sources: 1, positions: position, ..Content::default() });
     }
 
     /// Adds other keys.
     pub fn merge(&mut self, other: Content) {
         self.keys += other.keys;
         self.hits = self.hits.wrapping_add(other.hits);
+        self.sources += other.sources;
+        self.positions = self.positions.wrapping_add(other.positions);
     }
 }
 
@@ -47,6 +72,35 @@ const LIMITED: u8 = 2;
 const ARRIVAL: u8 = 4;
 const DENIED: u8 = 8;
 const GUARDED: u8 = 16;
+/// In place of these: it is no key, but a source.
+const SOURCE: u8 = 32;
+
+impl<'a> Item<'a> {
+    /// Takes one off the front of bytes.
+    pub(super) fn take(bytes: &mut &'a [u8]) -> Result<Item<'a>, Malformed> {
+        if bytes.first() != Some(&SOURCE) {
+            return Keyed::take(bytes).map(Item::Key);
+        }
+        Mark::read(bytes).map(Item::Source).ok_or(Malformed::Entry)
+    }
+}
+
+impl<'a> Mark<'a> {
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        out.push(SOURCE);
+        varint::push(out, self.source.len() as u64);
+        out.extend_from_slice(self.source);
+        varint::push(out, self.position);
+    }
+
+    fn read(bytes: &mut &'a [u8]) -> Option<Mark<'a>> {
+        bytes.split_off_first().filter(|&&first| first == SOURCE)?;
+        let len =
+            usize::try_from(varint::take(bytes)?).ok().filter(|len| (1..=MAX_SOURCE_BYTES).contains(len))?;
+        let source = bytes.split_off(..len)?;
+        Some(Mark { source, position: varint::take(bytes)? })
+    }
+}
 
 impl<'a> Keyed<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
@@ -160,6 +214,26 @@ mod tests {
             assert_eq!(Keyed::take(&mut rest), Ok(keyed));
         }
         assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn sources_come_back() {
+        let long = [7; MAX_SOURCE_BYTES];
+        let all = [Mark { source: b"s", position: 0 }, Mark { source: &long, position: u64::MAX }];
+        let mut bytes = Vec::new();
+        all.iter().for_each(|mark| mark.write(&mut bytes));
+        let mut rest = &bytes[..];
+        for mark in all {
+            assert_eq!(Item::take(&mut rest), Ok(Item::Source(mark)));
+        }
+        assert!(rest.is_empty());
+        let one_len = bytes.len() - MAX_SOURCE_BYTES - 13;
+        for len in 0..one_len {
+            assert_eq!(Item::take(&mut &bytes[..len]), Err(Malformed::Entry), "{len}");
+        }
+        for bytes in [&[SOURCE, 0, 0][..], &[SOURCE | GENERATION, 1, b's', 0], &[SOURCE, 0x81, 2]] {
+            assert_eq!(Item::take(&mut { bytes }), Err(Malformed::Entry), "{bytes:?}");
+        }
     }
 
     #[test]

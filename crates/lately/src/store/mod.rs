@@ -22,6 +22,7 @@ mod replay;
 mod scan;
 mod shard;
 mod slot;
+mod sources;
 mod table;
 mod tags;
 mod taken_back;
@@ -47,6 +48,8 @@ pub use parts::Part;
 pub(crate) use record::Extras;
 pub use replay::{Portion, Replay};
 pub use scan::{Cursor, ScanPage};
+pub(crate) use sources::Before;
+pub use sources::Source;
 
 use crate::class::{ClassId, Classes};
 use crate::count::Count;

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
-use super::keyed::{Content, Keyed};
+use super::keyed::{Content, Item, Keyed, Mark};
 use super::turned_back::Turn;
 use super::{SHARDS, Store, shard_of};
 use crate::delta::{DeltaBatch, Generation, Sequence};
@@ -44,7 +44,13 @@ impl Store {
         let mut content = Content::default();
         let unreadable = |key: &[u8], why| Unreadable { key: key.into(), why };
         while !bytes.is_empty() {
-            let keyed = Keyed::take(&mut bytes).map_err(|why| unreadable(b"", why))?;
+            let keyed = match Item::take(&mut bytes).map_err(|why| unreadable(b"", why))? {
+                Item::Key(keyed) => keyed,
+                Item::Source(mark) => {
+                    content.add_source(mark.position);
+                    continue;
+                }
+            };
             let hits = Entry::read_total(keyed.entry).map_err(|why| unreadable(keyed.key, why))?;
             if !keyed.beside.denied.is_empty() {
                 Entry::read_total(keyed.beside.denied).map_err(|why| unreadable(keyed.key, why))?;
@@ -65,8 +71,12 @@ impl Store {
         let mut unreadable = Vec::new();
         let mut staged = Vec::with_capacity(STAGED);
         while !bytes.is_empty() {
-            let next = Keyed::take(&mut bytes);
-            staged.extend(next.map(|keyed| (keyed, self.hash(keyed.key))));
+            let next = Item::take(&mut bytes);
+            match next {
+                Ok(Item::Key(keyed)) => staged.push((keyed, self.hash(keyed.key))),
+                Ok(Item::Source(Mark { source, position })) => self.put_position_back(source, position),
+                Err(_) => {}
+            }
             if staged.len() == STAGED || bytes.is_empty() || next.is_err() {
                 self.restore(&mut staged, (now, turn), &mut unreadable);
             }
@@ -78,7 +88,7 @@ impl Store {
     }
 
     /// As [`Store::read_part`], of keys of another store that come while this one counts: they begin a
-    /// generation here. What happened is added to `deltas`.
+    /// generation here. Sources are from here on where they were there. What happened is added to `deltas`.
     ///
     /// # Errors
     /// [`Malformed`] when they are no keys with hits; those before it are here, and in `deltas`.
@@ -91,7 +101,13 @@ impl Store {
         deltas.advance(now);
         let mut keys = 0;
         while !bytes.is_empty() {
-            let keyed = Keyed::take(&mut bytes)?;
+            let keyed = match Item::take(&mut bytes)? {
+                Item::Key(keyed) => keyed,
+                Item::Source(Mark { source, position }) => {
+                    self.move_source(source, position, now, Some(deltas));
+                    continue;
+                }
+            };
             let hash = self.hash(keyed.key);
             let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
             keys += usize::from(shard.bring(&keyed, hash, &mut context)?);

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
 use super::keyed::Keyed;
+use super::sources::SOURCES_SHARD;
 use super::{Context, SHARDS, Shard, Store, shard_of};
 use crate::delta::{Delta, DeltaFormat, Deltas, Generation, Sequence};
 use crate::error::{Malformed, Unreadable};
@@ -127,7 +128,10 @@ impl<'s> Replay<'s> {
                 continue;
             }
             let hash = self.store.hash(delta.key());
-            let is_own = self.portion.has(shard_of(hash));
+            let is_own = match delta {
+                Delta::Position { .. } => self.portion.has(SOURCES_SHARD),
+                _ => self.portion.has(shard_of(hash)),
+            };
             if number > made.last + 1 {
                 let len = if is_own { bytes.len() - deltas.rest().len() } else { 0 };
                 let waits = Waits { format: deltas.format(), written, bytes: bytes[..len].into() };
@@ -277,6 +281,11 @@ impl Store {
                 self.replay_flush(below, Portion::ALL);
                 Ok(())
             }
+            Delta::Position { source, position } => {
+                self.put_position_back(source, position);
+                Ok(())
+            }
+            Delta::Void => Ok(()),
         }
     }
 

@@ -1,12 +1,12 @@
 //! Taking back what could not be kept. Batches of several threads are taken back in any order, so the end of a
 //! life may come back before or after what another batch did to that life, or to the next.
 
-use std::mem;
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
 use super::Store;
-use crate::delta::{Delta, DeltaBatch, Forgotten, Generation};
+use crate::delta::{Delta, DeltaBatch, DeltaMark, Deltas, Forgotten, Generation};
 use crate::time::Timestamp;
 
 /// What was taken back since all was well.
@@ -59,11 +59,29 @@ impl Store {
     /// seen it. Keys that were evicted for it do not come back. The batch is empty then. Batches of other
     /// threads may be taken back in any order; when all are, [`Store::all_taken_back`] is to be called.
     pub fn take_back(&self, batch: &mut DeltaBatch) {
+        self.take_back_since(batch, &DeltaMark::default());
+        batch.clear();
+    }
+
+    /// As [`Store::take_back`], of what was added to a batch since a mark. The batch is still to be kept: the numbers of
+    /// these changes stay in it, because those of later changes follow them, and so do evictions.
+    pub fn take_back_since(&self, batch: &mut DeltaBatch, mark: &DeltaMark) {
         let now = batch.now();
-        let mut deleted = mem::take(&mut batch.deleted);
+        let mut deleted = batch.deleted.split_off(mark.deleted);
+        let mut moved = batch.moved.split_off(mark.moved);
         let mut taken_back = self.taken_back.lock().unwrap_or_else(PoisonError::into_inner);
-        let deltas: Vec<Delta<'_>> = batch.deltas().flatten().map(|(_, delta)| delta).collect();
-        for delta in deltas.iter().rev() {
+        let bytes = batch.split_off(mark);
+        let deltas: Vec<_> = Deltas::new(now, &bytes).flatten().collect();
+        // Nothing is left to be taken back of keys that were evicted later.
+        let is_eviction = |delta: &Delta<'_>| matches!(delta, Delta::Forget { why: Forgotten::Evicted, .. });
+        let life_of = |delta: &Delta<'_>| (delta.key().to_vec(), delta.generation());
+        let evicted: BTreeSet<_> =
+            deltas.iter().filter(|(_, delta)| is_eviction(delta)).map(|(_, delta)| life_of(delta)).collect();
+        for (_, delta) in deltas.iter().rev() {
+            self.take_position_back(delta, &mut moved);
+            if !evicted.is_empty() && evicted.contains(&life_of(delta)) {
+                continue;
+            }
             let (Delta::Hits { key, generation, .. }
             | Delta::Denied { key, generation, .. }
             | Delta::Forget { key, generation, why: Forgotten::Deleted }
@@ -77,7 +95,9 @@ impl Store {
             context.generation = &life;
             shard.take_back(delta, hash, (&mut deleted, &mut taken_back), &mut context);
         }
-        batch.clear();
+        for (sequence, delta) in deltas {
+            batch.push(sequence, if is_eviction(&delta) { delta } else { Delta::Void });
+        }
     }
 
     /// Whether a key has another generation now than it had before something was taken back: hits on it from

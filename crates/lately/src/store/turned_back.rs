@@ -106,7 +106,7 @@ impl Turn {
             Delta::Restored { key, generation, beside, entry } => {
                 Delta::Restored { key, generation, beside: self.beside(beside), entry }
             }
-            Delta::Forget { .. } | Delta::Flush { .. } => delta,
+            Delta::Forget { .. } | Delta::Flush { .. } | Delta::Position { .. } | Delta::Void => delta,
         }
     }
 }

@@ -14,7 +14,10 @@ const SLOT_BYTES: usize = (allocated(PAGE * size_of::<Option<Slot>>()) + PAGE).d
 impl Beside {
     /// Bytes of what is kept here.
     pub(super) fn held_bytes(&self) -> usize {
-        self.long_keys.bytes() + self.generations.bytes() + self.generations_before.bytes()
+        self.long_keys.bytes()
+            + self.generations.bytes()
+            + self.generations_before.bytes()
+            + self.sources.bytes()
     }
 }
 

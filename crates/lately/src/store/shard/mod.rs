@@ -20,6 +20,7 @@ use super::long_keys::LongKeys;
 use super::peek::Tables;
 use super::record::{Extras, Record};
 use super::slot::Slot;
+use super::sources::{Before, Sources};
 use super::table::Table;
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, Forgotten, Generation, Sequence};
@@ -66,6 +67,8 @@ struct Beside {
     swept: u32,
     /// New keys since.
     unswept_keys: u32,
+    /// In one of the shards.
+    sources: Sources,
 }
 
 impl Shard {
@@ -83,6 +86,7 @@ impl Shard {
                 bytes: 0,
                 swept: 0,
                 unswept_keys: 0,
+                sources: Sources::default(),
             }),
             now: Timestamp::MIN,
             number: 0,
@@ -468,7 +472,10 @@ impl Shard {
     /// Forgets all keys, and gives their memory back.
     pub(super) fn clear(&mut self) {
         let (now, number) = (self.now, self.number);
+        let sources = mem::take(&mut self.beside.sources);
         *self = Shard { now, number, ..Shard::new(self.part, self.beside.hasher.clone()) };
+        self.beside.sources = sources;
+        self.account_beside();
     }
 
     /// Tidies the hits of the key at `place`.
@@ -483,6 +490,22 @@ impl Shard {
         if let Some(place) = self.place_of(key, hash) {
             self.merge(place, classes);
         }
+    }
+
+    pub(super) fn sources(&self) -> &Sources {
+        &self.beside.sources
+    }
+
+    pub(super) fn set_position(&mut self, source: &[u8], position: u64, context: &mut Context<'_>) -> Before {
+        let before = self.beside.sources.set(source, position);
+        self.account_beside();
+        self.record(context, |_| Delta::Position { source, position });
+        before
+    }
+
+    pub(super) fn take_position_back(&mut self, source: &[u8], before: Before) {
+        self.beside.sources.take_back(source, before);
+        self.account_beside();
     }
 
     /// Numbers are without a gap: what is not written down has none.

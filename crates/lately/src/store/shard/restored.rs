@@ -5,7 +5,7 @@ use std::panic::{UnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::context::Context;
-use super::super::keyed::{Content, Keyed};
+use super::super::keyed::{Content, Keyed, Mark};
 use super::super::record::Extras;
 use super::super::taken_back::{Owed, TakenBack};
 use super::Shard;
@@ -146,6 +146,10 @@ impl Shard {
             keyed.write(out);
             content.add(slot.record.hits().total());
         }
+        for (source, position) in self.sources().in_order() {
+            Mark { source, position }.write(out);
+            content.add_source(position);
+        }
         content
     }
 
@@ -186,7 +190,12 @@ impl Shard {
             }
             // A key may be limited or guarded longer than it had to: too little is allowed, not too much. A flush
             // is made when it is written.
-            Delta::Limited { .. } | Delta::Arrival { .. } | Delta::Guarded { .. } | Delta::Flush { .. } => {}
+            Delta::Limited { .. }
+            | Delta::Arrival { .. }
+            | Delta::Guarded { .. }
+            | Delta::Flush { .. }
+            | Delta::Position { .. }
+            | Delta::Void => {}
         }
     }
 

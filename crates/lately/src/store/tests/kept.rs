@@ -761,3 +761,108 @@ fn each_request_of_many_is_written_down() {
         assert_eq!(copy.throttle(throttle, now), original.throttle(throttle, now));
     }
 }
+
+/// A source, by its name.
+fn source(name: &[u8]) -> Source<'_> {
+    Source::new(name).expect("a name")
+}
+
+#[test]
+fn positions_are_replayed_with_the_hits_before_them() {
+    let (original, copy) = replayed(|store, batch| {
+        for step in 1..=40_u64 {
+            hit(store, b"k", 1, after(seconds(step)), batch);
+            store.set_position(
+                source(&[b's', u8::try_from(step % 3).expect("small")]),
+                step,
+                START,
+                Some(batch),
+            );
+        }
+    });
+    for store in [&original, &copy] {
+        let positions = [0, 1, 2, 3].map(|n| store.position(source(&[b's', n])));
+        assert_eq!(positions, [Some(39), Some(40), Some(38), None]);
+        assert_eq!(store.source_count(), 3);
+    }
+    // Another portion has them not.
+    let (mut batch, other) = (DeltaBatch::default(), store());
+    original.set_position(source(b"more"), 1, START, Some(&mut batch));
+    let portions: Vec<_> = Portion::each(2).collect();
+    replay(&other, portions[1]).record(batch.deltas()).expect("well formed");
+    assert_eq!(other.source_count(), 0);
+}
+
+#[test]
+fn a_flush_leaves_positions() {
+    let (original, copy) = replayed(|store, batch| {
+        store.set_position(source(b"before"), 1, START, Some(batch));
+        store.flush_when(START, |flush| {
+            for delta in flush.deltas() {
+                let (sequence, delta) = delta.expect("well formed");
+                batch.push(sequence, delta);
+            }
+            true
+        });
+        store.set_position(source(b"after"), 2, START, Some(batch));
+    });
+    for store in [original, copy] {
+        let positions = [&b"before"[..], b"after"].map(|name| store.position(source(name)));
+        assert_eq!(positions, [Some(1), Some(2)]);
+        store.check_consistency();
+    }
+}
+
+#[test]
+fn a_part_has_the_positions() {
+    let original = store();
+    hit(&original, b"k", 3, START, &mut DeltaBatch::default());
+    (0..50_u8).for_each(|n| original.set_position(source(&[n]), u64::from(n) << 56 | 1, START, None));
+    let (copy, brought) = (store(), store());
+    brought.set_position(source(&[7]), 1, START, None);
+    let mut deltas = DeltaBatch::default();
+    for part in 0..Store::PARTS {
+        let mut bytes = Vec::new();
+        let written = original.write_part(part, START, &mut bytes);
+        assert_eq!(Store::check_part(&bytes), Ok(written.content));
+        assert_eq!(copy.read_part(&bytes, START), Ok(Vec::new()));
+        brought.bring_part(&bytes, START, &mut deltas).expect("keys and positions");
+    }
+    let from_deltas = store();
+    replay(&from_deltas, Portion::ALL).record(deltas.deltas()).expect("well formed");
+    for store in [&copy, &brought, &from_deltas] {
+        for n in 0..50_u8 {
+            assert_eq!(store.position(source(&[n])), Some(u64::from(n) << 56 | 1));
+        }
+        assert_eq!((store.source_count(), store.hits(b"k", minutes(5), START).estimate), (50, 3));
+        store.check_consistency();
+    }
+    // What was brought can be taken back.
+    brought.take_back(&mut deltas);
+    let positions = [brought.position(source(&[7])), brought.position(source(&[8]))];
+    assert_eq!((positions, brought.source_count()), ([Some(1), None], 1));
+    brought.check_consistency();
+}
+
+/// A change that was taken back before its batch was written has a number, too: without it a replay would wait for it.
+#[test]
+fn what_is_taken_back_of_a_batch_leaves_no_gap() {
+    let (original, copy) = replayed(|store, batch| {
+        hit(store, b"k", 1, START, batch);
+        store.set_position(source(b"log"), 1, START, Some(batch));
+        let mark = batch.mark();
+        hit(store, b"k", 10, START, batch);
+        hit(store, b"new", 10, START, batch);
+        store.set_position(source(b"log"), 2, START, Some(batch));
+        store.set_position(source(b"other"), 2, START, Some(batch));
+        store.take_back_since(batch, &mark);
+        hit(store, b"k", 2, START, batch);
+        store.set_position(source(b"log"), 3, START, Some(batch));
+    });
+    for store in [original, copy] {
+        let hits = [&b"k"[..], b"new"].map(|key| store.hits(key, minutes(5), START).estimate);
+        let positions = [&b"log"[..], b"other"].map(|name| store.position(source(name)));
+        assert_eq!((hits, positions), ([3, 0], [Some(3), None]));
+        store.check_consistency();
+    }
+}

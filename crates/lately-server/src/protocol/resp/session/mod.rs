@@ -3,6 +3,7 @@
 mod connection;
 mod decided;
 mod info;
+mod ingest;
 mod keys;
 mod long_request;
 mod run;
@@ -195,6 +196,8 @@ impl Session {
                 return self.series(key, (*window, *step), *at, (written, now), out);
             }
             Command::Coolest(coolest) => return self.coolest(coolest, (written, now), out),
+            Command::Ingest(stretch) => self.ingest(*stretch, written, now, out),
+            Command::Position { source } => self.position(*source, out),
             Command::Delete { keys } => self.delete(*keys, written, now, out),
             Command::Exists { keys } => {
                 reply.integer(integer(self.service.existing(keys.iter(), now) as u64));

@@ -12,6 +12,7 @@ use crate::config::Config;
 
 mod connection;
 mod counting;
+mod ingest;
 mod keys;
 mod limits;
 mod pipeline;

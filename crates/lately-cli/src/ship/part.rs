@@ -1,0 +1,398 @@
+//! One file of a log, read batch by batch: the hits of the lines between two offsets. Offsets are those of what is in the file once it is
+//! decompressed. A file is read from its start, also where the server has lines of it: the format, and lines that a container runtime
+//! cut, depend on the lines before. What the server has is not sent again.
+
+use std::collections::BTreeMap;
+use std::fs::{File, Metadata};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use lately::Timestamp;
+use lately_logs::{Cutter, Feed, Line, Options, Record, ScanError, Scanned, SetupError};
+use memchr::memchr;
+
+use crate::limits::{FOLLOW_CHECK_BYTES, FOLLOW_POLL_BYTES, SHIP_BATCH_HITS};
+use crate::live::claims::FileId;
+use crate::log_file;
+
+/// Bytes read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// A file, and how far it was read and sent.
+pub(crate) struct Part<'o> {
+    pub(crate) path: PathBuf,
+    pub(crate) id: FileId,
+    /// Its name for the server.
+    pub(crate) source: String,
+    /// Up to where the server has its lines.
+    pub(crate) sent: u64,
+    /// The connection on which that was found to be so.
+    pub(crate) connection: u64,
+    /// When something was last read.
+    pub(crate) quiet_since: Timestamp,
+    options: &'o Options,
+    file: File,
+    is_compressed: bool,
+    reading: Reading<'o>,
+    /// Length and time of the last write, when the file was compared with what was read of it.
+    seen: Option<(u64, SystemTime)>,
+}
+
+/// What is read of a file.
+struct Reading<'o> {
+    /// `None` for a plain file, which is read at an offset.
+    stream: Option<Box<dyn Read>>,
+    buffer: Vec<u8>,
+    /// What of the buffer was not taken yet.
+    unread: std::ops::Range<usize>,
+    cutter: Cutter,
+    feed: Option<Feed<'o>>,
+    scanned: Scanned,
+    /// How far the lines were taken, and where the last of them ends.
+    taken: u64,
+    line_end: u64,
+    /// Lines that begin before were sent earlier.
+    from: u64,
+    /// The bytes before `taken`.
+    before: Vec<u8>,
+    hits: Hits,
+}
+
+/// Hits by key and time in ms.
+type Hits = BTreeMap<(Box<[u8]>, i64), u64>;
+
+/// What was found to be there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Filled {
+    /// All of it is read.
+    AtEnd,
+    /// There is more.
+    More,
+}
+
+/// Why a file cannot be read on.
+#[derive(Debug)]
+pub(crate) enum PartError {
+    Read(io::Error),
+    Scan(ScanError),
+    Setup(SetupError),
+    /// The lines that were sent earlier do not tell the format.
+    Format,
+}
+
+impl From<io::Error> for PartError {
+    fn from(error: io::Error) -> PartError {
+        PartError::Read(error)
+    }
+}
+
+impl From<ScanError> for PartError {
+    fn from(error: ScanError) -> PartError {
+        PartError::Scan(error)
+    }
+}
+
+/// A file that was opened and has not been read.
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    pub(crate) id: FileId,
+    pub(crate) file: File,
+    pub(crate) metadata: Metadata,
+    pub(crate) is_compressed: bool,
+    /// Its first bytes.
+    pub(crate) head: Vec<u8>,
+}
+
+pub(crate) fn id_of(metadata: &Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
+}
+
+impl Found {
+    /// Opens a file and reads its first bytes.
+    pub(crate) fn open(path: PathBuf, head_bytes: usize) -> io::Result<Found> {
+        // A pipe would be waited for.
+        if !std::fs::metadata(&path)?.is_file() {
+            return Err(io::Error::other("is no plain file"));
+        }
+        let file = File::open(&path)?;
+        let metadata = file.metadata()?;
+        let mut head = vec![0; head_bytes];
+        let count = read_at(&file, &mut head, 0)?;
+        head.truncate(count);
+        let is_compressed = log_file::is_compressed(&head);
+        if is_compressed {
+            head.clear();
+            log_file::decompress(Box::new(file.try_clone()?))?
+                .take(head_bytes as u64)
+                .read_to_end(&mut head)?;
+        }
+        Ok(Found { path, id: id_of(&metadata), file, metadata, is_compressed, head })
+    }
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut count = 0;
+    while count < buffer.len() {
+        match file.read_at(&mut buffer[count..], offset + count as u64) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+impl<'o> Part<'o> {
+    /// The rest of a file, of which the server has the lines up to `sent`.
+    pub(crate) fn new(
+        found: Found,
+        source: String,
+        sent: u64,
+        options: &'o Options,
+        now: Timestamp,
+    ) -> Result<Part<'o>, PartError> {
+        let Found { path, id, file, is_compressed, .. } = found;
+        let reading = Reading::new(&file, is_compressed, sent, options)?;
+        let (connection, seen) = (0, None);
+        Ok(Part {
+            path,
+            id,
+            source,
+            sent,
+            connection,
+            quiet_since: now,
+            options,
+            file,
+            is_compressed,
+            reading,
+            seen,
+        })
+    }
+
+    /// Reads the file again, because the server has its lines up to another place than was thought.
+    pub(crate) fn restart(&mut self, sent: u64) -> Result<(), PartError> {
+        self.reading = Reading::new(&self.file, self.is_compressed, sent, self.options)?;
+        self.sent = sent;
+        Ok(())
+    }
+
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.is_compressed
+    }
+
+    /// Whether no name leads to the file any more.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.file.metadata().map_or(true, |metadata| metadata.nlink() == 0)
+    }
+
+    /// Whether what was read is not there any more: the file is shorter, or has other bytes before the place it was read to.
+    pub(crate) fn is_rewritten(&mut self) -> io::Result<bool> {
+        if self.is_compressed {
+            return Ok(false);
+        }
+        let metadata = self.file.metadata()?;
+        let Reading { taken, before, .. } = &self.reading;
+        if metadata.len() < *taken {
+            return Ok(true);
+        }
+        let seen = Some((metadata.len(), metadata.modified()?));
+        if self.seen == seen {
+            return Ok(false);
+        }
+        self.seen = seen;
+        let mut there = vec![0; before.len()];
+        let count = read_at(&self.file, &mut there, taken - before.len() as u64)?;
+        Ok(there[..count] != before[..])
+    }
+
+    /// What was in it.
+    pub(crate) fn into_scanned(mut self) -> Scanned {
+        let Some(mut feed) = self.reading.feed.take() else { return self.reading.scanned };
+        feed.forget_partial();
+        // Lines that wait for their format have none.
+        feed.finish(&[], &mut |_| ()).unwrap_or_default()
+    }
+
+    /// Reads on until there are enough hits for a batch, or nothing more is there.
+    pub(crate) fn fill(&mut self, now: Timestamp) -> Result<Filled, PartError> {
+        let mut left_bytes = FOLLOW_POLL_BYTES;
+        let Part { reading, file, .. } = self;
+        if let Some(feed) = &mut reading.feed {
+            feed.set_now(now);
+        }
+        loop {
+            if reading.hits.len() >= SHIP_BATCH_HITS || left_bytes == 0 {
+                return Ok(Filled::More);
+            }
+            if reading.unread.is_empty() && !reading.read_more(file)? {
+                reading.tell_early()?;
+                return Ok(Filled::AtEnd);
+            }
+            self.quiet_since = now;
+            left_bytes = left_bytes.saturating_sub(reading.take_line()?);
+        }
+    }
+
+    /// Ends the file: nothing is written to it any more. A last line without an end is a line.
+    pub(crate) fn finish(&mut self) -> Result<(), PartError> {
+        self.reading.finish()
+    }
+
+    /// The format of its lines, once that is known.
+    pub(crate) fn format(&self) -> Option<&'static str> {
+        self.reading.feed.as_ref().and_then(|feed| feed.so_far().format)
+    }
+
+    /// Where the batch ends that [`Part::fill`] made; `None` when no line was read.
+    pub(crate) fn batch_end(&self) -> Option<u64> {
+        let Reading { line_end, feed, .. } = &self.reading;
+        // Lines that wait for the format are not read yet.
+        let is_waiting = feed.as_ref().is_some_and(Feed::is_waiting);
+        (*line_end > self.sent && !is_waiting).then_some(*line_end)
+    }
+
+    /// The hits of the batch: key, time in ms, and how many.
+    pub(crate) fn hits(&self) -> impl Iterator<Item = (&[u8], i64, u64)> {
+        self.reading.hits.iter().map(|((key, at_ms), count)| (&**key, *at_ms, *count))
+    }
+
+    /// The server has the batch.
+    pub(crate) fn is_sent(&mut self, to: u64) {
+        self.sent = to;
+        self.reading.hits.clear();
+    }
+}
+
+impl<'o> Reading<'o> {
+    fn new(
+        file: &File,
+        is_compressed: bool,
+        from: u64,
+        options: &'o Options,
+    ) -> Result<Reading<'o>, PartError> {
+        let stream = if is_compressed {
+            let mut file = file.try_clone()?;
+            file.rewind()?;
+            Some(log_file::decompress(Box::new(file))?)
+        } else {
+            None
+        };
+        Ok(Reading {
+            stream,
+            buffer: vec![0; READ_BYTES],
+            unread: 0..0,
+            cutter: Cutter::default(),
+            feed: Some(Feed::new(options).map_err(PartError::Setup)?),
+            scanned: Scanned::default(),
+            taken: 0,
+            line_end: 0,
+            from,
+            before: Vec::new(),
+            hits: Hits::new(),
+        })
+    }
+
+    /// Fills the buffer; false at the end.
+    fn read_more(&mut self, file: &File) -> io::Result<bool> {
+        let count = loop {
+            let read = match &mut self.stream {
+                Some(stream) => stream.read(&mut self.buffer),
+                None => file.read_at(&mut self.buffer, self.taken),
+            };
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        self.unread = 0..count;
+        Ok(count > 0)
+    }
+
+    /// Takes the next line of the buffer, or the part of it that is there; gives how many bytes.
+    fn take_line(&mut self) -> Result<usize, PartError> {
+        let is_sent = self.line_end < self.from;
+        if !is_sent && self.from > 0 && self.line_end == self.taken {
+            self.pass_sent_lines()?;
+        }
+        let rest = &self.buffer[self.unread.clone()];
+        let end = memchr(b'\n', rest);
+        let bytes = &rest[..end.map_or(rest.len(), |at| at + 1)];
+        let len = bytes.len();
+        remember(&mut self.before, bytes);
+        let Reading { cutter, feed, hits, .. } = self;
+        let mut taken = Ok(());
+        if let Some(feed) = feed {
+            cutter.push(bytes, |line| taken = take(feed, line, is_sent, hits));
+        }
+        taken?;
+        self.unread.start += len;
+        self.taken += len as u64;
+        if end.is_some() {
+            self.line_end = self.taken;
+        }
+        Ok(len)
+    }
+
+    /// From here on lines are sent. Those before that still wait for the format are not.
+    fn pass_sent_lines(&mut self) -> Result<(), PartError> {
+        self.from = 0;
+        let Some(feed) = &mut self.feed else { return Ok(()) };
+        feed.tell_early(&mut |_| ())?;
+        if feed.is_waiting() { Err(PartError::Format) } else { Ok(()) }
+    }
+
+    /// Takes the lines that wait for the format, if they tell it: the next one may be a while away.
+    fn tell_early(&mut self) -> Result<(), PartError> {
+        if self.line_end < self.from {
+            return Ok(());
+        }
+        if self.from > 0 && self.line_end == self.taken {
+            self.pass_sent_lines()?;
+        }
+        let Reading { feed: Some(feed), hits, .. } = self else { return Ok(()) };
+        Ok(feed.tell_early(&mut |record| add(hits, &record))?)
+    }
+
+    fn finish(&mut self) -> Result<(), PartError> {
+        let is_sent = self.line_end < self.from;
+        let Some(mut feed) = self.feed.take() else { return Ok(()) };
+        let Reading { cutter, hits, .. } = self;
+        let mut taken = Ok(());
+        cutter.finish(|line| taken = take(&mut feed, line, is_sent, hits));
+        taken?;
+        // The start of a line that was cut is no line.
+        feed.forget_partial();
+        self.scanned = feed.finish(&[], &mut |record| {
+            if !is_sent {
+                add(hits, &record);
+            }
+        })?;
+        self.line_end = self.taken;
+        Ok(())
+    }
+}
+
+fn take(feed: &mut Feed<'_>, line: Line<'_>, is_sent: bool, hits: &mut Hits) -> Result<(), ScanError> {
+    feed.line(line, &mut |record| {
+        if !is_sent {
+            add(hits, &record);
+        }
+    })
+}
+
+fn add(hits: &mut Hits, record: &Record<'_>) {
+    let count = hits.entry((record.key.into(), record.at.as_millis())).or_default();
+    *count = count.saturating_add(1);
+}
+
+/// Keeps the last bytes that were read.
+fn remember(before: &mut Vec<u8>, bytes: &[u8]) {
+    let bytes = &bytes[bytes.len().saturating_sub(FOLLOW_CHECK_BYTES)..];
+    let excess = (before.len() + bytes.len()).saturating_sub(FOLLOW_CHECK_BYTES);
+    before.drain(..excess);
+    before.extend_from_slice(bytes);
+}

@@ -1,0 +1,142 @@
+//! Sends batches, each until the server has it. After a lost connection the server is asked first how far it is: it may have a batch whose
+//! reply was lost, and a server that was started anew may know nothing of the file.
+
+use std::path::Path;
+
+use lately::limits::MAX_KEY_BYTES;
+
+use crate::error::CliError;
+use crate::log_args::{scan_error, setup_hint};
+use crate::log_file;
+use crate::ship::link::{Asked, Link};
+use crate::ship::part::{Part, PartError};
+use crate::ship::state::State;
+
+pub(crate) struct Sender<'a> {
+    pub(crate) link: Link<'a>,
+    pub(crate) state: State,
+    prefix: &'a str,
+    /// Hits that were counted, refused by the server, and not sent because their keys are too long.
+    pub(crate) accepted: u64,
+    pub(crate) refused: u64,
+    pub(crate) too_long: u64,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sent {
+    /// The server has it.
+    Done,
+    /// The server is elsewhere: the file is read again from there.
+    Restarted,
+    /// The end was asked for, and the server does not answer.
+    Stopped,
+}
+
+impl<'a> Sender<'a> {
+    pub(crate) fn new(link: Link<'a>, state: State, prefix: &'a str) -> Sender<'a> {
+        Sender { link, state, prefix, accepted: 0, refused: 0, too_long: 0 }
+    }
+
+    /// Asks how far a source is, by the server or else by the state file; gives the connection on which that was so. `None` when
+    /// the end was asked for.
+    pub(crate) fn position(&mut self, source: &str) -> Result<Option<(u64, Option<u64>)>, CliError> {
+        loop {
+            let Some(connection) = self.link.connect()? else { return Ok(None) };
+            match self.link.ask::<Option<u64>>(redis::cmd("INGEST").arg(source)) {
+                Asked::Answer(position) => {
+                    return Ok(Some((connection, position.or_else(|| self.state.get(source)))));
+                }
+                Asked::Refused(cause) => return Err(refused(&cause)),
+                Asked::Lost if self.link.is_to_stop() => return Ok(None),
+                Asked::Lost => {}
+            }
+        }
+    }
+
+    /// Sends the batch that a file has, if it has one.
+    pub(crate) fn send(&mut self, part: &mut Part<'_>) -> Result<Sent, CliError> {
+        let Some(to) = part.batch_end() else { return Ok(Sent::Done) };
+        let mut command = redis::cmd("INGEST");
+        command.arg(&part.source).arg(part.sent).arg(to);
+        let mut too_long = 0;
+        for (key, at_ms, count) in part.hits() {
+            if self.prefix.len() + key.len() > MAX_KEY_BYTES {
+                too_long += count;
+                continue;
+            }
+            let (seconds, millis) = (at_ms.div_euclid(1_000), at_ms.rem_euclid(1_000));
+            command.arg([self.prefix.as_bytes(), key].concat()).arg(count);
+            command.arg(format!("{seconds}.{millis:03}"));
+        }
+        loop {
+            let Some(connection) = self.link.connect()? else { return Ok(Sent::Stopped) };
+            if part.connection != connection {
+                let Some((connection, position)) = self.position(&part.source)? else {
+                    return Ok(Sent::Stopped);
+                };
+                part.connection = connection;
+                let position = position.unwrap_or(0);
+                if position == to {
+                    // The reply was lost: how many of its hits were refused is not known.
+                    return Ok(self.done(part, to));
+                }
+                if position != part.sent {
+                    return self.restart(part, position);
+                }
+                continue;
+            }
+            match self.link.ask::<[u64; 3]>(&command) {
+                Asked::Answer([position, accepted, refused]) if position == to => {
+                    self.accepted += accepted;
+                    self.refused += refused;
+                    self.too_long += too_long;
+                    return Ok(self.done(part, to));
+                }
+                Asked::Answer([position, ..]) => return self.restart(part, position),
+                Asked::Refused(cause) => {
+                    let Some((_, position)) = self.position(&part.source)? else { return Ok(Sent::Stopped) };
+                    return match position.unwrap_or(0) {
+                        position if position == part.sent => Err(refused(&cause)),
+                        position => self.restart(part, position),
+                    };
+                }
+                Asked::Lost if self.link.is_to_stop() => return Ok(Sent::Stopped),
+                Asked::Lost => {}
+            }
+        }
+    }
+
+    fn done(&mut self, part: &mut Part<'_>, to: u64) -> Sent {
+        part.is_sent(to);
+        self.state.set(&part.source, to);
+        Sent::Done
+    }
+
+    fn restart(&mut self, part: &mut Part<'_>, position: u64) -> Result<Sent, CliError> {
+        part.restart(position).map_err(|error| unreadable(&part.path, error))?;
+        Ok(Sent::Restarted)
+    }
+}
+
+fn refused(cause: &str) -> CliError {
+    CliError::new(
+        "ship",
+        cause,
+        "the server refused a batch and changed nothing; is it a lately server of this version?",
+    )
+}
+
+/// The error of a file that cannot be read on.
+pub(crate) fn unreadable(path: &Path, error: PartError) -> CliError {
+    match error {
+        PartError::Read(error) => log_file::unreadable(path, &error),
+        PartError::Scan(error) => scan_error("ship", path, &error),
+        PartError::Setup(error) => CliError::new("ship", error, setup_hint("ship")),
+        PartError::Format => CliError::new(
+            log_file::name(path),
+            "the lines that were sent do not tell the format",
+            "name it with --format",
+        ),
+    }
+}

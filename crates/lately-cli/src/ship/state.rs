@@ -1,0 +1,101 @@
+//! The positions that the server confirmed, in a file: for a server that has forgotten them and not the counts.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::CliError;
+use crate::limits::MAX_SHIP_POSITIONS;
+use crate::new_file::NewFile;
+use crate::table::printable_path;
+
+/// Positions by source, in a file if there is one.
+pub(crate) struct State {
+    path: Option<PathBuf>,
+    /// The one that changed last is last.
+    positions: VecDeque<(String, u64)>,
+    is_saved: bool,
+}
+
+impl State {
+    /// What a file has. One that is not there has nothing yet.
+    pub(crate) fn open(path: Option<&Path>) -> Result<State, CliError> {
+        let mut state = State { path: path.map(Path::to_owned), positions: VecDeque::new(), is_saved: true };
+        let Some(path) = path else { return Ok(state) };
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(state),
+            Err(error) => return Err(failed(path, error)),
+        };
+        for line in text.lines() {
+            let entry =
+                line.split_once(' ').and_then(|(source, position)| Some((source, position.parse().ok()?)));
+            let (source, position) =
+                entry.ok_or_else(|| failed(path, format!("'{line}' is no source and its position")))?;
+            state.positions.push_back((source.to_owned(), position));
+        }
+        Ok(state)
+    }
+
+    /// The position of a source, if it is kept.
+    pub(crate) fn get(&self, source: &str) -> Option<u64> {
+        self.positions.iter().rev().find(|(known, _)| known == source).map(|(_, position)| *position)
+    }
+
+    /// Takes note of a position. The oldest go when there are too many.
+    pub(crate) fn set(&mut self, source: &str, position: u64) {
+        if self.path.is_none() || self.get(source) == Some(position) {
+            return;
+        }
+        self.positions.retain(|(known, _)| known != source);
+        self.positions.push_back((source.to_owned(), position));
+        if self.positions.len() > MAX_SHIP_POSITIONS {
+            self.positions.pop_front();
+        }
+        self.is_saved = false;
+    }
+
+    /// Writes what changed: all of it is in the file, or what was there before.
+    pub(crate) fn save(&mut self) -> Result<(), CliError> {
+        let Some(path) = self.path.as_ref().filter(|_| !self.is_saved) else { return Ok(()) };
+        let mut file = NewFile::create(path, 0o600)?;
+        let lines: String =
+            self.positions.iter().map(|(source, position)| format!("{source} {position}\n")).collect();
+        file.file().write_all(lines.as_bytes()).map_err(|error| failed(path, error))?;
+        file.finish()?;
+        self.is_saved = true;
+        Ok(())
+    }
+}
+
+fn failed(path: &Path, cause: impl std::fmt::Display) -> CliError {
+    CliError::new(
+        printable_path(path),
+        cause,
+        "it is the file of --state; without it the server alone knows the positions",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_come_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        let mut state = State::open(Some(&path)).expect("nothing yet");
+        (0..=MAX_SHIP_POSITIONS as u64).for_each(|number| state.set(&format!("s{number}"), number));
+        state.set("s1", 7);
+        state.save().expect("room");
+        let state = State::open(Some(&path)).expect("what was written");
+        assert_eq!(["s0", "s1", "s2"].map(|source| state.get(source)), [None, Some(7), Some(2)]);
+        fs::write(&path, "s1 seven\n").expect("room");
+        assert!(State::open(Some(&path)).is_err());
+        let mut none = State::open(None).expect("no file");
+        none.set("s", 1);
+        none.save().expect("nothing to write");
+        assert_eq!(none.get("s"), None);
+    }
+}

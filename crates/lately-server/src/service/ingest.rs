@@ -1,0 +1,139 @@
+//! The hits of a stretch of a source, such as a part of a log: counted once, however often they are sent.
+//!
+//! The store keeps a position for each source, in the same record of the journal as the hits up to it. A stretch that ends at
+//! the position or before it was counted already.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lately::{HitError, Op, Outcome, Source, Timestamp};
+use lately_journal::{Journal, Refused};
+
+use super::commit::Changes;
+use super::{Service, Stats};
+use crate::limits::RUN_OPERATIONS;
+
+/// Where a stretch of a source begins and ends.
+pub(crate) struct Stretch<'a> {
+    pub(crate) source: Source<'a>,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// What became of a stretch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ingested {
+    /// How far the source is read now.
+    pub(crate) position: u64,
+    /// Hits that were counted, by weight: none when the stretch had been counted before.
+    pub(crate) accepted: u64,
+    /// Hits that were refused, because they are too old or too far ahead.
+    pub(crate) refused: u64,
+    /// Whether anything changed.
+    pub(crate) is_change: bool,
+}
+
+/// Why a stretch was not counted. Nothing changed.
+#[derive(Debug)]
+pub(crate) enum IngestError {
+    /// It does not begin where the source is.
+    Elsewhere { position: u64 },
+    /// It is not known yet whether another stretch of the source is kept.
+    Busy,
+    /// There is no room for a key.
+    Hit(HitError),
+    /// Nothing can be kept.
+    Refused(Refused),
+}
+
+/// The sources with a stretch that is counted and not kept yet.
+#[derive(Default, Debug)]
+pub(crate) struct BusySources(Arc<Mutex<BTreeSet<Box<[u8]>>>>);
+
+/// A stretch of this source is counted and not kept yet. When it is, or is taken back, this is dropped.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    name: Box<[u8]>,
+    all: Arc<Mutex<BTreeSet<Box<[u8]>>>>,
+}
+
+impl BusySources {
+    fn claim(&self, source: Source<'_>) -> Option<Busy> {
+        let name: Box<[u8]> = source.name().into();
+        let is_free = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        is_free.then(|| Busy { name, all: Arc::clone(&self.0) })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
+}
+
+impl Service {
+    /// How far a source was read; `None` when that is not known.
+    ///
+    /// # Errors
+    /// [`IngestError::Busy`] while it is not certain.
+    pub(crate) fn position(&self, source: Source<'_>) -> Result<Option<u64>, IngestError> {
+        let _busy = self.busy_sources.claim(source).ok_or(IngestError::Busy)?;
+        Ok(self.store.position(source))
+    }
+
+    /// Counts the hits of a stretch, unless it was counted before. From before this until the commit the caller holds what
+    /// [`Service::enter`] gave.
+    ///
+    /// # Errors
+    /// [`IngestError`]: then nothing changed.
+    pub(crate) fn ingest<'k>(
+        &self,
+        stretch: &Stretch<'_>,
+        hits: impl Iterator<Item = (&'k [u8], u64, Timestamp)>,
+        changes: &mut Changes,
+        now: Timestamp,
+    ) -> Result<Ingested, IngestError> {
+        let &Stretch { source, from, to } = stretch;
+        let busy = self.busy_sources.claim(source).ok_or(IngestError::Busy)?;
+        let known = self.store.position(source);
+        let position = known.unwrap_or(from);
+        if known.is_some() && to <= position {
+            return Ok(Ingested { position, accepted: 0, refused: 0, is_change: false });
+        }
+        if from != position {
+            return Err(IngestError::Elsewhere { position });
+        }
+        self.journal().map_or(Ok(()), Journal::check).map_err(IngestError::Refused)?;
+        let mark = changes.deltas.mark();
+        let (mut accepted, mut refused) = (0_u64, 0_u64);
+        let mut hits = hits.peekable();
+        let (mut ops, mut outcomes) = (Vec::with_capacity(RUN_OPERATIONS), Vec::new());
+        while hits.peek().is_some() {
+            ops.clear();
+            outcomes.clear();
+            let next = hits.by_ref().take(RUN_OPERATIONS);
+            ops.extend(next.map(|(key, weight, at)| Op::Hit { key, weight, at: Some(at) }));
+            self.store.apply_into(&ops, now, &mut outcomes, &mut changes.deltas);
+            for (op, outcome) in ops.iter().zip(outcomes.drain(..)) {
+                let (Op::Hit { weight, .. }, Outcome::Hit(outcome)) = (op, outcome) else { continue };
+                match outcome {
+                    Ok(_) => accepted = accepted.saturating_add(*weight),
+                    Err(error @ HitError::OutOfMemory { .. }) => {
+                        self.store.take_back_since(&mut changes.deltas, &mark);
+                        return Err(IngestError::Hit(error));
+                    }
+                    Err(_) => refused = refused.saturating_add(*weight),
+                }
+            }
+        }
+        self.store.set_position(source, to, now, Some(&mut changes.deltas));
+        if self.has_journal() {
+            changes.add_hits(accepted);
+        } else {
+            Stats::add(&self.stats.hits, accepted);
+        }
+        changes.add_busy(busy);
+        Stats::add(&self.stats.refused_hits, refused);
+        Ok(Ingested { position: to, accepted, refused, is_change: true })
+    }
+}
