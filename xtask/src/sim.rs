@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_test_says_is_understood() {
+    fn output_of_a_test_is_parsed() {
         let said = "\nrunning 1 test\nseed 7\nseed 18446744073709551615\n";
         assert_eq!(last_seed(said), Some(u64::MAX));
         assert_eq!(counted(said), None);

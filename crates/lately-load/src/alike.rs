@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decides_is_one_digit() {
+    fn the_decision_is_one_digit() {
         let decides = |reply: &[u8]| {
             let mut alike = Alike::default();
             alike.learn(reply);

@@ -130,7 +130,7 @@ mod tests {
     use crate::request::Request;
 
     #[test]
-    fn a_hit_too_few_or_too_many_is_told_with_its_key() {
+    fn a_wrong_count_is_reported_with_its_key() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let plan = Plan {
             keys: 4,

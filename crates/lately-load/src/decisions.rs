@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn those_like_the_one_before_are_counted_the_same() {
+    fn repeated_replies_are_counted_the_same() {
         let kinds = [
             ("*5\r\n:1\r\n:100\r\n:99\r\n:0\r\n:60000\r\n", [1, 0, 0]),
             ("*5\r\n:1\r\n:100\r\n:17\r\n:0\r\n:59998\r\n", [1, 0, 0]),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_allowed_is_told() {
+    fn the_digit_that_means_allowed_is_chosen() {
         let mut tally = Tally::default();
         let replies = Decisions::new(b'0').count(b"*2\r\n:0\r\n:-1\r\n*2\r\n:1\r\n:3\r\n:0\r\n", &mut tally);
         assert_eq!((replies.ok(), tally.allowed, tally.denied), (Some(3), 2, 1));

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there() {
+    fn an_unreachable_server_is_an_error() {
         // Bound and not listening any more.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("an address");
         let said =

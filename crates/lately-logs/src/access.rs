@@ -424,7 +424,7 @@ mod tests {
     const REST: &str = r#" [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 12 "-" "curl""#;
 
     #[test]
-    fn what_is_not_of_the_format_is_refused() {
+    fn lines_of_another_format_are_refused() {
         for bad in [
             "",
             "hello",
@@ -445,7 +445,7 @@ mod tests {
     /// Symptom: what stood before a line was counted as its client. Cause: client, identity and user could be anything.
     /// Fix: they are what servers write, or the line is refused.
     #[test]
-    fn what_stands_before_the_client_does_not_become_it() {
+    fn text_before_the_client_is_not_taken_for_the_client() {
         let check = |front: &str, ip: Option<&str>| {
             assert_eq!(get(&format!("{front}{REST}"), "ip").as_deref(), ip, "{front}");
         };

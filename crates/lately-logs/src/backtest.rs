@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exempt_is_allowed_everything() {
+    fn exempt_keys_are_never_denied() {
         let exempt = ["10.0.0.0/8", "login:monitor*"].map(|text| text.parse::<Exempt>().expect(text));
         let mut backtest = Backtest::new(&[limit(1, seconds(1))], Some(Lockout::of(seconds(9))), &exempt)
             .expect("one limit");
@@ -456,7 +456,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_naive_replay(
+        fn a_backtest_equals_a_naive_replay(
             requests in proptest::collection::vec((0..4_u8, prop_oneof![0..40_i64, 0..5_000_i64]), 0..250),
             limits in proptest::collection::vec((0..12_u64, spans()), 1..4),
             lockout in proptest::option::of(spans()),

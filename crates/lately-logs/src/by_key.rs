@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_told_apart_by_all_their_bytes() {
+    fn keys_differ_in_any_byte() {
         let mut hits = ByKey::default();
         let keys: [&[u8]; 5] = [b"a", b"ab", b"", b"b", b"\xff\0"];
         for (pane, key) in (0..).zip(keys.repeat(3)) {

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_told_early_where_lines_are_far_between() {
+    fn the_format_is_detected_early_when_lines_are_slow() {
         let options = options();
         let mut feed = Feed::new(&options).expect("reads");
         assert_eq!((give(&mut feed, "hello"), give(&mut feed, "hello")), (0, 0));

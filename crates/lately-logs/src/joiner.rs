@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_has_a_bound() {
+    fn held_parts_are_bounded() {
         let part = "x".repeat(MAX_JOINED_BYTES / 4);
         let mut records = vec![cri("stdout", "P", &part); 3];
         records.push(cri("stdout", "F", &part));

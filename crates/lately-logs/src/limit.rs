@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_limit_is_refused() {
+    fn invalid_limits_are_refused() {
         for bad in [
             "",
             "/",

@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_zone_says_so() {
+    fn a_time_without_a_zone_is_an_error() {
         for text in [
             "17/May/2015:10:05:03",
             "17/May/2015:10:05:03.123",
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_refused() {
         for bad in [
             "",
             "-1",
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_changes_no_answer() {
+    fn cached_times_parse_the_same() {
         let dates = [
             "17/May/2015:10:05:03 +0000",
             "17/May/2015:10:05:03 +0000",

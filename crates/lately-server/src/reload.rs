@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_taken_when_two_looks_find_the_same() {
+    fn a_change_is_loaded_once_it_is_stable() {
         let mut reload = reload();
         assert_eq!(news(&mut reload, ""), [""; 0]);
         // Halves that would do, and none, until it is written.
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_done_at_once() {
+    fn a_requested_reload_happens_at_once() {
         let mut reload = reload();
         let mut ask = |found: &str| reload.look(Ok(found.to_owned()), true);
         assert_eq!(ask(ONE).news, [RELOADED]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_is_told_once_and_changes_nothing() {
+    fn a_bad_file_is_logged_once_and_changes_nothing() {
         let mut reload = reload();
         assert_eq!(news(&mut reload, "[sever]"), [""; 0]);
         let change = reload.look(Ok("[sever]".to_owned()), false);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_a_start_is_told_by_name() {
+    fn settings_that_need_a_restart_are_logged() {
         let mut reload = reload();
         let text = format!("[memory]\nceiling = \"2GiB\"\n[[class]]\nmatch = \"a\"\n{ONE}");
         let change = reload.look(Ok(text), true);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_again_is_not() {
+    fn a_missing_or_irregular_file_is_not_reread() {
         let folder = tempfile::tempdir().expect("a folder");
         let read = |name: &str| {
             let read = Source::read_again(&folder.path().join(name));

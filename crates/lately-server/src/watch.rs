@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_is_told_once() {
+    fn a_clock_step_is_logged_once() {
         let mut watch = Watch::default();
         assert_eq!(watch.clock(9_999, 0), None);
         let back = "the wall clock was set back by 69 s: it is 60 s behind time here, which moves towards it by 50 ms a second";
@@ -163,7 +163,7 @@ mod tests {
     /// Symptom: a clock that was set ahead by 10 s and then by a day was logged as 10 s. Cause: nothing was logged until both
     /// clocks agreed again. Fix: a further step is logged.
     #[test]
-    fn a_clock_that_is_set_further_is_told_again() {
+    fn a_further_clock_step_is_logged_again() {
         let mut watch = Watch::default();
         let mut told = |step_ms, jumped_ms| watch.clock(step_ms, jumped_ms);
         let is = |told: Option<String>, expected: &str| {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_of_the_clock_is_told_once() {
+    fn a_clock_jump_is_logged_once() {
         let mut watch = Watch::default();
         assert_eq!(watch.jump(0), None);
         let hour = "the wall clock stayed 3600 s ahead for a minute: time here jumped to it";
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_clients_are_told_once_a_minute() {
+    fn slow_clients_are_logged_once_a_minute() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut watch = Watch::default();
         let mut told = |count, seconds| watch.slow((count, "x was slow".to_owned()), at(seconds));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_between_two_looks_is_told_once_a_minute() {
+    fn brief_failures_are_logged_once_a_minute() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let stats = |failures, trouble: Option<&str>| JournalStats {
             durability: lately_journal::Durability::Interval,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn evictions_are_told_once_a_minute() {
+    fn evictions_are_logged_once_a_minute() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut watch = Watch::default();
         assert_eq!(watch.evictions(0, at(1), false), None);

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_allocations_cost() {
+    fn allocation_sizes_match_glibc() {
         assert_eq!([0, 1, 24, 25, 40, 41].map(allocated), [0, 32, 32, 48, 48, 64]);
         assert_eq!([0, 1, 24, 25, 40, 41].map(filled), [0, 24, 24, 40, 40, 56]);
     }

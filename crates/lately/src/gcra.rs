@@ -239,7 +239,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn it_is_the_algorithm_in_exact_fractions(
+        fn decisions_match_exact_fractions(
             burst in proptest::prop_oneof![0..4_u64, 0..5_000_u64],
             count in proptest::prop_oneof![1..8_u64, 900..1_100_u64, 999_990..3_000_000_u64],
             period_s in 1..90_u64,

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_refused() {
+    fn late_and_excessive_hits_are_refused() {
         let mut counter = HitCounter::new();
         assert!(counter.hit(3_000_000_000));
         assert!(!counter.hit(2_000_000_000), "older than what is kept");

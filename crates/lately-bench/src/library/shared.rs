@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn those_with_a_window_slide() {
+    fn counters_with_a_window_slide() {
         fn check(subject: &impl Subject) {
             for second in START_S..START_S + 700 {
                 subject.hit(Moment::new(second));

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn those_with_a_window_slide() {
+    fn counters_with_a_window_slide() {
         check(HitCounter::new());
         check(Log::default());
         check(Atomics::new());

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart() {
+    fn layout_names_are_distinct() {
         for (index, layout) in LAYOUTS.iter().enumerate() {
             assert!(LAYOUTS[index + 1..].iter().all(|other| other.name != layout.name));
             assert!(layout.must.0 >= layout.must.1, "{}: the aim is beyond the must", layout.name);

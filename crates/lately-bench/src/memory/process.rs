@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_read_back() {
+    fn figures_are_parsed_back() {
         let filled = Filled { grown: 50.25, accounted: 49.0, empty: 4_096.0, base: 8_192.0 };
         assert_eq!(Filled::parse(&filled.render()), Some(filled));
         assert_eq!(Filled::parse("1 2 3\n"), None);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_a_table() {
+    fn unknown_layouts_are_refused() {
         assert!(fill_numbered(99, 1, 0).is_err() && fill_numbered(0, 1, 99).is_err());
         assert!(counter_bytes(99).is_err());
         assert!(bytes_of_a_counter("no such counter").is_nan());

@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_waited_for() {
+    fn a_folder_is_reported_as_unreadable() {
         let mut bench = Bench::new();
         fs::create_dir(bench.path("log")).expect("a folder");
         assert_eq!(bench.poll(), "");

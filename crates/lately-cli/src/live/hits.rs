@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_ahead_of_the_clock_wait_or_are_told() {
+    fn lines_ahead_of_the_clock_wait_or_are_reported() {
         let now = at(100);
         let mut hits = hits(&[("a", 110)], now);
         assert_eq!(hits.rank(&QUESTION, now).keys, 0);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_longest_window_is_forgotten() {
+    fn hits_older_than_the_longest_window_are_dropped() {
         let mut hits = hits(&[("old", 0), ("edge", 1), ("new", 3_600)], at(3_600));
         assert_eq!(hits.newest(), Some(at(3_600)));
         assert_eq!(hits.rank(&Question { window: hours(1), ..QUESTION }, at(3_600)).keys, 2);

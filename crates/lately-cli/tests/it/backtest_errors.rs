@@ -12,7 +12,7 @@ fn refused(args: &[&str], error: &str, hint: &str) {
 }
 
 #[test]
-fn what_a_backtest_refuses() {
+fn bad_options_of_backtest_are_refused() {
     let log = data("disordered.log");
     let shape = "give MAX/WINDOW, such as 100/1m".to_owned();
     let max = |max: &str| {

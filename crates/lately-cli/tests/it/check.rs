@@ -59,7 +59,7 @@ descriptors = { remote_address = "*", a = "b" }
 "#;
 
 #[test]
-fn what_a_config_says_is_printed() {
+fn check_prints_the_settings() {
     let run = check(FULL, &[]);
     let expected = r"server: resp 0.0.0.0:1, http [::1]:2, metrics 0.0.0.0:3, hosts a.example ::1, insecure true, max_clients 7, idle_timeout never
 storage: path /var/lib/lately, durability always
@@ -83,7 +83,7 @@ memory: ceiling 1073741824B
 }
 
 #[test]
-fn what_a_config_says_is_printed_as_an_object() {
+fn check_prints_the_settings_as_json() {
     let run = check(FULL, &["--json"]);
     let expected = concat!(
         r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","metrics":"0.0.0.0:3","#,
@@ -103,7 +103,7 @@ fn what_a_config_says_is_printed_as_an_object() {
 }
 
 #[test]
-fn a_bad_config_is_told_with_its_place() {
+fn a_bad_config_is_reported_with_its_position() {
     let refused = |text: &str, expected: &str| {
         for more in [&[][..], &["--json"]] {
             let run = check(text, more);

@@ -95,7 +95,7 @@ fn each_reason_has_its_number_and_its_first_line() {
 }
 
 #[test]
-fn options_that_cannot_be_meant() {
+fn invalid_options_are_refused() {
     let log = data("disordered.log");
     let cases: &[(&[&str], &str)] = &[
         (&[], "<FILE>..."),

@@ -144,7 +144,7 @@ fn hits_are_refused_while_they_cannot_be_written() {
 /// files of the log without a beginning, one after the other, and took them for damaged. Fix: nothing that was
 /// written to them counts.
 #[test]
-fn what_a_dead_disk_refused_is_not_there_after_a_kill() {
+fn hits_refused_by_a_dead_disk_are_gone_after_a_kill() {
     if can_inject() {
         check_failure("always", &["fdatasync:error=EIO:when=2+"], 2);
         check_failure("interval", &["fdatasync:error=EIO:when=2+"], 2);
@@ -154,7 +154,7 @@ fn what_a_dead_disk_refused_is_not_there_after_a_kill() {
 /// Symptom: hits that were refused where replies wait seldom were there after a kill. Cause: those that waited
 /// for a slow sync were refused when it failed, and stayed in the log. Fix: they are cut off.
 #[test]
-fn what_waited_for_a_sync_that_failed_is_not_there_after_a_kill() {
+fn hits_of_a_failed_sync_are_gone_after_a_kill() {
     if can_inject() {
         check_failure("interval", &["fdatasync:error=EIO:delay_enter=1500000:when=2+"], 1);
     }

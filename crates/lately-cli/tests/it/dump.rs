@@ -95,7 +95,7 @@ fn a_million_restored_keys_equal_the_original_key_by_key() {
 }
 
 #[test]
-fn what_was_restored_survives_a_kill() {
+fn a_restore_survives_a_kill() {
     let root = tempfile::tempdir().expect("a folder");
     let (dump, folder) = (root.path().join("dump"), root.path().join("folder"));
     let original = serve();

@@ -36,7 +36,7 @@ fn total(run: &Run) -> u64 {
 }
 
 #[test]
-fn compressed_logs_are_told_by_their_first_bytes() {
+fn compressed_logs_are_detected_by_their_first_bytes() {
     let log = std::fs::read(data("guide/combined.log")).expect("test data");
     let xz = std::fs::read(data("combined.log.xz")).expect("test data");
     let zstd = compress_to_vec(&log[..], CompressionLevel::Fastest);
@@ -131,7 +131,7 @@ fn conditions_and_times_choose_lines() {
 
 /// Symptom: one line far ahead made every other key 0, without a word. Fix: that is said.
 #[test]
-fn a_line_far_ahead_is_told() {
+fn a_line_far_ahead_is_reported() {
     let line = |ip: &str, time: &str| format!("{{\"ip\":\"{ip}\",\"time\":\"{time}\"}}\n");
     let log = line("a", "2024-03-12T09:00:00Z")
         + &line("b", "2024-03-12T09:00:01Z")

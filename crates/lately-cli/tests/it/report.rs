@@ -206,7 +206,7 @@ fn a_page_is_small_whatever_the_log() {
 }
 
 #[test]
-fn a_page_says_what_is_missing() {
+fn a_page_lists_what_is_missing() {
     if !has("python3") {
         return;
     }

@@ -50,7 +50,7 @@ fn command_with_files(files: u32, more: &[&str]) -> Command {
 }
 
 #[test]
-fn it_says_where_it_listens_and_what_it_does_not_do() {
+fn serve_logs_its_addresses_and_its_limits() {
     let server = serve();
     for address in [&server.resp, &server.http] {
         assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{address}");
@@ -70,7 +70,7 @@ fn it_says_where_it_listens_and_what_it_does_not_do() {
 }
 
 #[test]
-fn a_signal_ends_it_when_clients_have_their_replies() {
+fn a_signal_stops_the_server_after_the_replies() {
     for signal in ["TERM", "INT"] {
         let server = serve();
         let mut client = TcpStream::connect(&server.resp).expect("it listens");
@@ -88,7 +88,7 @@ fn a_signal_ends_it_when_clients_have_their_replies() {
 }
 
 #[test]
-fn shutdown_ends_it() {
+fn shutdown_stops_the_server() {
     let server = serve();
     let mut client = TcpStream::connect(&server.resp).expect("it listens");
     client.write_all(b"PING\r\nSHUTDOWN\r\n").expect("it reads");
@@ -185,7 +185,7 @@ fn flags_and_config() {
 }
 
 #[test]
-fn localhost_is_an_address_and_the_folder_is_told_in_full() {
+fn localhost_is_an_address_and_the_folder_path_is_absolute() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command =
         command(&["serve", "--resp", "localhost:0", "--http", "LOCALHOST:0", "--data", "counts"]);
@@ -212,7 +212,7 @@ fn health_and_metrics_are_served_where_the_flag_says() {
 
 /// What a folder of an earlier version, or of another tool, leaves to others to see.
 #[test]
-fn a_folder_that_others_may_enter_is_told() {
+fn a_folder_open_to_others_is_logged() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = root.path().join("data");
     let told = |mode: u32| {

@@ -93,7 +93,7 @@ fn the_flag_wins_over_the_environment() {
 }
 
 #[test]
-fn what_the_server_refuses_is_said_in_its_words() {
+fn refusals_quote_the_server() {
     let server = serve();
     let (resp, hint) = (&server.resp, "the server refused it and changed nothing");
     check_refused(resp, "hit k --at 1", &format!("{resp}: LATE hit at 1 is older than what is kept"), hint);
@@ -141,7 +141,7 @@ fn a_server_that_goes_on_and_on_is_not_waited_for_long() {
 }
 
 #[test]
-fn what_is_wrong_before_a_server_is_asked() {
+fn mistakes_are_found_before_connecting() {
     let nowhere = "127.0.0.1:1";
     for line in ["hit k", "hits k"] {
         check_refused(

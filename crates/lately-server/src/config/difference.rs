@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named() {
+    fn changed_fields_are_named() {
         let parse = |text: &str| Config::parse(text).expect(text);
         let check = |before: &str, after: &str, expected: &[&str]| {
             assert_eq!(parse(before).fixed_differences(&parse(after)), expected, "{before} {after}");

@@ -207,7 +207,7 @@ mod tests {
     use super::super::Config;
 
     #[test]
-    fn mistakes_are_told_as_they_were_made() {
+    fn syntax_errors_name_the_mistake() {
         let check = |text: &str, expected: &str| {
             let problem = Config::parse(text).expect_err(text);
             assert_eq!(problem.message, expected, "{text}");
@@ -318,7 +318,7 @@ mod tests {
     proptest::proptest! {
         /// Whatever the text, it is refused with a message and not with a panic.
         #[test]
-        fn any_text_is_told_something(text in "([a-z]{1,3} ?[=:]? ?|[\\[\\]{},\"'#\\\\\n. ]|[0-9ä“]){0,12}") {
+        fn any_text_parses_or_gets_a_message(text in "([a-z]{1,3} ?[=:]? ?|[\\[\\]{},\"'#\\\\\n. ]|[0-9ä“]){0,12}") {
             if let Err(problem) = Config::parse(&text) {
                 proptest::prop_assert!(!problem.message.is_empty());
             }

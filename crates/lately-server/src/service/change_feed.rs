@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tap_takes_what_happened_since_it_was_opened() {
+    fn each_reader_gets_the_changes_since_it_opened() {
         let (feed, hit) = (ChangeFeed::new(1 << 30), deltas(1));
         feed.tell(&hit);
         assert_eq!((feed.is_open(), feed.held_bytes()), (false, 0));
@@ -287,7 +287,7 @@ mod tests {
     /// Symptom: four readers of 500 B/s had the server hold 64 MiB each, at a ceiling of 32 MiB. Cause: each dump had a list
     /// of its own, with a bound that knew no ceiling. Fix: one list, a share of the ceiling, and the slowest loses its place.
     #[test]
-    fn the_slowest_loses_its_place() {
+    fn the_slowest_reader_is_dropped() {
         let hit = deltas(1_000);
         let most = 10 * cost_bytes(hit.bytes());
         let feed = ChangeFeed::bounded(most);

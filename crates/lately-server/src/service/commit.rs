@@ -196,7 +196,7 @@ mod tests {
     use crate::service::named_limits::tests::limit;
 
     #[test]
-    fn what_limits_said_counts_when_it_is_kept() {
+    fn decisions_are_counted_once_committed() {
         let config = Config { limits: vec![limit("login")], ..Config::default() };
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
         let rules = service.rules.get();

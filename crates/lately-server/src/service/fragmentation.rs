@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_should_have_is_not_charged() {
+    fn expected_memory_is_not_charged() {
         let mut fragmentation = Fragmentation::default();
         for (ms, bytes) in [(0, 0), (1, CEILING_BYTES), (2, SHOULD_BYTES)] {
             assert_eq!(look(&mut fragmentation, ms, bytes), 0);

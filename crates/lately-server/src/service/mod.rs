@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_connections_hold_is_bounded() {
+    fn memory_of_connections_is_bounded() {
         let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
         let share: usize = (1 << 20) / 8;
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");

@@ -185,7 +185,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_unknown_limit_is_told_what_there_is() {
+    fn an_unknown_limit_gets_the_known_names() {
         let check = |names: &[&str], asked: &[u8], expected: &str| {
             let limits: Vec<_> = names.iter().map(|name| limit(name)).collect();
             assert_eq!(CurrentRules::new(&limits).get().unknown(asked), expected);

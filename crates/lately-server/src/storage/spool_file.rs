@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_no_name_and_is_its_owner_s() {
+    fn a_spool_file_is_nameless_and_private() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut file = SpoolFile::create(folder.path()).expect("made");
         file.write_all(b"hello").expect("written");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_on_the_disk_of_the_counts() {
+    fn a_spool_file_is_on_the_disk_of_the_counts() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(spool_folder(Some(folder.path())), folder.path());
         assert_eq!(spool_folder(Some(&folder.path().join("not/yet"))), folder.path());
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn it_leaves_room_to_others() {
+    fn a_spool_file_leaves_free_space() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut file = SpoolFile::create(folder.path()).expect("made");
         assert!(file.leaves_bytes > 0);

@@ -154,7 +154,7 @@ mod tests {
     /// Symptom: a hit of a weight of a hundred made each read add up the window. Cause: it went the slow way, as
     /// in a ring where other threads add unseen, and the version rose. Fix: here none do.
     #[test]
-    fn hits_of_the_newest_pane_tell_nobody_however_heavy() {
+    fn hits_of_the_newest_pane_spoil_no_total() {
         let window = minutes(5);
         let rings = Rings::new(Shape::new(milliseconds(1), window, 1).expect("valid"), window);
         let at = Timestamp::from_millis(7_000).expect("a time");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_unseen_cannot_reach_the_bound() {
+    fn concurrent_light_hits_stay_below_the_bound() {
         for last_pane in LAST_PANES {
             let layout = Layout::new(8, 0, last_pane);
             let empty = layout.empty(7);

@@ -299,7 +299,7 @@ fn a_limit_of_more_than_is_kept_is_refused() {
 }
 
 #[test]
-fn who_only_asks_makes_no_key() {
+fn a_peek_makes_no_key() {
     let store = Store::builder().build().expect("valid");
     let peek = Request { is_peek: true, ..request(5, 1_000, 1) };
     assert!(store.decide(peek, time(START_MS)).expect("decided").is_allowed());
@@ -307,7 +307,7 @@ fn who_only_asks_makes_no_key() {
 }
 
 #[test]
-fn what_is_denied_has_a_count_of_its_own() {
+fn denied_hits_are_counted_apart() {
     let store = Store::builder().build().expect("valid");
     let week = span(7 * 86_400_000);
     let ask = |max, cost, after_ms: i64| {
@@ -339,7 +339,7 @@ fn what_is_denied_has_a_count_of_its_own() {
 
 /// What a limit in shadow says is what enforcing it would have done.
 #[test]
-fn what_is_denied_in_shadow_is_not_counted() {
+fn shadow_denials_are_not_counted() {
     let store = Store::builder().build().expect("valid");
     let shadow = Request { is_shadow: true, ..request(2, 1_000, 1) };
     let ask = |after_ms| store.decide(shadow, time(START_MS + after_ms)).expect("decided").is_allowed();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_that_it_loads() {
+    fn readyz_reports_the_loading_progress() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let (status, text) = runtime.block_on(ready(State(loading_engine())));
         assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "loading: 0 of 0 bytes\n"));

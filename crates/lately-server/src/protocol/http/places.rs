@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_has_to_finish_is_not_cut() {
+    fn a_restore_being_applied_keeps_its_place() {
         let places = Transfers::new(&service()).restores;
         let (pace, next) = (Arc::<Pace>::default(), Arc::<Pace>::default());
         let place = places.try_take(&pace).ok().flatten();

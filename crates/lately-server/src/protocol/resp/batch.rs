@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_what_is_usual() {
+    fn a_thread_keeps_buffers_of_the_usual_size() {
         let mut batch = Batch::new();
         for bytes in [KEPT_BYTES, KEPT_BYTES + 1] {
             batch.output.resize(bytes, b'x');

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_finds_what_no_event_told() {
+    fn polling_finds_input_without_an_event() {
         let (_poll, mut stream, mut client) = stream();
         assert!(!stream.look());
         client.write_all(b"1").expect("the system takes it");

@@ -61,7 +61,7 @@ fn a_limit_that_is_not_there_changes_nothing() {
 }
 
 #[test]
-fn a_limit_in_shadow_denies_nobody() {
+fn a_shadow_limit_denies_nothing() {
     let mut talk = talk();
     talk.check_all(&[
         ("LIMIT k @watched", "*5|:1|:1|:0|:0|:60000|"),
@@ -86,7 +86,7 @@ fn a_limit_in_shadow_denies_nobody() {
 }
 
 #[test]
-fn limits_are_asked_by_name_in_a_transaction() {
+fn named_limits_work_in_a_transaction() {
     let mut talk = talk();
     let batch = b"MULTI\nLIMIT k @login\nLIMIT k @a\nLIMIT k @login\nLIMIT k\nEXEC\n";
     let arity = "-ERR wrong number of arguments for 'limit' command. Usage: LIMIT <key> (<max> <window>\\|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]|";
