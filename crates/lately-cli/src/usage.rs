@@ -33,25 +33,25 @@ pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
 /// What flags of other servers and clients are called here, or where that is said.
 fn hint_for(command: &str, flag: &str) -> Option<&'static str> {
     const SERVE: &[(&[&str], &str)] = &[
-        (&["--port", "-p"], "say --resp 127.0.0.1:PORT; HTTP has a port of its own, --http 127.0.0.1:PORT"),
+        (&["--port", "-p"], "use --resp 127.0.0.1:PORT; HTTP has its own port, --http 127.0.0.1:PORT"),
         (
             &["--bind", "--host", "--listen", "--addr", "--address"],
-            "say --resp ADDR:PORT and --http ADDR:PORT",
+            "use --resp ADDR:PORT and --http ADDR:PORT",
         ),
-        (&["--dir", "--data-dir", "--path", "--dbfilename"], "say --data DIR"),
+        (&["--dir", "--data-dir", "--path", "--dbfilename"], "use --data DIR"),
         (
             &["--maxmemory", "--memory"],
             "say ceiling = \"1GiB\" below [memory] in a file, and name it with --config",
         ),
         (&["--maxclients"], "say max_clients = 10000 below [server] in a file, and name it with --config"),
         (&["--timeout"], "say idle_timeout = \"1h\" below [server] in a file, and name it with --config"),
-        (&["--appendonly", "--appendfsync", "--save"], "say --durability interval, always or off"),
+        (&["--appendonly", "--appendfsync", "--save"], "use --durability interval, always or off"),
         (&["--requirepass", "--password", "--aclfile"], "this version has no authentication"),
         (&["--daemonize", "-d"], "it stays in the foreground: have systemd or a container run it"),
-        (&["-c"], "say --config FILE"),
+        (&["-c"], "use --config FILE"),
     ];
     const CLIENT: &[(&[&str], &str)] =
-        &[(&["--host", "-H", "--port", "-p", "--addr", "--url", "-u"], "say --server HOST:PORT")];
+        &[(&["--host", "-H", "--port", "-p", "--addr", "--url", "-u"], "use --server HOST:PORT")];
     const OF_CLIENTS: [&str; 6] = ["hit", "hits", "limit", "bench", "dump", "restore"];
     let hints = match command {
         "serve" => SERVE,

@@ -165,9 +165,9 @@ pub(crate) fn refusal(what: &str, error: &OfflineError) -> CliError {
         OfflineError::Journal(JournalError::Foreign { .. }) => {
             "name a folder of its own with --data: an empty one, or one that is not there yet"
         }
-        OfflineError::NotEmpty { .. } => "say --replace if that is meant",
+        OfflineError::NotEmpty { .. } => "use --replace to replace them",
         OfflineError::Restore(_) => "nothing was restored",
-        _ => "look at what the system says of the disk",
+        _ => "check the disk: the system log may say more",
     };
     CliError::new(what, error, hint)
 }

@@ -198,8 +198,8 @@ fn storage(serve: &Serve, config: &Config) -> Result<Option<Storage>, CliError> 
         // What was asked for on the command line is not to come to nothing without a word.
         let asked = [("--data", serve.data.is_some()), ("--repair", serve.repair)];
         let Some((flag, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else { return Ok(None) };
-        let cause = format!("{flag} is about a folder of counts, and durability is off: nothing is kept");
-        return Err(CliError::new("serve", cause, format!("say --durability interval, or leave {flag} out")));
+        let cause = format!("{flag} needs a data folder, and durability is off: nothing is kept");
+        return Err(CliError::new("serve", cause, format!("use --durability interval, or leave {flag} out")));
     };
     let path = serve.data.as_ref().or(config.storage_path.as_ref());
     let path = path.cloned().unwrap_or_else(|| Storage::default().path);
@@ -214,7 +214,7 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
             return CliError::new(
                 command,
                 error,
-                format!("say another port with {flags}, or in the config file"),
+                format!("set another port with {flags}, or in the config file"),
             );
         }
         ServerError::Journal(JournalError::InUse { .. }) => {
@@ -249,20 +249,20 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
         ServerError::Journal(JournalError::Disk { error, .. }) if error.kind() == ErrorKind::StorageFull => {
             "make room on the disk: the counts are there still, and lately dump --data can take them elsewhere"
         }
-        ServerError::Journal(_) => "name a folder that can be written with --data, or say --in-memory",
-        ServerError::Close(_) => "look at what the system says of the disk",
+        ServerError::Journal(_) => "name a folder that can be written with --data, or use --in-memory",
+        ServerError::Close(_) => "check the disk: the system log may say more",
         ServerError::Exposed { .. } => {
-            "listen on 127.0.0.1 or ::1, or say --insecure if the network is trusted"
+            "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted"
         }
         ServerError::Bind { address, error, .. }
             if error.raw_os_error() == Some(Errno::ADDRNOTAVAIL.raw_os_error()) =>
         {
             let all = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
             let cause = format!("{} is no address of this machine", address.ip());
-            return CliError::new(command, cause, format!("{all} is all of them"));
+            return CliError::new(command, cause, format!("{all} listens on all of them"));
         }
         ServerError::Bind { error, .. } if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
-            "raise the limit of open files with ulimit -n, or say a smaller number of --threads"
+            "raise the limit of open files with ulimit -n, or use a smaller number of --threads"
         }
         ServerError::Bind { .. } => "is another server running there? port 0 picks a free port",
         _ => "see lately serve --help",
@@ -284,7 +284,7 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             format!("counts are kept in {}: {survives}", printable_path(&path))
         }
-        None => "counts are in memory only and gone when the server stops".to_owned(),
+        None => "counts are in memory only: they are gone when the server stops".to_owned(),
     };
     move || {
         output::message(&format_args!("lately: serving RESP on {resp} and HTTP on {http}"));

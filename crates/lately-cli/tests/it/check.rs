@@ -158,7 +158,7 @@ fn two_listeners_at_one_address_are_a_mistake() {
     let check = |resp: &str, http: &str, is_refused: bool| {
         let run = check(format!("[server]\ninsecure = true\nresp = \"{resp}\"\nhttp = \"{http}\"\n"), &[]);
         let expected = format!(
-            "lately: config: RESP and HTTP are both to listen on {http}: give each a port of its own\nhint: say another port with --resp or --http, or in the config file\n"
+            "lately: config: RESP and HTTP cannot both listen on {http}: give each its own port\nhint: set another port with --resp or --http, or in the config file\n"
         );
         let expected = if is_refused { (expected, Some(2)) } else { (String::new(), Some(0)) };
         assert_eq!((run.err, run.code), expected, "{resp} {http}");
@@ -177,8 +177,8 @@ fn two_listeners_at_one_address_are_a_mistake() {
 fn the_hint_names_the_listeners_that_meet() {
     let run = check("[server]\nhttp = \"127.0.0.1:7\"\nmetrics = \"127.0.0.1:7\"\n", &[]);
     let expected =
-        "lately: config: HTTP and metrics are both to listen on 127.0.0.1:7: give each a port of its own
-hint: say another port with --http or --metrics, or in the config file
+        "lately: config: HTTP and metrics cannot both listen on 127.0.0.1:7: give each its own port
+hint: set another port with --http or --metrics, or in the config file
 ";
     assert_eq!((run.err.as_str(), run.code), (expected, Some(2)));
 }

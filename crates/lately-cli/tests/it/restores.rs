@@ -129,7 +129,7 @@ fn a_restore_without_a_folder_for_the_dump_changes_nothing() {
     server.ask::<u64>("HIT own");
     let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
     assert_eq!(run.code, Some(2), "{}", run.err);
-    let said = format!("the dump cannot be kept in \"{}\" while it is checked: No such file", text(&none));
+    let said = format!("the dump cannot be stored in \"{}\" while it is checked: No such file", text(&none));
     assert!(run.err.contains(&said) && run.err.contains("hint: nothing was changed"), "{}", run.err);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1h own other"), [1, 0]);
 }

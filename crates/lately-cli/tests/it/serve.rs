@@ -50,7 +50,7 @@ fn command_with_files(files: u32, more: &[&str]) -> Command {
 }
 
 #[test]
-fn serve_logs_its_addresses_and_its_limits() {
+fn serve_logs_its_addresses_and_durability() {
     let server = serve();
     for address in [&server.resp, &server.http] {
         assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{address}");
@@ -63,7 +63,7 @@ fn serve_logs_its_addresses_and_its_limits() {
     check_stopped(&run);
     for message in [
         format!("lately: serving RESP on {resp} and HTTP on {http}\n"),
-        "lately: counts are in memory only and gone when the server stops\n".to_owned(),
+        "lately: counts are in memory only: they are gone when the server stops\n".to_owned(),
     ] {
         assert!(run.err.contains(&message), "{}", run.err);
     }
@@ -222,7 +222,7 @@ fn a_folder_open_to_others_is_logged() {
         server.signal("TERM");
         let run = server.ended();
         check_stopped(&run);
-        run.err.contains(&format!("data has mode {mode:o}: other users can see what is in it"))
+        run.err.contains(&format!("data has mode {mode:o}: other users can list its files"))
     };
     assert!(!told(0o700));
     assert!(told(0o755));
@@ -255,7 +255,7 @@ fn a_bad_config_is_refused_with_its_place() {
 
 #[test]
 fn addresses_it_does_not_serve_on() {
-    let insecure = "listen on 127.0.0.1 or ::1, or say --insecure if the network is trusted";
+    let insecure = "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted";
     for (flag, what) in [("--resp", "RESP"), ("--http", "HTTP")] {
         let args = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
         let at = args.iter().position(|arg| *arg == flag).expect("a flag") + 1;
@@ -301,8 +301,8 @@ fn flags_that_make_no_sense() {
     );
     for (flag, more) in [("--data", &["d"][..]), ("--repair", &[])] {
         let run = lately(&[&["serve", "--durability", "off", flag], more].concat());
-        let hint = format!("say --durability interval, or leave {flag} out");
-        check_refused(&run, &format!("{flag} is about a folder of counts, and durability is off"), &hint);
+        let hint = format!("use --durability interval, or leave {flag} out");
+        check_refused(&run, &format!("{flag} needs a data folder, and durability is off"), &hint);
     }
     let server = serve_with(&["--threads", "1"]);
     assert_eq!(server.ask::<u64>("HIT k"), 1);

@@ -1,11 +1,11 @@
-//! What differs between two configs and cannot change while a server runs.
+//! The settings that differ between two configs and cannot change while a server runs.
 
 use super::{Config, Storage};
 
 impl Config {
-    /// The names of what differs but for the limits, as the file has them.
+    /// The names of the settings that differ, as the file writes them. Limits are left out.
     pub(crate) fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
-        // All of it is named here: a key that is added is not to be forgotten.
+        // Every field is named, so that a new one does not compile until it is handled here.
         let Config {
             resp,
             http,

@@ -1,5 +1,4 @@
-//! Commands that take long, answered a slice at a time: `SERIES`, `SCAN`, `COOLEST … PREFIX`. Between two slices other
-//! clients have their turn.
+//! Slow commands, executed in slices: `SERIES`, `SCAN`, `COOLEST … PREFIX`. Between two slices other clients are served.
 
 use lately::{Span, Timestamp};
 use lately_resp::command::{Among, Coolest, Scan};
@@ -10,7 +9,7 @@ use super::{Flow, Session, integer};
 use crate::service::Service;
 use crate::service::{CoolestWalk, ScanWalk, SeriesWalk, coolest_of};
 
-/// A command that is not answered yet, or not whole.
+/// A slow command that is not finished.
 pub(super) enum Slow {
     Series(SeriesWalk),
     Scan(ScanWalk),
@@ -18,7 +17,7 @@ pub(super) enum Slow {
 }
 
 impl Slow {
-    /// Runs a slice, and appends what is known by then; gives what is left to do.
+    /// Runs a slice and appends its part of the reply. Returns the rest of the command.
     pub(super) fn step(
         self,
         service: &Service,
@@ -62,7 +61,7 @@ impl Slow {
         }
     }
 
-    /// Whether one slice is all.
+    /// Whether one slice finishes it.
     fn is_short(&self) -> bool {
         match self {
             Slow::Series(walk) => walk.is_short(),
@@ -82,7 +81,7 @@ impl Slow {
 }
 
 impl Session {
-    /// Begins a command that may take long. A short one is answered at once.
+    /// Starts a slow command. One that needs a single slice is answered at once.
     fn begin(&mut self, slow: Slow, now: Timestamp, out: &mut Vec<u8>) -> Flow {
         let left =
             if slow.is_short() { slow.step(&self.service, self.protocol, now, out) } else { Some(slow) };
