@@ -1,4 +1,4 @@
-//! Numbers on the command line: what is none is told what would be one.
+//! Parses numbers of the command line.
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::http::Http;
 use crate::limits::SERVER_TIMEOUT;
 
-/// Which server to talk to.
+/// The server to connect to.
 #[derive(Args)]
 pub(crate) struct ServerArgs {
     /// Address of the server's RESP listener [env: LATELY_SERVER] [default: 127.0.0.1:7379].
@@ -26,16 +26,16 @@ pub(crate) struct Server {
 }
 
 impl ServerArgs {
-    /// The address that was given, by the flag or else by the environment, where an empty one is none.
+    /// The address from the flag, or else from the environment. An empty one there is ignored.
     fn address(&self) -> String {
         let of_environment = || std::env::var("LATELY_SERVER").ok().filter(|address| !address.is_empty());
         self.server.clone().or_else(of_environment).unwrap_or_else(|| "127.0.0.1:7379".to_owned())
     }
 
-    /// The address to connect to without a client in between; checked by connecting.
+    /// The socket address, for callers that connect by themselves. Checked by connecting.
     pub(crate) fn resolve(&self) -> Result<SocketAddr, CliError> {
         let server = self.connect()?;
-        // A server that does not answer this does not count either.
+        // Fail early if this is no RESP server.
         server.ask::<String>(&redis::cmd("PING"))?;
         let asked = self.address();
         let unknown = |cause: String| CliError::new(&asked, cause, "give HOST:PORT, such as 127.0.0.1:7379");
@@ -45,8 +45,8 @@ impl ServerArgs {
             .ok_or_else(|| unknown("no address".to_owned()))
     }
 
-    /// The server's HTTP listener, at `address` or else where it says itself, on the same host. Another server
-    /// that listens there will refuse.
+    /// The server's HTTP listener: at `address`, or else on the same host at the port that the server reports. Another
+    /// server that listens there refuses, because requests carry the `run_id`.
     pub(crate) fn http(&self, address: Option<&str>) -> Result<Http, CliError> {
         if let Some(address) = address.filter(|address| !has_port(address)) {
             let cause = format!("invalid address '{address}': it has no port");
@@ -57,7 +57,7 @@ impl ServerArgs {
         let field = |name: &str| {
             let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.ok_or_else(|| {
-                CliError::new(&asked, format!("it does not tell its {name}"), "is it a lately server?")
+                CliError::new(&asked, format!("its INFO has no {name}"), "is it a lately server?")
             })
         };
         let host = asked.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
@@ -77,12 +77,12 @@ impl ServerArgs {
                 "give HOST:PORT, such as 127.0.0.1:7379",
             )
         };
-        // Without one the client takes the port of Redis.
+        // Without a port the client would use that of Redis.
         if !has_port(&address) {
             return Err(invalid());
         }
         let info = format!("redis://{address}/").into_connection_info().map_err(|_| invalid())?;
-        // A server that is silent would be waited for twice: for the answer to that, too.
+        // Otherwise a silent server would be waited for twice.
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let client = redis::Client::open(info.set_redis_settings(settings)).map_err(|_| invalid())?;
         let connection = client.get_connection_with_timeout(SERVER_TIMEOUT).map_err(failed)?;
@@ -105,13 +105,13 @@ impl Server {
         })
     }
 
-    /// The answer, unless all of it takes longer than is waited: each read alone may be short of that.
+    /// Runs a command with a timeout for the whole answer. The timeout of the socket is for each read.
     fn wait_for<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
         let (command, connection) = (command.clone(), Arc::clone(&self.connection));
         let (give, answer) = mpsc::channel();
         std::thread::spawn(move || {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-            // Who has given up does not take it.
+            // The receiver may have given up.
             let _ = give.send(command.query(&mut connection));
         });
         answer
@@ -124,7 +124,7 @@ fn has_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
-/// The cause alone: what the server said, or what the system said.
+/// The cause of an error: the text of the server or of the system.
 fn reason(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -134,7 +134,7 @@ fn reason(error: &redis::RedisError) -> String {
     }
 }
 
-/// A key of the command line, as its bytes.
+/// The bytes of a key from the command line.
 pub(crate) fn key_bytes(key: &std::ffi::OsStr) -> &[u8] {
     key.as_encoded_bytes()
 }

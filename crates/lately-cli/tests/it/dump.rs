@@ -440,6 +440,6 @@ fn a_dump_that_breaks_off_says_why_it_may_have() {
     let run = lately(&["dump", "--server", &server.resp, "--http", &http, "-o", "/dev/null"]);
     ending.join().expect("it ends");
     assert_eq!(run.code, Some(2));
-    let hint = "\nhint: the dump is not whole: try again; a server ends one that is taken slower than 32000 B/s, or than 1000000 B/s when others wait\n";
+    let hint = "\nhint: the dump is incomplete: try again; a server ends one that is read slower than 32000 B/s, or than 1000000 B/s when others wait\n";
     assert!(run.err.starts_with("lately: dump: ") && run.err.ends_with(hint), "{}", run.err);
 }

@@ -167,7 +167,7 @@ fn a_repair_keeps_the_undamaged_keys() {
     let data = folder.to_str().expect("text");
     let run = lately(&[&FREE, &["--data", data][..]].concat());
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
-    let (name, hint) = (log.display(), "go on without what is lost: add --repair");
+    let (name, hint) = (log.display(), "start without what is lost: add --repair");
     assert!(
         run.err.contains(&format!("{name} is damaged at byte ")) && run.err.contains(hint),
         "{}",

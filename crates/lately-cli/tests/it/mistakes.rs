@@ -166,7 +166,7 @@ fn command_lines() {
     check(
         "serve --maxmemory 1gb",
         &unexpected("--maxmemory"),
-        "say ceiling = \"1GiB\" below [memory] in a file, and name it with --config",
+        "set ceiling = \"1GiB\" below [memory] in a config file, and pass it with --config",
     );
     check("hit k --port 6379", &unexpected("--port"), "use --server HOST:PORT");
     check(

@@ -107,7 +107,7 @@ fn a_restore_says_how_many_keys_were_evicted() {
     let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
     let evicted: u64 = server.info("evicted_keys").parse().expect("a number");
     let said = format!(
-        "lately: {KEYS} keys restored\nlately: {} keys of the server were evicted for them: the memory ceiling of the server has no room for all\n",
+        "lately: {KEYS} keys restored\nlately: {} keys of the server were evicted for them: the memory ceiling of the server is too low for all\n",
         evicted - before
     );
     assert_eq!((run.code, run.err), (Some(0), said));

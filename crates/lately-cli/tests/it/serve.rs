@@ -173,7 +173,7 @@ fn flags_and_config() {
     server.signal("TERM");
     let run = server.ended();
     check_stopped(&run);
-    let kept = format!("lately: counts are kept in {data}: a loss of power takes at most the last second\n");
+    let kept = format!("lately: counts are kept in {data}: a loss of power loses at most the last second\n");
     assert!(run.err.contains(&kept), "{}", run.err);
     assert!(std::fs::exists(data).expect("a folder to look into"));
 
