@@ -19,12 +19,12 @@ pub(super) struct Keyed<'a> {
     pub(super) entry: &'a [u8],
 }
 
-/// What keys are in bytes, for a comparison.
+/// A summary of encoded keys, for a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Content {
-    /// How many keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Their hits together, modulo 2^64: of many keys they may be more.
+    /// The sum of their hits, modulo 2^64.
     pub hits: u64,
 }
 
@@ -34,7 +34,7 @@ impl Content {
         self.merge(Content { keys: 1, hits });
     }
 
-    /// Adds other keys.
+    /// Adds the summary of other keys.
     pub fn merge(&mut self, other: Content) {
         self.keys += other.keys;
         self.hits = self.hits.wrapping_add(other.hits);
