@@ -215,7 +215,8 @@ fn a_log_that_is_named_twice_is_read_once() {
     let run = lately(&args);
     assert_eq!((total(&run), run.code), (6, Some(0)), "{}", run.err);
     for again in ["current.log", "./b.log"] {
-        let told = format!("lately: count: {} is a log that was named before: it is read once", path(again));
+        let told =
+            format!("lately: count: {} is the same file as a log before it: it is read once", path(again));
         assert!(run.err.contains(&told), "{}", run.err);
     }
 }
