@@ -1,8 +1,8 @@
-//! Counting decisions: replies that are an integer, or an array that starts with one, which says whether a request
-//! was allowed.
+//! Counts decisions: replies that are an integer, or an array that starts with one. The integer is whether the request was
+//! allowed.
 //!
-//! Such a reply is several short lines: looking at each byte of them is cheaper than a search for their ends; but most
-//! are like one of two before, which is cheaper to find out: a number that they tell is about to have a digit more.
+//! Most replies equal one of two earlier ones except for digits, which is cheap to recognize. The others are parsed byte
+//! by byte, because their lines are short.
 
 use crate::alike::Alike;
 use crate::error::LoadError;
@@ -10,7 +10,7 @@ use crate::tally::Tally;
 
 /// What has been read of a connection's replies.
 pub(crate) struct Decisions {
-    /// The digit that says that a request was allowed.
+    /// The digit that means allowed.
     allowed: u8,
     /// Values of the reply under way that are still to come; none between two replies.
     due: usize,

@@ -14,7 +14,7 @@ use crate::report::Report;
 use crate::schedule::{Next, Schedule};
 use crate::tally::Tally;
 
-/// The system's timers are this coarse: what is due sooner is waited for by looking again and again.
+/// The resolution of the system's timers. For shorter waits the loop polls.
 const TIMER: Duration = Duration::from_millis(2);
 
 /// Puts the load on the server until its end, and waits for the last reply.

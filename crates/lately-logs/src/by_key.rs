@@ -1,5 +1,5 @@
-//! The hits of a whole log: which keys it has, and the panes of each. Every key is kept, once, and
-//! every pane until the end, because lines come in any order.
+//! The hits of a whole log, by key and pane. Every key and every pane is kept until the end, because lines come in any
+//! order.
 
 use std::hash::BuildHasher;
 

@@ -1,4 +1,4 @@
-//! Keys that no limit is for.
+//! Keys that are exempt from limits.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! A whole log, from bytes to records.
+//! Reads a whole log, from bytes to records.
 
 use std::io::Read;
 

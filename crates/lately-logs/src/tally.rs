@@ -1,4 +1,4 @@
-//! Hits of a whole log by key: in the window ending at a time, at the peak, and in all.
+//! The hits of a whole log by key: in a window, at the peak, and in total.
 //!
 //! Time is cut into panes: of a second when the window is whole seconds, else of the widest rung of
 //! the ladder ([`lately::RUNGS_MS`]) that divides the window. The window ending at t has the hits

@@ -37,7 +37,7 @@ impl Filled {
     }
 }
 
-/// What so many keys take as a process of its own measures it.
+/// The memory of `keys` keys, measured by a separate process.
 pub(crate) fn measure(layout: &Layout, keys: u32, keeper: Keeper) -> Result<Filled, String> {
     let place = |name: &str| LAYOUTS.iter().position(|layout| layout.name == name);
     let layout = place(layout.name).ok_or("a layout that is not in the table")?;
@@ -67,7 +67,7 @@ fn again(words: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Fills or makes, and prints, if the first argument says so.
+/// Fills a layout or makes counters, and prints the result, if the first argument requests it.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
     let first = words.next()?;
