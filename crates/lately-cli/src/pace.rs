@@ -1,4 +1,4 @@
-//! Whether a log is read so slowly that the user's regular expression must be the reason.
+//! Detects that a log is parsed so slowly that the user's regular expression must be the reason.
 
 use lately::Timestamp;
 

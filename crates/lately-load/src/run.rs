@@ -156,7 +156,7 @@ mod tests {
             let (mut socket, _) = listener.accept().expect("a client");
             for answer in answers {
                 let mut pair = [0; 72];
-                // The client may have given up: then there is nobody to answer.
+                // The client may have gone.
                 if socket.read_exact(&mut pair).and_then(|()| socket.write_all(answer.as_bytes())).is_err() {
                     return;
                 }

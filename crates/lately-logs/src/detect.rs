@@ -8,16 +8,16 @@ use crate::parser::{LineParser, Parsed};
 use crate::template::Template;
 use crate::wrapper;
 
-/// How many of the first lines are of one format.
+/// How many of the first lines fit a format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Score {
-    /// Those that have the key, too.
+    /// Lines that have the key, too.
     keyed: usize,
-    /// Those that have a time, with or without a zone, whatever the key.
+    /// Lines that have a time, with or without a zone, whatever the key.
     parsed: usize,
-    /// Those whose time is missing as well.
+    /// Lines with or without a time.
     shaped: usize,
-    /// Those that are no comments.
+    /// Lines that are no comments.
     lines: usize,
 }
 

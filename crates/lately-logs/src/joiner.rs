@@ -363,7 +363,7 @@ mod tests {
 
     type Lines = Vec<(u64, Result<String, Malformed>)>;
 
-    /// What comes out of these records, and then at the end of the log.
+    /// The lines from these records, and those at the end of the log.
     fn joined(records: &[String]) -> (Lines, Lines) {
         let text = |(number, line): Joined| (number, line.map(|line| String::from_utf8(line).expect("text")));
         let (mut joiner, mut lines) = (Joiner::new(), Vec::new());

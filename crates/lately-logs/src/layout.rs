@@ -146,8 +146,7 @@ pub(crate) fn haproxy() -> Layout {
 /// Envoy's default access log, and Istio's, which goes on with more.
 ///
 /// Envoy escapes nothing. A path has no blanks, so a quote in it ends no field. Behind the numbers only the agent may have
-/// quotes in it, but not the three characters that are between two fields: where those stand once more, nobody can tell whose
-/// text they are in.
+/// quotes in it, but not the three characters that are between two fields: a second occurrence of them is ambiguous.
 pub(crate) fn envoy() -> Layout {
     const AGENT: &str = r#"(?:[^"]|"+[^" ]|"+ [^"])*"*"#;
     builtin(&format!(

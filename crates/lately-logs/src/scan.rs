@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(keys(mixed(1, 1).as_bytes(), "ip").expect("half of them").0.len(), 1);
         let error = keys(mixed(1, 2).as_bytes(), "ip").expect_err("fewer than half").to_string();
         assert_eq!(error, "no known format in the first 3 lines: 1 could be combined");
-        // What comes behind the first hundred does not matter.
+        // Lines after the first hundred do not matter.
         assert_eq!(keys(mixed(SAMPLE_LINES, 900).as_bytes(), "ip").expect("reads").0.len(), SAMPLE_LINES);
         assert!(keys(mixed(49, 0).as_bytes(), "host").is_err(), "combined has no such field");
         assert!(keys(&b"\n\n"[..], "host").is_ok(), "nothing to read, nothing to refuse");

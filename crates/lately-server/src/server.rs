@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_warning_of_a_folder_says_what_others_can_do() {
+    fn the_warning_of_a_folder_names_the_danger() {
         for (mode, expected) in [
             (0o777, "w has mode 777: other users can remove and replace its files: chmod 700 it"),
             (0o770, "w has mode 770: other users can remove and replace its files: chmod 700 it"),

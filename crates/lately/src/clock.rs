@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_set_back_slows_time_but_never_turns_it_back() {
+    fn a_system_clock_set_back_slows_time_but_never_reverses_it() {
         let mut slew = Slew::new(1_000_000_000);
         assert_eq!(slew.advance(100_000, 1_000_100_000, MAX_SKEW_US), 1_000_100_000);
         // Set back by a minute and read every millisecond: time runs a twentieth slower until both
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_nobody_touches_is_followed() {
+    fn an_undisturbed_system_clock_is_followed() {
         // It started in the middle of a millisecond, and is read at any moment.
         let mut slew = Slew::new(1_700_000_000_000_555);
         for monotonic_us in (0..1_000_000).step_by(333) {

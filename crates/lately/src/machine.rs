@@ -21,7 +21,7 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// As `prefetch`, of a value that may lie on two lines.
+/// Prefetches a value that may lie on two cache lines.
 #[inline]
 pub(crate) fn prefetch_all<T>(value: *const T) {
     prefetch(value);
@@ -89,7 +89,7 @@ pub fn give_memory_back() -> bool {
         }
         #[expect(unsafe_code, reason = "there is no safe call for it")]
         // SAFETY: it changes nothing but memory that is free, under the locks of the arenas. Test:
-        // `memory_that_nobody_uses_is_given_back`.
+        // `unused_memory_is_returned`.
         unsafe {
             malloc_trim(0) == 1
         }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_nobody_uses_is_given_back() {
+    fn unused_memory_is_returned() {
         let is_glibc = cfg!(all(target_os = "linux", target_env = "gnu"));
         let byte_of = |n: usize| n.to_le_bytes()[0];
         let pieces: Vec<Vec<u8>> = (0..20_000).map(|n| vec![byte_of(n); 10_000]).collect();

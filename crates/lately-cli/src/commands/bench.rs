@@ -15,7 +15,7 @@ use crate::server::ServerArgs;
 
 /// Put load on a server: print throughput and latency, and check the count of every key.
 ///
-/// It hits the keys key:000000000000 and up, and nobody else must hit them meanwhile. Latency is measured per batch of
+/// It hits the keys key:000000000000 and up; no other client may hit them meanwhile. Latency is measured per batch of
 /// --pipeline requests, from sending to the last reply. With --rate it is measured from the time at which the batch was
 /// due, even if it was sent later. Exit code 1: a count was wrong, or a reply was an error.
 #[derive(Args)]

@@ -134,7 +134,7 @@ fn a_bad_config_is_reported_with_its_position() {
 }
 
 #[test]
-fn the_reference_shows_what_its_example_says() {
+fn the_reference_shows_the_output_of_its_example() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
     let page = std::fs::read_to_string(page).expect("it is in the repository");
     let block = |opening: &str| {

@@ -16,7 +16,7 @@ use crate::wire::Wire;
 const CLIENTS: u64 = 3;
 /// The most requests sent at once.
 const PIPELINE: u64 = 12;
-/// When so many requests in a row are taken, hits are taken again.
+/// After this many accepted requests in a row, the server has recovered.
 const TAKEN: u32 = 20;
 /// So often it sends requests to a disk that does not recover.
 const REFUSED: u32 = 100;

@@ -428,7 +428,7 @@ fn a_port_for_redis_clients_does_not_speak_http() {
 
 /// A dump that the server breaks off gives the reason that a client cannot see.
 #[test]
-fn a_dump_that_breaks_off_says_why_it_may_have() {
+fn a_cut_dump_gets_a_hint() {
     let server = serve();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let http = listener.local_addr().expect("bound").to_string();

@@ -129,7 +129,7 @@ fn conditions_and_times_choose_lines() {
     );
 }
 
-/// Symptom: one line far ahead made every other key 0, without a word. Fix: that is said.
+/// Symptom: one line far ahead made every other key 0, silently. Fix: that is reported.
 #[test]
 fn a_line_far_ahead_is_reported() {
     let line = |ip: &str, time: &str| format!("{{\"ip\":\"{ip}\",\"time\":\"{time}\"}}\n");

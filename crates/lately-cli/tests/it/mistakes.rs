@@ -1,4 +1,4 @@
-//! Plausible mistakes, and exactly what is said of them: which value is wrong, and what would be right.
+//! Plausible mistakes, and the exact errors about them: they name the wrong value and a right one.
 
 use std::fs::File;
 

@@ -82,7 +82,7 @@ fn a_dump_that_nearly_fills_a_server_is_restored_again_and_again() {
 /// Symptom: a restore into a full server said 200 OK and how many keys it took in, of which it had evicted half. Cause and fix:
 /// see `keys_of_a_dump_are_not_evicted_while_others_can_go` of lately-server.
 #[test]
-fn a_restore_says_how_many_keys_were_evicted() {
+fn a_restore_reports_evicted_keys() {
     const KEYS: u64 = 40_000;
     let root = tempfile::tempdir().expect("a folder");
     let (dump, config) = (root.path().join("dump"), root.path().join("lately.toml"));

@@ -35,7 +35,7 @@ fn check_healthy(server: &Running) {
     assert!(answer.starts_with("HTTP/1.0 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
 }
 
-/// A server of one thread that may have so many files.
+/// A server with one thread and a limit of this many open files.
 fn serve_with_files(files: u32, more: &[&str]) -> Running {
     start_command(&mut command_with_files(files, more))
 }
@@ -159,7 +159,7 @@ fn flags_and_config() {
     let text = "[server]\nresp = \"127.0.0.1:0\"\nhttp = \"192.0.2.1:1\"\nmax_clients = 7\n\n[[class]]\nmatch = \"ad:*\"\nwindow = \"1s\"\n";
     std::fs::write(&config, text).expect("room for a file");
     let (config, data) = (config.to_str().expect("UTF-8"), data.to_str().expect("UTF-8"));
-    // The file's HTTP address is nobody's: the flag wins.
+    // The HTTP address of the file is not used: the flag wins.
     let flags = ["serve", "--config", config, "--http", "127.0.0.1:0"];
     let server = start(&[&flags[..], &["--data", data, "--threads", "2"]].concat());
     let found: Vec<String> = server.ask("CONFIG GET maxclients");
@@ -196,7 +196,7 @@ fn localhost_is_an_address_and_the_folder_path_is_absolute() {
 }
 
 #[test]
-fn health_and_metrics_are_served_where_the_flag_says() {
+fn the_metrics_flag_sets_the_address() {
     let mut server = serve_with(&["--metrics", "127.0.0.1:0"]);
     let metrics = server.address("metrics ");
     let http = std::mem::replace(&mut server.http, metrics.clone());

@@ -11,7 +11,7 @@ use crate::asking::{ask, check, check_json, check_refused, words};
 use crate::common::lately;
 use crate::running::{Running, serve};
 
-/// The server's time, so many seconds ago.
+/// The server's time, this many seconds ago.
 fn ago(server: &Running, seconds: u64) -> u64 {
     let now: Vec<u64> = server.ask("TIME");
     now[0] - seconds

@@ -69,7 +69,7 @@ mod tests {
         Timestamp::from_millis(ms).expect("a time")
     }
 
-    /// What is charged at a look at a process that has so much and gives nothing back.
+    /// The charge after a look at a process with this much memory, which returns none.
     fn look(fragmentation: &mut Fragmentation, ms: i64, resident_bytes: u64) -> u64 {
         fragmentation.look(CEILING_BYTES, at(ms), || Some(resident_bytes), || ())
     }

@@ -14,7 +14,7 @@ use crate::timeouts::{MOMENT, Served, is_closed, on_paused_time, pass};
 const REQUEST: &str = "GET /healthz HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n";
 const HALF: &str = "GET /healthz HTTP/1.1\r\nHost: ";
 
-/// So many looks are a client's time.
+/// The number of looks in the time of a client.
 const LOOKS: u128 = HTTP_TIMEOUT.as_millis() / HTTP_LOOK_EVERY.as_millis();
 
 /// Lets time pass that stands still while a thread of a dump or a restore waits.
@@ -33,7 +33,7 @@ async fn sent(server: &Served, request: &str) -> TcpStream {
     client
 }
 
-/// Hits each of so many keys once.
+/// Hits each of this many keys once.
 async fn fill(server: &Served, keys: usize) {
     let fill = move |client: &mut Wire| {
         for first in (0..keys).step_by(500) {
@@ -163,7 +163,7 @@ fn slow_uploads_do_not_block_others() {
     });
 }
 
-/// A dump that nobody takes is given up, and its place is free again.
+/// A dump that is not read is abandoned, and its place is free again.
 #[test]
 fn an_unread_dump_is_abandoned() {
     const DUMP: &str = "GET /v1/dump HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

@@ -55,7 +55,7 @@ fn a_client_that_keeps_sending_gets_the_replies_from_before_the_stop() {
                     let mut sender = client.other();
                     thread::scope(|scope| {
                         let sending = scope.spawn(|| {
-                            // Until nobody reads: the server throws away what comes too late.
+                            // Until the server stops reading: it discards input that comes too late.
                             while sender.try_send("HIT k\r\n".repeat(500)) {
                                 sent.fetch_add(500, SeqCst);
                             }
@@ -90,7 +90,7 @@ fn no_hit_of_clients_of_two_loops_is_lost_at_a_stop() {
                 .into_iter()
                 .map(|mut client| {
                     let mut sender = client.other();
-                    // Until nobody reads.
+                    // Until the server stops reading.
                     scope.spawn(move || while sender.try_send("HIT k\r\n".repeat(64)) {});
                     scope.spawn(move || {
                         let replies = client.take_rest();

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_says_whose_request_it_is() {
+    fn cross_site_fetches_are_recognized() {
         let check = |site: &str| check("/", &[("host", "localhost"), ("sec-fetch-site", site)]);
         for own in ["same-origin", "none"] {
             assert_eq!(check(own), Ok(()), "{own}");

@@ -120,9 +120,9 @@ fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
     assert!(sent_bytes > most_bytes, "{sent_bytes}");
 }
 
-/// Symptom: keys were evicted for replies that nobody had any more. Cause: a client that was too greedy, or had gone, in
-/// the middle of `EXEC` was charged for them until that was over. Fix: it is not charged for more than it may hold, and
-/// what it lets go is told at once.
+/// Symptom: keys were evicted for replies that no longer existed. Cause: a client that had gone, or held too much, in the
+/// middle of `EXEC` was charged for them until the end of the transaction. Fix: it is charged for what it may hold at
+/// most, and memory that it frees is credited at once.
 #[test]
 fn a_gone_client_is_charged_nothing() {
     let (service, start) = (service(), clock::moment());

@@ -77,7 +77,7 @@ fn is_closed(client: &mut TcpStream) -> bool {
     !take(client, &mut Vec::new())
 }
 
-/// A round takes long when clients send much: who comes must not wait for one each.
+/// A round takes long when clients send much, so one round accepts all waiting connections.
 #[test]
 fn all_waiting_connections_are_accepted() {
     const CLIENTS: usize = 50;

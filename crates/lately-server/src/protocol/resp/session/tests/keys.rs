@@ -80,7 +80,7 @@ fn scan_pages(talk: &mut Talk, options: &str) -> (usize, BTreeSet<String>) {
     panic!("SCAN {options} does not end");
 }
 
-/// Hits so many keys, nearly as long as keys may be, that begin alike.
+/// Hits this many long keys with a common prefix.
 fn hit_long_keys(talk: &mut Talk, byte: &str, keys: usize) {
     let fill = byte.repeat(lately::limits::MAX_KEY_BYTES - 5);
     for number in 0..keys {
@@ -164,7 +164,7 @@ fn a_scan_finds_every_key() {
     ]);
 }
 
-/// Long commands are answered in slices, alone and inside a transaction, and what comes after them waits.
+/// Long commands are answered in slices, alone and inside a transaction. Later requests of the client wait.
 #[test]
 fn slow_commands_let_other_clients_run() {
     let mut talk = Talk::new();

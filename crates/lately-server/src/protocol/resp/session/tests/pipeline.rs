@@ -51,7 +51,7 @@ const COMMANDS: [&str; 39] = [
     "DBSIZE",
 ];
 
-/// Requests that may be sent for one key after the other, and what comes between.
+/// Requests that are repeated with other keys, and others between them.
 const REPEATED: [&str; 22] = [
     "HIT {}",
     "HIT {}",

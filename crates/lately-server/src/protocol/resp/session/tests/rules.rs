@@ -74,7 +74,7 @@ fn a_shadow_limit_denies_nothing() {
     let said = "max=1,window_ms=60000,lockout_ms=900000,shadow=1,allowed=1,denied=0,would_deny=2";
     assert_eq!(talk.info("limit_watched"), said);
     assert_eq!((talk.info("total_hits"), talk.info("refused_hits")), ("1".into(), "0".into()));
-    // It locked nobody out.
+    // It started no lockout.
     talk.clock.advance(minutes(1));
     talk.check("LIMIT k 1 1m PEEK", "*5|:1|:1|:1|:0|:0|");
     talk.check("LIMIT k @login", "*5|:1|:1|:0|:0|:60000|");
