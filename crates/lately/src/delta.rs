@@ -134,7 +134,7 @@ pub enum Delta<'a> {
         /// Why.
         why: Forgotten,
     },
-    /// A key was brought back, in place of what there was of it.
+    /// A key was restored, and replaced what the store had of it.
     Restored {
         /// The key.
         key: &'a [u8],
