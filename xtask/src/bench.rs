@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: ours and its rivals side by side; fails when a figure is not what it must be.
+//! `cargo xtask bench`: measures Lately and its rivals, and fails when a figure misses its bound.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +10,10 @@ use crate::compare;
 use crate::run::{self, Failure, Outcome, cargo, path_with};
 use crate::say;
 
-/// What lately-bench exits with when a figure is not what it must be.
+/// The exit code of lately-bench when a figure misses its bound.
 const MISSED: i32 = 1;
 
-/// The rival that is a program and no Debian package, of the version of its library that lately-bench is built with.
+/// The rival that is a program but no Debian package. Its version is that of the library in lately-bench.
 const RIVAL: &str = "throttlecrab-server";
 const RIVAL_VERSION: &str = "0.4.40";
 
@@ -31,14 +31,14 @@ Exit code 0: every figure is what it must be. 1: one is not, or an error, which 
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Options {
-    /// Three short rounds of what has to be something, in under four minutes; writes no document
+    /// Run three short rounds of the figures with a bound, in under four minutes; write no document
     #[arg(long)]
     quick: bool,
-    /// Only the sections whose name contains this, such as library, memory, server/growth; writes no document
+    /// Run only the sections whose name contains this, such as library, memory, server/growth; write no document
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Compare with this revision instead: the same loads on both in turns, a quarter of an hour; fails when a figure is more than 10 %
-    /// worse
+    /// Compare with this revision instead, with the same loads in turns, in a quarter of an hour; fail when a figure is
+    /// more than 10 % worse
     #[arg(long, value_name = "REV")]
     compare: Option<String>,
 }
@@ -59,7 +59,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
         say::step(&format!("{failure}; goes on without it"));
     }
     say::step("bench: building");
-    // One after the other: built together, the server would get what the rivals want of its dependencies.
+    // Built separately: together, the server would get the features that rivals enable in shared dependencies.
     for package in ["lately-cli", "lately-bench"] {
         run::run(
             cargo(root).args(["build", "--release", "--locked", "--package", package]),

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: everything that must pass, quickest first, tests last so that their totals close the output.
+//! `cargo xtask ci`: all checks, fastest first; tests last, so that their totals end the output.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{clippy, doc, fmt, loom, say, test, tidy};
 /// Whether there is a network.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Install nothing and use no network: tests of what is not there are skipped
+    /// Install nothing and use no network; skip tests whose programs are missing
     #[arg(long)]
     offline: bool,
 }

@@ -1,4 +1,4 @@
-//! What tests need besides Rust: Redis's own programs, and clients in Python and Node.
+//! Installs the programs that tests need: those of Redis, and clients in Python and Node.
 //!
 //! Everything but Debian packages lands in `target/clients`, so nothing of the user's is touched and `cargo clean`
 //! removes it. Each part has a stamp with all that it was made from; while that is unchanged, it is left alone.

@@ -1,4 +1,4 @@
-//! `cargo xtask loom`: the models of what threads share, played through by loom.
+//! `cargo xtask loom`: runs the concurrency models under loom.
 
 use std::path::Path;
 

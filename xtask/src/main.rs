@@ -37,19 +37,19 @@ struct Arguments {
 enum Verb {
     /// Install what the tests need, then run them all
     Test(test::Options),
-    /// All that must pass before a change lands: fmt, clippy, tidy, doc, loom, test
+    /// Run all checks: fmt, clippy, tidy, doc, loom, test
     Ci(ci::Options),
     /// Check the formatting
     Fmt,
     /// Run the lints, warnings as errors
     Clippy,
-    /// Check the habits that no lint knows
+    /// Check the conventions of this repository
     Tidy,
     /// Build the documentation, warnings as errors
     Doc,
     /// Check licences, sources and duplicate versions of the dependencies
     Deny,
-    /// Measure ours and its rivals side by side
+    /// Measure Lately and its rivals
     Bench(bench::Options),
     /// Fill the tables of README.md and docs/ from docs/internals/measurements.md
     Figures,
@@ -57,7 +57,7 @@ enum Verb {
     Loom,
     /// Run the fuzz targets
     Fuzz(fuzz::Options),
-    /// Play servers on disks that fail, and servers whose classes change
+    /// Simulate failing disks, and servers whose classes change
     Sim(sim::Options),
 }
 

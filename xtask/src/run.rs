@@ -1,11 +1,11 @@
-//! Running other programs, and what it means that one failed.
+//! Runs other programs, and reports their failures.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// What a verb returns.
+/// The result of a verb.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// Why a verb failed, as a sentence that names the step.

@@ -1,4 +1,4 @@
-//! What xtask tells the person who ran it: on standard error, so that it stays in order with cargo's own words.
+//! Messages of xtask: on standard error, in order with those of cargo.
 
 use crate::run::Failure;
 use crate::skips::Skip;
@@ -8,7 +8,7 @@ pub(crate) fn step(what: &str) {
     line(&format!("==> {what}"));
 }
 
-/// Says what has passed.
+/// Reports success.
 pub(crate) fn passed(what: &str) {
     line(&format!("xtask: passed: {what}"));
 }
@@ -23,7 +23,7 @@ pub(crate) fn skipped(skips: &[Skip]) {
     skips.iter().for_each(|Skip { test, why }| line(&format!("xtask:   {test}: {why}")));
 }
 
-/// Says why the verb failed.
+/// Reports why the verb failed.
 pub(crate) fn failure(failure: &Failure) {
     line(&format!("xtask: failed: {failure}"));
 }

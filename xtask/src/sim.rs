@@ -3,7 +3,7 @@
 //! - `journal`: lives and ends of the journal on disks that fail.
 //! - `classes`: servers whose classes change from one start to the next and where a dump is restored.
 //!
-//! A seed that fails is told with the command that plays it again: the same seed is the same life to the byte.
+//! A failing seed is reported with the command that repeats it. A run depends on its seed only.
 
 use std::fmt;
 use std::path::Path;
@@ -93,10 +93,10 @@ fn play(root: &Path, simulation: Simulation, options: &Options) -> Outcome {
         command.env_remove(name);
     }
     if name != SEED {
-        // A panic is told with its place; many would take long to trace.
+        // A panic is reported with its place. Backtraces of many panics would be slow.
         command.env("RUST_BACKTRACE", "0");
     }
-    // What it traces goes where errors go, as it comes; what it found, to us.
+    // Traces go to standard error as they come; the result comes to us.
     let output = command.env(name, value).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| Failure::new(format!("sim: cargo did not start: {error}")))?;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -123,12 +123,12 @@ fn test(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What the test says of how many seeds there were, and of what else.
+/// The line with which the test reports its seeds.
 fn counted(said: &str) -> Option<&str> {
     said.lines().find(|line| line.ends_with(" ends") || line.ends_with(" steps"))
 }
 
-/// The seed that failed: where it is told of several, the last.
+/// The seed that failed: the last that was printed.
 fn last_seed(said: &str) -> Option<u64> {
     said.lines().rev().find_map(|line| line.strip_prefix("seed ")?.parse().ok())
 }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_test_says_is_understood() {
+    fn output_of_a_test_is_parsed() {
         let said = "\nrunning 1 test\nseed 7\nseed 18446744073709551615\n";
         assert_eq!(last_seed(said), Some(u64::MAX));
         assert_eq!(counted(said), None);

@@ -1,5 +1,5 @@
-//! Tests that were skipped because something they need was not there: which, and why. libtest takes them for tests that
-//! passed; here they are shown and counted as skips.
+//! Reports skipped tests: those that lack a program they need. libtest counts them as passed; here they are shown and
+//! counted as skips.
 //!
 //! A test that is skipped appends a line to a file, its name, a tab and the reason, before it returns.
 
@@ -19,7 +19,7 @@ pub(crate) struct Skip {
     pub(crate) why: String,
 }
 
-/// What was skipped so far.
+/// The tests that were skipped so far.
 pub(crate) struct Skips {
     file: PathBuf,
     found: Vec<Skip>,

@@ -14,7 +14,7 @@ use crate::skips::{self, Skip, Skips};
 /// Which tests.
 #[derive(Args, Default)]
 pub(crate) struct Options {
-    /// Install nothing and use no network: tests of what is not there are skipped
+    /// Install nothing and use no network; skip tests whose programs are missing
     #[arg(long)]
     offline: bool,
 
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     cargo_arguments: Vec<OsString>,
 }
 
-/// The verb: skips are shown, and fail nothing.
+/// The verb. Skips are shown, but do not fail it.
 pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     let skipped = run_tests(root, options)?;
     say::passed(if skipped.is_empty() { "test" } else { "test, but for the tests that were skipped" });
@@ -59,7 +59,7 @@ fn run_tests(root: &Path, options: &Options) -> Outcome<Vec<Skip>> {
             .env("LATELY_TEST_NODE_MODULES", &clients.node_modules);
     }
     if options.cargo_arguments.is_empty() {
-        // One failing crate does not hide what another would have said.
+        // Go on after a failing crate.
         command.args(["--workspace", "--no-fail-fast"]);
     } else {
         command.args(&options.cargo_arguments);

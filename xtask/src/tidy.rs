@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the habits of this repository that no lint knows, as checks with a message each.
+//! `cargo xtask tidy`: checks the conventions of this repository that no lint covers.
 //!
 //! A check is a function from the text of files to problems, so its own tests need no repository.
 

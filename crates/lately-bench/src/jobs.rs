@@ -12,7 +12,7 @@ pub(crate) type Job<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
 pub(crate) fn side_by_side<T: Send>(jobs: Vec<Job<'_, T>>) -> Vec<T> {
     let done: Vec<Mutex<Option<T>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
     let waiting = Mutex::new(jobs.into_iter().zip(&done));
-    // Nobody works under a lock: what a panic elsewhere leaves of them is whole.
+    // No work is done under the lock, so a poisoned lock has consistent data.
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
         while let Some((job, place)) = next() {

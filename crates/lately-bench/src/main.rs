@@ -1,4 +1,4 @@
-//! Lately and its rivals side by side. `cargo xtask bench` runs it; rivals are built nowhere else.
+//! Measures Lately and its rivals. `cargo xtask bench` runs it. Only this crate depends on the rivals.
 
 mod clock;
 mod compare;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every figure is what it must be.
+/// Whether every figure meets its bound.
 fn run(options: &Options) -> Result<bool, Error> {
     if let Some(way) = options.nothing {
         server::nothing::serve(way)?;

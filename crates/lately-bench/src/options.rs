@@ -1,4 +1,4 @@
-//! What to measure, and for how long.
+//! The options: what to measure, and for how long.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ const QUICK_ROUNDS: usize = 3;
 
 /// Lately and its rivals side by side.
 ///
-/// Prints a row for each figure: what it is, what it must be, what it should be, and what stood beside it in the
-/// same run. Exit code 0: every figure is what it must be. 1: one is not, or could not be had. 2: an error.
+/// Print a row for each figure: its value, its bound (must), its goal (aim), and the rivals in the same run. Exit code 0:
+/// every figure meets its bound. 1: a figure misses it, or could not be measured. 2: an error.
 #[derive(Parser, Debug)]
 #[command(name = "lately-bench")]
 pub(crate) struct Options {

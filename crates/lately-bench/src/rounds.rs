@@ -19,7 +19,7 @@ impl<'a, T> Contender<'a, T> {
 pub(crate) fn interleave<T>(contenders: &mut [Contender<'_, T>], rounds: usize) -> Vec<Vec<T>> {
     let mut figures: Vec<Vec<T>> = contenders.iter().map(|_| Vec::with_capacity(rounds)).collect();
     for round in 0..rounds {
-        // Every other round backwards: nobody always runs in the wake of the same one.
+        // Every other round runs backwards, so that no contender always follows the same one.
         let order: Vec<usize> = match round % 2 {
             0 => (0..contenders.len()).collect(),
             _ => (0..contenders.len()).rev().collect(),

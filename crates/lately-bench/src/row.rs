@@ -1,4 +1,4 @@
-//! A row of the table: one figure, what it must be, and what stood beside it in the same run.
+//! A row of the table: a figure, its bound, and the rivals in the same run.
 
 use crate::table::number;
 
@@ -18,7 +18,7 @@ pub(crate) enum Must {
 pub(crate) struct Row {
     /// The table it belongs to: `server`, `library`, `memory`.
     pub(crate) table: &'static str,
-    /// What was measured.
+    /// The figure.
     pub(crate) name: String,
     /// The figure, a median over the rounds.
     pub(crate) value: f64,
@@ -89,7 +89,7 @@ impl Row {
         }
     }
 
-    /// Whether the figure is what it must be, as it stands or by ratio. One that is no number is not.
+    /// Whether the figure meets its bound, as it is or by ratio. NaN does not.
     pub(crate) fn holds(&self) -> bool {
         self.holds_within(self.rival.map_or(1.0, |rival| rival.slowness(self.must)))
     }

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use crate::clock;
 
-/// A message to whoever waits.
+/// A message on the progress.
 pub(crate) fn message(message: impl fmt::Display) {
-    // When nobody can be told, there is nobody to tell that either.
+    // There is no place to report that standard error failed.
     _ = writeln!(io::stderr().lock(), "{message}");
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn render(rows: &[Row], form: Form) -> String {
     text
 }
 
-/// What became of the musts, in a line.
+/// A line with the number of bounds that were met and missed.
 pub(crate) fn summary(rows: &[Row]) -> String {
     let bound = rows.iter().filter(|row| row.must != Must::Nothing).count();
     let missed = rows.iter().filter(|row| !row.holds()).count();
@@ -46,7 +46,7 @@ pub(crate) fn summary(rows: &[Row]) -> String {
     )
 }
 
-/// The rows that are not what they must be, a line each.
+/// The rows that miss their bound, a line each.
 pub(crate) fn missed(rows: &[Row]) -> String {
     let missed = rows.iter().filter(|row| !row.holds());
     missed

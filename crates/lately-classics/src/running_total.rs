@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_saturates_is_taken_out_again() {
+    fn a_saturated_total_recovers() {
         let mut ours = RunningTotal::new(300);
         assert!(ours.hit(1, u64::MAX) && ours.hit(1, 9) && ours.hit(2, u64::MAX) && ours.hit(3, 4));
         assert_eq!((ours.hits(3), ours.hits(301), ours.hits(302)), (u64::MAX, u64::MAX, 4));

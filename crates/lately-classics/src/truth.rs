@@ -269,7 +269,7 @@ mod tests {
         let hits = truth.window(later_ms, 2 * HOUR_MS, &long, later_ms);
         assert_eq!((counts(hits), hits.is_known), ([0, 0, 5, 5], true));
         assert!(!truth.is_surely_kept(&long, later_ms));
-        // What comes after that is certain again, however old it is.
+        // Later hits are certain again, however old they are.
         truth.add(NOW_MS, 2, &long);
         assert_eq!(counts(truth.window(later_ms, 2 * HOUR_MS, &long, later_ms)), [2, 2, 7, 7]);
     }

@@ -6,10 +6,10 @@ use crate::commands::{
     backtest, bench, check, completions, count, dump, hit, hits, limit, restore, serve, ship, top,
 };
 
-/// How many hits, lately? A sliding-window hit counter: server and log tool.
+/// Count hits in sliding windows and decide rate limits: a server, its client, and a tool for logs.
 ///
-/// Standard output is data only; messages go to standard error. Exit code 0: done. 1: a negative
-/// answer. 2: an error.
+/// Standard output is data only; messages go to standard error. Exit code 0: done. 1: a negative answer, such as
+/// denied. 2: an error.
 #[derive(Parser)]
 #[command(name = "lately", version, max_term_width = 100)]
 pub(crate) struct Cli {

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use crate::table::harmless;
 
-/// What the exit code says.
+/// The meaning of an exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
-    /// What was asked has a negative answer.
+    /// A negative answer, such as denied.
     Negative,
     /// An error.
     Failed,
@@ -26,10 +26,10 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// Why a command could not do what it was told.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// Whoever read standard output has gone: no error, but nothing more to do.
+    /// The reader of standard output has gone. The command ends without an error.
     ClosedOutput,
     /// Anything else.
     Failed { what: String, cause: String, hint: String },
@@ -53,7 +53,7 @@ impl CliError {
     }
 }
 
-/// Two lines, whatever they are about.
+/// Two lines: the error and its hint.
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

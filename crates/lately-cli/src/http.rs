@@ -1,4 +1,4 @@
-//! The HTTP side of a running server.
+//! A client for dump and restore over HTTP.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -14,23 +14,23 @@ use crate::error::CliError;
 /// A server's HTTP listener.
 pub(crate) struct Http {
     address: String,
-    /// Which server is meant.
+    /// The `run_id` of the server, so that another one refuses.
     run_id: String,
     agent: Agent,
 }
 
 const NO_HTTP: &str = "does the server listen for HTTP there? --http names another address";
-/// The connection ended before there was an answer.
-const HALF: &str = "some of the keys may be there: restore the dump again with --replace";
+/// The hint when the connection ended before the answer.
+const HALF: &str = "some keys may have been restored: restore the dump again with --replace";
 
 impl Http {
     pub(crate) fn new(address: String, run_id: String) -> Http {
-        // What a server says is wrong is in the body of its answer.
+        // The body of an error says what is wrong.
         let agent = Agent::config_builder().http_status_as_error(false).build().into();
         Http { address, run_id, agent }
     }
 
-    /// The body of an answer, or what it says is wrong.
+    /// The body of an answer, or the error in it.
     fn answer(&self, answer: Response<Body>) -> Result<impl Read + use<>, CliError> {
         let status = answer.status();
         let mut body = answer.into_body().into_reader();
@@ -45,7 +45,7 @@ impl Http {
             403 => "run it on the machine of the server, or give the near end of an SSH tunnel with --http",
             408 => "send it faster: from a file on this machine, for example",
             404 => "the server is of another version",
-            409 => "say --replace if that is meant",
+            409 => "use --replace to replace them",
             421 => "give the address of its HTTP listener with --http",
             503 => "try again later",
             _ => "nothing was changed",
@@ -53,14 +53,14 @@ impl Http {
         Err(CliError::new(&self.address, detail.unwrap_or(status.as_str()), hint))
     }
 
-    /// What there is at a path.
+    /// Gets a path.
     pub(crate) fn get(&self, path: &str) -> Result<impl Read + use<>, CliError> {
         let answer =
             self.agent.get(format!("http://{}{path}", self.address)).header(RUN_ID_HEADER, &self.run_id);
         self.answer(answer.call().map_err(|error| CliError::new(&self.address, cause(&error), NO_HTTP))?)
     }
 
-    /// Sends a dump; gives what came of it.
+    /// Uploads a dump.
     pub(crate) fn restore(
         &self,
         name: &str,
@@ -68,7 +68,7 @@ impl Http {
         replace: bool,
     ) -> Result<Restored, CliError> {
         let url = format!("http://{}/v1/restore?replace={replace}", self.address);
-        // A server that refuses does so before any of it is sent.
+        // With `Expect`, a server refuses before the dump is sent.
         let request =
             self.agent.post(url).header(RUN_ID_HEADER, &self.run_id).header("expect", "100-continue");
         let request = request.content_type("application/vnd.lately.dump");
@@ -79,7 +79,7 @@ impl Http {
                 return CliError::new(name, error, "nothing was changed");
             }
             if dump.bytes > 0 && !dump.is_at_end {
-                // A server needs the end of a dump to restore any of it.
+                // A server restores nothing before it has the end of the dump.
                 let slow = dump
                     .too_slow()
                     .map(|rate| format!("the server ended the upload: slower than {rate} B/s"));
@@ -89,7 +89,7 @@ impl Http {
                     "nothing was changed",
                 );
             }
-            // Some of it may have been restored only when all of it was sent.
+            // Keys may have been restored only if the whole dump was sent.
             CliError::new(&self.address, cause(&error), if dump.is_at_end { HALF } else { NO_HTTP })
         })?;
         let mut text = String::new();
@@ -106,12 +106,12 @@ impl Http {
             Some(Restored { keys, evicted_keys, evicted_dump_keys })
         });
         restored.filter(|_| read.is_ok()).ok_or_else(|| {
-            CliError::new(&self.address, "it gave no answer that makes sense", "is it a lately server?")
+            CliError::new(&self.address, "its answer cannot be understood", "is it a lately server?")
         })
     }
 }
 
-/// Why there was no answer.
+/// The cause of a failed request.
 fn cause(error: &ureq::Error) -> String {
     match error {
         ureq::Error::Protocol(_) => "what listens there does not speak HTTP".to_owned(),
@@ -119,7 +119,7 @@ fn cause(error: &ureq::Error) -> String {
     }
 }
 
-/// A reader that knows how fast it was read, and how that ended.
+/// A reader that measures the rate at which it is read, and remembers its end or error.
 pub(crate) struct Meter<R> {
     reader: R,
     clock: SystemClock,
@@ -135,7 +135,7 @@ impl<R> Meter<R> {
         Meter { reader, clock, began: None, bytes: 0, is_at_end: false, failed: None }
     }
 
-    /// The rate that a server disconnects clients below, in bytes a second, if this was slower for as long as that takes.
+    /// The least rate that this reader missed, in bytes a second, if it was slow for long enough to be disconnected.
     pub(crate) fn too_slow(&self) -> Option<u64> {
         let elapsed_ms = self.clock.now().as_millis() - self.began?.as_millis();
         too_slow(self.bytes, elapsed_ms.max(0).unsigned_abs())

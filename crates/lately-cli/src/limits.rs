@@ -26,7 +26,7 @@ pub(crate) const FILES_PER_THREAD: u64 = 2;
 /// Bytes of a log that are parsed in a second: with fewer, a regular expression is called slow.
 pub(crate) const SLOW_BYTES_PER_SECOND: u64 = 20_000_000;
 
-/// How long lines are parsed before that is said.
+/// How long lines are parsed before a slow expression is reported.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(3);
 
 /// Keys in the table of a report.

@@ -1,5 +1,4 @@
-//! What `count` and `backtest` have in common: which logs they read and how, and the lines that do
-//! not parse.
+//! The options of all commands that read logs, and their report of lines that do not parse.
 
 use std::path::{Path, PathBuf};
 
@@ -15,74 +14,73 @@ use crate::log_file;
 use crate::output;
 use crate::progress::Progress;
 
-/// Rows that are printed when nothing is said.
+/// The default of `--top`.
 const DEFAULT_ROWS: usize = 10;
 
-/// Which logs to read, how, and how many keys to print.
+/// The logs to read, how to read them, and how many keys to print.
 #[derive(Args)]
 #[expect(rustdoc::invalid_html_tags, reason = "the help shows a regular expression as it is typed")]
 pub(crate) struct LogArgs {
-    /// Logs to read, as one; - is standard input. gzip, zstd, bzip2 and xz are decompressed.
+    /// Logs, which are read as one. - is standard input. gzip, zstd, bzip2 and xz are decompressed.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Exit with code 2 when a line does not parse. The rows are printed all the same.
+    /// Exit with code 2 if a line does not parse. The rows are printed nevertheless.
     #[arg(long)]
     strict: bool,
 
-    /// auto, combined, common, vhost, json, logfmt, w3c, alb, syslog, haproxy, envoy, nginx:FORMAT,
-    /// apache:FORMAT or regex:RE. auto takes the format of most of each log's first hundred lines and says which.
+    /// auto, combined, common, vhost, json, logfmt, w3c, alb, syslog, haproxy, envoy, nginx:FORMAT, apache:FORMAT or
+    /// regex:RE. auto detects the format of each log from its first hundred lines, and logs it [default: auto].
     ///
-    /// combined and common are the formats of Apache and nginx, vhost is combined after the host that was asked.
-    /// json is an object per line, an array of objects, or an object with one. w3c is that of IIS and CloudFront,
-    /// alb that of AWS load balancers. nginx:FORMAT and apache:FORMAT take the string of log_format and LogFormat
-    /// as it stands in the configuration. RE is a regular expression with named groups, such as
-    /// '^(?<ip>\S+) (?<time>\S+)'; it works on bytes. Around a line, syslog, containers (docker, CRI, compose),
-    /// journald and grep -H are known and removed. Lines that start with # are comments.
+    /// combined and common are the formats of Apache and nginx; vhost is combined after the name of the host. json is an
+    /// object per line, an array of objects, or an object with such an array. w3c is the format of IIS and CloudFront,
+    /// alb that of AWS load balancers. nginx:FORMAT and apache:FORMAT take the string of log_format and LogFormat as the
+    /// configuration has it. RE is a regular expression with named groups, such as '^(?<ip>\S+) (?<time>\S+)'; it works
+    /// on bytes. What syslog, containers (docker, CRI, compose), journald and grep -H put around a line is removed.
+    /// Lines that start with # are comments.
     #[arg(long, value_name = "FORMAT", default_value = "auto", hide_default_value = true)]
     format: FormatArg,
 
-    /// What to count by: a field, a template such as '{ip} {path}' ({{ and }} are braces), or * for all lines
+    /// The key to count by: a field, a template such as '{ip} {path}' ({{ and }} are braces), or * for all lines
     /// [default: ip].
     ///
-    /// Fields of combined: ip path url status method user request protocol bytes forwarded peer referer
-    /// agent; common has no referer and agent, vhost has vhost as well. path is without the query string.
-    /// Fields of json: names in the object, with dots for nested objects (user.id). Fields of regex: its
-    /// named groups. {ip/24/64} is the network of an address, of IPv4 and IPv6. A line without the field
-    /// does not parse, nor does one whose key is empty or longer than 1024 bytes.
+    /// Fields of combined: ip path url status method user request protocol bytes forwarded peer referer agent. common
+    /// lacks referer and agent, vhost also has vhost. path has no query string. Fields of json are the names in the
+    /// object, with dots for nested objects (user.id). Fields of regex are its named groups. {ip/24/64} is the network of
+    /// an address, with a /24 for IPv4 and a /64 for IPv6. A line does not parse if the field is missing, or if its key
+    /// is empty or longer than 1024 bytes.
     #[arg(long, value_name = "TEMPLATE")]
     key: Option<Template>,
 
-    /// Only lines on which this holds: FIELD=V, FIELD!=V, FIELD~RE, FIELD!~RE, FIELD>=N or FIELD<N; may be
-    /// repeated, then all have to hold. status=5xx takes a class.
+    /// Read only lines that meet this condition: FIELD=V, FIELD!=V, FIELD~RE, FIELD!~RE, FIELD>=N or FIELD<N. May be
+    /// repeated: then all must hold. status=5xx matches a class.
     #[arg(long = "where", value_name = "CONDITION")]
     filters: Vec<Filter>,
 
-    /// Only lines from this time on: a time, or 2h for two hours ago.
+    /// Read only lines from this time on: a time, or 2h for two hours ago.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     since: Option<String>,
 
-    /// Only lines up to this time: a time, or 2h for two hours ago.
+    /// Read only lines up to this time: a time, or 2h for two hours ago.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     until: Option<String>,
 
-    /// The zone of times that name none: a name such as Europe/Berlin, UTC, or an offset such as +02:00.
+    /// The zone of times without a zone: a name such as Europe/Berlin, UTC, or an offset such as +02:00.
     #[arg(long, value_name = "ZONE", allow_hyphen_values = true)]
     zone: Option<Zone>,
 
-    /// How times are written, in the directives of strptime: '%Y%m%d%H%M%S'. Without it: Unix seconds, milliseconds,
-    /// microseconds or nanoseconds from 1990 to a day ahead; ISO 8601, RFC 3339, RFC 2822, those of access logs, of
-    /// syslog and of C.
+    /// The format of times, as for strptime: '%Y%m%d%H%M%S' [default: Unix seconds, milliseconds, microseconds or
+    /// nanoseconds from 1990 to a day ahead; ISO 8601, RFC 3339, RFC 2822, and the formats of access logs, syslog and C].
     #[arg(long, value_name = "STRPTIME")]
     time_format: Option<TimeFormat>,
 
-    /// The time in several fields: '{date} {time}'.
+    /// A template for a time in several fields: '{date} {time}'.
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "time_field")]
     time: Option<Template>,
 
-    /// Where the time is in lines whose fields have names. Without it: json and logfmt, the first of time, timestamp,
-    /// ts, @timestamp, time_iso8601, msec, time_local, eventTime and __REALTIME_TIMESTAMP that is a time; regex,
-    /// the group time.
+    /// The field with the time, in formats with named fields [default: in json and logfmt the first of time, timestamp,
+    /// ts, @timestamp, time_iso8601, msec, time_local, eventTime and __REALTIME_TIMESTAMP that is a time; in regex the
+    /// group time].
     #[arg(long, value_name = "FIELD")]
     time_field: Option<String>,
 
@@ -91,7 +89,7 @@ pub(crate) struct LogArgs {
     top: Option<usize>,
 }
 
-/// A format, or `auto`: the lines decide.
+/// A format, or `auto`.
 #[derive(Clone)]
 enum FormatArg {
     Auto,
@@ -109,7 +107,7 @@ impl std::str::FromStr for FormatArg {
     }
 }
 
-/// What was read, and which of its lines do not parse.
+/// The logs that were read, and their lines that do not parse.
 pub(crate) struct ReadLogs<'a> {
     args: &'a LogArgs,
     command: &'static str,
@@ -125,7 +123,7 @@ pub(crate) struct ReadLogs<'a> {
     failure: Option<CliError>,
 }
 
-/// Lines that do not parse for one reason.
+/// The lines that do not parse for one reason.
 struct Reason<'a> {
     why: Malformed,
     lines: u64,
@@ -134,7 +132,7 @@ struct Reason<'a> {
 }
 
 impl LogArgs {
-    /// How many rows to print; none is all.
+    /// The number of rows to print. `None` is all.
     pub(crate) fn top(&self) -> Option<usize> {
         Some(self.top.unwrap_or(DEFAULT_ROWS)).filter(|&top| top > 0)
     }
@@ -153,7 +151,7 @@ impl LogArgs {
         &self.files
     }
 
-    /// What would be faster than the regular expression, if there is one.
+    /// A hint about a faster way, if the options have a regular expression.
     fn faster(&self) -> Option<&'static str> {
         if matches!(&self.format, FormatArg::Of(format) if matches!(**format, Format::Regex(_))) {
             return Some(
@@ -164,20 +162,20 @@ impl LogArgs {
         filters.then_some("FIELD=V and FIELD!=V are faster than FIELD~RE; so is an expression that starts with ^ and has no .*")
     }
 
-    /// What `--key` says.
+    /// The value of `--key`.
     pub(crate) fn key(&self) -> Option<&Template> {
         self.key.as_ref()
     }
 
-    /// Whether `--key` is there.
+    /// Whether `--key` was given.
     pub(crate) fn names_key(&self) -> bool {
         self.key.is_some()
     }
 
-    /// A time that an option gives.
+    /// Parses the time of an option.
     pub(crate) fn time(&self, option: &str, text: &str) -> Result<Timestamp, CliError> {
         let times = self.times(SystemClock::new().now());
-        // A date alone is its first moment; seconds may be left out.
+        // A date alone is its first moment. Seconds may be missing.
         let of = |text: &str| lately_logs::time(text, &times);
         let parsed = text.parse().or_else(|_| match of(text) {
             Err(Malformed::Time) => match of(&format!("{text}T00:00:00")) {
@@ -209,7 +207,7 @@ impl LogArgs {
             let cause = format!("--since {since} is later than --until {until}: no line is between them");
             return Err(CliError::new("command line", cause, "--since is the earlier of the two"));
         }
-        // The layout of the log's times is not that of the command line.
+        // `--time-format` is for the log, not for the command line.
         Ok(Options {
             format: match &self.format {
                 FormatArg::Auto => None,
@@ -225,7 +223,7 @@ impl LogArgs {
         })
     }
 
-    /// Checks the options and the files, then shows the record of each line to `visit`. Without `--key`, the key is
+    /// Checks the options and the files, then passes the record of each line to `visit`. Without `--key`, the key is
     /// `default_key`.
     pub(crate) fn read(
         &self,
@@ -240,7 +238,7 @@ impl LogArgs {
         for path in again {
             let name = log_file::name(path);
             output::message(&format_args!(
-                "lately: {command}: {name} is a log that was named before: it is read once"
+                "lately: {command}: {name} is the same file as a log before it: it is read once"
             ));
         }
         let mut logs = self.reading(command);
@@ -301,12 +299,12 @@ impl<'a> ReadLogs<'a> {
         self.filtered
     }
 
-    /// What lines had to meet: conditions as they were given, the earliest and the latest time.
+    /// The conditions as they were given, the earliest and the latest time.
     pub(crate) fn conditions(&self) -> (&'a [Filter], Option<Timestamp>, Option<Timestamp>) {
         (&self.args.filters, self.since, self.until)
     }
 
-    /// For each reason: the lines that do not parse for it, and where the first is.
+    /// For each reason, the number of lines, and the first of them.
     pub(crate) fn problems(&self) -> impl Iterator<Item = (Malformed, u64, &'a Path, u64)> {
         self.malformed.iter().map(|reason| (reason.why, reason.lines, reason.first_in, reason.first_line))
     }
@@ -316,7 +314,7 @@ impl<'a> ReadLogs<'a> {
         self.failure.as_ref()
     }
 
-    /// Says how many lines do not parse, why, and where the first ones are; an error where none may be.
+    /// Logs how many lines do not parse, why, and the first line of each reason. With `--strict` that is an error.
     pub(crate) fn outcome(self) -> Result<Outcome, CliError> {
         let malformed = self.malformed_lines();
         if self.filtered > 0 && self.filtered + malformed == self.lines {
@@ -328,7 +326,7 @@ impl<'a> ReadLogs<'a> {
             let cause = format!("{malformed} of {} {parse}: {}", self.all_lines(), self.reasons());
             let hint = self.hint();
             if self.args.strict && self.failure.is_none() {
-                let hint = hint.unwrap_or_else(|| "the rows are of the others; --format may help".into());
+                let hint = hint.unwrap_or_else(|| "the rows count the other lines; --format may help".into());
                 return Err(CliError::new(self.command, cause, hint));
             }
             output::message(&format_args!("lately: {}: {cause}", self.command));
@@ -339,7 +337,7 @@ impl<'a> ReadLogs<'a> {
         self.failure.map_or(Ok(Outcome::Done), Err)
     }
 
-    /// An error when there are lines and none parses: an empty answer misleads.
+    /// An error when there are lines and none parses, because an empty answer would mislead.
     pub(crate) fn check_some(&mut self) -> Result<(), CliError> {
         if self.lines == 0 {
             return self.failure.take().map_or(Ok(()), Err);
@@ -364,7 +362,7 @@ impl<'a> ReadLogs<'a> {
         format!("{} {}", self.lines, if self.lines == 1 { "line" } else { "lines" })
     }
 
-    /// Adds what was in a log.
+    /// Adds the result of a log.
     pub(crate) fn add(&mut self, path: &'a Path, scanned: Scanned) {
         self.formats.push((path, scanned.format));
         self.lines += scanned.lines;
@@ -394,24 +392,24 @@ impl<'a> ReadLogs<'a> {
         self.malformed.iter().map(reason).collect::<Vec<_>>().join(", ")
     }
 
-    /// What helps against the reason of most lines, when there is such a thing.
+    /// A hint against the most frequent reason, if there is one.
     fn hint(&self) -> Option<String> {
         let most = self.malformed.iter().max_by_key(|reason| reason.lines)?;
         let is_all = self.malformed_lines() == self.lines;
         let is_most = 2 * most.lines > self.malformed_lines();
         match (most.why, &self.without_time) {
             (Malformed::Zone, _) => {
-                Some("--zone UTC or --zone Europe/Berlin says where the times are of".into())
+                Some("set the zone of the times, with --zone UTC or --zone Europe/Berlin".into())
             }
             (Malformed::Time | Malformed::Number, Some(WithoutTime { tried, there })) if is_most => {
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
                 Some(format!(
-                    "--time-field says where the time is: tried {}; there are {there}",
+                    "name the field with the time with --time-field: tried {}; there are {there}",
                     tried.join(", ")
                 ))
             }
             (Malformed::Number, _) => {
-                Some("--time-format says how times are written, such as '%Y%m%d%H%M%S'".into())
+                Some("set the format of the times with --time-format, such as '%Y%m%d%H%M%S'".into())
             }
             _ if is_all => Some(setup_hint(self.command)),
             _ => None,
@@ -424,7 +422,7 @@ fn rows(text: &str) -> Result<usize, &'static str> {
 }
 
 pub(crate) fn setup_hint(command: &str) -> String {
-    format!("--format and --key say what the lines are like, see lately {command} --help")
+    format!("describe the lines with --format and --key, see lately {command} --help")
 }
 
 pub(crate) fn scan_error(command: &str, path: &Path, error: &ScanError) -> CliError {

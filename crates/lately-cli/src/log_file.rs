@@ -60,7 +60,7 @@ impl Compression {
     }
 }
 
-/// Refuses what cannot be read before anything is: missing files, directories, standard input twice.
+/// Refuses logs that cannot be read, before any is read: missing files, directories, standard input twice.
 pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
     for path in paths.iter().filter(|path| !is_stdin(path)) {
         let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
@@ -80,7 +80,7 @@ pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
     Ok(())
 }
 
-/// As [`check`], for logs that may appear later.
+/// Checks logs like [`check`], but allows missing files, which may appear later.
 pub(crate) fn check_followed(paths: &[PathBuf]) -> Result<(), CliError> {
     let is_missing =
         |path: &Path| fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -131,7 +131,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, CliError> {
     open_stream(path).map_err(|error| unreadable(path, &error))
 }
 
-/// As [`open`].
+/// Decompresses like [`open`].
 pub(crate) fn open_stream(path: &Path) -> io::Result<Box<dyn Read>> {
     let raw: Box<dyn Read> = if is_stdin(path) { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     decompress(raw)
@@ -245,7 +245,7 @@ impl<R: BufRead> Frames<R> {
     /// Ends a frame whose end is missing: the decoder keeps as much as a later block may refer to until the frame
     /// ends, so it is given an empty last block. The error comes behind what it kept.
     fn end_cut_frame(&mut self, error: FrameDecoderError) -> io::Result<()> {
-        // A header, last and of no length, and room for a checksum, which nobody compares.
+        // A header of an empty last block, and room for a checksum, which is not verified.
         const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
         let error = damaged(error);
         let is_cut = self.failure.is_none() && self.reader.fill_buf()?.is_empty();

@@ -1,4 +1,4 @@
-//! A file that is there whole or not at all: it is written beside its place and then renamed.
+//! Writes a file atomically: to a temporary file beside it, which is then renamed.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Numbers on the command line: what is none is told what would be one.
+//! Parses numbers of the command line.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_is_told_what_would_be_one() {
+    fn an_invalid_number_names_a_valid_form() {
         let most = MAX_TOTAL.to_string();
         assert_eq!((hits("0"), hits(&most)), (Ok(0), Ok(MAX_TOTAL)));
         for text in ["", "x", "-1", "1.5", "1e3", &(MAX_TOTAL + 1).to_string(), "99999999999999999999"] {

@@ -15,10 +15,10 @@ pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resu
     write(&mut out).and_then(|()| out.flush()).map_err(|error| CliError::output(&error))
 }
 
-/// Writes a message, one line, to standard error. Whatever servers, files and names have put into it, it stays one line and
-/// does nothing to a terminal.
+/// Writes a message to standard error. It is one line without control characters, whatever servers, files and names have
+/// put into it.
 pub(crate) fn message(message: &impl fmt::Display) {
-    // When nobody can be told, there is nobody to tell that either.
+    // There is no place to report that standard error failed.
     _ = writeln!(io::stderr().lock(), "{}", harmless(&message.to_string()));
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn error(error: &CliError) {
     _ = writeln!(io::stderr().lock(), "{error}");
 }
 
-/// So many keys, in words.
+/// `1 key`, `2 keys`.
 pub(crate) fn keys(count: usize) -> String {
     format!("{count} {}", if count == 1 { "key" } else { "keys" })
 }

@@ -1,4 +1,4 @@
-//! Whether a log is read so slowly that the user's regular expression must be the reason.
+//! Detects that a log is parsed so slowly that the user's regular expression must be the reason.
 
 use lately::Timestamp;
 
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_is_few_bytes_in_a_long_time() {
+    fn slowness_is_bytes_per_second_of_work() {
         let long = u64::try_from(SLOW_AFTER.as_millis()).expect("seconds");
         let enough = SLOW_BYTES_PER_SECOND * long / 1_000;
         let check =
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn slowness_is_said_once() {
+    fn slowness_is_reported_once() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut pace = Pace::default();
         let mut said = Vec::new();

@@ -1,4 +1,4 @@
-//! How far a long log is, on a terminal: one line on standard error, written over, removed at the end.
+//! The progress of a long log on a terminal: one line on standard error, which is removed at the end.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal, Read, Write};
@@ -18,7 +18,7 @@ pub(crate) struct Progress {
     watchdog: Option<Watchdog>,
 }
 
-/// Says once when lines are parsed slowly.
+/// Reports once that lines are parsed slowly.
 struct Watchdog {
     command: &'static str,
     /// What would be faster.
@@ -53,7 +53,7 @@ impl Progress {
         Progress { shown, bytes: Cell::new(0), lines: Cell::new(0), watchdog: None }
     }
 
-    /// Says once when lines are parsed slowly, if there is something that would be faster.
+    /// Reports once that lines are parsed slowly, with a faster way if there is one.
     pub(crate) fn warn_when_slow(&mut self, command: &'static str, faster: Option<&'static str>) {
         let warning = |hint| Watchdog { command, hint, clock: SystemClock::new(), pace: RefCell::default() };
         self.watchdog = faster.map(warning);

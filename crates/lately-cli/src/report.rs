@@ -1,4 +1,4 @@
-//! What `lately count --html` writes: one page with nothing from elsewhere, of a bounded size.
+//! The page of `lately count --html`: one file of bounded size that loads nothing.
 //!
 //! The page is `templates/report.html`, which escapes every text that is put into it.
 
@@ -20,7 +20,7 @@ use crate::words::{counted, grouped, per, shortened, span, time};
 const WIDE_SPACES: i64 = 8;
 const NARROW_SPACES: i64 = 4;
 
-/// What was counted.
+/// The counts of the page.
 pub(crate) struct Counted<'a> {
     pub(crate) read: &'a ReadLogs<'a>,
     /// What the keys are made of.
@@ -252,15 +252,13 @@ impl Counted<'_> {
         (end_ms - self.window.as_millis(), end_ms)
     }
 
-    /// What a reader has to know to read the numbers right.
+    /// Notes that a reader needs to understand the numbers.
     fn notes(&self) -> Vec<String> {
         let failure = self.read.failure().map(|failure| match failure {
             CliError::Failed { what, cause, .. } => {
                 let what = shortened(&harmless(what), REPORT_TEXT_CHARACTERS);
                 let cause = shortened(&harmless(cause), 2 * REPORT_TEXT_CHARACTERS);
-                format!(
-                    "{what} could not be read to its end ({cause}). The numbers are of what comes before."
-                )
+                format!("{what} could not be read to its end ({cause}). The numbers count the part before.")
             }
             CliError::ClosedOutput => failure.to_string(),
         });
@@ -272,7 +270,7 @@ impl Counted<'_> {
         failure.into_iter().chain(gap).collect()
     }
 
-    /// What lines had to meet.
+    /// The conditions on lines.
     fn conditions(&self) -> Vec<Text> {
         let (filters, since, until) = self.read.conditions();
         let filters = filters.iter().map(|filter| harmless(&filter.to_string()));

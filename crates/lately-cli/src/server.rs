@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::http::Http;
 use crate::limits::SERVER_TIMEOUT;
 
-/// Which server to talk to.
+/// The server to connect to.
 #[derive(Args)]
 pub(crate) struct ServerArgs {
     /// Address of the server's RESP listener [env: LATELY_SERVER] [default: 127.0.0.1:7379].
@@ -40,7 +40,7 @@ impl ServerArgs {
     /// The address to connect to without a client in between; checked by connecting.
     pub(crate) fn resolve(&self) -> Result<SocketAddr, CliError> {
         let server = self.connect()?;
-        // A server that does not answer this does not count either.
+        // Fail early if this is no RESP server.
         server.ask::<String>(&redis::cmd("PING"))?;
         let asked = self.address();
         let unknown = |cause: String| CliError::new(&asked, cause, "give HOST:PORT, such as 127.0.0.1:7379");
@@ -50,8 +50,8 @@ impl ServerArgs {
             .ok_or_else(|| unknown("no address".to_owned()))
     }
 
-    /// The server's HTTP listener, at `address` or else where it says itself, on the same host. Another server
-    /// that listens there will refuse.
+    /// The server's HTTP listener: at `address`, or else on the same host at the port that the server reports. Another
+    /// server that listens there refuses, because requests carry the `run_id`.
     pub(crate) fn http(&self, address: Option<&str>) -> Result<Http, CliError> {
         if let Some(address) = address.filter(|address| !has_port(address)) {
             let cause = format!("invalid address '{address}': it has no port");
@@ -62,7 +62,7 @@ impl ServerArgs {
         let field = |name: &str| {
             let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.ok_or_else(|| {
-                CliError::new(&asked, format!("it does not tell its {name}"), "is it a lately server?")
+                CliError::new(&asked, format!("its INFO has no {name}"), "is it a lately server?")
             })
         };
         let host = asked.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
@@ -82,12 +82,12 @@ impl ServerArgs {
                 "give HOST:PORT, such as 127.0.0.1:7379",
             )
         };
-        // Without one the client takes the port of Redis.
+        // Without a port the client would use that of Redis.
         if !has_port(&address) {
             return Err(invalid());
         }
         let info = format!("redis://{address}/").into_connection_info().map_err(|_| invalid())?;
-        // A server that is silent would be waited for twice: for the answer to that, too.
+        // Otherwise a silent server would be waited for twice.
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let client = redis::Client::open(info.set_redis_settings(settings)).map_err(|_| invalid())?;
         let connection = client.get_connection_with_timeout(SERVER_TIMEOUT).map_err(failed)?;
@@ -116,7 +116,7 @@ impl Server {
         let (give, answer) = mpsc::channel();
         std::thread::spawn(move || {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-            // Who has given up does not take it.
+            // The receiver may have given up.
             let _ = give.send(command.query(&mut connection));
         });
         answer
@@ -139,7 +139,7 @@ pub(crate) fn reason(error: &redis::RedisError) -> String {
     }
 }
 
-/// A key of the command line, as its bytes.
+/// The bytes of a key from the command line.
 pub(crate) fn key_bytes(key: &std::ffi::OsStr) -> &[u8] {
     key.as_encoded_bytes()
 }

@@ -1,4 +1,4 @@
-//! Where counts are taken from, or go to: a server, or a folder that no server has.
+//! The source or target of a dump: a server, or a data folder that no server uses.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::error::CliError;
 use crate::http::Http;
 use crate::server::ServerArgs;
 
-/// Reads the name of a folder of counts.
+/// Parses the path of a data folder.
 pub(crate) fn folder_parser() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| match path.to_str() {
         Some(text) => parse_folder(text),
@@ -21,20 +21,20 @@ pub(crate) fn folder_parser() -> impl TypedValueParser<Value = PathBuf> {
 /// A server or a folder.
 #[derive(Args)]
 pub(crate) struct PlaceArgs {
-    /// A folder of counts that no server is using, in place of a server.
+    /// A data folder that no server uses, in place of a server.
     #[arg(long, value_name = "DIR", conflicts_with = "server", value_parser = folder_parser())]
     data: Option<PathBuf>,
 
     #[command(flatten)]
     server: ServerArgs,
 
-    /// Address of the server's HTTP listener, which carries the dump [default: as the server says].
+    /// Address of the server's HTTP listener, which carries the dump [default: as the server reports].
     #[arg(long, value_name = "ADDR", conflicts_with = "data")]
     http: Option<String>,
 }
 
 impl PlaceArgs {
-    /// The folder, if one was named.
+    /// The folder, if `--data` was given.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.data.as_deref()
     }

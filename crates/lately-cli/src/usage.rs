@@ -1,11 +1,10 @@
-//! A command line that cannot be read, told the way every error is; and help, which clap ends with
-//! the same type.
+//! Turns clap's errors into ours, and prints help, which clap returns as an error.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::error::{CliError, Outcome};
 
-/// Prints the help or version that was asked for, or turns the error into ours.
+/// Prints help or version, or turns the error into ours.
 pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
     if !error.use_stderr() {
         return match error.print() {
@@ -16,7 +15,7 @@ pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Err(CliError::new("command line", "no command is given", "lately --help lists the commands"));
     }
-    // What comes first and is no flag is a command: one there is not has a hint of its own.
+    // The first argument is the command, unless it is a flag. Unknown commands get a hint from clap.
     let command = std::env::args().nth(1).filter(|command| !command.starts_with('-'));
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => Some(flag.as_str()),
@@ -30,28 +29,34 @@ pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
     })
 }
 
-/// What flags of other servers and clients are called here, or where that is said.
+/// Hints for flags of other servers and clients.
 fn hint_for(command: &str, flag: &str) -> Option<&'static str> {
     const SERVE: &[(&[&str], &str)] = &[
-        (&["--port", "-p"], "say --resp 127.0.0.1:PORT; HTTP has a port of its own, --http 127.0.0.1:PORT"),
+        (&["--port", "-p"], "use --resp 127.0.0.1:PORT; HTTP has its own port, --http 127.0.0.1:PORT"),
         (
             &["--bind", "--host", "--listen", "--addr", "--address"],
-            "say --resp ADDR:PORT and --http ADDR:PORT",
+            "use --resp ADDR:PORT and --http ADDR:PORT",
         ),
-        (&["--dir", "--data-dir", "--path", "--dbfilename"], "say --data DIR"),
+        (&["--dir", "--data-dir", "--path", "--dbfilename"], "use --data DIR"),
         (
             &["--maxmemory", "--memory"],
-            "say ceiling = \"1GiB\" below [memory] in a file, and name it with --config",
+            "set ceiling = \"1GiB\" below [memory] in a config file, and pass it with --config",
         ),
-        (&["--maxclients"], "say max_clients = 10000 below [server] in a file, and name it with --config"),
-        (&["--timeout"], "say idle_timeout = \"1h\" below [server] in a file, and name it with --config"),
-        (&["--appendonly", "--appendfsync", "--save"], "say --durability interval, always or off"),
+        (
+            &["--maxclients"],
+            "set max_clients = 10000 below [server] in a config file, and pass it with --config",
+        ),
+        (
+            &["--timeout"],
+            "set idle_timeout = \"1h\" below [server] in a config file, and pass it with --config",
+        ),
+        (&["--appendonly", "--appendfsync", "--save"], "use --durability interval, always or off"),
         (&["--requirepass", "--password", "--aclfile"], "this version has no authentication"),
-        (&["--daemonize", "-d"], "it stays in the foreground: have systemd or a container run it"),
-        (&["-c"], "say --config FILE"),
+        (&["--daemonize", "-d"], "the server stays in the foreground: run it with systemd or in a container"),
+        (&["-c"], "use --config FILE"),
     ];
     const CLIENT: &[(&[&str], &str)] =
-        &[(&["--host", "-H", "--port", "-p", "--addr", "--url", "-u"], "say --server HOST:PORT")];
+        &[(&["--host", "-H", "--port", "-p", "--addr", "--url", "-u"], "use --server HOST:PORT")];
     const OF_CLIENTS: [&str; 6] = ["hit", "hits", "limit", "bench", "dump", "restore"];
     let hints = match command {
         "serve" => SERVE,
@@ -61,7 +66,7 @@ fn hint_for(command: &str, flag: &str) -> Option<&'static str> {
     hints.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, hint)| *hint)
 }
 
-/// From clap's paragraphs: the first is the cause, `tip:` lines are hints, the rest is usage.
+/// Translates clap's paragraphs: the first is the cause, `tip:` lines are hints, the rest is usage.
 fn translate(rendered: &str, command: Option<&str>) -> CliError {
     let text = rendered.strip_prefix("error: ").unwrap_or(rendered);
     let (cause, rest) = text.split_once("\n\n").unwrap_or((text, ""));
@@ -79,7 +84,7 @@ fn translate(rendered: &str, command: Option<&str>) -> CliError {
     CliError::new("command line", said_once(&cause).unwrap_or(cause), hint)
 }
 
-/// The cause with the value that is wrong in it once, where both clap and what reads the value name it.
+/// The cause with the wrong value in it once, when both clap and the parser of the value name it.
 fn said_once(cause: &str) -> Option<String> {
     let rest = cause.strip_prefix("invalid value ")?;
     let (value, rest) = rest.split_once(" for '")?;

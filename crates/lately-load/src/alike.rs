@@ -1,4 +1,4 @@
-//! Replies like one before: the same bytes but for the digits of integers, as many of them.
+//! Recognizes replies that differ from an earlier one only in the digits of integers of the same length.
 
 /// Longer replies are not compared.
 const MOST_BYTES: usize = 64;
@@ -6,7 +6,7 @@ const MOST_BYTES: usize = 64;
 /// Bytes compared at once.
 const AT_ONCE: usize = 16;
 
-/// A reply that was understood, to be compared with those behind it.
+/// A parsed reply, to compare later ones with.
 pub(crate) struct Alike {
     len: usize,
     bytes: [u8; MOST_BYTES],
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decides_is_one_digit() {
+    fn the_decision_is_one_digit() {
         let decides = |reply: &[u8]| {
             let mut alike = Alike::default();
             alike.learn(reply);

@@ -1,4 +1,4 @@
-//! Where this crate gets the time. Latency is the time that really passed: there is nothing to pass in.
+//! The clock of this crate. Latency is real elapsed time, so it cannot be passed in.
 
 use std::time::{Duration, Instant};
 

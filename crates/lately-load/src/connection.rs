@@ -26,7 +26,7 @@ pub(crate) struct Connection {
     pub(crate) since_ns: u64,
 }
 
-/// What the replies are taken for.
+/// How replies are parsed.
 enum Reader {
     Lines(Lines),
     Decisions(Box<Decisions>),
@@ -50,7 +50,7 @@ impl Connection {
         })
     }
 
-    /// Sends the next requests, so many of them.
+    /// Sends the next `requests` requests.
     pub(crate) fn send(
         &mut self,
         plan: &Plan,

@@ -1,4 +1,4 @@
-//! What the server has counted, key by key, beside what it was sent.
+//! Reads the counts of all keys from the server, and compares them with the hits that were sent.
 
 use std::net::SocketAddr;
 
@@ -25,16 +25,16 @@ const WHOLE_WINDOW: &str = "1000000000";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counts(Vec<u64>);
 
-/// Whether a server counted what it was sent.
+/// The result of a comparison.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checked {
-    /// How many hits it should have counted.
+    /// Hits that were sent.
     pub sent: u64,
-    /// How many it did.
+    /// Hits that the server counted.
     pub counted: u64,
-    /// How many keys have another count than they should have.
+    /// The number of keys with a wrong count.
     pub wrong_keys: u64,
-    /// The first of them: its name, what it was sent, and what was counted.
+    /// The first of them: its name, the hits sent, and the hits counted.
     pub first_wrong: Option<(String, u64, u64)>,
 }
 
@@ -74,8 +74,8 @@ impl Counts {
         Ok(Counts(counts))
     }
 
-    /// Compares what was counted since `before` with what so many requests of the plan were, each one
-    /// hit of each key that it names; with none when they were no hits.
+    /// Compares the hits since `before` with those of `requests` requests of the plan. Each hits every key that it names
+    /// once; reads hit none.
     #[must_use]
     pub fn check(&self, before: &Counts, plan: &Plan, requests: u64) -> Checked {
         let mut expected = vec![0_u64; self.0.len()];
@@ -130,7 +130,7 @@ mod tests {
     use crate::request::Request;
 
     #[test]
-    fn a_hit_too_few_or_too_many_is_told_with_its_key() {
+    fn a_wrong_count_is_reported_with_its_key() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let plan = Plan {
             keys: 4,

@@ -1,8 +1,8 @@
-//! Counting decisions: replies that are an integer, or an array that starts with one, which says whether a request
-//! was allowed.
+//! Counts decisions: replies that are an integer, or an array that starts with one. The integer is whether the request was
+//! allowed.
 //!
-//! Such a reply is several short lines: looking at each byte of them is cheaper than a search for their ends; but most
-//! are like one of two before, which is cheaper to find out: a number that they tell is about to have a digit more.
+//! Most replies equal one of two earlier ones except for digits, which is cheap to recognize. The others are parsed byte
+//! by byte, because their lines are short.
 
 use crate::alike::Alike;
 use crate::error::LoadError;
@@ -10,7 +10,7 @@ use crate::tally::Tally;
 
 /// What has been read of a connection's replies.
 pub(crate) struct Decisions {
-    /// The digit that says that a request was allowed.
+    /// The digit that means allowed.
     allowed: u8,
     /// Values of the reply under way that are still to come; none between two replies.
     due: usize,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn those_like_the_one_before_are_counted_the_same() {
+    fn repeated_replies_are_counted_the_same() {
         let kinds = [
             ("*5\r\n:1\r\n:100\r\n:99\r\n:0\r\n:60000\r\n", [1, 0, 0]),
             ("*5\r\n:1\r\n:100\r\n:17\r\n:0\r\n:59998\r\n", [1, 0, 0]),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_allowed_is_told() {
+    fn the_digit_that_means_allowed_is_chosen() {
         let mut tally = Tally::default();
         let replies = Decisions::new(b'0').count(b"*2\r\n:0\r\n:-1\r\n*2\r\n:1\r\n:3\r\n:0\r\n", &mut tally);
         assert_eq!((replies.ok(), tally.allowed, tally.denied), (Some(3), 2, 1));

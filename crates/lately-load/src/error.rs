@@ -1,9 +1,9 @@
-//! Why a load could not be put on a server.
+//! Errors of a load.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What went wrong.
+/// Why a load failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {

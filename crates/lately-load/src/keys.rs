@@ -1,8 +1,8 @@
-//! Which key a request names: an endless stream that is the same whenever it is gone through.
+//! The keys of requests: an endless, reproducible stream.
 
 use crate::limits::ZIPF_DRAWN;
 
-/// In which order keys are named.
+/// The order of keys.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Order {
     /// One after the other, again and again.

@@ -17,7 +17,7 @@ pub const MAX_ZIPF: f64 = 10.0;
 
 /// How long a server may be silent while replies are due.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest latency that is told apart.
+/// The longest latency that is recorded; longer ones count as this.
 pub const MAX_LATENCY: Duration = Duration::from_secs(100);
 
 /// Digits of a key: `key:000000000042`.

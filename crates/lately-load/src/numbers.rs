@@ -1,4 +1,4 @@
-//! What requests are numbered by: all connections draw from it, and whoever checks the counts goes through it again.
+//! The sequence of keys and times that all connections draw from. The check of the counts replays it.
 
 use crate::keys::Keys;
 use crate::plan::{Plan, Times};

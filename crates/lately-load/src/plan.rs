@@ -1,4 +1,4 @@
-//! What load to put on which server.
+//! The plan of a load: server, requests, keys, rate and end.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::request::Request;
 pub enum Ending {
     /// After this time.
     After(Duration),
-    /// After so many requests.
+    /// After this many requests.
     Requests(u64),
 }
 
@@ -26,7 +26,7 @@ pub struct Times {
     pub step: u64,
 }
 
-/// What the replies are.
+/// The kind of replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// A line each, of which hardly more than the end is looked at.
@@ -34,7 +34,7 @@ pub enum Answer {
     /// A decision each: an integer, or an array that starts with one, of one digit, which says whether the request
     /// was allowed.
     Decision {
-        /// The digit that says so.
+        /// The digit that means allowed.
         allowed: u8,
     },
 }
@@ -44,17 +44,17 @@ pub enum Answer {
 pub struct Plan {
     /// The server.
     pub address: SocketAddr,
-    /// What is sent.
+    /// The request.
     pub request: Request,
-    /// What it is answered.
+    /// The kind of its replies.
     pub answer: Answer,
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: u64,
-    /// In which order they come.
+    /// The order of keys.
     pub order: Order,
     /// The times of the hits, where the request has one.
     pub times: Times,
-    /// How many connections.
+    /// The number of connections.
     pub clients: usize,
     /// How many requests a connection sends before it waits for their replies.
     pub pipeline: usize,

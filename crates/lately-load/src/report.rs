@@ -1,4 +1,4 @@
-//! What a load found.
+//! The result of a load.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use crate::limits::MAX_LATENCY;
 use crate::tally::Tally;
 
-/// What a load found.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How many requests were sent; each was answered.
@@ -28,7 +28,7 @@ pub struct Report {
 impl Report {
     pub(crate) fn new() -> Report {
         let most = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
-        // Three digits: a latency is told apart from one that is a thousandth longer.
+        // Three significant digits.
         let latency = Histogram::new_with_max(most, 3).expect("constants that fit");
         Report {
             requests: 0,
@@ -41,13 +41,13 @@ impl Report {
         }
     }
 
-    /// Takes note of a batch that took so long.
+    /// Records the latency of a batch.
     #[inline]
     pub(crate) fn batch(&mut self, took_ns: u64) {
         self.latency.saturating_record(took_ns);
     }
 
-    /// Takes note of what the replies said.
+    /// Adds the tally of replies.
     pub(crate) fn take(&mut self, tally: Tally) {
         (self.errors, self.first_error) = (tally.errors, tally.first_error);
         (self.allowed, self.denied) = (tally.allowed, tally.denied);

@@ -77,7 +77,7 @@ impl Request {
         self.bytes.len()
     }
 
-    /// So many of them, one after the other.
+    /// `count` requests, one after the other.
     pub(crate) fn repeat(&self, times: usize) -> Vec<u8> {
         self.bytes.repeat(times)
     }

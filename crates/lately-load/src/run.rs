@@ -14,7 +14,7 @@ use crate::report::Report;
 use crate::schedule::{Next, Schedule};
 use crate::tally::Tally;
 
-/// The system's timers are this coarse: what is due sooner is waited for by looking again and again.
+/// The resolution of the system's timers. For shorter waits the loop polls.
 const TIMER: Duration = Duration::from_millis(2);
 
 /// Puts the load on the server until its end, and waits for the last reply.
@@ -156,7 +156,7 @@ mod tests {
             let (mut socket, _) = listener.accept().expect("a client");
             for answer in answers {
                 let mut pair = [0; 72];
-                // The client may have given up: then there is nobody to answer.
+                // The client may have gone.
                 if socket.read_exact(&mut pair).and_then(|()| socket.write_all(answer.as_bytes())).is_err() {
                     return;
                 }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there() {
+    fn an_unreachable_server_is_an_error() {
         // Bound and not listening any more.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("an address");
         let said =

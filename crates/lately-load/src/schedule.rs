@@ -1,13 +1,13 @@
-//! When which batch is due, and when it is over.
+//! The schedule of batches, and the end of the load.
 
 use std::time::Duration;
 
 use crate::plan::{Ending, Plan};
 
-/// What to do next with a connection that waits for nothing.
+/// The next step of an idle connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// Send so many requests, which were due then.
+    /// Send this many requests, which were due then.
     Batch { requests: usize, due_ns: u64 },
     /// Nothing before then.
     NotBefore { due_ns: u64 },
@@ -55,7 +55,7 @@ impl Schedule {
     }
 }
 
-/// How long `requests` take at so many a second.
+/// How long `requests` take at a rate.
 fn nanoseconds_of(requests: u64, rate: u64) -> u64 {
     let nanoseconds = u128::from(requests) * Duration::from_secs(1).as_nanos() / u128::from(rate);
     u64::try_from(nanoseconds).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! What replies said, over all connections.
+//! Counts of replies, over all connections.
 
 #[derive(Default)]
 pub(crate) struct Tally {
@@ -12,14 +12,14 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Takes note of what a reply says that is no error.
+    /// Counts a reply that is no error.
     #[inline]
     pub(crate) fn decided(&mut self, is_allowed: bool) {
         self.allowed += u64::from(is_allowed);
         self.denied += u64::from(!is_allowed);
     }
 
-    /// Takes note of an error reply, which starts with its marker.
+    /// Counts an error reply, which starts with its marker.
     pub(crate) fn error(&mut self, reply: &[u8]) {
         self.errors += 1;
         self.first_error.get_or_insert_with(|| {

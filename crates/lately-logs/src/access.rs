@@ -283,13 +283,13 @@ fn traefik_tail(line: &[u8]) -> Option<usize> {
     before_quoted(text.strip_suffix(b" ")?).map(<[u8]>::len)
 }
 
-/// What comes before a blank and a number at the end.
+/// Splits off a blank and a number at the end.
 fn before_number(text: &[u8]) -> Option<&[u8]> {
     let (before, number) = text.split_at(memrchr(b' ', text)?);
     (number.len() > 1 && number[1..].iter().all(u8::is_ascii_digit)).then_some(before)
 }
 
-/// What comes before a quoted text at the end, or before the `-` in its place.
+/// Splits off a quoted text at the end, or the `-` in its place.
 fn before_quoted(text: &[u8]) -> Option<&[u8]> {
     let Some(inner) = text.strip_suffix(b"\"") else { return text.strip_suffix(b"-") };
     let is_escaped =
@@ -298,7 +298,7 @@ fn before_quoted(text: &[u8]) -> Option<&[u8]> {
     Some(&inner[..quote])
 }
 
-/// What comes before the first blank, and what after it.
+/// Splits at the first blank.
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = memchr(b' ', text)?;
     Some((&text[..end], &text[end + 1..]))
@@ -312,7 +312,7 @@ fn number(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (len > 0 && matches!(text.get(len), None | Some(b' '))).then(|| text.split_at(len))
 }
 
-/// What comes before the closing quote, and what after it.
+/// Splits at the closing quote.
 fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     closing_quote(text, 0).map(|at| (&text[..at], &text[at + 1..]))
 }
@@ -424,7 +424,7 @@ mod tests {
     const REST: &str = r#" [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 12 "-" "curl""#;
 
     #[test]
-    fn what_is_not_of_the_format_is_refused() {
+    fn lines_of_another_format_are_refused() {
         for bad in [
             "",
             "hello",
@@ -445,7 +445,7 @@ mod tests {
     /// Symptom: what stood before a line was counted as its client. Cause: client, identity and user could be anything.
     /// Fix: they are what servers write, or the line is refused.
     #[test]
-    fn what_stands_before_the_client_does_not_become_it() {
+    fn text_before_the_client_is_not_taken_for_the_client() {
         let check = |front: &str, ip: Option<&str>| {
             assert_eq!(get(&format!("{front}{REST}"), "ip").as_deref(), ip, "{front}");
         };

@@ -1,4 +1,4 @@
-//! What limits would have decided, had they been in force when a log was written.
+//! Replays a log against limits.
 //!
 //! Every request of the log is decided by an exact log of those allowed before it, in milliseconds:
 //! at t it is allowed if, for each limit, the allowed ones later than t less the window, and this one,
@@ -21,7 +21,7 @@ use crate::lockout::Lockout;
 use crate::parser::Record;
 use crate::ranking::Ranking;
 
-/// Takes requests in any order, and decides them at the end.
+/// A replay: collects requests in any order, and decides them at the end.
 #[derive(Clone, Debug)]
 pub struct Backtest {
     limits: Vec<Limit>,
@@ -35,10 +35,10 @@ pub struct Backtest {
     has_addresses: bool,
 }
 
-/// What would have been decided.
+/// The result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replay {
-    /// The keys that were asked for.
+    /// The first keys, as many as were requested.
     pub verdicts: Vec<Verdict>,
     /// All requests.
     pub requests: u64,
@@ -46,13 +46,13 @@ pub struct Replay {
     pub denied: u64,
     /// Distinct keys.
     pub keys: usize,
-    /// Keys of these with a request that is denied.
+    /// Keys with a denied request.
     pub denied_keys: usize,
-    /// How often a key is locked out.
+    /// The number of lockouts.
     pub lockouts: u64,
 }
 
-/// What would have been decided for one key.
+/// The decisions for one key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
     /// The key.
@@ -94,9 +94,8 @@ impl Figures {
 }
 
 impl Backtest {
-    /// Of these limits: all of them have to allow a request. With a lockout, a key of which a request
-    /// is denied is denied everything for so long from then on, which further denials do not prolong. A
-    /// key that is exempt is allowed everything.
+    /// A replay of these limits. All must allow a request. After a denial, a lockout denies all requests of the key for
+    /// its duration; denials meanwhile do not extend it. Exempt keys are never denied.
     ///
     /// # Errors
     /// When there are more than [`MAX_LIMITS`].
@@ -119,7 +118,7 @@ impl Backtest {
         })
     }
 
-    /// Takes one request. Panics past four billion distinct keys.
+    /// Adds a request. Panics past four billion distinct keys.
     pub fn request(&mut self, request: &Record<'_>) {
         let Record { at, key, address } = *request;
         self.requests.hit(key, at.as_millis());
@@ -129,7 +128,7 @@ impl Backtest {
         }
     }
 
-    /// Whether there are networks that are exempt, and no request had an address.
+    /// Whether networks are exempt although no key has an address.
     #[must_use]
     pub fn lacks_addresses(&self) -> bool {
         self.has_networks && !self.has_addresses && self.requests.len() > 0
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exempt_is_allowed_everything() {
+    fn exempt_keys_are_never_denied() {
         let exempt = ["10.0.0.0/8", "login:monitor*"].map(|text| text.parse::<Exempt>().expect(text));
         let mut backtest = Backtest::new(&[limit(1, seconds(1))], Some(Lockout::of(seconds(9))), &exempt)
             .expect("one limit");
@@ -456,7 +455,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_naive_replay(
+        fn a_backtest_equals_a_naive_replay(
             requests in proptest::collection::vec((0..4_u8, prop_oneof![0..40_i64, 0..5_000_i64]), 0..250),
             limits in proptest::collection::vec((0..12_u64, spans()), 1..4),
             lockout in proptest::option::of(spans()),

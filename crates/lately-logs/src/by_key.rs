@@ -1,5 +1,5 @@
-//! The hits of a whole log: which keys it has, and the panes of each. Every key is kept, once, and
-//! every pane until the end, because lines come in any order.
+//! The hits of a whole log, by key and pane. Every key and every pane is kept until the end, because lines come in any
+//! order.
 
 use std::hash::BuildHasher;
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_told_apart_by_all_their_bytes() {
+    fn keys_differ_in_any_byte() {
         let mut hits = ByKey::default();
         let keys: [&[u8]; 5] = [b"a", b"ab", b"", b"b", b"\xff\0"];
         for (pane, key) in (0..).zip(keys.repeat(3)) {

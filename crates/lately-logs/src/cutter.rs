@@ -1,11 +1,11 @@
-//! Bytes to lines, as they come: for a log that grows, whose last line waits for its end.
+//! Cuts the bytes of a growing log into lines. Its last line waits for its end.
 
 use memchr::memchr;
 
 use crate::limits::MAX_LINE_BYTES;
 use crate::lines::Line;
 
-/// Takes bytes in pieces of any size and gives the lines that are complete.
+/// Takes bytes in pieces of any size and passes on complete lines.
 #[derive(Clone, Debug, Default)]
 pub struct Cutter {
     /// The start of a line whose end has not come; of one that is too long no more than shows that.

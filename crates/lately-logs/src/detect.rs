@@ -1,4 +1,4 @@
-//! Which format a log has, by its first lines.
+//! Detects the format of a log from its first lines.
 
 use crate::Malformed;
 use crate::error::ScanError;
@@ -8,16 +8,16 @@ use crate::parser::{LineParser, Parsed};
 use crate::template::Template;
 use crate::wrapper;
 
-/// How many of the first lines are of one format.
+/// How many of the first lines fit a format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Score {
-    /// Those that have the key, too.
+    /// Lines that have the key, too.
     keyed: usize,
-    /// Those that have a time, with or without a zone, whatever the key.
+    /// Lines that have a time, with or without a zone, whatever the key.
     parsed: usize,
-    /// Those whose time is missing as well.
+    /// Lines with or without a time.
     shaped: usize,
-    /// Those that are no comments.
+    /// Lines that are no comments.
     lines: usize,
 }
 
@@ -90,7 +90,7 @@ fn score(sample: &Sample<'_>, format: &Format, options: &Options) -> Score {
     };
     let keyed = parser(options.key.clone());
     let has_key = keyed.is_ok();
-    // A format that cannot have its time where it was said to be is not that of the log.
+    // A format without the given time field is not that of the log.
     let Ok(mut parser) = keyed.or_else(|_| parser(every)) else { return Score::default() };
     let mut score = Score::default();
     for line in sample {
@@ -114,7 +114,7 @@ fn score(sample: &Sample<'_>, format: &Format, options: &Options) -> Score {
     score
 }
 
-/// What the first bytes are, when they are of no log.
+/// A guess about first bytes that are no log.
 pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
     const MAGIC: [(&[u8], &str); 11] = [
         (b"\xff\xfe\0\0", "UTF-32"),

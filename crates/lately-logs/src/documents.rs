@@ -1,5 +1,5 @@
-//! JSON in other shapes than an object per line, made into that: an array of objects, an object with an array of
-//! objects (CloudTrail's `Records`), objects over several lines.
+//! Converts JSON of other shapes into an object per line: an array of objects, an object with an array of objects
+//! (CloudTrail's `Records`), objects over several lines.
 
 use std::io::{self, Read};
 

@@ -8,7 +8,7 @@ use lately::limits::MAX_KEY_BYTES;
 use crate::format::FORMATS;
 use crate::limits::{MAX_FILTERS, MAX_JOINED_BYTES, MAX_KEY_FIELDS, MAX_LIMITS, MAX_LINE_BYTES, MAX_STEPS};
 
-/// A format, key, time field or limit that cannot work whatever the lines are.
+/// An invalid option: a format, key, time field, condition or limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -22,7 +22,7 @@ pub enum SetupError {
         /// What is wrong with it.
         cause: String,
     },
-    /// The key template cannot be read.
+    /// The key template is invalid.
     Template {
         /// What was given.
         text: String,
@@ -43,7 +43,7 @@ pub enum SetupError {
         /// The fields it has.
         known: Vec<String>,
     },
-    /// A time field was named for a format whose time has a fixed place.
+    /// A time field was given for a format whose time has a fixed place.
     FixedTime {
         /// Name of the format.
         format: &'static str,
@@ -60,7 +60,7 @@ pub enum SetupError {
         /// What is wrong with it.
         cause: String,
     },
-    /// The condition cannot be read.
+    /// The condition is invalid.
     Filter {
         /// What was given.
         text: String,
@@ -79,12 +79,12 @@ pub enum SetupError {
         /// What is wrong with it.
         cause: String,
     },
-    /// The network cannot be read.
+    /// The network is invalid.
     Network {
         /// What was given.
         text: String,
     },
-    /// A network that is exempt has none of the keys.
+    /// An exempt network cannot contain any key.
     Exempt {
         /// The network.
         text: String,
@@ -93,12 +93,12 @@ pub enum SetupError {
         /// Why not.
         cause: &'static str,
     },
-    /// A factor of lockouts is no number from 1 on.
+    /// The factor of lockouts is below 1 or no number.
     Factor {
         /// What was given.
         text: String,
     },
-    /// The limit cannot be read.
+    /// The limit is invalid.
     Limit {
         /// What was given.
         text: String,
@@ -178,9 +178,9 @@ impl Error for SetupError {}
 pub enum Malformed {
     /// The line is not of the format.
     Shape,
-    /// The time is missing or is none.
+    /// The time is missing or invalid.
     Time,
-    /// The time names no zone, and none was given.
+    /// The time has no zone, and no zone was given.
     Zone,
     /// The time is a number before 1990 or more than a day ahead.
     Number,
@@ -195,7 +195,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// Every reason, in the order in which they are listed.
+    /// All reasons, in the order of reports.
     pub const ALL: [Malformed; 8] = [
         Malformed::Shape,
         Malformed::Time,
@@ -227,15 +227,15 @@ impl fmt::Display for Malformed {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ScanError {
-    /// The key or time field does not go with the format that was found.
+    /// The detected format has no such key or time field.
     Setup(SetupError),
-    /// No format is that of at least half of the lines that were looked at.
+    /// No format fits at least half of the first lines.
     Unknown {
-        /// Lines that were looked at.
+        /// The number of lines that were tried.
         lines: usize,
-        /// The format of most of them, and how many.
+        /// The best format, and the number of lines that it fits.
         best: Option<(&'static str, usize)>,
-        /// What the bytes look like instead, when that is known.
+        /// A guess about the bytes, if there is one.
         looks_like: Option<&'static str>,
     },
 }

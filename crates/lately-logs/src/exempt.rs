@@ -1,4 +1,4 @@
-//! Keys that no limit is for.
+//! Keys that are exempt from limits.
 
 use std::str::FromStr;
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_and_patterns_are_told_apart() {
+    fn networks_and_patterns_are_distinguished() {
         let is_of = |exempt: &Exempt, key: &str| exempt.is_of(key.as_bytes(), key.as_bytes());
         let check = |text: &str, inside: &str, outside: &str| {
             let exempt: Exempt = text.parse().expect(text);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exempts_nothing_is_refused() {
+    fn a_useless_exemption_is_refused() {
         let check = |text: &str, key: &str, cause: Option<&str>| {
             let checked = text.parse::<Exempt>().expect(text).check(&key.parse().expect(key));
             let error = checked.err().map(|error| error.to_string());

@@ -1,4 +1,4 @@
-//! Lines of one log to records. [`crate::scan()`] drives it, and so does what follows a log that grows.
+//! Parses the lines of one log into records. [`crate::scan()`] and followers of growing logs drive it.
 
 use lately::Timestamp;
 
@@ -13,7 +13,7 @@ use crate::parser::{LineParser, Parsed, Record};
 use crate::scanned::{Scanned, WithoutTime};
 use crate::time::Times;
 
-/// Takes the lines of one log in their order. Without a format it keeps the first lines until it can tell.
+/// Parses the lines of one log, in their order. Without a format it keeps the first lines until it has detected one.
 #[derive(Debug)]
 pub struct Feed<'o> {
     options: &'o Options,
@@ -33,7 +33,7 @@ struct Sample {
 }
 
 impl<'o> Feed<'o> {
-    /// For a log that is read so.
+    /// A feed for one log.
     ///
     /// # Errors
     /// Those of [`LineParser::new`].
@@ -48,7 +48,7 @@ impl<'o> Feed<'o> {
     /// Takes the next line.
     ///
     /// # Errors
-    /// When the format is not told by the lines so far, or the key does not go with it.
+    /// The first lines are of no known format, or the format has no such key.
     #[inline]
     pub fn line(&mut self, line: Line<'_>, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
         self.number += 1;
@@ -136,10 +136,10 @@ impl<'o> Feed<'o> {
         &self.scanned
     }
 
-    /// Ends the log. `head` are its first bytes, which say what it is when it is none.
+    /// Ends the log. `head` are its first bytes, for a guess about a file that is no log.
     ///
     /// # Errors
-    /// As [`Feed::line`].
+    /// The lines are of no known format, or the format has no such key.
     pub fn finish(mut self, head: &[u8], visit: &mut impl FnMut(Record<'_>)) -> Result<Scanned, ScanError> {
         let whole = self.joiner.finish();
         self.joined(whole, visit)?;
@@ -167,7 +167,7 @@ impl<'o> Feed<'o> {
         Ok(())
     }
 
-    /// Tells the format and reads the lines that were kept.
+    /// Detects the format and parses the lines that were kept.
     fn tell(&mut self, head: &[u8], visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
         let format = self.detect(head)?;
         self.settle(&format, visit)
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_told_early_where_lines_are_far_between() {
+    fn the_format_is_detected_early_when_lines_are_slow() {
         let options = options();
         let mut feed = Feed::new(&options).expect("reads");
         assert_eq!((give(&mut feed, "hello"), give(&mut feed, "hello")), (0, 0));

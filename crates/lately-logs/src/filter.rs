@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_refused() {
+    fn invalid_conditions_are_refused() {
         for bad in ["", "status", "=5", "!5", "a!5", "a>5", "a>=x", "a<", "a<nan", "a~(", "~x"] {
             assert!(matches!(bad.parse::<Filter>(), Err(SetupError::Filter { .. })), "{bad}");
         }

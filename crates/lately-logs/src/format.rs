@@ -7,10 +7,10 @@ use regex::bytes::{Regex, RegexBuilder};
 use crate::error::SetupError;
 use crate::layout::{self, Layout};
 
-/// What `--format` takes.
+/// The values of `--format`.
 pub(crate) const FORMATS: &str = "auto, combined, common, vhost, json, logfmt, w3c, alb, syslog, haproxy, envoy, nginx:FORMAT, apache:FORMAT or regex:RE";
 
-/// How the lines of a log are laid out.
+/// A log format.
 #[derive(Clone, Debug)]
 pub enum Format {
     /// The common format and, in quotes, referer and agent. Lines without these two, or with the
@@ -19,7 +19,7 @@ pub enum Format {
     /// `ip ident user [17/May/2015:10:05:03 +0000] "GET /path HTTP/1.1" status bytes`, as Apache and
     /// nginx write it. What follows is not looked at.
     Common,
-    /// The combined format after the host that was asked, with or without its port.
+    /// The combined format after the name of the host, with or without its port.
     Vhost,
     /// A JSON object per line.
     Json,
@@ -50,7 +50,7 @@ impl Format {
         }
     }
 
-    /// Those that a log is tried in when none is named. Of several that as many lines are of, the first is taken.
+    /// The formats to detect. Of several that fit as many lines, the first wins.
     pub(crate) fn known() -> Vec<Format> {
         let mut known = vec![Format::Combined, Format::Vhost, Format::W3c];
         known.push(Format::Layout("alb", layout::alb()));

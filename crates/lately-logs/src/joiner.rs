@@ -1,4 +1,4 @@
-//! Lines that a carrier cut into parts, put together again.
+//! Joins lines that a container runtime or journald cut into parts.
 //!
 //! Docker's json-file driver and CRI runtimes cut what a container writes after 16 KiB, journald after 48 KiB. A client that
 //! sends long texts chooses what is behind a cut, so a part is never a line of its own. A line is joined inside the wrapper
@@ -23,7 +23,7 @@ const DOCKER_PART_BYTES: usize = 16 * 1024;
 /// A line to read, or why it cannot be, with the number of its first part.
 pub(crate) type Joined = (u64, Result<Vec<u8>, Malformed>);
 
-/// Holds the lines whose last part has not come.
+/// Holds the parts of incomplete lines.
 #[derive(Debug)]
 pub(crate) struct Joiner {
     /// Oldest first.
@@ -61,7 +61,7 @@ struct CutLine {
     carrier: Carrier,
 }
 
-/// Who cuts lines.
+/// The carriers that cut lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Carrier {
     Docker,
@@ -83,8 +83,8 @@ struct Part<'a> {
     has_front: bool,
 }
 
-/// Of so many lines one is looked at more closely: whether JSON objects of a carrier begin there. A log is nearly always of one
-/// kind, which its first lines show.
+/// One line in this many is checked for a JSON object of a carrier. A log is nearly always of one kind, which its first
+/// lines show.
 const LOOK_EVERY: u64 = 64;
 
 /// What an object of a carrier has, when it does not start as docker's do.
@@ -363,7 +363,7 @@ mod tests {
 
     type Lines = Vec<(u64, Result<String, Malformed>)>;
 
-    /// What comes out of these records, and then at the end of the log.
+    /// The lines from these records, and those at the end of the log.
     fn joined(records: &[String]) -> (Lines, Lines) {
         let text = |(number, line): Joined| (number, line.map(|line| String::from_utf8(line).expect("text")));
         let (mut joiner, mut lines) = (Joiner::new(), Vec::new());
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_has_a_bound() {
+    fn held_parts_are_bounded() {
         let part = "x".repeat(MAX_JOINED_BYTES / 4);
         let mut records = vec![cri("stdout", "P", &part); 3];
         records.push(cri("stdout", "F", &part));

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn invalid_json_is_refused() {
         for bad in ["", "[]", "1", "\"x\"", "{", "{}x", "{\"a\"}", "{\"a\":}", "{'a':1}", "{\"a\":1,}"] {
             assert!(find(bad.as_bytes(), &Wanted::new(&["a".into()])).is_none(), "{bad}");
         }

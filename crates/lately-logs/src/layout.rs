@@ -30,7 +30,7 @@ pub(crate) struct Quick {
     pub(crate) addresses: Vec<(usize, Regex)>,
 }
 
-/// What a field may have in it.
+/// The content of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Address,
@@ -145,9 +145,8 @@ pub(crate) fn haproxy() -> Layout {
 
 /// Envoy's default access log, and Istio's, which goes on with more.
 ///
-/// Envoy escapes nothing. A path has no blanks, so a quote in it ends nothing. Behind the numbers only the agent may have
-/// quotes in it, but not the three characters that are between two fields: where those stand once more, nobody can tell whose
-/// text they are in.
+/// Envoy escapes nothing. A path has no blanks, so a quote in it ends no field. Behind the numbers only the agent may have
+/// quotes in it, but not the three characters that are between two fields: a second occurrence of them is ambiguous.
 pub(crate) fn envoy() -> Layout {
     const AGENT: &str = r#"(?:[^"]|"+[^" ]|"+ [^"])*"*"#;
     builtin(&format!(
@@ -213,7 +212,7 @@ pub(crate) fn nginx(text: &str) -> Result<Layout, SetupError> {
     compile(&tokens, "$time_local, $time_iso8601 or $msec").map_err(|cause| error(&cause))
 }
 
-/// What a variable of nginx may have in it, and what it is called here.
+/// The content of a variable of nginx, and the name of its field.
 fn nginx_variable(name: &str) -> (Kind, Option<&'static str>, bool) {
     match name {
         "remote_addr" => (Kind::Address, Some("ip"), false),
@@ -287,7 +286,7 @@ pub(crate) fn apache(text: &str) -> Result<Layout, SetupError> {
     compile(&tokens, "%t").map_err(|cause| error(&cause))
 }
 
-/// What a directive of Apache is called here, and what it may have in it.
+/// The name of the field of a directive of Apache, and its content.
 fn apache_directive(directive: char, argument: Option<&str>) -> Option<(Vec<String>, Kind, bool)> {
     let named = |name: &str, kind| Some((vec![name.to_owned()], kind, false));
     if let Some(argument) = argument {

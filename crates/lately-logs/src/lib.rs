@@ -1,11 +1,10 @@
-//! Access-log lines to hits: formats, keys, event times, and over a whole log a tally, or what limits
-//! would have decided.
+//! Parses logs into hits: formats, keys and event times. Counts a whole log, or replays it against limits.
 //!
-//! Nothing here opens a file or reads a clock: bytes come from the [`std::io::Read`] that is given, the
-//! time of day with the [`Options`]. The way of a line: [`scan()`] cuts the bytes into lines and hands them
-//! to a [`Feed`], which tells the format by the first of them; a [`LineParser`] makes each a [`Record`]
-//! (a time and a key), and the caller counts it, for instance in a [`Tally`] or a [`Backtest`]. Who has
-//! lines already, such as of a log that grows, gives them to a [`Feed`] directly.
+//! Nothing here opens a file or reads a clock: bytes come from a [`std::io::Read`], the time of day from the [`Options`].
+//! [`scan()`] cuts the bytes into lines and passes them to a [`Feed`], which detects the format from the first lines. A
+//! [`LineParser`] parses each line into a [`Record`] (a time and a key). The caller counts it, for instance in a
+//! [`Tally`] or a [`Backtest`]. A caller that has lines already, such as those of a growing log, passes them to a
+//! [`Feed`] directly.
 
 mod access;
 mod address;

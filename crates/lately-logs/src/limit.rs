@@ -1,4 +1,4 @@
-//! A limit on the command line: so many requests in so long.
+//! A limit on the command line, such as `100/1m`.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use lately::limits::MAX_TOTAL;
 
 use crate::error::SetupError;
 
-/// At most so many requests in any window of a length: `100/1m`, `5/60`, `10/250ms`, `5/s`.
+/// A limit on the requests in any window: `100/1m`, `5/60`, `10/250ms`, `5/s`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
     /// The most requests; 0 allows none.
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_limit_is_refused() {
+    fn invalid_limits_are_refused() {
         for bad in [
             "",
             "/",

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_logfmt_is_refused() {
+    fn invalid_logfmt_is_refused() {
         for bad in
             ["", "hello", "hello world", "=a", "a=\"b", "a=\"b\"c", "a=b\"c", "\"a\"=b", "a=1 {\"b\":2}"]
         {

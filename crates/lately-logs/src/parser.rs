@@ -1,4 +1,4 @@
-//! One line to one record: what every format comes down to.
+//! Parses a line of any format into a record.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,18 +22,18 @@ use crate::time::{LOG_DATE_LEN, TimeReader};
 use crate::w3c::W3c;
 use crate::wrapper;
 
-/// What a line says: one hit on a key.
+/// A hit from a line: a time and a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
     /// When.
     pub at: Timestamp,
-    /// On what: 1 to [`MAX_KEY_BYTES`] bytes.
+    /// The key: 1 to [`MAX_KEY_BYTES`] bytes.
     pub key: &'a [u8],
     /// The part of the key that is the address of a client, or its network; all of the key when no part is known to be.
     pub address: &'a [u8],
 }
 
-/// What a line that parses is.
+/// A line that parses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed<'a> {
     /// A hit.

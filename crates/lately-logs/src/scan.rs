@@ -1,4 +1,4 @@
-//! A whole log, from bytes to records.
+//! Reads a whole log, from bytes to records.
 
 use std::io::Read;
 
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(keys(mixed(1, 1).as_bytes(), "ip").expect("half of them").0.len(), 1);
         let error = keys(mixed(1, 2).as_bytes(), "ip").expect_err("fewer than half").to_string();
         assert_eq!(error, "no known format in the first 3 lines: 1 could be combined");
-        // What comes behind the first hundred does not matter.
+        // Lines after the first hundred do not matter.
         assert_eq!(keys(mixed(SAMPLE_LINES, 900).as_bytes(), "ip").expect("reads").0.len(), SAMPLE_LINES);
         assert!(keys(mixed(49, 0).as_bytes(), "host").is_err(), "combined has no such field");
         assert!(keys(&b"\n\n"[..], "host").is_ok(), "nothing to read, nothing to refuse");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_is_named() {
+    fn input_that_is_no_log_is_named() {
         let check = |bytes: &[u8], what: &str| {
             let error = keys(bytes, "ip").expect_err(what).to_string();
             assert_eq!(error, format!("this is {what}, not a log"));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_failure_is_seen() {
+    fn lines_before_a_read_error_are_counted() {
         let log = b"{\"time\":1431857103,\"ip\":\"a\"}\n{\"time\":14318";
         let (found, scanned) = keys(Broken(log), "ip").expect("reads");
         assert_eq!(found, ["a"]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_tell_the_format_earlier() {
+    fn long_lines_detect_the_format_earlier() {
         let long = |line: &str| format!("{{\"ip\":\"a\",{line}\"x\":\"{}\"}}\n", "x".repeat(1 << 19));
         let good = long("\"time\":1431857103,");
         // Eight lines are the sample; those behind it, which outnumber them, do not count.

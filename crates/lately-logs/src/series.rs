@@ -1,4 +1,4 @@
-//! Hits of a whole log step by step.
+//! The hits of a whole log in each step of time.
 
 use lately::{Span, Timestamp};
 

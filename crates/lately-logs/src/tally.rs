@@ -1,4 +1,4 @@
-//! Hits of a whole log by key: in the window ending at a time, at the peak, and in all.
+//! The hits of a whole log by key: in a window, at the peak, and in total.
 //!
 //! Time is cut into panes: of a second when the window is whole seconds, else of the widest rung of
 //! the ladder ([`lately::RUNGS_MS`]) that divides the window. The window ending at t has the hits
@@ -291,7 +291,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_naive_count(
+        fn a_tally_equals_a_naive_count(
             hits in proptest::collection::vec((0..6_u8, 0..20_000_i64), 0..200),
             window_ms in prop_oneof![1..8_000_i64, (1..9_i64).prop_map(|s| s * 1_000)],
             at_ms in proptest::option::of(0..25_000_i64),

@@ -1,4 +1,4 @@
-//! What a key is made of: one field of the line, or several with text between them.
+//! Templates of keys: one field of a line, or several with text between them.
 
 use std::fmt;
 use std::str::FromStr;

@@ -25,10 +25,10 @@ const WEEKDAYS: [&[u8; 3]; 7] = [b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat",
 const UNITS: [(u128, i32); 3] = [(10_u128.pow(11), 3), (10_u128.pow(14), 0), (10_u128.pow(17), -3)];
 const NANOSECONDS: i32 = -6;
 
-/// How to read times: what the log does not say itself.
+/// How to parse times that are ambiguous in the log.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// The clock of whoever reads the log. A number that is more than a day later is no time.
+    /// The current time. A number that is more than a day later is no time.
     pub now: Timestamp,
     /// When the log was last written. A time without a year is in the year that puts it nearest
     /// before this. Default: `now`.
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_zone_says_so() {
+    fn a_time_without_a_zone_is_an_error() {
         for text in [
             "17/May/2015:10:05:03",
             "17/May/2015:10:05:03.123",
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_refused() {
         for bad in [
             "",
             "-1",
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_changes_no_answer() {
+    fn cached_times_parse_the_same() {
         let dates = [
             "17/May/2015:10:05:03 +0000",
             "17/May/2015:10:05:03 +0000",

@@ -1,4 +1,4 @@
-//! What carriers of logs put around a line: syslog, containers, journald, `grep -H`.
+//! Removes what syslog, containers, journald and `grep -H` put around a line.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

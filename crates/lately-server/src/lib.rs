@@ -1,7 +1,7 @@
 //! The lately server: listeners over a synchronous service.
 //!
-//! [`Server`] binds the listeners of a [`Config`] and runs until it is told to stop. Inside, the
-//! [`Service`] is plain synchronous code: listeners bring it bytes and take its replies.
+//! [`Server`] binds the listeners of a [`Config`] and serves until it is stopped. Its core, [`Service`], is synchronous
+//! and knows no protocol.
 
 mod clock;
 pub mod config;
@@ -24,8 +24,8 @@ pub use storage::{Dumped, OfflineError, Restored, dump_folder, restore_folder};
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The header of an HTTP request that says which server it is for: the `run_id` of `INFO`.
+/// The HTTP header that names the server a request is for, by the `run_id` of `INFO`.
 pub const RUN_ID_HEADER: &str = "lately-run-id";
 
-/// The version of Redis that clients are told: they choose by it what to send.
+/// The Redis version that `HELLO` and `INFO` report. Clients choose their commands by it.
 pub const REDIS_VERSION: &str = "7.2.0";

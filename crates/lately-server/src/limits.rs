@@ -2,62 +2,59 @@
 
 use std::time::Duration;
 
-/// Clients served at once where the config names no other number.
+/// The default of `max_clients`: RESP clients served at once.
 pub const DEFAULT_MAX_CLIENTS: usize = 10_000;
 
-/// A client that sends nothing for so long is disconnected, where the config names no other time.
+/// The default of `idle_timeout`: a client that sends nothing for this long is disconnected.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// How often is looked for clients that are silent or take no replies: they are disconnected so much
-/// late, and a little more.
+/// Time between checks for clients that are idle or read no replies. They are disconnected up to this much late.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A client that does not take its replies for so long is disconnected.
+/// A client that reads no replies for this long is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Replies gathered before they are written: the replies of a run, or one reply, more may be held.
+/// Replies collected before they are written. The replies of one run, or one long reply, may exceed it.
 pub const OUTPUT_BYTES: usize = 64 << 10;
 
-/// When so much has come, from one connection or several, it is run before more is read: a run's worth
-/// of requests, of which more at once gain nothing and make the first wait.
+/// Input bytes of a batch. Once this much was read, from one connection or several, the batch is executed. A larger
+/// batch gains nothing and delays its first reply.
 pub const BATCH_BYTES: usize = 2 << 10;
 
-/// Batches that are run before the first of them is answered: who sleeps until it is answered is woken once for all,
-/// and the first is still answered soon.
+/// Batches executed before the first of them is answered. A client that sleeps until its reply is then woken once for
+/// all of them.
 pub const GROUP_BATCHES: usize = 2;
 
-/// When so much has come, in several batches, all of it is run and answered before more is read. Where changes are written
-/// to the journal, all at once, this alone bounds a group: a write for less costs more than it lets others wait.
+/// Input bytes of a commit group: once this much was read, in several batches, all of it is executed and answered. With
+/// a journal this alone bounds a group, because one write for many changes is cheaper.
 pub const GROUP_BYTES: usize = 32 * BATCH_BYTES;
 
-/// Bytes of replies of batches that are sent before the next batch runs.
+/// Reply bytes of the batches of a group after which they are sent, before the next batch runs.
 pub const GROUP_OUTPUT_BYTES: usize = 256 << 10;
 
-/// News of sockets taken from the system at once.
+/// Socket events taken from the system at once.
 pub const EVENTS: usize = 1_024;
 
-/// Operations given to the store at once: as many as it fetches the memory of together.
+/// Operations given to the store at once: as many as it prefetches together.
 pub const RUN_OPERATIONS: usize = 64;
 
-/// The same once one is of several keys, of which the store fetches the memory of no more together. Each has memory of its
-/// own, which the next ones use again.
+/// `MLIMIT` operations given to the store at once. Each holds memory of its own, which the next ones reuse.
 pub const RUN_JOINT_OPERATIONS: usize = 4;
 
 /// Bytes asked of the socket in one read.
 pub const READ_BYTES: usize = 64 << 10;
 
-/// What has come of a request is moved to a connection's own buffer until more comes, and back; one
-/// longer than this stays there.
+/// The incomplete request of a connection is kept in its own buffer until more arrives, and then moved back. A longer
+/// one stays in that buffer.
 pub const SHORT_BYTES: usize = 4 << 10;
 
-/// What a batch keeps of a buffer that a long request or reply has made larger. A thread has some thirty batches.
+/// Capacity that a batch keeps of a buffer after a long request or reply. A thread has about thirty batches.
 pub const KEPT_BYTES: usize = 64 << 10;
 
-/// Bytes of keys after which a page of `SCAN` ends, however many places it was to look at; looked for
-/// after each [`SCAN_STEP`].
+/// Bytes of keys after which a page of `SCAN` ends, whatever its `COUNT`. Checked after each [`SCAN_STEP`].
 pub const SCAN_BYTES: usize = 1 << 20;
 
-/// Bytes of a pattern, looked at again and again, after which it ends, too: some ten milliseconds.
+/// Pattern bytes, summed over the keys matched, after which a page of `SCAN` ends: some ten milliseconds of work.
 pub const SCAN_WORK: u64 = 8 << 20;
 
 /// A request of several keys with more arguments than this runs a part of them at a time, of half as many keys.
@@ -66,17 +63,17 @@ pub const LONG_ARGUMENTS: usize = 1_024;
 /// Points of a `SERIES` that are read and written at once: a quarter of a millisecond.
 pub const SERIES_STEP: usize = 2_048;
 
-/// Places of the store looked at in one step of a walk over all keys that counts their hits.
+/// Slots visited in one slice of a walk that counts the hits of all keys.
 pub const WALK_STEP: usize = 1_024;
 
-/// Places of the store looked at in one step of a `SCAN`.
+/// Slots visited in one slice of a `SCAN`.
 pub const SCAN_STEP: usize = 256;
 
-/// With a pattern longer than this they are fewer by as much, as each may take longer.
+/// A `SCAN` with a pattern longer than this visits proportionally fewer slots in a slice.
 pub const SCAN_STEP_PATTERN_BYTES: usize = 16;
 
-/// What a connection takes without buffers: its socket as the system knows it, its state, the names its
-/// client gave it, its place among the clients.
+/// Memory of a connection without buffers: its socket in the kernel, its state, the names its client set, its entry
+/// in the client list.
 pub const CONNECTION_BYTES: usize = 2 << 10;
 
 /// Commands one `MULTI` queues.
@@ -85,142 +82,138 @@ pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
 /// Bytes of commands one `MULTI` queues.
 pub const MAX_QUEUED_BYTES: usize = 64 << 20;
 
-/// HTTP connections of a listener at once. One more takes the place of the oldest that the server waits for, if there is
-/// one at the next look, but for dumps and restores; else it waits until one ends.
+/// HTTP connections of a listener at once. Another one replaces the oldest that the server is waiting for, dumps and
+/// restores excepted. If there is none, it waits until one ends.
 pub const MAX_HTTP_CONNECTIONS: usize = 64;
 
-/// Bytes of an HTTP request up to its body, which none has.
+/// Bytes of the request line and headers of an HTTP request.
 pub const MAX_HTTP_HEAD_BYTES: usize = 8 << 10;
 
-/// How long the server waits for an HTTP client at most, from the start of a connection to the end of its one answer.
-/// Bytes of a dump or a restore that move give back what they may take at [`HTTP_LEAST_BYTES`].
+/// How long the server waits for an HTTP client, from the start of a request to the end of its answer. The bytes of a
+/// dump or restore extend this, at [`HTTP_LEAST_BYTES`] a second.
 pub const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Windows in a request over HTTP for the hits of a key.
 pub const MAX_HTTP_WINDOWS: usize = 100;
 
-/// Bytes of a dump or a restore that a client has to move in a second.
+/// The lowest rate of a dump or restore, in bytes a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 
-/// How often is looked whether HTTP clients keep up.
+/// Time between checks of the rates of HTTP clients.
 pub const HTTP_LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What the system holds of an answer over HTTP that its client has not taken, at most; Linux takes twice as much for it.
-/// A larger buffer hides for long that a slow client takes anything.
+/// The socket send buffer of an HTTP connection; Linux doubles it. A larger buffer hides how slowly a client reads.
 pub const HTTP_SEND_BYTES: usize = 128 << 10;
 
-/// Bytes of a body that are read and thrown away after it was refused: a client that is answered while it sends may not
-/// look at the answer.
+/// Bytes of a refused body that are read and discarded. A client that is answered while it sends may not read the
+/// answer.
 pub const HTTP_DISCARD_BYTES: usize = 64 << 20;
 
-/// How long a stop waits for clients to take their last replies.
+/// How long a stop waits for clients to read their last replies.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a client has sent and its own system still holds, at most: the default of Linux. So much is read
-/// and answered after a stop beside what has been received, and no more; and so much is thrown away after the end of a
-/// connection.
+/// The most that a client may have sent and its own system still holds: the default send buffer of Linux. After a stop
+/// at most this much is read and answered beyond what the server has received. After the end of a connection at most
+/// this much is discarded.
 pub const DRAIN_BYTES: usize = 4 << 20;
 
-/// A connection that the server ends is closed once its client has sent nothing for so long, or has ended
-/// it too; what comes meanwhile is thrown away. It takes a look more, and at most [`DRAIN_TIMEOUT`] and
-/// [`DRAIN_BYTES`] beside what has been received.
+/// A connection that the server ends is closed once its client has closed it, too, or has sent nothing for this long.
+/// Input is discarded meanwhile, for at most [`DRAIN_TIMEOUT`] and [`DRAIN_BYTES`].
 pub const LINGER: Duration = Duration::from_millis(200);
 
-/// How long the listener waits after a connection could not be taken.
+/// How long a listener waits after it could not accept a connection.
 pub const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Connections the system holds for a listener that has not taken them yet.
+/// Connections that the system queues until the listener accepts them.
 pub const LISTEN_BACKLOG: u32 = 1_024;
 
-/// A server says where it listens once it has loaded its counts, or after so long: who starts one with few
-/// counts finds them there.
+/// A server prints its addresses once it has loaded its counts, or after this long.
 pub const READY_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often is told how far loading is.
+/// How often the progress of loading is logged.
 pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Dumps made at once.
 pub const MAX_DUMPS: usize = 4;
 
-/// Restores at once: each holds a share of the keys of its dump, and files on the disk.
+/// Restores at once. Each holds a part of its keys in memory, and files on the disk.
 pub const MAX_RESTORES: usize = 1;
 
-/// How long a dump or a restore has its place though it is slow and another one waits: time in which the server waits for
-/// its client.
+/// How long a slow dump or restore keeps its place when another one waits. Only time spent waiting for the client
+/// counts.
 pub const FAIR_SHARE: Duration = Duration::from_secs(30);
 
-/// Bytes that a client has to move in a second, on the average of the last [`FAIR_SHARE`], to keep its place for longer.
+/// The rate above which a dump or restore keeps its place, in bytes a second over the last [`FAIR_SHARE`].
 pub const FAIR_BYTES: u64 = 1_000_000;
 
-/// One in so many bytes of the memory ceiling is for changes that wait for dumps to be taken; when there are more, the
-/// dump that is furthest behind fails.
-pub const TAPS_SHARE: u64 = 16;
+/// The share of the memory ceiling for changes that dumps have not taken yet, one sixteenth. Beyond it, the dump that
+/// is furthest behind fails.
+pub const FEED_SHARE: u64 = 16;
 
-/// Below a low ceiling it is as much as this: what happens in some tenths of a second at full load.
-pub const TAPS_LEAST_BYTES: u64 = 2 << 20;
+/// The least room for such changes: some tenths of a second at full load.
+pub const FEED_LEAST_BYTES: u64 = 2 << 20;
 
-/// But no more than one in so many bytes of the ceiling.
-pub const TAPS_MOST_SHARE: u64 = 4;
+/// The largest share of a low ceiling for such changes, one quarter.
+pub const FEED_MOST_SHARE: u64 = 4;
 
-/// What a change that waits takes beside its bytes.
-pub const TAP_RECORD_BYTES: usize = 64;
+/// The overhead of such a change, beside its bytes.
+pub const FEED_RECORD_BYTES: usize = 64;
 
-/// A dump that is restored is kept in files while it is checked. They leave this share of the free disk, one eighth, to
-/// others.
+/// A dump is kept in files while it is checked. They leave this share of the free disk, one eighth, unused.
 pub const SPOOL_LEAVES_SHARE: u64 = 8;
 
-/// Bytes written to such a file between two looks at the free disk.
+/// Bytes written to such a file between two checks of the free disk.
 pub const SPOOL_LOOK_BYTES: u64 = 1 << 20;
 
-/// When a piece of a dump has so many bytes of changes it is sent.
+/// A piece of a dump is sent once it has this many bytes of changes.
 pub const DUMP_PIECE_BYTES: usize = 64 << 10;
 
-/// Pieces of a dump that wait for whoever reads it, and of one that is restored.
+/// Pieces of a dump or restore that are queued between the client and the thread that works on it.
 pub const TRANSFER_PIECES: usize = 2;
 
-/// The smallest memory ceiling a config may name: less would evict what was just counted.
+/// The smallest memory ceiling. A smaller one would evict keys that were just counted.
 pub const MIN_CEILING_BYTES: u64 = 1 << 20;
 
-/// The most a ceiling may be: what a process can address.
+/// The largest memory ceiling: the address space of a process.
 pub const MAX_CEILING_BYTES: u64 = 128 << 40;
 
-/// Slots looked at in one step of the background sweep, and the time between steps. Clients wait for a
-/// step: some tenths of a millisecond.
+/// Slots visited in one step of the background sweep. Clients may wait for a step: some tenths of a millisecond.
 pub const SWEEP_SLOTS: usize = 500;
-/// See [`SWEEP_SLOTS`].
+/// Time between steps of the background sweep.
 pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
 
-/// What the process may have beside the memory ceiling before it counts as fragmented: itself, its threads' buffers, and one in
-/// so many bytes of the ceiling.
+/// Memory of the process without keys: code and the buffers of threads. Beyond this and one [`RESIDENT_SHARE`]th of the
+/// ceiling, memory that is not accounted for counts as fragmented.
 pub const PROCESS_BYTES: u64 = 12 << 20;
-/// See [`PROCESS_BYTES`].
+/// The share of the ceiling that may be fragmented without a charge, one twentieth. See [`PROCESS_BYTES`].
 pub const RESIDENT_SHARE: u64 = 20;
 
-/// One in so many bytes of the ceiling is the most that is charged for fragmented memory, and that is charged more at one look.
+/// The share of the ceiling that is charged for fragmented memory at most, one half.
 pub const FRAGMENTATION_SHARE: u64 = 2;
-/// See [`FRAGMENTATION_SHARE`].
+/// The share of the ceiling, one sixty-fourth, that bounds the growth charged at one look.
 pub const FRAGMENTATION_STEPS: u64 = 64;
 
-/// While it is fragmented, the allocator gives back what it can at most this often: it takes some milliseconds, and threads wait.
+/// How often a fragmented process has the allocator return memory to the system. That takes some milliseconds, during
+/// which threads wait.
 pub const RETURN_EVERY_MS: i64 = 250;
 
-/// Time between looks at what should be told.
+/// Time between checks for something to log.
 pub const WATCH_EVERY: Duration = Duration::from_millis(100);
 
-/// Samples of the number of commands, one each [`WATCH_EVERY`], that `instantaneous_ops_per_sec` is the rate of.
+/// Samples that `instantaneous_ops_per_sec` is computed from, one every [`WATCH_EVERY`].
 pub(crate) const THROUGHPUT_SAMPLES: usize = 16;
 
-/// A wall clock set by more than this is told: hits stamped by it would be refused as too far ahead.
+/// A step of the system clock by more than this is logged: hits stamped by it would be refused as too far ahead.
 pub const CLOCK_STEP_MS: i64 = 10_000;
 
-/// Evictions, and failures that last no longer than a look, are told at most this often.
-pub const TOLD_EVERY_MS: i64 = 60_000;
+/// Evictions, slow clients, and failures shorter than [`WATCH_EVERY`] are logged at most this often.
+pub const LOG_EVERY_MS: i64 = 60_000;
 
-/// One in so many bytes of the memory ceiling is for connections: when they hold more in sum, one that
-/// holds more than an equal part of it is disconnected as soon as it needs more.
+/// The share of the memory ceiling for connections, one eighth. When they hold more in sum, one that holds more than
+/// an equal part is disconnected as soon as it needs more.
 pub const CONNECTIONS_SHARE: u64 = 8;
 
-/// The memory ceiling where the config names none: 1 GiB.
+/// The default memory ceiling: 1 GiB.
 pub const DEFAULT_CEILING_BYTES: u64 = 1 << 30;
 
 /// The longest config file, in bytes.
@@ -238,8 +231,8 @@ pub const MAX_LIMITS: usize = 1_024;
 /// The longest name of a limit, in bytes.
 pub const MAX_LIMIT_NAME_BYTES: usize = 64;
 
-/// Names of limits that are listed for who names one that is not there.
+/// Names of limits listed in the error about an unknown one.
 pub const MAX_LISTED_LIMITS: usize = 8;
 
-/// Time between looks at the config file.
+/// Time between checks of the config file.
 pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -1,13 +1,11 @@
-//! The config file while the server runs: its limits are taken over when it changes, the rest at the next start.
+//! Reloads the config file while the server runs. New limits take effect at once, everything else at the next start.
 //!
-//! The file is read once a second and what it says compared with what was loaded; a change is taken when two
-//! looks in a row find the same. An editor writes in pieces, and may empty the file or take it away for a
-//! moment first: what one look finds may be half of it. That content is compared, and not a time or a number
-//! of the file, needs nothing of the system and misses no way of changing a file: written in place, renamed
-//! over it, or, as Kubernetes does, a link in its path that leads elsewhere. SIGHUP has the file read at once,
-//! and taken as it is.
+//! The file is read once a second and its content compared with what was loaded. A change is loaded when two reads in
+//! a row find the same content, because an editor writes in pieces. Content is compared, not the time or the inode:
+//! that finds every kind of change, whether the file is written in place, replaced, or reached by a link that moved, as
+//! in Kubernetes. SIGHUP has the file read and loaded at once.
 //!
-//! A file that is refused changes nothing. That is told once for what it says, and each time after SIGHUP.
+//! A file with a mistake changes nothing. The mistake is logged once per content, and again after each SIGHUP.
 
 use std::sync::Arc;
 
@@ -19,40 +17,41 @@ use crate::limits::CONFIG_LOOK_EVERY;
 use crate::service::Service;
 use crate::stopper::Stopper;
 
-/// Has a server read its config file again; cheap to clone.
+/// Makes a server reload its config file. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Reloader(Arc<Notify>);
 
 impl Reloader {
-    /// Has the file read at once. What comes of it is told as all that an operator should know.
+    /// Requests a reload. The server logs the result: see [`Server::telling`](crate::Server::telling).
     pub fn reload(&self) {
         self.0.notify_one();
     }
 }
 
-/// What the file said, or why that is not known.
+/// The content of the file, or why it cannot be read.
 type Content = Result<String, String>;
 
-/// What is known of the file.
+/// The state of the file.
 struct Reload {
-    /// It, and what it said at the start.
     source: Source,
+    /// The config at the start.
     started: Config,
-    /// What was loaded or refused last.
+    /// The content that was loaded or refused last.
     judged: Content,
-    /// What the last look found, if that was something else.
+    /// The content that the last look found, if it differs from `judged`.
     changed: Option<Content>,
 }
 
-/// What a look led to.
+/// The result of a look.
 #[derive(Default, PartialEq, Debug)]
 struct Change {
-    /// The limits from here on, if they are to be replaced.
+    /// The new limits, if they replace the old ones.
     limits: Option<Vec<NamedLimit>>,
+    /// Lines to log.
     news: Vec<String>,
 }
 
-/// Looks at the file until the stop.
+/// Checks the file for changes until the server stops.
 pub(crate) async fn keep(
     service: Arc<Service>,
     source: Option<Source>,
@@ -73,7 +72,7 @@ pub(crate) async fn keep(
             tell("config: there is no file to reload: the server was started without --config");
             continue;
         };
-        // A disk may take its time.
+        // Reading may block on a slow disk.
         let looking = tokio::task::spawn_blocking(move || {
             let found = Source::read_again(&reload.source.path).map_err(|error| error.to_string());
             let change = reload.look(found, is_asked);
@@ -98,7 +97,7 @@ impl Reload {
         Reload { source, started, judged, changed: None }
     }
 
-    /// What follows from what was found.
+    /// Compares the content with what was loaded, and loads it when it is requested or stable.
     fn look(&mut self, found: Content, is_asked: bool) -> Change {
         if !is_asked && found == self.judged {
             self.changed = None;
@@ -138,7 +137,7 @@ impl Reload {
     }
 }
 
-/// An empty file is a config, and while the server runs rather one that somebody is about to write.
+/// Refuses an empty file. It is a valid config, but while the server runs it is more likely a file being rewritten.
 fn not_empty(text: &String) -> Option<&String> {
     Some(text).filter(|text| !text.trim().is_empty())
 }
@@ -154,16 +153,16 @@ mod tests {
         Reload::new(Source { path: "lately.toml".into(), text: String::new(), is_regular: true })
     }
 
-    /// What is told after a look that found this.
+    /// The lines logged after a look that found this content.
     fn news(reload: &mut Reload, found: &str) -> Vec<String> {
         reload.look(Ok(found.to_owned()), false).news
     }
 
     #[test]
-    fn a_change_is_taken_when_two_looks_find_the_same() {
+    fn a_change_is_loaded_once_it_is_stable() {
         let mut reload = reload();
         assert_eq!(news(&mut reload, ""), [""; 0]);
-        // Halves that would do, and none, until it is written.
+        // Halves of a file that would be valid, and an empty one, until it is written.
         for found in [ONE, "# a", "# ab", "# a", " \n"] {
             assert_eq!(news(&mut reload, found), [""; 0], "{found}");
         }
@@ -176,7 +175,7 @@ mod tests {
             [news(&mut reload, "# none"), news(&mut reload, "# none")].concat(),
             ["config: lately.toml reloaded: 0 limits"]
         );
-        // Somebody is about to write it.
+        // An editor has emptied it.
         assert_eq!(
             [news(&mut reload, "\n"), news(&mut reload, "\n")].concat(),
             ["config: lately.toml is empty: the old config stays"]
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_done_at_once() {
+    fn a_requested_reload_happens_at_once() {
         let mut reload = reload();
         let mut ask = |found: &str| reload.look(Ok(found.to_owned()), true);
         assert_eq!(ask(ONE).news, [RELOADED]);
@@ -196,13 +195,13 @@ mod tests {
             ]
         );
         assert_eq!(ask("x").news.len(), 1);
-        // A look does not tell it again.
+        // A look does not log it again.
         assert_eq!(news(&mut reload, "x"), [""; 0]);
         assert_eq!(news(&mut reload, "x"), [""; 0]);
     }
 
     #[test]
-    fn a_bad_file_is_told_once_and_changes_nothing() {
+    fn a_bad_file_is_logged_once_and_changes_nothing() {
         let mut reload = reload();
         assert_eq!(news(&mut reload, "[sever]"), [""; 0]);
         let change = reload.look(Ok("[sever]".to_owned()), false);
@@ -221,13 +220,13 @@ mod tests {
             ["config: lately.toml: it is gone: the old config stays"]
         );
         assert_eq!(reload.look(gone(), false), Change::default());
-        // It is told that all is well again, too.
+        // The first good file after a bad one is logged, too.
         assert_eq!(news(&mut reload, "# none"), [""; 0]);
         assert_eq!(news(&mut reload, "# none"), ["config: lately.toml reloaded: 0 limits"]);
     }
 
     #[test]
-    fn what_takes_a_start_is_told_by_name() {
+    fn settings_that_need_a_restart_are_logged() {
         let mut reload = reload();
         let text = format!("[memory]\nceiling = \"2GiB\"\n[[class]]\nmatch = \"a\"\n{ONE}");
         let change = reload.look(Ok(text), true);
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_again_is_not() {
+    fn a_missing_or_irregular_file_is_not_reread() {
         let folder = tempfile::tempdir().expect("a folder");
         let read = |name: &str| {
             let read = Source::read_again(&folder.path().join(name));

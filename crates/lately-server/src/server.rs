@@ -1,4 +1,4 @@
-//! The server as a whole: binds, runs, stops.
+//! The server as a whole: it binds, loads, serves and stops.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,9 +35,9 @@ pub enum ServerError {
         /// Why.
         error: std::io::Error,
     },
-    /// An address beyond loopback without auth and without leave to do so.
+    /// An address beyond loopback, without `insecure`.
     #[error(
-        "refusing to listen on {address} for {what}: there is no authentication, anybody who reaches it could count and delete"
+        "refusing to listen on {address} for {what}: there is no authentication, anybody who reaches it could count, read and delete"
     )]
     Exposed {
         /// `RESP` or `HTTP`.
@@ -46,28 +46,28 @@ pub enum ServerError {
         address: SocketAddr,
     },
     /// Two listeners at one address.
-    #[error("{what} and {other} are both to listen on {address}: give each a port of its own")]
+    #[error("{what} and {other} cannot both listen on {address}: give each its own port")]
     SameAddress {
         /// `RESP` or `HTTP`.
         what: &'static str,
-        /// See `what`.
+        /// `HTTP` or `metrics`.
         other: &'static str,
         /// The address.
         address: SocketAddr,
     },
-    /// The settings do not hold.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] lately::SettingsError),
-    /// The folder that counts are kept in cannot be used.
+    /// The data folder cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A bug ended the loading.
+    /// Loading panicked.
     #[error("the counts cannot be loaded because of a bug: {what}")]
     Bug {
-        /// What it says of itself.
+        /// The message of the panic.
         what: String,
     },
-    /// What was counted last could not be synced at the stop.
+    /// The last changes could not be synced at the stop.
     #[error("the last counts may not survive a loss of power: {0}")]
     Close(std::io::Error),
 }
@@ -86,26 +86,25 @@ pub struct Server {
     ready: Ready,
 }
 
-/// Who is told what an operator should know.
+/// Called with each log line.
 type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Who is told that clients can come.
+/// Called when the server is ready for clients.
 type Ready = Box<dyn FnOnce() + Send>;
 
 impl Server {
-    /// Binds the listeners and takes the folder that counts are kept in. Connections wait from here on;
-    /// [`Server::run`] serves them.
+    /// Binds the listeners and locks the data folder. Connections queue from here on; [`Server::run`] serves them.
     ///
     /// # Errors
-    /// [`ServerError`] when the folder is in use, or an address cannot be bound, or may not be.
+    /// [`ServerError`] when the folder is in use, or an address cannot be bound or is not allowed.
     pub async fn bind(mut config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         check_addresses(&config)?;
         let resp = listen(RESP, config.resp)?;
         let http = listen(HTTP, config.http)?;
         let metrics = config.metrics.map(|address| listen(METRICS, address)).transpose()?;
-        // What is refused leaves no folder behind.
+        // Opened last: a refused start leaves no folder behind.
         let folder = config.storage.as_ref().map(|storage| Folder::open(&storage.path)).transpose()?;
-        // From here on the config says what is, not what was asked for.
+        // From here on the config has the bound addresses: port 0 became a real port.
         config.resp = address_of(&resp, config.resp);
         config.http = address_of(&http, config.http);
         config.metrics = metrics.as_ref().zip(config.metrics).map(|(it, asked)| address_of(it, asked));
@@ -119,54 +118,54 @@ impl Server {
         Ok(Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready })
     }
 
-    /// Where RESP clients connect.
+    /// The address of the RESP listener.
     #[must_use]
     pub fn resp_address(&self) -> SocketAddr {
         self.service.config.resp
     }
 
-    /// Where HTTP clients connect.
+    /// The address of the HTTP listener.
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
         self.service.config.http
     }
 
-    /// Where health and metrics have a listener of their own, if they have.
+    /// The address of the listener for health and metrics, if there is one.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.service.config.metrics
     }
 
-    /// What stops the server.
+    /// A handle that stops the server.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// What has the server read its config file again.
+    /// A handle that makes the server reload its config file.
     #[must_use]
     pub fn reloader(&self) -> Reloader {
         self.reloader.clone()
     }
 
-    /// Has `tell` called with what an operator should know while the server runs: the wall clock was
-    /// set, keys were evicted, the config file has changed.
+    /// Sets the function that gets each log line, such as: the system clock was set, keys were evicted, the config was
+    /// reloaded.
     #[must_use]
     pub fn telling(self, tell: impl Fn(&str) + Send + Sync + 'static) -> Server {
         Server { tell: Arc::new(tell), ..self }
     }
 
-    /// Has `ready` called when the counts that were kept are there, or after [`READY_WITHIN`]: until they
-    /// are, clients are told that they are loaded.
+    /// Sets the function that is called when all counts are loaded, or after [`READY_WITHIN`]. Until all are loaded,
+    /// commands for keys get `LOADING`.
     #[must_use]
     pub fn when_ready(self, ready: impl FnOnce() + Send + 'static) -> Server {
         Server { ready: Box::new(ready), ..self }
     }
 
-    /// Serves until the stop, and ends when all clients are answered and all that was counted is on the disk.
+    /// Serves until the stop. Returns when all clients are answered and all counts are on the disk.
     ///
     /// # Errors
-    /// [`ServerError`] when what was kept cannot be loaded, or the last counts cannot be synced.
+    /// [`ServerError`] when the data folder cannot be loaded, or the last counts cannot be synced.
     pub async fn run(self) -> Result<(), ServerError> {
         let Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready } = self;
         let reload = {
@@ -192,7 +191,7 @@ impl Server {
         if loaded.is_err() {
             stopper.stop();
         }
-        // A listener that panicked is a bug that has been reported; the others are still waited for.
+        // A panic of a task has been reported. Wait for the others all the same.
         let _ = tokio::join!(resp, http, tend, reload);
         if let Some(metrics) = metrics {
             let _ = metrics.await;
@@ -201,7 +200,7 @@ impl Server {
     }
 }
 
-/// Puts back what was kept; gives the threads that keep what comes. Ends early when the server stops.
+/// Loads the data folder, and starts the threads of the journal. Returns early when the server stops.
 async fn load(
     service: &Arc<Service>,
     folder: Folder,
@@ -249,27 +248,27 @@ async fn load(
     Ok(threads)
 }
 
-/// What users beside the owner of a folder of this mode can do there.
+/// The warning that other users can enter the data folder, by its mode.
 fn exposure(path: &str, mode: u32) -> String {
-    // To add or to remove a file takes write and search permission. In a sticky folder only owners remove.
+    // To add or remove a file takes write and search permission. In a sticky folder only owners remove.
     let may_write = [0o030, 0o003].iter().any(|bits| mode & bits == *bits);
     let can = match (may_write, mode & 0o1000 == 0) {
         (true, true) => "remove and replace its files",
         (true, false) => "add files to it",
-        (false, _) => "see what is in it, though not read counts",
+        (false, _) => "list its files, but not read counts",
     };
     format!("{path} has mode {mode:o}: other users can {can}: chmod 700 it")
 }
 
-/// What is unusual about what was loaded.
+/// Log lines about the loaded counts.
 fn remarks(service: &Service) -> Vec<String> {
     let mut remarks = Vec::new();
     let MemoryStats { evicted_keys, ceiling_bytes, used_bytes, .. } = service.store.memory();
     let ceiling_bytes = ceiling_bytes.unwrap_or(u64::MAX);
     if used_bytes > ceiling_bytes {
         remarks.push(format!(
-            "the counts take {used_bytes} bytes, more than the memory ceiling of {ceiling_bytes}: \
-             they are kept because limits on them are in force; new keys are refused"
+            "the keys take {used_bytes} bytes, more than the memory ceiling of {ceiling_bytes}: \
+             they are kept because their limits are in force; new keys are refused"
         ));
     }
     if evicted_keys > 0 {
@@ -281,20 +280,20 @@ fn remarks(service: &Service) -> Vec<String> {
     if ahead_ms > CLOCK_STEP_MS {
         let ahead_s = ahead_ms / 1_000;
         remarks.push(format!(
-            "what was loaded is {ahead_s} s ahead of the clock, which was set back or wrong: \
-             time goes on from there, a twentieth slower until the clock is there"
+            "the newest hit is {ahead_s} s ahead of the system clock, which was set back or is wrong: \
+             the server's clock goes on from that hit, 5 % slower until both agree"
         ));
     }
     remarks
 }
 
-/// Has all that was counted written to the disk.
+/// Syncs all counts to the disk, and joins the threads of the journal.
 async fn close(service: &Arc<Service>, threads: Vec<JoinHandle<()>>) -> Result<(), ServerError> {
     let service = Arc::clone(service);
     let closed = tokio::task::spawn_blocking(move || {
         let closed = service.journal().map_or(Ok(()), Journal::close);
         for thread in threads {
-            // One that panicked had a bug, which has been reported.
+            // A panic has been reported.
             let _ = thread.join();
         }
         closed
@@ -302,12 +301,12 @@ async fn close(service: &Arc<Service>, threads: Vec<JoinHandle<()>>) -> Result<(
     closed.await.expect("a panic is a bug that has been reported").map_err(ServerError::Close)
 }
 
-/// Finds out whether a server may listen where a config says, before it tries to.
+/// Checks the addresses of a config, without binding them.
 ///
 /// # Errors
-/// [`ServerError::Exposed`] names an address beyond loopback that it has no leave for, [`ServerError::SameAddress`] one
-/// that two listeners are to have. The listener for metrics needs no leave: nothing that is there reads keys or changes
-/// anything.
+/// [`ServerError::Exposed`]: RESP or HTTP would listen beyond loopback without `insecure`. The listener for metrics
+/// may, because it neither reads keys nor changes anything. [`ServerError::SameAddress`]: two listeners have one
+/// address.
 pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     let listeners = [(RESP, config.resp), (HTTP, config.http)];
     let all: Vec<_> = listeners.into_iter().chain(config.metrics.map(|address| (METRICS, address))).collect();
@@ -323,13 +322,13 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     }
 }
 
-/// Whether two listeners cannot have these addresses both. Of port 0 each gets a port of its own.
+/// Whether two listeners would collide. With port 0 each gets its own port.
 fn meet(one: SocketAddr, other: SocketAddr) -> bool {
     let is_any = |address: SocketAddr| address.ip().is_unspecified();
     one.port() != 0 && one.port() == other.port() && (one.ip() == other.ip() || is_any(one) || is_any(other))
 }
 
-/// What an address is for, as errors have it.
+/// Names of the listeners in errors.
 const RESP: &str = "RESP";
 const HTTP: &str = "HTTP";
 const METRICS: &str = "metrics";
@@ -337,7 +336,7 @@ const METRICS: &str = "metrics";
 fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, ServerError> {
     let bound = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // As every server does: an address whose last connections still linger can be taken again.
+        // A restarted server can bind while old connections are in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(LISTEN_BACKLOG)
@@ -349,7 +348,7 @@ fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
     listener.local_addr().unwrap_or(asked)
 }
 
-/// Removes expired keys, a part of the store at a time, and tells what should be known.
+/// Sweeps expired keys, a part of the store at a time, and logs what [`Watch`] finds.
 async fn tend(service: Arc<Service>, stopper: Stopper, tell: Tell) {
     let [mut sweep, mut look] = [SWEEP_EVERY, WATCH_EVERY].map(|period| {
         let mut ticks = tokio::time::interval(period);
@@ -377,20 +376,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_warning_of_a_folder_says_what_others_can_do() {
+    fn the_warning_of_a_folder_names_the_danger() {
         for (mode, expected) in [
             (0o777, "w has mode 777: other users can remove and replace its files: chmod 700 it"),
             (0o770, "w has mode 770: other users can remove and replace its files: chmod 700 it"),
             (0o703, "w has mode 703: other users can remove and replace its files: chmod 700 it"),
             (0o1777, "w has mode 1777: other users can add files to it: chmod 700 it"),
-            (
-                0o755,
-                "w has mode 755: other users can see what is in it, though not read counts: chmod 700 it",
-            ),
-            (
-                0o711,
-                "w has mode 711: other users can see what is in it, though not read counts: chmod 700 it",
-            ),
+            (0o755, "w has mode 755: other users can list its files, but not read counts: chmod 700 it"),
+            (0o711, "w has mode 711: other users can list its files, but not read counts: chmod 700 it"),
         ] {
             assert_eq!(exposure("w", mode), expected);
         }

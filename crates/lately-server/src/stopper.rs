@@ -1,10 +1,10 @@
-//! What tells all parts of a server to stop.
+//! The stop signal that all parts of a server share.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Tells a server to stop; cheap to clone.
+/// Stops a server. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<watch::Sender<bool>>);
 
@@ -13,12 +13,12 @@ impl Stopper {
         Stopper(Arc::new(watch::Sender::new(false)))
     }
 
-    /// Stops the server: listeners close, what clients had sent is answered.
+    /// Stops the server: listeners close, and requests that were already sent are answered.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 
-    /// Ends when the server is to stop.
+    /// Waits for the stop.
     pub(crate) async fn stopped(&self) {
         // The sender is in `self`: the wait cannot fail.
         let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;

@@ -1,33 +1,33 @@
-//! What an operator should be told while the server runs.
+//! Log lines about the state of a running server: clock, disk, memory, slow clients.
 
 use lately::Timestamp;
 use lately_journal::{Journal, JournalStats};
 
-use crate::limits::{CLOCK_STEP_MS, TOLD_EVERY_MS};
+use crate::limits::{CLOCK_STEP_MS, LOG_EVERY_MS};
 use crate::service::Service;
 
-/// What was told last.
+/// The state at the last look, and when lines that repeat were last logged.
 #[derive(Default, Debug)]
 pub(crate) struct Watch {
-    /// The wall clock was far from time here.
+    /// The system clock was more than [`CLOCK_STEP_MS`] away from the server's.
     is_clock_far: bool,
-    /// How far the wall clock was ahead of time here without its jumps.
+    /// How far the system clock was ahead of the server's, before the jumps of the latter.
     clock_ms: i64,
     jumped_ms: i64,
     evicted_keys: u64,
-    /// At the last look all was loaded.
+    /// Loading had ended.
     is_loaded: bool,
-    evictions_told: Option<Timestamp>,
+    evictions_logged: Option<Timestamp>,
     trouble: Option<String>,
     failures: u64,
-    failures_told: Option<Timestamp>,
+    failures_logged: Option<Timestamp>,
     checkpoint_trouble: Option<String>,
     slow: u64,
-    slow_told: Option<Timestamp>,
+    slow_logged: Option<Timestamp>,
 }
 
 impl Watch {
-    /// What is new since the last look.
+    /// The lines to log since the last look.
     pub(crate) fn look(&mut self, service: &Service) -> Vec<String> {
         self.jump(service.clock_jumped_ms())
             .into_iter()
@@ -44,21 +44,23 @@ impl Watch {
             .collect()
     }
 
-    /// What is wrong with the disk, and that it is no more.
+    /// Failures of the disk, and their end.
     fn disk(&mut self, stats: JournalStats, now: Timestamp) -> Vec<String> {
         let JournalStats { trouble, checkpoint_trouble, failures, failed, .. } = stats;
         let mut news = Vec::new();
         match (&self.trouble, &trouble) {
             (None, Some(why)) => {
-                news.push(format!("the journal cannot be written: {why}: hits are refused until it can"));
-            }
-            (Some(_), None) => news.push("the journal can be written again: hits are taken".to_owned()),
-            // It failed and was mended between two looks. On a disk that the log fills that comes again and again.
-            (None, None) if failures > self.failures && is_due(self.failures_told, now) => {
-                self.failures_told = Some(now);
                 news.push(format!(
-                    "the journal could not be written for a moment: {failed}: hits were refused"
+                    "the journal cannot be written: {why}: hits are refused until the disk works again"
                 ));
+            }
+            (Some(_), None) => {
+                news.push("the journal can be written again: hits are accepted".to_owned());
+            }
+            // It failed and recovered between two looks. On a disk that the log itself fills, this repeats.
+            (None, None) if failures > self.failures && is_due(self.failures_logged, now) => {
+                self.failures_logged = Some(now);
+                news.push(format!("the journal failed for a moment: {failed}: some hits were refused"));
             }
             _ => {}
         }
@@ -66,38 +68,36 @@ impl Watch {
         if let Some(why) =
             checkpoint_trouble.as_ref().filter(|_| checkpoint_trouble != self.checkpoint_trouble)
         {
-            news.push(format!(
-                "a checkpoint could not be made: {why}: the log has all, and it is tried again"
-            ));
+            news.push(format!("a checkpoint failed: {why}: no counts are lost, and the server tries again"));
         }
         (self.trouble, self.checkpoint_trouble) = (trouble, checkpoint_trouble);
         news
     }
 
-    /// That clients of dumps and restores were too slow.
+    /// Clients of dumps and restores that were disconnected because they were too slow.
     fn slow(&mut self, (count, last): (u64, String), now: Timestamp) -> Option<String> {
-        if count == self.slow || !is_due(self.slow_told, now) {
+        if count == self.slow || !is_due(self.slow_logged, now) {
             return None;
         }
         let others = match count - self.slow - 1 {
             0 => String::new(),
             others => format!(", and {others} more before it"),
         };
-        (self.slow, self.slow_told) = (count, Some(now));
-        Some(format!("{last}{others}: it was disconnected; this is told at most once a minute"))
+        (self.slow, self.slow_logged) = (count, Some(now));
+        Some(format!("{last}{others}: disconnected (logged at most once a minute)"))
     }
 
-    /// That time here jumped, by the sum of its jumps so far.
+    /// A jump of the server's clock. `jumped_ms` is the sum of its jumps since the start.
     fn jump(&mut self, jumped_ms: i64) -> Option<String> {
         let more_ms = jumped_ms - std::mem::replace(&mut self.jumped_ms, jumped_ms);
         (more_ms > 0).then(|| {
             let seconds = more_ms / 1_000;
-            format!("the wall clock stayed {seconds} s ahead for a minute: time here jumped to it")
+            format!("the system clock stayed {seconds} s ahead for a minute: the server's clock jumped to it")
         })
     }
 
-    /// That the wall clock was set: once until it agrees with time here, and again when it was set further away. Time here
-    /// comes closer to it meanwhile, slowly or by jumps.
+    /// A step of the system clock. Logged once until both clocks agree, and again when the system clock was set further
+    /// away. Meanwhile the server's clock moves towards it, slowly or by jumps.
     fn clock(&mut self, step_ms: i64, jumped_ms: i64) -> Option<String> {
         let is_far = step_ms.abs() > CLOCK_STEP_MS;
         let was_far = std::mem::replace(&mut self.is_clock_far, is_far);
@@ -108,37 +108,37 @@ impl Watch {
         }
         let set_ms = if is_further { set_ms } else { step_ms };
         let (direction, place, jump) = if step_ms > 0 {
-            ("ahead", "ahead of", ", and jumps to it when it stays more than max_skew ahead for a minute")
+            ("ahead", "ahead of", ", and jumps to it if it stays more than max_skew ahead for a minute")
         } else {
             ("back", "behind", "")
         };
         let [set_s, step_s] = [set_ms, step_ms].map(|ms| ms.abs() / 1_000);
         Some(format!(
-            "the wall clock was set {direction} by {set_s} s: it is {step_s} s {place} time here, \
+            "the system clock was set {direction} by {set_s} s: it is {step_s} s {place} the server's clock, \
              which moves towards it by 50 ms a second{jump}"
         ))
     }
 
     fn evictions(&mut self, evicted_keys: u64, now: Timestamp, is_loading: bool) -> Option<String> {
         if is_loading || !self.is_loaded {
-            // They are told as left out when all is loaded, by whoever loads.
+            // Keys evicted while loading are logged once, when loading ends.
             self.evicted_keys = evicted_keys;
             self.is_loaded = !is_loading;
         }
-        if evicted_keys == self.evicted_keys || !is_due(self.evictions_told, now) {
+        if evicted_keys == self.evicted_keys || !is_due(self.evictions_logged, now) {
             return None;
         }
         let more = evicted_keys - self.evicted_keys;
-        (self.evicted_keys, self.evictions_told) = (evicted_keys, Some(now));
+        (self.evicted_keys, self.evictions_logged) = (evicted_keys, Some(now));
         Some(format!(
-            "the memory ceiling is reached: {more} keys with hits were evicted; this is told at most once a minute"
+            "the memory ceiling is reached: {more} keys with hits were evicted (logged at most once a minute)"
         ))
     }
 }
 
-/// Whether what was told then may be told again.
-fn is_due(told: Option<Timestamp>, now: Timestamp) -> bool {
-    told.is_none_or(|told| now.as_millis() - told.as_millis() >= TOLD_EVERY_MS)
+/// Whether a line that was last logged then may be logged again.
+fn is_due(logged: Option<Timestamp>, now: Timestamp) -> bool {
+    logged.is_none_or(|logged| now.as_millis() - logged.as_millis() >= LOG_EVERY_MS)
 }
 
 #[cfg(test)]
@@ -146,24 +146,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_is_told_once() {
+    fn a_clock_step_is_logged_once() {
         let mut watch = Watch::default();
         assert_eq!(watch.clock(9_999, 0), None);
-        let back = "the wall clock was set back by 69 s: it is 60 s behind time here, which moves towards it by 50 ms a second";
+        let back = "the system clock was set back by 69 s: it is 60 s behind the server's clock, which moves towards it by 50 ms a second";
         assert_eq!(watch.clock(-60_000, 0).as_deref(), Some(back));
         assert_eq!(watch.clock(-50_000, 0), None);
         assert_eq!(watch.clock(0, 0), None);
         assert!(
-            watch
-                .clock(11_000, 0)
-                .is_some_and(|told| told.contains("set ahead by 11 s: it is 11 s ahead of time here"))
+            watch.clock(11_000, 0).is_some_and(
+                |told| told.contains("set ahead by 11 s: it is 11 s ahead of the server's clock")
+            )
         );
     }
 
     /// Symptom: a clock that was set ahead by 10 s and then by a day was logged as 10 s. Cause: nothing was logged until both
     /// clocks agreed again. Fix: a further step is logged.
     #[test]
-    fn a_clock_that_is_set_further_is_told_again() {
+    fn a_further_clock_step_is_logged_again() {
         let mut watch = Watch::default();
         let mut told = |step_ms, jumped_ms| watch.clock(step_ms, jumped_ms);
         let is = |told: Option<String>, expected: &str| {
@@ -172,7 +172,7 @@ mod tests {
         is(told(10_500, 0), "set ahead by 10 s: it is 10 s ahead of");
         assert_eq!(told(10_450, 0), None);
         is(told(86_410_400, 0), "set ahead by 86399 s: it is 86410 s ahead of");
-        // Time here came closer while the process was stopped, and jumped.
+        // The server's clock came closer while the process was stopped, and jumped.
         assert_eq!(told(86_380_000, 0), None);
         assert_eq!(told(70_000_000, 16_380_000), None);
         is(told(70_020_000, 16_380_000), "set ahead by 20 s: it is 70020 s ahead of");
@@ -184,29 +184,29 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_of_the_clock_is_told_once() {
+    fn a_clock_jump_is_logged_once() {
         let mut watch = Watch::default();
         assert_eq!(watch.jump(0), None);
-        let hour = "the wall clock stayed 3600 s ahead for a minute: time here jumped to it";
+        let hour = "the system clock stayed 3600 s ahead for a minute: the server's clock jumped to it";
         assert_eq!(watch.jump(3_600_000).as_deref(), Some(hour));
         assert_eq!(watch.jump(3_600_000), None);
         assert!(watch.jump(3_612_000).is_some_and(|told| told.contains("stayed 12 s ahead")));
     }
 
     #[test]
-    fn slow_clients_are_told_once_a_minute() {
+    fn slow_clients_are_logged_once_a_minute() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut watch = Watch::default();
         let mut told = |count, seconds| watch.slow((count, "x was slow".to_owned()), at(seconds));
         assert_eq!(told(0, 0), None);
-        let ended = "it was disconnected; this is told at most once a minute";
+        let ended = "disconnected (logged at most once a minute)";
         assert_eq!(told(1, 0), Some(format!("x was slow: {ended}")));
         assert_eq!([told(1, 1), told(3, 59)], [None, None]);
         assert_eq!(told(4, 60), Some(format!("x was slow, and 2 more before it: {ended}")));
     }
 
     #[test]
-    fn a_failure_between_two_looks_is_told_once_a_minute() {
+    fn brief_failures_are_logged_once_a_minute() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let stats = |failures, trouble: Option<&str>| JournalStats {
             durability: lately_journal::Durability::Interval,
@@ -223,20 +223,23 @@ mod tests {
             failed: "it is full".to_owned(),
         };
         let mut watch = Watch::default();
-        let moment = ["the journal could not be written for a moment: it is full: hits were refused"];
+        let moment = ["the journal failed for a moment: it is full: some hits were refused"];
         assert!(watch.disk(stats(0, None), at(1)).is_empty());
         assert_eq!(watch.disk(stats(1, None), at(2)), moment);
         assert!(watch.disk(stats(3, None), at(3)).is_empty());
         assert!(watch.disk(stats(3, None), at(90)).is_empty());
         assert_eq!(watch.disk(stats(4, None), at(91)), moment);
-        // One that lasts is told at once, and only as that.
+        // A failure that lasts is logged at once, and only once.
         let told = watch.disk(stats(5, Some("it is gone")), at(92));
-        assert_eq!(told, ["the journal cannot be written: it is gone: hits are refused until it can"]);
-        assert_eq!(watch.disk(stats(5, None), at(93)), ["the journal can be written again: hits are taken"]);
+        let refused =
+            "the journal cannot be written: it is gone: hits are refused until the disk works again";
+        assert_eq!(told, [refused]);
+        let recovered = watch.disk(stats(5, None), at(93));
+        assert_eq!(recovered, ["the journal can be written again: hits are accepted"]);
     }
 
     #[test]
-    fn evictions_are_told_once_a_minute() {
+    fn evictions_are_logged_once_a_minute() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut watch = Watch::default();
         assert_eq!(watch.evictions(0, at(1), false), None);

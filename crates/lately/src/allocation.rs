@@ -1,7 +1,6 @@
-//! What an allocation costs: the allocator's own bytes count towards a ceiling as ours do.
+//! The size of an allocation with the allocator's own bytes, which count towards the ceiling.
 
-/// Bytes an allocator takes for `bytes`: a word beside them, in steps of two words, as in glibc's
-/// malloc, and close to it in others. Nothing costs nothing.
+/// Bytes that glibc's malloc takes for `bytes`: one word more, in steps of two words. 0 for 0. Others are close to it.
 pub(crate) const fn allocated(bytes: usize) -> usize {
     match bytes {
         0 => 0,
@@ -10,7 +9,7 @@ pub(crate) const fn allocated(bytes: usize) -> usize {
     }
 }
 
-/// The most bytes that cost as much as `bytes` do.
+/// The most bytes that take the same allocation as `bytes`.
 pub(crate) const fn filled(bytes: usize) -> usize {
     match bytes {
         0 => 0,
@@ -23,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_allocations_cost() {
+    fn allocation_sizes_match_glibc() {
         assert_eq!([0, 1, 24, 25, 40, 41].map(allocated), [0, 32, 32, 48, 48, 64]);
         assert_eq!([0, 1, 24, 25, 40, 41].map(filled), [0, 24, 24, 40, 40, 56]);
     }

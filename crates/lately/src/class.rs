@@ -4,34 +4,34 @@ use crate::error::SettingsError;
 use crate::limits::MAX_CLASSES;
 use crate::settings::Settings;
 
-/// A pattern over bytes, as Redis writes them: `*` any run, `?` any byte, `[a-z]` `[^a-z]` a set,
-/// `\` takes the next byte as it is.
+/// A pattern over bytes, with the syntax of Redis: `*` matches any run of bytes, `?` any byte, `[a-z]` or `[^a-z]` a set,
+/// and `\` takes the next byte literally.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern(Box<[u8]>);
 
 impl Pattern {
-    /// The pattern written as `text`. Every text is a pattern: a set left open ends with the text.
+    /// Parses a pattern. Every text is valid: an open set ends with the text.
     #[must_use]
     pub fn new(text: &[u8]) -> Pattern {
         Pattern(text.into())
     }
 
-    /// The text it was made of.
+    /// The text of the pattern.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether all of `key` matches.
+    /// Whether the whole of `key` matches.
     ///
-    /// Takes time in the order of pattern length times key length: after a mismatch only the last
-    /// `*` is tried again, one byte further on.
+    /// It takes time proportional to the product of both lengths: after a mismatch only the last `*` is tried again, one
+    /// byte further on.
     #[must_use]
     pub fn matches(&self, key: &[u8]) -> bool {
         self.matches_for(key, &mut 0)
     }
 
-    /// As `matches`; adds to `work` how many bytes of the pattern were looked at, those looked at again among them.
+    /// Matches like [`Pattern::matches`], and adds the number of comparisons with a byte of the pattern to `work`.
     pub(crate) fn matches_for(&self, key: &[u8], work: &mut u64) -> bool {
         let pattern = &self.0[..];
         let (mut p, mut k) = (0, 0);
@@ -97,7 +97,7 @@ fn match_set(pattern: &[u8], mut p: usize, byte: u8) -> (bool, usize) {
     (found != negated, p)
 }
 
-/// Which class of a store: the place of its settings. The default is behind those with a pattern.
+/// The index of a class in a store. The default class comes last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClassId(u8);
 

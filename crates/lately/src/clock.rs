@@ -1,4 +1,4 @@
-//! Where time comes from. This file alone reads the machine's clocks; everything else is told.
+//! Clocks. Only this file reads the machine's clocks; everything else gets the time as an argument.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,32 +10,31 @@ use crate::time::{Span, Timestamp};
 
 /// A source of the current time that never goes back.
 pub trait Clock: Send + Sync {
-    /// The current time; at least what an earlier call gave.
+    /// The current time. It is never earlier than in a previous call.
     fn now(&self) -> Timestamp;
 
-    /// Milliseconds the wall clock is ahead of this one, as of the last reading; negative when it
-    /// is behind. Not near zero only for a while after somebody set the wall clock; always zero for
-    /// a clock that follows none.
+    /// Milliseconds that the system clock was ahead of this clock at the last reading; negative when it was behind. It is
+    /// near zero, except for a while after the system clock was set. Zero for a clock that follows no system clock.
     fn step_ms(&self) -> i64 {
         0
     }
 
-    /// Goes on from `at`, if that is later: time that was already given by another clock. Without effect on a clock that
-    /// is set by hand.
+    /// Moves the clock to `at`, if that is later: a time that another clock gave already. No effect on a clock that is
+    /// set by hand.
     fn go_on_from(&self, _at: Timestamp) {}
 
-    /// Milliseconds this clock has jumped ahead since its start, because the wall clock was far ahead and
-    /// stayed there; always zero for a clock that follows none.
+    /// The sum of the jumps of this clock since its start, in milliseconds. It jumps when the system clock stays far
+    /// ahead. Zero for a clock that follows no system clock.
     fn jumped_ms(&self) -> i64 {
         0
     }
 }
 
-/// The machine's clock. It never goes back: it advances with the time since the machine was booted, and
-/// slews towards the wall clock. Sleep of the machine counts as time, on Linux.
+/// A clock that never goes back. It advances with the time since the machine was booted, and slews towards the system
+/// clock. On Linux, time during which the machine sleeps counts.
 ///
-/// A wall clock that stays ahead by more than `max_skew` for a minute is right, most likely: the clock then
-/// jumps to it. One that was set back is only slewed to.
+/// When the system clock stays ahead by more than `max_skew` for a minute, the clock jumps to it. When the system clock
+/// was set back, the clock only slews.
 #[derive(Debug)]
 pub struct SystemClock {
     uptime: Uptime,
@@ -132,15 +131,15 @@ impl Slew {
 }
 
 impl SystemClock {
-    /// A clock that starts at the wall clock's time, with the default `max_skew`.
+    /// A clock that starts at the time of the system clock, with the default `max_skew`.
     #[must_use]
     pub fn new() -> SystemClock {
         SystemClock::with_max_skew(Settings::default().max_skew())
     }
 
-    /// A clock that starts at the wall clock's time. `max_skew` is how far ahead the wall clock may be
-    /// without a jump: the least that a class of the store has, so that hits at the wall clock's time are
-    /// refused for no longer than a minute.
+    /// A clock that starts at the time of the system clock. `max_skew` is how far ahead the system clock may be without a
+    /// jump. Give the smallest `max_skew` of the store's classes: then hits with the time of the system clock are refused
+    /// for at most a minute.
     #[must_use]
     pub fn with_max_skew(max_skew: Span) -> SystemClock {
         let max_skew_us = max_skew.as_millis().saturating_mul(MICROS_PER_MILLI);
@@ -192,18 +191,18 @@ fn micros_of(duration: Duration) -> i64 {
 
 const MICROS_PER_MILLI: i64 = 1_000;
 
-/// A clock for tests: it stands until it is moved.
+/// A clock for tests, which only moves by hand.
 #[derive(Debug)]
 pub struct ManualClock(std::sync::atomic::AtomicI64);
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// A clock at the time `now`.
     #[must_use]
     pub fn new(now: Timestamp) -> ManualClock {
         ManualClock(std::sync::atomic::AtomicI64::new(now.as_millis()))
     }
 
-    /// Moves the clock forward to `now`; an earlier time leaves it where it is.
+    /// Moves the clock forward to `now`. An earlier time has no effect.
     pub fn set(&self, now: Timestamp) {
         self.0.fetch_max(now.as_millis(), std::sync::atomic::Ordering::Relaxed);
     }
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_set_back_slows_time_but_never_turns_it_back() {
+    fn a_system_clock_set_back_slows_time_but_never_reverses_it() {
         let mut slew = Slew::new(1_000_000_000);
         assert_eq!(slew.advance(100_000, 1_000_100_000, MAX_SKEW_US), 1_000_100_000);
         // Set back by a minute and read every millisecond: time runs a twentieth slower until both
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_nobody_touches_is_followed() {
+    fn an_undisturbed_system_clock_is_followed() {
         // It started in the middle of a millisecond, and is read at any moment.
         let mut slew = Slew::new(1_700_000_000_000_555);
         for monotonic_us in (0..1_000_000).step_by(333) {

@@ -1,18 +1,18 @@
-//! The answer to "how many hits?", with its bounds.
+//! A count of hits, with its bounds.
 
 use crate::time::Span;
 
-/// Hits in a window.
+/// The number of hits in a window.
 ///
-/// `lower` and `upper` bound the true number: they are equal while the window lies inside the exact
-/// span, and differ by the hits in the panes its edges cut through when it reaches further back.
+/// The true number is from `lower` to `upper`. The two are equal while the window lies inside the exact span. When it
+/// reaches further back, they differ by the hits in the panes that its edges cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Count {
-    /// The best single number: `lower` and the share, by time, of the panes cut through.
+    /// The best single number. Of each pane that an edge cuts, it counts the share by time.
     pub estimate: u64,
-    /// At least this many.
+    /// The lower bound.
     pub lower: u64,
-    /// At most this many; `None` when the window reaches back past the retention.
+    /// The upper bound; `None` when the window reaches back past the retention.
     pub upper: Option<u64>,
     /// Width of the pane at the far edge.
     pub cell: Span,

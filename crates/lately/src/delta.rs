@@ -19,30 +19,30 @@ use crate::time::Timestamp;
 
 pub use batch::{DeltaBatch, DeltaFormat, DeltaMark, Deltas};
 
-/// The place of a delta in the order of the changes of a part of the store. Under the part's lock it is
-/// counted up by one for each delta; larger is later. Numbers of different parts are not related.
+/// The number of a change in its part of the store. It grows by one with each change of the part. Numbers of different
+/// parts are not related.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Sequence {
-    /// Which part.
+    /// The part.
     pub part: u16,
-    /// The number of the change in it.
+    /// The number of the change in the part.
     pub number: u64,
 }
 
 impl Sequence {
-    /// The highest number that is read: from here on there are as many more as nobody needs.
+    /// The highest number that is accepted from outside. The store can count on from it without an overflow.
     pub const MAX_NUMBER: u64 = Number::MAX / 2;
 }
 
-/// Which life of a key: forgetting it ends one, the next hit starts a higher one.
+/// The generation of a key. Deleting a key ends a generation, and its next hit starts a higher one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u64);
 
 impl Generation {
-    /// The last that is read: nobody forgets so often, and from here on there are as many more.
+    /// The highest generation that is accepted from outside. The store can count on from it without an overflow.
     pub const MAX: Generation = Generation(Number::MAX / 2);
 
-    /// A generation that somebody tells; `None` if it is past the last.
+    /// A generation from outside. `None` if it is past [`Generation::MAX`].
     #[must_use]
     pub fn new(number: u64) -> Option<Generation> {
         Some(Generation(number)).filter(|&generation| generation <= Generation::MAX)
@@ -63,16 +63,16 @@ impl TryFrom<Generation> for u8 {
     }
 }
 
-/// Why a key was forgotten.
+/// Why a key was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forgotten {
-    /// Somebody asked for it.
+    /// A caller deleted it.
     Deleted,
     /// The store was at its memory ceiling.
     Evicted,
 }
 
-/// One thing that happened.
+/// One change of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Delta<'a> {
@@ -116,7 +116,7 @@ pub enum Delta<'a> {
         /// The time.
         arrival: Arrival,
     },
-    /// The key was protected from eviction, as little or nothing is left to it of a limit.
+    /// The key was protected from eviction, because little or nothing is left of a limit.
     Guarded {
         /// The key.
         key: &'a [u8],
@@ -134,7 +134,7 @@ pub enum Delta<'a> {
         /// Why.
         why: Forgotten,
     },
-    /// A key was brought back, in place of what there was of it.
+    /// A key was restored, and replaced what the store had of it.
     Restored {
         /// The key.
         key: &'a [u8],
@@ -161,16 +161,16 @@ pub enum Delta<'a> {
     Void,
 }
 
-/// What limits know of a key beside its hits.
+/// The state of limits on a key, beside its hits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Beside<'a> {
-    /// Until when a limit on it is in force, if one is.
+    /// The time until which a limit on the key is in force, if one is.
     pub limited_until: Option<Timestamp>,
-    /// When all that it was given is used up.
+    /// The theoretical arrival time.
     pub arrival: Arrival,
-    /// What protects it from eviction, if anything does.
+    /// The protection from eviction, if there is one.
     pub guard: Option<Guard>,
-    /// The hits that were denied, as a part of a store has them; empty if none were.
+    /// The denied hits, encoded as in a part of a store. Empty if there are none.
     pub denied: &'a [u8],
 }
 

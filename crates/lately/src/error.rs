@@ -1,4 +1,4 @@
-//! What can go wrong, as facts and a sentence for the person who has to act on it.
+//! Errors: each has its facts, and a sentence for an operator.
 
 use std::error::Error;
 use std::fmt;
@@ -8,13 +8,13 @@ use crate::limits::{
 };
 use crate::time::{Span, Timestamp};
 
-/// A time or a span that could not be read.
+/// A text that is no time or no span.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TimeError {
-    /// Not a time.
+    /// The text is no time.
     Timestamp {
-        /// What was given.
+        /// The text.
         text: String,
     },
     /// Not a span.
@@ -80,28 +80,28 @@ pub enum HitError {
     Future {
         /// Time of the hit.
         at: Timestamp,
-        /// The latest time that is taken.
+        /// The latest time that is accepted.
         latest: Timestamp,
-        /// How far ahead of the clock the class lets a hit be.
+        /// How far ahead of the clock a hit may be, by its class.
         max_skew: Span,
     },
-    /// The hit would lift the key's kept total past [`MAX_TOTAL`].
+    /// The key would have more than [`MAX_TOTAL`] hits within its retention.
     Overflow {
-        /// The key's kept total.
+        /// The hits of the key within its retention.
         total: u64,
         /// The weight of the refused hit.
         weight: u64,
     },
-    /// The hit would lift a pane of a shared counter past what its word holds.
+    /// A pane of a shared counter would exceed the capacity of its word.
     PaneFull {
         /// The hits of the pane.
         hits: u64,
         /// The weight of the refused hit.
         weight: u64,
-        /// The most the pane holds.
+        /// The capacity of the pane.
         most: u64,
     },
-    /// The store is at its memory ceiling and every key in it is one that limits.
+    /// The store is at its memory ceiling, and it found no key that may be evicted.
     OutOfMemory {
         /// The ceiling in bytes.
         ceiling_bytes: u64,
@@ -130,7 +130,10 @@ impl fmt::Display for HitError {
                 write!(f, "{weight} more hits would overflow: the pane has {hits} of at most {most}")
             }
             HitError::OutOfMemory { ceiling_bytes } => {
-                write!(f, "the memory ceiling of {ceiling_bytes} bytes is reached and every key in it limits")
+                write!(
+                    f,
+                    "the memory ceiling of {ceiling_bytes} bytes is reached, and no key may be evicted: their limits are in force"
+                )
             }
         }
     }
@@ -142,7 +145,7 @@ impl Error for HitError {}
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// The hits it asks for could not be counted.
+    /// The hits of the request could not be counted.
     Hit(HitError),
     /// The window reaches further back than hits are kept.
     Window {
@@ -162,14 +165,14 @@ pub enum LimitError {
     },
     /// One limit of a request that has several could not be decided.
     Each {
-        /// Which one, counted from 0.
+        /// The index of the limit, from 0.
         index: usize,
-        /// Why.
+        /// The error.
         error: Box<LimitError>,
     },
     /// More limits than a request may have.
     Limits {
-        /// How many it has.
+        /// The number of limits in the request.
         given: usize,
     },
 }
@@ -210,7 +213,7 @@ impl fmt::Display for LimitError {
 
 impl Error for LimitError {}
 
-/// A question that cannot be answered as asked.
+/// A read that cannot be answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -332,19 +335,19 @@ impl fmt::Display for SettingsError {
 
 impl Error for SettingsError {}
 
-/// Why bytes that a journal, a cluster or a dump kept cannot be put back.
+/// Why encoded keys or changes cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// They hold something that is no delta.
+    /// The bytes are no change.
     Delta,
-    /// They hold something that is no key with its hits.
+    /// The bytes are no key with its hits.
     Entry,
     /// Reading them met a bug of this version.
     Bug,
 }
 
-/// A key that could not be put back. Others were.
+/// A key that could not be read. Other keys were.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unreadable {
     /// The key.

@@ -1,4 +1,4 @@
-//! What a class's settings say at one time: worked out once, used for all hits of a batch.
+//! The edges of a class at one time, computed once for all hits of a batch.
 
 use crate::error::HitError;
 use crate::settings::Settings;

@@ -9,25 +9,25 @@ use crate::limit::{Decision, Retry};
 use crate::limits::MAX_BURST_MS;
 use crate::time::{Span, Timestamp};
 
-/// A rate, and a burst that may come ahead of it.
+/// A rate with a burst, for the generic cell rate algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
-    /// The most that can be taken at once.
+    /// The most hits at once: the burst and one more.
     limit: u64,
     /// The time between hits, never 0: whole milliseconds, and ticks beside them.
     interval: (u64, u64),
 }
 
 impl Rate {
-    /// `count` hits each `period`, evenly; `burst` more may come at once. `None` for a rate of zero, and for a burst
-    /// that takes longer than [`MAX_BURST_MS`].
+    /// A rate of `count` hits per `period`, spread evenly, with `burst` hits more at once. `None` for a rate of zero, and
+    /// for a burst that takes longer than [`MAX_BURST_MS`] at that rate.
     #[must_use]
     pub fn new(burst: u64, count: u64, period: Span) -> Option<Rate> {
         Rate::of_limit(burst.saturating_add(1), count, period)
     }
 
-    /// As [`Rate::new`], by the most that can be taken at once, which is one more than the burst. Of 0 nothing can
-    /// be taken: redis-cell has that as a burst of -1.
+    /// A rate of `count` hits per `period`, with at most `limit` hits at once: the burst and one more. With a limit of 0
+    /// every request is denied. `None` as for [`Rate::new`].
     #[must_use]
     pub fn of_limit(limit: u64, count: u64, period: Span) -> Option<Rate> {
         // Of the most that can be counted, a period is a tick or more for each.
@@ -40,7 +40,7 @@ impl Rate {
         (burst_ticks <= ticks(MAX_BURST_MS)).then_some(Rate { limit, interval: parts(interval) })
     }
 
-    /// The most that can be taken at once.
+    /// The most hits at once: the burst and one more.
     #[must_use]
     pub fn limit(self) -> u64 {
         self.limit
@@ -50,11 +50,11 @@ impl Rate {
         whole(self.interval)
     }
 
-    /// How many hits take so long, the last of them in part.
+    /// The number of hits that take this long, rounded up.
     fn hits_in(self, ticks: u128) -> u128 {
         let (millis, below) = self.interval;
         if below == 0 && millis > 0 {
-            // A hit takes whole milliseconds.
+            // A hit takes whole milliseconds: no 128-bit division.
             let whole_ms = ticks.div_ceil(1 << TICK_BITS);
             return u64::try_from(whole_ms)
                 .map_or_else(|_| whole_ms.div_ceil(u128::from(millis)), |ms| ms.div_ceil(millis).into());
@@ -62,41 +62,42 @@ impl Rate {
         ticks.div_ceil(self.interval())
     }
 
-    /// The time that so many hits take.
+    /// The time that `hits` hits take.
     fn time_of(self, hits: u64) -> u128 {
         self.interval().saturating_mul(u128::from(hits))
     }
 }
 
-/// A request that is to keep to a rate.
+/// A request that a rate decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Throttle<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The rate.
     pub rate: Rate,
-    /// Hits it takes; 0 only asks, and fewer give room back. Hits that were counted stay counted then.
+    /// Hits that the request takes. 0 only asks. A negative number gives room back; hits that were counted stay counted.
     pub quantity: i64,
 }
 
-/// When all that a key was given will be used up, in ticks since the epoch; in the past when nothing is.
+/// The theoretical arrival time of a key: when its allowed hits will be used up at the rate. It is in the past when
+/// nothing is used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Arrival(u128);
 
 impl Arrival {
-    /// Whole milliseconds since the epoch, and 2^-64 ms beside them.
+    /// The time as whole milliseconds since the epoch, and a rest in units of 2^-64 ms.
     #[must_use]
     pub fn to_parts(self) -> (u64, u64) {
         parts(self.0)
     }
 
-    /// What [`Arrival::to_parts`] gave.
+    /// The time from the result of [`Arrival::to_parts`].
     #[must_use]
     pub fn from_parts(millis: u64, ticks: u64) -> Arrival {
         Arrival(whole((millis, ticks)))
     }
 
-    /// In the bytes that a whole number of milliseconds takes; `None` when it is not one, or longer.
+    /// The time as a short number of whole milliseconds. `None` when it has a rest or is longer.
     #[inline]
     pub(crate) fn to_bytes(self) -> Option<[u8; 6]> {
         let (millis, ticks) = self.to_parts();
@@ -104,18 +105,18 @@ impl Arrival {
         (ticks == 0).then_some([a, b, c, d, e, f])
     }
 
-    /// What [`Arrival::to_bytes`] gave.
+    /// The time from the result of [`Arrival::to_bytes`].
     #[inline]
     pub(crate) fn from_bytes([a, b, c, d, e, f]: [u8; 6]) -> Arrival {
         Arrival::from_parts(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), 0)
     }
 
-    /// Whether it is still to come: a key that has it limits until then.
+    /// Whether it is after `now`: the key is limited until then.
     pub(crate) fn is_after(self, now: Timestamp) -> bool {
         self.0 > ticks(now.as_millis())
     }
 
-    /// The first millisecond that is not before it.
+    /// The time, rounded up to a millisecond.
     pub(crate) fn rounded_up(self) -> Timestamp {
         let millis = i64::try_from(self.0.div_ceil(1 << TICK_BITS)).ok();
         millis.and_then(Timestamp::from_millis).unwrap_or(Timestamp::MAX)
@@ -138,25 +139,25 @@ fn whole((millis, ticks): (u64, u64)) -> u128 {
     u128::from(millis) << TICK_BITS | u128::from(ticks)
 }
 
-/// A span of so many ticks, rounded up to a millisecond; `None` of none.
+/// A span of this many ticks, rounded up to a millisecond. `None` for 0.
 fn span(ticks: u128) -> Option<Span> {
     span_of(u64::try_from(ticks.div_ceil(1 << TICK_BITS)).unwrap_or(u64::MAX))
 }
 
-/// A span of so many milliseconds; `None` of none.
+/// A span of this many milliseconds. `None` for 0.
 fn span_of(millis: u64) -> Option<Span> {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     if millis > Span::MAX.as_millis() { Some(Span::MAX) } else { Span::from_millis(millis) }
 }
 
-/// Decides on a request for so many hits of a key; gives its arrival time after that, too.
+/// Decides a request for `quantity` hits. Returns the arrival time after it, too.
 #[inline]
 pub(crate) fn decide(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp) -> (Decision, Arrival) {
     let allowed = if quantity == 1 { allow_one(rate, arrival, now) } else { None };
     allowed.unwrap_or_else(|| decide_any(rate, arrival, quantity, now))
 }
 
-/// As [`decide`], of one hit, if it is allowed and all times are whole milliseconds: what most come to.
+/// Decides a request for one hit like [`decide`], if it is allowed and all times are whole milliseconds, as most are.
 #[inline]
 pub(crate) fn allow_one(rate: Rate, arrival: Arrival, now: Timestamp) -> Option<(Decision, Arrival)> {
     let ((interval_ms, 0), (arrival_ms, 0)) = (rate.interval, arrival.to_parts()) else { return None };
@@ -239,7 +240,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn it_is_the_algorithm_in_exact_fractions(
+        fn decisions_match_exact_fractions(
             burst in proptest::prop_oneof![0..4_u64, 0..5_000_u64],
             count in proptest::prop_oneof![1..8_u64, 900..1_100_u64, 999_990..3_000_000_u64],
             period_s in 1..90_u64,

@@ -1,4 +1,4 @@
-//! The counter for one thing, without a key or a clock: time is what the hits and the reader say.
+//! A counter for one thing, without a key or a clock: the caller passes the time of each hit and read.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
-/// Counts hits and tells how many came in the past five minutes, or in any window.
+/// Counts hits of one thing in one thread, over five minutes or any other window.
 ///
-/// Times are seconds and may come in any order. The clock is the newest hit or the time asked about,
-/// whichever is later. Hits stay known for 1,000,000,000 s; windows up to six minutes are exact,
-/// wider ones to 1 % of the window at their far edge ([`HitCounter::count`] gives the bounds).
+/// Times are seconds and may come in any order. The clock is the newest hit or the end of the window that is read,
+/// whichever is later. Hits are kept for 1,000,000,000 s. Windows up to six minutes are exact, wider ones to 1 % of the
+/// window at their far edge; [`HitCounter::count`] returns the bounds.
 ///
 /// ```
 /// let mut counter = lately::HitCounter::new();
@@ -44,14 +44,14 @@ pub struct HitCounter {
 const NOTHING: Moment = Moment { at_ms: -1, hits: 0 };
 
 impl HitCounter {
-    /// A counter with panes of 1 s, a default window of 5 min and everything kept for 10^9 s.
+    /// A counter with panes of 1 s, a default window of 5 min and a retention of 10^9 s.
     #[must_use]
     pub fn new() -> HitCounter {
         let settings = Settings::builder().retain(Span::MAX).build();
         HitCounter::with_settings(settings.expect("the longest retention is a valid one"))
     }
 
-    /// A counter with other settings. Their `max_skew` has no meaning without a clock.
+    /// A counter with these settings. `max_skew` has no effect without a clock.
     #[must_use]
     pub fn with_settings(settings: Settings) -> HitCounter {
         HitCounter {
@@ -64,7 +64,7 @@ impl HitCounter {
         }
     }
 
-    /// Counts a hit at `second`; false when it is older than what is kept or no time at all.
+    /// Counts a hit at `second`. False when that is before the retention, or no valid time.
     pub fn hit(&mut self, second: u64) -> bool {
         Timestamp::from_seconds(second).is_some_and(|at| self.add(at, 1).is_ok())
     }
@@ -72,8 +72,8 @@ impl HitCounter {
     /// Counts `weight` hits at `at`.
     ///
     /// # Errors
-    /// [`HitError::Late`] when the hit is older than what is kept, [`HitError::Overflow`] when the
-    /// kept total would pass [`crate::limits::MAX_TOTAL`]. Nothing changes then.
+    /// [`HitError::Late`] when `at` is before the retention, [`HitError::Overflow`] when the counter would have more than
+    /// [`crate::limits::MAX_TOTAL`] hits. Nothing changes then.
     #[inline]
     pub fn add(&mut self, at: Timestamp, weight: u64) -> Result<(), HitError> {
         if at.as_millis() == self.pending.at_ms && weight <= self.most - self.pending.hits {
@@ -133,7 +133,7 @@ impl HitCounter {
         });
     }
 
-    /// Hits in the default window, five minutes, ending at `second`.
+    /// The hits in the default window, five minutes, that ends at `second`.
     #[must_use]
     pub fn hits(&self, second: u64) -> u64 {
         let at = Timestamp::from_seconds(second).unwrap_or(Timestamp::MAX);
@@ -143,21 +143,21 @@ impl HitCounter {
         }
     }
 
-    /// Hits in the past `window` seconds, ending at the newest hit; 0 before any hit. A window below
-    /// 1 s or above 10^9 s is taken for the nearest that is in range.
+    /// The hits in the window of `window` seconds that ends at the newest hit; 0 before the first hit. `window` is clamped
+    /// to 1 s to 10^9 s.
     #[must_use]
     pub fn load(&self, window: u64) -> u64 {
         self.count(window_of(window), self.newest_hit()).estimate
     }
 
-    /// [`HitCounter::load`] divided by `window`: hits per second.
+    /// Hits per second: [`HitCounter::load`] divided by `window`.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
     pub fn rate(&self, window: u64) -> f64 {
         self.load(window) as f64 / window_of(window).as_seconds_f64()
     }
 
-    /// Hits in the window of length `window` that ends with the pane of `at`.
+    /// The hits in the window of length `window` that ends with the pane of `at`, with their bounds.
     #[must_use]
     pub fn count(&self, window: Span, at: Timestamp) -> Count {
         let window = Window::ending_at(at, window, &self.settings, self.now_at(at));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_refused() {
+    fn late_and_excessive_hits_are_refused() {
         let mut counter = HitCounter::new();
         assert!(counter.hit(3_000_000_000));
         assert!(!counter.hit(2_000_000_000), "older than what is kept");

@@ -1,11 +1,11 @@
-//! The ladder of pane widths, and which of them a pane of a given age may have.
+//! The ladder of pane widths, and the widths that a pane may have at each age.
 //!
 //! Each rung divides the next, so panes of different widths nest: two panes are equal, disjoint, or
 //! one lies inside the other.
 
 use crate::time::{Span, ceil_div};
 
-/// Widths of panes in milliseconds, narrowest first.
+/// The widths of panes, in milliseconds, narrowest first.
 pub const RUNGS_MS: [i64; 21] = [
     1,
     2,
@@ -77,7 +77,7 @@ impl Ladder {
         self.widest(|step| step.pane_age_ms <= age_ms)
     }
 
-    /// As [`Ladder::pane_width_ms`], of ages each at most that before: then it is the next step, if not the same.
+    /// A function like [`Ladder::pane_width_ms`] for ages that never grow from call to call, which makes it faster.
     pub(crate) fn pane_widths_ms(&self) -> impl FnMut(i64) -> i64 {
         let mut steps = self.steps.as_slice();
         move |age_ms| {

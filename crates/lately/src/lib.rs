@@ -20,11 +20,11 @@
 //! # }
 //! ```
 //!
-//! - **Counting**: [`Store::hit`] returns the hits of the default window, [`Store::hits`] those of any
-//!   window. Each answer is a [`Count`]: an estimate between a lower and an upper bound.
-//! - **Deciding**: [`Store::limit`] decides whether a request stays within a limit and counts it in the
-//!   same step. [`Decision::is_allowed`] is the answer, [`Decision::retry`] says when to come again, and
-//!   [`Store::decide_all`] takes several limits at once.
+//! - **Counting**: [`Store::hit`] counts a hit and returns the hits of the default window. [`Store::hits`] reads any
+//!   window as a [`Count`]: an estimate between a lower and an upper bound.
+//! - **Deciding**: [`Store::limit`] decides a request by a limit, and counts it in the same step if it is allowed.
+//!   [`Decision::is_allowed`] is the answer, [`Decision::retry`] says when to try again. [`Store::decide_all`] decides by
+//!   several limits at once.
 //! - **Memory**: without [`StoreBuilder::memory_ceiling`] a store has no bound. At the ceiling it evicts
 //!   keys, but never one whose limit is in force.
 

@@ -2,41 +2,41 @@
 
 use crate::time::Span;
 
-/// When a request that was denied would be allowed, if nothing else came.
+/// When the same request would be allowed, if no other request came before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
     /// It is allowed now.
     Now,
-    /// After so long, and not a millisecond earlier.
+    /// After this span, and not a millisecond earlier.
     After(Span),
-    /// Never: it costs more than the limit has.
+    /// Never: it costs more than the limit allows at once.
     Never,
 }
 
-/// What a limit says to a request.
+/// The decision of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision {
     /// The most hits in any window.
     pub max: u64,
-    /// Hits that are left in the window that ends now, those of this request taken off.
+    /// Hits that are left of `max`, after this request.
     pub remaining: u64,
-    /// Whether it is allowed; if not, when it would be.
+    /// Whether the request is allowed, and if not, when it would be.
     pub retry: Retry,
-    /// How long until all of the limit is left, if nothing else came; `None` when it is.
+    /// The time until all of `max` is free again, if no other request comes. `None` when it is free now.
     pub reset_after: Option<Span>,
 }
 
-/// What several limits say to a request.
+/// The decision of several limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JointDecision {
-    /// What each says, in their order.
+    /// The decision of each limit, in the order of the request.
     pub decisions: Vec<Decision>,
-    /// Hits that were denied: the cost, for each key with a limit that denies it.
+    /// Denied hits: the cost, once for each key with a limit that denies it.
     pub denied_hits: u64,
 }
 
 impl JointDecision {
-    /// Whether the request is allowed: whether each limit allows it.
+    /// Whether the request is allowed: by all limits.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.decisions.iter().all(Decision::is_allowed)

@@ -21,19 +21,18 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// As `prefetch`, of a value that may lie on two lines.
+/// Prefetches a value that may lie on two cache lines.
 #[inline]
 pub(crate) fn prefetch_all<T>(value: *const T) {
     prefetch(value);
     prefetch(value.wrapping_add(1).cast::<u8>().wrapping_sub(1));
 }
 
-/// Has threads share the arenas of glibc's allocator: from here on it makes no more than `most` of them, at least one.
-/// False when it cannot be told, as with other allocators.
+/// Limits glibc's allocator to `most` arenas, at least one. Call it before other threads are started. False with other
+/// allocators.
 ///
-/// By default each thread has an arena of its own, and what one thread frees is no room for another. Keys whose lists
-/// several threads grow in turn then take up to a fifth more memory. Some four threads to an arena are as quick. Say it before
-/// the threads are started: one that has an arena keeps it.
+/// By default each thread has its own arena, and cannot reuse memory that another has freed. Keys whose lists several
+/// threads grow then take up to a fifth more memory. Up to four threads per arena are as fast.
 #[expect(clippy::must_use_candidate, reason = "it is a wish")]
 pub fn share_arenas(most: u16) -> bool {
     /// `M_ARENA_MAX` of malloc.h.
@@ -41,10 +40,10 @@ pub fn share_arenas(most: u16) -> bool {
     set_allocator(ARENA_MAX, most.max(1).into())
 }
 
-/// Has glibc's allocator ask the system for each block of `bytes` or more, and give it back as soon as it is freed. False with
-/// other allocators.
+/// Makes glibc's allocator map each block of `bytes` or more separately, and return it to the system when it is freed.
+/// False with other allocators.
 ///
-/// By default that size grows to 32 MiB as blocks are freed, and the memory of large buffers stays with the process.
+/// By default that size grows to 32 MiB as blocks are freed, and the process keeps the memory of large buffers.
 #[expect(clippy::must_use_candidate, reason = "it is a wish")]
 pub fn give_blocks_back(bytes: u32) -> bool {
     /// `M_MMAP_THRESHOLD` of malloc.h.
@@ -76,8 +75,8 @@ fn set_allocator(parameter: i32, value: i32) -> bool {
     }
 }
 
-/// Has glibc's allocator give memory that nobody uses back to the system, where whole pages of 4 KiB are free. Takes some milliseconds,
-/// while threads that allocate wait. Gives whether it gave any back: not with other allocators.
+/// Makes glibc's allocator return free pages to the system. It takes some milliseconds, during which allocations of other
+/// threads wait. Returns whether it returned any; false with other allocators.
 #[expect(clippy::must_use_candidate, reason = "it is a wish")]
 pub fn give_memory_back() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -90,7 +89,7 @@ pub fn give_memory_back() -> bool {
         }
         #[expect(unsafe_code, reason = "there is no safe call for it")]
         // SAFETY: it changes nothing but memory that is free, under the locks of the arenas. Test:
-        // `memory_that_nobody_uses_is_given_back`.
+        // `unused_memory_is_returned`.
         unsafe {
             malloc_trim(0) == 1
         }
@@ -135,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_nobody_uses_is_given_back() {
+    fn unused_memory_is_returned() {
         let is_glibc = cfg!(all(target_os = "linux", target_env = "gnu"));
         let byte_of = |n: usize| n.to_le_bytes()[0];
         let pieces: Vec<Vec<u8>> = (0..20_000).map(|n| vec![byte_of(n); 10_000]).collect();

@@ -1,7 +1,7 @@
 //! Cache lines that threads on different cores do not share.
 
-/// What is written by one thread at a time starts on a line of its own: 128 bytes, because
-/// processors fetch lines in pairs.
+/// A value on its own cache line, so that threads that write different values do not slow each other down. 128 bytes,
+/// because processors fetch lines in pairs.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct OwnLine<T>(pub(crate) T);

@@ -1,4 +1,4 @@
-//! Hits step by step over a window, for plotting.
+//! Series: the hits in each step of a window, for plotting.
 
 use std::cell::Cell;
 
@@ -12,9 +12,9 @@ use crate::window::Window;
 /// One step of a series.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// Where the step starts: a multiple of its length.
+    /// The start of the step, a multiple of its length.
     pub start: Timestamp,
-    /// Hits in the step that are in the window.
+    /// Hits that are both in the step and in the window.
     pub hits: u64,
 }
 
@@ -26,9 +26,9 @@ struct Known {
     hits: u64,
 }
 
-/// A series that is read in parts, by [`Store::read_series`](crate::Store::read_series).
+/// The progress of a series that [`Store::read_series`](crate::Store::read_series) reads in parts.
 ///
-/// Each part is as of the time when it is read: hits that come between two parts are in the later one.
+/// Each part has the hits of the moment at which it is read.
 #[derive(Clone, Debug)]
 pub struct SeriesReader {
     step_ms: i64,
@@ -64,7 +64,7 @@ impl SeriesReader {
         Ok(SeriesReader { step_ms, start_ms, end_ms, next, end })
     }
 
-    /// How many points are left.
+    /// The number of points that are left.
     #[must_use]
     pub fn left(&self) -> usize {
         usize::try_from(self.end - self.next).unwrap_or(usize::MAX)

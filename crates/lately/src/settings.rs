@@ -1,4 +1,4 @@
-//! What a class of keys shares: how finely and for how long their hits are kept.
+//! The settings of a class of keys: how finely and for how long hits are kept.
 
 use crate::divisor::Divisor;
 use crate::error::SettingsError;
@@ -6,7 +6,7 @@ use crate::ladder::{Ladder, MAX_RESOLUTION_MS, PRECISION_UNIT, RUNGS_MS};
 use crate::limits::{MAX_EXACT_PANES, PRECISION_RANGE};
 use crate::time::{Span, Timestamp, ceil_div, days, milliseconds, minutes, seconds};
 
-/// The default window where none is named.
+/// The window of a read that names none, unless the settings name another.
 pub const DEFAULT_WINDOW: Span = minutes(5);
 /// Panes of the exact span where none is named: the default window and a fifth more.
 const DEFAULT_EXACT_PANES: i64 = 360;
@@ -45,7 +45,7 @@ pub(crate) struct Edges {
     pub(crate) end_ms: i64,
 }
 
-/// Settings not yet checked. What is not named gets its default.
+/// Builds [`Settings`]. Each has a default.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[must_use]
 pub struct SettingsBuilder {
@@ -58,16 +58,16 @@ pub struct SettingsBuilder {
 }
 
 impl Settings {
-    /// Starts from the defaults: panes of 1 s for 6 minutes, 7 days kept, 1 % of the window.
+    /// Starts from the defaults: panes of 1 s for 6 minutes, a retention of 7 days, a precision of 1 %.
     pub fn builder() -> SettingsBuilder {
         SettingsBuilder::default()
     }
 
-    /// For who carries hits of any class from one place to another: panes stay as they came, new hits keep their
-    /// millisecond, and all that ever happened is kept.
+    /// Settings for moving hits of any class between stores: panes are not merged, new hits keep their millisecond, and
+    /// nothing expires.
     ///
     /// # Panics
-    /// Never: what is set here agrees with itself.
+    /// Never.
     #[must_use]
     pub fn to_carry() -> Settings {
         let resolution = milliseconds(1);
@@ -79,13 +79,13 @@ impl Settings {
         Settings { ladder, pane_bound, ..settings }
     }
 
-    /// Width of the newest panes.
+    /// The width of the newest panes.
     #[must_use]
     pub fn resolution(&self) -> Span {
         self.resolution
     }
 
-    /// The window of a question that names none.
+    /// The default window: that of a read that names none.
     #[must_use]
     pub fn window(&self) -> Span {
         self.window
@@ -109,7 +109,7 @@ impl Settings {
         self.max_skew
     }
 
-    /// An older pane is at most this share of its age.
+    /// The precision: the most that an older pane may span, as a share of its age.
     #[must_use]
     pub fn precision(&self) -> f64 {
         // Both fit 2^53: exact.
@@ -148,14 +148,13 @@ impl Settings {
         ceil_div(span.as_millis(), self.resolution.as_millis())
     }
 
-    /// The oldest time that is kept, as seen from `now`: where a window of exactly the retention
-    /// begins. A hit before it is late.
+    /// The start of the retention that ends at `now`. A hit before it is late.
     #[must_use]
     pub fn oldest(&self, now: Timestamp) -> Timestamp {
         Timestamp::from_millis(self.retention_edge_ms(now)).unwrap_or(Timestamp::MIN)
     }
 
-    /// `span` rounded up to whole panes: what a window of that length covers.
+    /// `span` rounded up to whole panes: the time that a window of that length covers.
     #[must_use]
     pub fn whole_panes(&self, span: Span) -> Span {
         Span::from_millis(self.panes_in(span) * self.resolution.as_millis()).unwrap_or(Span::MAX)
@@ -190,39 +189,40 @@ impl Default for Settings {
 }
 
 impl SettingsBuilder {
-    /// Width of the newest panes: a rung of the ladder from 1 ms to 1 d. Default 1 s.
+    /// Sets the width of the newest panes, one of [`RUNGS_MS`](crate::RUNGS_MS) from 1 ms to 1 d. Default: 1 s.
     pub fn resolution(mut self, resolution: Span) -> SettingsBuilder {
         self.resolution = Some(resolution);
         self
     }
 
-    /// The default window. Default 5 min.
+    /// Sets the default window. Default: 5 min.
     pub fn window(mut self, window: Span) -> SettingsBuilder {
         self.window = Some(window);
         self
     }
 
-    /// How far back panes keep the resolution. Default the window and 60 panes or a minute more,
-    /// and at least 6 min (360 panes below 1 s).
+    /// Sets the exact span: how far back panes keep the resolution. Default: the window and 60 panes or a minute more, and
+    /// at least 6 min (360 panes below 1 s).
     pub fn exact(mut self, exact: Span) -> SettingsBuilder {
         self.exact = Some(exact);
         self
     }
 
-    /// How far back anything is kept, rounded up to whole panes; down where that would be more than [`Span::MAX`]. Default 7 d.
+    /// Sets the retention: how far back hits are kept. It is rounded up to whole panes, and down where that would exceed
+    /// [`Span::MAX`]. Default: 7 d.
     pub fn retain(mut self, retain: Span) -> SettingsBuilder {
         self.retain = Some(retain);
         self
     }
 
-    /// How far ahead of the clock a hit may be. Default 10 s.
+    /// Sets how far ahead of the clock a hit may be. Default: 10 s.
     pub fn max_skew(mut self, max_skew: Span) -> SettingsBuilder {
         self.max_skew = Some(max_skew);
         self
     }
 
-    /// The share of its age an older pane may have, 0.0001 to 1, kept in millionths; for a window
-    /// that ends now, the share of the window its far-edge pane may have. Default 0.01.
+    /// Sets the precision: the most that an older pane may span, as a share of its age. For a window that ends now, the
+    /// pane at its far edge spans at most this share of the window. 0.0001 to 1, in steps of a millionth. Default: 0.01.
     pub fn precision(mut self, precision: f64) -> SettingsBuilder {
         self.precision = Some(precision);
         self
@@ -231,7 +231,7 @@ impl SettingsBuilder {
     /// Checks the settings against each other and fills in the defaults.
     ///
     /// # Errors
-    /// [`SettingsError`] names the first setting that cannot hold, and what would.
+    /// [`SettingsError`] names the first invalid setting, and valid values.
     pub fn build(self) -> Result<Settings, SettingsError> {
         let resolution = self.resolution.unwrap_or(seconds(1));
         let resolution_ms = resolution.as_millis();

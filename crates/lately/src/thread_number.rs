@@ -16,7 +16,7 @@ struct Pool {
 static POOL: Mutex<Pool> = Mutex::new(Pool { free: BTreeSet::new(), next: 0 });
 
 const UNNUMBERED: usize = usize::MAX;
-/// What threads that end share from when they gave their number back.
+/// The number that ending threads share after they have returned theirs.
 const ENDED: usize = usize::MAX - 1;
 
 /// Gives the number back when the thread ends.
@@ -55,7 +55,7 @@ fn take_number() -> usize {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // First: whoever hits in this thread after this has no number of its own.
+        // First: later hits of this thread have no number of their own.
         NUMBER.set(ENDED);
         if self.0.get() != UNNUMBERED {
             POOL.lock().unwrap_or_else(PoisonError::into_inner).free.insert(self.0.get());

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_parses_back() {
+    fn display_parses_back() {
         for millis in [1, 250, 1_000, 90_000, 300_000, 5_400_000, 604_800_000, 1_000_000_000_000] {
             let span = Span::from_millis(millis).expect("in range");
             assert_eq!(span.to_string().parse::<Span>().as_ref(), Ok(&span));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
+    fn invalid_varints_are_refused() {
         for bytes in [&[][..], &[0xff; 10], &[0xff; 20], &[0x80; 9]] {
             assert_eq!(take(&mut { bytes }), None, "{bytes:?}");
         }

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_first_what_it_is() {
+    fn a_file_starts_with_its_purpose() {
         assert!(problems("a.rs", "//! What.\n").is_empty());
         assert!(problems("a.rs", "use std::fmt;\n")[0].starts_with("a.rs: starts without `//!`"));
         assert_eq!(problems("a.rs", "").len(), 1);

@@ -30,7 +30,7 @@ pub(super) fn rows(scale: &Scale) -> Vec<Row> {
     vec![row(&growing, &looking)]
 }
 
-/// The row of so many rounds. What the machine does comes at random; what growing does comes in every round.
+/// The row of several rounds. Pauses of the machine come at random; pauses of growth come in every round.
 fn row(growing: &[f64], looking: &[f64]) -> Row {
     let name = "longest hit of 10 M keys that come one by one";
     Row::new("library", name, least(growing), "ms", Must::AtMost(1.0, 0.3)).beside(format!(

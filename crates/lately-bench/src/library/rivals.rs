@@ -69,7 +69,7 @@ pub(crate) fn floor(keys: &Keys, ops: usize) -> Contender<'_> {
     contender("bare array", keys, ops, Array(vec![0; keys.len()]))
 }
 
-/// A quota nobody reaches: the rivals are timed on admitting.
+/// A quota that is never reached: the rivals are timed on allowed requests.
 pub(crate) fn quota() -> Quota {
     Quota::per_second(NonZeroU32::MAX)
 }

@@ -27,7 +27,7 @@ const PER_SECOND: usize = 10_000;
 const START_S: i64 = START_MS / 1_000;
 /// The default window.
 const WINDOW_S: i64 = 300;
-/// For so many hits there is one read: some look at three hundred places for each.
+/// Hits per read: some counters visit three hundred slots for a read.
 const HITS_PER_READ: usize = 8;
 /// The key both threads hit.
 const HOT: [u8; 16] = *b"key:000000000000";
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn those_with_a_window_slide() {
+    fn counters_with_a_window_slide() {
         fn check(subject: &impl Subject) {
             for second in START_S..START_S + 700 {
                 subject.hit(Moment::new(second));

@@ -22,7 +22,7 @@ use crate::table::number;
 
 /// Hits, or reads, to a second.
 const PER_SECOND: usize = 1_000;
-/// For so many hits there is one read: some look at three hundred places for each.
+/// Hits per read: some counters visit three hundred slots for a read.
 const HITS_PER_READ: usize = 8;
 /// The same for the one that looks at every hit there is.
 const HITS_PER_LONG_READ: usize = 256;
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn those_with_a_window_slide() {
+    fn counters_with_a_window_slide() {
         check(HitCounter::new());
         check(Log::default());
         check(Atomics::new());

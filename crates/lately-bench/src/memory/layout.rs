@@ -1,4 +1,4 @@
-//! What is filled in, and what keeps it.
+//! The layouts of hits, and the keepers that hold them.
 
 /// Keys and how they are hit.
 pub(crate) struct Layout {
@@ -20,11 +20,11 @@ pub(crate) struct Layout {
 pub(crate) enum Hits {
     /// Each in each stretch of time, the oldest first.
     InTurn(&'static [Stretch]),
-    /// Each this many times on average, whenever it happens in so many milliseconds.
+    /// Each this many times on average, at random times within this many milliseconds.
     Randomly { within_ms: u32, times: u32 },
 }
 
-/// So many hits of this weight, so many milliseconds apart.
+/// Hits of one weight at a fixed distance in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stretch {
     pub(crate) ms: u32,
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart() {
+    fn layout_names_are_distinct() {
         for (index, layout) in LAYOUTS.iter().enumerate() {
             assert!(LAYOUTS[index + 1..].iter().all(|other| other.name != layout.name));
             assert!(layout.must.0 >= layout.must.1, "{}: the aim is beyond the must", layout.name);

@@ -37,7 +37,7 @@ impl Filled {
     }
 }
 
-/// What so many keys take as a process of its own measures it.
+/// The memory of `keys` keys, measured by a separate process.
 pub(crate) fn measure(layout: &Layout, keys: u32, keeper: Keeper) -> Result<Filled, String> {
     let place = |name: &str| LAYOUTS.iter().position(|layout| layout.name == name);
     let layout = place(layout.name).ok_or("a layout that is not in the table")?;
@@ -67,7 +67,7 @@ fn again(words: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Fills or makes, and prints, if the first argument says so.
+/// Fills a layout or makes counters, and prints the result, if the first argument requests it.
 pub(crate) fn run_as_child() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
     let first = words.next()?;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_read_back() {
+    fn figures_are_parsed_back() {
         let filled = Filled { grown: 50.25, accounted: 49.0, empty: 4_096.0, base: 8_192.0 };
         assert_eq!(Filled::parse(&filled.render()), Some(filled));
         assert_eq!(Filled::parse("1 2 3\n"), None);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_a_table() {
+    fn unknown_layouts_are_refused() {
         assert!(fill_numbered(99, 1, 0).is_err() && fill_numbered(0, 1, 99).is_err());
         assert!(counter_bytes(99).is_err());
         assert!(bytes_of_a_counter("no such counter").is_nan());

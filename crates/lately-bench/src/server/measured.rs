@@ -10,7 +10,7 @@ use crate::server::failure::Failure;
 use crate::server::process::Process;
 use crate::table::number;
 
-/// What a load found.
+/// The result of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub(crate) per_second: f64,
@@ -43,7 +43,7 @@ impl Measured {
         Measured::or_none(load(server, plan, Verdict::Denied))
     }
 
-    /// What was measured; no figures if that failed, and why is told.
+    /// The figures. `NaN` if the load failed, which is reported.
     pub(crate) fn or_none(measured: Result<Measured, Failure>) -> Measured {
         measured.unwrap_or_else(|failure| {
             say::message(format_args!("lately-bench: {failure}"));

@@ -123,7 +123,7 @@ fn redis() -> Result<(Process, u64), Failure> {
 /// The first keys bring what is there once: they are this share of all, and do not count.
 const FIRST: u64 = 4;
 
-/// How many bytes a key is: what those added that came after the first, of servers to which `give` gave so many.
+/// The bytes per key: the memory added by the keys after the first share, in servers that `give` filled.
 fn grown(
     start: impl Fn() -> Result<(Process, u64), Failure>,
     keys: u64,
@@ -176,7 +176,7 @@ fn five_minutes(
     })
 }
 
-/// From so many seconds ago, up to so many seconds ago, a hit each so many seconds, of this weight.
+/// Hits at a fixed distance, from one time ago to another, each with this weight.
 type Stretch = (u64, u64, u64, u64);
 
 fn weeks(options: &Options, keys: u64, stretches: &[Stretch]) -> Result<Grown, Failure> {

@@ -20,7 +20,7 @@ use crate::server::nothing::Way;
 /// How long a server may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is said of figures that throttlecrab-server would have been part of.
+/// The note on figures that lack throttlecrab-server.
 pub(crate) const THROTTLECRAB_MISSING: &str =
     "not measured: not installed: cargo install throttlecrab-server --root target/rivals";
 
@@ -146,7 +146,7 @@ impl Process {
         Ok(Process { address, child, out: None, _folder: folder })
     }
 
-    /// Where ours serves HTTP: it says so after the first line, once.
+    /// The HTTP address of our server, from its second line.
     pub(crate) fn http_address(&mut self) -> Result<SocketAddr, Failure> {
         let mut line = String::new();
         self.out.as_mut().ok_or_else(|| Failure::new("no pipe"))?.read_line(&mut line)?;

@@ -98,7 +98,7 @@ fn fill_week(lately: &Process, keys: u64) -> Result<(), Failure> {
     )
 }
 
-/// Each key gets a hit at each of so many times.
+/// Hits each key once at each of these times.
 pub(super) fn in_time_order(
     server: &Process,
     request: &str,

@@ -58,7 +58,7 @@ pub(crate) const DECIDING_SET: Deciding = Deciding {
 };
 
 impl Deciding {
-    /// Whether it does what it is said to: of four hits and a limit of two, two are allowed and counted.
+    /// Whether it works: of four hits and a limit of two, two are allowed and counted.
     pub(crate) fn check(&self, server: &Process) -> Result<(), Failure> {
         let (mut connection, key) = (server.connect()?, "probe");
         let mut verdicts: Vec<i64> = Vec::new();

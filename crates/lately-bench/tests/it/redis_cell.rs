@@ -75,7 +75,7 @@ fn a_negative_quantity_gives_back() {
 }
 
 #[test]
-fn what_is_asked_or_given_back_is_no_hit() {
+fn peeks_and_refunds_are_no_hits() {
     let store = Store::builder().build().expect("valid");
     let rate = Rate::new(4, 5, minutes(1)).expect("a rate");
     let now = Timestamp::from_millis(START_MS).expect("a time");

@@ -22,7 +22,7 @@ const START_MS: i64 = 1_700_000_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 const MILLISECOND_NS: i64 = 1_000_000;
 
-/// So many hits each period, and all that can be taken at once.
+/// Hits per period, and the most at once.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     most: i64,

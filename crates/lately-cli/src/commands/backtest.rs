@@ -1,4 +1,4 @@
-//! `lately backtest`: what limits would have decided on the requests of a log.
+//! `lately backtest`: replays a log against limits.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -12,34 +12,31 @@ use crate::log_args::LogArgs;
 use crate::output;
 use crate::table;
 
-/// Replay a log against limits: who would have been denied, and when first.
+/// Replay a log against limits: which keys would have been denied, and when first.
 ///
-/// The lines are requests, decided in the order of their times, those of the same time in the order of
-/// the lines. A request is allowed when each --limit has room: fewer than MAX requests of its key were
-/// allowed in the WINDOW before it. Windows are to the millisecond; a request counts until it is as old
-/// as the window. What is denied does not count.
+/// Each line is a request. Requests are decided in the order of their times; at the same time, in the order of the
+/// lines. A request is allowed when every --limit has room: fewer than MAX requests of its key were allowed in the
+/// WINDOW before it. Windows are exact to the millisecond. Denied requests do not count.
 ///
-/// For each key: the requests denied, those allowed, and when the first was denied. Rows are sorted by
-/// denied, then allowed, most first, then key; keys of which nothing is denied are included. Without
-/// --json and --csv they are a table with a header and times in UTC, in which unprintable bytes of keys are
-/// escaped. How many requests and keys would have been denied in all goes to standard error.
+/// It prints for each key the denied requests, the allowed requests, and the time of the first denial. Rows are sorted
+/// by denied, then allowed, most first, then by key. Keys without a denial are included. Tables have times in UTC, and
+/// escape unprintable bytes of keys. The totals go to standard error.
 ///
-/// Lines that do not parse are skipped; how many, why, and where the first of each kind is goes to standard
-/// error. When none parses, that is an error.
+/// Lines that do not parse are skipped. Their number, the reasons, and the first line of each reason go to standard
+/// error. If no line parses, that is an error.
 #[derive(Args)]
 pub(crate) struct BacktestArgs {
-    /// The most requests of a key in any window of a length, such as 100/1m; may be repeated, then all
-    /// have to allow a request. MAX may be 0. WINDOW: seconds, or a number with ms, s, m, h, d or w; a unit alone
-    /// is one of it, as in 5/s.
+    /// The most requests of a key in any window, such as 100/1m or 5/s. May be repeated: then all limits must allow a
+    /// request. MAX may be 0. WINDOW: seconds, or a number with ms, s, m, h, d or w, or a unit alone.
     #[arg(long = "limit", required = true, value_name = "MAX/WINDOW", allow_negative_numbers = true)]
     limits: Vec<Limit>,
 
-    /// Deny a key all requests for so long from a denial on, which further denials do not prolong: seconds, or
-    /// a number with ms, s, m, h, d or w.
+    /// After a denial, deny all requests of the key for this long: seconds, or a number with ms, s, m, h, d or w.
+    /// Denials during a lockout do not extend it.
     #[arg(long, value_name = "D", allow_negative_numbers = true)]
     lockout: Option<Span>,
 
-    /// Make each lockout of a key longer than the one before, by this factor, such as 2 or 1.5.
+    /// Multiply each further lockout of a key by this factor, such as 2 or 1.5.
     #[arg(
         long,
         value_name = "FACTOR",
@@ -49,26 +46,26 @@ pub(crate) struct BacktestArgs {
     )]
     escalate: Factor,
 
-    /// The longest a lockout gets: seconds, or a number with ms, s, m, h, d or w.
+    /// The longest lockout: seconds, or a number with ms, s, m, h, d or w.
     #[arg(long, value_name = "D", requires = "lockout", allow_negative_numbers = true)]
     lockout_max: Option<Span>,
 
-    /// Allow everything to keys whose address is in this network, such as 10.0.0.0/8, or that match this pattern,
-    /// such as 'login:monitor*'; may be repeated. The address of a key with several fields is the one with a prefix,
-    /// such as {client/32/128}, or else ip, peer, remote_addr and the like.
+    /// Never deny keys with an address in this network, such as 10.0.0.0/8, or keys that match this pattern, such as
+    /// 'login:monitor*'. May be repeated. If a key has several fields, its address is the field with a prefix, such as
+    /// {client/32/128}, or else ip, peer, remote_addr and the like.
     #[arg(long, value_name = "CIDR|PATTERN")]
     exempt: Vec<Exempt>,
 
     #[command(flatten)]
     logs: LogArgs,
 
-    /// Print an object per line: key (key_b64 when it is no UTF-8), allowed, denied, first_denied_at
-    /// (null when nothing is denied).
+    /// Print a JSON object per line: key (key_b64 when it is no UTF-8), allowed, denied, first_denied_at (null without
+    /// a denial).
     #[arg(long)]
     json: bool,
 
-    /// Print comma-separated values with a header, the same as --json; first_denied_at is empty when nothing is denied.
-    /// Keys are bytes as they are.
+    /// Print comma-separated values with a header, with the same fields as --json. first_denied_at is empty without a
+    /// denial. Keys are not escaped.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 }
@@ -135,7 +132,7 @@ fn write_table(out: &mut dyn Write, verdicts: &[Verdict]) -> io::Result<()> {
     table::write(out, ["DENIED", "ALLOWED", "FIRST DENIED (UTC)", "KEY"], &cells)
 }
 
-/// The sums in a sentence.
+/// The totals, as a sentence.
 struct Summary<'a> {
     replay: &'a Replay,
     has_lockout: bool,

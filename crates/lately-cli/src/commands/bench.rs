@@ -1,4 +1,4 @@
-//! `lately bench`: load against a server, and whether it counted what it was sent.
+//! `lately bench`: puts load on a server and checks its counts.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -13,19 +13,18 @@ use crate::numbers;
 use crate::output;
 use crate::server::ServerArgs;
 
-/// Put load on a server: throughput, latency, and whether every key counted what it was sent.
+/// Put load on a server: print throughput and latency, and check the count of every key.
 ///
-/// Hits the keys key:000000000000 and up: use a server where nobody else does. Latency is that of a
-/// batch of --pipeline requests, until its last reply. With --rate it runs from when the batch was
-/// due, whether or not it could be sent by then. Exit code 1: a count is not what it should be, or a
-/// reply was an error.
+/// It hits the keys key:000000000000 and up; no other client may hit them meanwhile. Latency is measured per batch of
+/// --pipeline requests, from sending to the last reply. With --rate it is measured from the time at which the batch was
+/// due, even if it was sent later. Exit code 1: a count was wrong, or a reply was an error.
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// What to send: hit, hits (reads, which count nothing) or incr (to a Redis server).
+    /// The command to send: hit, hits (reads only) or incr (for a Redis server).
     #[arg(long, value_enum, default_value_t = Load::Hit)]
     command: Load,
 
-    /// The window that hits asks for [default: the default window of the key's class].
+    /// The window that hits reads [default: the default window of the key's class].
     #[arg(long, value_name = "W")]
     window: Option<Span>,
 
@@ -37,29 +36,27 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 50, value_parser = numbers::whole::<usize>)]
     clients: usize,
 
-    /// Distinct keys: 1, which is one hot key, to 100,000,000. The counts of all are read before and after.
+    /// Distinct keys: 1 (a single hot key) to 100,000,000. The counts of all are read before and after.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1_000_000, value_parser = numbers::whole::<u64>)]
     keys: u64,
 
-    /// In which order keys come.
+    /// The order of the keys.
     #[arg(long, value_enum, default_value_t = KeyOrder::Permuted)]
     order: KeyOrder,
 
-    /// Draw keys by Zipf's law, in place of an order: the key of rank r comes r^S times less often than the
-    /// first. From 0 to 10.
+    /// Draw keys by Zipf's law: the key of rank r comes r^S times less often than the first. 0 to 10.
     #[arg(long, value_name = "S", allow_negative_numbers = true, conflicts_with = "order")]
     zipf: Option<f64>,
 
-    /// How long to send: 0.001 to 86,400.
+    /// How many seconds to send: 0.001 to 86,400.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value = "5", value_parser = numbers::seconds)]
     seconds: Duration,
 
-    /// Requests a second over all connections, whatever the server makes of them [default: as many as
-    /// it answers].
+    /// Requests a second over all connections, sent on schedule [default: as many as the server answers].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::whole::<u64>)]
     rate: Option<u64>,
 
-    /// Print an object.
+    /// Print a JSON object.
     #[arg(long)]
     json: bool,
 
@@ -76,11 +73,11 @@ enum Load {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum KeyOrder {
-    /// One after the other in a mixed order: each comes once before any comes again.
+    /// In a mixed order: each comes once before any comes again.
     Permuted,
-    /// One after the other, by number.
+    /// In the order of their numbers.
     Sequential,
-    /// Drawn, each as likely as any.
+    /// At random, all with the same probability.
     Uniform,
 }
 
@@ -147,7 +144,7 @@ fn failure(plan: &Plan, incr: bool, error: &LoadError) -> CliError {
     CliError::new(plan.address.to_string(), error, hint)
 }
 
-/// Says on standard error what is wrong, if anything.
+/// Logs error replies and wrong counts.
 fn verdict(report: &Report, checked: &Checked) -> Outcome {
     if let Some(first) = &report.first_error {
         output::message(&format_args!("lately: bench: {} error replies, such as: {first}", report.errors));
@@ -157,12 +154,12 @@ fn verdict(report: &Report, checked: &Checked) -> Outcome {
             "lately: bench: {} keys have another count than they were sent: {key} was sent {sent}, and has {counted}",
             checked.wrong_keys
         ));
-        output::message(&"hint: does somebody else hit these keys, or does the server evict?");
+        output::message(&"hint: does another client hit these keys, or does the server evict keys?");
     }
     if report.errors == 0 && checked.holds() { Outcome::Done } else { Outcome::Negative }
 }
 
-/// Shares of the batches, and what they are called.
+/// Quantiles of the latency, and their names.
 const SHARES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("worst", 1.0)];
 
 fn write_lines(out: &mut dyn Write, bench: &Bench, report: &Report, checked: &Checked) -> io::Result<()> {

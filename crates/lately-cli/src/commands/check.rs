@@ -1,4 +1,4 @@
-//! `lately check`: what the server would make of a config file.
+//! `lately check`: reads a config file as the server does.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -16,14 +16,13 @@ use crate::error::{CliError, Outcome};
 use crate::output;
 use crate::table::{harmless_json, printable, printable_path};
 
-/// Read a config file as lately serve does, and print what it says.
+/// Check a config file, and print its settings with all defaults.
 ///
-/// A line each: server, storage, memory, then the classes and the limits in their order; what the file does
-/// not say has its default. Addresses and folders are not tried. A file that the server would refuse exits 2,
-/// with the line and the column of the mistake where it has one.
+/// It prints a line each for server, storage and memory, then one for each class and limit. It binds no address and
+/// opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
 #[derive(Args)]
 pub(crate) struct Check {
-    /// The file.
+    /// The config file.
     file: PathBuf,
 
     /// Print one object: server, storage, memory, classes, limits.
@@ -91,12 +90,12 @@ fn or_word(value: Option<impl ToString>, word: &str) -> String {
     value.map_or_else(|| word.to_owned(), |value| value.to_string())
 }
 
-/// After how much silence a client is disconnected, if ever. It was read as a span.
+/// The idle timeout. `None` is never. It was parsed as a span, so it fits one.
 fn idle_timeout(config: &Config) -> Option<Span> {
     Span::from_millis(i64::try_from(config.idle_timeout?.as_millis()).ok()?)
 }
 
-/// The folder that counts are kept in, or would be, and what they survive.
+/// The data folder and the durability.
 fn storage(config: &Config) -> (PathBuf, String) {
     let path = config.storage_path.clone().unwrap_or_else(|| Storage::default().path);
     let durability = config.storage.as_ref().map(|storage| storage.durability.to_string());
@@ -107,7 +106,7 @@ fn spans(settings: &Settings) -> [Span; 5] {
     [settings.resolution(), settings.window(), settings.exact(), settings.retain(), settings.max_skew()]
 }
 
-/// The object that is printed; its fields in this order.
+/// The object that `--json` prints, in the order of its fields.
 #[derive(Serialize)]
 struct Checked<'a> {
     server: CheckedServer<'a>,

@@ -1,4 +1,4 @@
-//! `lately completions`: what a shell needs to complete our command line.
+//! `lately completions`: completion scripts for shells.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -7,12 +7,12 @@ use crate::cli::Cli;
 use crate::error::{CliError, Outcome};
 use crate::output;
 
-/// Print the completion script of a shell.
+/// Print a completion script for a shell.
 ///
 /// For bash: lately completions bash > ~/.local/share/bash-completion/completions/lately
 #[derive(Args)]
 pub(crate) struct Completions {
-    /// The shell to complete in.
+    /// The shell.
     shell: Shell,
 }
 

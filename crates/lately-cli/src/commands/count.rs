@@ -15,58 +15,56 @@ use crate::output;
 use crate::report::Counted;
 use crate::table;
 
-/// Who may read and write a page: whom the umask lets.
+/// The mode of a page, before the umask.
 const PAGE_MODE: u32 = 0o666;
 
-/// Count the hits in a log by the times in its lines, per key.
+/// Count the hits of each key in a log, by the times in its lines.
 ///
-/// For each key: the hits in the window that ends at --at, the peak (the most hits in any window of
-/// that length, and when the earliest such window ended), and the total. Lines may be in any order.
-/// Rows are sorted by hits, then peak, then total, most first, then key; keys without a hit in the
-/// window are included. Without --json and --csv they are a table with a header and times in UTC, in which
-/// unprintable bytes of keys are escaped.
+/// It prints for each key the hits in the window that ends at --at, the peak (the most hits in any window of that
+/// length, and when the earliest such window ended), and the total. Lines may be in any order. Rows are sorted by hits,
+/// then peak, then total, most first, then by key. Keys without a hit in the window are included. Tables have times in
+/// UTC, and escape unprintable bytes of keys.
 ///
-/// The window ending at T has the hits of T's second and of the seconds before it, as many as the
-/// window is long. For a window that is not whole seconds, time is cut into the widest of 500 100 50 10 2 1 ms
-/// that divides it.
+/// A window of N seconds that ends at T counts the second of T and the N - 1 seconds before it. If the window is not a
+/// whole number of seconds, time is divided into the widest panes of 500 100 50 10 2 1 ms that divide it.
 ///
-/// With --step: the hits in each step of time from the first hit to the last, steps without hits included.
+/// With --step it prints the hits in each step of time, from the first hit to the last, with empty steps.
 ///
-/// Lines that do not parse are skipped; how many, why, and where the first of each kind is goes to standard
-/// error. When none parses, that is an error.
+/// Lines that do not parse are skipped. Their number, the reasons, and the first line of each reason go to standard
+/// error. If no line parses, that is an error.
 #[derive(Args)]
 pub(crate) struct Count {
     /// Length of the window: seconds, or a number with ms, s, m, h, d or w.
     #[arg(long, value_name = "W", allow_negative_numbers = true, default_value_t = DEFAULT_WINDOW)]
     window: Span,
 
-    /// Where the window ends: Unix seconds, RFC 3339 with a zone, 17/May/2015:10:05:03 +0000, or 2h for two
-    /// hours ago [default: the newest time in the logs].
+    /// The end of the window: Unix seconds, RFC 3339 with a zone, 17/May/2015:10:05:03 +0000, or 2h for two hours ago
+    /// [default: the newest time in the logs].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     at: Option<String>,
 
-    /// Print a series: the hits in each step of this length, of all lines, or with --key of each of the first keys
-    /// by total. Steps start at multiples of their length.
+    /// Print a series: the hits in each step of this length. It counts all lines together, or with --key the keys with
+    /// the highest totals. Steps start at multiples of their length.
     #[arg(long, value_name = "D", allow_negative_numbers = true, conflicts_with_all = ["window", "at"])]
     step: Option<Span>,
 
     #[command(flatten)]
     logs: LogArgs,
 
-    /// Print an object per line: key (key_b64 when it is no UTF-8), hits, peak, peak_at, total; with --step: key when
-    /// --key is there, at, hits.
+    /// Print a JSON object per line: key (key_b64 when it is no UTF-8), hits, peak, peak_at, total. With --step: key (if
+    /// --key is given), at, hits.
     #[arg(long)]
     json: bool,
 
-    /// Print comma-separated values with a header, the same as --json. Keys are bytes as they are.
+    /// Print comma-separated values with a header, with the same fields as --json. Keys are not escaped.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 
-    /// Write a page to look at in a browser, and to send on: hits over time, the first keys with their curves, peaks,
-    /// what does not parse. - is standard output.
+    /// Write an HTML page: hits over time, the first keys with their charts and peaks, and the lines that do not parse.
+    /// - is standard output.
     ///
-    /// The page is one file below 200 kB that loads nothing. It has at most 100 keys, 12 of them with a curve, and
-    /// chooses the steps of the curves itself. A file of that name is replaced once the page is whole.
+    /// The page is one file below 200 kB that loads nothing. It has at most 100 keys, 12 of them with a chart, and
+    /// chooses the steps of the charts itself. An existing file is replaced once the page is complete.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv", "step"])]
     html: Option<PathBuf>,
 }
@@ -110,7 +108,7 @@ fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
     if count.logs.files().iter().any(|log| new_file::resolved(log) == target) && path.as_os_str() != "-" {
         return Err(CliError::new("--html", "the page would replace the log", "name another file"));
     }
-    // What cannot be written is said before a long log is read.
+    // Before a long log is read, so that an error comes early.
     let file = (path.as_os_str() != "-").then(|| NewFile::create(path, PAGE_MODE)).transpose()?;
     let (mut tally, mut all) = (Tally::new(count.window), Tally::new(count.window));
     let default_key = Template::default();
@@ -146,7 +144,7 @@ fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
     read.outcome()
 }
 
-/// Says when the newest time is far from the others.
+/// Logs that the newest time is far ahead of the others.
 fn say_gap(tally: &Tally) {
     if let (Some(gap), Some(newest)) = (tally.gap(), tally.newest()) {
         let newest = table::utc(newest);
@@ -180,7 +178,7 @@ fn series(count: &Count, step: Span) -> Result<Outcome, CliError> {
     read.outcome()
 }
 
-/// Says when not all keys are shown.
+/// Logs that not all keys are shown.
 fn say_first(shown: usize, keys: usize) {
     if shown < keys {
         let keys = output::keys(keys);

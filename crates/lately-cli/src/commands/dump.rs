@@ -1,4 +1,4 @@
-//! `lately dump`: all counts of a server or a folder as a file.
+//! `lately dump`: writes all counts of a server or a data folder to a file.
 
 use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -18,17 +18,17 @@ use crate::output::{self, keys};
 use crate::storage::PlaceArgs;
 use crate::table::printable_path;
 
-/// Who may read and write a dump: its owner, also where the dump replaces a file that others may read.
+/// The mode of a dump: only its owner may read it, even if it replaces a file that others may read.
 const DUMP_MODE: u32 = 0o600;
 
-/// Write all counts of a server, or of a folder, to a file that lately restore reads.
+/// Write all counts of a server or a data folder to a file. lately restore reads it.
 ///
-/// The dump is of the moment it ends, and hits go on meanwhile. It has a version and checksums; a dump that
-/// was cut short is refused when it is restored. It goes to standard output unless --output names a file. A server gives it
-/// to clients on its own machine only.
+/// Hits go on while a server writes its dump; the dump has the counts of the moment at which it ends. It has a version
+/// and checksums, and lately restore refuses an incomplete one. A server dumps to clients on its own machine only.
 #[derive(Args)]
 pub(crate) struct Dump {
-    /// The file to write, with mode 0600; one of that name is replaced once the dump is whole. - is standard output.
+    /// The file to write, with mode 0600. An existing file is replaced once the dump is complete. - is standard output
+    /// [default: -].
     #[arg(long, short, value_name = "FILE", default_value = "-", hide_default_value = true)]
     output: PathBuf,
 
@@ -52,7 +52,7 @@ fn to_standard_output(dump: &Dump) -> Result<(), CliError> {
     write(dump, &mut io::stdout().lock(), CliError::output)
 }
 
-/// What a terminal would make of the bytes of a dump may be anything.
+/// Refuses to write a dump, which is binary, to a terminal.
 fn no_text() -> CliError {
     CliError::new(
         "dump",
@@ -78,7 +78,7 @@ fn to_file(dump: &Dump, path: &Path) -> Result<(), CliError> {
     file.finish()
 }
 
-/// What is written to, which remembers why that failed.
+/// A writer that remembers its error.
 struct Out<'a> {
     out: &'a mut dyn Write,
     failed: Option<io::Error>,
@@ -125,11 +125,11 @@ fn from_server(dump: &Dump, out: &mut Out<'_>) -> Result<(), CliError> {
     io::copy(&mut body, out).map(|_| ()).map_err(|error| match body.too_slow() {
         Some(rate) => CliError::new(
             "dump",
-            format!("the server ended the dump: it was taken slower than {rate} B/s"),
+                        format!("the server ended the dump: it was read slower than {rate} B/s"),
             if is_to_file {
-                "the dump is not whole: write it to a faster disk"
+                                "the dump is incomplete: write it to a faster disk"
             } else {
-                "the dump is not whole: write it to a file on this machine with --output"
+                                "the dump is incomplete: write it to a file on this machine with --output"
             },
         ),
         // What the system had taken for this process does not show how slow it was.
@@ -137,37 +137,37 @@ fn from_server(dump: &Dump, out: &mut Out<'_>) -> Result<(), CliError> {
             "dump",
             error,
             format!(
-                "the dump is not whole: try again; a server ends one that is taken slower than {HTTP_LEAST_BYTES} B/s, or than {FAIR_BYTES} B/s when others wait"
+                                "the dump is incomplete: try again; a server ends one that is read slower than {HTTP_LEAST_BYTES} B/s, or than {FAIR_BYTES} B/s when others wait"
             ),
         ),
     })
 }
 
-/// Why a folder could not be used.
+/// The error that explains why a folder could not be used.
 pub(crate) fn refusal(what: &str, error: &OfflineError) -> CliError {
     let hint = match error {
         OfflineError::Journal(JournalError::InUse { .. }) => {
-            "a server that has it can be named with --server, in place of --data"
+            "to dump or restore a running server, use --server in place of --data"
         }
         OfflineError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
-            "restore the folder from a copy, or have a server go on without what is lost: lately serve --repair"
+            "restore the folder from a copy; or start without what is lost: lately serve --repair"
         }
         OfflineError::Journal(JournalError::Bug { .. }) => {
-            "keep a copy of the folder and report the bug with it; or have a server go on without what is lost: lately serve --repair"
+            "keep a copy of the folder and report the bug with it; or start without what is lost: lately serve --repair"
         }
         OfflineError::Journal(JournalError::Version { .. }) => {
-            "take the version of lately that wrote it; if this one did, keep a copy of the folder and have a server repair it: lately serve --repair"
+            "use the version of lately that wrote it; if this one did, keep a copy of the folder and repair it: lately serve --repair"
         }
         OfflineError::Journal(JournalError::Ahead { .. }) => {
-            "set the clock right; or, if it is, have a server go on with its time: lately serve --repair"
+            "correct the clock; if it is right, start with its time: lately serve --repair"
         }
         OfflineError::Journal(JournalError::NoFolder { .. }) => "name the folder of a server with --data",
         OfflineError::Journal(JournalError::Foreign { .. }) => {
             "name a folder of its own with --data: an empty one, or one that is not there yet"
         }
-        OfflineError::NotEmpty { .. } => "say --replace if that is meant",
+        OfflineError::NotEmpty { .. } => "use --replace to replace them",
         OfflineError::Restore(_) => "nothing was restored",
-        _ => "look at what the system says of the disk",
+        _ => "check the disk: the system log may say more",
     };
     CliError::new(what, error, hint)
 }

@@ -10,7 +10,7 @@ use crate::numbers;
 use crate::output;
 use crate::server::{ServerArgs, key_bytes};
 
-/// Count hits of a key on a server, and print how many it has in its default window now.
+/// Count hits of a key on a server, and print its hits in the default window.
 #[derive(Args)]
 pub(crate) struct Hit {
     /// The key: 1 to 1024 bytes.
@@ -20,7 +20,7 @@ pub(crate) struct Hit {
     #[arg(value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = numbers::hits)]
     count: u64,
 
-    /// When they happened, in Unix seconds [default: now].
+    /// When the hits happened, in Unix seconds [default: now].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     at: Option<Timestamp>,
 

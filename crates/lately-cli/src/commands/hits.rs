@@ -1,4 +1,4 @@
-//! `lately hits`: asks a server.
+//! `lately hits`: reads counts from a server.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -11,22 +11,22 @@ use crate::output;
 use crate::server::{ServerArgs, key_bytes};
 use crate::table;
 
-/// Ask a server how many hits keys had lately.
+/// Read the hits of keys from a server.
 ///
-/// One key and at most one window print a number. Several print a row for each key and window:
-/// hits, window, key.
+/// For one key and at most one window it prints a number. For several it prints a row for each key and window: hits,
+/// window, key.
 #[derive(Args)]
 pub(crate) struct Hits {
     /// The keys.
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
 
-    /// Length of a window: seconds, or a number with ms, s, m, h, d or w; may be repeated [default:
-    /// the default window of the key's class].
+    /// Length of a window: seconds, or a number with ms, s, m, h, d or w. May be repeated [default: the default window
+    /// of the key's class].
     #[arg(long, value_name = "W", allow_negative_numbers = true)]
     window: Vec<Span>,
 
-    /// Where the windows end, in Unix seconds [default: now].
+    /// The end of the windows, in Unix seconds [default: now].
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     at: Option<Timestamp>,
 
@@ -39,7 +39,7 @@ pub(crate) struct Hits {
     server: ServerArgs,
 }
 
-/// What one key's windows had; no window is the default one.
+/// The hits of one key by window. `None` is the default window.
 struct Answer<'a> {
     key: &'a [u8],
     windows: Vec<(Option<Span>, u64)>,

@@ -12,19 +12,22 @@ use crate::numbers;
 use crate::output;
 use crate::server::{ServerArgs, key_bytes};
 
-/// Ask a server whether a request stays within a limit, and count it if it does.
+/// Decide a request by a rate limit on a server. An allowed request is counted.
 ///
-/// It is allowed if that leaves at most MAX hits of the key in the window that ends now. Prints a line of
-/// name and value for each of allowed (yes or no), max, remaining (what is left of max), retry_after_ms
-/// (milliseconds until the same request would be allowed; 0 when it is, never when it costs more than max)
-/// and reset_after_ms (milliseconds until all of max is left). Exit code 0: allowed. 1: denied. 2: an
-/// error.
+/// A request is allowed when the key then has at most MAX hits in the window that ends now. The command prints a line
+/// with name and value for each of:
+///
+/// allowed: yes or no. max: the limit. remaining: what is left of it. retry_after_ms: milliseconds until the same
+/// request would be allowed; 0 when it is allowed, never when it costs more than max. reset_after_ms: milliseconds
+/// until all of max is free again.
+///
+/// Exit code 0: allowed. 1: denied. 2: an error.
 #[derive(Args)]
 pub(crate) struct Limit {
     /// The key: 1 to 1024 bytes.
     key: OsString,
 
-    /// The most hits in a window, or the name of a limit that the server knows, which needs no WINDOW.
+    /// The most hits in a window; or @ and the name of a limit in the server's config, without WINDOW.
     #[arg(value_name = "MAX|@NAME", allow_negative_numbers = true)]
     rule: Rule,
 
@@ -32,15 +35,16 @@ pub(crate) struct Limit {
     #[arg(allow_negative_numbers = true)]
     window: Option<Span>,
 
-    /// How many hits the request is.
+    /// How many hits the request costs.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = numbers::hits)]
     cost: u64,
 
-    /// Ask only: nothing is counted, and nobody locked out.
+    /// Decide only: count nothing and start no lockout.
     #[arg(long)]
     peek: bool,
 
-    /// Deny the key everything for so long when this is denied: seconds, or a number with ms, s, m, h, d or w.
+    /// If the request is denied, deny all requests of the key for this long: seconds, or a number with ms, s, m, h, d
+    /// or w.
     #[arg(long, value_name = "D", allow_negative_numbers = true)]
     lockout: Option<Span>,
 
@@ -53,12 +57,12 @@ pub(crate) struct Limit {
     server: ServerArgs,
 }
 
-/// Which limit.
+/// A limit, by its numbers or its name.
 #[derive(Clone)]
 enum Rule {
-    /// At most so many hits in the window.
+    /// At most `max` hits in the window.
     Max(u64),
-    /// One that the server knows; with its `@`.
+    /// A named limit of the server, with its `@`.
     Named(String),
 }
 
@@ -80,7 +84,7 @@ impl FromStr for Rule {
     }
 }
 
-/// What the server says.
+/// The answer of the server.
 struct Decision {
     allowed: bool,
     max: u64,

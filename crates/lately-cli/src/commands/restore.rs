@@ -1,4 +1,4 @@
-//! `lately restore`: the counts of a dump back into a server or a folder.
+//! `lately restore`: reads a dump into a server or a data folder.
 
 use std::io::{self, IsTerminal, Read};
 use std::path::PathBuf;
@@ -16,18 +16,17 @@ use crate::progress::Progress;
 use crate::storage::PlaceArgs;
 use crate::table::printable_path;
 
-/// Take the counts of a dump into a server, or into a folder.
+/// Restore a dump into a server or a data folder.
 ///
-/// Nothing is changed before all of the dump has come and is whole. There must be no keys, unless --replace
-/// says that keys of the dump take the place of those of the same names. A server takes it from clients on its own machine
-/// only.
+/// Nothing changes until the whole dump was read and checked. The server or folder must have no keys, unless --replace
+/// is given. A server accepts a dump from clients on its own machine only.
 #[derive(Args)]
 pub(crate) struct Restore {
-    /// The dump; - is standard input.
+    /// The dump. - is standard input.
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
 
-    /// Replace keys of the same names; other keys stay.
+    /// Replace keys with the same names. Other keys stay.
     #[arg(long)]
     replace: bool,
 
@@ -68,13 +67,13 @@ pub(crate) fn run(restore: &Restore) -> Result<Outcome, CliError> {
     drop(progress);
     output::message(&format_args!("lately: {} restored", keys(restored.keys)));
     for (evicted_keys, which) in [
-        (restored.evicted_dump_keys, "of the dump were evicted again"),
+        (restored.evicted_dump_keys, "of the dump were evicted"),
         (restored.evicted_keys, "of the server were evicted for them"),
     ] {
         if evicted_keys > 0 {
             let evicted = keys(usize::try_from(evicted_keys).unwrap_or(usize::MAX));
             output::message(&format_args!(
-                "lately: {evicted} {which}: the memory ceiling of the server has no room for all"
+                "lately: {evicted} {which}: the memory ceiling of the server is too low for all"
             ));
         }
     }

@@ -27,30 +27,33 @@ use crate::table::printable_path;
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
 ///
-/// Counts are kept in a folder, and loaded from there at the next start. On a stop the listeners close,
-/// what clients had sent is answered, all counts are synced to the disk, and the exit code is 0. When the
-/// server is ready, or has loaded for a second, its addresses are printed to standard output, a line
-/// each: resp ADDR, http ADDR, and metrics ADDR if it has one. The limits of the config file are taken over while the server runs, when the
-/// file changes and on SIGHUP.
+/// When the server is ready, it prints its addresses to standard output, a line each: resp ADDR, http ADDR, and
+/// metrics ADDR if it has one. If loading takes longer than a second, it prints them then, and answers LOADING until
+/// all counts are loaded.
+///
+/// Counts are kept in the data folder. On a stop the server answers the requests that were already sent, syncs all
+/// counts to the disk, and exits with 0.
+///
+/// The server reloads the limits of the config file when the file changes, and on SIGHUP.
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// Config file, TOML. Flags win over it.
+    /// The config file (TOML). Flags override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Where Redis clients connect; port 0 picks a free one [default: 127.0.0.1:7379].
+    /// Address for Redis clients; port 0 picks a free port [default: 127.0.0.1:7379].
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     resp: Option<SocketAddr>,
 
-    /// Where HTTP clients connect: /healthz, /readyz, /metrics, and lately dump and restore [default: 127.0.0.1:7380].
+    /// Address for HTTP: counting, health, metrics, dump and restore [default: 127.0.0.1:7380].
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     http: Option<SocketAddr>,
 
-    /// Where /healthz, /readyz and /metrics are served too, and nothing else: beyond loopback, if need be [default: nowhere].
+    /// A second HTTP address with /healthz, /readyz and /metrics only. It may be beyond loopback [default: none].
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
 
-    /// The folder that counts are kept in [default: ./lately-data].
+    /// The data folder [default: ./lately-data].
     #[arg(long, value_name = "DIR", value_parser = folder_parser())]
     data: Option<PathBuf>,
 
@@ -58,22 +61,22 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with_all = ["data", "durability", "repair"])]
     in_memory: bool,
 
-    /// What an acknowledged hit survives: nothing with off; kill -9 with interval, and a loss of power once
-    /// it is a second old; always a loss of power, too [default: interval].
+    /// What an acknowledged hit survives. off: nothing. interval: kill -9, and a loss of power once the hit is a second
+    /// old. always: kill -9 and a loss of power [default: interval].
     #[arg(long, value_name = "MODE")]
     durability: Option<Mode>,
 
-    /// Start although files of the folder are damaged, or were written far ahead of the clock: what can be read is kept, and
-    /// what was lost is logged. The damaged files go: copy the folder first.
+    /// Start although files in the data folder are damaged, or more than a day ahead of the clock. The server keeps what
+    /// it can read, logs what was lost, and removes the damaged files: copy the folder first.
     #[arg(long)]
     repair: bool,
 
-    /// Threads that serve clients [default: one less than there are cores, at least one].
+    /// Threads that serve Redis clients [default: the number of cores minus one, at least one].
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
 
-    /// Listen beyond loopback though there is no authentication: anybody who reaches the server can
-    /// count, read and delete. Dumps are given to clients on the same machine only, all the same.
+    /// Allow addresses beyond loopback. There is no authentication: anybody who reaches the server can count, read and
+    /// delete. Dump and restore work on the same machine only.
     #[arg(long)]
     insecure: bool,
 }
@@ -97,7 +100,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
     let failed = |error| refusal("serve", &error, serve.repair);
     let outcome = runtime.block_on(async {
-        // Before anything else: one that comes now counts.
+        // First of all, so that an early signal is not lost.
         let signals = Signals::catch()?;
         let clock = SystemClock::with_max_skew(config.least_max_skew());
         let server = Server::bind(config, Arc::new(clock)).await.map_err(failed)?;
@@ -108,13 +111,13 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
     });
-    // Clients had their time to drain: whatever still runs is not waited for.
+    // Clients had their time to drain, so nothing is waited for.
     runtime.shutdown_background();
     outcome
 }
 
-/// Has threads share what the allocator has: lists that several grow in turn take less memory. Has it give large blocks back
-/// when they are freed: a client's long command takes no memory when it is over. The environment may say otherwise.
+/// Makes threads share the arenas of the allocator, because lists that several threads grow then take less memory, and
+/// makes it return large blocks to the system. Environment variables override both.
 fn tune_allocator(threads: NonZeroUsize) {
     let said = |name, what| env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(what));
     if !said("MALLOC_MMAP_THRESHOLD_", "") && !said("GLIBC_TUNABLES", "malloc.mmap_threshold") {
@@ -130,16 +133,16 @@ fn default_threads() -> NonZeroUsize {
     threads_for(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN))
 }
 
-/// A thread for each core but one, which is left to the system and to clients on the same machine.
+/// The number of cores minus one, which is left to the system and to local clients.
 fn threads_for(cores: NonZeroUsize) -> NonZeroUsize {
     NonZeroUsize::new(cores.get() - 1).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Raises the limit on open files to what the clients need, those of HTTP included. When that is not to be had it says so, and
-/// fewer clients are taken.
+/// Raises the limit of open files to what RESP and HTTP clients need. If the system refuses, logs that and lowers
+/// `max_clients`.
 ///
 /// # Errors
-/// When there is not even room for one.
+/// There is no room for a single client.
 fn raise_file_limit(Config { max_clients, loops, metrics, .. }: &mut Config) -> Result<(), CliError> {
     let http_listeners = 1 + u64::from(metrics.is_some());
     let others =
@@ -164,11 +167,11 @@ fn raise_file_limit(Config { max_clients, loops, metrics, .. }: &mut Config) -> 
     Ok(())
 }
 
-/// Has the system make its table of the files of this process as long as it gets: once threads share it, whoever comes waits
-/// some 10 ms each time it is made longer.
+/// Makes the kernel extend the file table of this process to its final length. Later, with several threads, each
+/// extension would delay an accept by some 10 ms.
 fn lengthen_file_table(files: u64) {
     let last = i32::try_from(files.saturating_sub(1)).unwrap_or(i32::MAX);
-    // It is a matter of speed only.
+    // A failure only costs speed.
     if let Ok(file) = File::open("/dev/null") {
         let _ = rustix::io::fcntl_dupfd_cloexec(&file, last);
     }
@@ -188,25 +191,25 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     Ok(config)
 }
 
-/// Where counts are kept, by the flags and the config file.
+/// The storage settings, from the flags and the config file.
 fn storage(serve: &Serve, config: &Config) -> Result<Option<Storage>, CliError> {
     if serve.in_memory {
         return Ok(None);
     }
     let configured = config.storage.as_ref().map(|storage| storage.durability);
     let Some(durability) = serve.durability.map_or(configured, Mode::durability) else {
-        // What was asked for on the command line is not to come to nothing without a word.
+        // A flag without effect is an error.
         let asked = [("--data", serve.data.is_some()), ("--repair", serve.repair)];
         let Some((flag, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else { return Ok(None) };
-        let cause = format!("{flag} is about a folder of counts, and durability is off: nothing is kept");
-        return Err(CliError::new("serve", cause, format!("say --durability interval, or leave {flag} out")));
+        let cause = format!("{flag} needs a data folder, and durability is off: nothing is kept");
+        return Err(CliError::new("serve", cause, format!("use --durability interval, or leave {flag} out")));
     };
     let path = serve.data.as_ref().or(config.storage_path.as_ref());
     let path = path.cloned().unwrap_or_else(|| Storage::default().path);
     Ok(Some(Storage { path, durability, repair: serve.repair }))
 }
 
-/// Why there is no server. `repair` is whether a repair was asked for: then no hint suggests one.
+/// The error that explains why the server did not start. With `repair`, the hint does not suggest a repair.
 pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliError {
     let hint = match error {
         ServerError::SameAddress { what, other, .. } => {
@@ -214,7 +217,7 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
             return CliError::new(
                 command,
                 error,
-                format!("say another port with {flags}, or in the config file"),
+                format!("set another port with {flags}, or in the config file"),
             );
         }
         ServerError::Journal(JournalError::InUse { .. }) => {
@@ -229,40 +232,40 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
         ServerError::Journal(JournalError::Bug { .. }) if repair => {
             "keep a copy of the folder and report the bug with it"
         }
-        ServerError::Journal(JournalError::Ahead { .. }) if repair => "set the clock right",
+        ServerError::Journal(JournalError::Ahead { .. }) if repair => "correct the clock",
         ServerError::Journal(JournalError::Version { .. }) if repair => {
-            "start the version of lately that wrote it; or move the file away, and go on without what is in it"
+            "start the version of lately that wrote it; or move the file away, and start without what is in it"
         }
         ServerError::Journal(JournalError::Damaged { .. } | JournalError::Missing { .. }) => {
-            "restore the folder from a copy; or keep a copy of it and go on without what is lost: add --repair"
+            "restore the folder from a copy; or keep a copy of it and start without what is lost: add --repair"
         }
         ServerError::Journal(JournalError::Bug { .. }) => {
-            "keep a copy of the folder and report the bug with it; or go on without what is lost: add --repair"
+            "keep a copy of the folder and report the bug with it; or start without what is lost: add --repair"
         }
         ServerError::Bug { .. } => "keep a copy of the folder and report the bug with it",
         ServerError::Journal(JournalError::Ahead { .. }) => {
-            "set the clock right; or, if it is, go on with its time: add --repair, and keep a copy of the folder"
+            "correct the clock; if it is right, keep a copy of the folder and start with its time: add --repair"
         }
         ServerError::Journal(JournalError::Version { .. }) => {
             "start the version of lately that wrote it; if this one did, keep a copy of the folder and add --repair"
         }
         ServerError::Journal(JournalError::Disk { error, .. }) if error.kind() == ErrorKind::StorageFull => {
-            "make room on the disk: the counts are there still, and lately dump --data can take them elsewhere"
+            "make room on the disk: no counts are lost, and lately dump --data can write them elsewhere"
         }
-        ServerError::Journal(_) => "name a folder that can be written with --data, or say --in-memory",
-        ServerError::Close(_) => "look at what the system says of the disk",
+        ServerError::Journal(_) => "name a folder that can be written with --data, or use --in-memory",
+        ServerError::Close(_) => "check the disk: the system log may say more",
         ServerError::Exposed { .. } => {
-            "listen on 127.0.0.1 or ::1, or say --insecure if the network is trusted"
+            "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted"
         }
         ServerError::Bind { address, error, .. }
             if error.raw_os_error() == Some(Errno::ADDRNOTAVAIL.raw_os_error()) =>
         {
             let all = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
             let cause = format!("{} is no address of this machine", address.ip());
-            return CliError::new(command, cause, format!("{all} is all of them"));
+            return CliError::new(command, cause, format!("{all} listens on all of them"));
         }
         ServerError::Bind { error, .. } if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
-            "raise the limit of open files with ulimit -n, or say a smaller number of --threads"
+            "raise the limit of open files with ulimit -n, or use a smaller number of --threads"
         }
         ServerError::Bind { .. } => "is another server running there? port 0 picks a free port",
         _ => "see lately serve --help",
@@ -270,21 +273,21 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
     CliError::new(command, error, hint)
 }
 
-/// Says where the server listens and where counts are kept.
+/// Logs and prints the addresses, and logs the storage settings.
 fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + Send + use<> {
     let (resp, http) = (server.resp_address(), server.http_address());
     let metrics = server.metrics_address();
     let kept = match storage {
         Some(Storage { path, durability, .. }) => {
             let survives = match durability {
-                Durability::Interval => "a loss of power takes at most the last second",
-                Durability::Always => "each is on the disk before it is acknowledged",
+                Durability::Interval => "a loss of power loses at most the last second",
+                Durability::Always => "every hit is on the disk before it is acknowledged",
             };
-            // Where that is does not depend on where the reader is.
+            // Absolute, because the reader may be in another folder.
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             format!("counts are kept in {}: {survives}", printable_path(&path))
         }
-        None => "counts are in memory only and gone when the server stops".to_owned(),
+        None => "counts are in memory only: they are gone when the server stops".to_owned(),
     };
     move || {
         output::message(&format_args!("lately: serving RESP on {resp} and HTTP on {http}"));
@@ -292,7 +295,7 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
             output::message(&format_args!("lately: serving health and metrics on {metrics}"));
         }
         output::message(&format_args!("lately: {kept}"));
-        // Data for whoever started the server; when nobody listens, the server serves all the same.
+        // Data for the program that started the server. The server serves even if that cannot be written.
         let _ = output::data(|out| {
             writeln!(out, "resp {resp}\nhttp {http}")?;
             metrics.map_or(Ok(()), |metrics| writeln!(out, "metrics {metrics}"))
@@ -300,7 +303,7 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
     }
 }
 
-/// Signals that were caught.
+/// Handlers of signals.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -318,7 +321,7 @@ impl Signals {
         })
     }
 
-    /// Stops the server on SIGTERM and SIGINT; has the config file read again on SIGHUP.
+    /// Stops the server on SIGTERM and SIGINT. Reloads the config file on SIGHUP.
     async fn watch(mut self, stopper: Stopper, reloader: Reloader) {
         loop {
             tokio::select! {
@@ -327,7 +330,7 @@ impl Signals {
                 _ = self.hang_up.recv() => reloader.reload(),
             }
         }
-        output::message(&"lately: stopping: waiting for clients to take their last replies");
+        output::message(&"lately: stopping: waiting for clients to read their last replies");
         stopper.stop();
     }
 }

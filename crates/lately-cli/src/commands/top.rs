@@ -1,4 +1,4 @@
-//! `lately top`: the busiest keys of logs that grow.
+//! `lately top`: the busiest keys of growing logs, live.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -27,40 +27,39 @@ use crate::log_file;
 use crate::output;
 use crate::table;
 
-/// Show the busiest keys of the last minutes of logs that grow, live.
+/// Show the busiest keys of growing logs, live.
 ///
-/// On a terminal it takes the whole screen: for each key the hits in the window, their rate, the hits in the last 10
-/// seconds, the peak (the most hits in any window of that length in the last hour), and a curve of the window.
-/// Keys: / filters by text, s changes the order, w and W change the window, q, Esc and Ctrl-C leave.
-/// Elsewhere, or with --json, it prints rows each --every, and nothing while there are none.
+/// On a terminal it fills the screen. Each key has its hits in the window, their rate, the hits in the last 10 seconds,
+/// the peak (the most hits in any window of that length in the last hour), and a chart of the window. Keyboard: / filters
+/// by text, s changes the order, w and W change the window, q, Esc and Ctrl-C quit. In a pipe, or with --json, it prints
+/// rows every --every, and nothing while there are none.
 ///
-/// The lines that are in a file at the start are counted as well, by their times. The window ends now, by the clock of this
-/// machine, not with the newest line: a log whose lines are all older has no rows; lately count is for those.
-/// Lines more than 10 seconds ahead of the clock are not counted. Windows up to an hour are exact, longer ones to 1 % of
-/// their length.
+/// Lines that are already in a file are counted, too, by their times. The window ends now, by the clock of this machine:
+/// if all lines of a log are older than the window, there are no rows; use lately count for such a log. Lines more than
+/// 10 seconds ahead of the clock are not counted. Windows up to an hour are exact, longer ones to 1 % of their length.
 ///
-/// A file is followed by its name, looked at four times a second. When it is renamed, it is read to its end before
-/// the file that takes its place. When it is truncated, it is read from its start, and what was not read yet is looked for in a
-/// copy beside it. A file that has two of the names given, or gets another of them by a rotation, is counted once. One that is
-/// not there is waited for. Standard input, pipes and compressed files are read to
-/// their end; when no other log is there, that ends the command.
+/// Files are followed by name, through rotations, four times a second. A renamed file is read to its end before its
+/// successor. A truncated file is read from its start, and lines that were not read yet are read from a copy beside it,
+/// as logrotate makes one. Each file is counted once, even if it has several of the given names. A missing file is
+/// waited for. Standard input, pipes and compressed files are read to their end; without other logs that ends the
+/// command.
 ///
-/// SIGINT and SIGTERM end it with exit code 0. Lines that do not parse are skipped; how many, and why, goes to standard
-/// error at the end. When none parses, that is an error. JSON has to be an object per line.
+/// SIGINT and SIGTERM end it with exit code 0. Lines that do not parse are skipped; their number and the reasons go to
+/// standard error at the end. If no line parses, that is an error. JSON must be one object per line.
 #[derive(Args)]
 pub(crate) struct Top {
-    /// Length of the window, in whole seconds: seconds, or a number with s, m, h, d or w.
+    /// Length of the window: whole seconds, or a number with s, m, h, d or w.
     #[arg(long, value_name = "W", allow_negative_numbers = true, default_value_t = DEFAULT_WINDOW, value_parser = window)]
     window: Span,
 
-    /// How often rows are printed, or the screen is drawn [default: 1s, on a terminal 250ms].
+    /// How often to print rows or draw the screen [default: 1s, on a terminal 250ms].
     #[arg(long, value_name = "D", allow_negative_numbers = true, value_parser = every)]
     every: Option<Span>,
 
     #[command(flatten)]
     logs: LogArgs,
 
-    /// Print an object per line: key (key_b64 when it is no UTF-8), at, hits, rate, peak.
+    /// Print a JSON object per line: key (key_b64 when it is no UTF-8), at, hits, rate, peak.
     #[arg(long)]
     json: bool,
 }
@@ -113,7 +112,7 @@ fn no_terminal(error: &io::Error) -> CliError {
     CliError::new("terminal", error, "lately top FILE | cat prints rows")
 }
 
-/// A view and what it shows.
+/// A view, with its state.
 struct Live<'a> {
     top: &'a Top,
     options: &'a Options,
@@ -125,25 +124,25 @@ struct Live<'a> {
     stop: Stop,
 }
 
-/// Where the view goes.
+/// The output of the view.
 enum Output {
     Rows(Told),
     Screen(Screen),
 }
 
-/// The notes on standard error that still hold: one that holds no more and then again is written again.
+/// The notes that were written to standard error and still hold. A note that ends and comes back is written again.
 #[derive(Default)]
 struct Told {
     notes: Vec<About>,
 }
 
-/// What there is to say beside the rows.
+/// A note beside the rows.
 struct Note {
     about: About,
     text: String,
 }
 
-/// What a note is about: with the number of a log where that matters.
+/// The subject of a note, with the number of its log where there is one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
     Format(usize),
@@ -163,7 +162,7 @@ enum Next {
 }
 
 impl Live<'_> {
-    /// Runs until it is to end: looks at the logs and shows what there is, each when it is due, and waits for events.
+    /// Runs until the end: polls the logs and draws, each when it is due, and waits for events.
     fn run(&mut self, sender: &SyncSender<Event>, output: &mut Output) -> Result<(), CliError> {
         for (number, source) in self.sources.iter().enumerate() {
             source.start(number, sender);
@@ -212,7 +211,7 @@ impl Live<'_> {
         Ok(all)
     }
 
-    /// Takes the events that are there, and waits for one until then.
+    /// Handles all events, and waits for one until a time.
     fn wait(&mut self, until: Timestamp) -> Result<Next, CliError> {
         let wait_ms = until.as_millis() - self.clock.now().as_millis();
         let wait = Duration::from_millis(wait_ms.max(0).unsigned_abs());
@@ -225,7 +224,7 @@ impl Live<'_> {
                 Next::Leave => return Ok(Next::Leave),
             }
             taken += 1;
-            // Who sends without a pause does not keep the view from being drawn.
+            // Endless events do not keep the view from being drawn.
             let may_go_on = taken < WAITING_EVENTS && !self.stop.load(Ordering::Relaxed);
             event = if may_go_on { self.events.try_recv().ok() } else { None };
         }
@@ -301,7 +300,7 @@ impl Live<'_> {
         self.hits.rank(&Question { window, sort, filter, rows, steps }, now)
     }
 
-    /// Which formats were detected.
+    /// Notes of the detected formats.
     fn formats(&self) -> impl Iterator<Item = Note> {
         let detected = self.sources.iter().enumerate().filter(|_| self.options.format.is_none());
         detected.filter_map(|(number, source)| {
@@ -311,7 +310,7 @@ impl Live<'_> {
         })
     }
 
-    /// How far files are read that are not read to their end.
+    /// Notes of how far files are read, if not to their end.
     fn progress(&self) -> impl Iterator<Item = String> {
         self.sources.iter().filter_map(|source| {
             let percent = source.percent_read();
@@ -347,12 +346,12 @@ impl Live<'_> {
         });
         let forgotten = (self.hits.forgotten() > 0).then(|| Note {
             about: About::Memory,
-            text: "there are more keys than memory for them: the least hit are left out".to_owned(),
+            text: "there is no memory for all keys: the least hit ones are left out".to_owned(),
         });
         of_logs.chain(old).chain(ahead).chain(forgotten)
     }
 
-    /// Says what did not parse, as `count` does.
+    /// Logs the lines that did not parse, as `count` does.
     fn finish(self) -> Result<Outcome, CliError> {
         let Live { top, sources, mut hits, clock, .. } = self;
         let mut read = top.logs.reading("top");

@@ -1,5 +1,5 @@
-//! Which files the logs of one view read, so that none is counted twice: two paths may lead to one file, and a rotation
-//! gives a file the name of another log, or makes a copy of that name.
+//! The files that the logs of a view read, so that none is counted twice. Two paths may lead to one file, and a rotation
+//! may give a file the name of another log, or copy it to that name.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -18,7 +18,7 @@ pub(crate) type FileId = (u64, u64);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims(Rc<RefCell<Vec<Claim>>>);
 
-/// A file, and which log reads it.
+/// A file, and the log that reads it.
 #[derive(Debug)]
 struct Claim {
     id: FileId,

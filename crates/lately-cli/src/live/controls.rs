@@ -1,4 +1,4 @@
-//! What the keyboard changes: the window, the order of the keys, and the text they are filtered by.
+//! The settings that the keyboard changes: the window, the order of the keys, and the filter.
 
 use lately::{Span, hours, minutes, seconds};
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -18,7 +18,7 @@ pub(crate) struct Controls {
     is_editing: bool,
 }
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wish {
     Nothing,

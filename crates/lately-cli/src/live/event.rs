@@ -1,4 +1,4 @@
-//! What a live view waits for.
+//! The events that a live view waits for.
 
 use std::io;
 use std::sync::Arc;

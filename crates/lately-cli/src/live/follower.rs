@@ -1,12 +1,12 @@
-//! Follows one log by its path while it grows, through rotations. A state machine: each poll looks at the files once and
-//! gives the lines that are complete; it neither waits nor reads a clock.
+//! Follows one growing log by its path, through rotations. A state machine: each poll checks the files once and returns
+//! complete lines. It neither waits nor reads a clock.
 //!
-//! - Renamed: the old file stays open and is read to its end, before the new one and for a while beside it, because its
-//!   writer may go on with it until it reopens its log.
-//! - Truncated or written anew, which the bytes before the place it was read to tell whatever length it has now: it is read
-//!   from its start. When there is a copy beside it, as logrotate's `copytruncate` makes, what was not read yet is read there.
-//! - Read already as another log of the view, under this name or another: it is not read again.
-//! - Missing: it is waited for.
+//! - A renamed file stays open. It is read to its end before the new file, and for a while beside it, because its writer
+//!   may go on until it reopens its log.
+//! - A truncated or rewritten file is read from its start. It is recognized by the bytes before the position, whatever its
+//!   length. Lines that were not read yet are read from a copy beside it, as logrotate's `copytruncate` makes one.
+//! - A file that another log of the view reads, under any name, is not read again.
+//! - A missing file is waited for.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -42,7 +42,7 @@ pub(crate) struct Follower {
     buffer: Vec<u8>,
 }
 
-/// What the path is.
+/// The state of the path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// A file that is read.
@@ -53,10 +53,10 @@ pub(crate) enum State {
     Unreadable(String),
 }
 
-/// What a poll left.
+/// The result of a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Polled {
-    /// All that is there was read.
+    /// The files were read to their end.
     AtEnd,
     /// There is more: poll again at once.
     More,
@@ -522,7 +522,7 @@ mod tests {
         bench.poll();
         bench.pass(FORMER_KEPT);
         bench.pass(seconds(1));
-        // Nobody else has its name: it is kept.
+        // No other file has its name, so it is kept.
         bench.poll();
         old.write_all(b"b\n").expect("room");
         assert_eq!(bench.poll(), "b");
@@ -564,7 +564,7 @@ mod tests {
         assert_eq!((bench.poll(), bench.follower.state()), ("b".into(), &State::Missing));
         bench.append("log", "a\n");
         assert_eq!(bench.poll(), "a");
-        // Nothing reads a deleted file that nobody writes to: the disk gets its room back.
+        // A deleted file without a writer is closed, which frees its disk space.
         fs::remove_file(bench.path("log")).expect("it is there");
         bench.poll();
         bench.pass(FORMER_KEPT);
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_waited_for() {
+    fn a_folder_is_reported_as_unreadable() {
         let mut bench = Bench::new();
         fs::create_dir(bench.path("log")).expect("a folder");
         assert_eq!(bench.poll(), "");
@@ -745,7 +745,7 @@ mod tests {
                     (expected.into(), String::new()),
                     "{order:?} {round}"
                 );
-                // Nobody reads the old file any more; it keeps its name.
+                // The old file is no longer read, but keeps its name.
                 bunch.bench.pass(FORMER_KEPT);
                 bunch.bench.pass(seconds(1));
                 assert_eq!(bunch.poll(), "", "{order:?} {round}");

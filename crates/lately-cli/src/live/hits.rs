@@ -1,7 +1,7 @@
 //! The hits of the last hour or more by key, and the busiest keys of a window that ends now.
 //!
-//! They are in a [`Store`]: it takes late lines, answers any window, forgets what is older than the longest, and keeps to a
-//! ceiling of memory however many keys and lines come.
+//! They are in a [`Store`], which takes late lines, answers any window, drops hits older than the longest window, and has a
+//! memory ceiling.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -26,7 +26,7 @@ pub(crate) struct Hits {
     swept: Cursor,
 }
 
-/// What comes first.
+/// The order of the keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sort {
     Hits,
@@ -34,7 +34,7 @@ pub(crate) enum Sort {
     Key,
 }
 
-/// Which keys are wanted.
+/// The keys to rank.
 pub(crate) struct Question<'a> {
     pub(crate) window: Span,
     pub(crate) sort: Sort,
@@ -78,7 +78,7 @@ impl Hits {
         let exact = PEAK_SPAN.as_millis() + minutes(1).as_millis();
         let store = Store::builder()
             .resolution(SECOND)
-            // What a hit returns, which nobody asks for: the shorter, the quicker.
+            // The shortest default window, because the result of a hit is not used.
             .window(SECOND)
             .exact(Span::from_millis(exact.min(longest.as_millis())).unwrap_or(longest))
             .retain(longest)
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_ahead_of_the_clock_wait_or_are_told() {
+    fn lines_ahead_of_the_clock_wait_or_are_reported() {
         let now = at(100);
         let mut hits = hits(&[("a", 110)], now);
         assert_eq!(hits.rank(&QUESTION, now).keys, 0);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_longest_window_is_forgotten() {
+    fn hits_older_than_the_longest_window_are_dropped() {
         let mut hits = hits(&[("old", 0), ("edge", 1), ("new", 3_600)], at(3_600));
         assert_eq!(hits.newest(), Some(at(3_600)));
         assert_eq!(hits.rank(&Question { window: hours(1), ..QUESTION }, at(3_600)).keys, 2);

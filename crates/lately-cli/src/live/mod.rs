@@ -1,5 +1,4 @@
-//! The live view of `lately top`, in parts that do not know each other: what follows logs, what counts their lines, what
-//! the keys of the keyboard change, and what is drawn.
+//! The live view of `lately top`, in independent parts: they follow logs, count lines, handle the keyboard, and draw.
 
 pub(crate) mod claims;
 pub(crate) mod controls;

@@ -28,7 +28,7 @@ enum Kind {
     Stream(Stream),
 }
 
-/// What can be wrong with a file.
+/// A problem with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trouble {
     Missing,
@@ -66,7 +66,7 @@ impl<'o> Source<'o> {
             let (path, events) = (self.path.to_owned(), events.clone());
             std::thread::spawn(move || {
                 let end = read_pieces(&path, |bytes| {
-                    // Nobody waits for pieces when the view ends.
+                    // The view has ended.
                     events.send(Event::Piece { source: number, bytes }).is_ok()
                 });
                 _ = events.send(Event::End { source: number, failure: end.err() });
@@ -82,12 +82,12 @@ impl<'o> Source<'o> {
         matches!(&self.kind, Kind::Stream(stream) if stream.has_ended)
     }
 
-    /// What was in the log so far.
+    /// The summary of the log so far.
     pub(crate) fn so_far(&self) -> &Scanned {
         self.feed.so_far()
     }
 
-    /// What is wrong with the file, if anything is.
+    /// The problem with the file, if there is one.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         let Kind::File(follower) = &self.kind else { return None };
         match (follower.state(), follower.unsaved_truncations()) {

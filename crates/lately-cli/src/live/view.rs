@@ -1,4 +1,4 @@
-//! What a live view looks like: a header, a row for each key, what there is to say, and the keys of the keyboard.
+//! Draws a live view: a header, a row for each key, notes, and the keys of the keyboard.
 
 use lately::{Span, Timestamp};
 use ratatui_core::buffer::Buffer;

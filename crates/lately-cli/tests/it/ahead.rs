@@ -52,7 +52,7 @@ fn a_folder_years_ahead_is_refused_and_repaired() {
         let run = lately(&args);
         assert_eq!(run.code, Some(2), "{args:?}: {}", run.err);
         assert!(run.err.contains("days ahead of the clock: one of the two is wrong"), "{}", run.err);
-        assert!(run.err.contains("hint: set the clock right") && run.err.contains(hint), "{}", run.err);
+        assert!(run.err.contains("hint: correct the clock") && run.err.contains(hint), "{}", run.err);
     }
     let server = start(&[&FREE[..], &data, &["--repair"]].concat()).loaded();
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1h right wrong"), [1, 1]);

@@ -12,7 +12,7 @@ fn refused(args: &[&str], error: &str, hint: &str) {
 }
 
 #[test]
-fn what_a_backtest_refuses() {
+fn bad_options_of_backtest_are_refused() {
     let log = data("disordered.log");
     let shape = "give MAX/WINDOW, such as 100/1m".to_owned();
     let max = |max: &str| {
@@ -65,7 +65,7 @@ fn what_a_backtest_refuses() {
 fn logs_and_options_are_refused_as_by_count() {
     let with =
         |args: &[&str], error: &str, hint: &str| refused(&[&["--limit", "5/1m"], args].concat(), error, hint);
-    let like = "--format and --key say what the lines are like, see lately backtest --help";
+    let like = "describe the lines with --format and --key, see lately backtest --help";
     with(
         &["missing.log"],
         "missing.log: No such file or directory (os error 2)",
@@ -82,6 +82,6 @@ fn lines_that_do_not_parse_fail_a_strict_backtest_only() {
     let lax = lately(&["backtest", "--limit", "2/1m", &log]);
     let strict = lately(&["backtest", "--limit", "2/1m", "--strict", &log]);
     assert_eq!((lax.code, strict.code, strict.out), (Some(0), Some(2), lax.out));
-    let hint = "hint: the rows are of the others; --format may help\n";
+    let hint = "hint: the rows count the other lines; --format may help\n";
     assert_eq!(strict.err, format!("{}{hint}", lax.err));
 }

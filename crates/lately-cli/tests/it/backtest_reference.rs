@@ -67,7 +67,7 @@ fn a_brute_force_is_denied_as_by_an_independent_program() {
     let path = folder.path().join("login.jsonl");
     std::fs::write(&path, brute_force()).expect("a file");
     let log = path.to_str().expect("a readable path");
-    // Nobody who mistypes is denied, and who tries for hours is: by one limit but for the patient.
+    // No user who mistypes is denied. Robots are denied by the fast limit, a patient one only by the slow limit.
     let denied = |rows: &str| {
         let denied = rows.lines().filter(|row| !row.ends_with(":null}"));
         let key = |row: &str| row.split('"').nth(3).expect("a key").to_owned();

@@ -108,7 +108,7 @@ fn error_replies_and_lost_counts_are_a_negative_answer() {
 }
 
 #[test]
-fn what_it_refuses() {
+fn bad_options_of_bench_are_refused() {
     let check = |words: &str, error: &str, hint: &str| {
         let args: Vec<&str> = ["bench"].into_iter().chain(words.split(' ')).collect();
         let run = lately(&args);

@@ -63,7 +63,7 @@ fn assert_counts(server: &Running, filled: u64, hits: &mut u64) {
 }
 
 /// Symptom: wrong counts, limits that allowed everything, checkpoints that could not be read. Cause: panes of one class
-/// were taken for those of another. Fix: what comes is brought to the grid of the class it comes to.
+/// were taken for those of another. Fix: they are converted to the grid of the new class.
 #[test]
 fn hits_are_right_in_classes_with_other_panes() {
     let root = tempfile::tempdir().expect("a folder");

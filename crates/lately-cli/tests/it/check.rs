@@ -59,7 +59,7 @@ descriptors = { remote_address = "*", a = "b" }
 "#;
 
 #[test]
-fn what_a_config_says_is_printed() {
+fn check_prints_the_settings() {
     let run = check(FULL, &[]);
     let expected = r"server: resp 0.0.0.0:1, http [::1]:2, metrics 0.0.0.0:3, hosts a.example ::1, insecure true, max_clients 7, idle_timeout never
 storage: path /var/lib/lately, durability always
@@ -83,7 +83,7 @@ memory: ceiling 1073741824B
 }
 
 #[test]
-fn what_a_config_says_is_printed_as_an_object() {
+fn check_prints_the_settings_as_json() {
     let run = check(FULL, &["--json"]);
     let expected = concat!(
         r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","metrics":"0.0.0.0:3","#,
@@ -103,7 +103,7 @@ fn what_a_config_says_is_printed_as_an_object() {
 }
 
 #[test]
-fn a_bad_config_is_told_with_its_place() {
+fn a_bad_config_is_reported_with_its_position() {
     let refused = |text: &str, expected: &str| {
         for more in [&[][..], &["--json"]] {
             let run = check(text, more);
@@ -134,7 +134,7 @@ fn a_bad_config_is_told_with_its_place() {
 }
 
 #[test]
-fn the_reference_shows_what_its_example_says() {
+fn the_reference_shows_the_output_of_its_example() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
     let page = std::fs::read_to_string(page).expect("it is in the repository");
     let block = |opening: &str| {
@@ -158,7 +158,7 @@ fn two_listeners_at_one_address_are_a_mistake() {
     let check = |resp: &str, http: &str, is_refused: bool| {
         let run = check(format!("[server]\ninsecure = true\nresp = \"{resp}\"\nhttp = \"{http}\"\n"), &[]);
         let expected = format!(
-            "lately: config: RESP and HTTP are both to listen on {http}: give each a port of its own\nhint: say another port with --resp or --http, or in the config file\n"
+            "lately: config: RESP and HTTP cannot both listen on {http}: give each its own port\nhint: set another port with --resp or --http, or in the config file\n"
         );
         let expected = if is_refused { (expected, Some(2)) } else { (String::new(), Some(0)) };
         assert_eq!((run.err, run.code), expected, "{resp} {http}");
@@ -177,8 +177,8 @@ fn two_listeners_at_one_address_are_a_mistake() {
 fn the_hint_names_the_listeners_that_meet() {
     let run = check("[server]\nhttp = \"127.0.0.1:7\"\nmetrics = \"127.0.0.1:7\"\n", &[]);
     let expected =
-        "lately: config: HTTP and metrics are both to listen on 127.0.0.1:7: give each a port of its own
-hint: say another port with --http or --metrics, or in the config file
+        "lately: config: HTTP and metrics cannot both listen on 127.0.0.1:7: give each its own port
+hint: set another port with --http or --metrics, or in the config file
 ";
     assert_eq!((run.err.as_str(), run.code), (expected, Some(2)));
 }

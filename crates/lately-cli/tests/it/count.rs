@@ -55,7 +55,7 @@ fn a_disordered_log_with_many_zones() {
 }
 
 #[test]
-fn a_table_says_of_how_many_keys_it_shows_the_first() {
+fn a_cut_table_reports_the_number_of_keys() {
     let log = data("disordered.log");
     let said = |top: &str| lately(&["count", "--top", top, &log]).err;
     let first = "lately: count: the first 2 of 3 keys; --top 0 prints all\n";
@@ -160,7 +160,7 @@ fn a_table_for_people() {
 }
 
 #[test]
-fn gzip_is_told_by_its_first_bytes() {
+fn gzip_is_detected_by_its_first_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut plain = std::fs::read(data("disordered.log")).expect("test data");
     plain.push(b'\n');

@@ -84,7 +84,7 @@ fn each_reason_has_its_number_and_its_first_line() {
     let run = lately_reading(&["count", "-", "--json"], log.as_bytes());
     assert_eq!(run.code, Some(0));
     let message = "lately: count: 3 of 5 lines do not parse: not of the format (1, line 6), a time without a zone (2, first line 5)\n\
-         hint: --zone UTC or --zone Europe/Berlin says where the times are of\n";
+         hint: set the zone of the times, with --zone UTC or --zone Europe/Berlin\n";
     assert!(run.err.ends_with(message), "{}", run.err);
     let run = lately_reading(&["count", "-", "--json", "--zone", "UTC"], log.as_bytes());
     assert!(
@@ -95,7 +95,7 @@ fn each_reason_has_its_number_and_its_first_line() {
 }
 
 #[test]
-fn options_that_cannot_be_meant() {
+fn invalid_options_are_refused() {
     let log = data("disordered.log");
     let cases: &[(&[&str], &str)] = &[
         (&[], "<FILE>..."),

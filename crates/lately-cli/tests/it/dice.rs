@@ -21,7 +21,7 @@ impl Dice {
         self.next() % end
     }
 
-    /// True once in so many times.
+    /// True once in `times` times.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

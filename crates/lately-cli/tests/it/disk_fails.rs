@@ -16,7 +16,7 @@ use crate::wire::Wire;
 const CLIENTS: u64 = 3;
 /// The most requests sent at once.
 const PIPELINE: u64 = 12;
-/// When so many requests in a row are taken, hits are taken again.
+/// After this many accepted requests in a row, the server has recovered.
 const TAKEN: u32 = 20;
 /// So often it sends requests to a disk that does not recover.
 const REFUSED: u32 = 100;
@@ -144,7 +144,7 @@ fn hits_are_refused_while_they_cannot_be_written() {
 /// files of the log without a beginning, one after the other, and took them for damaged. Fix: nothing that was
 /// written to them counts.
 #[test]
-fn what_a_dead_disk_refused_is_not_there_after_a_kill() {
+fn hits_refused_by_a_dead_disk_are_gone_after_a_kill() {
     if can_inject() {
         check_failure("always", &["fdatasync:error=EIO:when=2+"], 2);
         check_failure("interval", &["fdatasync:error=EIO:when=2+"], 2);
@@ -154,7 +154,7 @@ fn what_a_dead_disk_refused_is_not_there_after_a_kill() {
 /// Symptom: hits that were refused where replies wait seldom were there after a kill. Cause: those that waited
 /// for a slow sync were refused when it failed, and stayed in the log. Fix: they are cut off.
 #[test]
-fn what_waited_for_a_sync_that_failed_is_not_there_after_a_kill() {
+fn hits_of_a_failed_sync_are_gone_after_a_kill() {
     if can_inject() {
         check_failure("interval", &["fdatasync:error=EIO:delay_enter=1500000:when=2+"], 1);
     }

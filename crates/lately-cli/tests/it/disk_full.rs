@@ -41,7 +41,7 @@ fn run(program: &str, args: &[&str]) -> Result<(), String> {
 }
 
 impl SmallDisk {
-    /// A disk of so many MiB; none where that is not allowed.
+    /// A disk of this many MiB. `None` where mounting is not allowed.
     fn mount(mib: u32) -> Option<SmallDisk> {
         let disk = SmallDisk { folder: tempfile::tempdir().expect("a folder") };
         let args = ["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs", disk.path()];
@@ -61,7 +61,7 @@ impl SmallDisk {
         run("mount", &["-o", "remount,size=64m", self.path()]).expect("a larger disk");
     }
 
-    /// Fills it with another file, and has so many bytes left; gives which.
+    /// Fills it with another file but for this many bytes. Returns the file.
     fn fill(&self, left_bytes: u64) -> PathBuf {
         let path = self.folder.path().join("other");
         let mut file = File::create(&path).expect("a file");
@@ -131,7 +131,7 @@ impl Visit {
         panic!("{when}: the disk does not get full");
     }
 
-    /// Sends requests until all is said to be refused, and what is read is right. The server makes room as long as
+    /// Sends requests until all are refused, while reads stay right. The server makes room as long as
     /// it can: then it takes hits for a while.
     fn until_surely_full(&mut self, server: &Running, when: &str) {
         let is_full = (0..PATIENT_FILLS).any(|_| {

@@ -95,7 +95,7 @@ fn a_million_restored_keys_equal_the_original_key_by_key() {
 }
 
 #[test]
-fn what_was_restored_survives_a_kill() {
+fn a_restore_survives_a_kill() {
     let root = tempfile::tempdir().expect("a folder");
     let (dump, folder) = (root.path().join("dump"), root.path().join("folder"));
     let original = serve();
@@ -428,7 +428,7 @@ fn a_port_for_redis_clients_does_not_speak_http() {
 
 /// A dump that the server breaks off gives the reason that a client cannot see.
 #[test]
-fn a_dump_that_breaks_off_says_why_it_may_have() {
+fn a_cut_dump_gets_a_hint() {
     let server = serve();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let http = listener.local_addr().expect("bound").to_string();
@@ -440,6 +440,6 @@ fn a_dump_that_breaks_off_says_why_it_may_have() {
     let run = lately(&["dump", "--server", &server.resp, "--http", &http, "-o", "/dev/null"]);
     ending.join().expect("it ends");
     assert_eq!(run.code, Some(2));
-    let hint = "\nhint: the dump is not whole: try again; a server ends one that is taken slower than 32000 B/s, or than 1000000 B/s when others wait\n";
+    let hint = "\nhint: the dump is incomplete: try again; a server ends one that is read slower than 32000 B/s, or than 1000000 B/s when others wait\n";
     assert!(run.err.starts_with("lately: dump: ") && run.err.ends_with(hint), "{}", run.err);
 }

@@ -1,4 +1,4 @@
-//! A flood of keys nobody knows: memory stays below the ceiling, and a key that is used stays known.
+//! A flood of new keys: memory stays below the ceiling, and a key in use is not evicted.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -169,7 +169,7 @@ fn floods_of_keys_with_lists_and_limits_stay_below_the_ceiling() {
     assert!(most_bytes.iter().all(|&bytes| bytes <= bound), "{most_bytes:?}: {bound} is the bound");
 }
 
-/// Whoever floods the server with keys wants it to forget what it knows of his own.
+/// An attacker floods the server with keys so that it evicts his own, with their limits.
 #[test]
 fn a_flood_takes_no_limit_away() {
     let (server, _folder) = serve_with_ceiling(CEILING_BYTES);

@@ -132,7 +132,7 @@ fn bgsave_and_lastsave() {
 }
 
 #[test]
-fn a_torn_end_is_cut_and_told() {
+fn a_torn_end_is_cut_and_logged() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = root.path().join("data");
     let server = serve_in(&folder, &[]);
@@ -151,7 +151,7 @@ fn a_torn_end_is_cut_and_told() {
 }
 
 #[test]
-fn what_is_left_of_a_damaged_folder_is_kept() {
+fn a_repair_keeps_the_undamaged_keys() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = root.path().join("data");
     let server = serve_in(&folder, &["--durability", "always"]);
@@ -167,7 +167,7 @@ fn what_is_left_of_a_damaged_folder_is_kept() {
     let data = folder.to_str().expect("text");
     let run = lately(&[&FREE, &["--data", data][..]].concat());
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
-    let (name, hint) = (log.display(), "go on without what is lost: add --repair");
+    let (name, hint) = (log.display(), "start without what is lost: add --repair");
     assert!(
         run.err.contains(&format!("{name} is damaged at byte ")) && run.err.contains(hint),
         "{}",
@@ -184,7 +184,7 @@ fn what_is_left_of_a_damaged_folder_is_kept() {
 }
 
 #[test]
-fn what_the_journal_holds_counts() {
+fn memory_of_the_journal_is_charged() {
     let root = tempfile::tempdir().expect("a folder");
     let server = serve_in(&root.path().join("data"), &[]);
     assert_eq!(server.ask::<u64>("HIT k"), 1);

@@ -18,15 +18,15 @@ const ROUNDS: u64 = 100;
 const CLIENTS: u64 = 4;
 /// The most requests sent at once, usually and at times.
 const PIPELINES: [u64; 2] = [40, 200];
-/// Once in so many times it is more.
+/// Once in this many times it is more.
 const LONG_EVERY: u64 = 10;
-/// A kill comes before so many replies were read.
+/// The kill comes before this many replies were read.
 const REPLIES: u64 = 2_500;
-/// The kill takes its time: when so many more were read, clients wait for it.
+/// Clients wait for the kill after this many more replies.
 const MORE: u64 = 1_000;
 /// So often is looked at the folder of a server that starts, at most, before it is killed.
 const LOOKS: u64 = 3_000;
-/// Once in so many rounds all keys are looked at, and forgotten.
+/// All keys are checked and deleted once in this many rounds.
 const FLUSHED_EVERY: u64 = 10;
 
 /// What a client sent in a round.
@@ -67,7 +67,7 @@ fn run(client: &mut Client, address: &str, save: bool, mut replied: impl FnMut()
     sent
 }
 
-/// Runs clients, and kills the server when so many replies were read.
+/// Runs clients, and kills the server after this many replies.
 fn load(server: Running, clients: &mut [Client], save: bool, kill_at: u64) -> Vec<Sent> {
     let (address, replies) = (server.resp.clone(), AtomicU64::new(0));
     let (address, replies) = (&address, &replies);

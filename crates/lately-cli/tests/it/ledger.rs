@@ -41,7 +41,7 @@ pub(crate) type Counts = BTreeMap<String, u64>;
 pub(crate) struct Client {
     name: u64,
     pub(crate) dice: Dice,
-    /// Keys it has made that nobody hits twice.
+    /// Keys that it has hit once and will not hit again.
     keys: u64,
     /// The server's time when it began.
     now: u64,

@@ -53,7 +53,7 @@ fn a_request_is_allowed_until_the_limit_is_reached() {
 }
 
 #[test]
-fn who_only_asks_counts_nothing() {
+fn a_peek_counts_nothing() {
     let server = serve();
     for _ in 0..3 {
         let (code, [allowed, ..]) = values(&server, "limit k 1 1h --peek --lockout 1d");
@@ -107,7 +107,7 @@ fn objects_for_programs() {
 }
 
 #[test]
-fn what_the_server_refuses_is_said_in_its_words() {
+fn refusals_quote_the_server() {
     let server = serve();
     let (resp, hint) = (&server.resp, "the server refused it and changed nothing");
     let retained =
@@ -119,7 +119,7 @@ fn what_the_server_refuses_is_said_in_its_words() {
 }
 
 #[test]
-fn what_speaks_http_is_told_from_what_is_not_there() {
+fn an_http_port_is_not_taken_for_a_missing_server() {
     let server = serve();
     let hint = "give the address that lately serve names for RESP";
     let error = format!("{}: what listens there does not speak RESP", server.http);
@@ -127,7 +127,7 @@ fn what_speaks_http_is_told_from_what_is_not_there() {
 }
 
 #[test]
-fn what_is_wrong_before_a_server_is_asked() {
+fn mistakes_are_found_before_connecting() {
     let nowhere = "127.0.0.1:1";
     let running = "is the server running there? lately serve starts one";
     // Without its port a client would ask the Redis there.

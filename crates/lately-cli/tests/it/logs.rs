@@ -36,7 +36,7 @@ fn total(run: &Run) -> u64 {
 }
 
 #[test]
-fn compressed_logs_are_told_by_their_first_bytes() {
+fn compressed_logs_are_detected_by_their_first_bytes() {
     let log = std::fs::read(data("guide/combined.log")).expect("test data");
     let xz = std::fs::read(data("combined.log.xz")).expect("test data");
     let zstd = compress_to_vec(&log[..], CompressionLevel::Fastest);
@@ -129,9 +129,9 @@ fn conditions_and_times_choose_lines() {
     );
 }
 
-/// Symptom: one line far ahead made every other key 0, without a word. Fix: that is said.
+/// Symptom: one line far ahead made every other key 0, silently. Fix: that is reported.
 #[test]
-fn a_line_far_ahead_is_told() {
+fn a_line_far_ahead_is_reported() {
     let line = |ip: &str, time: &str| format!("{{\"ip\":\"{ip}\",\"time\":\"{time}\"}}\n");
     let log = line("a", "2024-03-12T09:00:00Z")
         + &line("b", "2024-03-12T09:00:01Z")
@@ -215,7 +215,8 @@ fn a_log_that_is_named_twice_is_read_once() {
     let run = lately(&args);
     assert_eq!((total(&run), run.code), (6, Some(0)), "{}", run.err);
     for again in ["current.log", "./b.log"] {
-        let told = format!("lately: count: {} is a log that was named before: it is read once", path(again));
+        let told =
+            format!("lately: count: {} is the same file as a log before it: it is read once", path(again));
         assert!(run.err.contains(&told), "{}", run.err);
     }
 }

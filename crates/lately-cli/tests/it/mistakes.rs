@@ -1,4 +1,4 @@
-//! Plausible mistakes, and exactly what is said of them: which value is wrong, and what would be right.
+//! Plausible mistakes, and the exact errors about them: they name the wrong value and a right one.
 
 use std::fs::File;
 
@@ -158,17 +158,17 @@ fn command_lines() {
     let address = |address: &str| format!("command line: --resp <ADDR>: invalid address '{address}'");
     let see = "see lately serve --help";
     let name_a_file = "name a file with --output FILE, or redirect standard output";
-    let resp = "say --resp 127.0.0.1:PORT; HTTP has a port of its own, --http 127.0.0.1:PORT";
+    let resp = "use --resp 127.0.0.1:PORT; HTTP has its own port, --http 127.0.0.1:PORT";
     check("serve --port 6379", &unexpected("--port"), resp);
     check("serve -p 6379", &unexpected("-p"), resp);
-    check("serve --bind 0.0.0.0", &unexpected("--bind"), "say --resp ADDR:PORT and --http ADDR:PORT");
-    check("serve --dir /var/lib", &unexpected("--dir"), "say --data DIR");
+    check("serve --bind 0.0.0.0", &unexpected("--bind"), "use --resp ADDR:PORT and --http ADDR:PORT");
+    check("serve --dir /var/lib", &unexpected("--dir"), "use --data DIR");
     check(
         "serve --maxmemory 1gb",
         &unexpected("--maxmemory"),
-        "say ceiling = \"1GiB\" below [memory] in a file, and name it with --config",
+        "set ceiling = \"1GiB\" below [memory] in a config file, and pass it with --config",
     );
-    check("hit k --port 6379", &unexpected("--port"), "say --server HOST:PORT");
+    check("hit k --port 6379", &unexpected("--port"), "use --server HOST:PORT");
     check(
         "serve --resp 6379",
         &format!("{}: give an IP address, too, such as 127.0.0.1:6379", address("6379")),
@@ -189,18 +189,18 @@ fn command_lines() {
     );
     check(
         "serve --resp 127.0.0.1:7000 --http localhost:7000",
-        "serve: RESP and HTTP are both to listen on 127.0.0.1:7000: give each a port of its own",
-        "say another port with --resp or --http, or in the config file",
+        "serve: RESP and HTTP cannot both listen on 127.0.0.1:7000: give each its own port",
+        "set another port with --resp or --http, or in the config file",
     );
     check(
         "serve --in-memory --resp 127.0.0.1:0 --http 127.0.0.1:7000 --metrics 127.0.0.1:7000",
-        "serve: HTTP and metrics are both to listen on 127.0.0.1:7000: give each a port of its own",
-        "say another port with --http or --metrics, or in the config file",
+        "serve: HTTP and metrics cannot both listen on 127.0.0.1:7000: give each its own port",
+        "set another port with --http or --metrics, or in the config file",
     );
     check(
         "serve --in-memory --resp 203.0.113.9:7379 --insecure",
         "serve: 203.0.113.9 is no address of this machine",
-        "0.0.0.0 is all of them",
+        "0.0.0.0 listens on all of them",
     );
     check(
         "serve --resp ::1:7379",

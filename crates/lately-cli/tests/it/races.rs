@@ -59,14 +59,14 @@ fn check_races(durability: &str, share: impl Fn(&mut Dice, &str) -> String + Syn
 }
 
 #[test]
-fn what_threads_delete_stays_deleted() {
+fn keys_deleted_by_threads_stay_deleted() {
     for durability in ["interval", "always"] {
         check_races(durability, |dice, key| format!("{} {key}", if dice.once_in(3) { "DEL" } else { "HIT" }));
     }
 }
 
 #[test]
-fn what_threads_flush_stays_flushed() {
+fn keys_flushed_by_threads_stay_flushed() {
     let share = |dice: &mut Dice, key: &str| match dice.below(60) {
         0 => "FLUSHALL".to_owned(),
         1..10 => format!("DEL {key}"),

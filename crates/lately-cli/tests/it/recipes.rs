@@ -1,4 +1,4 @@
-//! What README.md, the guide and the reference show: commands, programs, and what they print.
+//! Runs the commands and programs in README.md, the guide and the reference, and compares their output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -82,8 +82,8 @@ fn printed(server: &Running, typed: &str) -> String {
     (text(stdout).trim_end().to_owned() + "\n" + &text(stderr)).trim_end().to_owned() + "\n"
 }
 
-/// Whether two texts are the same but for the time that passed: so many seconds, in numbers that are large enough
-/// to be times, and a thousand times that in milliseconds.
+/// Whether two texts are equal except for the time that passed. Numbers that are large enough to be times may differ by
+/// [`PASSED`] seconds, or the same in milliseconds.
 fn is_same_but_for_time(expected: &str, printed: &str) -> bool {
     let parts = |text: &str| -> Vec<String> {
         text.split_inclusive(|c: char| !c.is_ascii_digit()).map(str::to_owned).collect()

@@ -206,7 +206,7 @@ fn a_page_is_small_whatever_the_log() {
 }
 
 #[test]
-fn a_page_says_what_is_missing() {
+fn a_page_lists_what_is_missing() {
     if !has("python3") {
         return;
     }
@@ -239,7 +239,7 @@ fn a_page_says_what_is_missing() {
     assert!(notes().contains("No line meets the conditions."), "{}", notes());
     assert_eq!(count("", &[]).0, Some(0));
     assert!(notes().contains("There are no lines."), "{}", notes());
-    // A log that is cut off: the page has what comes before, and says so.
+    // A log that is cut off: the page counts the part before, and has a note.
     let log = fs::read(data("combined.log.xz")).expect("test data");
     let cut = folder.path().join("cut.log.xz");
     fs::write(&cut, [&log[..], &log[..20]].concat()).expect("a file");

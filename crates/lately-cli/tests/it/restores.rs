@@ -82,7 +82,7 @@ fn a_dump_that_nearly_fills_a_server_is_restored_again_and_again() {
 /// Symptom: a restore into a full server said 200 OK and how many keys it took in, of which it had evicted half. Cause and fix:
 /// see `keys_of_a_dump_are_not_evicted_while_others_can_go` of lately-server.
 #[test]
-fn a_restore_says_how_many_keys_were_evicted() {
+fn a_restore_reports_evicted_keys() {
     const KEYS: u64 = 40_000;
     let root = tempfile::tempdir().expect("a folder");
     let (dump, config) = (root.path().join("dump"), root.path().join("lately.toml"));
@@ -107,7 +107,7 @@ fn a_restore_says_how_many_keys_were_evicted() {
     let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
     let evicted: u64 = server.info("evicted_keys").parse().expect("a number");
     let said = format!(
-        "lately: {KEYS} keys restored\nlately: {} keys of the server were evicted for them: the memory ceiling of the server has no room for all\n",
+        "lately: {KEYS} keys restored\nlately: {} keys of the server were evicted for them: the memory ceiling of the server is too low for all\n",
         evicted - before
     );
     assert_eq!((run.code, run.err), (Some(0), said));
@@ -129,7 +129,7 @@ fn a_restore_without_a_folder_for_the_dump_changes_nothing() {
     server.ask::<u64>("HIT own");
     let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
     assert_eq!(run.code, Some(2), "{}", run.err);
-    let said = format!("the dump cannot be kept in \"{}\" while it is checked: No such file", text(&none));
+    let said = format!("the dump cannot be stored in \"{}\" while it is checked: No such file", text(&none));
     assert!(run.err.contains(&said) && run.err.contains("hint: nothing was changed"), "{}", run.err);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1h own other"), [1, 0]);
 }

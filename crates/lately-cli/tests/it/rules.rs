@@ -26,7 +26,7 @@ impl Ruled {
         std::fs::write(&self.config, text).expect("room for a file");
     }
 
-    /// Waits until a config is told to be reloaded.
+    /// Waits until the server logs a reload.
     fn wait_for_reload(&mut self, limits: &str) {
         let told = format!("lately: config: {} reloaded: {limits}\n", self.config.display());
         self.server.wait_for_message(&told);
@@ -207,7 +207,7 @@ fn a_bad_file_leaves_the_limits_as_they_are() {
     server.server.wait_for_message(&told);
     assert_eq!(server.limit("k @a")[..3], [1, 1, 0]);
     assert!(server.refused("LIMIT k @b").contains("no such limit 'b': the config has a"));
-    // Asked for, it is told again; there is no file.
+    // A requested reload is logged again: there is no file.
     server.server.signal("HUP");
     server.server.wait_for_message(&told);
     std::fs::remove_file(&server.config).expect("it was there");
@@ -226,7 +226,7 @@ fn a_bad_file_leaves_the_limits_as_they_are() {
 }
 
 #[test]
-fn what_takes_a_start_is_told() {
+fn a_reload_logs_settings_that_need_a_restart() {
     let mut server = Ruled::start("[server]\nmax_clients = 7\n");
     server.write(
         &("[server]\nmax_clients = 8\n[memory]\nceiling = \"2GiB\"\n".to_owned()
@@ -265,7 +265,7 @@ fn a_config_from_a_pipe_is_not_read_again() {
 }
 
 #[test]
-fn what_named_limits_allowed_survives_a_kill() {
+fn hits_of_named_limits_survive_a_kill() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
     let data = folder.path().join("data");

@@ -35,7 +35,7 @@ fn check_healthy(server: &Running) {
     assert!(answer.starts_with("HTTP/1.0 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
 }
 
-/// A server of one thread that may have so many files.
+/// A server with one thread and a limit of this many open files.
 fn serve_with_files(files: u32, more: &[&str]) -> Running {
     start_command(&mut command_with_files(files, more))
 }
@@ -50,7 +50,7 @@ fn command_with_files(files: u32, more: &[&str]) -> Command {
 }
 
 #[test]
-fn it_says_where_it_listens_and_what_it_does_not_do() {
+fn serve_logs_its_addresses_and_durability() {
     let server = serve();
     for address in [&server.resp, &server.http] {
         assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{address}");
@@ -63,14 +63,14 @@ fn it_says_where_it_listens_and_what_it_does_not_do() {
     check_stopped(&run);
     for message in [
         format!("lately: serving RESP on {resp} and HTTP on {http}\n"),
-        "lately: counts are in memory only and gone when the server stops\n".to_owned(),
+        "lately: counts are in memory only: they are gone when the server stops\n".to_owned(),
     ] {
         assert!(run.err.contains(&message), "{}", run.err);
     }
 }
 
 #[test]
-fn a_signal_ends_it_when_clients_have_their_replies() {
+fn a_signal_stops_the_server_after_the_replies() {
     for signal in ["TERM", "INT"] {
         let server = serve();
         let mut client = TcpStream::connect(&server.resp).expect("it listens");
@@ -88,7 +88,7 @@ fn a_signal_ends_it_when_clients_have_their_replies() {
 }
 
 #[test]
-fn shutdown_ends_it() {
+fn shutdown_stops_the_server() {
     let server = serve();
     let mut client = TcpStream::connect(&server.resp).expect("it listens");
     client.write_all(b"PING\r\nSHUTDOWN\r\n").expect("it reads");
@@ -159,7 +159,7 @@ fn flags_and_config() {
     let text = "[server]\nresp = \"127.0.0.1:0\"\nhttp = \"192.0.2.1:1\"\nmax_clients = 7\n\n[[class]]\nmatch = \"ad:*\"\nwindow = \"1s\"\n";
     std::fs::write(&config, text).expect("room for a file");
     let (config, data) = (config.to_str().expect("UTF-8"), data.to_str().expect("UTF-8"));
-    // The file's HTTP address is nobody's: the flag wins.
+    // The HTTP address of the file is not used: the flag wins.
     let flags = ["serve", "--config", config, "--http", "127.0.0.1:0"];
     let server = start(&[&flags[..], &["--data", data, "--threads", "2"]].concat());
     let found: Vec<String> = server.ask("CONFIG GET maxclients");
@@ -173,7 +173,7 @@ fn flags_and_config() {
     server.signal("TERM");
     let run = server.ended();
     check_stopped(&run);
-    let kept = format!("lately: counts are kept in {data}: a loss of power takes at most the last second\n");
+    let kept = format!("lately: counts are kept in {data}: a loss of power loses at most the last second\n");
     assert!(run.err.contains(&kept), "{}", run.err);
     assert!(std::fs::exists(data).expect("a folder to look into"));
 
@@ -185,7 +185,7 @@ fn flags_and_config() {
 }
 
 #[test]
-fn localhost_is_an_address_and_the_folder_is_told_in_full() {
+fn localhost_is_an_address_and_the_folder_path_is_absolute() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut command =
         command(&["serve", "--resp", "localhost:0", "--http", "LOCALHOST:0", "--data", "counts"]);
@@ -196,7 +196,7 @@ fn localhost_is_an_address_and_the_folder_is_told_in_full() {
 }
 
 #[test]
-fn health_and_metrics_are_served_where_the_flag_says() {
+fn the_metrics_flag_sets_the_address() {
     let mut server = serve_with(&["--metrics", "127.0.0.1:0"]);
     let metrics = server.address("metrics ");
     let http = std::mem::replace(&mut server.http, metrics.clone());
@@ -212,7 +212,7 @@ fn health_and_metrics_are_served_where_the_flag_says() {
 
 /// What a folder of an earlier version, or of another tool, leaves to others to see.
 #[test]
-fn a_folder_that_others_may_enter_is_told() {
+fn a_folder_open_to_others_is_logged() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = root.path().join("data");
     let told = |mode: u32| {
@@ -222,7 +222,7 @@ fn a_folder_that_others_may_enter_is_told() {
         server.signal("TERM");
         let run = server.ended();
         check_stopped(&run);
-        run.err.contains(&format!("data has mode {mode:o}: other users can see what is in it"))
+        run.err.contains(&format!("data has mode {mode:o}: other users can list its files"))
     };
     assert!(!told(0o700));
     assert!(told(0o755));
@@ -255,7 +255,7 @@ fn a_bad_config_is_refused_with_its_place() {
 
 #[test]
 fn addresses_it_does_not_serve_on() {
-    let insecure = "listen on 127.0.0.1 or ::1, or say --insecure if the network is trusted";
+    let insecure = "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted";
     for (flag, what) in [("--resp", "RESP"), ("--http", "HTTP")] {
         let args = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
         let at = args.iter().position(|arg| *arg == flag).expect("a flag") + 1;
@@ -301,8 +301,8 @@ fn flags_that_make_no_sense() {
     );
     for (flag, more) in [("--data", &["d"][..]), ("--repair", &[])] {
         let run = lately(&[&["serve", "--durability", "off", flag], more].concat());
-        let hint = format!("say --durability interval, or leave {flag} out");
-        check_refused(&run, &format!("{flag} is about a folder of counts, and durability is off"), &hint);
+        let hint = format!("use --durability interval, or leave {flag} out");
+        check_refused(&run, &format!("{flag} needs a data folder, and durability is off"), &hint);
     }
     let server = serve_with(&["--threads", "1"]);
     assert_eq!(server.ask::<u64>("HIT k"), 1);

@@ -11,7 +11,7 @@ use crate::asking::{ask, check, check_json, check_refused, words};
 use crate::common::lately;
 use crate::running::{Running, serve};
 
-/// The server's time, so many seconds ago.
+/// The server's time, this many seconds ago.
 fn ago(server: &Running, seconds: u64) -> u64 {
     let now: Vec<u64> = server.ask("TIME");
     now[0] - seconds
@@ -93,7 +93,7 @@ fn the_flag_wins_over_the_environment() {
 }
 
 #[test]
-fn what_the_server_refuses_is_said_in_its_words() {
+fn refusals_quote_the_server() {
     let server = serve();
     let (resp, hint) = (&server.resp, "the server refused it and changed nothing");
     check_refused(resp, "hit k --at 1", &format!("{resp}: LATE hit at 1 is older than what is kept"), hint);
@@ -141,7 +141,7 @@ fn a_server_that_goes_on_and_on_is_not_waited_for_long() {
 }
 
 #[test]
-fn what_is_wrong_before_a_server_is_asked() {
+fn mistakes_are_found_before_connecting() {
     let nowhere = "127.0.0.1:1";
     for line in ["hit k", "hits k"] {
         check_refused(

@@ -94,7 +94,7 @@ fn rows_can_be_json() {
 }
 
 #[test]
-fn old_lines_and_lines_ahead_are_told() {
+fn old_and_future_lines_are_reported() {
     let log = fs::read(data("guide/combined.log")).expect("test data");
     let run = lately_reading(&["top", "-"], &log);
     let told = "lately: top: the newest line, 2024-03-12T09:00:04Z, is older than the window; lately count shows old logs\n";
@@ -110,7 +110,7 @@ fn old_lines_and_lines_ahead_are_told() {
 }
 
 #[test]
-fn what_cannot_be_read_is_an_error() {
+fn unreadable_input_is_an_error() {
     let check = |args: &[&str], expected: &str| {
         let run = lately(&[&["top"], args].concat());
         assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "{args:?}");
@@ -331,7 +331,7 @@ fn a_line_in_parts_is_counted_when_its_last_part_comes() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_while_it_is_so() {
+fn a_problem_with_a_file_is_shown_until_it_is_gone() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log");
     let name = log.to_str().expect("text");

@@ -239,7 +239,7 @@ fn from_pieces(bytes: &[u8]) -> Vec<u8> {
     log
 }
 
-/// Gives at most so many bytes at once.
+/// A reader that returns at most this many bytes at once.
 struct Steps<'a> {
     rest: &'a [u8],
     most: usize,

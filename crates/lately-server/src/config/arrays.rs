@@ -1,11 +1,10 @@
-//! Tables that there may be several of: each has two brackets. One bracket is an easy slip, and what TOML makes of it
-//! says nothing to whoever made it.
+//! A better error for `[class]` in place of `[[class]]`, and for `[[server]]` in place of `[server]`.
 
 use toml::de::{DeTable, DeValue};
 
 use super::error::Problem;
 
-/// Refuses the first such table that is a single one, or no table; and the first that there is only one of and has two brackets.
+/// Refuses the first table with the wrong number of brackets.
 pub(super) fn check(document: &DeTable<'_>) -> Result<(), Problem> {
     for name in ["class", "limit"] {
         if let Some((key, value)) = document.get_key_value(name)

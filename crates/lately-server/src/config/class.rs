@@ -21,7 +21,7 @@ pub(super) struct ClassConfig {
     precision: Option<Spanned<Precision>>,
 }
 
-/// Checks all classes; a problem is placed at the first that is wrong.
+/// Checks all classes. The problem points at the first wrong one.
 pub(super) fn settle_all(classes: Vec<Spanned<ClassConfig>>) -> Result<Vec<(Pattern, Settings)>, Problem> {
     if let Some(class) = classes.get(MAX_CLASSES) {
         let message = SettingsError::Classes { most: MAX_CLASSES }.to_string();
@@ -45,8 +45,8 @@ pub(super) fn settle_all(classes: Vec<Spanned<ClassConfig>>) -> Result<Vec<(Patt
     classes.into_iter().map(settle).collect()
 }
 
-/// Whether a pattern is known to match all keys that another matches. It is when they are the same, when the other has one
-/// key, or when it is a beginning of keys and a star.
+/// Whether a pattern is known to match all keys that another matches: the two are equal, the other matches one key, or
+/// the first is a prefix and a star.
 fn covers(pattern: &Pattern, other: &Pattern) -> bool {
     let (start, rest) = literal(pattern.as_bytes());
     let (other_start, other_rest) = literal(other.as_bytes());
@@ -56,7 +56,7 @@ fn covers(pattern: &Pattern, other: &Pattern) -> bool {
         || is_prefix && other_start.starts_with(&start)
 }
 
-/// What all keys of a pattern begin with, and the rest of the pattern.
+/// The literal prefix of a pattern, and the rest.
 fn literal(pattern: &[u8]) -> (Vec<u8>, &[u8]) {
     let (mut start, mut rest) = (Vec::new(), pattern);
     loop {
@@ -70,7 +70,7 @@ fn literal(pattern: &[u8]) -> (Vec<u8>, &[u8]) {
     }
 }
 
-/// How long hits of any key are kept, at most. Where a class matches all keys, none has the default settings.
+/// The longest retention of any key. When a class matches all keys, the default settings apply to none.
 pub(super) fn longest_retention(classes: &[(Pattern, Settings)]) -> Span {
     let all = Pattern::new(b"*");
     let default = Settings::default();
@@ -79,7 +79,7 @@ pub(super) fn longest_retention(classes: &[(Pattern, Settings)]) -> Span {
     settings.map(Settings::retain).max().unwrap_or(default.retain())
 }
 
-/// Checks a class's settings against each other; a problem is placed at the setting it is about.
+/// Checks the settings of a class against each other. The problem points at the setting that is wrong.
 fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
     let header = class.span();
     let class = class.into_inner();
@@ -107,7 +107,7 @@ fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
                 class.exact.map(|value| value.span())
             }
             SettingsError::RetainTooShort { what, .. } => {
-                // Where it is not said it is the default, and the other is what does not fit.
+                // When it is not given it has its default, and the other setting is the wrong one.
                 let other = if what == "window" { class.window } else { class.exact };
                 class.retain.or(other).map(|value| value.span())
             }

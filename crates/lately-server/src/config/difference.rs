@@ -1,11 +1,11 @@
-//! What differs between two configs and cannot change while a server runs.
+//! The settings that differ between two configs and cannot change while a server runs.
 
 use super::{Config, Storage};
 
 impl Config {
-    /// The names of what differs but for the limits, as the file has them.
+    /// The names of the settings that differ, as the file writes them. Limits are left out.
     pub(crate) fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
-        // All of it is named here: a key that is added is not to be forgotten.
+        // Every field is named, so that a new one does not compile until it is handled here.
         let Config {
             resp,
             http,
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named() {
+    fn changed_fields_are_named() {
         let parse = |text: &str| Config::parse(text).expect(text);
         let check = |before: &str, after: &str, expected: &[&str]| {
             assert_eq!(parse(before).fixed_differences(&parse(after)), expected, "{before} {after}");

@@ -1,4 +1,4 @@
-//! What is wrong with a config file, and where.
+//! Errors of config files, with their position.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -19,19 +19,19 @@ pub enum ConfigError {
         /// Why.
         error: std::io::Error,
     },
-    /// The file is longer than any config.
+    /// The file is too long.
     #[error("{}: too long for a config file, which has at most {MAX_CONFIG_BYTES} bytes", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
     },
-    /// It is not a file that can be read while the server runs.
+    /// The path is not a regular file, so it cannot be reloaded.
     #[error("{}: not a regular file: it cannot be read again", path.display())]
     NotAFile {
         /// The file.
         path: PathBuf,
     },
-    /// The file says something that does not hold.
+    /// The content is invalid.
     #[error("{}:{line}:{column}: {message}", path.display())]
     Invalid {
         /// The file.
@@ -40,19 +40,19 @@ pub enum ConfigError {
         line: usize,
         /// Column in characters, from 1.
         column: usize,
-        /// What is wrong and what would be right.
+        /// What is wrong, and how to correct it.
         message: String,
     },
 }
 
-/// Something wrong at a place of the text.
+/// An error at a position of the text.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(super) at: Range<usize>,
     pub(super) message: String,
 }
 
-/// What the parser says of a key that is there twice, without the key.
+/// The message of the parser about a duplicate key, without the key.
 const DUPLICATE: &str = "duplicate key";
 
 impl Problem {
@@ -67,11 +67,11 @@ impl Problem {
         }
     }
 
-    /// Names the key of a text that is there twice, if that is the problem.
+    /// Adds the name of the key to the message about a duplicate key.
     pub(super) fn with_key(self, text: &str) -> Problem {
         match text.get(self.at.clone()) {
             Some(key) if self.message == DUPLICATE => {
-                Problem { message: format!("{DUPLICATE} `{key}`: say it once"), ..self }
+                Problem { message: format!("{DUPLICATE} `{key}`: remove one"), ..self }
             }
             _ => self,
         }

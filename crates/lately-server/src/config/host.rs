@@ -1,4 +1,4 @@
-//! `hosts` in `[server]`: names by which HTTP clients may call the server.
+//! `hosts` in `[server]`: host names that HTTP requests may have in `Host` and `Origin`.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::value::shown;
 use crate::limits::{MAX_HOST_BYTES, MAX_HOSTS};
 
-/// A host name or an address, in small letters, without the dot that may end it and the brackets of an IPv6 address.
+/// A host name or an address: lower case, without a final dot, and without the brackets of an IPv6 address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostName(String);
 
@@ -48,7 +48,7 @@ impl<'de> Deserialize<'de> for HostName {
     }
 }
 
-/// The names of a config.
+/// The list in the config.
 #[derive(Default)]
 pub(super) struct Hosts(pub(super) Vec<HostName>);
 

@@ -1,4 +1,4 @@
-//! `[[limit]]`: limits that requests name instead of saying them.
+//! `[[limit]]`: limits that requests refer to by name, as in `LIMIT key @login`.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use crate::limits::{MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
 /// A limit with a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamedLimit {
-    /// Its name: letters, digits and `_ - . :`. No other has the same.
+    /// Its unique name: letters, digits and `_ - . :`.
     pub name: String,
     /// The most hits in any window.
     pub max: u64,
     /// Length of the window.
     pub window: Span,
-    /// How long a key is denied all once it is denied.
+    /// How long every request of a key is denied after a denial.
     pub lockout: Option<Span>,
-    /// Nobody is denied; what would be is counted.
+    /// Every request is allowed. Those that the limit would deny are counted in the statistics.
     pub is_shadow: bool,
-    /// For gRPC, which this version has not: nothing reads it.
+    /// Reserved for gRPC: this version ignores it.
     pub domain: Option<String>,
-    /// For gRPC, which this version has not: nothing reads it.
+    /// Reserved for gRPC: this version ignores it.
     pub descriptors: BTreeMap<String, String>,
 }
 
@@ -43,8 +43,8 @@ pub(super) struct LimitConfig {
     descriptors: BTreeMap<String, String>,
 }
 
-/// Checks the names, and the windows against the longest time that hits of any key are kept; a problem is placed at
-/// the first that is wrong.
+/// Checks the names, and that no window is longer than the longest retention. The problem points at the first wrong
+/// limit.
 pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>, longest: Span) -> Result<Vec<NamedLimit>, Problem> {
     let mut names = BTreeMap::new();
     if let Some(limit) = limits.get(MAX_LIMITS) {
@@ -58,9 +58,9 @@ pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>, longest: Span) -> Result
         } else if let Some(other) = names.insert(info_name(name.get_ref()), name.get_ref()) {
             let name = name.get_ref();
             if other == name {
-                format!("a second limit of the name '{name}': give each a name of its own")
+                format!("a second limit is named '{name}': give each its own name")
             } else {
-                format!("'{other}' and '{name}' are one name in INFO: give each a name of its own")
+                format!("'{other}' and '{name}' have the same name in INFO: give each its own name")
             }
         } else {
             let window = &limit.get_ref().window;
@@ -68,7 +68,7 @@ pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>, longest: Span) -> Result
                 continue;
             }
             let message = format!(
-                "window {} is longer than hits of any key are kept, {longest}: give a shorter one, or have a class retain more",
+                "window {} is longer than the longest retention, {longest}: give a shorter window, or a class a longer `retain`",
                 window.get_ref().0
             );
             return Err(Problem { at: window.span(), message });
@@ -78,7 +78,7 @@ pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>, longest: Span) -> Result
     Ok(limits.into_iter().map(|limit| NamedLimit::from(limit.into_inner())).collect())
 }
 
-/// A name as `INFO` shows it, where a colon ends the name of a field.
+/// A name as `INFO` shows it: colons, which end the name of a field, are replaced.
 pub(crate) fn info_name(name: &str) -> String {
     name.replace(':', "_")
 }

@@ -1,4 +1,4 @@
-//! The config file: TOML, taken whole or refused whole.
+//! The config file: TOML. A file with a mistake is refused whole.
 
 mod arrays;
 mod class;
@@ -36,32 +36,32 @@ use limit::LimitConfig;
 use storage::StorageConfig;
 use value::{Address, Bytes, Clients, Timeout};
 
-/// What the server is told, by file and flags.
+/// The configuration of a server, from its file and flags.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where RESP clients connect. Port 0 picks a free one.
+    /// The address of the RESP listener. Port 0 picks a free one.
     pub resp: SocketAddr,
-    /// Where HTTP clients connect.
+    /// The address of the HTTP listener.
     pub http: SocketAddr,
-    /// Where else health and metrics are, and nothing else.
+    /// The address of a second HTTP listener, which serves health and metrics only.
     pub metrics: Option<SocketAddr>,
-    /// Names that HTTP clients may call the server by, beside loopback and the addresses it has.
+    /// Host names that HTTP requests may use, beside loopback and the addresses of the server.
     pub hosts: Vec<HostName>,
-    /// Listen beyond loopback though nobody has to say who they are.
+    /// Allow RESP and HTTP to listen beyond loopback, although there is no authentication.
     pub insecure: bool,
     /// Event loops that serve RESP clients, each on a thread of its own.
     pub loops: usize,
     /// RESP clients served at once.
     pub max_clients: usize,
-    /// After how much silence a client is disconnected; `None` is never.
+    /// How long a client may send nothing before it is disconnected; `None` is forever.
     pub idle_timeout: Option<Duration>,
-    /// Where counts are kept; `None` is in memory only.
+    /// The data folder; `None` keeps counts in memory only.
     pub storage: Option<Storage>,
-    /// The folder that the file names, also where it says that nothing is kept.
+    /// `path` in `[storage]`, even if `durability` is off.
     pub storage_path: Option<std::path::PathBuf>,
-    /// The most bytes keys and hits may take.
+    /// The memory ceiling, in bytes.
     pub ceiling_bytes: u64,
-    /// Classes of keys in the order of the file: the first whose pattern matches counts.
+    /// Classes of keys, in the order of the file. The first whose pattern matches applies.
     pub classes: Vec<(Pattern, Settings)>,
     /// Limits with names, in the order of the file.
     pub limits: Vec<NamedLimit>,
@@ -69,7 +69,7 @@ pub struct Config {
     pub source: Option<Source>,
 }
 
-/// As of an empty file, but that counts are in memory only.
+/// The config of an empty file, except that counts are kept in memory only.
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -149,7 +149,7 @@ impl Config {
         self.classes.iter().map(|(_, settings)| settings.max_skew()).fold(default, Span::min)
     }
 
-    /// The config that a text is, without its file.
+    /// Parses a config.
     pub(crate) fn parse(text: &str) -> Result<Config, Problem> {
         let document = DeTable::parse(text)
             .map_err(|error| syntax::explained(Problem::from(error).with_key(text), text))?;

@@ -1,4 +1,4 @@
-//! The file of a config, as it was read.
+//! The file that a config was read from.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use super::error::{ConfigError, Problem};
 use crate::limits::MAX_CONFIG_BYTES;
 
-/// A file and what it said.
+/// A file and its content.
 #[derive(Clone, Debug)]
 pub struct Source {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
-    /// Whether it can be read a second time: a pipe cannot.
+    /// Whether it can be read again. A pipe cannot.
     pub(crate) is_regular: bool,
 }
 
@@ -22,7 +22,7 @@ impl Source {
         let file = File::open(path).map_err(unreadable)?;
         let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let mut bytes = Vec::new();
-        // A device or a pipe has no length to ask for: what is read is bounded.
+        // A device or a pipe has no length, so the read itself is bounded.
         file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > MAX_CONFIG_BYTES {
             return Err(ConfigError::TooLong { path: path.into() });
@@ -36,9 +36,9 @@ impl Source {
         Ok(Source { path: path.into(), text, is_regular })
     }
 
-    /// What it says by now, or why that is not known.
+    /// Reads the file again.
     pub(crate) fn read_again(path: &Path) -> Result<String, ConfigError> {
-        // To open a pipe may take for ever: who would write to it may have gone.
+        // Opening a pipe blocks until it has a writer, which may never come.
         let metadata =
             path.metadata().map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
         if !metadata.is_file() {

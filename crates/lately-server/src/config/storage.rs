@@ -6,14 +6,14 @@ use std::str::FromStr;
 use lately_journal::Durability;
 use serde::{Deserialize, Deserializer, de};
 
-/// Where counts are kept, and what survives what.
+/// The data folder and its durability.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Storage {
-    /// The folder. It is made if there is none.
+    /// The folder. It is made if it does not exist.
     pub path: PathBuf,
     /// What an acknowledged hit survives.
     pub durability: Durability,
-    /// Start although files are damaged, without what is lost by that.
+    /// Start although files are damaged, without the counts that cannot be read.
     pub repair: bool,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct StorageConfig {
     durability: Option<Mode>,
 }
 
-/// What `durability` says: whether counts are kept, and what they survive then.
+/// The value of `durability`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mode(Option<Durability>);
 
 impl Mode {
-    /// What an acknowledged hit survives; `None` is nothing.
+    /// What an acknowledged hit survives; `None` for `off`.
     #[must_use]
     pub fn durability(self) -> Option<Durability> {
         self.0
@@ -73,11 +73,11 @@ fn folder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>,
         .map_err(|error| de::Error::custom(format!("invalid path '{path}': {error}")))
 }
 
-/// The folder that a text names. What a shell would replace is refused: nothing does that here, and a folder of that very
-/// name would be made.
+/// Parses the path of a folder. `~` and `$` are refused: no shell replaces them here, and a folder with that name would
+/// be made.
 ///
 /// # Errors
-/// What would be right.
+/// How to correct it.
 pub fn parse_folder(text: &str) -> Result<PathBuf, String> {
     if text.starts_with(['~', '$']) {
         let why = "~ and $ are a shell's to replace, and none reads this";
@@ -91,7 +91,7 @@ impl StorageConfig {
         self.path.clone()
     }
 
-    /// What is asked for; `None` is in memory only.
+    /// The storage settings; `None` keeps counts in memory only.
     pub(super) fn settle(self) -> Option<Storage> {
         let defaults = Storage::default();
         let durability = self.durability.map_or(Some(defaults.durability), Mode::durability)?;

@@ -1,5 +1,5 @@
-//! What is wrong with a text that is no TOML, in the words of whoever wrote it: the parser says which rule of its grammar
-//! it was in, and that is a riddle where a text is not in quotes.
+//! Better messages for invalid TOML. The parser names the rule of its grammar that failed, which does not help a user
+//! who left out quotes.
 
 use toml::de::DeTable;
 
@@ -7,7 +7,7 @@ use super::File;
 use super::error::Problem;
 use super::value::{Clients, Most, PRECISION};
 
-/// A better message, where the mistake is one of the usual ones.
+/// A better message for a common mistake.
 pub(super) fn explained(problem: Problem, text: &str) -> Problem {
     match explain(&problem, text) {
         Some(message) => Problem { message, ..problem },
@@ -57,7 +57,7 @@ fn explain(problem: &Problem, text: &str) -> Option<String> {
     explain_value(line, at - start)
 }
 
-/// The key of what follows a value on its line, if that is a key and its value.
+/// The key of a second `key = value` on one line.
 fn second_key(rest: &str) -> Option<&str> {
     let (key, _) = rest.trim_start_matches([',', ';', ' ', '\t']).split_once('=')?;
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
@@ -68,7 +68,7 @@ fn a_line_each(key: &str) -> String {
     format!("write `{key} = …` on a line of its own: a line has one key")
 }
 
-/// A line that gives a key no value.
+/// The message for a line without a value.
 fn without_equals_sign(line: &str) -> String {
     let line = line.trim();
     if line.starts_with("//") || line.starts_with(';') {
@@ -81,7 +81,7 @@ fn without_equals_sign(line: &str) -> String {
     format!("write `{} = …`: a key and its value have = between them", &line[..end])
 }
 
-/// A value that is none. An element of an array over several lines has no key before it.
+/// The message for an invalid value. An element of an array that spans lines has no key before it.
 fn explain_value(line: &str, at: usize) -> Option<String> {
     let after_key = line.find('=').map_or(0, |equals| equals + 1);
     let (until, whole) = (line.get(..at)?, line.get(after_key..)?);
@@ -135,7 +135,7 @@ fn explain_value(line: &str, at: usize) -> Option<String> {
     Some(format!("`{value}` is not in quotes: write {}", quoted(value)))
 }
 
-/// What a field takes that is no text.
+/// The message for a field that takes no text.
 fn of_field(key: &str, value: &str) -> Option<String> {
     match key {
         "precision" if number(value).is_none() => Some(format!("`{value}` is no precision: {PRECISION}")),
@@ -150,7 +150,7 @@ fn of_field(key: &str, value: &str) -> Option<String> {
     }
 }
 
-/// The number that is meant, of one that TOML writes otherwise.
+/// A number as TOML writes it, such as 1000 for `1,000`.
 fn number(value: &str) -> Option<String> {
     let number: f64 = value.parse().ok().filter(|number: &f64| number.is_finite())?;
     Some(number.to_string())
@@ -160,12 +160,12 @@ fn is_value(value: &str) -> bool {
     DeTable::parse(&format!("x = {value}")).is_ok()
 }
 
-/// In the quotes that take it as it is.
+/// Quotes a text, in single quotes if it needs escapes.
 fn quoted(value: &str) -> String {
     if value.contains(['"', '\\']) { format!("'{value}'") } else { format!("\"{value}\"") }
 }
 
-/// The tables, for a key that is in none.
+/// The tables of a config.
 const TABLES: [&str; 5] = ["[server]", "[storage]", "[memory]", "[[class]]", "[[limit]]"];
 
 /// The tables that have a key.
@@ -178,14 +178,14 @@ fn tables_of(key: &str) -> Vec<&'static str> {
     TABLES.into_iter().filter(|table| is_bare && has(table)).collect()
 }
 
-/// What the deserializer expects, and how that is written.
+/// Expectations of the deserializer, and plainer words for them.
 const EXPECTED: [(&str, &str); 3] = [
     ("expected a boolean", "expected true or false, without quotes"),
     ("expected a string", "expected a text in quotes"),
     ("expected a map", "expected a table, such as { key = \"value\" }"),
 ];
 
-/// A better message for a value of the wrong type, and for a key that is in no table.
+/// A better message for a value of the wrong type, and for a key outside any table.
 pub(super) fn of_values(problem: Problem) -> Problem {
     for (expected, better) in EXPECTED {
         if let Some(told) = problem.message.strip_suffix(expected) {
@@ -207,7 +207,7 @@ mod tests {
     use super::super::Config;
 
     #[test]
-    fn mistakes_are_told_as_they_were_made() {
+    fn syntax_errors_name_the_mistake() {
         let check = |text: &str, expected: &str| {
             let problem = Config::parse(text).expect_err(text);
             assert_eq!(problem.message, expected, "{text}");
@@ -279,8 +279,8 @@ mod tests {
         check("x = [\n  \"a\",\n  ./b\n]", &quotes("./b"));
         check("x = ad:[0-9]*", &quotes("ad:[0-9]*"));
         check("server]", "`server]` has no beginning: open it with [");
-        check("x = 1\nx = 2", "duplicate key `x`: say it once");
-        check("[[limit]]\n[limit]", "duplicate key `limit`: say it once");
+        check("x = 1\nx = 2", "duplicate key `x`: remove one");
+        check("[[limit]]\n[limit]", "duplicate key `limit`: remove one");
         // What is wrong behind a text is not in it.
         check("x = \"a = b\" c", "unexpected key or value, expected newline, `#`");
         check("x = 05", "`05` is no number of TOML: write 5");
@@ -318,7 +318,7 @@ mod tests {
     proptest::proptest! {
         /// Whatever the text, it is refused with a message and not with a panic.
         #[test]
-        fn any_text_is_told_something(text in "([a-z]{1,3} ?[=:]? ?|[\\[\\]{},\"'#\\\\\n. ]|[0-9ä“]){0,12}") {
+        fn any_text_parses_or_gets_a_message(text in "([a-z]{1,3} ?[=:]? ?|[\\[\\]{},\"'#\\\\\n. ]|[0-9ä“]){0,12}") {
             if let Err(problem) = Config::parse(&text) {
                 proptest::prop_assert!(!problem.message.is_empty());
             }

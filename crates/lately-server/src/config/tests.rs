@@ -1,4 +1,4 @@
-//! What a config file may say, and what is said when it may not.
+//! Valid and invalid config files, and the messages about the latter.
 
 use lately_journal::Durability;
 
@@ -190,7 +190,7 @@ fn a_bad_file_is_refused_with_line_and_column() {
     assert_eq!(path("a~$"), Some("a~$".into()));
     check_limits(check);
     check("[server\n", ":1:8:");
-    check("a = 1\na = 2", ":2:1: duplicate key `a`: say it once");
+    check("a = 1\na = 2", ":2:1: duplicate key `a`: remove one");
 }
 
 fn check_limits(check: impl Fn(&str, &str)) {
@@ -243,8 +243,8 @@ fn check_limits(check: impl Fn(&str, &str)) {
     let kept = format!("{longer}[[class]]\nmatch = \"a\"\nretain = \"30d\"\n");
     assert_eq!(parse(&kept).expect("some key keeps that").limits.len(), 1);
     let all = |retain| format!("[[class]]\nmatch = \"*\"\nretain = \"{retain}\"\n");
-    check(&format!("{longer}{}", all("1d")), ":4:10: window 30d is longer than hits of any key are kept, 1d");
-    check(&format!("{longer}{}", all("1d").replace('*', "**")), "are kept, 1d: give a shorter one");
+    check(&format!("{longer}{}", all("1d")), ":4:10: window 30d is longer than the longest retention, 1d");
+    check(&format!("{longer}{}", all("1d").replace('*', "**")), "retention, 1d: give a shorter window");
     assert_eq!(parse(&format!("{longer}{}", all("30d"))).expect("all keys keep that").limits.len(), 1);
     check("[limit]\nname = \"a\"", ":1:2: write [[limit]], with two brackets: there may be several");
     check("[class.a]\nretain = \"1d\"", ":1:2: write [[class]], with two brackets");

@@ -1,4 +1,4 @@
-//! Values that TOML has no type for: addresses, durations, sizes.
+//! Values for which TOML has no type: addresses, durations, sizes.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,20 +15,20 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 /// `host:port` with an IP address.
 pub(super) struct Address(pub(super) SocketAddr);
 
-/// A duration of the counting kind.
+/// A duration such as `5m`, at least a millisecond.
 #[derive(Clone, Copy)]
 pub(super) struct Length(pub(super) Span);
 
-/// A duration after which something is given up; 0 is never.
+/// A timeout; 0 is never.
 pub(super) struct Timeout(pub(super) Option<Duration>);
 
-/// How many clients are served at once.
+/// A number of clients, 1 or more.
 pub(super) struct Clients(pub(super) NonZeroUsize);
 
 /// The most hits a limit allows; 0 denies all.
 pub(super) struct Most(pub(super) u64);
 
-/// A value as a file has it; of a table or a date, what it is.
+/// A value as the file writes it. Of a table or a date, its type.
 pub(super) fn shown(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => format!("\"{text}\""),
@@ -39,10 +39,10 @@ pub(super) fn shown(value: &toml::Value) -> String {
     }
 }
 
-/// A share of a count, from 0.0001 to 1.
+/// A precision, from 0.0001 to 1.
 pub(super) struct Precision(pub(super) f64);
 
-/// What is right for it.
+/// What a precision has to be.
 pub(super) const PRECISION: &str = "give a number without quotes, 0.0001 to 1, such as 0.01";
 
 impl<'de> Deserialize<'de> for Precision {
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Precision {
         let value = toml::Value::deserialize(deserializer)?;
         match value {
             toml::Value::Float(number) => Ok(Precision(number)),
-            // Only 1 is in range, and any other is refused with the settings.
+            // Only 1 is in range; the check of the settings refuses any other integer.
             toml::Value::Integer(number) => {
                 Ok(Precision(f64::from(i32::try_from(number).unwrap_or(i32::MAX))))
             }
@@ -160,14 +160,14 @@ impl FromStr for Bytes {
     }
 }
 
-/// The address that a text is: an IP address and a port. `localhost` is 127.0.0.1; other names are not looked up.
+/// Parses an IP address and a port. `localhost` is 127.0.0.1; other names are not resolved.
 ///
 /// # Errors
-/// What would be right.
+/// How to correct it.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     const HOST: &str = "localhost";
     let is_address = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-    // `u16` alone would take a plus.
+    // `u16` alone would accept a plus sign.
     let port_of = |text: &str| text.parse::<u16>().ok().filter(|_| !text.starts_with('+'));
     let is_port = |text| port_of(text).is_some();
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
@@ -197,7 +197,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Takes a string, or an integer as if it were one.
+/// Accepts a string, or an integer as its digits.
 struct TextVisitor<T>(PhantomData<T>);
 
 impl<T: FromStr<Err = String>> Visitor<'_> for TextVisitor<T> {
@@ -223,7 +223,7 @@ impl<T: FromStr<Err = String>> Visitor<'_> for TextVisitor<T> {
         self.visit_str(&number.to_string())
     }
 
-    /// None of them has a fraction; the message of each says what it takes.
+    /// No value has a fraction: the error of each says what it accepts.
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
         self.visit_str(&format!("{number:?}"))
     }

@@ -1,4 +1,4 @@
-//! A client and what the listener has of it, for tests.
+//! A connected client and its socket at the server, for tests.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) fn service() -> Arc<Service> {
     engine_of(Config::default())
 }
 
-/// An service that has yet to get back what was kept.
+/// A service that is still loading.
 pub(super) fn loading_engine() -> Arc<Service> {
     engine_of(Config { storage: Some(Storage::default()), ..Config::default() })
 }
@@ -25,7 +25,7 @@ fn engine_of(config: Config) -> Arc<Service> {
     Arc::new(Service::new(config, clock).expect("valid"))
 }
 
-/// A client that has come, its place among those there is room for, and its own end.
+/// An accepted socket, its permit, and the client's end.
 pub(super) fn client() -> (mio::net::TcpStream, OwnedSemaphorePermit, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");

@@ -1,4 +1,4 @@
-//! The protocols: each translates what its clients send into requests of the service, and what that answers into replies.
+//! The protocols: each translates requests of its clients for the service, and responses of the service into replies.
 
 #[cfg(test)]
 mod fixture;

@@ -1,5 +1,5 @@
-//! Requests that follow each other and that the store is given together, so that it fetches the memory of all of them
-//! at once. The responses are those that they would have one by one. They may be of several clients.
+//! A batch: requests that are executed together, so that the store prefetches the memory of all of them. Each gets the
+//! response it would get alone. They may come from several clients.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use super::named_limits::{LimitAnswer, RuleNumber, Rules};
 use super::{Response, Service, Stats};
 use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
 
-/// Requests to be executed, and their responses once they are. Keys are borrowed from the client's buffer.
+/// Requests, and their responses once they were executed. Keys borrow from the read buffer.
 #[derive(Default)]
 pub(crate) struct Batch<'a> {
     ops: Vec<Op<'a>>,
     outcomes: Vec<Outcome>,
-    /// Which of the operations change something: a bit for each.
+    /// A bit for each operation: whether it changed something.
     changes: u64,
-    /// Why none of them may.
+    /// Why no operation may change anything.
     refused: Option<Refused>,
-    /// Operations that are of a limit with a name.
+    /// Operations of named limits.
     named: Vec<(Range<usize>, RuleNumber)>,
-    /// The limits with names, from the first that was asked for.
+    /// The named limits, taken when the first request names one.
     rules: Option<Arc<Rules>>,
-    /// The operation added last, its key aside, if it is one that is often asked of one key after the other; and the limit
-    /// with a name that it is of.
+    /// The last operation without its key, if it is of a kind that is often repeated with other keys, and its named
+    /// limit.
     last: Option<(Op<'a>, Option<RuleNumber>)>,
 }
 
-/// A bit for each operation.
+// `changes` has a bit for each operation.
 const _: () = assert!(RUN_OPERATIONS <= 64, "a batch has a word for its operations");
 
-/// A request that is to stay within a limit of the config.
+/// A request that names a limit of the config.
 pub(crate) struct NamedRequest<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) name: &'a [u8],
@@ -44,27 +44,26 @@ pub(crate) struct NamedRequest<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// The same, empty, with its memory, for other requests.
+    /// Empties the batch and keeps its memory, for requests with another lifetime.
     pub(crate) fn reused<'b>(mut self) -> Batch<'b> {
         self.ops.clear();
-        // Nothing is made: a vector of no elements is collected into the memory it had.
+        // Collecting an empty vector into another reuses its memory.
         let ops = self.ops.into_iter().map(|_| unreachable!("it was cleared")).collect();
         let Batch { outcomes, named, rules, .. } = self;
         Batch { ops, outcomes, named, rules, ..Batch::default() }
     }
 
-    /// Whether it is to be executed before more is added.
+    /// Whether it must be executed before another operation is added.
     pub(crate) fn is_full(&self) -> bool {
         self.ops.len() >= RUN_OPERATIONS
     }
 
-    /// Whether it is to be executed once a request of several limits is in it: each of those has memory of its own, which
-    /// the next ones use again.
+    /// Whether it must be executed before another `MLIMIT` is added. Each of those holds memory, which later ones reuse.
     pub(crate) fn is_full_of_joint(&self) -> bool {
         self.ops.len() >= RUN_JOINT_OPERATIONS
     }
 
-    // An operation is made where it goes: what was just written in pieces is slow to copy.
+    // Inlined so that an operation is built in place: copying one that was just written in pieces is slow.
     #[inline(always)]
     fn push(&mut self, op: Op<'a>) {
         debug_assert!(!self.is_full(), "the caller looked");
@@ -99,10 +98,10 @@ impl<'a> Batch<'a> {
         self.push(Op::LimitAll(Box::new(request)));
     }
 
-    /// Adds a request of a limit with a name. Those of one batch go by one config, even when another comes meanwhile.
+    /// Adds a request of a named limit. All requests of a batch use the same config, even if a reload happens meanwhile.
     ///
     /// # Errors
-    /// Which limits there are, when there is none of that name.
+    /// No limit has that name. The text lists those there are.
     pub(crate) fn limit_by_name(
         &mut self,
         named: &NamedRequest<'a>,
@@ -123,7 +122,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Adds what was added last, of other keys, while there is room; gives of how many.
+    /// Repeats the last operation for other keys while there is room. Returns the number added.
     pub(crate) fn again(&mut self, keys: &mut impl Iterator<Item = &'a [u8]>) -> usize {
         let Some((op, rule)) = &self.last else { return 0 };
         let before = self.ops.len();
@@ -147,7 +146,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// Forgets the requests and their responses, and keeps the memory.
+    /// Empties the batch and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.ops.clear();
         self.outcomes.clear();
@@ -155,16 +154,16 @@ impl<'a> Batch<'a> {
         (self.changes, self.refused) = (0, None);
     }
 
-    /// Requests from here on go by the limits of the config as it is then.
+    /// Releases the named limits: the next request takes the current ones.
     pub(crate) fn forget_rules(&mut self) {
         self.rules = None;
     }
 }
 
 impl Service {
-    /// Executes a batch: the store changes, `changes` has what is to be committed, and the batch its responses.
+    /// Executes a batch: applies it to the store, adds the changes to `changes`, and the responses to the batch.
     ///
-    /// From before this until the commit the caller holds what [`Service::enter`] gave.
+    /// The caller holds the guard of [`Service::enter`] from before this call until the commit.
     pub(crate) fn execute(&self, batch: &mut Batch<'_>, changes: &mut Changes, now: Timestamp) {
         if !self.is_recorded() {
             self.store.apply(&batch.ops, now, &mut batch.outcomes);
@@ -181,7 +180,7 @@ impl Service {
         self.settle_batch(batch, self.has_journal().then_some(changes));
     }
 
-    /// Executes and commits one operation. Replies that report a change wait for what [`Service::settled`] says.
+    /// Executes and commits one operation. A reply that reports a change waits for [`Service::settled`].
     pub(crate) fn execute_alone<'k>(
         &self,
         changes: &mut Changes,
@@ -199,7 +198,7 @@ impl Service {
         (outcome, self.commit(&mut [changes]))
     }
 
-    /// The hits of a key in each of several windows, all of one moment.
+    /// The hits of a key in each of several windows, all at one time.
     pub(crate) fn counts(
         &self,
         key: &[u8],
@@ -218,7 +217,7 @@ impl Service {
         outcomes.into_iter().map(count).collect()
     }
 
-    /// Takes note of what became of each operation. What changes something counts when it is committed, if that is to be.
+    /// Adds the outcomes to the statistics: those of changes when they are committed, the others now.
     fn settle_batch(&self, batch: &mut Batch<'_>, mut changes: Option<&mut Changes>) {
         let (mut counted, mut denied, mut refused) = (0_u64, 0_u64, 0_u64);
         let Batch { ops, outcomes, named, rules, .. } = batch;
@@ -264,7 +263,7 @@ impl Service {
     }
 }
 
-/// What a limit with a name said, by its outcome.
+/// The answer of a named limit, by the outcome.
 fn said(outcome: &Outcome, op: &Op<'_>) -> Option<LimitAnswer> {
     let Outcome::Limit(Ok(decision)) = outcome else { return None };
     let is_shadow = matches!(op, Op::Decide(request) if request.is_shadow);
@@ -275,7 +274,7 @@ fn said(outcome: &Outcome, op: &Op<'_>) -> Option<LimitAnswer> {
     })
 }
 
-/// The same of another key, if it is an operation that is often asked of one key after the other.
+/// The operation with another key, if it is of a kind that is often repeated with other keys.
 #[inline(always)]
 fn of_another_key<'a>(op: &Op<'a>, key: &'a [u8]) -> Option<Op<'a>> {
     match *op {

@@ -1,7 +1,7 @@
-//! What happens while dumps are made, kept until each of them has taken it.
+//! The change feed: changes made while dumps are written, kept until each dump has taken them.
 //!
-//! All dumps share one list of records, and each has a place in it; what all have taken goes. The list is bounded: the
-//! dump that is furthest behind loses its place before others do, so a slow reader costs nobody else anything.
+//! All dumps share one bounded list, and each has a position in it. Records that all have taken are dropped. When the
+//! list is full, the dump that is furthest behind fails, so a slow reader does not harm others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lately::{DeltaBatch, Timestamp};
 use slab::Slab;
 
-use crate::limits::{KEPT_BYTES, TAP_RECORD_BYTES, TAPS_LEAST_BYTES, TAPS_MOST_SHARE, TAPS_SHARE};
+use crate::limits::{FEED_LEAST_BYTES, FEED_MOST_SHARE, FEED_RECORD_BYTES, FEED_SHARE, KEPT_BYTES};
 
-/// What happened in a batch.
+/// The changes of a batch.
 #[derive(Clone)]
 pub(crate) struct Record {
     /// Its time.
@@ -22,16 +22,16 @@ pub(crate) struct Record {
     pub(crate) deltas: Arc<[u8]>,
 }
 
-/// The list, and the dumps that read it.
+/// The list, and the positions of the dumps that read it.
 pub(crate) struct ChangeFeed {
     count: AtomicUsize,
     log: Mutex<Log>,
     most_bytes: usize,
-    /// Bytes of dumps that were made and not sent.
+    /// Bytes of dumps that were written but not sent.
     pieces_bytes: Arc<AtomicUsize>,
 }
 
-/// The place of a dump in the list; given up when it is dropped.
+/// A dump that reads the feed. Unsubscribes when it is dropped.
 pub(crate) struct Subscriber<'t> {
     feed: &'t ChangeFeed,
     index: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Subscriber<'t> {
 #[derive(Default)]
 struct Log {
     records: VecDeque<Record>,
-    /// The number of the first of them.
+    /// The number of the first record.
     first: u64,
     bytes: usize,
     places: Slab<Place>,
@@ -50,11 +50,11 @@ struct Log {
 enum Place {
     /// The number of the next record it takes.
     At(u64),
-    /// There are records that it cannot take any more, and why.
+    /// It missed records, for this reason.
     Lost(&'static str),
 }
 
-/// Bytes of a dump, counted as long as they are there.
+/// Bytes of a dump, counted until they are dropped.
 struct Piece {
     bytes: Vec<u8>,
     pieces_bytes: Arc<AtomicUsize>,
@@ -73,10 +73,10 @@ impl Drop for Piece {
 }
 
 impl ChangeFeed {
-    /// None yet, under a memory ceiling.
+    /// An empty feed. Its bound depends on the memory ceiling.
     pub(crate) fn new(ceiling_bytes: u64) -> ChangeFeed {
-        let least_bytes = TAPS_LEAST_BYTES.min(ceiling_bytes / TAPS_MOST_SHARE);
-        let most_bytes = least_bytes.max(ceiling_bytes / TAPS_SHARE);
+        let least_bytes = FEED_LEAST_BYTES.min(ceiling_bytes / FEED_MOST_SHARE);
+        let most_bytes = least_bytes.max(ceiling_bytes / FEED_SHARE);
         ChangeFeed::bounded(usize::try_from(most_bytes).unwrap_or(usize::MAX))
     }
 
@@ -93,14 +93,14 @@ impl ChangeFeed {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a dump is being made.
+    /// Whether a dump reads the feed.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        // Whoever opens one waits until all have seen it, behind a lock: see `Service::quiesce`.
+        // Relaxed is enough: `open` is followed by `Service::quiesce`, which waits for all changes under way.
         self.count.load(Relaxed) > 0
     }
 
-    /// A place at the end of the list.
+    /// Subscribes at the end of the list.
     pub(crate) fn open(&self) -> Subscriber<'_> {
         let mut log = self.lock();
         let end = log.end();
@@ -109,14 +109,14 @@ impl ChangeFeed {
         Subscriber { feed: self, index }
     }
 
-    /// Adds what happened.
+    /// Adds changes.
     pub(crate) fn tell(&self, deltas: &DeltaBatch) {
         if self.is_open() && !deltas.is_empty() {
             self.lock().push(deltas.now(), deltas.bytes(), self.most_bytes);
         }
     }
 
-    /// Takes note that what was added did not happen after all.
+    /// Fails all dumps, because changes that were added were rolled back.
     pub(crate) fn fail(&self, why: &'static str) {
         if self.is_open() {
             let mut log = self.lock();
@@ -131,7 +131,7 @@ impl ChangeFeed {
         Piece { bytes, pieces_bytes: Arc::clone(&self.pieces_bytes) }
     }
 
-    /// Bytes that are held for dumps.
+    /// Bytes held for dumps.
     pub(crate) fn held_bytes(&self) -> usize {
         let log_bytes = if self.is_open() { self.lock().bytes } else { 0 };
         log_bytes + self.pieces_bytes.load(Relaxed)
@@ -139,15 +139,15 @@ impl ChangeFeed {
 }
 
 impl Subscriber<'_> {
-    /// The number that the next record will have.
+    /// The number of the next record.
     pub(crate) fn end(&self) -> u64 {
         self.feed.lock().end()
     }
 
-    /// The next records before number `until`, about `most_bytes` of them; none when all were taken.
+    /// Takes the next records before number `until`, about `most_bytes` of them. Empty when all were taken.
     ///
     /// # Errors
-    /// Why they are not there any more.
+    /// Why records were missed.
     pub(crate) fn take(&self, until: u64, most_bytes: usize) -> Result<Vec<Record>, &'static str> {
         self.feed.lock().take(self.index, until, most_bytes)
     }
@@ -162,9 +162,9 @@ impl Drop for Subscriber<'_> {
     }
 }
 
-/// What a record takes.
+/// Memory of a record.
 fn cost_bytes(deltas: &[u8]) -> usize {
-    deltas.len() + TAP_RECORD_BYTES
+    deltas.len() + FEED_RECORD_BYTES
 }
 
 impl Log {
@@ -180,7 +180,7 @@ impl Log {
         }
     }
 
-    /// The place that is furthest behind.
+    /// The position that is furthest behind.
     fn first_place(&self) -> Option<u64> {
         let numbers = self.places.iter().filter_map(|(_, place)| match place {
             Place::At(number) => Some(*number),
@@ -189,12 +189,12 @@ impl Log {
         numbers.min()
     }
 
-    /// Gives up the places that are furthest behind; false when there are none.
+    /// Fails the dumps that are furthest behind. False when there are none.
     fn lose_the_last(&mut self) -> bool {
         let Some(first) = self.first_place() else { return false };
         for (_, place) in &mut self.places {
             if matches!(place, Place::At(number) if *number == first) {
-                *place = Place::Lost("hits came faster than the dump was taken");
+                *place = Place::Lost("hits came faster than the dump was read");
             }
         }
         self.trim();
@@ -221,7 +221,7 @@ impl Log {
         Ok(taken)
     }
 
-    /// Removes what nobody will take.
+    /// Drops the records that all have taken.
     fn trim(&mut self) {
         let first = self.first_place().unwrap_or(self.end());
         while self.first < first
@@ -231,7 +231,7 @@ impl Log {
             self.first += 1;
         }
         if self.records.is_empty() {
-            self.records.shrink_to(KEPT_BYTES / TAP_RECORD_BYTES);
+            self.records.shrink_to(KEPT_BYTES / FEED_RECORD_BYTES);
         }
     }
 }
@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// A hit of a key with so many bytes.
+    /// A hit of a key of this length.
     fn deltas(key_bytes: usize) -> DeltaBatch {
         let store = lately::Store::builder().build().expect("the defaults are valid");
         let mut deltas = DeltaBatch::default();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tap_takes_what_happened_since_it_was_opened() {
+    fn each_reader_gets_the_changes_since_it_opened() {
         let (feed, hit) = (ChangeFeed::new(1 << 30), deltas(1));
         feed.tell(&hit);
         assert_eq!((feed.is_open(), feed.held_bytes()), (false, 0));
@@ -287,7 +287,7 @@ mod tests {
     /// Symptom: four readers of 500 B/s had the server hold 64 MiB each, at a ceiling of 32 MiB. Cause: each dump had a list
     /// of its own, with a bound that knew no ceiling. Fix: one list, a share of the ceiling, and the slowest loses its place.
     #[test]
-    fn the_slowest_loses_its_place() {
+    fn the_slowest_reader_is_dropped() {
         let hit = deltas(1_000);
         let most = 10 * cost_bytes(hit.bytes());
         let feed = ChangeFeed::bounded(most);
@@ -299,10 +299,10 @@ mod tests {
         assert_eq!(late.take(5, usize::MAX).map(|records| records.len()), Ok(5));
         assert_eq!(feed.held_bytes(), most);
         feed.tell(&hit);
-        assert_eq!(all(&slow), Err("hits came faster than the dump was taken"));
+        assert_eq!(all(&slow), Err("hits came faster than the dump was read"));
         assert_eq!(feed.held_bytes(), most - 4 * cost_bytes(hit.bytes()));
         assert_eq!((all(&late), all(&quick)), (Ok(6), Ok(1)));
-        // What is longer than the whole list is for nobody.
+        // A record longer than the whole list fails all dumps.
         feed.tell(&deltas(1));
         let longest = ChangeFeed::bounded(64);
         let subscriber = longest.open();

@@ -1,4 +1,4 @@
-//! Who is connected: what `CLIENT LIST` and `INFO` tell.
+//! The connected clients, for `CLIENT LIST` and `INFO`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,16 +32,16 @@ pub(crate) struct Client {
     doing: Mutex<Doing>,
 }
 
-/// What a client did last.
+/// The last activity of a client.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Doing {
-    /// The name of its last command, if that is one; of a subcommand `client|list`.
+    /// The name of its last command, if it is known. A subcommand is written `client|list`.
     pub(crate) command: Option<&'static str>,
     /// Commands queued since `MULTI`; `None` outside a transaction.
     pub(crate) queued: Option<usize>,
 }
 
-/// What a client said of itself.
+/// The names that a client set for itself.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct About {
     pub(crate) name: String,
@@ -80,7 +80,7 @@ impl Clients {
         locked(&self.0).connected.len()
     }
 
-    /// A line for each client that is asked for, oldest first.
+    /// A line for each selected client, oldest first.
     pub(crate) fn list(&self, which: WhichClients<'_>, now: Timestamp) -> String {
         let ids = which.ids();
         let is_wanted = |client: &&Arc<Client>| ids.as_ref().is_none_or(|ids| ids.contains(&client.id));

@@ -1,4 +1,4 @@
-//! The one way that changes get into the journal and to dumps, and how they are taken back when they cannot be kept.
+//! Commits changes to the journal and the change feed, and rolls them back when the journal fails. Nothing else does.
 
 use std::sync::Arc;
 
@@ -9,40 +9,40 @@ use crate::service::ingest::Busy;
 use crate::service::named_limits::{LimitAnswer, LimitTally};
 use crate::service::{Service, Stats};
 
-/// What requests changed, until it is known whether it is kept.
+/// Changes of requests that are not committed yet.
 #[derive(Default)]
 pub(crate) struct Changes {
     pub(crate) deltas: DeltaBatch,
-    /// Hits among them, by weight. The server's counters have them when they are kept, and not before: a counter never runs
-    /// backward.
+    /// Hits among them, by weight. They are added to the statistics when they are committed, because a counter never
+    /// runs backward.
     hits: u64,
-    /// What named limits said when they changed something. Counted with the hits.
+    /// Answers of named limits that changed something. Counted with the hits.
     said: Vec<(Arc<LimitTally>, LimitAnswer)>,
     /// Sources whose positions are among the deltas. They take nothing else until it is known what became of these.
     busy: Vec<Busy>,
 }
 
-/// What became of changes at once.
+/// The immediate result of a commit.
 pub(crate) enum Commit {
-    /// They are kept.
+    /// The changes are committed.
     Kept,
-    /// They are kept, or not, when the ticket says so. Replies that report them wait.
+    /// The ticket will tell. Replies that report the changes wait.
     Pending(Ticket),
-    /// They cannot be kept, and have been taken back.
+    /// The journal failed, and the changes were rolled back.
     Refused(Refused),
 }
 
-/// Says later what became of changes.
+/// Reports the result of a pending commit.
 #[derive(Clone)]
 pub(crate) struct Ticket(Hold);
 
-/// What a ticket says.
+/// The result of a pending commit.
 pub(crate) enum Settled {
-    /// Nothing yet.
+    /// The disk has not answered yet.
     Pending,
-    /// The changes are kept.
+    /// The changes are committed.
     Kept,
-    /// They were lost, and have been taken back.
+    /// The journal failed, and the changes were rolled back.
     Refused(Refused),
 }
 
@@ -52,7 +52,7 @@ impl Changes {
         self.hits = self.hits.saturating_add(hits);
     }
 
-    /// Adds what a named limit said when it changed something.
+    /// Adds an answer of a named limit that changed something.
     pub(crate) fn add_answer(&mut self, tally: &Arc<LimitTally>, said: LimitAnswer) {
         self.said.push((Arc::clone(tally), said));
     }
@@ -69,7 +69,7 @@ impl Changes {
             + self.busy.capacity() * size_of::<Busy>()
     }
 
-    /// Empties them, and keeps the memory.
+    /// Removes all changes and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.deltas.clear();
         self.hits = 0;
@@ -77,14 +77,14 @@ impl Changes {
         self.busy.clear();
     }
 
-    /// Adds them to the server's counters: they are kept.
+    /// Adds them to the statistics, once they are committed.
     fn keep(&mut self, service: &Service) {
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
         self.said.drain(..).for_each(|(tally, said)| tally.count(said));
         self.busy.clear();
     }
 
-    /// Takes them back in the store.
+    /// Rolls them back in the store.
     fn take_back(&mut self, service: &Service) {
         service.store.take_back(&mut self.deltas);
         service.feed.fail("the journal failed meanwhile");
@@ -95,8 +95,8 @@ impl Changes {
 }
 
 impl Service {
-    /// Commits changes in the order they were made, all of them in one piece. Between the change of the store and this the
-    /// caller holds what [`Service::enter`] gave.
+    /// Commits changes in the order in which they were made, in one piece. The caller holds the guard of
+    /// [`Service::enter`] from before the store changed until this returns.
     pub(crate) fn commit(&self, changes: &mut [&mut Changes]) -> Commit {
         let deltas = changes.iter().map(|changes| &changes.deltas);
         match self.write(deltas) {
@@ -112,10 +112,10 @@ impl Service {
         }
     }
 
-    /// Commits evictions, which nobody waits for. Keys whose eviction cannot be written come back with the next start.
+    /// Commits evictions, without waiting for the disk. If that fails, the evicted keys are back after a restart.
     pub(crate) fn commit_evictions(&self, deltas: &DeltaBatch) {
         if self.write([deltas].into_iter()).is_err() {
-            // They have left the store all the same.
+            // The keys have left the store all the same, and dumps must know.
             self.feed.tell(deltas);
         }
     }
@@ -123,7 +123,7 @@ impl Service {
     /// Commits changes and waits for the disk.
     ///
     /// # Errors
-    /// When they cannot be kept. They are still in the store.
+    /// The journal failed. The changes are still in the store.
     pub(crate) fn commit_through(&self, deltas: &DeltaBatch) -> Result<(), Refused> {
         if let Some(journal) = self.journal().filter(|_| !deltas.is_empty()) {
             journal.write_through(deltas)?;
@@ -132,8 +132,8 @@ impl Service {
         Ok(())
     }
 
-    /// Settles changes that wait for the disk, if their ticket says something. The newest are asked about first: what is taken
-    /// back is taken back in reverse.
+    /// Settles changes that wait for the disk, if the disk has answered. Callers start with the newest changes, because a
+    /// rollback runs in reverse.
     pub(crate) fn settle(&self, ticket: &Ticket, changes: &mut Changes) -> Settled {
         match self.journal().map_or(Verdict::Kept, |journal| journal.verdict(&ticket.0)) {
             Verdict::Pending => Settled::Pending,
@@ -152,10 +152,10 @@ impl Service {
         }
     }
 
-    /// Waits until it is known what became of changes. They are settled even when the caller does not wait any more.
+    /// Waits for the result of a commit. The changes are settled even when the caller stops waiting.
     ///
     /// # Errors
-    /// Why they are not kept. They have been taken back.
+    /// The journal failed, and the changes were rolled back.
     pub(crate) async fn settled(
         self: &Arc<Service>,
         commit: Commit,
@@ -170,7 +170,7 @@ impl Service {
         let settled = tokio::spawn(async move {
             loop {
                 let mut verdict = std::pin::pin!(service.verdicts.notified());
-                // A verdict that comes after the look counts, too.
+                // Registered before the check, so that no notification is missed.
                 verdict.as_mut().enable();
                 match service.settle(&ticket, &mut changes) {
                     Settled::Pending => verdict.await,
@@ -182,7 +182,7 @@ impl Service {
         settled.await.expect("a panic is a bug that has been reported")
     }
 
-    /// Writes deltas to the journal, where there is one, and to dumps.
+    /// Writes changes to the journal, if there is one, and to the change feed.
     fn write<'d>(
         &self,
         deltas: impl Iterator<Item = &'d DeltaBatch> + Clone,
@@ -209,7 +209,7 @@ mod tests {
     use crate::service::named_limits::tests::limit;
 
     #[test]
-    fn what_limits_said_counts_when_it_is_kept() {
+    fn decisions_are_counted_once_committed() {
         let config = Config { limits: vec![limit("login")], ..Config::default() };
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
         let rules = service.rules.get();

@@ -1,28 +1,28 @@
-//! What a request may change, and what became of it.
+//! The possible effect of an operation, and its actual one.
 
 use lately::{JointRequest, Op, Outcome, Request, Throttle};
 
-/// What an operation may change.
+/// The possible effect of an operation.
 #[derive(Clone, Copy)]
 pub(super) struct Effect {
-    /// Hits that are counted if it is allowed: of all keys together.
+    /// Hits that are counted if it is allowed, over all its keys.
     hits: u64,
-    /// Whether it gives room back if it is allowed.
+    /// Whether it refunds a rate if it is allowed.
     gives_back: bool,
     /// Whether it locks out if it is denied.
     locks_out: bool,
-    /// Whether a limit only watches: it is answered as allowed in any case.
+    /// Whether it is of a shadow limit, whose answer is always allowed.
     is_shadow: bool,
 }
 
-/// What became of an operation.
+/// The actual effect of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fate {
-    /// Hits by what became of them.
+    /// Hits, by their fate.
     pub(super) counted: u64,
     pub(super) denied: u64,
     pub(super) refused: u64,
-    /// Whether something was changed, so that the answer waits until that is kept.
+    /// Whether something changed, so that the answer waits for the commit.
     pub(super) is_change: bool,
 }
 
@@ -73,18 +73,18 @@ impl Effect {
         Effect::of_hits(if *is_peek { 0 } else { cost.saturating_mul(keys) })
     }
 
-    /// Whether it may change anything. A hit of weight 0 does not, but is written as hits are.
+    /// Whether it may change anything. A hit of weight 0 does not, but is committed like any hit.
     pub(super) fn may_change(op: &Op<'_>) -> bool {
         let Effect { hits, gives_back, locks_out, .. } = Effect::of(op);
         matches!(op, Op::Hit { .. }) || hits > 0 || gives_back || locks_out
     }
 
-    /// Hits that are not counted when nothing may be changed.
+    /// Hits that are refused when nothing may change.
     pub(super) fn hits(self) -> u64 {
         self.hits
     }
 
-    /// What became of it, by its outcome. A limit that only watches is answered as allowed from here on.
+    /// The actual effect, by the outcome. The answer of a shadow limit becomes allowed.
     pub(super) fn settle(self, outcome: &mut Outcome) -> Fate {
         match outcome {
             Outcome::Hit(Ok(_)) => Fate::counted(self.hits, true),

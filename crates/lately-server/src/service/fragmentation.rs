@@ -1,8 +1,8 @@
-//! Memory that the process has and nobody uses: what the allocator cannot give to another, because it is in pieces of the
-//! wrong size between pieces in use. Most of it is avoided where memory is allocated; this is the last line.
+//! Charges fragmented memory to the ceiling: memory that the process holds but the allocator cannot reuse.
 //!
-//! While the process has more than it should, the allocator gives back what it can, and if memory grows still, what it
-//! grew by is charged twice: keys go, and new ones find room in what is there. The charge goes when the process has less.
+//! While the process has more memory than is accounted for, the allocator returns what it can to the system. If the
+//! process still grows, the growth is charged twice: keys are evicted, and new ones reuse their memory. The charge ends
+//! when the process has shrunk.
 
 use lately::Timestamp;
 
@@ -10,17 +10,17 @@ use crate::limits::{
     FRAGMENTATION_SHARE, FRAGMENTATION_STEPS, PROCESS_BYTES, RESIDENT_SHARE, RETURN_EVERY_MS,
 };
 
-/// What is charged for memory that nobody uses.
+/// The charge for fragmented memory.
 #[derive(Default, Debug)]
 pub(crate) struct Fragmentation {
     charged_bytes: u64,
-    /// The most that the process had, of which all beyond what it should have is charged.
+    /// The most memory that the process had. The part beyond the expected memory is charged.
     peak_bytes: u64,
     returned: Option<Timestamp>,
 }
 
 impl Fragmentation {
-    /// What is to be charged, for a process that has `resident` bytes. `give_back` has the allocator give back what it can.
+    /// The charge for a process with `resident` bytes. `give_back` returns free memory to the system.
     pub(crate) fn look(
         &mut self,
         ceiling_bytes: u64,
@@ -41,7 +41,7 @@ impl Fragmentation {
             self.charged_bytes = self.charged_bytes.saturating_sub(step_bytes);
             return self.charged_bytes;
         }
-        // In steps: whoever goes by that is written down, and clients wait for it.
+        // In steps: evictions are committed, and clients wait for that.
         let peak_bytes = self.peak_bytes.max(should_bytes);
         let grown_bytes = bytes.saturating_sub(peak_bytes).min(step_bytes);
         self.peak_bytes = peak_bytes + grown_bytes;
@@ -69,13 +69,13 @@ mod tests {
         Timestamp::from_millis(ms).expect("a time")
     }
 
-    /// What is charged at a look at a process that has so much and gives nothing back.
+    /// The charge after a look at a process with this much memory, which returns none.
     fn look(fragmentation: &mut Fragmentation, ms: i64, resident_bytes: u64) -> u64 {
         fragmentation.look(CEILING_BYTES, at(ms), || Some(resident_bytes), || ())
     }
 
     #[test]
-    fn what_a_process_should_have_is_not_charged() {
+    fn expected_memory_is_not_charged() {
         let mut fragmentation = Fragmentation::default();
         for (ms, bytes) in [(0, 0), (1, CEILING_BYTES), (2, SHOULD_BYTES)] {
             assert_eq!(look(&mut fragmentation, ms, bytes), 0);

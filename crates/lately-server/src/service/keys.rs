@@ -1,4 +1,4 @@
-//! Keys as such: whether they are there, for how long, and forgetting them.
+//! Requests about keys as such: existence, time to live, deletion.
 
 use lately::{Span, Timestamp};
 use lately_journal::{Journal, Refused};
@@ -7,11 +7,11 @@ use crate::service::Service;
 use crate::service::commit::Changes;
 
 impl Service {
-    /// Forgets keys; gives how many there were. From before this until the commit the caller holds what
-    /// [`Service::enter`] gave.
+    /// Deletes keys and returns how many existed. The caller holds the guard of [`Service::enter`] from before this call
+    /// until the commit.
     ///
     /// # Errors
-    /// When nothing can be kept: then nothing is forgotten.
+    /// The journal has failed. Nothing is deleted.
     pub(crate) fn delete<'k>(
         &self,
         keys: impl Iterator<Item = &'k [u8]>,
@@ -23,10 +23,10 @@ impl Service {
         Ok(keys.filter(|key| self.store.forget_into(key, now, deltas.as_deref_mut())).count())
     }
 
-    /// Forgets all keys, once that is written down: it cannot be taken back.
+    /// Deletes all keys, after the deletion was written to the journal: it cannot be rolled back.
     ///
     /// # Errors
-    /// When it cannot be: then nothing is forgotten.
+    /// The journal has failed. Nothing is deleted.
     pub(crate) fn delete_all(&self, now: Timestamp) -> Result<(), Refused> {
         let mut written = Ok(());
         self.store.flush_when(now, |deltas| {
@@ -36,12 +36,12 @@ impl Service {
         written
     }
 
-    /// How many of these there are. A key that is named twice counts twice.
+    /// How many of these keys exist. A key named twice counts twice.
     pub(crate) fn existing<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, now: Timestamp) -> usize {
         keys.filter(|key| self.store.contains(key, now)).count()
     }
 
-    /// Time until the last hit leaves the retention; `None` without such a key.
+    /// The time until the last hit leaves the retention. `None` if the key does not exist.
     pub(crate) fn time_to_live(&self, key: &[u8], now: Timestamp) -> Option<Span> {
         self.store.time_to_live(key, now)
     }

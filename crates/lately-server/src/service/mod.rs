@@ -1,8 +1,8 @@
-//! What a client may ask of the counts, whatever protocol it speaks: protocols translate, the [`Service`] decides and
-//! counts. It is the only caller of the store and the journal while the server runs. Synchronous and without I/O.
+//! The service: everything that clients can ask, in no protocol. Protocols translate; the [`Service`] counts and decides.
+//! It is synchronous, and the only caller of the store and the journal while the server runs.
 //!
-//! A [`Batch`] has the requests that the store is given together. Others are functions of the service, in `keys.rs`. What
-//! takes long is read in slices: a series, the walks of `walk.rs`. `commit.rs` keeps what was changed.
+//! A [`Batch`] has requests that are executed together. Requests about keys as such are functions in `keys.rs`. Slow
+//! requests run in slices (`walk.rs`). `commit.rs` commits changes.
 
 mod batch;
 pub(crate) mod change_feed;
@@ -42,7 +42,7 @@ pub(crate) use statistics::Stats;
 use throughput::Throughput;
 pub(crate) use walk::{CoolestWalk, ScanWalk, SeriesWalk, coolest_of};
 
-/// The counting part of the server.
+/// The store, the journal and the statistics of a server, shared by all connections.
 pub struct Service {
     pub(crate) store: Arc<Store>,
     pub(crate) config: Config,
@@ -50,33 +50,33 @@ pub struct Service {
     pub(crate) rules: CurrentRules,
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
-    /// How many commands were answered at which times, for the rate.
+    /// Samples for the number of commands per second.
     throughput: Mutex<Throughput>,
     pub(crate) started: Timestamp,
-    /// What tells this start from any other, of any server: 40 digits of 0 to 9 and a to f.
+    /// A random identifier of this start: 40 hexadecimal digits.
     pub(crate) run_id: String,
     clock: Arc<dyn Clock>,
-    /// Where what happens is written down, if it is. There is none while the store gets back its keys.
+    /// The journal, if counts are kept on a disk. Empty while the store is loaded.
     journal: OnceLock<Journal<Folder>>,
     loading: AtomicBool,
     wakers: Wakers,
-    /// Told at once with them: for those that wait on a runtime.
+    /// Notified together with the wakers, for async callers.
     pub(crate) verdicts: Arc<Notify>,
-    /// Who is told what happens, beside the journal.
+    /// Changes for dumps.
     pub(crate) feed: ChangeFeed,
-    /// In place of that of the journal, where there is none.
+    /// The gate that [`Service::enter`] uses without a journal.
     gate: RwLock<()>,
     busy_sources: BusySources,
     pub(crate) progress: Progress,
-    /// Transfers whose clients were too slow: how many, and what there is to say of the last.
+    /// The number of transfers that were cut because their client was too slow, and a description of the last.
     slow: Mutex<(u64, String)>,
 }
 
-/// Who is told when there may be a verdict on what was written.
+/// Called when the disk may have answered.
 type Wakers = Arc<Mutex<Vec<Box<dyn Fn() + Send + Sync>>>>;
 
 impl Service {
-    /// An service without keys.
+    /// A service without keys.
     ///
     /// # Errors
     /// [`SettingsError`] when the config has more classes than a store takes.
@@ -103,23 +103,23 @@ impl Service {
         })
     }
 
-    /// Takes note of a transfer that ended because its client was too slow.
+    /// Counts a transfer that was cut because its client was too slow.
     pub(crate) fn note_slow(&self, what: String) {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         *slow = (slow.0 + 1, what);
     }
 
-    /// How many there were, and what there is to say of the last.
+    /// The number of such transfers, and a description of the last.
     pub(crate) fn slow(&self) -> (u64, String) {
         self.slow.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The current time. Read once for each batch of commands.
+    /// The current time. Read once per batch.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Where what happens is written down, if it is.
+    /// The journal, if counts are kept on a disk and loading has ended.
     #[inline]
     pub(crate) fn journal(&self) -> Option<&Journal<Folder>> {
         self.journal.get()
@@ -130,13 +130,13 @@ impl Service {
         self.journal.get().is_some()
     }
 
-    /// Whether what happens is to be written down, for the journal or a dump.
+    /// Whether changes must be recorded, for the journal or a dump.
     #[inline]
     pub(crate) fn is_recorded(&self) -> bool {
         self.has_journal() || self.feed.is_open()
     }
 
-    /// To be held from before something is changed until it is written down, or taken back.
+    /// A guard that callers hold from before they change the store until the change was committed or rolled back.
     pub(crate) fn enter(&self) -> RwLockReadGuard<'_, ()> {
         match self.journal() {
             Some(journal) => journal.enter(),
@@ -144,7 +144,7 @@ impl Service {
         }
     }
 
-    /// Waits until all that was being changed is written down, or taken back.
+    /// Waits until all changes under way were committed or rolled back.
     pub(crate) fn quiesce(&self) {
         drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
         if let Some(journal) = self.journal() {
@@ -152,14 +152,14 @@ impl Service {
         }
     }
 
-    /// Whether the store has yet to get back what was kept of it.
+    /// Whether the store is still being loaded.
     #[inline]
     pub(crate) fn is_loading(&self) -> bool {
-        // Pairs with the store in `loaded`: who sees the end of it sees the journal.
+        // Pairs with the store in `loaded`: a thread that sees the end of loading sees the journal.
         self.loading.load(Acquire)
     }
 
-    /// Takes note that the store has what was kept of it, and that what happens from here on is kept.
+    /// Ends loading. Changes from here on go to the journal.
     pub(crate) fn loaded(&self, journal: Journal<Folder>) {
         let (wakers, verdicts) = (Arc::clone(&self.wakers), Arc::clone(&self.verdicts));
         journal.on_verdict(move || {
@@ -170,39 +170,39 @@ impl Service {
         self.loading.store(false, Release);
     }
 
-    /// Takes note of how many commands were answered so far.
+    /// Samples the number of commands.
     pub(crate) fn note_throughput(&self) {
         let commands = self.stats.commands.load(Relaxed);
         self.throughput.lock().unwrap_or_else(PoisonError::into_inner).note(self.now(), commands);
     }
 
-    /// Commands answered per second, of late.
+    /// Commands answered per second, over the last samples.
     pub(crate) fn commands_per_second(&self, now: Timestamp) -> u64 {
         let commands = self.stats.commands.load(Relaxed);
         self.throughput.lock().unwrap_or_else(PoisonError::into_inner).per_second(now, commands)
     }
 
-    /// Has `waker` called when there may be a verdict on what waits for one.
+    /// Registers a function that is called when the disk may have answered.
     pub(crate) fn on_verdict(&self, waker: impl Fn() + Send + Sync + 'static) {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(waker));
     }
 
-    /// Has the clock go on from the store's time, if that is ahead.
+    /// Moves the clock to the store's time, if that is ahead.
     pub(crate) fn go_on_from_the_store(&self) {
         self.clock.go_on_from(self.store.now());
     }
 
-    /// How far somebody set the wall clock away from the clock the server goes by.
+    /// How far the system clock is ahead of the server's.
     pub(crate) fn clock_step_ms(&self) -> i64 {
         self.clock.step_ms()
     }
 
-    /// How far the server's clock has jumped to the wall clock since the start.
+    /// The sum of the jumps of the server's clock since the start.
     pub(crate) fn clock_jumped_ms(&self) -> i64 {
         self.clock.jumped_ms()
     }
 
-    /// Takes into account that a connection held `before_bytes` and now holds `after_bytes`.
+    /// Charges a connection that held `before_bytes` and now holds `after_bytes`.
     pub(crate) fn charge(&self, before_bytes: usize, after_bytes: usize) {
         // Wrapping: the sum over all changes is what counts, and that is never negative.
         let change = (after_bytes as u64).wrapping_sub(before_bytes as u64);
@@ -210,14 +210,14 @@ impl Service {
         self.charge_store(before_bytes, after_bytes);
     }
 
-    /// Takes into account what the journal and dumps hold by now. One thread does it.
+    /// Charges the memory of the journal and of dumps. Called by one thread.
     pub(crate) fn charge_the_rest(&self) {
         let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
         self.charge_as(&self.stats.journal_bytes, journal_bytes as u64);
         self.charge_as(&self.stats.dump_bytes, self.feed.held_bytes() as u64);
     }
 
-    /// Takes into account that the process may have more memory than is accounted for. One thread does it.
+    /// Charges fragmented memory. Called by one thread.
     pub(crate) fn charge_fragmentation(&self, fragmentation: &mut Fragmentation) {
         if self.is_loading() {
             return;
@@ -228,8 +228,8 @@ impl Service {
         self.charge_as(&self.stats.fragmented_bytes, bytes);
     }
 
-    /// Takes into account what a restore holds by now, as far as there is room: no key goes for a dump that may yet be
-    /// refused. What has no room is a small part of the ceiling. One thread does it.
+    /// Charges the memory of a restore, as far as there is room: no key is evicted for a dump that may be refused yet.
+    /// The rest is a small part of the ceiling. Called by one thread.
     pub(crate) fn charge_restore(&self, bytes: u64) {
         let MemoryStats { used_bytes, ceiling_bytes, .. } = self.store.memory();
         let others_bytes = used_bytes.saturating_sub(self.stats.restore_bytes.load(Relaxed));
@@ -237,7 +237,7 @@ impl Service {
         self.charge_as(&self.stats.restore_bytes, bytes.min(room_bytes));
     }
 
-    /// Takes into account that what a counter says is now so many bytes.
+    /// Sets one charge, and its counter, to `bytes`.
     fn charge_as(&self, counter: &AtomicU64, bytes: u64) {
         let before_bytes = counter.swap(bytes, Relaxed);
         let [before_bytes, bytes] = [before_bytes, bytes].map(|bytes| usize::try_from(bytes).unwrap_or(0));
@@ -254,8 +254,8 @@ impl Service {
         self.commit_evictions(&deltas);
     }
 
-    /// Whether a connection that held `before_bytes` may hold `after_bytes`: what all hold together is bounded. Those that
-    /// hold less than an equal part never have to go, so the sum is at most twice the connections' share.
+    /// Whether a connection that held `before_bytes` may hold `after_bytes`. All connections together have a bound. One
+    /// that holds less than an equal part may always grow, so the sum is at most twice the share of connections.
     pub(crate) fn may_hold(&self, before_bytes: usize, after_bytes: usize) -> bool {
         let share_bytes = self.config.ceiling_bytes / CONNECTIONS_SHARE;
         let more_bytes = after_bytes.saturating_sub(before_bytes) as u64;
@@ -266,8 +266,8 @@ impl Service {
         may
     }
 
-    /// Removes what has expired from the next part of the store, once all is loaded: keys are put back as of the time when
-    /// they were hit, and then a key that has expired by now may live.
+    /// Sweeps expired keys from the next part of the store. Does nothing while the store is loaded: keys are loaded as of
+    /// the time of their hits, and a key that looks expired may get newer ones.
     pub(crate) fn sweep(&self, from: Cursor) -> Cursor {
         if self.is_loading() {
             return from;
@@ -300,11 +300,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_connections_hold_is_bounded() {
+    fn memory_of_connections_is_bounded() {
         let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
         let share: usize = (1 << 20) / 8;
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
-        // Nobody is connected: an equal part is the whole share.
+        // Without clients an equal part is the whole share.
         assert!(service.may_hold(0, share) && !service.may_hold(0, share + 1));
         service.charge(0, share);
         assert!(service.may_hold(share, share) && service.may_hold(2 * share, 2 * share));

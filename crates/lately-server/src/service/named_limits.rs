@@ -1,8 +1,7 @@
-//! The limits that the config names, as requests use them: found by name, replaced as a whole, and with what
-//! each of them said.
+//! The named limits of the config: found by name, replaced as a whole by a reload, each with its statistics.
 //!
-//! A batch takes the set once, when its first request names a limit, and goes by it to its end: a set that
-//! comes meanwhile is for the next. Who replaces the set waits for nobody, and nobody for it.
+//! A batch takes the current set when its first request names a limit, and uses it to its end. A reload neither waits
+//! for batches nor blocks them.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -14,28 +13,28 @@ use lately_resp::limits::MAX_ECHOED_BYTES;
 use crate::config::NamedLimit;
 use crate::limits::MAX_LISTED_LIMITS;
 
-/// The limits there are now.
+/// The current set of named limits.
 #[derive(Default)]
 pub(crate) struct CurrentRules(RwLock<Arc<Rules>>);
 
-/// Limits with names, in the order of the config.
+/// A set of named limits, in the order of the config.
 #[derive(Default)]
 pub(crate) struct Rules {
     rules: Vec<Rule>,
     numbers: HashMap<Box<[u8]>, RuleNumber>,
 }
 
-/// The place of a limit among those of its set. A config has fewer than this counts.
+/// The index of a limit in its set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RuleNumber(u16);
 
-/// A limit with a name.
+/// A named limit.
 pub(crate) struct Rule {
     pub(crate) limit: NamedLimit,
     pub(crate) tally: Arc<LimitTally>,
 }
 
-/// How often a limit said what, by request, since the start or since it has its name.
+/// The answers of a limit, counted by request, since the start or since the limit was added.
 #[derive(Default)]
 pub(crate) struct LimitTally {
     allowed: AtomicU64,
@@ -43,12 +42,12 @@ pub(crate) struct LimitTally {
     would_deny: AtomicU64,
 }
 
-/// What a limit said to a request.
+/// The answer of a limit to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LimitAnswer {
     Allowed,
     Denied,
-    /// Allowed, because the limit only watches; it would have been denied.
+    /// Allowed, because the limit is in shadow. It would have been denied.
     WouldDeny,
 }
 
@@ -63,7 +62,7 @@ impl CurrentRules {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts others in their place; a name that stays keeps its tally. One thread does it.
+    /// Replaces the set. A name that stays keeps its statistics. Called by one thread.
     pub(crate) fn replace(&self, limits: &[NamedLimit]) {
         let rules = Arc::new(self.get().replaced(limits));
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules;
@@ -95,7 +94,7 @@ impl Rules {
         self.rules.iter()
     }
 
-    /// The error for who names a limit that is not there.
+    /// The error about an unknown name.
     pub(crate) fn unknown(&self, name: &[u8]) -> String {
         let name = String::from_utf8_lossy(&name[..name.len().min(MAX_ECHOED_BYTES)]);
         let listed: Vec<&str> =
@@ -128,7 +127,7 @@ impl LimitTally {
 }
 
 impl LimitAnswer {
-    /// All of them, with what they are called.
+    /// All answers, with their names in `INFO` and `/metrics`.
     pub(crate) const ALL: [(LimitAnswer, &str); 3] = [
         (LimitAnswer::Allowed, "allowed"),
         (LimitAnswer::Denied, "denied"),
@@ -168,7 +167,7 @@ pub(crate) mod tests {
         count(b"a", LimitAnswer::Allowed);
         count(b"b", LimitAnswer::Denied);
         current.replace(&[limit("c"), NamedLimit { max: 9, ..limit("b") }]);
-        // Who still goes by the set before counts all the same.
+        // A batch that still uses the old set counts all the same.
         count(b"b", LimitAnswer::WouldDeny);
         let after = current.get();
         assert_eq!(tally(&after, "b"), [0, 1, 1]);
@@ -185,7 +184,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_unknown_limit_is_told_what_there_is() {
+    fn an_unknown_limit_gets_the_known_names() {
         let check = |names: &[&str], asked: &[u8], expected: &str| {
             let limits: Vec<_> = names.iter().map(|name| limit(name)).collect();
             assert_eq!(CurrentRules::new(&limits).get().unknown(asked), expected);

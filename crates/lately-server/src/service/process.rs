@@ -1,17 +1,17 @@
-//! What the system knows of this process.
+//! Memory and processor time of this process, from `/proc`.
 
 use std::time::Duration;
 
-/// Bytes of memory the process has, or `None` where the system does not say.
+/// Resident memory of the process. `None` where the system does not report it.
 pub(crate) fn resident_bytes() -> Option<u64> {
-    // Unlike `statm` it needs no page size.
+    // Unlike `statm`, `status` needs no page size.
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes << 10)
 }
 
-/// Time on processors, in user and in system mode: of the process, and of its children that have ended.
+/// Processor time in user and system mode, of the process and of its children that have ended.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct ProcessorTimes {
     pub(crate) user: Duration,
@@ -20,7 +20,7 @@ pub(crate) struct ProcessorTimes {
     pub(crate) children_system: Duration,
 }
 
-/// The time that the process had on processors; none where the system does not say.
+/// The processor times of this process. Zero where the system does not report them.
 pub(crate) fn processor_times() -> ProcessorTimes {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     parse_processor_times(&stat, rustix::param::clock_ticks_per_second()).unwrap_or_default()

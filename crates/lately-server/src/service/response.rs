@@ -1,17 +1,17 @@
-//! What the service answers, in no protocol's words.
+//! Responses of the service, in no protocol.
 
 use lately::{Count, HitError, Outcome, Span};
 use lately_journal::Refused;
 
 /// The response to an operation.
 pub(crate) struct Response<'o> {
-    /// What it gave; an error when it would change something and nothing can be kept.
+    /// The outcome. An error when the operation would change something and the journal has failed.
     pub(crate) outcome: Result<&'o Outcome, &'o Refused>,
-    /// Whether it reports a change: then it is not to leave before that is committed.
+    /// Whether it reports a change, and so must wait for the commit.
     pub(crate) is_change: bool,
 }
 
-/// The first word of an error, by which scripts tell errors apart.
+/// The first word of an error, by which clients distinguish errors.
 pub(crate) fn code_of(error: &HitError) -> &'static str {
     match error {
         HitError::Late { .. } => "LATE",
@@ -21,7 +21,7 @@ pub(crate) fn code_of(error: &HitError) -> &'static str {
     }
 }
 
-/// Hits per second of a count in a window of so many whole panes.
+/// Hits per second of a count, in a window whose whole panes span `panes`.
 #[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
 pub(crate) fn rate(count: &Count, panes: Span) -> f64 {
     count.estimate as f64 / panes.as_seconds_f64()

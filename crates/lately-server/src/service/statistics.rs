@@ -5,18 +5,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lately::limits::MAX_TOTAL;
 
-/// What happened since the start.
+/// Counters since the start, and memory that is charged now.
 #[derive(Default, Debug)]
 pub(crate) struct Stats {
     /// Commands answered, errors included.
     pub(crate) commands: AtomicU64,
-    /// Hits counted and, where counts are kept, written down, by weight.
+    /// Hits counted and committed, by weight.
     pub(crate) hits: AtomicU64,
     /// Hits refused, by weight.
     pub(crate) refused_hits: AtomicU64,
     /// Hits denied by limits, by weight.
     pub(crate) denied_hits: AtomicU64,
-    /// Connections taken.
+    /// Connections accepted.
     pub(crate) connections: AtomicU64,
     /// Connections refused because there were too many.
     pub(crate) refused_connections: AtomicU64,
@@ -35,8 +35,7 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// Adds to a counter, unless there is nothing to add. It stays at the largest integer that RESP has: a counter
-    /// never runs backward.
+    /// Adds to a counter. It stops at the largest integer of RESP, because a counter never runs backward.
     pub(crate) fn add(counter: &AtomicU64, more: u64) {
         if more > 0 {
             let add = |count: u64| Some(count.saturating_add(more).min(MAX_TOTAL));

@@ -1,5 +1,4 @@
-//! How many commands are answered per second, for `instantaneous_ops_per_sec`: from samples that are taken all the
-//! while.
+//! Commands per second, for `instantaneous_ops_per_sec`, from regular samples.
 
 use std::collections::VecDeque;
 
@@ -7,14 +6,14 @@ use lately::Timestamp;
 
 use crate::limits::THROUGHPUT_SAMPLES;
 
-/// Counts of commands at times, the newest last.
+/// Samples: a time and the number of commands until then, the newest last.
 #[derive(Default, Debug)]
 pub(crate) struct Throughput {
     samples: VecDeque<(Timestamp, u64)>,
 }
 
 impl Throughput {
-    /// Takes a sample: `commands` were answered until `now`.
+    /// Adds a sample: `commands` were answered until `now`.
     pub(crate) fn note(&mut self, now: Timestamp, commands: u64) {
         if self.samples.len() == THROUGHPUT_SAMPLES {
             self.samples.pop_front();
@@ -25,7 +24,7 @@ impl Throughput {
     /// The rate from the oldest sample to now.
     pub(crate) fn per_second(&self, now: Timestamp, commands: u64) -> u64 {
         let Some(&(then, before)) = self.samples.front() else { return 0 };
-        // In the first second after a start nothing is known of a second: what came is all there is.
+        // In the first second after a start, the rate is the number of commands so far.
         let elapsed_ms = (now.as_millis() - then.as_millis()).max(1_000).unsigned_abs();
         commands.saturating_sub(before).saturating_mul(1_000) / elapsed_ms
     }

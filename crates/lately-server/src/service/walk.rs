@@ -1,4 +1,4 @@
-//! What takes long, a slice at a time: series, and walks over all keys. Between two slices others have their turn.
+//! Slow requests, run in slices: series, and walks over all keys. Between two slices other clients are served.
 
 use std::collections::{BinaryHeap, HashSet};
 
@@ -8,7 +8,7 @@ use lately::{Cursor, Op, Outcome, Pattern, Point, QueryError, SeriesReader, Span
 use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, SERIES_STEP, WALK_STEP};
 use crate::service::Service;
 
-/// The hits of a key step by step over a window.
+/// A series: the hits of a key in each step of a window.
 pub(crate) struct SeriesWalk {
     key: Box<[u8]>,
     reader: SeriesReader,
@@ -16,10 +16,10 @@ pub(crate) struct SeriesWalk {
 }
 
 impl SeriesWalk {
-    /// The series of the window that ends at `at`.
+    /// A series over the window that ends at `at`.
     ///
     /// # Errors
-    /// The step does not fit the class of the key, or the points are too many.
+    /// The step does not fit the class of the key, or there are too many points.
     pub(crate) fn new(
         service: &Service,
         key: &[u8],
@@ -30,12 +30,12 @@ impl SeriesWalk {
         Ok(SeriesWalk { key: key.into(), reader, step })
     }
 
-    /// How many points are left.
+    /// The number of points left.
     pub(crate) fn left(&self) -> usize {
         self.reader.left()
     }
 
-    /// Whether one slice is all.
+    /// Whether one slice finishes it.
     pub(crate) fn is_short(&self) -> bool {
         self.left() <= SERIES_STEP
     }
@@ -45,7 +45,7 @@ impl SeriesWalk {
         self.step.as_millis() % 1_000 == 0
     }
 
-    /// The points of the next slice.
+    /// Reads the points of the next slice.
     pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> Vec<Point> {
         service.store.read_series(&self.key, &mut self.reader, SERIES_STEP, now)
     }
@@ -58,9 +58,9 @@ impl SeriesWalk {
 /// A page of keys.
 pub(crate) struct ScanWalk {
     pattern: Option<Pattern>,
-    /// Whether keys are wanted at all: none are of another type.
+    /// Whether any key can match: with another `TYPE` than `hits`, none does.
     wanted: bool,
-    /// Places still to be looked at, and how many in a slice.
+    /// Slots left to visit, and slots of a slice.
     places: usize,
     step: usize,
     cursor: Cursor,
@@ -70,7 +70,7 @@ pub(crate) struct ScanWalk {
 }
 
 impl ScanWalk {
-    /// The page from a cursor on, of about so many places.
+    /// A page from a cursor on, of about `places` slots.
     pub(crate) fn new(cursor: u64, places: u64, pattern: Option<&[u8]>, wanted: bool) -> ScanWalk {
         let pattern_bytes = pattern.map_or(0, <[u8]>::len);
         ScanWalk {
@@ -85,12 +85,12 @@ impl ScanWalk {
         }
     }
 
-    /// Whether one slice is all.
+    /// Whether one slice finishes it.
     pub(crate) fn is_short(&self) -> bool {
         self.places <= self.step
     }
 
-    /// Runs a slice; true at the end.
+    /// Runs a slice. True at the end.
     pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
         let step = self.places.min(self.step);
         let page = service.store.scan(self.cursor, self.pattern.as_ref(), step, now);
@@ -106,7 +106,7 @@ impl ScanWalk {
             || self.work >= SCAN_WORK
     }
 
-    /// Where the next page begins, and the keys of this one.
+    /// The cursor of the next page, and the keys of this one.
     pub(crate) fn page(&self) -> (u64, &[Box<[u8]>]) {
         (self.cursor.number(), &self.keys)
     }
@@ -123,7 +123,7 @@ pub(crate) struct CoolestWalk {
     window: Option<Span>,
     below: Option<u64>,
     cursor: Cursor,
-    /// The most-hit of those found so far is on top, and goes when there are too many.
+    /// A max-heap: the most-hit key found so far is on top, and is dropped when there are too many.
     rows: BinaryHeap<(u64, Box<[u8]>)>,
     key_bytes: usize,
 }
@@ -135,7 +135,7 @@ impl CoolestWalk {
         CoolestWalk { prefix: prefix.into(), count, window, below, cursor, rows, key_bytes: 0 }
     }
 
-    /// Runs a slice; true at the end.
+    /// Runs a slice. True at the end.
     pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
         let mut page = service.store.scan(self.cursor, None, WALK_STEP, now);
         page.keys.retain(|key| key.starts_with(&self.prefix));
@@ -165,7 +165,7 @@ impl CoolestWalk {
     }
 }
 
-/// The least-hit of keys that are named, least first; those that are equal stay as they were named.
+/// The least-hit of the named keys, least first. Keys with equal hits keep their order.
 pub(crate) fn coolest_of<'k>(
     service: &Service,
     keys: impl Iterator<Item = &'k [u8]>,

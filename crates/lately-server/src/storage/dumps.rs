@@ -1,4 +1,4 @@
-//! All keys of a server out, as a dump, and in again. The listener carries the bytes.
+//! Dump and restore of a running server. The HTTP listener moves the bytes.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,50 +13,51 @@ use crate::service::Service;
 use crate::service::change_feed::Subscriber;
 use crate::storage::spool_file::SpoolFile;
 
-/// Why keys were not taken in.
+/// Why a restore failed.
 #[derive(Debug, Error)]
 pub(crate) enum RestoreError {
     #[error("the dump cannot be restored: {0}")]
     Dump(DumpError),
     #[error(
-        "the server has {keys} key{}: keys of the dump would take the place of those of the same names",
+                "the server has {keys} key{}: the dump would replace keys with the same names",
         if *keys == 1 { "" } else { "s" }
     )]
     NotEmpty { keys: usize },
-    #[error("the dump has more than the memory ceiling of {ceiling_bytes} bytes has room for")]
+    #[error("the dump does not fit the memory ceiling of {ceiling_bytes} bytes")]
     TooLarge { ceiling_bytes: u64 },
-    #[error("the dump cannot be kept in {folder:?} while it is checked: {error}")]
+    #[error("the dump cannot be stored in {folder:?} while it is checked: {error}")]
     Spool { folder: PathBuf, error: io::Error },
-    #[error("{why}; {keys} keys of the dump are there by now: restore all of it again with replace")]
+    #[error("{why}; {keys} keys of the dump were restored: restore it again with replace")]
     Refused { why: String, keys: usize },
 }
 
-/// What was taken in.
+/// The result of a restore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Restored {
-    /// Keys of the dump that are there.
+    /// Keys of the dump that are in the store.
     pub keys: usize,
-    /// Keys that had been there before and were evicted to make room.
+    /// Older keys that were evicted to make room.
     pub evicted_keys: u64,
-    /// Keys of the dump, or that came meanwhile, which were evicted because there was no other room.
+    /// Keys of the dump, or new ones counted meanwhile, that were evicted because nothing else could be.
     pub evicted_dump_keys: u64,
 }
 
 impl Service {
-    /// Gives a dump to `send`, a piece at a time, while hits go on; it is as of the moment when all keys were given.
+    /// Passes a dump to `send` in pieces while hits go on. It has the state of the moment at which all keys were passed.
+    /// Stops when `send` returns false.
     ///
     /// # Errors
-    /// Why there is no end to it. When `send` is false nobody wants the rest.
+    /// Why the dump is incomplete.
     pub(crate) fn dump(&self, mut send: impl FnMut(Vec<u8>) -> bool) -> Result<(), &'static str> {
         let subscriber = self.feed.open();
-        // What is applied from here on is told.
+        // Changes applied from here on are in the feed.
         self.quiesce();
         let mut out = Vec::new();
         let mut dump = Dump::begin(&self.store, &mut out);
         loop {
             let more = dump.parts(&mut out);
             if !more {
-                // All that is in the parts has been told.
+                // All changes that the parts have are in the feed.
                 self.quiesce();
             }
             if !append_records(&mut dump, &subscriber, &mut out, &mut send)? {
@@ -74,12 +75,12 @@ impl Service {
         Ok(())
     }
 
-    /// Takes in the keys of a dump, once all of it has come, all its keys were read, and there is room for them. Keys of the
-    /// same names go, if they may be replaced; else there must be none. Meanwhile the dump is in files in a folder. One at
-    /// a time.
+    /// Restores a dump. No key changes until all of it was received and decoded and has room; meanwhile it is in files in
+    /// `folder`. With `replace`, keys with the same names are replaced; without, the store must be empty. At most one
+    /// restore runs at a time.
     ///
     /// # Errors
-    /// [`RestoreError`]; nothing changed, unless the journal failed meanwhile.
+    /// [`RestoreError`]. Nothing changed, unless the journal failed meanwhile.
     pub(crate) fn restore(
         &self,
         input: &mut impl Read,
@@ -97,7 +98,7 @@ impl Service {
         }
     }
 
-    /// Reads all of a dump, a share of its keys at a time; gives them sorted. No key changes.
+    /// Reads and checks a dump, a share of its keys at a time, and returns the keys sorted. The store does not change.
     pub(crate) fn read_dump(&self, input: &mut impl Read, folder: &Path) -> Result<Keys, RestoreError> {
         let failed = |error| RestoreError::of(error, folder);
         let file = || SpoolFile::create(folder).map_err(|error| failed(DumpError::Spool(error)));
@@ -108,7 +109,7 @@ impl Service {
         for share in spool.shares() {
             let scratch = self.store.empty_like();
             scratch.set_now(now);
-            // A dump of a clock that was ahead is one of now.
+            // A dump made by a clock that was ahead counts as of now.
             scratch.turn_back(Some((now.saturating_add(self.config.largest_max_skew()), now)));
             spool.read(share, &scratch).map_err(failed)?;
             scratch.turn_back(None);
@@ -118,7 +119,7 @@ impl Service {
         }
         drop(spool);
         let ceiling_bytes = self.store.memory().ceiling_bytes.unwrap_or(u64::MAX);
-        // A key that is replaced begins another generation, and takes more for it than one of the first.
+        // A replaced key starts another generation, and takes more memory than a key of the first.
         let least = Generation::new(u64::from(!self.store.is_empty())).unwrap_or_default();
         let generation = self.store.generation().max(least);
         let mut all_bytes = 0;
@@ -137,7 +138,7 @@ impl Service {
         Ok(keys)
     }
 
-    /// Takes in the keys of a dump that was read.
+    /// Puts the keys of a checked dump into the store.
     pub(crate) fn take_in(&self, mut dump: Keys, replace: bool) -> Result<Restored, RestoreError> {
         self.check_empty(replace)?;
         let held = Held(self);
@@ -171,7 +172,7 @@ impl Service {
 /// The keys of a dump in a file.
 pub(crate) type Keys = Sorted<SpoolFile>;
 
-/// What the keys of a store take, if all of them have room.
+/// Memory of the keys of a store. An error when some were evicted.
 fn used_bytes(store: &Store) -> Result<u64, RestoreError> {
     match store.memory() {
         MemoryStats { evicted_keys: 0, used_bytes, .. } => Ok(used_bytes),
@@ -181,7 +182,7 @@ fn used_bytes(store: &Store) -> Result<u64, RestoreError> {
     }
 }
 
-/// Memory that a restore holds. It is given back when this is dropped.
+/// Memory charged for a restore, until this is dropped.
 struct Held<'e>(&'e Service);
 
 impl Held<'_> {
@@ -193,13 +194,13 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.set(0);
-        // Much was allocated for a short time.
+        // A restore allocates much for a short time: return it to the system.
         lately::give_memory_back();
     }
 }
 
 impl RestoreError {
-    /// Of a dump that was kept in a folder.
+    /// The error about a dump that was stored in `folder`.
     fn of(error: DumpError, folder: &Path) -> RestoreError {
         match error {
             DumpError::Spool(error) => RestoreError::Spool { folder: folder.to_owned(), error },
@@ -208,7 +209,7 @@ impl RestoreError {
     }
 }
 
-/// Appends what has happened by now, and sends it when it is much; false when nobody wants the rest.
+/// Appends the changes so far, and sends them when they are many. False when the client is gone.
 fn append_records(
     dump: &mut Dump<'_>,
     subscriber: &Subscriber<'_>,
@@ -257,7 +258,7 @@ mod tests {
         bytes
     }
 
-    /// A server of the time `now` with a dump, taken in while it runs or by way of a folder.
+    /// A server at the time `now` with a restored dump, either restored while it runs or loaded from a folder.
     fn restored(bytes: &[u8], now: Timestamp, offline: bool) -> Service {
         let here = service(now);
         if !offline {
@@ -340,7 +341,7 @@ mod tests {
         let error = large.restore(&mut &bytes[..], &nowhere, true).expect_err("nowhere to keep it");
         assert!(matches!(error, RestoreError::Spool { .. }), "{error}");
         let said = error.to_string();
-        assert!(said.contains("cannot be kept in") && said.contains("No such file"), "{said}");
+        assert!(said.contains("cannot be stored in") && said.contains("No such file"), "{said}");
         assert_eq!(large.stats.restore_bytes.load(Relaxed), 0);
     }
 
@@ -349,7 +350,7 @@ mod tests {
         Service::new(config, Arc::new(ManualClock::new(now))).expect("valid")
     }
 
-    /// How many keys of these names there are.
+    /// The number of keys with this prefix.
     fn there(service: &Service, prefix: &str, keys: u64) -> usize {
         let is_there = |key: &u64| service.store.contains(name(prefix, *key).as_bytes(), service.now());
         (0..keys).filter(is_there).count()

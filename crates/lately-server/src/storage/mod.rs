@@ -1,5 +1,4 @@
-//! The folder that counts are kept in: opened before the server listens, read while it listens already, and
-//! written to until it stops.
+//! The data folder: locked before the server listens, loaded while it listens, and written until it stops.
 
 pub(crate) mod dumps;
 mod offline;
@@ -16,22 +15,22 @@ pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 use crate::config::Storage;
 use crate::service::Service;
 
-/// What was found in the folder.
+/// What was loaded from the folder.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    /// Keys that were put back.
+    /// Keys in the store.
     pub keys: usize,
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes: u64,
-    /// What could not be put back.
+    /// What could not be read.
     pub losses: Vec<Loss>,
 }
 
-/// Puts back what the folder has and begins to write to it. Takes as long as it takes.
+/// Loads the folder into the store and starts the journal. Blocks until it is done.
 pub(crate) fn load(service: &Service, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
     let intent = if storage.repair { Intent::Repair } else { Intent::GoOn };
     let recovery = put_back(service, &folder, intent)?;
-    // What was kept may be ahead of a clock that was set back: time goes on from there, slower, as in a server that runs.
+    // The newest hit may be ahead of a clock that was set back: the server's clock goes on from that hit, slower.
     service.go_on_from_the_store();
     service.store.keep_to_ceiling(service.store.now());
     let keys = service.store.len();
@@ -40,13 +39,13 @@ pub(crate) fn load(service: &Service, folder: Folder, storage: &Storage) -> Resu
     Ok(Loaded { keys, bytes, losses: recovery.losses })
 }
 
-/// Puts back what the folder has.
+/// Loads the folder into the store.
 pub(crate) fn put_back(service: &Service, folder: &Folder, intent: Intent) -> Result<Recovery, JournalError> {
     let threads = available_parallelism().map_or(1, usize::from);
     recover(folder, &service.store, intent, service.now(), threads, &service.progress)
 }
 
-/// Begins to write to the folder.
+/// Starts the journal in the folder.
 pub(crate) fn begin(
     service: &Service,
     folder: Folder,
@@ -60,13 +59,13 @@ pub(crate) fn begin(
     Ok(())
 }
 
-/// Starts the threads that sync and shorten the journal. They end when it is closed.
+/// Starts the threads that sync the journal and write checkpoints. They end when it is closed.
 pub(crate) fn tend(service: &Arc<Service>) -> std::io::Result<Vec<JoinHandle<()>>> {
     let thread = |name: &str, work: fn(&Journal<Folder>)| {
         let service = Arc::clone(service);
         let tend = move || service.journal().map_or((), work);
         std::thread::Builder::new().name(name.to_owned()).spawn(tend)
     };
-    // Both at the usual priority: a thread that lost the processor while it has a lock is waited for.
+    // Both have the usual priority: others wait for a thread that was preempted with a lock.
     Ok(vec![thread("lately-sync", Journal::keep_synced)?, thread("lately-checkpoint", Journal::keep_short)?])
 }

@@ -1,5 +1,4 @@
-//! Dumps from a folder that no server has, and into one. Hits keep the panes they have, whatever the classes
-//! of the server are.
+//! Dump and restore of a data folder that no server uses. Hits keep their panes, whatever the classes of the config.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -16,23 +15,23 @@ use crate::storage;
 use crate::storage::dumps::{RestoreError, Restored};
 use crate::storage::spool_file::spool_folder;
 
-/// Why a folder could not be dumped, or a dump not restored to it.
+/// Why a folder could not be dumped or restored.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OfflineError {
     /// The folder cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The folder has keys, and they are not to be replaced.
-    #[error("the folder has {keys} keys: keys of the dump would take the place of those of the same names")]
+    /// The folder has keys, and `replace` was not given.
+    #[error("the folder has {keys} keys: the dump would replace keys with the same names")]
     NotEmpty {
-        /// So many.
+        /// Keys in the folder.
         keys: usize,
     },
     /// The dump cannot be restored.
     #[error("{0}")]
     Restore(String),
-    /// The dump cannot be written, or the folder.
+    /// The dump or the folder cannot be written.
     #[error(transparent)]
     Disk(#[from] io::Error),
 }
@@ -46,22 +45,22 @@ impl From<RestoreError> for OfflineError {
     }
 }
 
-/// An service that keeps whatever it is given as it is.
+/// A service that keeps all panes as they are, without a ceiling.
 fn carrier(clock: Arc<dyn Clock>) -> Result<Service, SettingsError> {
     let classes = vec![(Pattern::new(b"*"), Settings::to_carry())];
     Service::new(Config { classes, ceiling_bytes: u64::MAX, ..Config::default() }, clock)
 }
 
-/// What was dumped.
+/// The result of [`dump_folder`].
 #[derive(Debug)]
 pub struct Dumped {
-    /// Keys of the folder.
+    /// Keys in the dump.
     pub keys: usize,
-    /// What could not be read of it.
+    /// What could not be read.
     pub losses: Vec<Loss>,
 }
 
-/// Gives the dump of a folder to `send`, a piece at a time. Nothing in the folder changes.
+/// Passes the dump of a folder to `send` in pieces. The folder does not change.
 ///
 /// # Errors
 /// [`OfflineError`] when the folder cannot be read, or `send` fails.
@@ -83,11 +82,10 @@ pub fn dump_folder(
     Ok(Dumped { keys: service.store.len(), losses: recovery.losses })
 }
 
-/// Takes the keys of a dump into a folder, which is made if there is none; gives how many. All of them are
-/// there afterwards, or none.
+/// Restores a dump into a folder, which is made if it does not exist. Either all keys are restored or none.
 ///
 /// # Errors
-/// [`OfflineError`] when the dump is not whole, or the folder cannot be loaded or written.
+/// [`OfflineError`] when the dump is incomplete or damaged, or the folder cannot be loaded or written.
 pub fn restore_folder(
     storage: &Storage,
     clock: Arc<dyn Clock>,
@@ -95,12 +93,12 @@ pub fn restore_folder(
     replace: bool,
 ) -> Result<Restored, OfflineError> {
     let service = carrier(clock).map_err(io::Error::other)?;
-    // What is no dump leaves no folder behind.
+    // Read first: an invalid dump leaves no folder behind.
     let dump = service.read_dump(input, &spool_folder(Some(&storage.path)))?;
     let folder = Folder::open(&storage.path)?;
     let recovery = storage::put_back(&service, &folder, Intent::GoOn)?;
     let restored = service.take_in(dump, replace)?;
-    // None of them is in the log: they count from when the checkpoint has its name.
+    // The keys are not in the log: they are durable once the checkpoint has its final name.
     storage::begin(&service, folder, storage, &recovery)?;
     if let Some(journal) = service.journal() {
         journal.make_checkpoint(|| ())?;

@@ -1,4 +1,4 @@
-//! A file without a name, in which a dump is kept while it is checked. It goes when it is closed, however the process ends.
+//! A temporary file without a name that holds a dump while it is checked. The system removes it however the process ends.
 
 use std::env;
 use std::fs::{File, Permissions};
@@ -10,18 +10,18 @@ use rustix::fs::fstatvfs;
 
 use crate::limits::{SPOOL_LEAVES_SHARE, SPOOL_LOOK_BYTES};
 
-/// The file. It leaves some room on the disk to others.
+/// The file. Writing fails with `StorageFull` before the disk is full: [`SPOOL_LEAVES_SHARE`] stays free.
 #[derive(Debug)]
 pub(crate) struct SpoolFile {
     file: File,
-    /// The room that is left to others.
+    /// Free bytes that must remain.
     leaves_bytes: u64,
-    /// Bytes that may be written before the disk is looked at again.
+    /// Bytes that may be written before the free disk is checked again.
     unlooked_bytes: u64,
 }
 
 impl SpoolFile {
-    /// Makes one in a folder, for its owner alone.
+    /// Creates a file in a folder, with mode 0600.
     pub(crate) fn create(folder: &Path) -> io::Result<SpoolFile> {
         let file = tempfile::tempfile_in(folder)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
@@ -30,15 +30,15 @@ impl SpoolFile {
     }
 }
 
-/// The folder for such files beside the folder of counts, if there is one: that, or the one that it would be made in. Else it
-/// is that of the system.
+/// The folder for such files: the data folder, or its nearest existing parent. Without a data folder, the temporary
+/// folder of the system.
 pub(crate) fn spool_folder(counts: Option<&Path>) -> PathBuf {
     let Some(counts) = counts else { return env::temp_dir() };
     let nearest = counts.ancestors().find(|folder| folder.is_dir());
     nearest.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Bytes that the disk of a file has room for.
+/// Free bytes on the disk of a file.
 fn room(file: &File) -> io::Result<u64> {
     let disk = fstatvfs(file)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_no_name_and_is_its_owner_s() {
+    fn a_spool_file_is_nameless_and_private() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut file = SpoolFile::create(folder.path()).expect("made");
         file.write_all(b"hello").expect("written");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_on_the_disk_of_the_counts() {
+    fn a_spool_file_is_on_the_disk_of_the_counts() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(spool_folder(Some(folder.path())), folder.path());
         assert_eq!(spool_folder(Some(&folder.path().join("not/yet"))), folder.path());
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn it_leaves_room_to_others() {
+    fn a_spool_file_leaves_free_space() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut file = SpoolFile::create(folder.path()).expect("made");
         assert!(file.leaves_bytes > 0);

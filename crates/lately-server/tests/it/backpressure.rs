@@ -1,4 +1,4 @@
-//! A client that asks for much and reads nothing: the server waits for it, and for nobody else.
+//! A client that requests much and reads nothing delays no other client.
 //!
 //! How far it got with the client's requests is seen by hits among them.
 

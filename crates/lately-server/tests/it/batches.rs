@@ -51,7 +51,7 @@ fn a_cut_pipeline_answers_as_its_commands_one_by_one() {
             single.reply(&mut replies);
             requests.append(&mut request);
         }
-        // The stream breaks in the end, and that is said in its place.
+        // The stream ends with a framing error, whose reply is in its place.
         requests.extend_from_slice(b"*1\r\n!\r\nPING\r\n");
         replies.extend_from_slice(b"-ERR Protocol error: expected '$', got '!'\r\n");
         let longest = [1, 30, 5_000, 100_000][usize::try_from(seed).expect("small") % 4];

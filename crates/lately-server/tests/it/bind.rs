@@ -16,7 +16,7 @@ fn beyond_loopback_only_with_leave() {
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let refusal = |what: &str| {
         format!(
-            "refusing to listen on 0.0.0.0:0 for {what}: there is no authentication, anybody who reaches it could count and delete"
+            "refusing to listen on 0.0.0.0:0 for {what}: there is no authentication, anybody who reaches it could count, read and delete"
         )
     };
     for (what, config) in
@@ -36,7 +36,7 @@ fn beyond_loopback_only_with_leave() {
 }
 
 #[test]
-fn an_address_in_use_is_said() {
+fn an_address_in_use_is_reported() {
     let taken = TcpListener::bind(config().resp).expect("a free port");
     let address = taken.local_addr().expect("bound");
     for (what, config) in [
@@ -50,7 +50,7 @@ fn an_address_in_use_is_said() {
 }
 
 #[test]
-fn the_config_tells_where_the_server_is() {
+fn the_config_sets_the_addresses() {
     let server = Running::start();
     let port = server.resp.port().to_string();
     assert_ne!(port, "0");

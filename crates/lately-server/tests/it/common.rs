@@ -84,7 +84,7 @@ impl Wire {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
 
-    /// As `send`, if somebody still takes it.
+    /// Sends like `send`, but ignores a closed connection.
     /// Sends a byte of urgent data.
     #[cfg(target_os = "linux")]
     pub(crate) fn send_urgent(&mut self) {
@@ -169,7 +169,7 @@ impl Wire {
         rest
     }
 
-    /// As `rest`, a little at a time: much is under way, as long as there is much.
+    /// Reads like `rest`, but in small pieces, so that the socket buffers stay full for long.
     pub(crate) fn take_rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let mut part = [0; 256];

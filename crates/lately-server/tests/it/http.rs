@@ -70,7 +70,7 @@ fn request_with(server: &Running, first: &str, lines: &str) -> (u16, String, Str
 
 /// A page of any site can have a browser send requests to loopback, and read answers where it has a name for it.
 #[test]
-fn what_another_site_has_a_browser_send_is_refused() {
+fn cross_site_requests_are_refused() {
     let config = Config { hosts: vec!["lately.example.org".parse().expect("a name")], ..config() };
     let server = Running::with(config, standing_clock());
     server.connect().ask("HIT kept\r\n", ":1\r\n");
@@ -171,7 +171,7 @@ fn health_and_metrics_have_a_listener_of_their_own() {
 }
 
 #[test]
-fn what_is_not_there() {
+fn unknown_paths_are_404() {
     let server = Running::start();
     for path in ["/", "/nosuch", "/healthz/", "/metrics/x"] {
         assert_eq!(request(&server, "GET", path).0, 404, "{path}");

@@ -14,7 +14,7 @@ use crate::timeouts::{MOMENT, Served, is_closed, on_paused_time, pass};
 const REQUEST: &str = "GET /healthz HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n";
 const HALF: &str = "GET /healthz HTTP/1.1\r\nHost: ";
 
-/// So many looks are a client's time.
+/// The number of looks in the time of a client.
 const LOOKS: u128 = HTTP_TIMEOUT.as_millis() / HTTP_LOOK_EVERY.as_millis();
 
 /// Lets time pass that stands still while a thread of a dump or a restore waits.
@@ -33,7 +33,7 @@ async fn sent(server: &Served, request: &str) -> TcpStream {
     client
 }
 
-/// Hits each of so many keys once.
+/// Hits each of this many keys once.
 async fn fill(server: &Served, keys: usize) {
     let fill = move |client: &mut Wire| {
         for first in (0..keys).step_by(500) {
@@ -59,7 +59,7 @@ async fn check_answered(mut client: TcpStream) {
 /// Symptom: 64 clients that sent nothing more held all there is room for, and `/healthz` waited 10 s. Cause: the next one
 /// waited for an end. Fix: the oldest that the server waits for goes.
 #[test]
-fn clients_that_send_nothing_keep_nobody_out() {
+fn silent_clients_do_not_block_others() {
     on_paused_time(|server| async move {
         let mut half = Vec::new();
         for _ in 1..MAX_HTTP_CONNECTIONS {
@@ -122,7 +122,7 @@ fn a_burst_of_requests_is_answered() {
 /// Symptom: 64 uploads that came slowly, or were not wanted, held all there is room for. Fix: one restore at a time, which
 /// has a least rate; the others may have to go.
 #[test]
-fn slow_uploads_keep_nobody_out() {
+fn slow_uploads_do_not_block_others() {
     const HEAD: &str =
         "POST /v1/restore HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nl\r\n";
     on_paused_time(|server| async move {
@@ -163,9 +163,9 @@ fn slow_uploads_keep_nobody_out() {
     });
 }
 
-/// A dump that nobody takes is given up, and its place is free again.
+/// A dump that is not read is abandoned, and its place is free again.
 #[test]
-fn a_dump_that_nobody_takes_is_given_up() {
+fn an_unread_dump_is_abandoned() {
     const DUMP: &str = "GET /v1/dump HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     on_paused_time(|server| async move {
         // More than sockets hold.

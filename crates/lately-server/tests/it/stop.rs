@@ -19,7 +19,7 @@ fn taken(server: &Running) -> Wire {
 /// Symptom: now and then a client got no reply to what it had sent just before the stop. Cause: the
 /// runtime had not yet heard of the bytes, so there seemed to be nothing to read. Fix: it listens once more.
 #[test]
-fn what_was_sent_before_the_stop_is_answered() {
+fn requests_sent_before_the_stop_are_answered() {
     for round in 0..50 {
         let server = Running::start();
         let mut clients: Vec<Wire> = (0..4).map(|_| taken(&server)).collect();
@@ -43,7 +43,7 @@ fn what_was_sent_before_the_stop_is_answered() {
 /// Symptom: a reset instead of replies. Cause: a socket that is closed while something comes is reset,
 /// and what its other end has not got yet is lost.
 #[test]
-fn who_goes_on_sending_gets_what_it_sent_before_the_stop_answered() {
+fn a_client_that_keeps_sending_gets_the_replies_from_before_the_stop() {
     let server = Running::start();
     let all_began = std::sync::Barrier::new(5);
     thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn who_goes_on_sending_gets_what_it_sent_before_the_stop_answered() {
                     let mut sender = client.other();
                     thread::scope(|scope| {
                         let sending = scope.spawn(|| {
-                            // Until nobody reads: the server throws away what comes too late.
+                            // Until the server stops reading: it discards input that comes too late.
                             while sender.try_send("HIT k\r\n".repeat(500)) {
                                 sent.fetch_add(500, SeqCst);
                             }
@@ -90,7 +90,7 @@ fn no_hit_of_clients_of_two_loops_is_lost_at_a_stop() {
                 .into_iter()
                 .map(|mut client| {
                     let mut sender = client.other();
-                    // Until nobody reads.
+                    // Until the server stops reading.
                     scope.spawn(move || while sender.try_send("HIT k\r\n".repeat(64)) {});
                     scope.spawn(move || {
                         let replies = client.take_rest();
@@ -113,7 +113,7 @@ fn no_hit_of_clients_of_two_loops_is_lost_at_a_stop() {
 }
 
 #[test]
-fn who_sends_on_after_quit_gets_its_replies() {
+fn a_client_that_sends_after_quit_gets_its_replies() {
     // More than the client's side holds before it reads, and less than both sides do.
     const REPLIES: usize = 20_000;
     let server = Running::start();
@@ -134,7 +134,7 @@ fn who_sends_on_after_quit_gets_its_replies() {
 }
 
 #[test]
-fn after_the_stop_nobody_is_taken() {
+fn no_client_is_accepted_after_the_stop() {
     let server = Running::start();
     let (resp, http) = (server.resp, server.http);
     let idle = taken(&server);

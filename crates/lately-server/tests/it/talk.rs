@@ -91,7 +91,7 @@ fn all_connections_count_together() {
 }
 
 #[test]
-fn who_sends_no_more_still_gets_every_reply() {
+fn a_half_closed_client_gets_every_reply() {
     let server = Running::start();
     let (requests, replies) = pipeline("k");
     let mut client = server.connect();
@@ -136,7 +136,7 @@ fn a_broken_frame_ends_the_connection_after_the_replies_before_it() {
 }
 
 #[test]
-fn the_silent_are_disconnected() {
+fn idle_clients_are_disconnected() {
     let idle_timeout = Some(Duration::from_millis(20));
     let server = Running::with(Config { idle_timeout, ..config() }, standing_clock());
     server.connect().expect_rest("");

@@ -9,7 +9,7 @@ use crate::number::Number;
 use crate::store::{Before, Extras, Guard};
 use crate::time::Timestamp;
 
-/// Deltas of one batch of commands, in the order they happened, as bytes.
+/// The encoded changes of one batch, in the order in which they were made.
 #[derive(Default, Debug)]
 pub struct DeltaBatch {
     now: Timestamp,
@@ -71,10 +71,10 @@ const OLD_KIND: u8 = 0b111;
 const OLD_HAS_DENIED: u8 = SEVERAL;
 const OLD_HAS_ARRIVAL: u8 = HUGE;
 
-/// How deltas are written.
+/// The encoding of changes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum DeltaFormat {
-    /// Kind and flags in one byte: read, and not written any more.
+    /// Kind and flags in one byte. It is read, but no longer written.
     Old,
     /// A byte for each.
     #[default]
@@ -177,13 +177,13 @@ impl DeltaBatch {
         self.now
     }
 
-    /// Whether nothing happened.
+    /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Forgets the deltas and keeps their memory.
+    /// Removes all changes and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.deleted.clear();
@@ -192,19 +192,19 @@ impl DeltaBatch {
         self.now = Timestamp::MIN;
     }
 
-    /// The deltas as bytes, for [`Deltas::new`].
+    /// The encoded changes, for [`Deltas::new`].
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes of memory the batch holds.
+    /// Memory that the batch holds, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// The deltas.
+    /// The changes.
     #[must_use]
     pub fn deltas(&self) -> Deltas<'_> {
         Deltas::new(self.now, &self.bytes)
@@ -377,8 +377,7 @@ fn hits_flag(hits: u64) -> u8 {
     }
 }
 
-/// Deltas as they stand in bytes. Of bytes that [`DeltaBatch::bytes`] did not give, it gives what can be
-/// read of them and then an error.
+/// Reads encoded changes. Of damaged bytes it returns the changes that can be read, and then an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Deltas<'a> {
     format: DeltaFormat,
@@ -387,13 +386,13 @@ pub struct Deltas<'a> {
 }
 
 impl<'a> Deltas<'a> {
-    /// The deltas of a batch that was applied at `now`.
+    /// The changes of a batch that was applied at `now`.
     #[must_use]
     pub fn new(now: Timestamp, bytes: &'a [u8]) -> Deltas<'a> {
         Deltas::of_format(DeltaFormat::Current, now, bytes)
     }
 
-    /// The deltas of a batch that was written in a format and applied at `now`.
+    /// The changes of a batch that was encoded in `format` and applied at `now`.
     #[must_use]
     pub fn of_format(format: DeltaFormat, now: Timestamp, bytes: &'a [u8]) -> Deltas<'a> {
         Deltas { format, now, bytes }
@@ -410,7 +409,7 @@ impl<'a> Deltas<'a> {
         self.now
     }
 
-    /// The bytes of the deltas that are left. A delta is the bytes by which they get fewer.
+    /// The bytes that were not read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes

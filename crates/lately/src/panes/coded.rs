@@ -1,6 +1,6 @@
 //! Panes as bytes: one byte for most.
 //!
-//! A pane is one of three, told apart by its first number:
+//! A pane has one of three forms, by its first number:
 //! - even: it starts where the one before it ends and is as wide; the number is twice its hits;
 //! - odd and above 1: as wide, after a gap of half the number, rounded down, in panes; then its hits;
 //! - 1: another width. Then the place of the width on the ladder, the gap in milliseconds, the hits.
@@ -9,8 +9,7 @@ use super::Pane;
 use crate::ladder::RUNGS_MS;
 use crate::varint;
 
-/// What the next pane is told apart from: the end of the pane before it, and the rung of the ladder
-/// that is its width.
+/// The context of the next pane: the end of the pane before it, and the rung of the ladder that is its width.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Context {
     pub(super) end_ms: i64,

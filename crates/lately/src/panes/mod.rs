@@ -63,7 +63,7 @@ const MAX_SEGMENT_LEN: usize = 2 * SEGMENT_LEN;
 /// The most bytes a pane takes.
 const MOST_BYTES: usize = 4 * crate::varint::MAX_BYTES;
 
-/// Bytes grow by so many: in few sizes, so that the holes they leave suit others.
+/// Buffers grow in steps of this many bytes, so that freed ones can be reused.
 const STEP_BYTES: usize = 256;
 
 /// Below this length merging is not worth a pass.

@@ -8,14 +8,12 @@ use super::rings::{Rings, Shape};
 
 /// Counts hits of one thing from any thread, exactly, over windows up to six minutes.
 ///
-/// Nothing waits for another thread: a hit is one atomic addition to the word of its pane, which says
-/// which pane it is, and an exchange of that word when the pane is new. A read of the default window
-/// is a few loads; the first after a new pane adds the window up.
+/// No thread waits for another. A hit is one atomic addition to the word of its pane, and a compare-and-exchange when the
+/// pane is new. A read of the default window is a few loads; the first read after a new pane sums the window up.
 ///
-/// A hit counts in a window as everywhere: when 0 ≤ pane(t) − pane(hit) < ceil(w / r). The clock is
-/// the newest hit: one that is older than the span kept before it is refused. Threads whose clocks
-/// disagree get the answers for the times they pass. A read sees all hits that were acknowledged
-/// before it began, and none that were sent after it ended.
+/// A hit counts in a window that ends at t when 0 ≤ pane(t) − pane(hit) < ceil(w / r), with w the length of the window and
+/// r the resolution. The newest hit is the clock: hits that are older than the kept span before it are refused. A read
+/// sees all hits that were acknowledged before it began, and none that were sent after it ended.
 ///
 /// ```
 /// use lately::{AtomicCounter, Timestamp, minutes, seconds};
@@ -36,15 +34,15 @@ pub struct AtomicCounter {
 }
 
 impl AtomicCounter {
-    /// Panes of 1 s, a default window of 5 min, 6 min kept: 4 KiB.
+    /// A counter with panes of 1 s and a default window of 5 min. It keeps 6 min, in 4 KiB.
     #[must_use]
     pub fn new() -> AtomicCounter {
         AtomicCounter::with_window(seconds(1), DEFAULT_WINDOW).expect("the default settings hold")
     }
 
-    /// Panes of `resolution`; reads of `window` are the quick ones. A minute or 60 panes more are kept,
-    /// and at least six minutes or 360 panes. Memory is 8 bytes a pane kept, their number rounded up to
-    /// a power of two.
+    /// A counter with panes of `resolution`, which reads `window` fastest. It keeps the window and a minute or 60 panes
+    /// more, and at least six minutes or 360 panes. Memory is 8 bytes per pane; the number of panes is rounded up to a
+    /// power of two.
     ///
     /// # Errors
     /// [`SettingsError`] when the resolution is no rung of the ladder up to 1 d, or the window has too
@@ -57,7 +55,8 @@ impl AtomicCounter {
     /// Counts a hit at `at`.
     ///
     /// # Errors
-    /// As [`AtomicCounter::hit_n`].
+    /// [`HitError::Late`] when `at` is older than the kept span, [`HitError::PaneFull`] when its pane is full. Nothing
+    /// changes then.
     #[inline]
     pub fn hit(&self, at: Timestamp) -> Result<(), HitError> {
         self.rings.add(at, 1)
@@ -66,29 +65,28 @@ impl AtomicCounter {
     /// Counts `weight` hits at `at`.
     ///
     /// # Errors
-    /// [`HitError::Late`] when `at` is older than what is kept, [`HitError::PaneFull`] when its pane
-    /// cannot count so many: with the default settings it counts 2^33, with panes of 1 ms 2^22. Nothing
-    /// changes then.
+    /// [`HitError::Late`] when `at` is older than the kept span, [`HitError::PaneFull`] when its pane would exceed 2^33
+    /// hits (2^22 with panes of 1 ms). Nothing changes then.
     #[inline]
     pub fn hit_n(&self, weight: u64, at: Timestamp) -> Result<(), HitError> {
         self.rings.add(at, weight)
     }
 
-    /// Hits in the window of length `window` that ends with the pane of `at`. A window longer than
-    /// what is kept answers what is kept.
+    /// The hits in the window of length `window` that ends with the pane of `at`. A window longer than the kept span
+    /// counts the kept span.
     #[must_use]
     #[inline]
     pub fn hits(&self, window: Span, at: Timestamp) -> u64 {
         self.rings.hits(window, at)
     }
 
-    /// The window whose reads are quick.
+    /// The window that is read fastest.
     #[must_use]
     pub fn window(&self) -> Span {
         self.rings.window()
     }
 
-    /// When the newest pane with hits begins, if there was a hit.
+    /// The start of the newest pane with hits, if there was a hit.
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
         self.rings.newest()

@@ -1,8 +1,8 @@
 //! The ring that all threads may hit: a hit is one atomic addition.
 //!
-//! The word says which pane it is of, so the addition itself tells whether the slot was still that
-//! pane's. For the running total to hold, its panes are **sealed**: whoever hits a sealed pane sees so
-//! in the word it changed, and spoils the total before the hit is acknowledged.
+//! The word has the number of its pane, so the result of the addition shows whether the slot was still that pane's. The
+//! panes of the running total are **sealed**: a thread that hits a sealed pane sees that in the word it changed, and
+//! spoils the total before the hit is acknowledged.
 
 use crate::error::HitError;
 use crate::limits::SPIN_TRIES;

@@ -3,9 +3,9 @@
 //! A slot is written by its ring's thread alone, so no addition of another can be lost, and no thread
 //! can find the slot rolled. The newest pane of a ring is never part of the running total. Before the
 //! thread changes another pane, or which is its newest, it makes the ring's **version** odd, and after
-//! it even and higher: a total of the versions before is not used again. Readers look at the versions
-//! before and after, as at a sequence lock that nobody waits for (Lamport, Concurrent Reading and
-//! Writing, 1977).
+//! it even and higher: a total of the versions before is not used again. Readers check the versions
+//! before and after, as with a sequence lock, but never wait (Lamport, Concurrent Reading and Writing,
+//! 1977).
 
 use crate::error::HitError;
 use crate::sync::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 
 use super::rings::{COMMON, Hit, Rings};
 
-/// What is known of a ring. Only its thread writes to it, once a pane and at each late hit.
+/// The state of a ring. Only its thread writes to it, once a pane and at each late hit.
 #[derive(Debug)]
 pub(super) struct Head {
     /// Odd while panes change that are, or are to be, in the running total.
@@ -23,8 +23,7 @@ pub(super) struct Head {
     newest: Newest,
 }
 
-/// What a hit of the newest pane needs to know of it, so that it need not be worked out each time. Nobody but the
-/// ring's thread looks at it.
+/// A cache for hits of the newest pane. Only the ring's thread reads it.
 #[derive(Debug)]
 struct Newest {
     /// When it begins, in milliseconds.
@@ -38,7 +37,7 @@ struct Newest {
 /// No time is in a pane that begins then.
 const NEVER_MS: u64 = 1 << 63;
 
-/// What readers need of all own rings beside the running total.
+/// The parts of all own rings that readers need beside the running total.
 pub(super) struct OwnLive {
     /// The sum of the versions. Each only grows: as long as the sum is the same, all are.
     pub(super) versions: u64,
@@ -154,7 +153,7 @@ mod tests {
     /// Symptom: a hit of a weight of a hundred made each read add up the window. Cause: it went the slow way, as
     /// in a ring where other threads add unseen, and the version rose. Fix: here none do.
     #[test]
-    fn hits_of_the_newest_pane_tell_nobody_however_heavy() {
+    fn hits_of_the_newest_pane_spoil_no_total() {
         let window = minutes(5);
         let rings = Rings::new(Shape::new(milliseconds(1), window, 1).expect("valid"), window);
         let at = Timestamp::from_millis(7_000).expect("a time");

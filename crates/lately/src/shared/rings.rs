@@ -164,7 +164,7 @@ impl Rings {
         (first_asked.max(first_kept), end.min(at + 1))
     }
 
-    /// As `range`, of the default window.
+    /// The range of panes of the default window.
     #[inline]
     pub(super) fn default_range(&self, of: (u64, u64)) -> (u64, u64) {
         self.range(of, self.window_panes)
@@ -191,7 +191,7 @@ impl Rings {
         if of.at.wrapping_sub(newest) < self.window_panes { self.count(COMMON, newest) } else { 0 }
     }
 
-    /// Adds the default window up, and keeps the sum when nobody else does so.
+    /// Sums the default window, and keeps the sum unless another thread is doing so.
     #[cold]
     #[inline(never)]
     fn refill(&self, of: Of) -> u64 {

@@ -1,20 +1,20 @@
 //! The sum of all sealed panes of the default window, kept so that a read need not add them up again.
 //!
-//! One thread at a time fills it, the others do not wait: they add up for themselves. Whoever counts a
-//! hit in a sealed pane spoils it before the hit is acknowledged. Readers look at it without writing,
-//! and look again whether it was changed meanwhile, as at a sequence lock that nobody waits for.
+//! One thread at a time fills it. The others do not wait: they sum the panes themselves. A thread that counts a hit in a
+//! sealed pane spoils the total before the hit is acknowledged. Readers read it without writing, and check afterwards
+//! whether it has changed, as with a sequence lock, but never wait.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Someone is filling it.
+/// A thread is filling it.
 const FILLING: u64 = 1;
 /// A sealed pane was hit since it was filled, or it never was.
 const SPOILED: u64 = 2;
 /// One filling more.
 const VERSION: u64 = 4;
 
-/// What a total is of: the window that ends with pane `at`, less the newest pane, which is before `end`;
-/// and the sum of the versions of the own rings.
+/// The range of a total: the window that ends with pane `at`, without the newest pane, which is before `end`; and the sum
+/// of the versions of the own rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Of {
     pub(super) at: u64,
@@ -49,7 +49,7 @@ impl RunningTotal {
         }
     }
 
-    /// The total, when it is of `of` and nobody touches it.
+    /// The total, if it is of `of` and no thread is changing it.
     #[inline]
     pub(super) fn read(&self, of: Of) -> Option<u64> {
         // Acquire: partner of `publish`, whose total this is, and of `spoil`.
@@ -86,7 +86,7 @@ impl RunningTotal {
         begun.is_ok().then_some(Filling { state: filling })
     }
 
-    /// Ends a filling. Nobody will be given `total` when it was spoiled meanwhile.
+    /// Ends a filling. `total` is not used if it was spoiled meanwhile.
     pub(super) fn publish(&self, filling: &Filling, of: Of, total: u64) {
         // Release: partners of the loads in `read`.
         self.at.store(of.at, Ordering::Release);

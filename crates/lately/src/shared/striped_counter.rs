@@ -10,14 +10,14 @@ use crate::time::{Span, Timestamp, seconds};
 
 use super::rings::{Rings, Shape};
 
-/// An [`AtomicCounter`](crate::AtomicCounter) and a ring for each core.
+/// Counts hits of one thing from any thread, with a stripe of memory for each core, so that hits are faster and reads
+/// slower than with an [`AtomicCounter`](crate::AtomicCounter).
 ///
-/// Living threads have different numbers. Those with low ones hit rings of their own, the stripes, without
-/// an atomic addition; threads beyond share one, as those of an `AtomicCounter` do. A read adds all up.
+/// Each of the first threads hits a stripe of its own, without an atomic addition. Threads beyond the number of stripes
+/// share one. A read sums all stripes.
 ///
-/// What a concurrent reader may see is the same as of an `AtomicCounter`: every hit that was acknowledged
-/// before the read began, none that was sent after it ended, none twice. The stripes are read one
-/// after the other: of two hits that other threads make meanwhile, the read may see the later and not
+/// A read sees every hit that was acknowledged before it began, none that was sent after it ended, and none twice. It
+/// reads the stripes one after the other: of two hits that other threads make meanwhile, it may see the later and miss
 /// the earlier.
 ///
 /// ```
@@ -34,7 +34,8 @@ pub struct StripedCounter {
 }
 
 impl StripedCounter {
-    /// Panes of 1 s, a default window of 5 min, 6 min kept; 4 KiB for each core and 4 KiB for threads beyond.
+    /// A counter with panes of 1 s and a default window of 5 min. It keeps 6 min, in 4 KiB for each core and 4 KiB that
+    /// other threads share.
     #[must_use]
     pub fn new() -> StripedCounter {
         let cores = available_parallelism().map_or(1, usize::from);
@@ -42,11 +43,12 @@ impl StripedCounter {
         counter.expect("the default settings hold")
     }
 
-    /// As [`AtomicCounter::with_window`](crate::AtomicCounter::with_window), with `stripes` rings
-    /// for threads of their own.
+    /// A counter with `stripes` stripes. Resolution and window are those of
+    /// [`AtomicCounter::with_window`](crate::AtomicCounter::with_window).
     ///
     /// # Errors
-    /// As there; and when `stripes` is not 1 to [`MAX_STRIPES`].
+    /// [`SettingsError`] when the resolution is no rung of the ladder up to 1 d, the window has too many panes, or
+    /// `stripes` is not 1 to [`MAX_STRIPES`].
     pub fn with_stripes(
         resolution: Span,
         window: Span,
@@ -62,7 +64,8 @@ impl StripedCounter {
     /// Counts a hit at `at`.
     ///
     /// # Errors
-    /// As [`StripedCounter::hit_n`].
+    /// [`HitError::Late`] when `at` is older than the kept span, [`HitError::PaneFull`] when its pane is full. Nothing
+    /// changes then.
     #[inline]
     pub fn hit(&self, at: Timestamp) -> Result<(), HitError> {
         self.hit_n(1, at)
@@ -71,8 +74,8 @@ impl StripedCounter {
     /// Counts `weight` hits at `at`.
     ///
     /// # Errors
-    /// [`HitError::Late`] when `at` is older than what is kept, [`HitError::PaneFull`] when the pane
-    /// cannot count so many in this thread's ring. Nothing changes then.
+    /// [`HitError::Late`] when `at` is older than the kept span, [`HitError::PaneFull`] when its pane is full in this
+    /// thread's stripe. Nothing changes then.
     #[inline]
     pub fn hit_n(&self, weight: u64, at: Timestamp) -> Result<(), HitError> {
         let own = thread_number();
@@ -82,27 +85,27 @@ impl StripedCounter {
         self.rings.add(at, weight)
     }
 
-    /// Hits in the window of length `window` that ends with the pane of `at`. A window longer than
-    /// what is kept answers what is kept.
+    /// The hits in the window of length `window` that ends with the pane of `at`. A window longer than the kept span
+    /// counts the kept span.
     #[must_use]
     #[inline]
     pub fn hits(&self, window: Span, at: Timestamp) -> u64 {
         self.rings.hits(window, at)
     }
 
-    /// The window whose reads are quick.
+    /// The window that is read fastest.
     #[must_use]
     pub fn window(&self) -> Span {
         self.rings.window()
     }
 
-    /// When the newest pane with hits begins, if there was a hit.
+    /// The start of the newest pane with hits, if there was a hit.
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
         self.rings.newest()
     }
 
-    /// How many threads can hit without sharing a line.
+    /// The number of stripes: how many threads can hit without sharing a cache line.
     #[must_use]
     pub fn stripes(&self) -> usize {
         self.rings.heads.len()

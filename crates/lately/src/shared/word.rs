@@ -1,5 +1,5 @@
-//! How one word holds which pane a slot stands for and its hits, so that no hit is counted for a pane
-//! that the slot has left.
+//! The word of a slot: the number of its pane and its hits together, so that no hit is counted for a pane that the slot has
+//! left.
 //!
 //! From the top: the **turn**, how often the ring has gone round before the pane (the slot's index
 //! says the rest of the pane's number); the **seal**, a bit; the count. Turns have room for all of
@@ -19,7 +19,7 @@ pub(super) struct Layout {
     light: u64,
 }
 
-/// What a slot holds, as seen by who looks for a pane.
+/// The content of a slot, for a reader of one pane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Seen {
     /// An older pane, or nothing yet.
@@ -71,7 +71,7 @@ impl Layout {
         (pane & !self.slot_mask) << self.lift
     }
 
-    /// What `word` holds for who looks for the pane whose empty word is `empty`.
+    /// The content of `word`, for a reader of the pane whose empty word is `empty`.
     #[inline]
     pub(super) fn look(&self, empty: u64, word: u64) -> Seen {
         if word < empty {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_unseen_cannot_reach_the_bound() {
+    fn concurrent_light_hits_stay_below_the_bound() {
         for last_pane in LAST_PANES {
             let layout = Layout::new(8, 0, last_pane);
             let empty = layout.empty(7);

@@ -13,7 +13,7 @@ use crate::time::{Span, Timestamp};
 /// out of the nearest cache.
 pub(super) const STAGED: usize = 16;
 
-/// One operation on one key.
+/// An operation of [`Store::apply`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Op<'a> {
@@ -26,7 +26,7 @@ pub enum Op<'a> {
         /// When they happened; `None` is now.
         at: Option<Timestamp>,
     },
-    /// Ask for the hits in a window.
+    /// Read the hits in a window.
     Hits {
         /// The key.
         key: &'a [u8],
@@ -35,10 +35,9 @@ pub enum Op<'a> {
         /// Where the window ends; `None` is now.
         at: Option<Timestamp>,
     },
-    /// Ask for the hits in a window that limits denied. Few operations are this or what follows: they are not to
-    /// make the others larger.
+    /// Read the hits in a window that limits denied. Boxed, as are other rare operations, to keep [`Op`] small.
     Denied(Box<Question<'a>>),
-    /// Count hits now if they stay within a limit.
+    /// Decide a request by a limit, now.
     Limit {
         /// The key.
         key: &'a [u8],
@@ -49,22 +48,22 @@ pub enum Op<'a> {
         /// How many hits.
         cost: u64,
     },
-    /// The same, of a time of its own, or only asking, or with a lockout.
+    /// Decide a request by a limit, with a time, a peek, a shadow or a lockout.
     Decide(Box<Request<'a>>),
-    /// Count a hit now if it keeps to a rate.
+    /// Decide a request for one hit by a rate, now.
     Throttle {
         /// The key.
         key: &'a [u8],
         /// The rate.
         rate: Rate,
     },
-    /// The same of other than one hit.
+    /// Decide a request by a rate, for any number of hits.
     ThrottleBy(Box<Throttle<'a>>),
-    /// Count hits if they stay within several limits.
+    /// Decide a request by several limits.
     LimitAll(Box<JointRequest<'a>>),
 }
 
-/// What is asked of [`Op::Denied`].
+/// The arguments of [`Op::Denied`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Question<'a> {
     /// The key.
@@ -75,7 +74,7 @@ pub struct Question<'a> {
     pub at: Option<Timestamp>,
 }
 
-/// A request that is to stay within a limit.
+/// A request that a limit decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
     /// The key.
@@ -84,21 +83,21 @@ pub struct Request<'a> {
     pub max: u64,
     /// Length of the window, to the millisecond.
     pub window: Span,
-    /// Hits it takes; 0 asks whether the limit is kept.
+    /// Hits that the request takes. 0 takes none, and is allowed while the limit is not exceeded.
     pub cost: u64,
-    /// When it came; `None` is now. Hits after that count, too.
+    /// The time of the request; `None` is now. Later hits count against it, too.
     pub at: Option<Timestamp>,
-    /// Decide, and count nothing.
+    /// Whether to decide only, without counting.
     pub is_peek: bool,
-    /// Count what is allowed, and nothing of what is denied: it is let through all the same.
+    /// Whether the caller lets denied requests through, too. They are then counted neither as hits nor as denied.
     pub is_shadow: bool,
-    /// How long the key is denied all from the first time it is denied, unless it is asked only; what is
-    /// denied meanwhile makes it no longer.
+    /// How long every request of the key is denied after a denial. Denials during a lockout do not extend it. A peek
+    /// starts none.
     pub lockout: Option<Span>,
 }
 
 impl<'a> Request<'a> {
-    /// A request of now, for `cost` hits of a key that is to have at most `max` in any window of this length.
+    /// A request now, for `cost` hits of a key that may have at most `max` in any window of this length.
     #[must_use]
     pub fn new(key: &'a [u8], max: u64, window: Span, cost: u64) -> Request<'a> {
         Request { key, max, window, cost, at: None, is_peek: false, is_shadow: false, lockout: None }
@@ -116,8 +115,8 @@ pub struct Limit<'a> {
     pub window: Span,
 }
 
-/// A request that is to stay within several limits, of one key or of more: if all allow it its hits are counted,
-/// once for each key, else none are.
+/// A request that several limits decide, of one key or several. If all allow it, its hits are counted once for each
+/// key. Otherwise none are counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JointRequest<'a> {
     /// The limits, at most [`MAX_LIMITS`](crate::limits::MAX_LIMITS). A key may have several.
@@ -130,17 +129,17 @@ pub struct JointRequest<'a> {
     pub is_peek: bool,
 }
 
-/// What an [`Op`] gave, in the order of the batch.
+/// The result of an [`Op`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Of [`Op::Hit`]: the hits in the default window ending at the hit, or why it was refused.
+    /// The result of [`Op::Hit`]: the hits in the default window that ends at the hit, or why it was refused.
     Hit(Result<u64, HitError>),
-    /// Of [`Op::Hits`] and [`Op::Denied`].
+    /// The result of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
-    /// Of [`Op::Limit`], [`Op::Decide`], [`Op::Throttle`] and [`Op::ThrottleBy`].
+    /// The result of [`Op::Limit`], [`Op::Decide`], [`Op::Throttle`] and [`Op::ThrottleBy`].
     Limit(Result<Decision, LimitError>),
-    /// Of [`Op::LimitAll`].
+    /// The result of [`Op::LimitAll`].
     LimitAll(Result<JointDecision, LimitError>),
 }
 
@@ -175,7 +174,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// The operation that a request is.
+    /// The operation for a request.
     #[must_use]
     pub fn of(request: Request<'a>) -> Op<'a> {
         match request {
@@ -186,7 +185,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// The operation that a request to keep to a rate is.
+    /// The operation for a request by a rate.
     #[must_use]
     pub fn of_throttle(request: Throttle<'a>) -> Op<'a> {
         match request {
@@ -227,12 +226,13 @@ impl Outcome {
 }
 
 impl Store {
-    /// Applies `ops` in order, as if one by one, with one `now`; adds an outcome for each to `out`.
+    /// Applies `ops` in order, all at the time `now`, and appends an outcome for each to `out`. The outcomes are those of
+    /// single calls; the memory of all keys is prefetched.
     pub fn apply(&self, ops: &[Op<'_>], now: Timestamp, out: &mut Vec<Outcome>) {
         self.apply_staged(ops, out, Turn::new(self, now, None));
     }
 
-    /// As [`Store::apply`]; what happened is added to `deltas`.
+    /// Applies `ops` like [`Store::apply`], and appends the changes to `deltas`.
     pub fn apply_into(
         &self,
         ops: &[Op<'_>],

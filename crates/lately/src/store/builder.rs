@@ -6,7 +6,7 @@ use crate::error::SettingsError;
 use crate::settings::{Settings, SettingsBuilder};
 use crate::time::Span;
 
-/// Settings of a store not yet built.
+/// Builds a [`Store`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct StoreBuilder {
@@ -17,63 +17,62 @@ pub struct StoreBuilder {
 }
 
 impl StoreBuilder {
-    /// Settings of keys that no class matches.
+    /// Sets all settings of keys that no class matches.
     pub fn settings(mut self, settings: SettingsBuilder) -> StoreBuilder {
         self.default = settings;
         self
     }
 
-    /// See [`SettingsBuilder::resolution`]; for keys that no class matches, as are those up to `max_skew`.
+    /// Sets the width of the newest panes, for keys that no class matches. See [`SettingsBuilder::resolution`].
     pub fn resolution(mut self, resolution: Span) -> StoreBuilder {
         self.default = self.default.resolution(resolution);
         self
     }
 
-    /// See [`SettingsBuilder::window`].
+    /// Sets the default window, for keys that no class matches. See [`SettingsBuilder::window`].
     pub fn window(mut self, window: Span) -> StoreBuilder {
         self.default = self.default.window(window);
         self
     }
 
-    /// See [`SettingsBuilder::exact`].
+    /// Sets the exact span, for keys that no class matches. See [`SettingsBuilder::exact`].
     pub fn exact(mut self, exact: Span) -> StoreBuilder {
         self.default = self.default.exact(exact);
         self
     }
 
-    /// See [`SettingsBuilder::retain`].
+    /// Sets the retention, for keys that no class matches. See [`SettingsBuilder::retain`].
     pub fn retain(mut self, retain: Span) -> StoreBuilder {
         self.default = self.default.retain(retain);
         self
     }
 
-    /// See [`SettingsBuilder::precision`].
+    /// Sets the precision, for keys that no class matches. See [`SettingsBuilder::precision`].
     pub fn precision(mut self, precision: f64) -> StoreBuilder {
         self.default = self.default.precision(precision);
         self
     }
 
-    /// See [`SettingsBuilder::max_skew`].
+    /// Sets how far ahead of the clock a hit may be, for keys that no class matches. See [`SettingsBuilder::max_skew`].
     pub fn max_skew(mut self, max_skew: Span) -> StoreBuilder {
         self.default = self.default.max_skew(max_skew);
         self
     }
 
-    /// Adds a class: keys that match `pattern`, and no class added before, have these settings.
+    /// Adds a class: settings for the keys that match `pattern`. The first class that matches a key applies.
     pub fn class(mut self, pattern: Pattern, settings: Settings) -> StoreBuilder {
         self.classes.push((pattern, settings));
         self
     }
 
-    /// The most bytes keys and their hits may take, as the store accounts for them. Past it keys are
-    /// evicted. Default: no ceiling.
+    /// Sets the memory ceiling, in bytes as the store accounts for them. At the ceiling keys are evicted. Default: none.
     pub fn memory_ceiling(mut self, bytes: u64) -> StoreBuilder {
         self.ceiling_bytes = Some(bytes);
         self
     }
 
-    /// Where keys lie follows from a seed, and so what follows from where they lie: for simulations that are
-    /// to be played again. Who knows it can choose keys that collide. Default: another for each store.
+    /// Sets the seed of the hash function, for reproducible simulations. An attacker who knows the seed can choose keys
+    /// that collide. Default: random for each store.
     pub fn seed(mut self, seed: u64) -> StoreBuilder {
         self.seed = Some(seed);
         self

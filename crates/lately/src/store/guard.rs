@@ -6,9 +6,9 @@ use crate::time::{Span, Timestamp};
 /// Protection of a key from eviction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guard {
-    /// Until when. Hits that the limit counts have left its window by then.
+    /// The end of the protection: the hits that the limit counts have left its window by then.
     pub until: Timestamp,
-    /// Whether nothing was left of the limit: such a key is never evicted. Others are evicted last.
+    /// Whether the limit was used up: such a key is never evicted. Others are evicted last.
     pub is_full: bool,
 }
 

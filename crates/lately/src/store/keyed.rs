@@ -36,9 +36,9 @@ pub(super) enum Item<'a> {
 /// What keys are in bytes, for a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Content {
-    /// How many keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Their hits together, modulo 2^64: of many keys they may be more.
+    /// The sum of their hits, modulo 2^64.
     pub hits: u64,
     /// How many sources.
     pub sources: u64,
@@ -57,7 +57,7 @@ impl Content {
         self.merge(Content { sources: 1, positions: position, ..Content::default() });
     }
 
-    /// Adds other keys.
+    /// Adds the summary of other keys.
     pub fn merge(&mut self, other: Content) {
         self.keys += other.keys;
         self.hits = self.hits.wrapping_add(other.hits);

@@ -16,10 +16,10 @@ use crate::delta::{DeltaBatch, Forgotten};
 use crate::limits::{EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD};
 use crate::time::Timestamp;
 
-/// What the store accounts for, and what it had to let go.
+/// Accounted memory, and counters of removed keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryStats {
-    /// Bytes of keys and hits, as accounted for.
+    /// Bytes accounted for: keys, hits, and [charges](Store::charge).
     pub used_bytes: u64,
     /// The ceiling, if there is one.
     pub ceiling_bytes: Option<u64>,
@@ -66,8 +66,8 @@ pub(super) struct Memory {
 
 const NO_NEWCOMERS: u64 = u64::MAX;
 
-/// As long as this is there, keys that come are evicted after those that were there before. It is for keys that are
-/// brought from elsewhere: they are wanted, however old their hits are.
+/// While this exists, new keys are evicted after those that were there before. It is for restored keys, whose hits may
+/// be old.
 #[derive(Debug)]
 pub struct Newcomers<'s> {
     store: &'s Store,
@@ -75,7 +75,7 @@ pub struct Newcomers<'s> {
 }
 
 impl Newcomers<'_> {
-    /// Newcomers that were evicted.
+    /// The number of new keys that were evicted.
     #[must_use]
     pub fn evicted_keys(&self) -> u64 {
         self.store.memory.evicted_newcomers.load(Relaxed) - self.evicted_before
@@ -143,7 +143,7 @@ impl Memory {
 }
 
 impl Store {
-    /// What is accounted for and what was evicted.
+    /// Accounted memory, and counters of removed keys.
     #[must_use]
     pub fn memory(&self) -> MemoryStats {
         MemoryStats {
@@ -154,14 +154,13 @@ impl Store {
         }
     }
 
-    /// Takes memory outside the store into account: something that took `before_bytes` takes
-    /// `after_bytes` now. It counts towards the ceiling, and when that is passed keys are evicted as
-    /// they are for keys.
+    /// Charges memory outside the store to the ceiling: something that took `before_bytes` now takes `after_bytes`.
+    /// Beyond the ceiling, keys are evicted.
     pub fn charge(&self, before_bytes: usize, after_bytes: usize) {
         self.charge_into(before_bytes, after_bytes, Timestamp::MIN, None);
     }
 
-    /// As [`Store::charge`]; what happened is added to `deltas`.
+    /// Charges memory like [`Store::charge`], and appends the changes to `deltas`.
     pub fn charge_into(
         &self,
         before_bytes: usize,
@@ -178,14 +177,14 @@ impl Store {
         }
     }
 
-    /// Evicts keys until the account is below the ceiling, if they are not those that limit: for who has put keys back that
-    /// may be too many, and does not want the next hit to wait for it.
+    /// Evicts keys until the store is below the ceiling, except keys whose limit is in force. Call it after loading keys
+    /// that may be too many; otherwise the next hit does it.
     pub fn keep_to_ceiling(&self, now: Timestamp) {
         self.settle(&[], now, None);
     }
 
-    /// Prefers keys that come from here on to those that are there, until what it returns is dropped. There is one of these
-    /// at a time.
+    /// Until the result is dropped, evicts keys that are there now before keys that are added. At most one may exist at a
+    /// time.
     #[must_use]
     pub fn prefer_newcomers(&self) -> Newcomers<'_> {
         let memory = &self.memory;
@@ -282,11 +281,11 @@ impl Store {
         }
     }
 
-    /// Removes keys whose hits have left the retention and tidies the others, `places` slots of
-    /// them from where the last sweep ended; gives where to go on.
+    /// Removes expired keys and merges old panes of the others, in `places` slots from the cursor `from` on. Returns the
+    /// cursor for the next call.
     ///
-    /// Expired keys go without it as new keys come, so a store does not grow with keys that nobody asks for again. Call
-    /// it now and then to have their memory back sooner, and that of keys that have become quiet.
+    /// Without it, expired keys are removed as new keys come. Call it regularly to free memory sooner, and to shrink keys
+    /// that have become quiet.
     pub fn sweep(&self, from: super::Cursor, places: usize, now: Timestamp) -> super::Cursor {
         let mut cursor = from;
         for _ in 0..places {

@@ -113,8 +113,7 @@ impl Store {
         Store::with_hasher(classes, ceiling_bytes, hasher)
     }
 
-    /// An empty store with the settings and the ceiling of this one. A key takes the same part in both, and the same keys
-    /// the same memory.
+    /// An empty store with the settings, the ceiling and the seed of this one: a key is in the same part of both.
     #[must_use]
     pub fn empty_like(&self) -> Store {
         Store::with_hasher(self.classes.clone(), self.memory.ceiling(), self.hasher.clone())
@@ -135,10 +134,10 @@ impl Store {
         }
     }
 
-    /// Counts a hit now; gives the hits in the key's default window, this one included.
+    /// Counts a hit now. Returns the hits in the key's default window, this one included.
     ///
     /// # Errors
-    /// As [`Store::hit_n`], but never late and never from the future.
+    /// [`HitError`] says why the hit was refused. Nothing changes then.
     pub fn hit(&self, key: &[u8], now: Timestamp) -> Result<u64, HitError> {
         match self.quick_hit(key, 1, now) {
             Some(hits) => Ok(hits),
@@ -146,16 +145,16 @@ impl Store {
         }
     }
 
-    /// Counts a hit that happened at `at`; gives the hits in the key's default window ending there.
+    /// Counts a hit that happened at `at`. Returns the hits in the key's default window that ends there.
     ///
     /// # Errors
-    /// As [`Store::hit_n`].
+    /// [`HitError`] says why the hit was refused. Nothing changes then.
     pub fn hit_at(&self, key: &[u8], at: Timestamp, now: Timestamp) -> Result<u64, HitError> {
         self.hit_n(key, 1, Some(at), now)
     }
 
-    /// Counts `weight` hits at `at` (default: now); gives the hits in the key's default window
-    /// ending there, these included. A weight of 0 counts nothing and makes no key.
+    /// Counts `weight` hits at `at` (default: now). Returns the hits in the key's default window that ends there, these
+    /// included. A weight of 0 counts nothing and makes no key.
     ///
     /// # Errors
     /// [`HitError`] says why the hit was refused. Nothing changes then.
@@ -174,27 +173,27 @@ impl Store {
         self.apply_one(&Op::Hit { key, weight, at }, now).into_hit()
     }
 
-    /// Hits of `key` in the window of length `window` that ends now.
+    /// The hits of `key` in the window of length `window` that ends now.
     #[must_use]
     pub fn hits(&self, key: &[u8], window: Span, now: Timestamp) -> Count {
         self.count(key, Some(window), None, now)
     }
 
-    /// Hits of `key` in the window of length `window` that ends with the pane of `at`.
+    /// The hits of `key` in the window of length `window` that ends with the pane of `at`.
     #[must_use]
     pub fn hits_at(&self, key: &[u8], window: Span, at: Timestamp, now: Timestamp) -> Count {
         self.count(key, Some(window), Some(at), now)
     }
 
-    /// Hits of `key` in a window (default: that of the key's class) that ends with the pane of `at`
-    /// (default: now).
+    /// The hits of `key` in a window (default: that of the key's class) that ends with the pane of `at` (default: now).
     #[must_use]
     pub fn count(&self, key: &[u8], window: Option<Span>, at: Option<Timestamp>, now: Timestamp) -> Count {
         self.apply_one(&Op::Hits { key, window, at }, now).into_count()
     }
 
-    /// Counts `cost` hits of `key` now if there are at most `max` in the window of length `window` then: no
-    /// window of that length, wherever it lies, ever has more that were allowed. What is denied is not counted.
+    /// Decides a request for `cost` hits by a limit, and counts them if it is allowed: if the key then has at most `max`
+    /// hits in the window of length `window` that ends now. So no window of that length ever has more than `max` allowed
+    /// hits.
     ///
     /// # Errors
     /// [`LimitError`] says why nothing could be decided. Nothing changes then.
@@ -209,46 +208,47 @@ impl Store {
         self.decide(Request::new(key, max, window, cost), now)
     }
 
-    /// As [`Store::limit`], for a request of a time of its own, or that only asks.
+    /// Decides a request by a limit. Unlike [`Store::limit`], the request may have a time, be a peek, be of a shadow
+    /// limit, or start a lockout.
     ///
     /// # Errors
-    /// As [`Store::limit`].
+    /// [`LimitError`] says why nothing could be decided. Nothing changes then.
     pub fn decide(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, LimitError> {
         self.apply_one(&Op::of(request), now).into_decision()
     }
 
-    /// Counts hits if they stay within several limits, of one key or of more: for all of them or for none. Gives what
-    /// each limit says, in their order.
+    /// Decides a request by several limits, of one key or several, and counts its hits if all allow it. Returns the
+    /// decision of each limit, in their order.
     ///
     /// # Errors
-    /// As [`Store::limit`]; and [`LimitError::Limits`] when there are more than a request may have.
+    /// [`LimitError`] says why nothing could be decided, such as too many limits. Nothing changes then.
     pub fn decide_all(&self, request: JointRequest<'_>, now: Timestamp) -> Result<JointDecision, LimitError> {
         self.apply_one(&Op::LimitAll(Box::new(request)), now).into_joint()
     }
 
-    /// Counts hits of a key if they keep to a rate, by the generic cell rate algorithm. What it counts shows in
-    /// [`Store::hits`]; hits that were counted otherwise do not matter to it.
+    /// Decides a request by a rate, with the generic cell rate algorithm, and counts its hits if it is allowed. They show
+    /// in [`Store::hits`]. Hits that were counted otherwise do not matter to the rate.
     ///
     /// # Errors
-    /// As [`Store::limit`].
+    /// [`LimitError`] says why nothing could be decided. Nothing changes then.
     pub fn throttle(&self, request: Throttle<'_>, now: Timestamp) -> Result<Decision, LimitError> {
         self.apply_one(&Op::of_throttle(request), now).into_decision()
     }
 
-    /// Hits of `key` that limits denied, in a window (default: that of the key's class) that ends with the pane of
+    /// The hits of `key` that limits denied, in a window (default: that of the key's class) that ends with the pane of
     /// `at` (default: now).
     #[must_use]
     pub fn denied(&self, key: &[u8], window: Option<Span>, at: Option<Timestamp>, now: Timestamp) -> Count {
         self.apply_one(&Op::Denied(Box::new(Question { key, window, at })), now).into_count()
     }
 
-    /// Hits of `key` per step of length `step` over the window that ends with the pane of `at`.
+    /// The hits of `key` in each step of length `step`, over the window that ends with the pane of `at`.
     ///
     /// Steps start at multiples of `step`; the first and the last may reach out of the window, but
     /// only hits in the window count, so the points add up to the count of the window.
     ///
     /// # Errors
-    /// [`QueryError`] when `step` is not a multiple of the key's resolution, or the points too many.
+    /// [`QueryError`] when `step` is not a multiple of the key's resolution, or there are too many points.
     pub fn series(
         &self,
         key: &[u8],
@@ -261,10 +261,10 @@ impl Store {
         Ok(self.read_series(key, &mut series, usize::MAX, now))
     }
 
-    /// The hits of `key` step by step over the window that ends at `at`, to be read in parts.
+    /// A [`Store::series`] that [`Store::read_series`] reads in parts.
     ///
     /// # Errors
-    /// As [`Store::series`].
+    /// [`QueryError`] when `step` is not a multiple of the key's resolution, or there are too many points.
     pub fn series_reader(
         &self,
         key: &[u8],
@@ -275,7 +275,7 @@ impl Store {
         SeriesReader::new(window, step, at, self.settings_of(key))
     }
 
-    /// The next points of a series of `key`, `most` at most, oldest first.
+    /// The next points of a series of `key`, at most `most`, oldest first.
     #[must_use]
     pub fn read_series(
         &self,
@@ -291,12 +291,12 @@ impl Store {
         series.read(most, entry, settings, now)
     }
 
-    /// Forgets `key`; true if there was one. It starts a new generation.
+    /// Deletes `key`. True if it existed. Its next hit starts a new generation.
     pub fn forget(&self, key: &[u8], now: Timestamp) -> bool {
         self.forget_into(key, now, None)
     }
 
-    /// As [`Store::forget`]; what happened is added to `deltas`.
+    /// Deletes `key` like [`Store::forget`], and appends the change to `deltas`.
     pub fn forget_into(&self, key: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
         if let Some(deltas) = &mut deltas {
             deltas.advance(now);
@@ -306,14 +306,14 @@ impl Store {
         shard.forget_key(key, hash, &mut context)
     }
 
-    /// Forgets all keys, those being hit on other threads included: what is acknowledged after this
-    /// returns is kept.
+    /// Deletes all keys. Hits that other threads count meanwhile are deleted or kept; hits counted after this returns are
+    /// kept.
     pub fn flush(&self) {
         self.flush_when(Timestamp::MIN, |_| true);
     }
 
-    /// As [`Store::flush`], if `commit` agrees: it is given what is to happen, and keeps it. Nobody hits
-    /// or reads meanwhile. Gives whether it did.
+    /// Deletes all keys like [`Store::flush`], if `commit` returns true. `commit` gets the change before it happens; all
+    /// hits and reads wait meanwhile. Returns what `commit` returned.
     pub fn flush_when(&self, now: Timestamp, commit: impl FnOnce(&DeltaBatch) -> bool) -> bool {
         let mut shards: Vec<_> = (0..SHARDS).map(|index| self.lock(index, now)).collect();
         // Under all locks: every key that comes later has a generation from here on.
@@ -334,8 +334,8 @@ impl Store {
         self.time_to_live(key, now).is_some()
     }
 
-    /// How long until the last hit of `key`, counted or denied, leaves the retention and no limit on it is in
-    /// force; `None` if there is no such key.
+    /// The time until the last hit of `key`, counted or denied, has left the retention and no limit on it is in force.
+    /// `None` if the key does not exist.
     #[must_use]
     pub fn time_to_live(&self, key: &[u8], now: Timestamp) -> Option<Span> {
         let hash = self.hash(key);
@@ -352,13 +352,13 @@ impl Store {
         (left_ms > 0).then(|| Span::from_millis(left_ms).unwrap_or(Span::MAX))
     }
 
-    /// The settings `key` has by its class.
+    /// The settings of the class of `key`.
     #[must_use]
     pub fn settings_of(&self, key: &[u8]) -> &Settings {
         self.classes.settings(self.classes.of(key))
     }
 
-    /// Keeps `key` from being evicted until `until`: a limit on it is in force.
+    /// Protects `key` from eviction until `until`, because a limit on it is in force.
     pub fn limit_until(
         &self,
         key: &[u8],
@@ -374,7 +374,7 @@ impl Store {
         shard.limit_until(key, hash, until, &mut context);
     }
 
-    /// Until when a limit on `key` is in force, if one is.
+    /// The time until which a limit on `key` is in force, if one is.
     #[must_use]
     pub fn limited_until(&self, key: &[u8], now: Timestamp) -> Option<Timestamp> {
         let hash = self.hash(key);
@@ -382,30 +382,30 @@ impl Store {
         shard.limited_until(key, hash)
     }
 
-    /// Keys in the store, those whose hits left the retention and were not swept yet included.
+    /// The number of keys, including expired ones that were not swept yet.
     #[must_use]
     pub fn len(&self) -> usize {
         (0..SHARDS).map(|index| self.lock(index, Timestamp::MIN).len()).sum()
     }
 
-    /// Whether there is no key.
+    /// Whether the store has no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Joins old panes of `key` as far as their age allows. Answers do not change; it is for tests
-    /// and for who wants the memory back before the next hit.
+    /// Merges old panes of `key` as far as their age allows, which frees memory before the next hit. Answers do not
+    /// change.
     pub fn merge(&self, key: &[u8], now: Timestamp) {
         let hash = self.hash(key);
         let (mut shard, _, _) = self.lock_for(hash, now, None);
         shard.merge_key(key, hash, &self.classes);
     }
 
-    /// Verifies every key against its definition.
+    /// Verifies the internal invariants of every key. For tests.
     ///
     /// # Panics
-    /// When one does not hold: that is a bug of this crate.
+    /// An invariant does not hold, which is a bug of this crate.
     pub fn check_consistency(&self) {
         for index in 0..SHARDS {
             self.lock(index, Timestamp::MIN).check_consistency(&self.classes);

@@ -12,34 +12,34 @@ use crate::entry::Entry;
 use crate::error::{Malformed, Unreadable};
 use crate::time::Timestamp;
 
-/// What [`Store::write_part`] wrote.
+/// The result of [`Store::write_part`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// The last change that is in it.
+    /// The last change that the part includes.
     pub sequence: Sequence,
-    /// How many keys, with how many hits.
+    /// The number of keys and hits.
     pub content: Content,
     /// The time of the part when it was written.
     pub now: Timestamp,
 }
 
 impl Store {
-    /// How many parts there are. Each has keys of its own, and changes of its own by [`Sequence`].
+    /// The number of parts. Each has its own keys, and numbers its changes with [`Sequence`].
     pub const PARTS: u16 = 1 << super::SHARD_BITS;
 
-    /// Appends the keys of a part with their hits, as they are at one moment. Those whose hits have left the
-    /// retention are left out. Hits on keys of the part wait meanwhile.
+    /// Appends the keys of a part with their hits to `out`, as of one moment. Expired keys are left out. Hits on keys of
+    /// the part wait meanwhile.
     pub fn write_part(&self, part: u16, now: Timestamp, out: &mut Vec<u8>) -> Part {
         let mut shard = self.lock(usize::from(part), now);
         let content = shard.write(&self.classes, out);
         Part { sequence: shard.sequence(), content, now: shard.now() }
     }
 
-    /// What [`Store::write_part`] wrote, read again without a change to any store.
+    /// Checks bytes of [`Store::write_part`] without changing a store.
     ///
     /// # Errors
-    /// [`Unreadable`] names the first key that [`Store::read_part`] would not read; one without a name when what
-    /// follows is no key.
+    /// [`Unreadable`] names the first key that [`Store::read_part`] could not read. Its key is empty when the bytes are
+    /// no key at all.
     pub fn check_part(mut bytes: &[u8]) -> Result<Content, Unreadable> {
         let mut content = Content::default();
         let unreadable = |key: &[u8], why| Unreadable { key: key.into(), why };
@@ -60,12 +60,12 @@ impl Store {
         Ok(content)
     }
 
-    /// Puts back keys that [`Store::write_part`] wrote at `now`, in place of those of the same names; gives those
-    /// that it cannot. If that is more than the ceiling allows, keys are evicted. The store's time stays as it is, see
-    /// [`Store::set_now`]: what happened to the keys later is still to be put back.
+    /// Loads keys that [`Store::write_part`] wrote at `now`, in place of keys with the same names. Returns the keys that
+    /// cannot be read. Beyond the ceiling, keys are evicted. The store's time does not change, because later changes may
+    /// have to be replayed: set it with [`Store::set_now`].
     ///
     /// # Errors
-    /// [`Malformed`] when what follows is no key; those before it are put back.
+    /// [`Malformed`] when the bytes are no key. The keys before it are loaded.
     pub fn read_part(&self, mut bytes: &[u8], now: Timestamp) -> Result<Vec<Unreadable>, Malformed> {
         let (now, turn) = self.turned(now);
         let mut unreadable = Vec::new();
@@ -91,7 +91,7 @@ impl Store {
     /// generation here. Sources are from here on where they were there. What happened is added to `deltas`.
     ///
     /// # Errors
-    /// [`Malformed`] when they are no keys with hits; those before it are here, and in `deltas`.
+    /// [`Malformed`] when the bytes are no key. The keys before it are loaded, and in `deltas`.
     pub fn bring_part(
         &self,
         mut bytes: &[u8],
@@ -141,7 +141,7 @@ impl Store {
         }
     }
 
-    /// Makes room for so many keys, where there are none yet: so they come without moving others.
+    /// Allocates room for this many keys in an empty store.
     pub fn reserve(&self, keys: usize) {
         // A lower ceiling than before has no room for all of them.
         let keys = keys.min(self.memory.most_keys());
@@ -151,25 +151,24 @@ impl Store {
         }
     }
 
-    /// The store's time: the latest it was given.
+    /// The store's time: the latest `now` that it was given.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.advance(Timestamp::MIN)
     }
 
-    /// Brings the store's time up to `now`, if it is not there yet.
+    /// Advances the store's time to `now`, unless it is later already.
     pub fn set_now(&self, now: Timestamp) {
         self.advance(self.turned(now).0);
     }
 
-    /// The generation of keys that come now.
+    /// The generation of new keys.
     #[must_use]
     pub fn generation(&self) -> Generation {
         Generation(self.generation.load(Relaxed))
     }
 
-    /// Goes on from where another store ended: keys that come have at least this generation, and all
-    /// changes have higher numbers.
+    /// Continues from another store: new keys get at least this generation, and all changes get higher numbers.
     pub fn start_after(&self, generation: Generation, number: u64) {
         self.generation.fetch_max(generation.0, Relaxed);
         for index in 0..SHARDS {
@@ -177,8 +176,8 @@ impl Store {
         }
     }
 
-    /// Has the changes of all parts go on behind the highest number of any, and gives that. Nobody is to change
-    /// anything meanwhile.
+    /// Continues the numbers of all parts from the highest number of any, and returns it. Nothing else may change the
+    /// store meanwhile.
     pub fn level_numbers(&self) -> u64 {
         let numbers = (0..SHARDS).map(|index| self.lock(index, Timestamp::MIN).sequence().number);
         let number = numbers.max().unwrap_or(0);

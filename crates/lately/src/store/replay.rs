@@ -12,7 +12,7 @@ use crate::delta::{Delta, DeltaFormat, Deltas, Generation, Sequence};
 use crate::error::{Malformed, Unreadable};
 use crate::time::Timestamp;
 
-/// The keys that one of several threads puts back.
+/// The keys that one of several threads replays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Portion {
     index: usize,
@@ -23,7 +23,7 @@ impl Portion {
     /// All keys.
     pub const ALL: Portion = Portion { index: 0, of: 1 };
 
-    /// Portions for so many threads.
+    /// One portion for each of `threads` threads.
     pub fn each(threads: usize) -> impl Iterator<Item = Portion> {
         (0..threads).map(move |index| Portion { index, of: threads })
     }
@@ -33,9 +33,8 @@ impl Portion {
     }
 }
 
-/// Puts back what happened in a store into another, in the order it happened in. What is given may be in
-/// another order: threads write down what they did some time after they did it. A change that comes before
-/// one that was made earlier waits for it.
+/// Replays the changes of one store into another, in the order in which they were made. They may be given in another
+/// order, because threads record their changes a little later: a change waits for those that were made before it.
 pub struct Replay<'s> {
     store: &'s Store,
     portion: Portion,
@@ -74,7 +73,7 @@ struct Waits {
 const ABSENT: u64 = u64::MAX;
 
 impl<'s> Replay<'s> {
-    /// Of a portion of the keys; the store has nothing yet.
+    /// A replay of a portion of the keys into an empty store.
     #[must_use]
     pub fn new(store: &'s Store, portion: Portion) -> Replay<'s> {
         let made = vec![Made { last: ABSENT, now: Timestamp::MIN }; SHARDS];
@@ -82,11 +81,11 @@ impl<'s> Replay<'s> {
         Replay { store, portion, made, waiting: BTreeMap::new(), floor, unreadable }
     }
 
-    /// Takes note that the store has a part as it was at a time, with all changes up to a number. Changes of parts
-    /// that it does not have are left out.
+    /// Records that the store has loaded a part as of a time, with all changes up to a number. Changes of parts that were
+    /// not loaded are skipped.
     ///
     /// # Errors
-    /// [`Malformed`] when there is no such part, or no such number can be counted on from.
+    /// [`Malformed`] when the part or the number is out of range.
     pub fn include(&mut self, part: u16, number: u64, now: Timestamp) -> Result<(), Malformed> {
         let made = self.made.get_mut(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
         let now = self.store.turned(now).0;
@@ -94,16 +93,16 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Applies deltas on keys of the portion as they stand: they were checked when they happened, so nothing
-    /// is refused and nothing evicted. The rules are those of [`Delta`].
+    /// Applies the changes on keys of the portion. They were checked when they were made, so nothing is refused or
+    /// evicted. The rules are those of [`Delta`].
     ///
-    /// Each is made as of the time of its part, whatever other threads put back meanwhile: a key that had not expired
-    /// when it was hit keeps its old hits. The store's time stays as it is; when all is put back, give it the latest with
-    /// [`Store::set_now`]. Nobody is to sweep the store before that.
+    /// Each is applied as of the time of its part, whatever other threads replay meanwhile: a key that had not expired
+    /// when it was hit keeps its old hits. The store's time does not change; set it with [`Store::set_now`] when all is
+    /// replayed, and do not sweep the store before that.
     ///
     /// # Errors
-    /// [`Malformed`] when they are no deltas; those before it are applied. A change that is one and cannot be made is
-    /// left out, see [`Replay::take_unreadable`].
+    /// [`Malformed`] when the bytes are no changes. Those before it are applied. A valid change that cannot be applied is
+    /// skipped, see [`Replay::take_unreadable`].
     pub fn record(&mut self, mut deltas: Deltas<'_>) -> Result<(), Malformed> {
         let written = deltas.now();
         let now = self.store.turned(written).0;
@@ -157,10 +156,10 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Takes note that what is missing by now will never come, and that changes go on behind a number.
+    /// Gives up waiting for missing changes, and continues behind a number.
     ///
     /// # Errors
-    /// [`Malformed`] when a change that waited cannot be made.
+    /// [`Malformed`] when a change that waited cannot be applied.
     pub fn settle(&mut self, number: u64) -> Result<(), Malformed> {
         if number > Sequence::MAX_NUMBER {
             return Err(Malformed::Delta);
@@ -175,13 +174,13 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Whether no part is missing.
+    /// Whether all parts were loaded.
     #[must_use]
     pub fn has_all_parts(&self) -> bool {
         self.made.iter().all(|made| made.last != ABSENT)
     }
 
-    /// The highest number of a change that was made.
+    /// The highest number of a change that was applied.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.made.iter().map(|made| made.last).filter(|&last| last != ABSENT).max().unwrap_or(0)
@@ -204,7 +203,7 @@ impl<'s> Replay<'s> {
         Ok(())
     }
 
-    /// Takes out the keys with a change that could not be made.
+    /// Takes the keys with a change that could not be applied.
     pub fn take_unreadable(&mut self) -> Vec<Unreadable> {
         std::mem::take(&mut self.unreadable)
     }

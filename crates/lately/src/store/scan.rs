@@ -6,7 +6,7 @@ use crate::class::Pattern;
 use crate::limits::MAX_SCAN_SLOTS;
 use crate::time::Timestamp;
 
-/// A place in a walk over all keys.
+/// A position in a walk over all keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor(u64);
 
@@ -14,11 +14,11 @@ pub struct Cursor(u64);
 const PLACE_BITS: u32 = 32;
 
 impl Cursor {
-    /// Where a walk starts, and what the last page gives.
+    /// The start of a walk, and the cursor of the last page.
     pub const START: Cursor = Cursor(0);
 
-    /// A cursor as a number, as [`Cursor::number`] gave it. Any number is a cursor; one that was
-    /// never given ends the walk or goes on somewhere in it.
+    /// The cursor with a number from [`Cursor::number`]. Any other number is a valid cursor, too: it ends the walk or
+    /// continues at some place.
     #[must_use]
     pub fn from_number(number: u64) -> Cursor {
         Cursor(number)
@@ -48,19 +48,18 @@ impl Cursor {
 pub struct ScanPage {
     /// Keys, in no order.
     pub keys: Vec<Box<[u8]>>,
-    /// Where to go on; [`Cursor::START`] after the last page.
+    /// The cursor of the next page; [`Cursor::START`] after the last page.
     pub next: Cursor,
-    /// Bytes of the pattern that were looked at, those looked at again among them: what matching took. At most the
-    /// product of the lengths of key and pattern for each key.
+    /// The cost of matching, in comparisons with a byte of the pattern. For each key it is at most the product of the
+    /// lengths of key and pattern.
     pub work: u64,
 }
 
 impl Store {
-    /// The keys from `cursor` on that match `pattern`, looking at about `count` slots,
-    /// of at most [`MAX_SCAN_SLOTS`].
+    /// The keys from `cursor` on that match `pattern`, in about `count` slots, and at most [`MAX_SCAN_SLOTS`].
     ///
-    /// A key that is there from the first page to the last is seen exactly once, whatever happens
-    /// to other keys meanwhile; one that comes or goes may be seen or not.
+    /// A key that exists from the first page to the last is returned exactly once, whatever happens to other keys. A key
+    /// that is added or removed meanwhile may be returned or not.
     #[must_use]
     pub fn scan(&self, cursor: Cursor, pattern: Option<&Pattern>, count: usize, now: Timestamp) -> ScanPage {
         let (mut keys, mut work) = (Vec::new(), 0);

@@ -55,9 +55,9 @@ impl TakenBack {
 }
 
 impl Store {
-    /// Takes back what a batch changed, because it could not be kept: the last change first. Reads may have
-    /// seen it. Keys that were evicted for it do not come back. The batch is empty then. Batches of other
-    /// threads may be taken back in any order; when all are, [`Store::all_taken_back`] is to be called.
+    /// Rolls back the changes of a batch, last change first, and empties the batch. Reads may have seen the changes, and
+    /// keys that were evicted for them do not come back. Batches of several threads may be rolled back in any order; then
+    /// call [`Store::all_taken_back`].
     pub fn take_back(&self, batch: &mut DeltaBatch) {
         self.take_back_since(batch, &DeltaMark::default());
         batch.clear();
@@ -100,13 +100,13 @@ impl Store {
         }
     }
 
-    /// Whether a key has another generation now than it had before something was taken back: hits on it from
-    /// here on would end, where they are replayed, the life that it goes on with.
+    /// Whether a rollback has left a key with another generation than it had. Replaying later hits on that key would lose
+    /// its older ones, so write a checkpoint first.
     pub fn is_mixed(&self) -> bool {
         self.taken_back.lock().unwrap_or_else(PoisonError::into_inner).is_mixed
     }
 
-    /// Takes note that all batches that could not be kept have been taken back.
+    /// Ends a rollback: all failed batches have been rolled back.
     pub fn all_taken_back(&self) {
         *self.taken_back.lock().unwrap_or_else(PoisonError::into_inner) = TakenBack::default();
     }

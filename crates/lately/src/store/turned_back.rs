@@ -34,8 +34,8 @@ pub(super) struct Turn {
 }
 
 impl Store {
-    /// Has what is put back from here on turned back to `now`, where it was written later than `latest`; so is what
-    /// [`Store::set_now`] is given. `None` ends that.
+    /// Repairs data of a clock that was ahead. `turn` is `(latest, now)`: from here on, times of data that is loaded and
+    /// was written after `latest` are shifted back to `now`. `None` ends that.
     pub fn turn_back(&self, turn: Option<(Timestamp, Timestamp)>) {
         let (latest_ms, now_ms) =
             turn.map_or((i64::MAX, 0), |(latest, now)| (latest.as_millis(), now.as_millis()));

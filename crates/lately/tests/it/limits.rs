@@ -45,7 +45,7 @@ const WINDOWS_MS: [i64; 6] = [1, 900, 1_000, 60_000, 299_999, 86_400_000];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Two hundred requests have at most so many milliseconds.
+    /// The most distinct milliseconds of two hundred requests.
     #[test]
     fn few_milliseconds_are_decided_as_by_an_exact_log(
         steps in steps(200),
@@ -75,7 +75,7 @@ proptest! {
         store.check_consistency();
     }
 
-    /// Many come, and hits that nobody decided on among them; few of them are in the window.
+    /// Many requests, and hits without a decision among them. Few of them are in the window.
     #[test]
     fn the_newest_milliseconds_of_a_hot_key_are_decided_as_by_an_exact_log(
         gaps_ms in prop::collection::vec(0_i64..12, 600..1_500),
@@ -299,7 +299,7 @@ fn a_limit_of_more_than_is_kept_is_refused() {
 }
 
 #[test]
-fn who_only_asks_makes_no_key() {
+fn a_peek_makes_no_key() {
     let store = Store::builder().build().expect("valid");
     let peek = Request { is_peek: true, ..request(5, 1_000, 1) };
     assert!(store.decide(peek, time(START_MS)).expect("decided").is_allowed());
@@ -307,7 +307,7 @@ fn who_only_asks_makes_no_key() {
 }
 
 #[test]
-fn what_is_denied_has_a_count_of_its_own() {
+fn denied_hits_are_counted_apart() {
     let store = Store::builder().build().expect("valid");
     let week = span(7 * 86_400_000);
     let ask = |max, cost, after_ms: i64| {
@@ -339,7 +339,7 @@ fn what_is_denied_has_a_count_of_its_own() {
 
 /// What a limit in shadow says is what enforcing it would have done.
 #[test]
-fn what_is_denied_in_shadow_is_not_counted() {
+fn shadow_denials_are_not_counted() {
     let store = Store::builder().build().expect("valid");
     let shadow = Request { is_shadow: true, ..request(2, 1_000, 1) };
     let ask = |after_ms| store.decide(shadow, time(START_MS + after_ms)).expect("decided").is_allowed();
@@ -407,7 +407,7 @@ fn a_lockout_outlives_the_window() {
         store.decide(request, time(START_MS + after_ms)).expect("decided").retry
     };
     assert_eq!([ask(0, false), ask(1, false)], [Retry::Now; 2]);
-    // Who only asks is not locked out.
+    // A peek starts no lockout.
     assert_eq!(ask(2, true), Retry::After(span(998)));
     assert_eq!(ask(3, false), Retry::After(span(60_000)));
     // It is not made longer, and ends to the millisecond.

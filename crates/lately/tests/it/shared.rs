@@ -142,7 +142,7 @@ fn the_examples_on_shared_counters() {
 }
 
 #[test]
-fn what_a_shared_counter_refuses_changes_nothing() {
+fn a_refused_hit_changes_no_shared_counter() {
     let second = |second| Timestamp::from_seconds(second).expect("a time");
     let counter = AtomicCounter::new();
     assert_eq!(counter.hit_n(5, second(1_000)), Ok(()));

@@ -19,7 +19,7 @@ pub(crate) enum Merging {
     Early,
     /// Only by the store itself.
     Never,
-    /// Where the trace says so, all goes to another store, as with a checkpoint and a start.
+    /// At the steps that the trace names, all goes to another store, as with a checkpoint and a start.
     Restarted,
     /// The same by way of a store that carries all classes, as with a dump and a restore of folders.
     Carried,

@@ -17,7 +17,7 @@ fn ask(store: &Store, rate: Rate, quantity: i64, now: Timestamp) -> Decision {
 }
 
 #[test]
-fn what_a_rate_admits_is_counted() {
+fn hits_admitted_by_a_rate_are_counted() {
     let store = store();
     // Three at once, and one each two seconds.
     let rate = Rate::new(2, 30, seconds(60)).expect("a rate");
@@ -37,7 +37,7 @@ fn what_a_rate_admits_is_counted() {
 }
 
 #[test]
-fn who_only_asks_changes_nothing_and_who_gives_back_has_more() {
+fn peeks_change_nothing_and_refunds_free_room() {
     let store = store();
     let rate = Rate::new(4, 1, seconds(10)).expect("a rate");
     let free = Decision { max: 5, remaining: 5, retry: Retry::Now, reset_after: None };

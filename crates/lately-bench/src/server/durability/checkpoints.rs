@@ -126,7 +126,7 @@ impl Rounds {
     }
 }
 
-/// Half of so many requests a second.
+/// Half of a rate of requests.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate that was measured")]
 fn half_of(per_second: f64) -> Result<u64, Failure> {
     match per_second {

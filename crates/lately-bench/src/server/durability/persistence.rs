@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hits_were_to_the_journal() {
+    fn info_is_parsed_for_bytes_and_syncs_per_hit() {
         let text = "# Persistence\r\nloading:0\r\naof_current_size:400\r\nrdb_saves:3\r\n\
             journal_checkpoint_bytes:70\r\njournal_records:9\r\njournal_syncs:5\r\n\r\n# Stats\r\ntotal_hits:10\r\n";
         let before = Persistence { hits: 10, checkpoints: 3, syncs: 5, log_bytes: 400, checkpoint_bytes: 70 };

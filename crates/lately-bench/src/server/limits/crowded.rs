@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_info_says_of_hits() {
+    fn info_is_parsed_for_hits_and_denials() {
         let told = Told::parse("# Stats\r\ntotal_hits:10\r\nrefused_hits:0\r\ndenied_hits:4\r\n");
         assert_eq!(told, Some(Told { hits: 10, denied: 4 }));
         assert_eq!(Told::parse("# Stats\r\ntotal_hits:10\r\n"), None);

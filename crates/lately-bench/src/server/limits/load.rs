@@ -55,7 +55,7 @@ impl Load {
         Plan { answer: self.answer, ..round(options, server, &self.request, PREFIX, pipeline) }
     }
 
-    /// Each key so many times; all that is decided must be allowed.
+    /// Each key this many times; all requests must be allowed.
     pub(super) fn fill(&self, server: &Process, keys: u64, turns: u64) -> Result<(), Failure> {
         let plan = fill(server, &self.request, PREFIX, keys);
         filled(&Plan { answer: self.answer, ending: Ending::Requests(keys * turns), ..plan })

@@ -22,7 +22,7 @@ use crate::service::Service;
 use crate::service::commit::Changes;
 use crate::service::{Batch, code_of};
 
-/// A request that is not answered with what it asks for.
+/// The answer to a request that failed.
 pub(super) struct Problem {
     status: StatusCode,
     title: &'static str,
@@ -38,7 +38,7 @@ impl Problem {
         Problem { status: StatusCode::BAD_REQUEST, title: "invalid request", detail }
     }
 
-    /// A hit that is not counted. The title is the first word of the error of RESP.
+    /// A refused hit. The title is the first word of the error in RESP.
     fn of_hit(error: &HitError) -> Problem {
         let status = match error {
             HitError::KeyLength { .. } => StatusCode::BAD_REQUEST,
@@ -129,7 +129,7 @@ pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result
     }
     let mut changes = Changes::default();
     let now = service.now();
-    // Whatever becomes of the client, what it changed is committed before this function waits.
+    // The change is committed before the first await: a client that disconnects cannot undo it.
     let (outcome, commit) = service.execute_alone(&mut changes, now, |batch: &mut Batch<'_>| {
         batch.hit(&key, count.unwrap_or(1), at);
     });
@@ -229,7 +229,7 @@ fn span_of(text: &str) -> Result<Span, Problem> {
     text.parse().map_err(|error| Problem::bad(format!("window: {error}")))
 }
 
-/// What a client sent, as errors show it.
+/// Text of a client, as errors show it.
 fn shown(text: &str) -> String {
     let most = lately_resp::limits::MAX_ECHOED_BYTES;
     text.chars().take(most).map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()

@@ -1,4 +1,4 @@
-//! `GET /v1/dump` and `POST /v1/restore`: streams, read and written by threads that may wait.
+//! `GET /v1/dump` and `POST /v1/restore`: streams, read and written by blocking threads.
 
 use std::io::{self, Read};
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use crate::service::Service;
 use crate::storage::dumps::RestoreError;
 use crate::storage::spool_file::spool_folder;
 
-/// Why there is neither a dump nor a restore now, if so.
+/// The reason to refuse any dump or restore now, if there is one.
 fn refusal(service: &Service, headers: &HeaderMap) -> Option<Response> {
     if headers.get(RUN_ID_HEADER).is_some_and(|wanted| wanted != service.run_id.as_str()) {
         let detail = format!("this is not the server with the {RUN_ID_HEADER} of the request");
@@ -37,12 +37,12 @@ fn refusal(service: &Service, headers: &HeaderMap) -> Option<Response> {
     service.is_loading().then(|| problem(StatusCode::SERVICE_UNAVAILABLE, "loading", &detail))
 }
 
-/// A dump as its client takes it.
+/// The body of a dump.
 struct Pieces {
     pieces: Receiver<io::Result<Bytes>>,
-    /// What is left of a piece.
+    /// The rest of the current piece.
     left: Bytes,
-    /// Bytes that were handed out last: when more is asked for they have been taken.
+    /// Bytes handed out last. When more are requested, the client has taken them.
     handed_bytes: usize,
     place: Place,
 }
@@ -99,7 +99,7 @@ pub(super) async fn dump(
             send.blocking_send(Ok(piece)).is_ok()
         });
         if let Err(why) = dumped {
-            // The stream breaks off: whoever reads it finds no end.
+            // The stream breaks off, so the client sees an incomplete dump.
             let _ = send.blocking_send(Err(io::Error::other(why)));
         }
     });
@@ -107,7 +107,7 @@ pub(super) async fn dump(
     ([(CONTENT_TYPE, "application/vnd.lately.dump")], body).into_response()
 }
 
-/// The answer to a client for which there is no place.
+/// The answer when all places are taken.
 fn busy(detail: &str, seconds: u64) -> Response {
     let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -139,7 +139,7 @@ pub(super) async fn restore(
     let pace = &link.pace;
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
     pace.set_upload(true);
-    // The thread has the place: it goes on when the client has gone.
+    // The thread holds the place, because it goes on when the client has gone.
     let restored = tokio::task::spawn_blocking(move || {
         let restored = {
             let counts = service.config.storage.as_ref().map(|storage| storage.path.as_path());
@@ -154,14 +154,14 @@ pub(super) async fn restore(
     transfers.restores.keep(pace);
     let restored = restored.await.expect("a panic is a bug that has been reported");
     pace.is_at_the_client();
-    // Who is answered while it still sends takes that for a failure.
+    // A client that is answered while it still sends takes that for a failure.
     if let Some(body) = left {
         discard(&HeaderMap::new(), body).await;
     }
     restored.map_or_else(|error| refused(&error), |restored| Json(restored).into_response())
 }
 
-/// The answer to a body that is compressed or coded: it is read as it comes. hyper takes any transfer coding before chunked.
+/// Refuses a body that is compressed or coded. hyper itself accepts any transfer coding before chunked.
 fn coded(headers: &HeaderMap) -> Option<Response> {
     let codings = |name| {
         let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
@@ -184,7 +184,7 @@ fn coded(headers: &HeaderMap) -> Option<Response> {
     Some(response)
 }
 
-/// Finds out whether a restore may begin, and whether keys may be replaced.
+/// Checks whether a restore may begin. Returns whether keys may be replaced.
 fn begin_restore(
     service: &Arc<Service>,
     query: Option<&str>,
@@ -208,7 +208,7 @@ fn begin_restore(
     Ok(replace)
 }
 
-/// What a client is told of a restore that failed.
+/// The answer to a failed restore.
 fn refused(error: &RestoreError) -> Response {
     let (status, title) = match error {
         RestoreError::Dump(_) => (StatusCode::BAD_REQUEST, "invalid dump"),
@@ -220,7 +220,7 @@ fn refused(error: &RestoreError) -> Response {
     problem(status, title, error)
 }
 
-/// The next piece of a body; none at its end.
+/// The next piece of a body. `None` at its end.
 async fn next_piece(body: &mut Body) -> Option<io::Result<Bytes>> {
     let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
     Some(match frame {
@@ -229,7 +229,7 @@ async fn next_piece(body: &mut Body) -> Option<io::Result<Bytes>> {
     })
 }
 
-/// Carries a body to the thread that reads it; gives it back when that wants no more of it.
+/// Passes a body to the thread that reads it. Returns the rest when the thread stops reading.
 async fn carry(mut body: Body, send: mpsc::Sender<io::Result<Bytes>>, pace: &Pace) -> Option<Body> {
     loop {
         pace.is_at_the_client();
@@ -250,8 +250,8 @@ async fn carry(mut body: Body, send: mpsc::Sender<io::Result<Bytes>>, pace: &Pac
     }
 }
 
-/// Reads on after a request was refused and throws that away, until its client makes a pause: one that is answered while it
-/// sends may not look at the answer. One that waits for leave to send has not begun.
+/// Reads and discards the body of a refused request until the client pauses, because a client may not read an answer
+/// while it sends. A client that waits for `100 Continue` has not begun to send.
 pub(super) async fn discard(headers: &HeaderMap, mut body: Body) {
     if headers.contains_key(EXPECT) {
         return;
@@ -264,7 +264,7 @@ pub(super) async fn discard(headers: &HeaderMap, mut body: Body) {
     }
 }
 
-/// A body, for a thread that may wait.
+/// A body, for a blocking thread.
 struct Incoming {
     pieces: Receiver<io::Result<Bytes>>,
     piece: Bytes,

@@ -1,9 +1,9 @@
-//! Which HTTP requests are refused because of where they come from.
+//! Refuses HTTP requests because of their origin.
 //!
-//! A listener on loopback is no wall: any web page can have a browser on the same machine send requests there, and by a
-//! name that it lets resolve to 127.0.0.1 (DNS rebinding) it can read the answers. So a call that changes something or
-//! reads keys has to name this server in `Host`, and must not look like one that another site had a browser make.
-//! Whoever is no browser sends none of the other headers.
+//! A listener on loopback is not protected from web pages: any page can make a browser on the same machine send requests
+//! there, and with a name that resolves to 127.0.0.1 (DNS rebinding) it can read the answers. So a request that changes
+//! something or reads keys must name this server in `Host`, and must not come from another site. Clients other than
+//! browsers send none of the other headers that are checked.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Content types that a page of any site can send without the browser asking first (Fetch standard, "CORS-safelisted").
 const FORM_TYPES: [&str; 3] = ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
 
-/// Refuses a request that another site may have had a browser make. To be put around every route that changes something
-/// or reads keys.
+/// Refuses a request that another site may have made a browser send. Wraps every route that changes something or reads
+/// keys.
 pub(super) async fn refuse_foreign(
     State(service): State<Arc<Service>>,
     Extension(link): Extension<Link>,
@@ -42,7 +42,7 @@ pub(super) async fn refuse_foreign(
     problem(foreign.status(), foreign.title(), &foreign.detail())
 }
 
-/// Refuses a peer on another machine. To be put around routes that give away or replace all there is.
+/// Refuses a peer on another machine. Wraps the routes that read or replace all keys.
 pub(super) async fn refuse_remote(
     Extension(link): Extension<Link>,
     request: Request,
@@ -61,14 +61,14 @@ pub(super) async fn refuse_remote(
     problem(StatusCode::FORBIDDEN, "not local", &detail)
 }
 
-/// What this server goes by.
+/// The names and addresses of this server.
 struct Own<'a> {
-    /// Where the connection arrived.
+    /// The local address of the connection.
     local: IpAddr,
     hosts: &'a [HostName],
 }
 
-/// What is foreign about a request: the value of a header.
+/// Why a request is foreign: the value of a header.
 #[derive(PartialEq, Debug)]
 enum Foreign {
     NoHost,
@@ -127,7 +127,7 @@ impl Own<'_> {
         let mut hosts = headers.get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(Foreign::NoHost) };
         let host = Place::of(text(host.as_bytes())).ok_or_else(|| Foreign::Host(text(host.as_bytes())))?;
-        // A target with a host of its own goes before the header.
+        // A request target with a host takes precedence over the header.
         let target = uri.authority().map(|target| target.as_str().to_owned());
         let target =
             target.map(|target| Place::of(target.clone()).ok_or(Foreign::Host(target))).transpose()?;
@@ -140,7 +140,7 @@ impl Own<'_> {
         if let Some(origin) = all(ORIGIN).find(|origin| !self.is_own_origin(origin, &host)) {
             return Err(Foreign::Origin(origin));
         }
-        // Another port of this machine is the same site, and another server.
+        // Another port of this machine is the same site but another server.
         if let Some(site) = all(SEC_FETCH_SITE).find(|site| site != "same-origin" && site != "none") {
             return Err(Foreign::Site(site));
         }
@@ -157,8 +157,7 @@ impl Own<'_> {
         }
     }
 
-    /// An origin is ours when the request is for the same, or when it has a name of the config: a proxy may have put
-    /// another `Host` in its place.
+    /// An origin is ours when it equals `Host`, or when the config lists its name: a proxy may have replaced `Host`.
     fn is_own_origin(&self, origin: &str, host: &Place) -> bool {
         let Some((scheme, authority)) = origin.split_once("://") else { return false };
         let usual_port = match scheme {
@@ -173,7 +172,7 @@ impl Own<'_> {
     }
 }
 
-/// What a header has, to be shown.
+/// The value of a header, for an error.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -183,7 +182,7 @@ fn is_form(kind: &str) -> bool {
     FORM_TYPES.iter().any(|form| kind.eq_ignore_ascii_case(form))
 }
 
-/// A host and perhaps a port.
+/// A host and an optional port.
 struct Place {
     text: String,
     host: HostName,
@@ -191,7 +190,7 @@ struct Place {
 }
 
 impl Place {
-    /// None when it is no host with a port.
+    /// `None` when it is not a host with an optional port.
     fn of(text: String) -> Option<Place> {
         let authority: Authority = text.parse().ok()?;
         let host = authority.host().parse().ok()?;
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_says_whose_request_it_is() {
+    fn cross_site_fetches_are_recognized() {
         let check = |site: &str| check("/", &[("host", "localhost"), ("sec-fetch-site", site)]);
         for own in ["same-origin", "none"] {
             assert_eq!(check(own), Ok(()), "{own}");

@@ -1,8 +1,7 @@
-//! The HTTP listeners: counting, health, metrics, dumps. Each has a bound on connections of its own, and gives each a
-//! short time for a request, so that whoever holds connections holds little, and not for long.
+//! The HTTP listeners: counting, health, metrics, dumps. Each bounds its connections and the time of a request.
 //!
-//! Clients that the server waits for do not keep others out: when there are too many connections, the oldest of those
-//! goes, unless it carries a dump, of which there are few.
+//! Slow clients do not keep others out: when there are too many connections, the oldest that the server is waiting for
+//! is closed, except for dumps and restores, which have a bound of their own.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +39,7 @@ use crate::protocol::pause;
 use crate::service::Service;
 use crate::stopper::Stopper;
 
-/// What a handler knows of its connection.
+/// The connection of a request, for its handler.
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) pace: Arc<Pace>,
@@ -61,7 +60,7 @@ impl Link {
     }
 }
 
-/// What watches a server: it reads no keys and changes nothing.
+/// The routes for monitoring. They read no keys and change nothing.
 pub(crate) fn watching(service: Arc<Service>) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
@@ -72,7 +71,7 @@ pub(crate) fn watching(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
-/// All there is.
+/// All routes.
 pub(crate) fn all(service: Arc<Service>) -> Router {
     Router::new()
         .route("/v1/dump", get(dumps::dump))
@@ -85,13 +84,13 @@ pub(crate) fn all(service: Arc<Service>) -> Router {
         .route("/v1/hit/{*key}", post(counts::hit))
         .route("/v1/hits/{*key}", get(counts::hits))
         .method_not_allowed_fallback(wrong_method)
-        // Routes that change something or read keys go before this line.
+        // Add routes that change something or read keys above this line.
         .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign))
         .with_state(Arc::clone(&service))
         .merge(watching(service))
 }
 
-/// Serves until the stop, then lets requests under way finish.
+/// Serves until the stop, then finishes the requests under way.
 pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stopper) {
     let mut connections = Connections::default();
     loop {
@@ -100,14 +99,14 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stoppe
             Some(_) = connections.running.join_next() => continue,
             () = stopper.stopped() => break,
         };
-        // The client has gone already, or there are no file descriptors: then an end frees one.
+        // The client has gone, or file descriptors ran out: then the end of a connection frees one.
         let Ok((socket, peer)) = accepted else {
             pause(ACCEPT_RETRY).await;
             continue;
         };
         let Ok(local) = socket.local_addr() else { continue };
         let link = Link::new(peer, local);
-        // It is a matter of time limits only.
+        // If this fails, slow clients are only noticed later.
         let _ = socket2::SockRef::from(&socket).set_send_buffer_size(HTTP_SEND_BYTES);
         tokio::select! {
             () = connections.make_room() => connections.add(link, socket, &router, &stopper),
@@ -123,12 +122,12 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stoppe
 #[derive(Default)]
 struct Connections {
     running: JoinSet<()>,
-    /// The same, the oldest first. Some may have ended.
+    /// The same connections, oldest first. Some may have ended.
     oldest: VecDeque<(AbortHandle, Arc<Pace>)>,
 }
 
 impl Connections {
-    /// Waits until there is room for one more; those the server waits for have to go.
+    /// Waits until there is room for another connection. Closes the oldest that the server is waiting for.
     async fn make_room(&mut self) {
         loop {
             self.oldest.retain(|(connection, _)| !connection.is_finished());
@@ -156,7 +155,7 @@ impl Connections {
     }
 }
 
-/// Answers a client as long as it keeps up. One that is too slow with a dump it sends is answered that.
+/// Serves a client until it is too slow. A slow upload gets an error.
 async fn serve_one(
     pace: Arc<Pace>,
     mut socket: TcpStream,
@@ -167,19 +166,19 @@ async fn serve_one(
         return;
     };
     let detail = format!("the server ended the upload: {too_slow}: nothing was changed");
-    // What its socket does not take at once is not worth waiting for.
+    // One attempt: the server does not wait for a slow client.
     let _ = socket.try_write(&raw_problem(StatusCode::REQUEST_TIMEOUT, "too slow", &detail));
     let _ = socket.shutdown().await;
-    // Bytes that were not read would reset the connection, and the answer may go with it.
+    // Closing with unread input would reset the connection, and the client might lose the answer.
     let _ =
         timeout(LINGER, async { while socket.read(&mut [0; 4 << 10]).await.is_ok_and(|count| count > 0) {} })
             .await;
 }
 
-/// Waits for an answer as long as the client keeps up.
+/// Waits for `answered` until the client is too slow.
 ///
 /// # Errors
-/// How slow it is, and whether it can be answered that.
+/// The client is too slow. The flag is whether it can still get an error.
 async fn while_it_keeps_up(pace: &Pace, answered: impl Future<Output = ()>) -> Result<(), (TooSlow, bool)> {
     let mut answered = pin!(answered);
     while timeout(HTTP_LOOK_EVERY, answered.as_mut()).await.is_err() {
@@ -188,12 +187,12 @@ async fn while_it_keeps_up(pace: &Pace, answered: impl Future<Output = ()>) -> R
     Ok(())
 }
 
-/// Answers requests until the client ends; at a stop, one that has sent nothing is not waited for.
+/// Answers requests until the client ends. At a stop, it does not wait for a client that has sent nothing.
 async fn answer(socket: &mut TcpStream, service: TowerToHyperService<Router>, stopper: Stopper) {
     let mut builder = Builder::new();
     builder.max_header_size(MAX_HTTP_HEAD_BYTES).max_buf_size(MAX_HTTP_HEAD_BYTES);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
-    // Errors are the client's: it has gone, or has been told.
+    // An error is the client's: it has gone, or was answered.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
@@ -222,7 +221,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, "wrong method", &detail)
 }
 
-/// Whether the server has its counts.
+/// Whether all counts are loaded.
 async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     if !service.is_loading() {
         return (StatusCode::OK, "ready\n".to_owned());
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_that_it_loads() {
+    fn readyz_reports_the_loading_progress() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let (status, text) = runtime.block_on(ready(State(loading_engine())));
         assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "loading: 0 of 0 bytes\n"));

@@ -1,4 +1,4 @@
-//! `/metrics`: the server in figures, in the Prometheus text format.
+//! `/metrics`, in the Prometheus text format.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -129,7 +129,7 @@ pub(crate) fn text(service: &Service) -> String {
     text
 }
 
-/// What limits with names said; nothing where there are none.
+/// The answers of named limits, if there are any.
 fn limits(service: &Service, text: &mut String) {
     const NAME: &str = "lately_limit_requests_total";
     for (index, rule) in service.rules.get().iter().enumerate() {
@@ -145,7 +145,7 @@ fn limits(service: &Service, text: &mut String) {
     }
 }
 
-/// A label's value as the text format has it.
+/// A label value, escaped for the text format.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,7 +1,7 @@
-//! Whether an HTTP client keeps up. A client has to move bytes at a least rate while the server waits for it;
-//! time in which the server is at work does not count.
+//! The pace of an HTTP client. While the server waits for it, it must move bytes at a least rate. Time in which the
+//! server works does not count.
 //!
-//! Time is counted in looks, a fixed time apart: however long the whole process stood still, that is one look.
+//! Time is counted in looks, a fixed time apart, so a stall of the whole process counts as one look.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,24 +12,24 @@ use std::time::Duration;
 
 use crate::limits::{FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT};
 
-/// Bytes a client has to move between two looks.
+/// Bytes that a client must move between two looks.
 const BYTES_A_LOOK: u64 = HTTP_LEAST_BYTES * HTTP_LOOK_EVERY.subsec_millis() as u64 / 1_000;
 
-/// A client that is behind by as much is disconnected: what it has to move in [`HTTP_TIMEOUT`].
+/// A client that is behind by this much is disconnected: the bytes due in [`HTTP_TIMEOUT`].
 const MOST_BEHIND_BYTES: u64 = HTTP_LEAST_BYTES * HTTP_TIMEOUT.as_secs();
 
 /// Looks in [`FAIR_SHARE`].
 const FAIR_LOOKS: usize = (FAIR_SHARE.as_millis() / HTTP_LOOK_EVERY.as_millis()) as usize;
 
-/// Bytes that a client moves in [`FAIR_SHARE`] if its place is not for others.
+/// Bytes that a client must move in [`FAIR_SHARE`] to keep its place.
 const FAIR_SHARE_BYTES: u64 = FAIR_BYTES * FAIR_SHARE.as_secs();
 
 /// Why a client is disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TooSlow {
-    /// It is slower than any may be.
+    /// Slower than the least rate.
     Least,
-    /// It is slower than one may be for long whose place another wants.
+    /// Slower than the fair rate, while another transfer waited for its place.
     Fair,
 }
 
@@ -42,12 +42,12 @@ impl fmt::Display for TooSlow {
     }
 }
 
-/// One connection's.
+/// The pace of one connection.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// The server is at work: the client cannot go on before it is done.
+    /// The server works, and the client waits for it.
     is_ours: AtomicBool,
-    /// The client sends a dump, and has no answer yet.
+    /// The client uploads a dump, and has no answer yet.
     is_upload: AtomicBool,
     /// Bytes moved since the last look.
     moved_bytes: AtomicU64,
@@ -58,14 +58,14 @@ pub(super) struct Pace {
     transfer: Mutex<Option<Transfer>>,
 }
 
-/// What a transfer did in the last [`FAIR_SHARE`] in which the server waited for its client.
+/// The pace of a dump or restore over the last [`FAIR_SHARE`] in which the server waited for its client.
 #[derive(Default)]
 struct Transfer {
     /// Bytes moved in each look.
     looks: VecDeque<u64>,
-    /// Another is to have its place.
+    /// Another transfer takes its place.
     is_cut: bool,
-    /// It is not cut any more.
+    /// It can no longer be cut.
     is_kept: bool,
     too_slow: Option<TooSlow>,
 }
@@ -83,17 +83,17 @@ impl Transfer {
 }
 
 impl Pace {
-    /// The server is at work from here on.
+    /// From here on the server works.
     pub(super) fn is_at_us(&self) {
         self.is_ours.store(true, Relaxed);
     }
 
-    /// The server waits for the client from here on.
+    /// From here on the server waits for the client.
     pub(super) fn is_at_the_client(&self) {
         self.is_ours.store(false, Relaxed);
     }
 
-    /// The client has sent or taken some bytes.
+    /// The client has sent or received bytes.
     pub(super) fn moved(&self, bytes: usize) {
         self.moved_bytes.fetch_add(bytes as u64, Relaxed);
     }
@@ -114,7 +114,7 @@ impl Pace {
         self.is_upload.store(is_upload, Relaxed);
     }
 
-    /// Whether the client can still be answered that it is too slow.
+    /// Whether the client uploads a dump and has no answer yet, so that it can get an error.
     pub(super) fn is_upload(&self) -> bool {
         self.is_upload.load(Relaxed)
     }
@@ -123,7 +123,7 @@ impl Pace {
         *self.transfer() = Some(Transfer::default());
     }
 
-    /// Its client has done its part: from here on it is not cut for another.
+    /// The client has done its part: the transfer is no longer cut for another.
     pub(super) fn keep_transfer(&self) {
         if let Some(transfer) = self.transfer().as_mut() {
             (transfer.is_cut, transfer.is_kept) = (false, true);
@@ -134,7 +134,7 @@ impl Pace {
         *self.transfer() = None;
     }
 
-    /// Looks, each [`HTTP_LOOK_EVERY`].
+    /// Checks the pace. Called every [`HTTP_LOOK_EVERY`].
     ///
     /// # Errors
     /// The client is too slow.
@@ -160,12 +160,12 @@ impl Pace {
         Err(too_slow)
     }
 
-    /// Why its transfer is disconnected, if it is.
+    /// Why the transfer was disconnected, if it was.
     pub(super) fn too_slow(&self) -> Option<TooSlow> {
         self.transfer().as_ref()?.too_slow
     }
 
-    /// Bytes that its transfer moved in the last [`FAIR_SHARE`], if it has had as much time and is slow.
+    /// Bytes that the transfer moved in the last [`FAIR_SHARE`], if it has had that much time and is slow.
     pub(super) fn slow_bytes(&self) -> Option<u64> {
         let transfer = self.transfer();
         let looks = &transfer.as_ref().filter(|transfer| !transfer.is_kept)?.looks;
@@ -173,13 +173,13 @@ impl Pace {
         (looks.len() == FAIR_LOOKS && bytes < FAIR_SHARE_BYTES).then_some(bytes)
     }
 
-    /// How long its transfer has its place at least; all of [`FAIR_SHARE`] for a fast one.
+    /// How long the transfer keeps its place at least. All of [`FAIR_SHARE`] for a fast one.
     pub(super) fn fair_share_left(&self) -> Duration {
         let looks = self.transfer().as_ref().map_or(0, |transfer| transfer.looks.len()) % FAIR_LOOKS;
         HTTP_LOOK_EVERY * u32::try_from(FAIR_LOOKS - looks).unwrap_or(u32::MAX)
     }
 
-    /// Has its transfer give up its place at the next look.
+    /// Ends the transfer at the next look.
     pub(super) fn cut(&self) {
         if let Some(transfer) = self.transfer().as_mut() {
             transfer.is_cut = true;
@@ -190,7 +190,7 @@ impl Pace {
         self.transfer().as_ref().is_some_and(|transfer| transfer.is_cut)
     }
 
-    /// Whether the connection may be closed when another one needs its place: the server has waited for its client at a look.
+    /// Whether the connection may be closed to make room for another: the server is waiting for its client.
     pub(super) fn may_go(&self) -> bool {
         self.behind_bytes.load(Relaxed) > 0 && self.transfer().is_none()
     }

@@ -1,7 +1,7 @@
-//! The places of transfers: a few dumps and one restore at a time.
+//! Bounds on dumps and restores: a few dumps and one restore at a time.
 //!
-//! Whoever has a place keeps it while it is fast, or for [`FAIR_SHARE`]. When all places are taken and another transfer
-//! comes, the slowest of those that were slower than [`FAIR_BYTES`] for that long is cut.
+//! A transfer keeps its place for [`FAIR_SHARE`], and longer while it is fast. When all places are taken and another
+//! transfer comes, the slowest of those that were slower than [`FAIR_BYTES`] for that long is cut.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,14 +43,14 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Takes a place, for which a slow transfer may be cut.
+    /// Takes a place. Cuts a slow transfer if all are taken.
     ///
     /// # Errors
-    /// The seconds after which another attempt may succeed: all places are taken, and none of them by a slow transfer.
+    /// All places are taken by fast transfers. Another attempt may succeed after this many seconds.
     pub(super) async fn take(self: &Arc<Places>, pace: &Arc<Pace>) -> Result<Place, u64> {
         loop {
             let mut freed = std::pin::pin!(self.freed.notified());
-            // A place that is freed after the look counts, too.
+            // Registered before the check, so that no notification is missed.
             freed.as_mut().enable();
             if let Some(place) = self.try_take(pace)? {
                 return Ok(place);
@@ -59,7 +59,7 @@ impl Places {
         }
     }
 
-    /// Takes a free place. None while a transfer that was cut still has one.
+    /// Takes a free place. `None` while a transfer that was cut still holds one.
     fn try_take(self: &Arc<Places>, pace: &Arc<Pace>) -> Result<Option<Place>, u64> {
         let mut taken = self.taken();
         if taken.len() < self.most {
@@ -79,7 +79,7 @@ impl Places {
         Err(wait.as_secs().max(1))
     }
 
-    /// The client of a transfer has done its part: what is left is the server's, and the transfer is not cut any more.
+    /// The client of a transfer has done its part: the transfer is no longer cut for another.
     pub(super) fn keep(&self, pace: &Pace) {
         let _taken = self.taken();
         pace.keep_transfer();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_has_to_finish_is_not_cut() {
+    fn a_restore_being_applied_keeps_its_place() {
         let places = Transfers::new(&service()).restores;
         let (pace, next) = (Arc::<Pace>::default(), Arc::<Pace>::default());
         let place = places.try_take(&pace).ok().flatten();

@@ -19,7 +19,7 @@ impl Problem {
     }
 }
 
-/// The bytes of such an answer, for a connection that no library serves any more.
+/// The bytes of such an answer, for a connection that hyper no longer serves.
 pub(super) fn raw_problem(
     status: StatusCode,
     title: &'static str,
@@ -33,7 +33,7 @@ pub(super) fn raw_problem(
     (head + &body).into_bytes()
 }
 
-/// An answer that says what is wrong.
+/// An error answer.
 pub(super) fn problem(status: StatusCode, title: &'static str, detail: &dyn std::fmt::Display) -> Response {
     let mut response = (status, Json(Problem::new(status, title, detail))).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

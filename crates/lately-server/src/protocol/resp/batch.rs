@@ -1,5 +1,5 @@
-//! A batch: what several connections sent, run together. The store is given their hits at once; and when all
-//! replies are made, they go out one after the other.
+//! A batch: requests of several connections, executed together. When all replies are rendered, they are sent, one
+//! connection after the other.
 
 use std::io;
 use std::ops::Range;
@@ -16,11 +16,11 @@ use super::session::{Flow, Run};
 use crate::limits::{BATCH_BYTES, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
 use crate::service::commit::{Changes, Commit};
 
-/// The buffers of a batch, used again for the next.
+/// The buffers of a batch, reused for the next one.
 pub(super) struct Batch {
-    /// What came, one connection after the other.
+    /// The input, one connection after the other.
     input: Vec<u8>,
-    /// The own buffer of a connection, in place of `input`: then the batch has no other part.
+    /// The input buffer of a connection with a long request, in place of `input`. Such a batch has one part.
     long: Vec<u8>,
     parts: Vec<Part>,
     requests: Requests,
@@ -28,18 +28,18 @@ pub(super) struct Batch {
     output: Vec<u8>,
 }
 
-/// What one connection brought, and what became of it.
+/// The part of one connection.
 struct Part {
     token: usize,
-    /// Where in the input it is.
+    /// Its range in the input.
     bytes: Range<usize>,
-    /// How many requests there are up to its last, and why there are no more.
+    /// The number of requests up to its last one, and why there are no more.
     requests: usize,
     end: End,
-    /// Where in the input what was run ends, and whether there may be whole requests behind it.
+    /// Where in the input its executed requests end, and whether whole requests may follow.
     consumed: usize,
     unread: bool,
-    /// Where in the output its replies end, and what comes after them.
+    /// Where in the output its replies end, and what the connection does next.
     replies: usize,
     flow: Flow,
 }
@@ -56,7 +56,7 @@ impl Batch {
         }
     }
 
-    /// Bytes that were brought.
+    /// Bytes of input.
     pub(super) fn filled(&self) -> usize {
         self.parts.last().map_or(0, |part| part.bytes.end)
     }
@@ -65,12 +65,12 @@ impl Batch {
         self.filled() >= BATCH_BYTES
     }
 
-    /// Whether it is to be run before it takes in this connection.
+    /// Whether it must be executed before it can take this connection.
     pub(super) fn is_full_for(&self, connection: &Connection) -> bool {
         self.is_full() || (connection.is_long() && !self.parts.is_empty())
     }
 
-    /// Takes in what a connection has to be run; false when that is nothing.
+    /// Reads the requests of a connection. False when there are none.
     pub(super) fn take_in(&mut self, token: usize, connection: &mut Connection) -> io::Result<bool> {
         let start = self.filled();
         let Some(count) = connection.read(&mut self.input[start..])? else { return Ok(false) };
@@ -80,28 +80,28 @@ impl Batch {
         Ok(true)
     }
 
-    /// Throws away what a connection brought that is closing.
+    /// Reads and discards the input of a connection that is closing.
     pub(super) fn discard(&mut self, connection: &mut Connection, moment: Instant) -> io::Result<()> {
         let start = self.filled();
         connection.discard(&mut self.input[start..], moment)
     }
 
-    /// Whether nobody has brought anything.
+    /// Whether it has no parts.
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Bytes of its replies.
+    /// Bytes of replies.
     pub(super) fn output_bytes(&self) -> usize {
         self.output.len()
     }
 
-    /// What it changed.
+    /// The changes of its requests.
     pub(super) fn changes(&mut self) -> &mut Changes {
         &mut self.run.written.changes
     }
 
-    /// Puts errors in place of the replies that report a change.
+    /// Replaces the replies that report a change by errors.
     pub(super) fn replace(&mut self, refused: &Refused) {
         let (mut start, mut output) = (0, Vec::with_capacity(self.output.len()));
         for part in &mut self.parts {
@@ -112,7 +112,7 @@ impl Batch {
         self.output = output;
     }
 
-    /// Forgets it all, and keeps the memory.
+    /// Empties it and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.parts.clear();
         self.run.written.clear(KEPT_BYTES);
@@ -120,7 +120,7 @@ impl Batch {
         self.output.shrink_to(KEPT_BYTES);
     }
 
-    /// Runs what was brought; makes the replies.
+    /// Executes the requests and renders the replies.
     pub(super) fn answer(&mut self, connections: &mut Connections, now: Timestamp) {
         let Connections { by_token, service, .. } = connections;
         let Batch { input, long, parts, requests, run: memory, output } = self;
@@ -147,7 +147,7 @@ impl Batch {
                 && flow == Flow::Continue
                 && output.len() < OUTPUT_BYTES
             {
-                // The stream has lost its frame: nothing after this can be understood.
+                // A framing error: nothing after it can be parsed.
                 run.finish(service, now, output);
                 Encoder::new(output, Protocol::default()).error(error);
                 part.flow = Flow::Close;
@@ -159,7 +159,7 @@ impl Batch {
         *memory = run.reused();
     }
 
-    /// Sends the replies; those that are to wait are held.
+    /// Sends the replies. Those that report a pending change are held.
     pub(super) fn send(&mut self, connections: &mut Connections, now: Timestamp, commit: &Commit) {
         let mut start = 0;
         let mut held = match commit {
@@ -206,7 +206,7 @@ impl Part {
         }
     }
 
-    /// Finds its requests, which follow those of the parts before it.
+    /// Parses its requests. They follow those of the parts before it.
     fn find(&mut self, input: &[u8], requests: &mut Requests, connection: &mut Connection) {
         let input = &input[..self.bytes.end];
         let progress = requests.parse_more(input, self.bytes.start, &Limits::default(), &mut connection.args);
@@ -229,12 +229,12 @@ mod tests {
         assert!(!batch.is_full());
         batch.parts.push(Part::new(1, BATCH_BYTES - 1..BATCH_BYTES));
         assert!(batch.is_full());
-        // What comes last has room for what was held of it and a whole read.
+        // Room for the held input of the last connection and one whole read.
         assert_eq!(batch.input.len() - (BATCH_BYTES - 1), SHORT_BYTES + READ_BYTES + 1);
     }
 
     #[test]
-    fn a_thread_keeps_what_is_usual() {
+    fn a_thread_keeps_buffers_of_the_usual_size() {
         let mut batch = Batch::new();
         for bytes in [KEPT_BYTES, KEPT_BYTES + 1] {
             batch.output.resize(bytes, b'x');

@@ -1,6 +1,6 @@
-//! A commit group: batches with one look at the clock, and one write to the journal before their replies go out.
+//! A commit group: batches that share one reading of the clock and one write to the journal.
 //!
-//! A client that sleeps until it is answered is woken by the first of the replies, and costs no more for the others.
+//! A client that sleeps until its reply is woken once for all replies of a group.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::connections::Connections;
 use crate::limits::{GROUP_BATCHES, GROUP_BYTES, GROUP_OUTPUT_BYTES};
 use crate::service::commit::Commit;
 
-/// Batches, used again for the next group.
+/// The batches of a group, reused for the next one.
 pub(super) struct CommitGroup {
     batches: Vec<Batch>,
-    /// The one that is filled.
+    /// The index of the batch that is being filled.
     current: usize,
 }
 
@@ -26,7 +26,7 @@ impl CommitGroup {
         CommitGroup { batches: vec![Batch::new()], current: 0 }
     }
 
-    /// Makes room for what a connection has to be run; what is full is run.
+    /// Makes room for the requests of a connection. Runs the group if it is full.
     pub(super) fn make_room(&mut self, token: usize, connections: &mut Connections) {
         if !self.batches[self.current].is_full_for(&connections.by_token[token]) {
             return;
@@ -42,17 +42,17 @@ impl CommitGroup {
         }
     }
 
-    /// Takes in what a connection has to be run; false when that is nothing. There is room for it.
+    /// Reads the requests of a connection. False when there are none. The caller made room.
     pub(super) fn take_in(&mut self, token: usize, connection: &mut Connection) -> io::Result<bool> {
         self.batches[self.current].take_in(token, connection)
     }
 
-    /// Throws away what a connection brought that is closing. There is room for it.
+    /// Reads and discards the input of a connection that is closing. The caller made room.
     pub(super) fn discard(&mut self, connection: &mut Connection, moment: Instant) -> io::Result<()> {
         self.batches[self.current].discard(connection, moment)
     }
 
-    /// Runs all, writes down what that changed, and sends the replies.
+    /// Executes all batches, commits their changes and sends the replies.
     pub(super) fn run(&mut self, connections: &mut Connections) {
         let batches = &mut self.batches[..=std::mem::take(&mut self.current)];
         if batches[0].is_empty() {
@@ -66,10 +66,11 @@ impl CommitGroup {
         }
     }
 
-    /// Runs as many of the batches as there may be replies of at once, and sends these; gives how many. At least one is run.
+    /// Executes batches until their replies reach the bound, at least one, and sends the replies. Returns the number of
+    /// batches.
     fn run_some(batches: &mut [Batch], connections: &mut Connections, now: Timestamp) -> usize {
         let service = Arc::clone(&connections.service);
-        // From before something is changed until it is written, or taken back.
+        // Held until the changes were committed or rolled back.
         let entered = service.enter();
         let (mut count, mut bytes) = (0, 0);
         while count < batches.len() && bytes < GROUP_OUTPUT_BYTES {

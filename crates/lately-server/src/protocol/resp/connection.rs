@@ -1,4 +1,4 @@
-//! One RESP connection: what it holds between batches, and what there is to do for it. Nothing here waits.
+//! One RESP connection: its state between batches, and its next task. Nothing here waits.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -25,91 +25,90 @@ pub(super) struct Connection {
     service: Arc<Service>,
     client: Arc<Client>,
     pub(super) session: Session,
-    /// Its place among the clients there is room for.
+    /// Counts towards `max_clients` until it is dropped.
     _place: OwnedSemaphorePermit,
-    /// What came and was not run: a part of a request; or more, when the replies were too many.
+    /// Input that was not executed: a partial request, or more when the replies reached their bound.
     input: Vec<u8>,
-    /// How far the parser came with it.
+    /// The state of the parser in the partial request.
     pub(super) args: Args,
-    /// There may be whole requests in `input`: they are run before more is read.
+    /// There may be whole requests in `input`. They are executed before more is read.
     unread: bool,
     incoming: Incoming,
     replies: Replies,
     state: State,
-    /// It is on a list of those there is something to do for.
+    /// It is on a list of connections with work.
     listed: bool,
     /// When the client last sent something.
     heard: Instant,
-    /// Bytes the store was charged for it.
+    /// Bytes charged for it.
     charged_bytes: usize,
 }
 
-/// What is done once the replies are sent.
+/// What happens once the replies are sent.
 enum State {
-    /// Its requests are read and run.
+    /// Requests are read and executed.
     Open,
-    /// A long command has more pieces to run before the next request.
+    /// A long command has more slices to run before the next request.
     Running,
-    /// Nothing more of it is run. Once the replies are sent it closes, and with it perhaps the server.
+    /// Nothing more is executed. The connection closes, and after `SHUTDOWN` the server stops.
     Ending { stops_server: bool },
-    /// All is sent. What the client still sends is thrown away.
+    /// All replies are sent. Input is discarded until the client closes.
     Closing(Closing),
-    /// The client cannot be answered any more. What is left of its long command is run: a transaction that changes something is
-    /// not left half done.
+    /// The client cannot be answered any more. The rest of its transaction is executed, so that none is left half done.
     Abandoned,
 }
 
-/// What the client may still send that counts.
+/// The input that is still read.
 enum Incoming {
-    /// Anything.
+    /// All of it.
     Open,
-    /// What had come when the server stopped: no more than so many bytes.
+    /// Input from before the server stopped: at most this many bytes.
     Last { left_bytes: usize },
-    /// Nothing: its end was read.
+    /// None: its end was read.
     Ended,
 }
 
-/// Replies that were made. While there are any, nothing is read or run.
+/// Rendered replies. While there are any, nothing is read or executed.
 enum Replies {
     /// All are sent.
     Sent,
-    /// They wait until what they report is on the disk.
+    /// They wait until the changes that they report are on the disk.
     Pending(Vec<u8>),
-    /// The socket has taken the first `sent` bytes. For how long it has taken none is counted in looks.
+    /// The socket has taken the first `sent` bytes, and none for the time `stuck`, which is counted in looks.
     Unsent { bytes: Vec<u8>, sent: usize, stuck: Duration },
 }
 
-/// The time between our end and the client's. A socket that is closed while something comes is reset,
-/// and what the client has not taken yet is lost: so what comes is thrown away until nothing does.
+/// The state between our end of the connection and the client's. Closing a socket with unread input resets it, and the
+/// client loses replies that it has not read: so input is discarded until none comes.
 struct Closing {
     since: Instant,
-    /// When something came last.
+    /// When input came last.
     heard: Instant,
-    /// Bytes that may yet be thrown away.
+    /// Bytes that may still be discarded.
     left_bytes: usize,
 }
 
-/// What there is to do for a connection.
+/// The next task for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Task {
-    /// Read and run requests.
+    /// Read and execute requests.
     Read,
-    /// Send the rest of its replies.
+    /// Send the rest of the replies.
     Send,
-    /// Run the next piece of its long command.
+    /// Run the next slice of the long command.
     Resume,
-    /// Throw away what it sends.
+    /// Discard input.
     Discard,
 }
 
-/// What a look at a connection found.
+/// The result of a look at a connection.
 #[derive(PartialEq, Debug)]
 pub(super) enum Look {
-    /// Nothing.
+    /// Nothing to do.
     Fine,
-    /// Something that no event reported: there is something to do.
+    /// Work that no event reported.
     News,
-    /// The client was silent for too long, or takes no replies.
+    /// The client was idle for too long, or reads no replies.
     Late,
 }
 
@@ -164,19 +163,19 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Takes note of an event.
+    /// Records an event of the socket.
     pub(super) fn notice(&mut self, event: &Event) {
         self.stream.notice(event);
     }
 
-    /// Takes note that what has come by now is all that is read.
+    /// Stops reading after the input that has arrived by now.
     pub(super) fn drain(&mut self) {
         if matches!(self.incoming, Incoming::Open) {
             self.incoming = Incoming::Last { left_bytes: self.sent_bytes() };
         }
     }
 
-    /// What there is to do for it.
+    /// Its next task.
     pub(super) fn task(&self) -> Option<Task> {
         let (task, is_ready) = match (&self.state, &self.replies) {
             (State::Abandoned, _) => (Task::Resume, true),
@@ -188,30 +187,30 @@ impl Connection {
                 let may_come = self.stream.is_readable() || matches!(self.incoming, Incoming::Last { .. });
                 (Task::Read, self.unread || may_come)
             }
-            // It closes when it is settled.
+            // `settle` closes it.
             (State::Ending { .. }, Replies::Sent) => return None,
         };
         is_ready.then_some(task)
     }
 
-    /// What there is to do for it, if it is on no list yet: then it is from here on.
+    /// Its next task, if it is on no list yet. The caller puts it on one.
     pub(super) fn list(&mut self) -> Option<Task> {
         let task = self.task().filter(|_| !self.listed);
         self.listed |= task.is_some();
         task
     }
 
-    /// Takes note that it is on no list; whether it was.
+    /// Records that it left its list. Returns whether it was on one.
     pub(super) fn unlist(&mut self) -> bool {
         std::mem::take(&mut self.listed)
     }
 
-    /// Whether what is left of its input is too long to be moved.
+    /// Whether its held input is too long to be copied.
     pub(super) fn is_long(&self) -> bool {
         self.input.len() > SHORT_BYTES
     }
 
-    /// Runs the next piece of its long command. Gives what it changed, if that waits for a verdict; the replies do, too.
+    /// Runs the next slice of its long command. Returns its changes, if they and the replies wait for the disk.
     pub(super) fn resume(&mut self, token: usize) -> (Option<PendingReplies>, io::Result<()>) {
         let is_abandoned = matches!(self.state, State::Abandoned);
         let service = Arc::clone(&self.service);
@@ -228,7 +227,7 @@ impl Connection {
             if flow == Flow::More {
                 return (pending, Ok(()));
             }
-            // That was the last piece.
+            // That was the last slice.
             self.enter(Flow::Close);
             return (pending, Err(ErrorKind::BrokenPipe.into()));
         }
@@ -245,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// Goes on as a command has it.
+    /// Enters the state that a command requires.
     fn enter(&mut self, flow: Flow) {
         self.state = match flow {
             Flow::Continue => State::Open,
@@ -255,13 +254,13 @@ impl Connection {
         };
     }
 
-    /// Sends what is left to send.
+    /// Sends the rest of the replies.
     pub(super) fn send_rest(&mut self) -> io::Result<()> {
         let Replies::Unsent { bytes, sent, stuck } = &mut self.replies else { return Ok(()) };
         let taken = self.stream.write(&bytes[*sent..])?;
         *sent += taken;
         if taken > 0 {
-            // It is slow, but it takes them.
+            // The client is slow, but it reads.
             *stuck = Duration::ZERO;
         }
         if *sent == bytes.len() {
@@ -270,8 +269,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Moves what came before to `room` and reads more behind it, when it is short; gives the bytes
-    /// that are there to be run. When it is long, they are in the connection's own buffer.
+    /// Moves short held input to `room`, reads more behind it, and returns the number of bytes to execute. Long input
+    /// stays in the connection's own buffer.
     pub(super) fn read(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
         let held = if self.is_long() { 0 } else { self.input.len() };
         if held > 0 {
@@ -283,7 +282,7 @@ impl Connection {
         let Some(count) = self.read_behind(&mut room[held..held + READ_BYTES])? else { return Ok(None) };
         if self.is_long() {
             if self.input.capacity() - self.input.len() < count {
-                // Not twice as much: it counts towards the memory of connections.
+                // Does not double, because capacity is charged.
                 self.input.reserve_exact(count.max(self.input.len() / 4));
             }
             self.input.extend_from_slice(&room[..count]);
@@ -291,7 +290,7 @@ impl Connection {
         Ok(Some(held + count))
     }
 
-    /// Reads what has come, if that counts; at the end of it the connection ends.
+    /// Reads input, if any is still read. At its end the connection ends.
     fn read_behind(&mut self, room: &mut [u8]) -> io::Result<Option<usize>> {
         let most = match self.incoming {
             Incoming::Open => room.len(),
@@ -313,12 +312,12 @@ impl Connection {
         Ok(None)
     }
 
-    /// The connection's own buffer, when that is where the bytes to be run are.
+    /// Takes the connection's own buffer, which has the bytes to execute.
     pub(super) fn take_long(&mut self) -> Vec<u8> {
         if self.is_long() { std::mem::take(&mut self.input) } else { Vec::new() }
     }
 
-    /// Keeps what was not consumed until more comes.
+    /// Holds input that was not consumed until more comes.
     pub(super) fn keep(&mut self, left: &[u8]) {
         if left.is_empty() {
             self.input = Vec::new();
@@ -328,7 +327,7 @@ impl Connection {
         }
     }
 
-    /// Has its own buffer back, of which so much was consumed.
+    /// Returns its own buffer, of which the first `consumed` bytes were executed.
     pub(super) fn keep_long(&mut self, mut long: Vec<u8>, consumed: usize) {
         if long.len() - consumed > SHORT_BYTES {
             long.drain(..consumed);
@@ -338,8 +337,7 @@ impl Connection {
         }
     }
 
-    /// Takes note of a batch: whether there may be whole requests in what is left of the input, and
-    /// what is to be done now.
+    /// Records the result of a batch: whether whole requests may remain in the input, and the state to enter.
     pub(super) fn ran(&mut self, unread: bool, flow: Flow, now: Timestamp, moment: Instant) {
         self.args.release();
         (self.unread, self.heard) = (unread, moment);
@@ -347,33 +345,32 @@ impl Connection {
         self.client.seen(now);
     }
 
-    /// Sends replies, and keeps what the socket does not take.
+    /// Sends replies. Holds what the socket does not take.
     pub(super) fn send(&mut self, replies: &[u8]) -> io::Result<()> {
         let sent = self.stream.write(replies)?;
         let left = &replies[sent..];
         if left.len() > SHORT_BYTES && !self.may_hold(self.held_bytes() + left.len()) {
-            // It is not copied first.
+            // Refused before it is copied.
             return self.refuse_to_hold();
         }
         self.replies = Replies::of(left.to_vec(), 0);
         Ok(())
     }
 
-    /// The same with replies that need not be copied.
+    /// Sends replies without copying the rest.
     fn send_all(&mut self, replies: Vec<u8>) -> io::Result<()> {
         let sent = self.stream.write(&replies)?;
         self.replies = Replies::of(replies, sent);
         Ok(())
     }
 
-    /// Keeps replies until there is a verdict on what they report; gives whose they are.
+    /// Holds replies until the changes that they report are on the disk. Returns the id of the client.
     pub(super) fn hold(&mut self, replies: &[u8]) -> u64 {
         self.replies = Replies::Pending(replies.to_vec());
         self.client.id()
     }
 
-    /// There is a verdict on replies of this client: they may leave, once `change` has been made. Whether it was waiting for
-    /// that.
+    /// Sends the held replies of this client, after `change` was applied to them. False if it holds none.
     pub(super) fn release(&mut self, client: u64, change: impl FnOnce(&mut Vec<u8>)) -> bool {
         match &mut self.replies {
             Replies::Pending(bytes) if self.client.id() == client => {
@@ -386,7 +383,7 @@ impl Connection {
         }
     }
 
-    /// Does what is to be done after each step, of which `result` is how it went; false when the connection ends.
+    /// Finishes a step that ended with `result`. False when the connection ends.
     pub(super) fn settle(&mut self, result: io::Result<()>, moment: Instant, stopper: &Stopper) -> bool {
         let failed = result.and_then(|()| self.charge()).is_err();
         match (&self.state, &self.replies) {
@@ -402,7 +399,7 @@ impl Connection {
         }
     }
 
-    /// Forgets a client that cannot be answered; true while a command of it has more to run.
+    /// Drops the replies of a client that cannot be answered. True while its transaction has more to run.
     fn abandon(&mut self, stopper: &Stopper) -> bool {
         (self.input, self.replies) = (Vec::new(), Replies::Sent);
         self.tell_charge(self.held_bytes());
@@ -420,7 +417,7 @@ impl Connection {
         }
     }
 
-    /// Ends what is sent; false when nothing can come any more that would reset the connection.
+    /// Ends our side. False when the client has ended its side, too, so that the socket can be closed.
     fn close(&mut self, moment: Instant) -> bool {
         self.stream.end();
         (self.input, self.unread) = (Vec::new(), false);
@@ -430,7 +427,7 @@ impl Connection {
         stays
     }
 
-    /// Throws away what came after the end. An error when that is at its end, too, or is too much.
+    /// Discards input after our end. An error when the input ends, too, or is too long.
     pub(super) fn discard(&mut self, room: &mut [u8], moment: Instant) -> io::Result<()> {
         match (self.stream.read(room)?, &mut self.state) {
             (Taken::Bytes(count), State::Closing(closing)) => {
@@ -444,8 +441,8 @@ impl Connection {
         }
     }
 
-    /// Looks at the time, each [`LOOK_EVERY`]. After a stall of the process no event may have reported yet what became
-    /// of the socket meanwhile: so a client that seems silent is looked at, and for one that takes no replies a stall is one look.
+    /// Checks for timeouts, every [`LOOK_EVERY`]. After a stall of the process, events may still be due: so the socket of a
+    /// client that seems idle is checked directly, and for a client that reads no replies a stall counts as one look.
     pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> Look {
         match (&mut self.state, &mut self.replies) {
             (State::Closing(closing), _) => {
@@ -458,13 +455,13 @@ impl Connection {
                 closing.heard = moment;
                 Look::News
             }
-            // It is not the client that makes them wait.
+            // They wait for the disk, not for the client.
             (_, Replies::Pending(_)) => Look::Fine,
             (_, Replies::Unsent { stuck, .. }) => {
                 *stuck += LOOK_EVERY;
                 if *stuck <= WRITE_TIMEOUT { Look::Fine } else { Look::Late }
             }
-            // What it has sent and was not run yet has been heard, too.
+            // It has input that was not executed yet.
             _ if self.listed => Look::Fine,
             _ if idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) => Look::Fine,
             _ if self.stream.look() => Look::News,
@@ -472,7 +469,7 @@ impl Connection {
         }
     }
 
-    /// What the client can have sent by now: what has been received and what its own system holds.
+    /// The most that the client can have sent by now: the receive buffer, and what its own system holds.
     fn sent_bytes(&self) -> usize {
         self.stream.receive_buffer_bytes() + DRAIN_BYTES
     }
@@ -485,7 +482,7 @@ impl Connection {
             + self.session.held_bytes()
     }
 
-    /// Tells the store how much memory the connection holds. An error, and nothing is told, when it may not hold so much.
+    /// Charges the memory that the connection holds. An error, without a charge, when that is more than it may hold.
     fn charge(&mut self) -> io::Result<()> {
         let held_bytes = self.held_bytes();
         if !self.may_hold(held_bytes) {
@@ -500,7 +497,7 @@ impl Connection {
         held_bytes <= self.charged_bytes || self.service.may_hold(self.charged_bytes, held_bytes)
     }
 
-    /// Ends the connection. Its client does not read: the system need not keep for it what was sent, either.
+    /// Ends the connection and drops the send buffer, because the client does not read.
     fn refuse_to_hold(&self) -> io::Result<()> {
         self.stream.forget_sent()?;
         Err(ErrorKind::OutOfMemory.into())

@@ -1,4 +1,4 @@
-//! The connections of an event loop, and the lists of those there is something to do for.
+//! The connections of an event loop, and the lists of those with work.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,14 +21,14 @@ use crate::stopper::Stopper;
 pub(super) struct Connections {
     pub(super) service: Arc<Service>,
     pub(super) by_token: Slab<Connection>,
-    /// Those to read from or to write to.
+    /// Connections to read from or write to.
     list: VecDeque<usize>,
-    /// Those whose long commands have more pieces to run. One piece is run in a round.
+    /// Connections whose long commands have more slices. A round runs one slice of one of them.
     running: VecDeque<usize>,
-    /// Replies that wait for a verdict, in the order they were made.
+    /// Replies that wait for the disk, oldest first.
     pending: VecDeque<PendingReplies>,
     stopper: Stopper,
-    /// The moment of this round.
+    /// The time of this round.
     pub(super) moment: Instant,
 }
 
@@ -45,7 +45,7 @@ impl Connections {
         }
     }
 
-    /// Takes a client. A socket that cannot be set up is closed: the client sees it.
+    /// Adds a client. A socket that cannot be set up is closed.
     pub(super) fn admit(&mut self, accepted: Accepted, registry: &Registry) {
         let entry = self.by_token.vacant_entry();
         let token = entry.key();
@@ -58,7 +58,7 @@ impl Connections {
         }
     }
 
-    /// Takes note of what the event queue says of a socket.
+    /// Passes an event to its connection.
     pub(super) fn notice(&mut self, event: &Event) {
         let token = event.token().0;
         if let Some(connection) = self.by_token.get_mut(token) {
@@ -67,7 +67,7 @@ impl Connections {
         }
     }
 
-    /// Puts a connection on the list that what there is to do for it belongs to.
+    /// Puts a connection on the list for its next task.
     pub(super) fn enlist(&mut self, token: usize) {
         match self.by_token[token].list() {
             Some(Task::Resume) => self.running.push_back(token),
@@ -76,29 +76,29 @@ impl Connections {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no connections.
     pub(super) fn is_empty(&self) -> bool {
         self.by_token.is_empty()
     }
 
-    /// Whether there is something to do for one of them.
+    /// Whether a connection has work.
     pub(super) fn has_work(&self) -> bool {
         !self.list.is_empty() || !self.running.is_empty()
     }
 
-    /// How many are on the list, long commands aside.
+    /// The number of connections to read from or write to.
     pub(super) fn listed(&self) -> usize {
         self.list.len()
     }
 
-    /// Takes the first off the list.
+    /// Takes the first connection to read from or write to.
     pub(super) fn next(&mut self) -> Option<usize> {
         let token = self.list.pop_front()?;
         self.by_token[token].unlist();
         Some(token)
     }
 
-    /// Runs a piece of a long command: of the connection that has waited longest for it.
+    /// Runs one slice of the long command that has waited longest.
     pub(super) fn resume_one(&mut self) {
         let Some(token) = self.running.pop_front() else { return };
         let connection = &mut self.by_token[token];
@@ -110,7 +110,7 @@ impl Connections {
         self.settle(token, result);
     }
 
-    /// Does what is to be done after each step of a connection, of which `result` is how it went.
+    /// Finishes a step of a connection that ended with `result`.
     pub(super) fn settle(&mut self, token: usize, result: io::Result<()>) {
         let connection = &mut self.by_token[token];
         if connection.settle(result, self.moment, &self.stopper) {
@@ -123,16 +123,16 @@ impl Connections {
         self.by_token.remove(token);
     }
 
-    /// Takes replies that wait for a verdict.
+    /// Adds replies that wait for the disk.
     pub(super) fn hold(&mut self, held: PendingReplies) {
         self.service.charge(0, held.held_bytes());
         self.pending.push_back(held);
     }
 
-    /// Sends what has a verdict.
+    /// Sends the replies whose changes the disk has confirmed or refused.
     pub(super) fn verdicts(&mut self) {
         let mut waiting = VecDeque::new();
-        // What is taken back is taken back in reverse.
+        // Newest first: a rollback runs in reverse.
         for mut held in std::mem::take(&mut self.pending).into_iter().rev() {
             let held_bytes = held.held_bytes();
             let refused = match held.settle(&self.service) {
@@ -156,7 +156,7 @@ impl Connections {
                     *output = held.refused(part, output, refused);
                 }
             };
-            // The client may have gone, and another have come.
+            // Another client may have the token by now.
             let connection = self.by_token.get_mut(part.token);
             if connection.is_some_and(|it| it.release(part.client, change)) {
                 self.enlist(part.token);
@@ -164,7 +164,7 @@ impl Connections {
         }
     }
 
-    /// Looks at the time: who was silent for too long, or takes no replies, has to go.
+    /// Disconnects clients that were idle for too long or read no replies.
     pub(super) fn look(&mut self) {
         let (moment, idle) = (self.moment, self.service.config.idle_timeout);
         let look = |(token, connection): (usize, &mut Connection)| match connection.look(moment, idle) {
@@ -176,7 +176,7 @@ impl Connections {
         found.into_iter().for_each(|(token, result)| self.settle(token, result));
     }
 
-    /// Ends all connections once what came by now is answered.
+    /// Ends all connections once the input that has arrived is answered.
     pub(super) fn drain(&mut self) {
         self.by_token.iter_mut().for_each(|(_, connection)| connection.drain());
         let tokens: Vec<usize> = self.by_token.iter().map(|(token, _)| token).collect();

@@ -1,5 +1,5 @@
-//! An event loop: a thread that reads what its clients sent, runs it in batches and answers it, round after round. It
-//! waits in one place only, for news of its sockets.
+//! An event loop: a thread that reads requests of its clients, executes them in batches and answers them, round after
+//! round. It waits in one place only, for events of its sockets.
 
 use std::io;
 use std::sync::Arc;
@@ -18,27 +18,26 @@ use crate::limits::{DRAIN_TIMEOUT, EVENTS, LOOK_EVERY};
 use crate::service::Service;
 use crate::stopper::Stopper;
 
-/// The token of what wakes a loop: new connections, and verdicts on what waits for the disk. No connection has so high a
-/// number.
+/// The token of the waker, which reports new connections and answers of the disk. No connection has this number.
 const WAKE: Token = Token(usize::MAX);
 
-/// A connection that was accepted, and its place among the clients there is room for.
+/// An accepted connection, and its permit among `max_clients`.
 pub(super) struct Accepted {
     pub(super) socket: TcpStream,
     pub(super) place: OwnedSemaphorePermit,
 }
 
-/// What gives connections to an event loop.
+/// The listener's end of an event loop.
 pub(super) struct Handle {
     accepted: mpsc::Sender<Accepted>,
     waker: Arc<Waker>,
 }
 
 impl Handle {
-    /// Gives it a connection, which comes back when the loop has ended.
+    /// Sends it a connection. Returns the connection when the loop has ended.
     pub(super) fn send(&self, accepted: Accepted) -> Result<(), Accepted> {
         self.accepted.send(accepted).map_err(|unsent| unsent.0)?;
-        // A loop that cannot be woken sees it at its next look.
+        // A loop that cannot be woken finds it at its next look.
         let _ = self.waker.wake();
         Ok(())
     }
@@ -53,13 +52,13 @@ impl Handle {
 pub(super) struct EventLoop {
     poll: Poll,
     events: Events,
-    /// The last poll gave all there was.
+    /// The last poll returned all events.
     all_noticed: bool,
     accepted: mpsc::Receiver<Accepted>,
     connections: Connections,
     group: CommitGroup,
     next_look: Instant,
-    /// Once the server stops: when clients that do not take their replies are cut off.
+    /// During a stop: when clients that do not read their replies are disconnected.
     cut_off: Option<Instant>,
 }
 
@@ -71,7 +70,7 @@ impl EventLoop {
         let moment = clock::moment();
         service.on_verdict({
             let waker = Arc::clone(&waker);
-            // A loop that has ended is woken in vain.
+            // Waking a loop that has ended fails, and does not matter.
             move || drop(waker.wake())
         });
         let event_loop = EventLoop {
@@ -87,7 +86,7 @@ impl EventLoop {
         Ok((Handle { accepted: sender, waker }, event_loop))
     }
 
-    /// Serves until no more clients come and those there were are answered.
+    /// Serves until the listener has closed and all clients are answered.
     pub(super) fn run(mut self) {
         let mut moment = clock::moment();
         while !self.is_over(moment) {
@@ -101,7 +100,7 @@ impl EventLoop {
         self.cut_off.is_some_and(|cut_off| self.connections.is_empty() || moment >= cut_off)
     }
 
-    /// How long the next wait may take.
+    /// The timeout of the next poll.
     fn patience(&self, moment: Instant) -> Duration {
         if self.connections.has_work() || !self.all_noticed {
             return Duration::ZERO;
@@ -109,20 +108,20 @@ impl EventLoop {
         self.next_look.saturating_duration_since(moment)
     }
 
-    /// Waits for news of sockets, and takes note of it.
+    /// Waits for events of sockets, and records them.
     fn wait(&mut self, patience: Duration) {
-        // An error is a signal that came in between: the next round waits again.
+        // An error is a signal: the next round waits again.
         if self.poll.poll(&mut self.events, Some(patience)).is_ok() {
             self.events.iter().for_each(|event| self.connections.notice(event));
             self.all_noticed = self.events.iter().count() < EVENTS;
         }
     }
 
-    /// Does what there is to do at this moment.
+    /// Does all work that is due at this moment.
     fn turn(&mut self, moment: Instant) {
         self.connections.moment = moment;
         self.admit();
-        // Only now: after a stall, what clients sent meanwhile has been noticed.
+        // Only after all events were seen: after a stall, clients that sent something are not idle.
         if self.all_noticed && moment >= self.next_look {
             self.next_look = moment + LOOK_EVERY;
             self.connections.look();
@@ -130,7 +129,7 @@ impl EventLoop {
         self.round();
     }
 
-    /// Takes all connections that were accepted: to wait for a round each is long when there are many.
+    /// Adds all accepted connections. One per round would be slow when there are many.
     fn admit(&mut self) {
         while self.cut_off.is_none() {
             match self.accepted.try_recv() {
@@ -144,8 +143,7 @@ impl EventLoop {
         }
     }
 
-    /// Goes through the connections with work, each once, and then runs one piece of one long command: nobody waits for more
-    /// than that.
+    /// Serves each connection with work once, and then runs one slice of one long command.
     fn round(&mut self) {
         self.connections.verdicts();
         for _ in 0..self.connections.listed() {
@@ -156,7 +154,7 @@ impl EventLoop {
         self.connections.resume_one();
     }
 
-    /// Does what there is to do for a connection, but for its long commands. Requests are run with those of others.
+    /// Does the next task of a connection, long commands excepted. Its requests join the commit group.
     fn step(&mut self, token: usize) {
         let Some(task) = self.connections.by_token[token].task() else { return };
         if matches!(task, Task::Read | Task::Discard) {
@@ -168,7 +166,7 @@ impl EventLoop {
             Task::Send => connection.send_rest(),
             Task::Discard => self.group.discard(connection, moment),
             Task::Read => match self.group.take_in(token, connection) {
-                // It is settled when it has been run.
+                // It is settled once the group has run.
                 Ok(true) => return,
                 Ok(false) => Ok(()),
                 Err(error) => Err(error),

@@ -1,5 +1,5 @@
-//! The RESP listener: takes connections while there is room, gives them to the event loops in turn, and
-//! tells those to end on a stop.
+//! The RESP listener: accepts connections while there is room, passes them to the event loops in turn, and ends the
+//! loops on a stop.
 
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -19,7 +19,7 @@ use crate::stopper::Stopper;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
-/// A listener and the event loops, each of which serves a part of its clients.
+/// A listener and its event loops.
 pub(crate) struct Resp {
     listener: TcpListener,
     loops: Loops,
@@ -30,9 +30,9 @@ struct Loops {
     service: Arc<Service>,
     stopper: Stopper,
     handles: Vec<Handle>,
-    /// The loop that the next connection goes to, modulo their number.
+    /// The loop for the next connection, modulo the number of loops.
     next: usize,
-    /// A loop sends its index when it has ended.
+    /// A loop sends its index here when it has ended.
     ended: UnboundedSender<usize>,
     ends: UnboundedReceiver<usize>,
 }
@@ -43,7 +43,7 @@ impl Resp {
         Ok(Resp { listener, loops: Loops::start(service, stopper)? })
     }
 
-    /// Serves until the stop, then waits for what had been sent to be answered.
+    /// Serves until the stop, then waits until all requests that were sent are answered.
     pub(crate) async fn serve(self) {
         let Resp { listener, mut loops } = self;
         let (service, stopper) = (Arc::clone(&loops.service), loops.stopper.clone());
@@ -57,7 +57,7 @@ impl Resp {
                     continue;
                 }
             };
-            // The client has gone already, or there are no file descriptors: then an end frees one.
+            // The client has gone, or file descriptors ran out: then the end of a connection frees one.
             let Ok(mut socket) = accepted else {
                 pause(ACCEPT_RETRY).await;
                 continue;
@@ -65,7 +65,7 @@ impl Resp {
             Stats::add(&service.stats.connections, 1);
             let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
                 Stats::add(&service.stats.refused_connections, 1);
-                // It fits what a new socket takes at once.
+                // It fits the send buffer of a new socket.
                 let _ = socket.write_all(TOO_MANY_CLIENTS).and_then(|()| socket.shutdown(Shutdown::Write));
                 continue;
             };
@@ -92,7 +92,7 @@ impl Loops {
         let (handle, event_loop) = EventLoop::new(Arc::clone(&self.service), self.stopper.clone())?;
         let ended = self.ended.clone();
         let run = move || {
-            // A panic is a bug, and has been reported. The connections of this loop have ended.
+            // A panic has been reported. The connections of this loop have ended.
             let _ = catch_unwind(AssertUnwindSafe(|| event_loop.run()));
             // The server may have gone.
             let _ = ended.send(index);
@@ -101,15 +101,15 @@ impl Loops {
         Ok(handle)
     }
 
-    /// Starts a loop in place of one that has ended because of a bug.
+    /// Replaces a loop that has panicked.
     fn replace(&mut self, index: usize) {
-        // Without file descriptors, or a thread, the other loops have its clients.
+        // If that fails, the other loops serve its share of new clients.
         if let Ok(handle) = self.start_one(index) {
             self.handles[index] = handle;
         }
     }
 
-    /// Gives a connection to the next loop that runs.
+    /// Passes a connection to the next loop that runs.
     fn send(&mut self, accepted: Accepted) {
         let mut unsent = Some(accepted);
         for _ in 0..self.handles.len() {
@@ -119,7 +119,7 @@ impl Loops {
         }
     }
 
-    /// Tells the loops to end, and waits until they have.
+    /// Ends the loops, and waits for them.
     async fn end(self) {
         let Loops { handles, ended, mut ends, .. } = self;
         handles.into_iter().for_each(Handle::close);

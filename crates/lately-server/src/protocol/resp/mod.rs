@@ -1,4 +1,4 @@
-//! The Redis protocol: connections in event loops, and what clients say on them.
+//! The Redis protocol: connections in event loops, and sessions.
 
 mod batch;
 mod commit_group;

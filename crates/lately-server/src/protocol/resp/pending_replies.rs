@@ -1,4 +1,4 @@
-//! Replies that wait until what they report is on the disk.
+//! Replies that wait until the changes that they report are on the disk.
 
 use std::ops::Range;
 
@@ -18,9 +18,9 @@ pub(super) struct PendingReplies {
 /// The replies of one connection.
 pub(super) struct Part {
     pub(super) token: usize,
-    /// Which connection it was: another may have the token by now.
+    /// The id of the client, because another may have the token by now.
     pub(super) client: u64,
-    /// Where in the batch's output they were.
+    /// Their range in the output of the batch.
     replies: Range<usize>,
 }
 
@@ -34,27 +34,27 @@ impl PendingReplies {
         self.parts.push(Part { token, client, replies });
     }
 
-    /// The same, with what is to be taken back if it comes to that.
+    /// Adds the changes to roll back if the disk fails.
     pub(super) fn with(self, written: Written) -> PendingReplies {
         PendingReplies { written, ..self }
     }
 
-    /// Bytes of memory it holds, beside the replies.
+    /// Memory held, without the replies.
     pub(super) fn held_bytes(&self) -> usize {
         self.written.held_bytes()
     }
 
-    /// What became of it.
+    /// Settles the changes, if the disk has answered.
     pub(super) fn settle(&mut self, service: &Service) -> Settled {
         service.settle(&self.ticket, &mut self.written.changes)
     }
 
-    /// Whose replies they are.
+    /// The connections that the replies belong to.
     pub(super) fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// The replies of a part, `output`, with errors in place of those that report a change.
+    /// The replies of a part, `output`, with those that report a change replaced by errors.
     pub(super) fn refused(&self, part: &Part, output: &[u8], refused: &Refused) -> Vec<u8> {
         self.written.refused(output, part.replies.start, refused)
     }

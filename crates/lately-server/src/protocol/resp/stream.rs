@@ -1,7 +1,7 @@
-//! What a connection reads from and writes to: a socket that never waits, and whether there may be more to read or write.
+//! The stream of a connection: a non-blocking socket that knows whether it may be readable or writable.
 //!
-//! Callers ask [`Stream::is_readable`], and do not conclude from how much a read brought. So bytes that were decrypted and
-//! not read yet could count, too.
+//! Callers ask [`Stream::is_readable`] and conclude nothing from the length of a read. So a TLS stream, which may hold
+//! decrypted bytes, can take its place.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -13,28 +13,28 @@ use mio::{Interest, Registry, Token};
 
 pub(super) struct Stream {
     socket: TcpStream,
-    /// There may be something to read at once.
+    /// A read may find something.
     readable: bool,
-    /// The socket may take something at once.
+    /// A write may take something.
     writable: bool,
-    /// The client has sent urgent data, at which a read ends: one that was not filled may have left something.
+    /// The client has sent urgent data. A read stops before it, so a short read may have left something.
     urgent: bool,
-    /// The client has ended what it sends, or the connection failed.
+    /// The client has closed its side, or the connection failed.
     hung_up: bool,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(PartialEq, Debug)]
 pub(super) enum Taken {
-    /// So many bytes, at least one.
+    /// The number of bytes read, at least one.
     Bytes(usize),
     /// Nothing now.
     Nothing,
-    /// The end of what the client sends.
+    /// The client has closed its side.
     End,
 }
 
-/// What the event queue reports of a socket. Urgent data too, where there is such: it ends a read early.
+/// The events to register for. Urgent data is among them where the system has it, because it ends a read early.
 fn interest() -> Interest {
     let usual = Interest::READABLE | Interest::WRITABLE;
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -43,10 +43,10 @@ fn interest() -> Interest {
 }
 
 impl Stream {
-    /// Takes a socket, and has its events reported with a token.
+    /// Wraps a socket and registers it with a token.
     pub(super) fn new(mut socket: TcpStream, registry: &Registry, token: Token) -> io::Result<Stream> {
         registry.register(&mut socket, token, interest())?;
-        // Replies are written whole: there is nothing to wait for.
+        // Replies are written whole, so Nagle's algorithm would only delay them.
         socket.set_nodelay(true)?;
         Ok(Stream { socket, readable: false, writable: true, urgent: false, hung_up: false })
     }
@@ -56,7 +56,7 @@ impl Stream {
         Ok((self.socket.peer_addr()?, self.socket.local_addr()?))
     }
 
-    /// Takes note of an event.
+    /// Records an event.
     pub(super) fn notice(&mut self, event: &Event) {
         self.hung_up |= event.is_read_closed() || event.is_error();
         self.urgent |= event.is_priority();
@@ -74,13 +74,13 @@ impl Stream {
         self.writable
     }
 
-    /// Reads what there is, up to the length of `room`, which is not empty.
+    /// Reads into `room`, which is not empty.
     pub(super) fn read(&mut self, room: &mut [u8]) -> io::Result<Taken> {
         loop {
             match self.socket.read(room) {
                 Ok(0) => return Ok(Taken::End),
                 Ok(count) => {
-                    // A read that was not filled took all there was; but for the end, and what is behind urgent data.
+                    // A short read took all there was, except for the end of the stream and data behind urgent data.
                     self.readable = count == room.len() || self.urgent || self.hung_up;
                     return Ok(Taken::Bytes(count));
                 }
@@ -94,14 +94,14 @@ impl Stream {
         }
     }
 
-    /// Looks whether something has come that was not read, also when no event said so yet.
+    /// Checks for unread input, even if no event has reported it yet.
     pub(super) fn look(&mut self) -> bool {
         let has_more = self.socket.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
         self.readable |= has_more;
         has_more
     }
 
-    /// Writes as much as is taken at once; gives how much that is.
+    /// Writes what the socket takes at once, and returns how much that was.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut written = 0;
         while self.writable && written < bytes.len() {
@@ -115,18 +115,18 @@ impl Stream {
         Ok(written)
     }
 
-    /// Ends what is sent.
+    /// Closes our side.
     pub(super) fn end(&mut self) {
-        // An error here means that the client has gone already.
+        // An error means that the client has gone.
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Has the system forget what was sent and not taken once the stream is dropped.
+    /// Drops unread output with the stream, by a reset.
     pub(super) fn forget_sent(&self) -> io::Result<()> {
         socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))
     }
 
-    /// How many bytes the system holds at most that have come and were not read.
+    /// The size of the receive buffer.
     pub(super) fn receive_buffer_bytes(&self) -> usize {
         socket2::SockRef::from(&self.socket).recv_buffer_size().unwrap_or(0)
     }
@@ -134,7 +134,7 @@ impl Stream {
 
 #[cfg(test)]
 impl Stream {
-    /// As after an event that the socket takes more.
+    /// Marks the stream as writable.
     pub(super) fn set_writable(&mut self) {
         self.writable = true;
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_finds_what_no_event_told() {
+    fn polling_finds_input_without_an_event() {
         let (_poll, mut stream, mut client) = stream();
         assert!(!stream.look());
         client.write_all(b"1").expect("the system takes it");

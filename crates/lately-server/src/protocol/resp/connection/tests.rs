@@ -44,7 +44,7 @@ fn take_some(connection: &mut Connection, client: &mut TcpStream) {
 }
 
 #[test]
-fn who_takes_replies_slowly_gets_them() {
+fn a_slow_reader_gets_all_replies() {
     let start = clock::moment();
     let (mut connection, mut client) = connect(&service(), start);
     // More than the sockets hold and the client takes.
@@ -68,7 +68,7 @@ fn who_takes_replies_slowly_gets_them() {
 /// Symptom: after SIGSTOP for longer than the idle timeout, clients that had sent meanwhile were reset. Cause: the timer
 /// that looks for the silent may come before the news of their sockets. Fix: a look at the socket.
 #[test]
-fn a_client_that_sent_during_a_stall_is_not_silent() {
+fn a_client_that_sent_during_a_stall_is_not_idle() {
     let (start, idle) = (clock::moment(), Duration::from_secs(5));
     let (mut connection, mut client) = connect(&service(), start);
     assert_eq!(connection.look(start + idle / 2, Some(idle)), Look::Fine);
@@ -86,7 +86,7 @@ fn a_client_that_sent_during_a_stall_is_not_silent() {
 /// The same at the end of a connection: a socket that is closed while there is something to read is reset, and its client
 /// loses the replies it has not taken.
 #[test]
-fn what_came_during_a_stall_is_read_before_a_connection_is_closed() {
+fn input_of_a_stall_is_read_before_a_connection_is_closed() {
     let start = clock::moment();
     let (mut connection, mut client) = connect(&service(), start);
     quit(&mut connection, start);
@@ -120,11 +120,11 @@ fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
     assert!(sent_bytes > most_bytes, "{sent_bytes}");
 }
 
-/// Symptom: keys were evicted for replies that nobody had any more. Cause: a client that was too greedy, or had gone, in
-/// the middle of `EXEC` was charged for them until that was over. Fix: it is not charged for more than it may hold, and
-/// what it lets go is told at once.
+/// Symptom: keys were evicted for replies that no longer existed. Cause: a client that had gone, or held too much, in the
+/// middle of `EXEC` was charged for them until the end of the transaction. Fix: it is charged for what it may hold at
+/// most, and memory that it frees is credited at once.
 #[test]
-fn who_is_gone_holds_nothing() {
+fn a_gone_client_is_charged_nothing() {
     let (service, start) = (service(), clock::moment());
     let (mut connection, _client) = connect(&service, start);
     let charged = || service.store.memory().used_bytes;
@@ -154,7 +154,7 @@ fn a_client_with_too_many_replies_is_disconnected() {
 }
 
 #[test]
-fn there_is_one_thing_to_do() {
+fn a_connection_has_one_task_at_a_time() {
     let start = clock::moment();
     let (mut connection, mut client) = connect(&service(), start);
     assert_eq!(connection.task(), None);

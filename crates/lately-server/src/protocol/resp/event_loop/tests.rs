@@ -77,9 +77,9 @@ fn is_closed(client: &mut TcpStream) -> bool {
     !take(client, &mut Vec::new())
 }
 
-/// A round takes long when clients send much: who comes must not wait for one each.
+/// A round takes long when clients send much, so one round accepts all waiting connections.
 #[test]
-fn all_who_come_are_taken_at_once() {
+fn all_waiting_connections_are_accepted() {
     const CLIENTS: usize = 50;
     let mut stage = Stage::new();
     let _clients = [(); CLIENTS].map(|()| stage.connect());
@@ -89,7 +89,7 @@ fn all_who_come_are_taken_at_once() {
 
 /// Symptom: a client that sent many walks over all keys at once let everybody wait for all of them. Fix: one in a turn.
 #[test]
-fn others_have_their_turn_between_the_walks_of_a_client() {
+fn walks_of_one_client_end_in_separate_rounds() {
     let mut stage = Stage::new();
     let mut client = stage.connect();
     client.write_all(&b"COOLEST 1 PREFIX k\r\n".repeat(3)).expect("the system takes it");
@@ -104,7 +104,7 @@ fn others_have_their_turn_between_the_walks_of_a_client() {
 }
 
 #[test]
-fn the_silent_are_disconnected_after_an_hour() {
+fn idle_clients_are_disconnected_after_an_hour() {
     let mut stage = Stage::new();
     let mut client = stage.connect();
     stage.ask(&mut client, "PING\r\n", "+PONG\r\n");
@@ -116,7 +116,7 @@ fn the_silent_are_disconnected_after_an_hour() {
 
 /// The look for the silent is late then.
 #[test]
-fn who_comes_after_a_stall_is_not_taken_for_silent() {
+fn a_client_that_connects_after_a_stall_is_not_idle() {
     let mut stage = Stage::new();
     stage.moment += 2 * DEFAULT_IDLE_TIMEOUT;
     let mut client = stage.connect();
@@ -135,7 +135,7 @@ fn ask_for_much(stage: &Stage) -> TcpStream {
 }
 
 #[test]
-fn who_takes_no_replies_is_disconnected() {
+fn a_client_that_reads_no_replies_is_disconnected() {
     let mut stage = Stage::new();
     let mut greedy = ask_for_much(&stage);
     let mut other = stage.connect();

@@ -1,4 +1,4 @@
-//! The connection and the server: what clients send when they connect, and `INFO` and its like.
+//! Commands about the connection and the server: `HELLO`, `CLIENT`, `INFO` and others.
 
 use lately::{Pattern, Timestamp};
 use lately_resp::command::{ClientCommand, Hello, write_help};
@@ -9,7 +9,7 @@ use super::{Flow, Session, info, integer};
 use crate::REDIS_VERSION;
 use crate::service::clients::About;
 
-/// The only user while there is no auth.
+/// The only user, as long as there is no authentication.
 const DEFAULT_USER: &[u8] = b"default";
 
 impl Session {
@@ -36,7 +36,7 @@ impl Session {
             Command::Client(client) => self.client(client, now, &mut reply),
             Command::Reset => {
                 (self.protocol, self.transaction) = (Protocol::default(), None);
-                // The library is the same still, as in Redis.
+                // The names of the library stay, as in Redis.
                 self.client.change(|about| (about.name, about.protocol) = Default::default());
                 reply.simple("RESET");
             }
@@ -69,7 +69,7 @@ impl Session {
             Command::Shutdown => return Flow::Shutdown,
             Command::ShutdownAbort => reply.error(texts::NO_SHUTDOWN),
             Command::Help { container } => write_help(&mut reply, *container),
-            // `command` above has the rest.
+            // `command` above handles the rest.
             _ => reply.error("ERR not a command of a connection"),
         }
         Flow::Continue
@@ -106,7 +106,7 @@ impl Session {
         reply.array(0);
     }
 
-    /// The command that is shown to be the last: inside `EXEC` that one, as in Redis.
+    /// Records the last command of this client. Inside `EXEC` that is `exec`, as in Redis.
     fn asked_for_clients(&self, command: &'static str) {
         self.did(Some(if self.executed.is_some() { "exec" } else { command }));
     }
@@ -131,7 +131,7 @@ impl Session {
             ClientCommand::SetLibraryVersion(version) => {
                 self.about(|about| about.lib_version = text(version), reply);
             }
-            // Nothing here evicts connections, tracks keys or leaves out replies: it is as asked.
+            // This server never evicts, tracks or mutes clients in these ways, so the request is already met.
             _ => reply.ok(),
         }
     }
@@ -173,12 +173,12 @@ impl Session {
     }
 }
 
-/// Without auth there is one user, who needs no password.
+/// Accepts the one user that there is without authentication.
 fn check_user(user: &[u8]) -> Result<(), &'static str> {
     if user == DEFAULT_USER { Ok(()) } else { Err(texts::WRONGPASS) }
 }
 
-/// Names are printable ASCII: the parser takes no others.
+/// The text of a name. The parser accepts printable ASCII only.
 fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What limits said to requests, as replies.
+//! Replies with the decisions of limits.
 
 use lately::{Decision, JointDecision, LimitError, Retry, Span};
 use lately_resp::{CommandError, Encoder};
@@ -6,14 +6,14 @@ use lately_resp::{CommandError, Encoder};
 use super::integer;
 use crate::service::code_of;
 
-/// The command whose words a decision is written in.
+/// The command whose format a reply has.
 #[derive(Clone, Copy)]
 pub(super) enum Words {
     /// `LIMIT`.
     Limit,
     /// `MLIMIT`.
     LimitAll,
-    /// `CL.THROTTLE`, as redis-cell has it.
+    /// `CL.THROTTLE`, as in redis-cell.
     Throttle,
 }
 
@@ -28,7 +28,7 @@ impl Words {
     }
 }
 
-/// Writes what a limit said.
+/// Writes the decision of a limit.
 pub(super) fn write(decided: &Result<Decision, LimitError>, words: Words, reply: &mut Encoder<'_>) {
     match (decided, words) {
         (Ok(decision), Words::Throttle) => reply.five_integers(five_of_throttle(decision)),
@@ -37,7 +37,7 @@ pub(super) fn write(decided: &Result<Decision, LimitError>, words: Words, reply:
     }
 }
 
-/// Writes whether several limits allow a request, and what each says.
+/// Writes whether several limits allow a request, and the decision of each.
 pub(super) fn write_all(decided: &Result<JointDecision, LimitError>, words: Words, reply: &mut Encoder<'_>) {
     match decided {
         Ok(joint) => {
@@ -60,8 +60,7 @@ fn refused(error: &LimitError, words: Words, reply: &mut Encoder<'_>) {
     }
 }
 
-/// Whether it is allowed, the limit, what is left, and the milliseconds until it would be allowed (-1: never) and
-/// until all is left.
+/// The five integers of `LIMIT`: allowed, max, remaining, retry_after in ms (-1: never), reset_after in ms.
 fn five_of_limit(decision: &Decision) -> [i64; 5] {
     [
         i64::from(decision.is_allowed()),
@@ -76,8 +75,8 @@ fn five_of_limit(decision: &Decision) -> [i64; 5] {
     ]
 }
 
-/// As redis-cell has them: whether it is denied, the limit, what is left, and the seconds, rounded up, until it would
-/// be allowed (-1: it is, or never) and until all is left.
+/// The five integers of redis-cell: denied, limit, remaining, retry_after in seconds (-1: allowed, or never) and
+/// reset_after in seconds, both rounded up.
 fn five_of_throttle(decision: &Decision) -> [i64; 5] {
     let seconds = |span: Span| (span.as_millis() + 999) / 1_000;
     [

@@ -1,4 +1,4 @@
-//! `INFO`: the server in figures, in the form Redis clients and exporters read.
+//! `INFO`, in the format that Redis clients and exporters read.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use crate::service::named_limits::{LimitAnswer, Rule};
 use crate::service::process;
 use crate::{REDIS_VERSION, VERSION};
 
-/// The sections named, or all.
+/// The named sections, or all.
 pub(super) fn text(service: &Service, sections: ArgList<'_>, now: Timestamp) -> String {
     let wanted = |name: &str| {
         sections.is_empty()
@@ -40,8 +40,7 @@ pub(super) fn text(service: &Service, sections: ArgList<'_>, now: Timestamp) -> 
     text
 }
 
-/// Where counts are kept, in the words of Redis where it has some: the log is its append-only file, a
-/// checkpoint its snapshot.
+/// The journal, in fields of Redis where there are any: the log is its append-only file, a checkpoint its snapshot.
 fn persistence(service: &Service) -> Vec<Field> {
     let loading = field("loading", &u8::from(service.is_loading()));
     let Some(stats) = service.journal().map(Journal::stats) else {
@@ -71,7 +70,7 @@ fn persistence(service: &Service) -> Vec<Field> {
     ]
 }
 
-/// Seconds on processors, in the order of Redis.
+/// Processor seconds, in the order of Redis.
 fn processors() -> Vec<Field> {
     let process::ProcessorTimes { user, system, children_user, children_system } = process::processor_times();
     let seconds = |name, time: Duration| field(name, &format!("{:.6}", time.as_secs_f64()));
@@ -94,11 +93,11 @@ fn human(bytes: u64) -> String {
     }
 }
 
-/// Limits with names, each a line as Redis has them for commands.
+/// Named limits, each a line like the command statistics of Redis.
 fn limits(service: &Service) -> Vec<Field> {
     let line = |rule: &Rule| {
         let NamedLimit { name, max, window, lockout, is_shadow, .. } = &rule.limit;
-        // A colon ends the name of a field: as in Redis, it is shown as another character.
+        // A colon ends the name of a field, so it is replaced, as in Redis.
         let field = format!("limit_{}", info_name(name));
         let (window_ms, lockout_ms) = (window.as_millis(), lockout.map_or(0, Span::as_millis));
         let shadow = u8::from(*is_shadow);
@@ -151,14 +150,14 @@ fn all(service: &Service, now: Timestamp) -> Vec<Section> {
             vec![
                 field("connected_clients", &service.clients.len()),
                 field("maxclients", &config.max_clients),
-                // No command waits for another.
+                // No command blocks.
                 field("blocked_clients", &0),
             ],
         ),
         (
             "Memory",
             vec![
-                // Keys, hits, connections and the journal, as accounted for; what the process takes besides is in `rss`.
+                // All memory that is accounted for. The process itself is in `used_memory_rss`.
                 field("used_memory", &memory.used_bytes),
                 field("used_memory_human", &human(memory.used_bytes)),
                 field("used_memory_keys", &memory.used_bytes.saturating_sub(other_bytes)),

@@ -1,4 +1,4 @@
-//! Keys as such: `DEL TTL`, and the patterns of `SCAN`.
+//! `DEL`, `TTL`, and the patterns of `SCAN`.
 
 use lately::Timestamp;
 use lately::limits::MAX_KEY_BYTES;
@@ -7,7 +7,7 @@ use lately_resp::{ArgList, Encoder};
 use super::written::{Written, refuse};
 use super::{Session, integer};
 
-/// The reply of `TTL` where there is no key, as in Redis.
+/// The reply of `TTL` when the key does not exist, as in Redis.
 const NO_KEY: i64 = -2;
 
 impl Session {
@@ -23,7 +23,7 @@ impl Session {
         }
     }
 
-    /// Time until the last hit leaves the retention, in units of `unit_ms`, rounded up.
+    /// The time until the last hit leaves the retention, in units of `unit_ms`, rounded up.
     pub(super) fn time_to_live_ms(&self, key: &[u8], now: Timestamp, unit_ms: i64) -> i64 {
         match self.service.time_to_live(key, now) {
             Some(left) => (left.as_millis() + unit_ms - 1) / unit_ms,
@@ -32,7 +32,7 @@ impl Session {
     }
 }
 
-/// Whether a pattern is longer than any key: nobody means it, and matching takes the product of both lengths.
+/// Whether a pattern is too long: matching may take time proportional to the product of the lengths.
 pub(super) fn is_too_long(pattern: &[u8]) -> bool {
     pattern.len() > MAX_KEY_BYTES
 }

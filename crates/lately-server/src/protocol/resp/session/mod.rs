@@ -1,4 +1,4 @@
-//! One client's conversation: commands in, replies out. No I/O: the listener brings the bytes.
+//! A session: the commands of one client in, replies out. It does no I/O.
 
 mod connection;
 mod decided;
@@ -28,12 +28,12 @@ use transaction::{Execution, Transaction, is_exec, refuse_exec};
 pub(crate) use written::Written;
 use written::refuse;
 
-/// What the listener does after a command.
+/// What the connection does after a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flow {
-    /// Read on.
+    /// Continue with the next request.
     Continue,
-    /// Send the replies, then [`Session::resume`], when others have had their turn: there is more to do.
+    /// Send the replies, serve other clients, then call [`Session::resume`].
     More,
     /// Send the replies and close the connection.
     Close,
@@ -48,22 +48,22 @@ pub(crate) struct Session {
     protocol: Protocol,
     transaction: Option<Transaction>,
     execution: Option<Execution>,
-    /// A command that is not answered yet.
+    /// A slow command that is not finished.
     slow: Option<Box<Slow>>,
-    /// How many commands the `EXEC` has that runs now.
+    /// The number of commands of the `EXEC` that runs now.
     executed: Option<usize>,
 }
 
-/// Requests that were run.
+/// The executed part of a batch.
 struct Ran<'a> {
-    /// How many.
+    /// The number of requests.
     done: usize,
     flow: Flow,
-    /// The arguments of the last one, but for those that differ in their key alone.
+    /// The arguments of the last one, repetitions with other keys left out.
     last: Option<ArgList<'a>>,
 }
 
-/// What the arguments of a request mean.
+/// A parsed request.
 type Parse<'a> = Result<Command<'a>, CommandError>;
 
 impl Session {
@@ -79,9 +79,9 @@ impl Session {
         }
     }
 
-    /// Runs requests of a batch, until one changes the [`Flow`] or there are as many replies as may be
-    /// held. The replies are in `out` once the `run` is finished, into which all is collected that can
-    /// be. `now` is the batch's; gives how many requests were run.
+    /// Executes requests of a batch until one changes the [`Flow`] or the replies reach their bound. Requests that can
+    /// be executed together are collected in `run`; all replies are in `out` once the run is finished. `now` is the time
+    /// of the batch. Returns the number of requests.
     pub(crate) fn batch<'a>(
         &mut self,
         requests: Selected<'a>,
@@ -137,7 +137,7 @@ impl Session {
         Ran { done, flow, last }
     }
 
-    /// Takes note of what `CLIENT LIST` shows of this client: its last command, and what it has queued.
+    /// Records the last command and the length of the transaction, for `CLIENT LIST`.
     fn did(&self, command: Option<&'static str>) {
         self.client.did(Doing {
             command,
@@ -145,7 +145,7 @@ impl Session {
         });
     }
 
-    /// A request that is not part of a run.
+    /// Executes a request that is not part of a run.
     fn request(
         &mut self,
         args: ArgList<'_>,
@@ -175,7 +175,7 @@ impl Session {
         }
     }
 
-    /// Bytes of memory the conversation holds.
+    /// Memory held by the session.
     pub(crate) fn held_bytes(&self) -> usize {
         self.transaction.as_ref().map_or(0, Transaction::held_bytes)
             + self.execution.as_ref().map_or(0, Execution::held_bytes)
@@ -189,7 +189,7 @@ impl Session {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> Flow {
-        // `HELLO` switches the protocol before its own reply: it makes its encoder itself.
+        // `HELLO` switches the protocol before its own reply, so it makes its own encoder.
         let mut reply = Encoder::new(out, self.protocol);
         match command {
             Command::Series { key, window, step, at } => {
@@ -229,14 +229,14 @@ impl Session {
     }
 }
 
-/// Whether a browser is talking: a page may have been made to send commands in the body of a request.
-/// Nothing of that is run, as in Redis.
+/// Whether the request is HTTP. A web page may send commands in the body of an HTTP request; as in Redis, none of them
+/// is executed.
 fn speaks_http(args: ArgList<'_>) -> bool {
     let name = args.get(0).unwrap_or_default();
     name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:")
 }
 
-/// A count as RESP has it. Counts fit by [`lately::limits::MAX_TOTAL`].
+/// A count as a RESP integer. It fits, because of [`lately::limits::MAX_TOTAL`].
 fn integer(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

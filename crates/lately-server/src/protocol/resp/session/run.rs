@@ -1,5 +1,4 @@
-//! A run: requests that follow each other in what clients sent, executed as a batch, and the replies to them.
-//! They may be of several connections, one after the other.
+//! A run: consecutive requests, of one connection or several, that are executed as a batch, and their replies.
 
 use lately::{Outcome, Span, Timestamp};
 use lately_resp::{Command, CommandError, Encoder, Protocol};
@@ -11,38 +10,38 @@ use crate::limits::OUTPUT_BYTES;
 use crate::service::Service;
 use crate::service::{Batch, NamedRequest, Response, code_of, rate};
 
-/// What was collected and is still to be executed. Keys borrow from the read buffer.
+/// Requests that were collected but not executed. Keys borrow from the read buffer.
 #[derive(Default)]
 pub(crate) struct Run<'a> {
     batch: Batch<'a>,
-    /// What is to be replied, each so many times one after the other.
+    /// The replies to render, each with the number of times it repeats.
     replies: Vec<(Reply, usize)>,
     /// Where in the output the replies of each connection end.
     ends: Vec<usize>,
-    /// The reply to the request before, if that was one operation; requests that differ in their key alone have the same.
+    /// The reply to the last request, if that was one operation. A repetition with another key has the same.
     last: Option<Reply>,
-    /// What was changed.
+    /// The changes.
     pub(crate) written: Written,
 }
 
-/// A part of a reply; each but the first two takes the next response.
+/// A part of a reply. Each but the first two takes the next response.
 #[derive(Clone, Copy)]
 enum Reply {
-    /// The head of an array of so many.
+    /// The head of an array of this length.
     Array(usize),
-    /// The replies of a connection are over.
+    /// The end of the replies of a connection.
     End,
-    /// What a hit gave.
+    /// The result of a hit.
     Hit,
     Estimate,
     Bounds,
-    /// Hits per second of a window of so many.
+    /// Hits per second in a window of this length.
     Rate(Span, Protocol),
-    /// What one limit, or several, said to a request.
+    /// The decision of one limit or several.
     Decision(Words),
 }
 
-/// Where a run goes.
+/// The service and the time of a run.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) service: &'a Service,
@@ -50,15 +49,15 @@ pub(super) struct Target<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// The same run, empty, with its memory, for other requests.
+    /// Empties the run and keeps its memory, for requests with another lifetime.
     pub(crate) fn reused<'b>(mut self) -> Run<'b> {
         self.ends.clear();
         let Run { batch, replies, ends, written, .. } = self;
         Run { batch: batch.reused(), replies, ends, last: None, written }
     }
 
-    /// Adds what the request before asked, of other keys, if that is often asked of one key after the other; gives of how
-    /// many. Others are left when there are as many replies as may be held.
+    /// Repeats the last request for other keys, if it is of a kind that is often repeated. Stops when the replies reach
+    /// their bound. Returns the number added.
     pub(super) fn add_again(
         &mut self,
         mut keys: impl Iterator<Item = &'a [u8]>,
@@ -79,7 +78,7 @@ impl<'a> Run<'a> {
         added
     }
 
-    /// Adds a command, if it is one that batches are made of: what it has is taken. A run that is full is executed first.
+    /// Adds a command, if it can be part of a batch. Executes a full run first.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -124,7 +123,7 @@ impl<'a> Run<'a> {
             }
             Command::Rate { key, window, at } => {
                 let settings = target.service.store.settings_of(key);
-                // A window is whole panes.
+                // A window counts whole panes.
                 let panes = settings.whole_panes(window.unwrap_or(settings.window()));
                 self.batch.hits(key, window, at);
                 (Reply::Rate(panes, protocol), false)
@@ -195,7 +194,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What is added from here on is of another connection.
+    /// Ends the requests of a connection.
     pub(crate) fn end_connection(&mut self, out: &[u8]) {
         if self.replies.is_empty() {
             self.ends.push(out.len());
@@ -204,18 +203,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Where in the output the replies of each connection end, those still to come left out.
+    /// Where in the output the replies of each connection end, as far as they were rendered.
     pub(crate) fn ends(&self) -> &[usize] {
         &self.ends
     }
 
-    /// Ends the run: all is executed.
+    /// Ends the run: executes the rest.
     pub(crate) fn finish(&mut self, service: &Service, now: Timestamp, out: &mut Vec<u8>) {
         self.apply(Target { service, now }, out);
         self.batch.forget_rules();
     }
 
-    /// Executes what was collected and appends the replies.
+    /// Executes the collected requests and appends their replies.
     pub(super) fn apply(&mut self, target: Target<'_>, out: &mut Vec<u8>) {
         if self.replies.is_empty() {
             return;

@@ -13,7 +13,7 @@ use super::{Flow, Session, integer};
 use crate::service::Service;
 use crate::service::{CoolestWalk, ScanWalk, SeriesWalk, coolest_of};
 
-/// A command that is not answered yet, or not whole.
+/// A slow command that is not finished.
 pub(super) enum Slow {
     Series(SeriesWalk),
     Scan(ScanWalk),
@@ -22,7 +22,7 @@ pub(super) enum Slow {
 }
 
 impl Slow {
-    /// Runs a slice, and appends what is known by then; gives what is left to do.
+    /// Runs a slice and appends its part of the reply. Returns the rest of the command.
     pub(super) fn step(
         self,
         service: &Service,
@@ -67,7 +67,7 @@ impl Slow {
         }
     }
 
-    /// Whether one slice is all.
+    /// Whether one slice finishes it.
     fn is_short(&self) -> bool {
         match self {
             Slow::Series(walk) => walk.is_short(),

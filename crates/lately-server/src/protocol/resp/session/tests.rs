@@ -1,4 +1,4 @@
-//! A conversation without a network: what one types and the exact bytes that come back.
+//! A session without a network: typed requests and the exact bytes of the replies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ mod pipeline;
 mod rules;
 mod transaction;
 
-/// Where the clock stands: a time that is aligned to a minute.
+/// The time of the clock, aligned to a minute.
 const NOW_S: u64 = 1_700_000_040;
 
 const SYNTAX: &str = "-ERR syntax error|";
@@ -77,12 +77,12 @@ impl Talk {
         reply
     }
 
-    /// What comes at once of that.
+    /// The bytes that answer a request at once, before its remaining slices run.
     fn first_of(&mut self, line: &str) -> String {
         barred(&self.send(format!("{line}\n").as_bytes(), 1))
     }
 
-    /// The bytes that answer a batch of so many requests.
+    /// The bytes that answer a batch of `expected` requests.
     fn send(&mut self, bytes: &[u8], expected: usize) -> Vec<u8> {
         let (mut requests, mut args, mut out) = (Requests::new(), Args::new(), Vec::new());
         let progress = requests.parse(bytes, &Limits::default(), &mut args);
@@ -123,7 +123,7 @@ fn seconds(seconds: u64) -> Timestamp {
     Timestamp::from_seconds(seconds).expect("in range")
 }
 
-/// The time so many seconds before the clock's.
+/// The time this many seconds ago.
 fn ago(seconds: u64) -> String {
     (NOW_S - seconds).to_string()
 }

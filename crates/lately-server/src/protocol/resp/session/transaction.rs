@@ -1,4 +1,4 @@
-//! `MULTI EXEC DISCARD`: commands queued and run as one batch.
+//! `MULTI`, `EXEC`, `DISCARD`: commands that are queued and executed as one batch.
 
 use lately::Timestamp;
 use lately_resp::command::{CommandFlag, find_command, spec_of};
@@ -10,26 +10,26 @@ use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, RUN_OPERATIONS};
 /// Commands queued since `MULTI`.
 #[derive(Default)]
 pub(super) struct Transaction {
-    /// The requests as they were sent, one after the other.
+    /// The encoded requests, one after the other.
     requests: Vec<u8>,
     commands: usize,
-    /// A command was refused: `EXEC` will run nothing.
+    /// A command was refused, so `EXEC` executes nothing.
     aborted: bool,
 }
 
-/// A transaction that runs.
+/// A transaction that is being executed.
 pub(super) struct Execution {
     /// All its requests.
     requests: Vec<u8>,
     commands: usize,
-    /// Where the next one starts.
+    /// Where the next request starts.
     position: usize,
-    /// The time of all of them.
+    /// The time of all requests.
     now: Timestamp,
 }
 
 impl Session {
-    /// A request after `MULTI`: queued, unless it ends the transaction or the connection.
+    /// Handles a request after `MULTI`: queues it, unless it ends the transaction or the connection.
     pub(super) fn in_transaction(
         &mut self,
         args: ArgList<'_>,
@@ -54,7 +54,7 @@ impl Session {
             Ok(command @ (Command::Quit | Command::Reset)) => {
                 return self.command(command, written, now, out);
             }
-            // Nothing is run, and the transaction is over.
+            // Ends the transaction without executing it.
             Err(error) if is_exec(args) => {
                 self.transaction = None;
                 refuse_exec(error, &mut reply);
@@ -81,13 +81,12 @@ impl Session {
         }
         reply.array(commands);
         self.execution = Some(Execution { requests, commands, position: 0, now });
-        // Many commands take long: each part of them is run in its turn.
+        // Many commands take long, so they are executed in parts.
         if commands > RUN_OPERATIONS { Flow::More } else { self.resume(false, written, out) }
     }
 
-    /// Runs the next slice of a command that takes long, or the next part of what `EXEC` has still to run: as many requests
-    /// as are taken at once, or up to where the replies are to be sent. Others come in between. What they change is added to
-    /// `written`. Of a client that is gone what changes counts is run: nobody waits for the rest.
+    /// Runs the next slice of a slow command, or the next part of an `EXEC`, until the bound on operations or replies.
+    /// Changes are added to `written`. For a client that is gone, only commands that change counts are executed.
     pub(crate) fn resume(&mut self, is_gone: bool, written: &mut Written, out: &mut Vec<u8>) -> Flow {
         if let Some(slow) = self.slow.take().filter(|_| !is_gone) {
             // The store's time is later by now: what is read is as of then.
@@ -109,7 +108,7 @@ impl Session {
             return Flow::Continue;
         }
         self.executed = Some(execution.commands);
-        // What would end the connection is not queued: the flow is `Continue`.
+        // Commands that end the connection are never queued, so the flow is `Continue`.
         let done = if is_gone {
             let mut run = |number| {
                 let one = requests.range(number..number + 1, left);
@@ -133,18 +132,18 @@ impl Session {
     }
 }
 
-/// Whether a request is an `EXEC`, with whatever arguments.
+/// Whether a request is an `EXEC`, whatever its arguments.
 pub(super) fn is_exec(args: ArgList<'_>) -> bool {
     spec_of(args).is_ok_and(|spec| spec.name == "exec")
 }
 
-/// The reply to an `EXEC` with arguments, in the words of Redis.
+/// Replies to an `EXEC` with arguments as Redis does.
 pub(super) fn refuse_exec(error: &CommandError, reply: &mut Encoder<'_>) {
     let error = error.to_string();
     reply.error(format_args!("{}{}", texts::EXEC_REFUSED, error.strip_prefix("ERR ").unwrap_or(&error)));
 }
 
-/// Whether a command may change what is counted.
+/// Whether a command may change counts.
 fn changes_counts(args: ArgList<'_>) -> bool {
     let spec = args.get(0).and_then(find_command);
     spec.is_some_and(|spec| spec.flags.contains(&CommandFlag::Write))
@@ -157,7 +156,7 @@ impl Execution {
 }
 
 impl Transaction {
-    /// How many commands are queued.
+    /// The number of queued commands.
     pub(super) fn len(&self) -> usize {
         self.commands
     }

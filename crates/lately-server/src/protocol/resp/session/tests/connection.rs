@@ -77,7 +77,7 @@ fn auth_knows_the_default_user() {
 }
 
 #[test]
-fn client_tells_what_it_was_told() {
+fn client_info_shows_its_settings() {
     let mut talk = Talk::new();
     talk.check_all(&[
         ("CLIENT ID", ":1|"),
@@ -187,7 +187,7 @@ fn clients_are_listed_by_id_and_type() {
 /// Symptom: names that clients give themselves were memory that counted nowhere, and made a
 /// `CLIENT LIST` of tens of megabytes. Cause: a name could have a kilobyte. Fix: it has 128 bytes.
 #[test]
-fn what_a_client_says_of_itself_is_little() {
+fn names_of_clients_are_bounded() {
     let mut talk = Talk::new();
     let most = "n".repeat(lately_resp::limits::MAX_CLIENT_NAME_BYTES);
     for what in ["SETNAME", "SETINFO LIB-NAME", "SETINFO LIB-VER"] {
@@ -292,7 +292,7 @@ fn time_is_the_clock_s() {
 }
 
 #[test]
-fn info_has_what_clients_look_for() {
+fn info_has_the_fields_clients_parse() {
     let mut talk = Talk::new();
     talk.clock.set(seconds(NOW_S + 86_401));
     talk.check("MHIT a 1 b 2", "*2|:1|:2|");
@@ -337,7 +337,7 @@ fn info_has_what_clients_look_for() {
 }
 
 #[test]
-fn the_rate_of_commands_is_that_of_late() {
+fn instantaneous_ops_covers_the_last_seconds() {
     let mut talk = Talk::new();
     talk.service.note_throughput();
     talk.send(&b"PING\n".repeat(500), 500);

@@ -44,7 +44,7 @@ fn hit_takes_a_weight_and_a_time() {
 }
 
 #[test]
-fn a_refused_hit_changes_nothing_and_says_why() {
+fn a_refused_hit_changes_nothing_and_gets_a_reason() {
     let mut talk = Talk::new();
     let week_s = 604_800;
     assert!(talk.ask(&format!("HIT k AT {}", ago(week_s - 1))).starts_with(':'));

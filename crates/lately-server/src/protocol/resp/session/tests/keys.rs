@@ -80,7 +80,7 @@ fn scan_pages(talk: &mut Talk, options: &str) -> (usize, BTreeSet<String>) {
     panic!("SCAN {options} does not end");
 }
 
-/// Hits so many keys, nearly as long as keys may be, that begin alike.
+/// Hits this many long keys with a common prefix.
 fn hit_long_keys(talk: &mut Talk, byte: &str, keys: usize) {
     let fill = byte.repeat(lately::limits::MAX_KEY_BYTES - 5);
     for number in 0..keys {
@@ -164,9 +164,9 @@ fn a_scan_finds_every_key() {
     ]);
 }
 
-/// Long commands are answered in slices, alone and inside a transaction, and what comes after them waits.
+/// Long commands are answered in slices, alone and inside a transaction. Later requests of the client wait.
 #[test]
-fn slow_commands_let_others_come_between() {
+fn slow_commands_let_other_clients_run() {
     let mut talk = Talk::new();
     for key in 0..40 {
         talk.ask(&format!("HIT k{key}"));
@@ -198,7 +198,7 @@ fn slow_commands_let_others_come_between() {
 
 /// A client that goes meanwhile leaves nothing to be done.
 #[test]
-fn nothing_slow_is_done_for_a_client_that_has_gone() {
+fn a_gone_client_runs_no_slow_commands() {
     let mut talk = Talk::new();
     talk.check("HIT k", ":1|");
     talk.first_of("SERIES k 20000s 1s");

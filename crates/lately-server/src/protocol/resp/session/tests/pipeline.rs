@@ -51,7 +51,7 @@ const COMMANDS: [&str; 39] = [
     "DBSIZE",
 ];
 
-/// Requests that may be sent for one key after the other, and what comes between.
+/// Requests that are repeated with other keys, and others between them.
 const REPEATED: [&str; 22] = [
     "HIT {}",
     "HIT {}",
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_asked_of_one_key_after_the_other_is_answered_as_one_by_one(
+    fn repeated_requests_are_answered_as_if_sent_one_by_one(
         asked in vec((0..REPEATED.len(), vec(0..5_usize, 1..6)), 1..30),
     ) {
         let mut requests = Vec::new();
@@ -226,7 +226,7 @@ fn a_run_goes_on_with_the_next_connection() {
 }
 
 #[test]
-fn what_differs_in_the_key_alone_stops_there_too() {
+fn repeated_requests_stop_at_the_output_bound() {
     const HITS: usize = 5_000;
     let bytes = b"*2\r\n$4\r\nRATE\r\n$1\r\na\r\n*2\r\n$3\r\nHIT\r\n$1\r\nk\r\n".to_vec();
     let hits = b"*2\r\n$3\r\nHIT\r\n$1\r\nk\r\n".repeat(HITS);

@@ -61,7 +61,7 @@ fn a_limit_that_is_not_there_changes_nothing() {
 }
 
 #[test]
-fn a_limit_in_shadow_denies_nobody() {
+fn a_shadow_limit_denies_nothing() {
     let mut talk = talk();
     talk.check_all(&[
         ("LIMIT k @watched", "*5|:1|:1|:0|:0|:60000|"),
@@ -74,7 +74,7 @@ fn a_limit_in_shadow_denies_nobody() {
     let said = "max=1,window_ms=60000,lockout_ms=900000,shadow=1,allowed=1,denied=0,would_deny=2";
     assert_eq!(talk.info("limit_watched"), said);
     assert_eq!((talk.info("total_hits"), talk.info("refused_hits")), ("1".into(), "0".into()));
-    // It locked nobody out.
+    // It started no lockout.
     talk.clock.advance(minutes(1));
     talk.check("LIMIT k 1 1m PEEK", "*5|:1|:1|:1|:0|:0|");
     talk.check("LIMIT k @login", "*5|:1|:1|:0|:0|:60000|");
@@ -86,7 +86,7 @@ fn a_limit_in_shadow_denies_nobody() {
 }
 
 #[test]
-fn limits_are_asked_by_name_in_a_transaction() {
+fn named_limits_work_in_a_transaction() {
     let mut talk = talk();
     let batch = b"MULTI\nLIMIT k @login\nLIMIT k @a\nLIMIT k @login\nLIMIT k\nEXEC\n";
     let arity = "-ERR wrong number of arguments for 'limit' command. Usage: LIMIT <key> (<max> <window>\\|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]|";

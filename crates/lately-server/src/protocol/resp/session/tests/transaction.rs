@@ -196,7 +196,7 @@ fn the_replies_of_exec_come_in_parts() {
 /// Symptom: a client that queued a hundred thousand slow questions and went kept a core busy for minutes. Cause: all of a
 /// transaction was run to its end. Fix: of one whose client is gone, what changes counts is.
 #[test]
-fn nobody_is_told_what_nobody_waits_for() {
+fn a_transaction_of_a_gone_client_runs_only_its_writes() {
     let mut talk = Talk::new();
     talk.check("HIT k", ":1|");
     talk.check("MULTI", "+OK|");
@@ -221,7 +221,7 @@ fn nobody_is_told_what_nobody_waits_for() {
 /// `EXEC` let others come in between only where replies were to be sent. Fix: it does after as many
 /// commands as are taken at once.
 #[test]
-fn others_come_between_the_commands_of_exec() {
+fn other_clients_run_between_the_commands_of_exec() {
     let mut talk = Talk::new();
     for queued in [MAX_BATCH_ARGUMENTS / 2, MAX_BATCH_ARGUMENTS / 2 + 1] {
         talk.check("FLUSHALL", "+OK|");
