@@ -74,7 +74,7 @@ impl Changes {
 
     /// Takes them back in the store.
     fn take_back(&mut self, engine: &Engine) {
-        engine.store.take_back(&mut self.deltas);
+        engine.store.roll_back(&mut self.deltas);
         engine.taps.fail("the journal failed meanwhile");
         Stats::add(&engine.stats.refused_hits, std::mem::take(&mut self.hits));
         self.said.clear();

@@ -109,9 +109,9 @@ impl Engine {
             let scratch = self.store.empty_like();
             scratch.set_now(now);
             // A dump of a clock that was ahead is one of now.
-            scratch.turn_back(Some((now.saturating_add(self.config.largest_max_skew()), now)));
+            scratch.repair_clock(Some((now.saturating_add(self.config.largest_max_skew()), now)));
             spool.read(share, &scratch).map_err(failed)?;
-            scratch.turn_back(None);
+            scratch.repair_clock(None);
             let used_bytes = used_bytes(&scratch)?;
             held.set(used_bytes + (spool.held_bytes() + keys.held_bytes()) as u64);
             keys.add(&scratch, scratch.now()).map_err(failed)?;
@@ -152,7 +152,7 @@ impl Engine {
                 self.commit_through(&deltas).map(|()| brought).map_err(|refused| refused.to_string())
             });
             if kept.is_err() {
-                self.store.take_back(&mut deltas);
+                self.store.roll_back(&mut deltas);
             }
             keys += kept?;
             deltas.clear();

@@ -14,7 +14,7 @@ use std::num::TryFromIntError;
 
 use crate::gcra::Arrival;
 use crate::number::Number;
-use crate::store::Guard;
+use crate::store::EvictionGuard;
 use crate::time::Timestamp;
 
 pub use batch::{DeltaBatch, DeltaFormat, Deltas};
@@ -123,7 +123,7 @@ pub enum Delta<'a> {
         /// The key's generation.
         generation: Generation,
         /// How, and until when.
-        guard: Guard,
+        guard: EvictionGuard,
     },
     /// A key and its hits were forgotten.
     Forget {
@@ -141,7 +141,7 @@ pub enum Delta<'a> {
         /// The generation that began with it.
         generation: Generation,
         /// What limits know of it beside its hits.
-        beside: Beside<'a>,
+        limits: LimitState<'a>,
         /// Its hits, as a part of a store has them.
         entry: &'a [u8],
     },
@@ -154,13 +154,13 @@ pub enum Delta<'a> {
 
 /// What limits know of a key beside its hits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Beside<'a> {
+pub struct LimitState<'a> {
     /// Until when a limit on it is in force, if one is.
     pub limited_until: Option<Timestamp>,
     /// When all that it was given is used up.
     pub arrival: Arrival,
     /// What protects it from eviction, if anything does.
-    pub guard: Option<Guard>,
+    pub guard: Option<EvictionGuard>,
     /// The hits that were denied, as a part of a store has them; empty if none were.
     pub denied: &'a [u8],
 }

@@ -100,7 +100,8 @@ impl SeriesReader {
                     _ if to_ms == near_ceil_ms => &known[1],
                     _ => &known[2],
                 };
-                let hits = match known.get().filter(|known| known.to_ms == to_ms && known.from_ms <= from_ms) {
+                let hits = match known.get().filter(|known| known.to_ms == to_ms && known.from_ms <= from_ms)
+                {
                     Some(known) => known.hits - entry.sum(known.from_ms, from_ms, settings),
                     None => entry.sum(from_ms, to_ms, settings),
                 };

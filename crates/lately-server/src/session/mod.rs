@@ -115,7 +115,7 @@ impl Session {
                 && self.transaction.is_none()
                 && run.add(command, self.protocol, target, out)
             {
-                done += 1 + run.add_again(requests.alike(), target, out);
+                done += 1 + run.add_again(requests.repeated_keys(), target, out);
                 continue;
             }
             flow = match &parsed {

@@ -12,9 +12,9 @@ mod inline;
 mod large;
 mod limit;
 mod list;
+mod list_hint;
 mod moment;
 mod ring;
-mod whereabouts;
 
 use thin_vec::ThinVec;
 
@@ -33,9 +33,9 @@ use large::Large;
 pub(crate) use limit::LimitWindow;
 pub(crate) use list::FEW;
 use list::{Head, List, ListMut, list_of_few};
+pub(crate) use list_hint::ListHint;
 pub(crate) use moment::Moment;
 use moment::PackedTime;
-pub(crate) use whereabouts::Whereabouts;
 
 /// The hits of one key, in 16 bytes and what is on the heap.
 #[derive(Clone, Debug)]
@@ -254,7 +254,7 @@ impl Entry {
     /// As [`Entry::hit_now`], when the key has not expired and all its hits are in the entry, and these
     /// fit too; else `None`, and nothing changes.
     #[inline(always)]
-    pub(crate) fn quick_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
+    pub(crate) fn fast_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
         let Entry::Inline(inline) = self else { return None };
         if weight == 0 || !frame.is_exact || inline.newest_ms() < frame.oldest_ms {
             return None;
@@ -262,7 +262,7 @@ impl Entry {
         inline.hit(frame.now.as_millis(), weight, frame.from_ms)
     }
 
-    /// As `quick_hit`, when all its hits are in the entry or in a list.
+    /// As `fast_hit`, when all its hits are in the entry or in a list.
     #[inline]
     pub(crate) fn short_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
         self.hit_in_place(weight, frame).or_else(|| self.hit_in_list(weight, frame))
@@ -290,7 +290,7 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn hit_in_place(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
         if matches!(self, Entry::Inline(_)) {
-            return self.quick_hit(weight, frame);
+            return self.fast_hit(weight, frame);
         }
         self.list_hit(weight, frame, |mut list, moment| list.add_in_place(moment, frame.from_ms))
     }

@@ -61,7 +61,7 @@ const SEGMENT_LEN: usize = 128;
 const MAX_SEGMENT_LEN: usize = 2 * SEGMENT_LEN;
 
 /// The most bytes a pane takes.
-const MOST_BYTES: usize = 4 * crate::varint::MAX_BYTES;
+const MOST_BYTES: usize = 4 * crate::leb128::MAX_BYTES;
 
 /// Bytes grow by so many: in few sizes, so that the holes they leave suit others.
 const STEP_BYTES: usize = 256;

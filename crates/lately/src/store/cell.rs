@@ -57,7 +57,7 @@ pub(super) struct LockedShard<'a> {
 impl LockedShard<'_> {
     #[cold]
     fn publish(&mut self) {
-        if self.store.peek.publish(self.guard.index(), &self.guard.tables()) {
+        if self.store.prefetch_tables.publish(self.guard.index(), &self.guard.tables()) {
             self.guard.tables_are_published();
         }
     }

@@ -1,5 +1,5 @@
 //! What a change to a shard is given: the hits to count, and what it needs to know beside the key; and
-//! what came of the short way.
+//! what came of the fast path.
 
 use std::sync::atomic::AtomicU64;
 
@@ -19,8 +19,8 @@ pub(super) struct Hit<'a> {
     pub(super) at: Option<Timestamp>,
 }
 
-/// What came of the short way for an operation.
-pub(super) enum Quick<T> {
+/// What came of the fast path for an operation.
+pub(super) enum FastPath<T> {
     /// All: this is the answer.
     Done(T),
     /// It takes longer: the key is at this place, and what it has on the heap is being fetched, so far. Where nothing may be
@@ -30,17 +30,17 @@ pub(super) enum Quick<T> {
     Elsewhere,
 }
 
-impl<T> Quick<T> {
+impl<T> FastPath<T> {
     /// Hands on the answer, if there is one.
     #[inline(always)]
-    pub(super) fn give(self, to: impl FnOnce(T)) -> Quick<()> {
+    pub(super) fn give(self, to: impl FnOnce(T)) -> FastPath<()> {
         match self {
-            Quick::Done(answer) => {
+            FastPath::Done(answer) => {
                 to(answer);
-                Quick::Done(())
+                FastPath::Done(())
             }
-            Quick::At(place, fetched) => Quick::At(place, fetched),
-            Quick::Elsewhere => Quick::Elsewhere,
+            FastPath::At(place, fetched) => FastPath::At(place, fetched),
+            FastPath::Elsewhere => FastPath::Elsewhere,
         }
     }
 }
@@ -55,8 +55,8 @@ pub(super) struct Context<'a> {
     /// Set when there is no room for a new key.
     pub(super) ceiling_bytes: Option<u64>,
     /// Whether what is put back was written by a clock that was ahead: hits that came later count as of now.
-    pub(super) is_turned_back: bool,
-    /// Where what happened is written down, if anywhere.
+    pub(super) is_clock_repaired: bool,
+    /// Where what happened is recorded, if anywhere.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
     /// The edges of the class that was met last.
     met: Option<(ClassId, Frame, &'a Settings)>,
@@ -74,7 +74,7 @@ impl<'a> Context<'a> {
             generation,
             expired_keys,
             ceiling_bytes: None,
-            is_turned_back: false,
+            is_clock_repaired: false,
             deltas,
             met: None,
         }

@@ -1,8 +1,8 @@
-//! Hits that come to a shard: by a short way, most of them; else by one that can do all.
+//! Hits that come to a shard: by a fast path, most of them; else by one that can do all.
 
 use std::borrow::Borrow;
 
-use super::super::context::{Context, Hit, Quick};
+use super::super::context::{Context, FastPath, Hit};
 use super::Shard;
 use crate::class::ClassId;
 use crate::delta::DeltaBatch;
@@ -14,51 +14,51 @@ use crate::time::{Span, Timestamp};
 
 impl Shard {
     /// Counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot; or, if `may_wait`, in a
-    /// list: else what it has on the heap is fetched. Changes nothing if not. What happened is to be written down.
+    /// list: else what it has on the heap is fetched. Changes nothing if not. What happened is to be recorded.
     #[inline(always)]
-    pub(in crate::store) fn quick_hit<F: Borrow<Frame>>(
+    pub(in crate::store) fn fast_hit<F: Borrow<Frame>>(
         &mut self,
         place: u32,
         (key, weight): (&[u8], u64),
         may_wait: bool,
         frame: impl FnOnce(ClassId, Timestamp) -> F,
-    ) -> Quick<u64> {
+    ) -> FastPath<u64> {
         let now = self.now;
-        let Some(slot) = self.slots.get_mut(place) else { return Quick::Elsewhere };
+        let Some(slot) = self.slots.get_mut(place) else { return FastPath::Elsewhere };
         // Whose it is is looked at when that is there.
-        if !may_wait && slot.record.has_heap() {
-            return Quick::At(place, slot.prefetch());
+        if !may_wait && slot.state.has_heap() {
+            return FastPath::At(place, slot.prefetch());
         }
-        if !slot.is(key, &self.beside.long_keys) {
-            return Quick::Elsewhere;
+        if !slot.is(key, &self.side.long_keys) {
+            return FastPath::Elsewhere;
         }
         let frame = frame(slot.class, now);
         if !may_wait {
-            return slot.quick_hit(place, weight, frame.borrow());
+            return slot.fast_hit(place, weight, frame.borrow());
         }
         match slot.short_hit(weight, frame.borrow()) {
             Some((hits, more)) => {
                 self.bytes += more;
-                Quick::Done(hits)
+                FastPath::Done(hits)
             }
-            None => Quick::At(place, Fetched::All),
+            None => FastPath::At(place, Fetched::All),
         }
     }
 
-    /// As `quick_hit`, of the key with this hash, if it is where the search for it begins.
+    /// As `fast_hit`, of the key with this hash, if it is where the search for it begins.
     #[inline(always)]
-    pub(in crate::store) fn quick_hit_near(
+    pub(in crate::store) fn fast_hit_near(
         &mut self,
         (hash, key): (u64, &[u8]),
         weight: u64,
         frame: impl FnOnce(ClassId, Timestamp) -> Frame,
-    ) -> Quick<u64> {
+    ) -> FastPath<u64> {
         let now = self.now;
         match self.slots.near(hash) {
-            Some((place, slot)) if slot.is(key, &self.beside.long_keys) => {
-                slot.quick_hit(place, weight, &frame(slot.class, now))
+            Some((place, slot)) if slot.is(key, &self.side.long_keys) => {
+                slot.fast_hit(place, weight, &frame(slot.class, now))
             }
-            _ => Quick::Elsewhere,
+            _ => FastPath::Elsewhere,
         }
     }
 
@@ -71,7 +71,7 @@ impl Shard {
     /// As `place_of`, when the key has not yet to move.
     #[inline(never)]
     pub(in crate::store) fn place_of_moved(&self, key: &[u8], hash: u64) -> Option<u32> {
-        self.slots.find_moved(hash, |slot| slot.is(key, &self.beside.long_keys))
+        self.slots.find_moved(hash, |slot| slot.is(key, &self.side.long_keys))
     }
 
     /// Counts hits now of the key at `place`, if it lives and they are in its slot or in a list. Changes nothing if not.
@@ -92,7 +92,7 @@ impl Shard {
     ) -> Option<Result<u64, HitError>> {
         let slot = self.slots.get_mut(place)?;
         let (frame, settings) = context.frame(slot.class, self.now);
-        if slot.record.hits().expired(frame.kept_ms) {
+        if slot.state.hits().expired(frame.kept_ms) {
             return None;
         }
         if let Some(at) = hit.at
@@ -102,7 +102,7 @@ impl Shard {
         }
         let counted = slot.count(hit, frame, settings, &mut self.bytes);
         if counted.is_ok() && hit.weight > 0 {
-            self.write_down_hit(place, hit, context);
+            self.record_hit(place, hit, context);
         }
         Some(counted)
     }
@@ -133,7 +133,7 @@ impl Shard {
         let (frame, settings) = context.frame(class, self.now);
         let counted = slot.count(hit, frame, settings, &mut self.bytes);
         match &counted {
-            Ok(_) if hit.weight > 0 => self.write_down_hit(place, hit, context),
+            Ok(_) if hit.weight > 0 => self.record_hit(place, hit, context),
             Err(_) if found.is_none() => self.remove(place),
             _ => {}
         }
@@ -162,12 +162,12 @@ impl Shard {
             };
             self.change(place, context.classes, add).expect(KNOWN);
         }
-        self.write_down_hit(place, hit, context);
+        self.record_hit(place, hit, context);
     }
 
-    /// Writes down that hits were counted, just now.
+    /// Records that hits were counted, just now.
     #[inline(always)]
-    pub(in crate::store) fn write_down_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+    pub(in crate::store) fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
         if let Some(batch) = context.deltas.as_deref_mut() {
             self.push_hits(place, hit, batch);
         }

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
-use super::keyed::{Content, Keyed};
-use super::turned_back::Turn;
+use super::clock_repair::ClockShift;
+use super::saved_key::{Content, SavedKey};
 use super::{SHARDS, Store, shard_of};
 use crate::delta::{DeltaBatch, Generation, Sequence};
 use crate::entry::Entry;
@@ -44,10 +44,10 @@ impl Store {
         let mut content = Content::default();
         let unreadable = |key: &[u8], why| Unreadable { key: key.into(), why };
         while !bytes.is_empty() {
-            let keyed = Keyed::take(&mut bytes).map_err(|why| unreadable(b"", why))?;
-            let hits = Entry::read_total(keyed.entry).map_err(|why| unreadable(keyed.key, why))?;
-            if !keyed.beside.denied.is_empty() {
-                Entry::read_total(keyed.beside.denied).map_err(|why| unreadable(keyed.key, why))?;
+            let saved = SavedKey::take(&mut bytes).map_err(|why| unreadable(b"", why))?;
+            let hits = Entry::read_total(saved.entry).map_err(|why| unreadable(saved.key, why))?;
+            if !saved.limits.denied.is_empty() {
+                Entry::read_total(saved.limits.denied).map_err(|why| unreadable(saved.key, why))?;
             }
             content.add(hits);
         }
@@ -61,14 +61,14 @@ impl Store {
     /// # Errors
     /// [`Malformed`] when what follows is no key; those before it are put back.
     pub fn read_part(&self, mut bytes: &[u8], now: Timestamp) -> Result<Vec<Unreadable>, Malformed> {
-        let (now, turn) = self.turned(now);
+        let (now, shift) = self.repaired(now);
         let mut unreadable = Vec::new();
         let mut staged = Vec::with_capacity(STAGED);
         while !bytes.is_empty() {
-            let next = Keyed::take(&mut bytes);
-            staged.extend(next.map(|keyed| (keyed, self.hash(keyed.key))));
+            let next = SavedKey::take(&mut bytes);
+            staged.extend(next.map(|saved| (saved, self.hash(saved.key))));
             if staged.len() == STAGED || bytes.is_empty() || next.is_err() {
-                self.restore(&mut staged, (now, turn), &mut unreadable);
+                self.restore(&mut staged, (now, shift), &mut unreadable);
             }
             next?;
         }
@@ -91,10 +91,10 @@ impl Store {
         deltas.advance(now);
         let mut keys = 0;
         while !bytes.is_empty() {
-            let keyed = Keyed::take(&mut bytes)?;
-            let hash = self.hash(keyed.key);
+            let saved = SavedKey::take(&mut bytes)?;
+            let hash = self.hash(saved.key);
             let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
-            keys += usize::from(shard.bring(&keyed, hash, &mut context)?);
+            keys += usize::from(shard.bring(&saved, hash, &mut context)?);
         }
         self.settle(b"", now, Some(deltas));
         Ok(keys)
@@ -103,8 +103,8 @@ impl Store {
     /// Puts back keys, whose memory is fetched together.
     fn restore(
         &self,
-        staged: &mut Vec<(Keyed<'_>, u64)>,
-        (now, turn): (Timestamp, Option<Turn>),
+        staged: &mut Vec<(SavedKey<'_>, u64)>,
+        (now, shift): (Timestamp, Option<ClockShift>),
         unreadable: &mut Vec<Unreadable>,
     ) {
         let mut hashes = [0; STAGED];
@@ -112,15 +112,15 @@ impl Store {
             *hash = staged.1;
         }
         self.fetch_slots(&hashes[..staged.len()], &mut [None; STAGED]);
-        for (mut keyed, hash) in staged.drain(..) {
-            keyed.beside = turn.map_or(keyed.beside, |turn| turn.beside(keyed.beside));
-            self.generation.fetch_max(keyed.generation.0, Relaxed);
+        for (mut saved, hash) in staged.drain(..) {
+            saved.limits = shift.map_or(saved.limits, |shift| shift.limits(saved.limits));
+            self.generation.fetch_max(saved.generation.0, Relaxed);
             let (mut shard, mut context) = (self.lock_as_of(shard_of(hash), now), self.context(None));
-            let generation = AtomicU64::new(keyed.generation.0);
+            let generation = AtomicU64::new(saved.generation.0);
             context.generation = &generation;
-            context.is_turned_back = turn.is_some();
-            if let Err(why) = shard.restore((&keyed, hash), &mut context) {
-                unreadable.push(Unreadable { key: keyed.key.into(), why });
+            context.is_clock_repaired = shift.is_some();
+            if let Err(why) = shard.restore((&saved, hash), &mut context) {
+                unreadable.push(Unreadable { key: saved.key.into(), why });
             }
         }
     }
@@ -143,7 +143,7 @@ impl Store {
 
     /// Brings the store's time up to `now`, if it is not there yet.
     pub fn set_now(&self, now: Timestamp) {
-        self.advance(self.turned(now).0);
+        self.advance(self.repaired(now).0);
     }
 
     /// The generation of keys that come now.

@@ -2,12 +2,12 @@
 
 use super::check_key;
 use super::context::Hit;
-use super::turn::Turn;
+use super::executor::Executor;
 use crate::error::LimitError;
 use crate::gcra::{self, Throttle};
 use crate::limit::Decision;
 
-impl Turn<'_> {
+impl Executor<'_> {
     /// Decides on a request for a key of the shard that is locked, and is at `place` or nowhere; if it is
     /// allowed its hits are counted, if not those that were denied are.
     #[inline(never)]

@@ -1,5 +1,5 @@
-//! Taking back what could not be kept. Batches of several threads are taken back in any order, so the end of a
-//! life may come back before or after what another batch did to that life, or to the next.
+//! Rollback of changes that could not be committed. Batches of several threads are rolled back in any order, so a
+//! deletion may be undone before or after what another batch did to that life of the key, or to the next.
 
 use std::mem;
 use std::sync::PoisonError;
@@ -9,12 +9,12 @@ use super::Store;
 use crate::delta::{Delta, DeltaBatch, Forgotten, Generation};
 use crate::time::Timestamp;
 
-/// What was taken back since all was well.
+/// What was rolled back since the last commit that succeeded.
 #[derive(Default, Debug)]
-pub(super) struct TakenBack {
-    /// Hits of lives that a batch has ended that was not taken back, or not yet.
+pub(super) struct Rollback {
+    /// Hits of lives that a batch has ended that was not rolled back, or not yet.
     debts: Vec<Debt>,
-    /// Lives whose end was taken back: their hits are where the key is now, whatever its generation.
+    /// Lives whose end was rolled back: their hits are where the key is now, whatever its generation.
     revived: Vec<(Box<[u8]>, Generation)>,
     /// Whether one of them has another generation now than it had.
     is_mixed: bool,
@@ -36,12 +36,12 @@ pub(super) struct Owed {
     pub(super) is_denied: bool,
 }
 
-impl TakenBack {
+impl Rollback {
     pub(super) fn owe(&mut self, key: &[u8], generation: Generation, hits: Owed) {
         self.debts.push(Debt { key: key.into(), generation, hits });
     }
 
-    /// Takes note that the end of a life was taken back, which goes on as `now`; gives the hits it owes.
+    /// Takes note that the end of a life was rolled back, which goes on as `now`; gives the hits it owes.
     pub(super) fn revive(&mut self, key: &[u8], generation: Generation, now: Generation) -> Vec<Owed> {
         self.is_mixed |= now != generation;
         self.revived.push((key.into(), generation));
@@ -57,11 +57,11 @@ impl TakenBack {
 impl Store {
     /// Takes back what a batch changed, because it could not be kept: the last change first. Reads may have
     /// seen it. Keys that were evicted for it do not come back. The batch is empty then. Batches of other
-    /// threads may be taken back in any order; when all are, [`Store::all_taken_back`] is to be called.
-    pub fn take_back(&self, batch: &mut DeltaBatch) {
+    /// threads may be rolled back in any order; when all are, [`Store::end_rollback`] is to be called.
+    pub fn roll_back(&self, batch: &mut DeltaBatch) {
         let now = batch.now();
         let mut deleted = mem::take(&mut batch.deleted);
-        let mut taken_back = self.taken_back.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rollback = self.rollback.lock().unwrap_or_else(PoisonError::into_inner);
         let deltas: Vec<Delta<'_>> = batch.deltas().flatten().map(|(_, delta)| delta).collect();
         for delta in deltas.iter().rev() {
             let (Delta::Hits { key, generation, .. }
@@ -75,19 +75,19 @@ impl Store {
             let (mut shard, _, mut context) = self.lock_for(hash, now, None);
             let life = AtomicU64::new(generation.0);
             context.generation = &life;
-            shard.take_back(delta, hash, (&mut deleted, &mut taken_back), &mut context);
+            shard.roll_back(delta, hash, (&mut deleted, &mut rollback), &mut context);
         }
         batch.clear();
     }
 
-    /// Whether a key has another generation now than it had before something was taken back: hits on it from
+    /// Whether a key has another generation now than it had before something was rolled back: hits on it from
     /// here on would end, where they are replayed, the life that it goes on with.
     pub fn is_mixed(&self) -> bool {
-        self.taken_back.lock().unwrap_or_else(PoisonError::into_inner).is_mixed
+        self.rollback.lock().unwrap_or_else(PoisonError::into_inner).is_mixed
     }
 
-    /// Takes note that all batches that could not be kept have been taken back.
-    pub fn all_taken_back(&self) {
-        *self.taken_back.lock().unwrap_or_else(PoisonError::into_inner) = TakenBack::default();
+    /// Takes note that all batches that could not be kept have been rolled back.
+    pub fn end_rollback(&self) {
+        *self.rollback.lock().unwrap_or_else(PoisonError::into_inner) = Rollback::default();
     }
 }

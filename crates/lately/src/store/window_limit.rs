@@ -1,11 +1,11 @@
 //! Requests that are to stay within a limit: decided and counted under one lock.
 
 use super::batch::Request;
+use super::cached_denial::CachedDenial;
 use super::check_key;
 use super::context::{Context, Hit};
-use super::denial::Denial;
+use super::executor::Executor;
 use super::shard::Shard;
-use super::turn::Turn;
 use crate::entry::LimitWindow;
 use crate::error::{HitError, LimitError};
 use crate::limit::{Decision, Retry};
@@ -36,12 +36,12 @@ impl Verdict {
     }
 
     /// What it says of a hit now, and from now on as long as none is counted, if it denies one.
-    fn denial(&self, decision: &Decision, now: Timestamp) -> Option<Denial> {
+    fn denial(&self, decision: &Decision, now: Timestamp) -> Option<CachedDenial> {
         let Asked { max, cost, at, window } = self.asked;
         let Retry::After(wait) = decision.retry else { return None };
         let until = at.saturating_add(wait);
         let none_from = at.saturating_add(decision.reset_after?);
-        let denial = Denial::new(max, window, until, none_from)?;
+        let denial = CachedDenial::new(max, window, until, none_from)?;
         (cost == 1 && at == now && self.locked_until.is_none()).then_some(denial)
     }
 
@@ -131,7 +131,7 @@ impl Shard {
     }
 }
 
-impl Turn<'_> {
+impl Executor<'_> {
     /// Decides on a request for a key of the shard that is locked, and is at `place` or nowhere; if it is
     /// allowed its hits are counted, if not those that were denied are.
     #[inline(never)]

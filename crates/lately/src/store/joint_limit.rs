@@ -4,8 +4,8 @@
 use super::batch::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit};
-use super::limited::{Asked, Verdict};
-use super::turn::{Numbers, Turn};
+use super::executor::{Executor, Numbers};
+use super::window_limit::{Asked, Verdict};
 use super::{check_key, shard_of};
 use crate::entry::Fetched;
 use crate::error::{HitError, LimitError};
@@ -63,7 +63,7 @@ impl<'a> Locks<'_, 'a> {
                 return None;
             }
             let hit = Hit { key, hash, weight: cost, at: None };
-            let remaining = self.of(its).quick_remaining(place?, &hit, (max, window), context)?;
+            let remaining = self.of(its).fast_remaining(place?, &hit, (max, window), context)?;
             // These are the newest.
             decisions.push(Decision { max, remaining, retry: Retry::Now, reset_after: Some(window) });
         }
@@ -131,7 +131,7 @@ struct Scratch<'a> {
 /// Requests whose memory is fetched together.
 const TOGETHER: usize = STAGED / 4;
 
-impl<'a> Turn<'a> {
+impl<'a> Executor<'a> {
     /// Applies operations that are all requests with several limits.
     pub(super) fn apply_joint(&mut self, ops: &[Op<'_>], out: &mut Vec<Outcome>) {
         let (mut placed, mut scratch) = (Vec::new(), Scratch::default());

@@ -1,9 +1,9 @@
-//! Requests that a shard decides on by a short way, most of them: those of now, on keys that have few moments, or that
+//! Requests that a shard decides on by a fast path, most of them: those of now, on keys that have few moments, or that
 //! were denied the same just before.
 
-use super::super::context::{Context, Hit, Quick};
-use super::super::guard::Guard;
-use super::super::record::Record;
+use super::super::context::{Context, FastPath, Hit};
+use super::super::eviction_guard::EvictionGuard;
+use super::super::key_state::KeyState;
 use super::super::slot::Slot;
 use super::Shard;
 use crate::entry::{Entry, Fetched};
@@ -17,84 +17,84 @@ impl Shard {
     /// Decides on a request of now, for a limit of so many hits in a window, if its key is at `place` and lives, and
     /// what was counted and denied is known without a long look; if not it changes nothing.
     #[inline(never)]
-    pub(in crate::store) fn quick_limit(
+    pub(in crate::store) fn fast_limit(
         &mut self,
         place: u32,
         hit: &Hit<'_>,
         (max, window): (u64, Span),
         context: &mut Context<'_>,
-    ) -> Quick<Decision> {
+    ) -> FastPath<Decision> {
         let now = self.now;
-        let Some(slot) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
-        if let Some((decision, is_counted)) = slot.record.deny_as_before(hit.weight, (max, window), now) {
+        let Some(slot) = self.slot_of(place, hit.key) else { return FastPath::Elsewhere };
+        if let Some((decision, is_counted)) = slot.state.deny_as_before(hit.weight, (max, window), now) {
             if !is_counted {
                 self.add_denied(place, now, 1, context).expect("one is not too many");
             }
-            self.write_down_denied(place, hit, context);
-            return Quick::Done(decision);
+            self.record_denied(place, hit, context);
+            return FastPath::Done(decision);
         }
         let (frame, settings) = context.frame(slot.class, now);
         if window > settings.retain() || hit.weight == 0 {
-            return Quick::At(place, Fetched::All);
+            return FastPath::At(place, Fetched::All);
         }
-        let Record::Hits(entry) = &mut slot.record else {
-            return self.quick_limit_watched(place, hit, (max, window), context);
+        let KeyState::Hits(entry) = &mut slot.state else {
+            return self.fast_limit_watched(place, hit, (max, window), context);
         };
         let of_limit = frame.of_limit(window);
         let is_unguarded =
-            |remaining| Guard::next(None, (remaining, max), window, now).is_none().then_some(());
+            |remaining| EvictionGuard::next(None, (remaining, max), window, now).is_none().then_some(());
         let Some((decision, more, ())) =
             allow(entry, hit.weight, max, (&of_limit, settings, window), is_unguarded)
         else {
-            return Quick::At(place, Fetched::All);
+            return FastPath::At(place, Fetched::All);
         };
         self.bytes = self.bytes.wrapping_add_signed(more);
-        self.write_down_hit(place, hit, context);
-        Quick::Done(decision)
+        self.record_hit(place, hit, context);
+        FastPath::Done(decision)
     }
 
-    /// As `quick_limit`, of a key that is at `place` and watched, and a window that is kept; nothing was said that holds.
+    /// As `fast_limit`, of a key that is at `place` and watched, and a window that is kept; nothing was said that holds.
     #[inline(never)]
-    fn quick_limit_watched(
+    fn fast_limit_watched(
         &mut self,
         place: u32,
         hit: &Hit<'_>,
         (max, window): (u64, Span),
         context: &mut Context<'_>,
-    ) -> Quick<Decision> {
+    ) -> FastPath<Decision> {
         let now = self.now;
         let slot = self.slot_mut(place);
-        let Slot { class, record, .. } = slot;
+        let Slot { class, state, .. } = slot;
         let (frame, settings) = context.frame(*class, now);
-        if record.limited_until().is_some_and(|until| until > now) {
-            return Quick::At(place, Fetched::All);
+        if state.limited_until().is_some_and(|until| until > now) {
+            return FastPath::At(place, Fetched::All);
         }
         let of_limit = frame.of_limit(window);
-        let (entry, Some(watched)) = record.hits_and_beside() else {
-            return Quick::At(place, Fetched::All);
+        let (entry, Some(watched)) = state.hits_and_watch() else {
+            return FastPath::At(place, Fetched::All);
         };
         let known = watched.guard();
-        let next = |remaining| Some(Guard::next(known, (remaining, max), window, now));
+        let next = |remaining| Some(EvictionGuard::next(known, (remaining, max), window, now));
         let Some((decision, more, next)) = allow(entry, hit.weight, max, (&of_limit, settings, window), next)
         else {
-            return Quick::At(place, Fetched::All);
+            return FastPath::At(place, Fetched::All);
         };
         if next.is_some() {
             watched.set_guard(next);
         }
         slot.note_hits();
         self.bytes = self.bytes.wrapping_add_signed(more);
-        self.write_down_hit(place, hit, context);
+        self.record_hit(place, hit, context);
         if let Some(guard) = next {
-            self.write_down_guard(place, guard, context);
+            self.record_guard(place, guard, context);
         }
-        Quick::Done(decision)
+        FastPath::Done(decision)
     }
 
     /// What a limit would leave if it allowed hits now, if its key is at `place` and lives, has none later than now, is
     /// not watched and need not be then, has room for them, and that is known without a long look.
     #[inline]
-    pub(in crate::store) fn quick_remaining(
+    pub(in crate::store) fn fast_remaining(
         &mut self,
         place: u32,
         hit: &Hit<'_>,
@@ -104,7 +104,7 @@ impl Shard {
         let now = self.now;
         let slot = self.slot_of(place, hit.key)?;
         let (frame, settings) = context.frame(slot.class, now);
-        let Record::Hits(entry) = &mut slot.record else { return None };
+        let KeyState::Hits(entry) = &mut slot.state else { return None };
         let is_now = (frame.oldest_ms..=now.as_millis()).contains(&entry.newest_ms());
         if window > settings.retain() || !is_now || !entry.has_room(hit.weight) {
             return None;
@@ -112,64 +112,64 @@ impl Shard {
         let most = max.checked_sub(hit.weight)?;
         let used = entry.used_in_list(&frame.of_limit(window)).filter(|&used| used <= most)?;
         let remaining = most - used;
-        Guard::next(None, (remaining, max), window, now).is_none().then_some(remaining)
+        EvictionGuard::next(None, (remaining, max), window, now).is_none().then_some(remaining)
     }
 
-    /// As `quick_limit`, for a rate.
+    /// As `fast_limit`, for a rate.
     #[inline(never)]
-    pub(in crate::store) fn quick_throttle(
+    pub(in crate::store) fn fast_throttle(
         &mut self,
         place: u32,
         hit: &Hit<'_>,
         rate: Rate,
         context: &mut Context<'_>,
-    ) -> Quick<Decision> {
+    ) -> FastPath<Decision> {
         let now = self.now;
-        let Some(slot) = self.slot_of(place, hit.key) else { return Quick::Elsewhere };
+        let Some(slot) = self.slot_of(place, hit.key) else { return FastPath::Elsewhere };
         let Some(before) = slot.arrival_here() else {
-            return self.quick_throttle_watched(place, hit, rate, context);
+            return self.fast_throttle_watched(place, hit, rate, context);
         };
         let Some((decision, arrival)) = gcra::allow_one(rate, before, now) else {
-            return Quick::At(place, Fetched::All);
+            return FastPath::At(place, Fetched::All);
         };
         let Decision { max, remaining, reset_after, .. } = decision;
-        if Guard::next(None, (remaining, max), reset_after.unwrap_or(Span::MIN), now).is_some() {
-            return Quick::At(place, Fetched::All);
+        if EvictionGuard::next(None, (remaining, max), reset_after.unwrap_or(Span::MIN), now).is_some() {
+            return FastPath::At(place, Fetched::All);
         }
         let frame = context.frame(slot.class, now).0;
-        let Some((_, more)) = slot.record.hits_mut().short_hit_weighed(1, frame) else {
-            return Quick::At(place, Fetched::All);
+        let Some((_, more)) = slot.state.hits_mut().short_hit_weighed(1, frame) else {
+            return FastPath::At(place, Fetched::All);
         };
         slot.set_arrival_here(arrival);
         self.bytes += more;
-        self.write_down_hit(place, hit, context);
-        self.write_down_arrival(hit.key, place, arrival, context);
-        Quick::Done(decision)
+        self.record_hit(place, hit, context);
+        self.record_arrival(hit.key, place, arrival, context);
+        FastPath::Done(decision)
     }
 
-    /// As `quick_throttle`, of a key that is at `place` and may be watched.
+    /// As `fast_throttle`, of a key that is at `place` and may be watched.
     #[inline(never)]
-    fn quick_throttle_watched(
+    fn fast_throttle_watched(
         &mut self,
         place: u32,
         hit: &Hit<'_>,
         rate: Rate,
         context: &mut Context<'_>,
-    ) -> Quick<Decision> {
+    ) -> FastPath<Decision> {
         let now = self.now;
         let slot = self.slot_mut(place);
-        let (entry, Some(watched)) = slot.record.hits_and_beside() else {
-            return Quick::At(place, Fetched::All);
+        let (entry, Some(watched)) = slot.state.hits_and_watch() else {
+            return FastPath::At(place, Fetched::All);
         };
         let (decision, arrival) = gcra::decide(rate, watched.arrival(), 1, now);
         if !decision.is_allowed() {
-            return Quick::At(place, Fetched::All);
+            return FastPath::At(place, Fetched::All);
         }
         let (left, burst_ends) = (decision.remaining, decision.reset_after.unwrap_or(Span::MIN));
-        let next = Guard::next(watched.guard(), (left, decision.max), burst_ends, now);
+        let next = EvictionGuard::next(watched.guard(), (left, decision.max), burst_ends, now);
         let frame = context.frame(slot.class, now).0;
         let Some((_, more)) = entry.short_hit_weighed(1, frame) else {
-            return Quick::At(place, Fetched::All);
+            return FastPath::At(place, Fetched::All);
         };
         watched.set_arrival(arrival);
         if next.is_some() {
@@ -177,12 +177,12 @@ impl Shard {
         }
         slot.note_hits();
         self.bytes += more;
-        self.write_down_hit(place, hit, context);
-        self.write_down_arrival(hit.key, place, arrival, context);
+        self.record_hit(place, hit, context);
+        self.record_arrival(hit.key, place, arrival, context);
         if let Some(guard) = next {
-            self.write_down_guard(place, guard, context);
+            self.record_guard(place, guard, context);
         }
-        Quick::Done(decision)
+        FastPath::Done(decision)
     }
 }
 
