@@ -244,7 +244,7 @@ impl Store {
         self.apply_staged(ops, out, Executor::new(self, now, Some(deltas)));
     }
 
-    fn apply_staged(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, mut executor: Executor<'_>) {
+    pub(super) fn apply_staged(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, mut executor: Executor<'_>) {
         let mut rest = ops;
         while !rest.is_empty() {
             let mut hashes = [0; STAGED];

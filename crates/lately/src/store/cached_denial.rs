@@ -31,6 +31,13 @@ impl CachedDenial {
         })
     }
 
+    /// The denial to cache of a request for one hit of now, if it is to be allowed at some time.
+    pub(super) fn of(decision: &Decision, window: Span, now: Timestamp) -> Option<CachedDenial> {
+        let Retry::After(wait) = decision.retry else { return None };
+        let none_from = now.saturating_add(decision.reset_after?);
+        CachedDenial::new(decision.max, window, now.saturating_add(wait), none_from)
+    }
+
     /// The decision about a hit now, if it is the same limit and the denial still holds.
     #[inline]
     pub(super) fn repeat(&self, max: u64, window: Span, now: Timestamp) -> Option<Decision> {

@@ -1,5 +1,4 @@
-//! What a change to a shard is given: the hits to count, and what it needs to know beside the key; and
-//! what came of the fast path.
+//! What a change to a shard is given: the hits to count, and the store's context; and what the fast path returns.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,7 +7,7 @@ use crate::delta::DeltaBatch;
 use crate::entry::Fetched;
 use crate::frame::Frame;
 use crate::settings::Settings;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// Hits to count.
 pub(super) struct Hit<'a> {
@@ -17,21 +16,24 @@ pub(super) struct Hit<'a> {
     pub(super) weight: u64,
     /// When they happened; `None` is now.
     pub(super) at: Option<Timestamp>,
+    /// The window of the limit that counts them: it asks for the sum of that window next. `None` for hits by themselves,
+    /// whose reply is the sum of the default window.
+    pub(super) limit_window: Option<Span>,
 }
 
-/// What came of the fast path for an operation.
+/// What the fast path returns. Unless it is done it changed nothing, and the general path is taken.
 pub(super) enum FastPath<T> {
-    /// All: this is the answer.
+    /// It is done: this is the outcome.
     Done(T),
-    /// It takes longer: the key is at this place, and what it has on the heap is being fetched, so far. Where nothing may be
-    /// waited for, whose place it is has not been looked at.
+    /// The key is at this place, and so much of what it has on the heap is being fetched. When that is more than nothing
+    /// and the caller did not want to wait, the place was not compared with the key.
     At(u32, Fetched),
     /// The key may be somewhere else, or nowhere.
     Elsewhere,
 }
 
 impl<T> FastPath<T> {
-    /// Hands on the answer, if there is one.
+    /// Hands the outcome on, if there is one.
     #[inline(always)]
     pub(super) fn give(self, to: impl FnOnce(T)) -> FastPath<()> {
         match self {
@@ -45,7 +47,7 @@ impl<T> FastPath<T> {
     }
 }
 
-/// What a change to a shard needs to know beside the key: set up once for a batch.
+/// What a change to a shard needs besides the key: made once for a batch.
 pub(super) struct Context<'a> {
     pub(super) classes: &'a Classes,
     /// The generation of the next new key; forgetting a key raises it.

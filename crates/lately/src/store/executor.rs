@@ -10,7 +10,7 @@ use super::batch::{Op, Outcome, Question, Request, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, FastPath, Hit};
 use super::shard::Shard;
-use super::{Store, check_key, shard_of};
+use super::{Store, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::entry::{Entry, Fetched};
@@ -35,6 +35,13 @@ impl<'a> Executor<'a> {
     pub(super) fn new(store: &'a Store, now: Timestamp, deltas: Option<&'a mut DeltaBatch>) -> Executor<'a> {
         let is_far_over = store.memory.is_far_over();
         Executor { store, now: store.advance(now), context: store.context(deltas), locked: None, is_far_over }
+    }
+
+    /// One that never takes the fast path.
+    #[cfg(test)]
+    pub(super) fn general(store: &'a Store, now: Timestamp, deltas: &'a mut DeltaBatch) -> Executor<'a> {
+        deltas.advance(now);
+        Executor { is_far_over: true, ..Executor::new(store, now, Some(deltas)) }
     }
 
     /// Applies two to [`STAGED`] operations on keys that most likely are at `places`. Those on keys with
@@ -157,7 +164,11 @@ impl<'a> Executor<'a> {
                     locked.fast_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
                 fast.give(|hits| {
                     if context.deltas.is_some() {
-                        locked.record_hit(place, &Hit { key, hash, weight, at: None }, context);
+                        locked.record_hit(
+                            place,
+                            &Hit { key, hash, weight, at: None, limit_window: None },
+                            context,
+                        );
                     }
                     give(Outcome::Hit(Ok(hits)));
                 })
@@ -170,12 +181,12 @@ impl<'a> Executor<'a> {
                 FastPath::At(place, fetched)
             }
             Op::Limit { key, max, window, cost } => {
-                let hit = Hit { key, hash, weight: cost, at: None };
+                let hit = Hit { key, hash, weight: cost, at: None, limit_window: Some(window) };
                 let fast = locked.fast_limit(place, &hit, (max, window), context);
                 fast.give(|decision| give(Outcome::Limit(Ok(decision))))
             }
             Op::Throttle { key, rate } => {
-                let hit = Hit { key, hash, weight: 1, at: None };
+                let hit = Hit { key, hash, weight: 1, at: None, limit_window: None };
                 let fast = locked.fast_throttle(place, &hit, rate, context);
                 fast.give(|decision| give(Outcome::Limit(Ok(decision))))
             }
@@ -188,24 +199,7 @@ impl<'a> Executor<'a> {
     fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
         match *op {
             Op::Hit { key, weight, at } => {
-                let hit = Hit { key, hash, weight, at };
-                let mut place = place;
-                if self.is_far_over && weight > 0 && place.is_some() {
-                    if let Err(error) = self.may_grow(key, hash) {
-                        return Outcome::Hit(Err(error));
-                    }
-                    place = self.shard(hash).place_near(place, key, hash);
-                }
-                let (locked, context) = self.parts();
-                if let Some(place) = place
-                    && let Some(counted) = locked.hit_at(place, &hit, context)
-                {
-                    if counted.is_ok() && weight > 0 {
-                        locked.fill_guard(place, context);
-                    }
-                    return Outcome::Hit(counted);
-                }
-                Outcome::Hit(self.hit_new(&hit, place))
+                Outcome::Hit(self.hit(&Hit { key, hash, weight, at, limit_window: None }, place))
             }
             Op::Hits { key, window, at } => {
                 Outcome::Hits(self.count((key, place), window, at, |locked, place, _| {
@@ -303,36 +297,44 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Counts hits of a key that is not there, or is at `place` and all its hits have left the retention.
-    #[cold]
-    fn hit_new(&mut self, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {
-        check_key(hit.key)?;
-        let room = !self.store.memory.is_full();
-        match self.hit_when(room, hit, place) {
-            Err(HitError::OutOfMemory { .. }) => {
-                // Only now, when the hit is known to be good and to need a new key, may others go.
-                let room = self.make_room(hit.key);
-                let place = self.shard(hit.hash).place_near(None, hit.key, hit.hash);
-                self.hit_when(room, hit, place)
-            }
-            counted => counted,
+    /// Counts hits that no limit was asked about, of a key that is at `place` or nowhere.
+    #[inline]
+    fn hit(&mut self, hit: &Hit<'_>, mut place: Option<u32>) -> Result<u64, HitError> {
+        if self.is_far_over && hit.weight > 0 && place.is_some() {
+            self.may_grow(hit.key, hit.hash)?;
+            place = self.shard(hit.hash).place_near(place, hit.key, hit.hash);
         }
+        let has_room = !self.store.memory.is_full();
+        let counted = match self.count_hit(has_room, hit, place) {
+            Err(HitError::OutOfMemory { .. }) => return self.hit_evicting(hit),
+            counted => counted?,
+        };
+        let (locked, context) = self.parts();
+        // A key that had expired is elsewhere now, and new: nothing guards it.
+        if let Some(place) = place.filter(|&place| hit.weight > 0 && locked.is_at(place, hit.key)) {
+            locked.fill_guard(place, context);
+        }
+        Ok(counted)
     }
 
-    /// Counts hits of a key that is at `place` or nowhere.
+    /// Counts hits that are known to be good and to need a new key, when there was no room: only now others are evicted.
+    #[cold]
+    fn hit_evicting(&mut self, hit: &Hit<'_>) -> Result<u64, HitError> {
+        let has_room = self.make_room(hit.key);
+        let place = self.shard(hit.hash).place_near(None, hit.key, hit.hash);
+        self.count_hit(has_room, hit, place)
+    }
+
+    /// Counts hits of a key that is at `place` or nowhere; a new key only if there is room.
     pub(super) fn count_hit(
         &mut self,
         has_room: bool,
         hit: &Hit<'_>,
         place: Option<u32>,
     ) -> Result<u64, HitError> {
+        self.context.ceiling_bytes = (!has_room).then(|| self.store.memory.ceiling_bytes());
         let (locked, context) = self.parts();
-        if let Some(place) = place
-            && let Some(counted) = locked.hit_at(place, hit, context)
-        {
-            return counted;
-        }
-        self.hit_when(has_room, hit, place)
+        locked.hit(hit, place, context)
     }
 
     /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
@@ -363,12 +365,6 @@ impl<'a> Executor<'a> {
             return Ok(());
         }
         Err(HitError::OutOfMemory { ceiling_bytes: self.store.memory.ceiling_bytes() })
-    }
-
-    fn hit_when(&mut self, room: bool, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {
-        self.context.ceiling_bytes = (!room).then(|| self.store.memory.ceiling_bytes());
-        let (locked, context) = self.parts();
-        locked.hit(hit, place, context)
     }
 
     /// Evicts others until there is room; the lock is given back for it.

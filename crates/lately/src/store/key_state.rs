@@ -88,6 +88,15 @@ impl Watch {
     }
 }
 
+/// A denial that was repeated.
+pub(super) struct Repeated {
+    pub(super) decision: Decision,
+    /// The guard that the key got, if it changed.
+    pub(super) guard: Option<EvictionGuard>,
+    /// Whether the hit is counted among those that were denied last; else [`KeyState::deny`] is to count it.
+    pub(super) is_counted: bool,
+}
+
 impl Limited {
     /// Has fetched what is looked at to deny something again: it is never in more than two lines.
     #[inline]
@@ -404,23 +413,22 @@ impl KeyState {
         }
     }
 
-    /// Denies a hit now, if a limit that denied one would say so again: gives what it says, and whether the hit is counted
-    /// where others were that were denied last; else it is to be counted by [`KeyState::deny`]. `None`, and nothing changes,
-    /// if it would not.
+    /// Denies a hit now by the cached denial, if that is of the same limit and holds; else `None`, and nothing changes.
     #[inline]
     pub(super) fn deny_as_before(
         &mut self,
         hits: u64,
         (max, window): (u64, Span),
         now: Timestamp,
-    ) -> Option<(Decision, bool)> {
+    ) -> Option<Repeated> {
         let KeyState::DenialCached(limited) = self else { return None };
         let decision = limited.denial.repeat(max, window, now).filter(|_| hits == 1)?;
         let watch = &mut limited.watched.watch;
-        if let Some(guard) = EvictionGuard::next(watch.guard(), (0, max), window, now) {
-            watch.set_guard(Some(guard));
+        let guard = EvictionGuard::next(watch.guard(), (0, max), window, now);
+        if guard.is_some() {
+            watch.set_guard(guard);
         }
-        Some((decision, limited.last.add(now, 1)))
+        Some(Repeated { decision, guard, is_counted: limited.last.add(now, 1) })
     }
 
     /// Whether limits other than rates keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of

@@ -412,46 +412,44 @@ impl Store {
         }
     }
 
-    /// Counts hits now of a key that has few: as little as it takes, so that the processor sees the next
-    /// hit, and fetches its memory, while it waits for that of this one. `None`, and nothing changes, when
-    /// it takes more.
+    /// The fast path of a single hit; `None`, and nothing changes, when it takes the general path. It is short, so that the
+    /// processor starts on the next hit, and fetches its memory, while it waits for that of this one.
     #[inline]
     fn fast_hit(&self, key: &[u8], weight: u64, now: Timestamp) -> Option<u64> {
-        let hash = self.hash(key);
-        let now = self.advance(now);
-        let mut shard = self.shards[shard_of(hash)].guard(now);
-        match shard.fast_hit_near((hash, key), weight, |class, now| self.frame(class, now)) {
-            FastPath::Done(hits) => Some(hits),
-            FastPath::At(place, _) => self.short_hit(shard, place, key, weight),
-            FastPath::Elsewhere => {
-                let place = shard.place_of_moved(key, hash)?;
-                self.short_hit(shard, place, key, weight)
-            }
-        }
-    }
-
-    /// As `fast_hit`, of a key at a place that may have more, in a list.
-    #[inline(never)]
-    fn short_hit(
-        &self,
-        mut shard: MutexGuard<'_, Shard>,
-        place: u32,
-        key: &[u8],
-        weight: u64,
-    ) -> Option<u64> {
         if self.memory.is_far_over() {
             return None;
         }
-        let (bytes, now) = (shard.bytes(), shard.now());
-        let frame = self.frame(shard.slot_at(place)?.class, now);
-        let hits = shard.short_hit(place, weight, &frame)?;
-        let bytes_after = shard.bytes();
-        self.memory.change(bytes, bytes_after);
-        drop(shard);
-        if bytes_after != bytes {
-            self.settle(key, now, None);
+        let hash = self.hash(key);
+        let now = self.advance(now);
+        let mut shard = self.shards[shard_of(hash)].lock_shard(now);
+        let bytes = shard.bytes();
+        let frame = |class, now| self.frame(class, now);
+        let guess = shard.guess(hash);
+        let fast = guess.map(|place| shard.fast_hit(place, (key, weight), true, frame));
+        let hits = match fast {
+            Some(FastPath::Done(hits)) => hits,
+            Some(FastPath::At(..)) => return None,
+            _ => {
+                let place = shard.place_of_moved(key, hash)?;
+                match shard.fast_hit(place, (key, weight), true, frame) {
+                    FastPath::Done(hits) => hits,
+                    _ => return None,
+                }
+            }
+        };
+        if shard.bytes() != bytes {
+            self.grown(bytes, shard, key);
         }
         Some(hits)
+    }
+
+    /// Accounts for what a key of a shard has grown since that had so many bytes.
+    #[inline(never)]
+    fn grown(&self, bytes_before: usize, shard: MutexGuard<'_, Shard>, key: &[u8]) {
+        let now = shard.now();
+        self.memory.change(bytes_before, shard.bytes());
+        drop(shard);
+        self.settle(key, now, None);
     }
 
     fn frame(&self, class: ClassId, now: Timestamp) -> Frame {

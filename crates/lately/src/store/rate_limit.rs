@@ -37,7 +37,7 @@ impl Executor<'_> {
             before = locked.arrival_at(place);
             (decision, after) = gcra::decide(rate, before, quantity, locked.now());
         }
-        let hit = Hit { key, hash, weight, at: None };
+        let hit = Hit { key, hash, weight, at: None, limit_window: None };
         if !decision.is_allowed() {
             place = self.deny(&hit, place);
         } else if weight > 0 {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 
-use super::context::{FastPath, Hit};
+use super::context::Hit;
 use super::key_state::{Extras, KeyState};
 use super::long_keys::{Location, LongKeys};
 use crate::class::ClassId;
@@ -64,39 +64,24 @@ impl Slot {
         usize::from(self.len.get()) == key.len() && begins_with(&self.bytes, key)
     }
 
-    /// Counts hits now of this key, at `place`, if it lives and all its hits are in the slot. If not, nothing changes,
-    /// and what it has on the heap is fetched.
+    /// The fast path: counts hits now if the key lives and all its hits are in the slot or in a list; else `None`, and
+    /// nothing changes. Returns the hits of the frame's window, and how many bytes more the key has on the heap.
     #[inline(always)]
-    pub(super) fn fast_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> FastPath<u64> {
-        if let KeyState::Hits(entry) = &mut self.state
-            && let Some(hits) = entry.fast_hit(weight, frame)
-        {
-            return FastPath::Done(hits);
-        }
-        match self.prefetch() {
-            Fetched::Nothing => FastPath::Elsewhere,
-            fetched => FastPath::At(place, fetched),
-        }
-    }
-
-    /// Counts hits now of this key, if it lives and all its hits are in the slot or in a list; gives what that takes on
-    /// the heap, in bytes, too. Changes nothing if not.
-    #[inline(always)]
-    pub(super) fn short_hit(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
+    pub(super) fn fast_hit(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
         match &mut self.state {
-            KeyState::Hits(entry) => entry.short_hit_weighed(weight, frame),
-            _ => self.short_hit_watched(weight, frame),
+            KeyState::Hits(entry) => entry.fast_hit(weight, frame),
+            _ => self.fast_hit_watched(weight, frame),
         }
     }
 
-    /// As `short_hit`, of a key that is watched, but not of one whose guard these hits may fill: see
+    /// [`Slot::fast_hit`] of a key that is watched. Not if these hits may fill its guard: see
     /// [`Shard::fill_guard`](super::shard::Shard::fill_guard).
     #[inline(never)]
-    fn short_hit_watched(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
+    fn fast_hit_watched(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
         if self.state.guard().is_some_and(|guard| !guard.is_full && guard.until > frame.now) {
             return None;
         }
-        let counted = self.state.hits_mut().short_hit_weighed(weight, frame)?;
+        let counted = self.state.hits_mut().fast_hit(weight, frame)?;
         self.note_hits();
         Some(counted)
     }
@@ -147,6 +132,12 @@ impl Slot {
     #[inline]
     pub(super) fn arrival(&self) -> Arrival {
         self.arrival_here().unwrap_or_else(|| self.state.arrival())
+    }
+
+    /// Whether an arrival time can be kept in the slot.
+    #[inline]
+    pub(super) fn has_room_for(&self, arrival: Arrival) -> bool {
+        self.arrival_here().is_some() && arrival.to_bytes().is_some()
     }
 
     /// Sets the arrival time in the slot; false, and nothing changes, when there is no room for it.
@@ -207,8 +198,8 @@ impl Slot {
         (hits, Extras { arrival, ..extras })
     }
 
-    /// Counts hits whose time was checked; gives those of the default window that ends with them.
-    /// What that takes on the heap is added to `bytes`.
+    /// Counts hits whose time was checked; returns those of the default window that ends with them, unless a limit counts
+    /// them. What that takes on the heap is added to `bytes`.
     #[inline]
     pub(super) fn count(
         &mut self,
@@ -219,13 +210,18 @@ impl Slot {
     ) -> Result<u64, HitError> {
         let entry = self.state.hits_mut();
         let before = entry.heap_bytes();
-        let counted = match hit.at {
-            None if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),
-            None => Ok(entry.count_now(frame, settings)),
-            Some(at) => entry.add(at, hit.weight, settings, frame.now).map(|()| {
+        let counted = match (hit.at, hit.limit_window) {
+            (None, None) if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),
+            (None, None) => Ok(entry.count_now(frame, settings)),
+            (Some(at), None) => entry.add(at, hit.weight, settings, frame.now).map(|()| {
                 // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
                 entry.count_at(at, settings, frame.now).estimate.max(hit.weight)
             }),
+            (None, Some(window)) => match entry.fast_hit(hit.weight, &frame.of_limit(window)) {
+                Some((hits, _)) => Ok(hits),
+                None => entry.add(frame.now, hit.weight, settings, frame.now).map(|()| 0),
+            },
+            (Some(at), Some(_)) => entry.add(at, hit.weight, settings, frame.now).map(|()| 0),
         };
         *bytes = *bytes + entry.heap_bytes() - before;
         self.note_hits();

@@ -1,4 +1,5 @@
-//! Requests that are to stay within a limit: decided and counted under one lock.
+//! Limits of one window. [`decide`] is the rule: `LIMIT`, `MLIMIT` and named limits call it, on the fast path and on the
+//! general one. The rest reads what it needs of a key, and applies what it says under the key's lock.
 
 use super::batch::Request;
 use super::cached_denial::CachedDenial;
@@ -6,49 +7,119 @@ use super::check_key;
 use super::context::{Context, Hit};
 use super::executor::Executor;
 use super::shard::Shard;
-use crate::entry::LimitWindow;
+use crate::entry::{Entry, LimitWindow};
 use crate::error::{HitError, LimitError};
 use crate::limit::{Decision, Retry};
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
-/// What a limit asks of a key: at most so many hits in the window, with so many more.
+/// A request for one limit: at most `max` hits in the window that ends at `at`, with `cost` more.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) max: u64,
     pub(super) cost: u64,
     pub(super) at: Timestamp,
     pub(super) window: Span,
+    pub(super) is_peek: bool,
+    pub(super) is_shadow: bool,
+    pub(super) lockout: Option<Span>,
 }
 
-/// What a limit says as long as nothing is counted.
-pub(super) struct Verdict {
-    asked: Asked,
-    window: LimitWindow,
-    used: u64,
-    retry: Retry,
-    locked_until: Option<Timestamp>,
+impl Asked {
+    /// A request of now that counts what it allows.
+    #[inline]
+    pub(super) fn now(max: u64, cost: u64, window: Span, now: Timestamp) -> Asked {
+        Asked { max, cost, at: now, window, is_peek: false, is_shadow: false, lockout: None }
+    }
 }
 
-impl Verdict {
-    pub(super) fn is_allowed(&self) -> bool {
-        self.retry == Retry::Now && self.locked_until.is_none()
-    }
+/// What a limit of one window reads of a key.
+#[derive(Clone, Copy)]
+pub(super) struct WindowState<'a> {
+    /// The hits, for the time until a denied request would be allowed. `None` when there are none; and on the fast path,
+    /// which leaves denials to the general one.
+    pub(super) entry: Option<&'a Entry>,
+    pub(super) settings: &'a Settings,
+    /// Hits that count in the window.
+    pub(super) used: u64,
+    /// Until when the key is locked out.
+    pub(super) locked_until: Option<Timestamp>,
+    pub(super) now: Timestamp,
+}
 
-    /// What it says of a hit now, and from now on as long as none is counted, if it denies one.
-    fn denial(&self, decision: &Decision, now: Timestamp) -> Option<CachedDenial> {
-        let Asked { max, cost, at, window } = self.asked;
-        let Retry::After(wait) = decision.retry else { return None };
-        let until = at.saturating_add(wait);
-        let none_from = at.saturating_add(decision.reset_after?);
-        let denial = CachedDenial::new(max, window, until, none_from)?;
-        (cost == 1 && at == now && self.locked_until.is_none()).then_some(denial)
-    }
+/// What happens to the hits of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    Nothing,
+    Count,
+    Deny,
+}
 
-    /// What is left before anything is counted.
-    pub(super) fn left(&self) -> u64 {
-        self.asked.max.saturating_sub(self.used)
+/// What a decision changes of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Effect {
+    pub(super) change: Change,
+    /// What is left of the limit afterwards, to guard the key from eviction by; `None` when the guard stays as it is.
+    pub(super) left: Option<u64>,
+    /// The key is locked out until then.
+    pub(super) lock_until: Option<Timestamp>,
+    /// The denial to cache: it holds until hits are counted.
+    pub(super) denial: Option<CachedDenial>,
+}
+
+/// Decides on a request. It changes nothing, and knows only what it is given.
+///
+/// Where hits are to be counted, `reset_after` is `None`: it is known when they are, see [`reset_after`].
+pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effect) {
+    let &Asked { max, cost, at, window, is_peek, is_shadow, lockout } = asked;
+    let locked_until = state.locked_until.filter(|&until| until > at);
+    let left = max.saturating_sub(state.used);
+    let nothing =
+        Effect { change: Change::Nothing, left: is_peek.then_some(left), lock_until: None, denial: None };
+    let retry = match max.checked_sub(cost) {
+        None => Retry::Never,
+        Some(most) if state.used <= most => Retry::Now,
+        Some(most) => Retry::After(until_at_most(state, most, asked).unwrap_or(window)),
+    };
+    if retry == Retry::Now && locked_until.is_none() {
+        if is_peek || cost == 0 {
+            return (
+                Decision { max, remaining: left, retry, reset_after: reset_after(state, asked) },
+                nothing,
+            );
+        }
+        let left = left - cost;
+        let effect = Effect { change: Change::Count, left: Some(left), ..nothing };
+        return (Decision { max, remaining: left, retry, reset_after: None }, effect);
     }
+    let denied = Decision { max, remaining: left, retry, reset_after: reset_after(state, asked) };
+    let denies = !is_peek && !is_shadow;
+    // A key that is locked out is not locked out for longer.
+    let lock_until =
+        lockout.filter(|_| denies && locked_until.is_none()).map(|lockout| at.saturating_add(lockout));
+    let effect = if denies {
+        let is_cached = cost == 1 && at == state.now && locked_until.is_none() && lock_until.is_none();
+        let denial = if is_cached { CachedDenial::of(&denied, window, at) } else { None };
+        Effect { change: Change::Deny, left: Some(left), lock_until, denial }
+    } else {
+        nothing
+    };
+    match locked_until.or(lock_until) {
+        Some(until) => (locked_out(denied, at, until), effect),
+        None => (denied, effect),
+    }
+}
+
+/// How long from the request until no more than `most` hits of its window count.
+fn until_at_most(state: &WindowState<'_>, most: u64, asked: &Asked) -> Option<Span> {
+    let window = LimitWindow::ending_at(asked.at, asked.window, state.now);
+    state.entry?.until_at_most(most, state.used, window, state.settings)
+}
+
+/// How long from the request until none of the hits count; `None` when none do.
+fn reset_after(state: &WindowState<'_>, asked: &Asked) -> Option<Span> {
+    let window = LimitWindow::ending_at(asked.at, asked.window, state.now);
+    state.entry?.until_none(window, state.settings)
 }
 
 impl Shard {
@@ -78,56 +149,28 @@ impl Shard {
         Ok(settings)
     }
 
-    /// What a limit says to a request for the key at a place, or nowhere.
-    pub(super) fn verdict(&self, place: Option<u32>, asked: Asked, settings: &Settings) -> Verdict {
-        let Asked { max, cost, at, window: span } = asked;
-        let window = LimitWindow::ending_at(at, span, self.now());
+    /// What a limit reads of the key at a place, or nowhere.
+    pub(super) fn window_state<'a>(
+        &'a self,
+        place: Option<u32>,
+        asked: &Asked,
+        settings: &'a Settings,
+    ) -> WindowState<'a> {
         let entry = self.entry_at(place);
-        let used = entry.map_or(0, |entry| entry.used(window, settings));
-        let retry = match max.checked_sub(cost) {
-            None => Retry::Never,
-            Some(most) if used <= most => Retry::Now,
-            // Denied in any case: more counts than may.
-            Some(most) => {
-                let wait = entry.and_then(|entry| entry.until_at_most(most, used, window, settings));
-                Retry::After(wait.unwrap_or(span))
-            }
-        };
-        let locked_until = place.and_then(|place| self.limit_at(place)).filter(|&until| until > at);
-        Verdict { asked, window, used, retry, locked_until }
-    }
-
-    /// The decision where nothing was counted.
-    pub(super) fn not_counted(&self, place: Option<u32>, verdict: &Verdict, settings: &Settings) -> Decision {
-        let decision = Decision {
-            max: verdict.asked.max,
-            remaining: verdict.left(),
-            retry: verdict.retry,
-            reset_after: self.reset_after(place, verdict, settings),
-        };
-        match verdict.locked_until {
-            Some(until) => locked_out(decision, verdict.asked.at, until),
-            None => decision,
+        let window = LimitWindow::ending_at(asked.at, asked.window, self.now());
+        WindowState {
+            entry,
+            settings,
+            used: entry.map_or(0, |entry| entry.used(window, settings)),
+            locked_until: place.and_then(|place| self.limit_at(place)),
+            now: self.now(),
         }
     }
 
-    /// The decision where what was asked for was counted.
-    pub(super) fn counted(
-        &mut self,
-        place: Option<u32>,
-        verdict: &Verdict,
-        settings: &Settings,
-        context: &mut Context<'_>,
-    ) -> Decision {
-        let Asked { max, cost, window, .. } = verdict.asked;
-        let remaining = verdict.left() - cost;
-        self.guard(place, (remaining, max), window, context);
-        let reset_after = self.reset_after(place, verdict, settings);
-        Decision { max, remaining, retry: Retry::Now, reset_after }
-    }
-
-    fn reset_after(&self, place: Option<u32>, verdict: &Verdict, settings: &Settings) -> Option<Span> {
-        self.entry_at(place).and_then(|entry| entry.until_none(verdict.window, settings))
+    /// How long from the request until none of the hits count, as they are now.
+    pub(super) fn reset_after(&self, place: Option<u32>, asked: &Asked, settings: &Settings) -> Option<Span> {
+        let window = LimitWindow::ending_at(asked.at, asked.window, self.now());
+        self.entry_at(place)?.until_none(window, settings)
     }
 }
 
@@ -152,51 +195,43 @@ impl Executor<'_> {
             // Before it is decided: others go without the lock, and somebody may hit the key meanwhile.
             (has_room, place) = self.room_for((key, hash), None);
         }
-        let hit = Hit { key, hash, weight: cost, at };
+        let hit = Hit { key, hash, weight: cost, at, limit_window: Some(window) };
         let (locked, context) = self.parts();
         if let Some(place) = place.filter(|_| !is_peek) {
             locked.keep_moments(place, context.classes);
         }
-        let asked = Asked { max, cost, at: at.unwrap_or(locked.now()), window };
-        let mut verdict = locked.verdict(place, asked, settings);
-        if verdict.is_allowed() && counts && self.is_far_over() {
-            // Others go without the lock: somebody may hit the key meanwhile.
+        let at = at.unwrap_or(locked.now());
+        let asked = Asked { max, cost, at, window, is_peek, is_shadow, lockout };
+        let (mut decision, mut effect) = decide(&locked.window_state(place, &asked, settings), &asked);
+        if effect.change == Change::Count && self.is_far_over() {
+            // The lock is given back for it: another thread may hit the key meanwhile.
             self.may_grow(key, hash)?;
             place = self.shard(hash).place_near(place, key, hash);
-            verdict = self.parts().0.verdict(place, asked, settings);
+            (decision, effect) = decide(&self.parts().0.window_state(place, &asked, settings), &asked);
         }
-        if verdict.is_allowed() && counts {
-            self.count_hit(has_room, &hit, place)?;
-            let (locked, context) = self.parts();
-            // Where it was it is.
-            let place = place.or_else(|| locked.place_of(key, hash));
-            return Ok(locked.counted(place, &verdict, settings, context));
-        }
-        if is_peek {
-            // Who only asks and counts by itself relies on the limit, too.
-            let (locked, context) = self.parts();
-            locked.guard(place, (verdict.left(), max), window, context);
-        }
-        let denies = !verdict.is_allowed() && !is_peek && !is_shadow;
-        if denies {
-            place = self.deny(&hit, place);
-            let (locked, context) = self.parts();
-            locked.guard(place, (verdict.left(), max), window, context);
-            if let (None, Some(lockout)) = (verdict.locked_until, lockout) {
-                // Without room for the key it cannot be locked out: it is denied all the same.
-                if let (None, Some(ceiling_bytes)) = (place, context.ceiling_bytes) {
-                    return Err(HitError::OutOfMemory { ceiling_bytes }.into());
-                }
-                let until = asked.at.saturating_add(lockout);
-                locked.limit_until(key, hash, until, context);
-                verdict.locked_until = Some(until);
+        match effect.change {
+            Change::Nothing => {}
+            Change::Count => {
+                self.count_hit(has_room, &hit, place)?;
+                // A key that was there is still at its place.
+                place = place.or_else(|| self.parts().0.place_of(key, hash));
+                decision.reset_after = self.parts().0.reset_after(place, &asked, settings);
             }
+            Change::Deny => place = self.deny(&hit, place),
         }
         let (locked, context) = self.parts();
-        let decision = locked.not_counted(place, &verdict, settings);
-        if let (Some(place), true) = (place, denies)
+        if let Some(left) = effect.left {
+            locked.guard(place, (left, max), window, context);
+        }
+        if let Some(until) = effect.lock_until {
+            // Without room for the key it cannot be locked out, so that is an error.
+            if let (None, Some(ceiling_bytes)) = (place, context.ceiling_bytes) {
+                return Err(HitError::OutOfMemory { ceiling_bytes }.into());
+            }
+            locked.limit_until(key, hash, until, context);
+        }
+        if let (Some(place), Some(denial)) = (place, effect.denial)
             && (context.ceiling_bytes.is_none() || locked.is_limited_at(place))
-            && let Some(denial) = verdict.denial(&decision, locked.now())
         {
             locked.set_denial(place, denial, context.classes);
         }

@@ -166,7 +166,7 @@ impl Shard {
     }
 
     #[inline]
-    fn is_at(&self, place: u32, key: &[u8]) -> bool {
+    pub(super) fn is_at(&self, place: u32, key: &[u8]) -> bool {
         self.slots.get(place).is_some_and(|slot| slot.is(key, &self.side.long_keys))
     }
 
