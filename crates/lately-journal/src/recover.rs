@@ -89,11 +89,11 @@ pub fn recover<D: Disk>(
     progress: &Progress,
 ) -> Result<Recovery, JournalError> {
     if intent == Intent::Repair {
-        store.turn_back(Some((clock.saturating_add(MAX_AHEAD), clock)));
+        store.repair_clock(Some((clock.saturating_add(MAX_AHEAD), clock)));
     }
     // A bug must not leave a server that neither starts nor ends.
     let read = catch_unwind(AssertUnwindSafe(|| read_all(disk, store, (intent, clock), threads, progress)));
-    store.turn_back(None);
+    store.repair_clock(None);
     read.unwrap_or_else(|panic| {
         Err(JournalError::Bug { path: disk.path(""), offset: 0, what: panic_text(&*panic) })
     })

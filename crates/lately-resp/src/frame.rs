@@ -126,12 +126,12 @@ enum Length {
 /// Reads `*3\r\n` or `$16\r\n`. Lengths that clients really send have a few digits and are read here.
 #[inline]
 fn read_length(line: &[u8], limits: &Limits) -> Length {
-    const USUAL_DIGITS: usize = 8;
+    const SHORT_DIGITS: usize = 8;
     let mut value = 0;
     let mut at = 1;
     while let Some(digit) = line.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
-        if at > USUAL_DIGITS {
-            return read_unusual_length(line, limits);
+        if at > SHORT_DIGITS {
+            return read_long_length(line, limits);
         }
         value = value * 10 + i64::from(digit);
         at += 1;
@@ -140,11 +140,11 @@ fn read_length(line: &[u8], limits: &Limits) -> Length {
     if canonical && line.get(at..at + 2) == Some(b"\r\n") && at <= limits.line_bytes {
         return Length::Is { value, line_bytes: at + 2 };
     }
-    read_unusual_length(line, limits)
+    read_long_length(line, limits)
 }
 
 #[cold]
-fn read_unusual_length(line: &[u8], limits: &Limits) -> Length {
+fn read_long_length(line: &[u8], limits: &Limits) -> Length {
     let most = limits.line_bytes;
     let Some(end) = memchr(b'\r', &line[..line.len().min(most + 1)]) else {
         return if line.len() > most { Length::LineTooLong } else { Length::Incomplete };

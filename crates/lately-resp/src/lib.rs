@@ -13,11 +13,11 @@ mod frame;
 mod inline;
 mod integer;
 pub mod limits;
-mod repeat;
 mod reply;
 mod request;
 mod requests;
-mod usual;
+mod short_array;
+mod template;
 
 pub use args::{ArgList, Args};
 pub use command::Command;

@@ -47,10 +47,10 @@ pub(crate) const IDLE_ARGUMENTS: usize = 8;
 /// the next.
 pub(crate) const KEPT_BATCH: usize = 2 * MAX_BATCH_ARGUMENTS;
 
-/// Arguments of a usual request at most, and bytes of each, in two digits: larger requests are read a longer way.
-pub(crate) const USUAL_ARGUMENTS: usize = 99;
-/// See [`USUAL_ARGUMENTS`].
-pub(crate) const USUAL_BYTES: usize = 99;
+/// Arguments of a short request at most, and bytes of each, in two digits: larger requests are read a longer way.
+pub(crate) const SHORT_ARGUMENTS: usize = 99;
+/// See [`SHORT_ARGUMENTS`].
+pub(crate) const SHORT_BYTES: usize = 99;
 
 /// The bounds [`parse_request`](crate::parse_request) holds a request to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,9 +9,9 @@ use lately::limits::MAX_KEY_BYTES;
 use crate::args::{ArgList, Args, Source};
 use crate::error::ProtocolError;
 use crate::frame::{Parsed, parse_request};
-use crate::limits::{KEPT_BATCH, Limits, MAX_BATCH_ARGUMENTS, USUAL_BYTES};
-use crate::repeat::Shape;
-use crate::usual;
+use crate::limits::{KEPT_BATCH, Limits, MAX_BATCH_ARGUMENTS, SHORT_BYTES};
+use crate::short_array;
+use crate::template::Template;
 
 /// Whole requests in the order in which they came. Made to be reused.
 #[derive(Default, Debug)]
@@ -77,15 +77,15 @@ impl Requests {
     /// Adds the whole requests that `buffer` has from `start` on, which may be of another client:
     /// what came before them stays. Positions are those in all of `buffer`.
     pub fn parse_more(&mut self, buffer: &[u8], start: usize, limits: &Limits, args: &mut Args) -> Progress {
-        let (mut consumed, short) = (start, usual::are_within(limits));
-        let mut shape: Option<Shape<'_>> = None;
+        let (mut consumed, short) = (start, short_array::are_within(limits));
+        let mut template: Option<Template<'_>> = None;
         let end = loop {
             if self.arguments >= MAX_BATCH_ARGUMENTS {
                 break End::Full;
             }
             let rest = &buffer[consumed..];
             if short && args.progress.position == 0 {
-                let again = shape.as_mut().and_then(|shape| shape.read(rest, &mut self.ranges));
+                let again = template.as_mut().and_then(|template| template.read(rest, &mut self.ranges));
                 if let Some((len, args)) = again {
                     let (start, end) = (consumed, consumed + len);
                     self.push(Place { source: Source::Buffer, args, start, end, repeats: true });
@@ -93,16 +93,16 @@ impl Requests {
                     continue;
                 }
                 let before = self.ranges.len();
-                if let Some(len) = usual::read_array(rest, &mut self.ranges) {
+                if let Some(len) = short_array::read_array(rest, &mut self.ranges) {
                     let args = (before, self.ranges.len());
-                    shape = Shape::of(&rest[..len], args, &self.ranges);
+                    template = Template::of(&rest[..len], args, &self.ranges);
                     let (start, end) = (consumed, consumed + len);
                     self.push(Place { source: Source::Buffer, args, start, end, repeats: false });
                     consumed = end;
                     continue;
                 }
             }
-            shape = None;
+            template = None;
             match parse_request(rest, limits, args) {
                 Ok(Parsed::Incomplete) => break End::Incomplete,
                 Ok(Parsed::Empty { consumed: bytes }) => consumed += bytes,
@@ -202,8 +202,8 @@ impl<'a> Iterator for Selected<'a> {
 impl<'a> Selected<'a> {
     /// The keys of those that come next and are like the one before but for their key, their second argument. Those that are
     /// not asked for are given as requests.
-    pub fn alike(&mut self) -> impl Iterator<Item = &'a [u8]> {
-        const { assert!(USUAL_BYTES <= MAX_KEY_BYTES, "no more is looked for in those that repeat") };
+    pub fn repeated_keys(&mut self) -> impl Iterator<Item = &'a [u8]> {
+        const { assert!(SHORT_BYTES <= MAX_KEY_BYTES, "no more is looked for in those that repeat") };
         std::iter::from_fn(|| {
             let place = self.places.as_slice().first().filter(|place| place.repeats)?;
             let &(start, end) = self.requests.ranges.get(place.args.0 + 1)?;

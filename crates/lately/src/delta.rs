@@ -14,7 +14,7 @@ use std::num::TryFromIntError;
 
 use crate::gcra::Arrival;
 use crate::number::Number;
-use crate::store::Guard;
+use crate::store::EvictionGuard;
 use crate::time::Timestamp;
 
 pub use batch::{DeltaBatch, DeltaFormat, DeltaMark, Deltas};
@@ -123,7 +123,7 @@ pub enum Delta<'a> {
         /// The key's generation.
         generation: Generation,
         /// How, and until when.
-        guard: Guard,
+        guard: EvictionGuard,
     },
     /// A key and its hits were forgotten.
     Forget {
@@ -141,7 +141,7 @@ pub enum Delta<'a> {
         /// The generation that began with it.
         generation: Generation,
         /// What limits know of it beside its hits.
-        beside: Beside<'a>,
+        limits: LimitState<'a>,
         /// Its hits, as a part of a store has them.
         entry: &'a [u8],
     },
@@ -163,13 +163,13 @@ pub enum Delta<'a> {
 
 /// The state of limits on a key, beside its hits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Beside<'a> {
+pub struct LimitState<'a> {
     /// The time until which a limit on the key is in force, if one is.
     pub limited_until: Option<Timestamp>,
     /// The theoretical arrival time.
     pub arrival: Arrival,
     /// The protection from eviction, if there is one.
-    pub guard: Option<Guard>,
+    pub guard: Option<EvictionGuard>,
     /// The denied hits, encoded as in a part of a store. Empty if there are none.
     pub denied: &'a [u8],
 }

@@ -29,6 +29,7 @@
 //!   keys, but never one whose limit is in force.
 
 mod allocation;
+mod cache_line;
 mod class;
 mod clock;
 mod count;
@@ -40,11 +41,11 @@ mod frame;
 mod gcra;
 mod hit_counter;
 mod ladder;
+mod leb128;
 mod limit;
 pub mod limits;
 mod machine;
 mod number;
-mod own_line;
 mod panes;
 mod series;
 mod settings;
@@ -53,13 +54,14 @@ mod store;
 mod sync;
 mod thread_number;
 mod time;
-mod varint;
 mod window;
 
 pub use class::Pattern;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use count::Count;
-pub use delta::{Beside, Delta, DeltaBatch, DeltaFormat, DeltaMark, Deltas, Forgotten, Generation, Sequence};
+pub use delta::{
+    Delta, DeltaBatch, DeltaFormat, DeltaMark, Deltas, Forgotten, Generation, LimitState, Sequence,
+};
 pub use error::{HitError, LimitError, Malformed, QueryError, SettingsError, TimeError, Unreadable};
 pub use gcra::{Arrival, Rate, Throttle};
 pub use hit_counter::HitCounter;
@@ -70,7 +72,7 @@ pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
-    Content, Cursor, Guard, JointRequest, Limit, MemoryStats, Newcomers, Op, Outcome, Part, Portion,
+    Content, Cursor, EvictionGuard, JointRequest, Limit, MemoryStats, Newcomers, Op, Outcome, Part, Portion,
     Question, Replay, Request, ScanPage, Source, Store, StoreBuilder,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

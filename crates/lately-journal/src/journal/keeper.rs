@@ -106,7 +106,7 @@ impl<D: Disk> Journal<D> {
         self.written.store(log.number(), Relaxed);
         self.log_bytes.fetch_add(bytes, Relaxed);
         self.tries.store(0, Relaxed);
-        self.store.all_taken_back();
+        self.store.end_rollback();
         self.trouble.store(Trouble::None as u8, Relaxed);
         Ok(())
     }

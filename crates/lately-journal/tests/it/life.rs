@@ -348,7 +348,7 @@ impl Life {
 
     fn take_back(&mut self, deltas: &mut DeltaBatch) {
         self.is_short |= !evicted(deltas).is_empty();
-        self.store.take_back(deltas);
+        self.store.roll_back(deltas);
     }
 
     pub(crate) fn is_short(&self) -> bool {

@@ -85,8 +85,8 @@ impl Changes {
     }
 
     /// Rolls them back in the store.
-    fn take_back(&mut self, service: &Service) {
-        service.store.take_back(&mut self.deltas);
+    fn roll_back(&mut self, service: &Service) {
+        service.store.roll_back(&mut self.deltas);
         service.feed.fail("the journal failed meanwhile");
         Stats::add(&service.stats.refused_hits, std::mem::take(&mut self.hits));
         self.said.clear();
@@ -106,7 +106,7 @@ impl Service {
             }
             Ok(Some(hold)) => Commit::Pending(Ticket(hold)),
             Err(refused) => {
-                changes.iter_mut().rev().for_each(|changes| changes.take_back(self));
+                changes.iter_mut().rev().for_each(|changes| changes.roll_back(self));
                 Commit::Refused(refused)
             }
         }
@@ -142,7 +142,7 @@ impl Service {
                 Settled::Kept
             }
             Verdict::Lost => {
-                changes.take_back(self);
+                changes.roll_back(self);
                 let refused = self.journal().and_then(|journal| Journal::check(journal).err());
                 // The disk may have recovered since.
                 Settled::Refused(
@@ -223,7 +223,7 @@ mod tests {
             changes
         };
         let counts = || [tally.get(LimitAnswer::Allowed), tally.get(LimitAnswer::Denied)];
-        changes().take_back(&service);
+        changes().roll_back(&service);
         assert_eq!(counts(), [0, 0]);
         let mut changes = changes();
         assert_eq!(counts(), [0, 0]);
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(counts(), [2, 1]);
         // Neither counts it a second time.
         changes.keep(&service);
-        changes.take_back(&service);
+        changes.roll_back(&service);
         assert_eq!(counts(), [2, 1]);
     }
 }

@@ -119,7 +119,7 @@ impl Service {
                 match outcome {
                     Ok(_) => accepted = accepted.saturating_add(*weight),
                     Err(error @ HitError::OutOfMemory { .. }) => {
-                        self.store.take_back_since(&mut changes.deltas, &mark);
+                        self.store.roll_back_since(&mut changes.deltas, &mark);
                         return Err(IngestError::Hit(error));
                     }
                     Err(_) => refused = refused.saturating_add(*weight),

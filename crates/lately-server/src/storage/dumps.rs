@@ -110,9 +110,9 @@ impl Service {
             let scratch = self.store.empty_like();
             scratch.set_now(now);
             // A dump made by a clock that was ahead counts as of now.
-            scratch.turn_back(Some((now.saturating_add(self.config.largest_max_skew()), now)));
+            scratch.repair_clock(Some((now.saturating_add(self.config.largest_max_skew()), now)));
             spool.read(share, &scratch).map_err(failed)?;
-            scratch.turn_back(None);
+            scratch.repair_clock(None);
             let used_bytes = used_bytes(&scratch)?;
             held.set(used_bytes + (spool.held_bytes() + keys.held_bytes()) as u64);
             keys.add(&scratch, scratch.now()).map_err(failed)?;
@@ -153,7 +153,7 @@ impl Service {
                 self.commit_through(&deltas).map(|()| brought).map_err(|refused| refused.to_string())
             });
             if kept.is_err() {
-                self.store.take_back(&mut deltas);
+                self.store.roll_back(&mut deltas);
             }
             keys += kept?;
             deltas.clear();

@@ -1,12 +1,12 @@
 //! Deltas as bytes: written one after the other, and read again. The table is in the design document.
 
-use super::{Beside, Delta, Forgotten, Generation, Sequence};
+use super::{Delta, Forgotten, Generation, LimitState, Sequence};
 use crate::entry::Entry;
 use crate::error::Malformed;
 use crate::gcra::Arrival;
 use crate::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES, MAX_TOTAL};
 use crate::number::Number;
-use crate::store::{Before, Extras, Guard};
+use crate::store::{Before, EvictionGuard, Extras};
 use crate::time::Timestamp;
 
 /// The encoded changes of one batch, in the order in which they were made.
@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 pub struct DeltaBatch {
     now: Timestamp,
     bytes: Vec<u8>,
-    /// What the keys had that were deleted, in order, if they were there: it is given back when the batch is taken back.
+    /// What the keys had that were deleted, in order, if they were there: it is given back when the batch is rolled back.
     pub(crate) deleted: Vec<Option<(Entry, Extras)>>,
     /// What the positions in it took the place of, in order.
     pub(crate) moved: Vec<Before>,
@@ -321,8 +321,8 @@ impl DeltaBatch {
                 let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
                 append(&mut self.bytes, (kind, 0), sequence, key, generation, |_| ());
             }
-            Delta::Restored { key, generation, beside, entry } => {
-                let Beside { limited_until, arrival, guard, denied } = beside;
+            Delta::Restored { key, generation, limits, entry } => {
+                let LimitState { limited_until, arrival, guard, denied } = limits;
                 // A time of 0 limits nothing.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
                 let has_arrival = arrival != Arrival::default();
@@ -459,7 +459,7 @@ impl<'a> Deltas<'a> {
         let until_ms = if matches!(kind, LIMITED | RESTORED) { Number::take(bytes)? } else { 0 };
         let has = |flag| kind == RESTORED && flags & flag != 0;
         let is_guarded = kind == GUARDED || has(HAS_GUARD);
-        let guard = if is_guarded { Some(Guard::from_number(Number::take(bytes)?)?) } else { None };
+        let guard = if is_guarded { Some(EvictionGuard::from_number(Number::take(bytes)?)?) } else { None };
         let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
         let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
         let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
@@ -492,8 +492,8 @@ impl<'a> Deltas<'a> {
                 let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
                 let denied = bytes.split_off(..usize::try_from(denied_len).ok()?)?;
                 let arrival = if has(HAS_ARRIVAL) { take_arrival(bytes)? } else { arrival };
-                let beside = Beside { limited_until, arrival, guard, denied };
-                Delta::Restored { key, generation, beside, entry }
+                let limits = LimitState { limited_until, arrival, guard, denied };
+                Delta::Restored { key, generation, limits, entry }
             }
             _ => return None,
         };
@@ -557,8 +557,8 @@ mod tests {
         let long = [b'k'; MAX_KEY_BYTES];
         let key = &b"key"[..];
         let arrival = Arrival::from_parts(u64::MAX, 7);
-        let guard = Guard { until: now, is_full: true };
-        let beside = Beside { limited_until: Some(now), arrival, guard: Some(guard), denied: &long };
+        let guard = EvictionGuard { until: now, is_full: true };
+        let limits = LimitState { limited_until: Some(now), arrival, guard: Some(guard), denied: &long };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
@@ -569,15 +569,19 @@ mod tests {
             Delta::Restored {
                 key: &long,
                 generation: Generation(2),
-                beside: Beside::default(),
+                limits: LimitState::default(),
                 entry: &long,
             },
-            Delta::Restored { key, generation: Generation(0), beside, entry: b"" },
+            Delta::Restored { key, generation: Generation(0), limits, entry: b"" },
             Delta::Denied { key, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::Denied { key: &long, generation: Generation(0), at: now, hits: 1 },
-            Delta::Arrival { key, generation: Generation(3), arrival: beside.arrival },
+            Delta::Arrival { key, generation: Generation(3), arrival: limits.arrival },
             Delta::Guarded { key, generation: Generation(0), guard },
-            Delta::Guarded { key, generation: Generation(4), guard: Guard { is_full: false, ..guard } },
+            Delta::Guarded {
+                key,
+                generation: Generation(4),
+                guard: EvictionGuard { is_full: false, ..guard },
+            },
             Delta::Flush { below: Generation(9) },
             Delta::Position { source: &long[..MAX_SOURCE_BYTES], position: u64::MAX },
             Delta::Position { source: b"s", position: 0 },
@@ -699,13 +703,13 @@ mod tests {
         bytes.extend(head(RESTORED | OLD_HAS_DENIED | OLD_HAS_ARRIVAL | GENERATION, &[3, 4, 1, 0, 2, 1]));
         bytes.extend([key, b"eed", &7_u64.to_le_bytes(), &9_u64.to_le_bytes()].concat());
         let arrival = Arrival::from_parts(7, 9);
-        let beside = Beside { arrival, denied: b"d", ..Beside::default() };
+        let limits = LimitState { arrival, denied: b"d", ..LimitState::default() };
         let generation = Generation(0);
         let wanted = [
             Delta::Hits { key, generation, at: now, hits: 1 },
             Delta::Hits { key, generation: Generation(2), at: time(1_699_999_999_123), hits: 3 },
             Delta::Limited { key, generation, until: time(1_700_000_000_999) },
-            Delta::Restored { key, generation: Generation(1), beside, entry: b"ee" },
+            Delta::Restored { key, generation: Generation(1), limits, entry: b"ee" },
         ];
         let read: Vec<_> = Deltas::of_format(DeltaFormat::Old, now, &bytes).map(Result::unwrap).collect();
         let wanted: Vec<_> = (1..).map(|number| sequence(5, number)).zip(wanted).collect();

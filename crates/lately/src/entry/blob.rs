@@ -12,11 +12,11 @@ use super::list::{Gap, Items, list_of, list_of_any, read_items};
 use super::moment::Moment;
 use crate::error::Malformed;
 use crate::ladder::RUNGS_MS;
+use crate::leb128;
 use crate::limits::MAX_TOTAL;
 use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::Timestamp;
-use crate::varint;
 
 /// What a run has, by the highest bits of its first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,7 +153,7 @@ impl Entry {
     }
 
     /// Takes back hits that were counted at a time: those of the piece that covers it, as many as there are.
-    pub(crate) fn take_back(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
+    pub(crate) fn subtract(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
         let mut pieces = self.pieces(settings);
         // Hits were not added to what came from elsewhere, which is first; and of two other pieces that cover the
         // time they were added to the newer, as an older pane may reach into a ring.
@@ -256,22 +256,22 @@ fn write_inline(inline: &Inline, out: &mut Vec<u8>) {
 /// Appends a time that is not hits.
 fn write_time(kind: Kind, ms: i64, out: &mut Vec<u8>) {
     out.push(kind.byte());
-    varint::push(out, ms.cast_unsigned());
+    leb128::push(out, ms.cast_unsigned());
 }
 
 fn begin_moments(origin_ms: i64, len: usize, out: &mut Vec<u8>) {
     out.push(Kind::Moments.byte());
-    varint::push(out, len as u64);
+    leb128::push(out, len as u64);
     // The origin may be a millisecond before time starts.
-    varint::push(out, (origin_ms + 1).cast_unsigned());
+    leb128::push(out, (origin_ms + 1).cast_unsigned());
 }
 
 impl<'a> Moments<'a> {
     /// The moments that bytes begin with, and what follows; `None` when they do not begin with some.
     fn read(bytes: &'a [u8]) -> Option<(Moments<'a>, &'a [u8])> {
         let (&first, mut bytes) = bytes.split_first()?;
-        let len = usize::try_from(varint::take(&mut bytes)?).ok()?;
-        let origin = i64::try_from(varint::take(&mut bytes)?).ok()?;
+        let len = usize::try_from(leb128::take(&mut bytes)?).ok()?;
+        let origin = i64::try_from(leb128::take(&mut bytes)?).ok()?;
         let items = bytes.split_off(..len)?;
         let origin_ms = origin.checked_sub(1).filter(|&ms| ms <= Timestamp::MAX.as_millis())?;
         let (held, items) = if first == Kind::Moments.byte() {
@@ -322,9 +322,9 @@ impl Writer<'_> {
             }
         };
         let gap = (start_ms - from_ms).cast_unsigned() / width_ms.cast_unsigned();
-        varint::push(self.out, (gap << 1 | u64::from(hits > 1)) + 1);
+        leb128::push(self.out, (gap << 1 | u64::from(hits > 1)) + 1);
         if hits > 1 {
-            varint::push(self.out, hits);
+            leb128::push(self.out, hits);
         }
         self.run = Some((kind, pane));
     }
@@ -332,7 +332,7 @@ impl Writer<'_> {
     /// Ends a run, if one was begun.
     fn end(&mut self) {
         if self.run.take().is_some() {
-            varint::push(self.out, END);
+            leb128::push(self.out, END);
         }
     }
 }
@@ -374,7 +374,7 @@ impl<'a> Reader<'a> {
     /// Reads a time that is not hits.
     fn time(&mut self) -> Option<i64> {
         self.bytes.split_off_first()?;
-        let ms = i64::try_from(varint::take(&mut self.bytes)?).ok()?;
+        let ms = i64::try_from(leb128::take(&mut self.bytes)?).ok()?;
         (ms <= Timestamp::MAX.as_millis()).then_some(ms)
     }
 
@@ -384,11 +384,11 @@ impl<'a> Reader<'a> {
         let width_ms = *RUNGS_MS.get(usize::from(first & ((1 << RUNG_BITS) - 1)))?;
         let mut from_ms = 0;
         loop {
-            let number = varint::take(&mut self.bytes)?;
+            let number = leb128::take(&mut self.bytes)?;
             if number == END {
                 return Some(());
             }
-            let hits = if (number - 1) & 1 == 0 { 1 } else { varint::take(&mut self.bytes)? };
+            let hits = if (number - 1) & 1 == 0 { 1 } else { leb128::take(&mut self.bytes)? };
             let gap = i64::try_from((number - 1) >> 1).ok()?;
             let start_ms = gap.checked_mul(width_ms)?.checked_add(from_ms)?;
             if start_ms > Timestamp::MAX.as_millis() {

@@ -12,9 +12,9 @@ mod inline;
 mod large;
 mod limit;
 mod list;
+mod list_hint;
 mod moment;
 mod ring;
-mod whereabouts;
 
 use thin_vec::ThinVec;
 
@@ -33,9 +33,9 @@ use large::Large;
 pub(crate) use limit::LimitWindow;
 pub(crate) use list::FEW;
 use list::{Head, List, ListMut, list_of_few};
+pub(crate) use list_hint::ListHint;
 pub(crate) use moment::Moment;
 use moment::PackedTime;
-pub(crate) use whereabouts::Whereabouts;
 
 /// The hits of one key, in 16 bytes and what is on the heap.
 #[derive(Clone, Debug)]
@@ -251,62 +251,28 @@ impl Entry {
         }
     }
 
-    /// As [`Entry::hit_now`], when the key has not expired and all its hits are in the entry, and these
-    /// fit too; else `None`, and nothing changes.
+    /// The fast path: counts hits now if the key has not expired and all its hits are in the entry or in a list; else
+    /// `None`, and nothing changes. Returns the hits of the frame's window, and how many bytes more the key has on the heap.
     #[inline(always)]
-    pub(crate) fn quick_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
-        let Entry::Inline(inline) = self else { return None };
-        if weight == 0 || !frame.is_exact || inline.newest_ms() < frame.oldest_ms {
+    pub(crate) fn fast_hit(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
+        if weight == 0 || !frame.is_exact || self.newest_ms() < frame.oldest_ms {
             return None;
         }
-        inline.hit(frame.now.as_millis(), weight, frame.from_ms)
-    }
-
-    /// As `quick_hit`, when all its hits are in the entry or in a list.
-    #[inline]
-    pub(crate) fn short_hit(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
-        self.hit_in_place(weight, frame).or_else(|| self.hit_in_list(weight, frame))
-    }
-
-    /// As `short_hit`; gives what it takes on the heap, in bytes, too.
-    #[inline]
-    pub(crate) fn short_hit_weighed(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
-        if let Some(hits) = self.hit_in_place(weight, frame) {
-            return Some((hits, 0));
+        let now_ms = frame.now.as_millis();
+        match self {
+            Entry::Inline(inline) => Some((inline.hit(now_ms, weight, frame.from_ms)?, 0)),
+            Entry::List { head, bytes } => {
+                let moment = Moment { at_ms: now_ms, hits: weight };
+                if let Some(hits) = (ListMut { head, bytes }).add_in_place(moment, frame.from_ms) {
+                    return Some((hits, 0));
+                }
+                // What a list has room for, an entry has room for.
+                let before = list::heap_bytes(bytes);
+                let hits = (ListMut { head, bytes }).add_and_sum(moment, frame.from_ms)?;
+                Some((hits, list::heap_bytes(bytes) - before))
+            }
+            Entry::Large { .. } => None,
         }
-        let before = self.heap_bytes();
-        let hits = self.hit_in_list(weight, frame)?;
-        Some((hits, self.heap_bytes() - before))
-    }
-
-    /// As `short_hit`, when all its hits are in a list, which may take more memory.
-    #[inline]
-    pub(crate) fn hit_in_list(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
-        // Of what a list has room for, all has room in an entry.
-        self.list_hit(weight, frame, |mut list, moment| list.add_and_sum(moment, frame.from_ms))
-    }
-
-    /// As `short_hit`, when it takes no memory.
-    #[inline(always)]
-    pub(crate) fn hit_in_place(&mut self, weight: u64, frame: &Frame) -> Option<u64> {
-        if matches!(self, Entry::Inline(_)) {
-            return self.quick_hit(weight, frame);
-        }
-        self.list_hit(weight, frame, |mut list, moment| list.add_in_place(moment, frame.from_ms))
-    }
-
-    #[inline(always)]
-    fn list_hit(
-        &mut self,
-        weight: u64,
-        frame: &Frame,
-        add: impl FnOnce(ListMut<'_>, Moment) -> Option<u64>,
-    ) -> Option<u64> {
-        let Entry::List { head, bytes } = self else { return None };
-        if weight == 0 || !frame.is_exact || head.newest_ms() < frame.oldest_ms {
-            return None;
-        }
-        add(ListMut { head, bytes }, Moment { at_ms: frame.now.as_millis(), hits: weight })
     }
 
     /// Counts `weight` hits now; gives the hits of the default window that ends now.
@@ -319,9 +285,10 @@ impl Entry {
         frame: &Frame,
         settings: &Settings,
     ) -> Result<u64, HitError> {
-        if let Some(hits) =
-            self.short_hit(weight, frame).or_else(|| self.hit_in_ring(weight, frame, settings))
-        {
+        if let Some((hits, _)) = self.fast_hit(weight, frame) {
+            return Ok(hits);
+        }
+        if let Some(hits) = self.hit_in_ring(weight, frame, settings) {
             return Ok(hits);
         }
         self.add(frame.now, weight, settings, frame.now)?;

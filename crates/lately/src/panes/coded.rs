@@ -7,7 +7,7 @@
 
 use super::Pane;
 use crate::ladder::RUNGS_MS;
-use crate::varint;
+use crate::leb128;
 
 /// The context of the next pane: the end of the pane before it, and the rung of the ladder that is its width.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -37,7 +37,7 @@ fn rung_of(width_ms: i64) -> u16 {
 pub(super) fn write(out: &mut Vec<u8>, pane: Pane, context: Context) -> Context {
     assert!(pane.start_ms >= context.end_ms, "a pane at {} before {}", pane.start_ms, context.end_ms);
     let gap_ms = (pane.start_ms - context.end_ms).cast_unsigned();
-    let mut put = |value: u64| out.extend_from_slice(varint::encode(value).as_bytes());
+    let mut put = |value: u64| out.extend_from_slice(leb128::encode(value).as_bytes());
     let mut rung = context.rung;
     if pane.width_ms != context.width_ms() {
         rung = rung_of(pane.width_ms);
@@ -70,9 +70,9 @@ impl Iterator for Reader<'_> {
         if self.offset >= self.bytes.len() {
             return None;
         }
-        let (kind, mut offset) = varint::decode(self.bytes, self.offset);
+        let (kind, mut offset) = leb128::decode(self.bytes, self.offset);
         let mut number = || {
-            let (value, next) = varint::decode(self.bytes, offset);
+            let (value, next) = leb128::decode(self.bytes, offset);
             offset = next;
             value
         };

@@ -61,7 +61,7 @@ const SEGMENT_LEN: usize = 128;
 const MAX_SEGMENT_LEN: usize = 2 * SEGMENT_LEN;
 
 /// The most bytes a pane takes.
-const MOST_BYTES: usize = 4 * crate::varint::MAX_BYTES;
+const MOST_BYTES: usize = 4 * crate::leb128::MAX_BYTES;
 
 /// Buffers grow in steps of this many bytes, so that freed ones can be reused.
 const STEP_BYTES: usize = 256;

@@ -8,11 +8,11 @@ mod atomic_counter;
 mod common_ring;
 #[cfg(all(test, loom))]
 mod models;
-mod own_rings;
 mod panes_of_time;
 mod rings;
 mod running_total;
 mod striped_counter;
+mod thread_rings;
 mod word;
 
 pub use atomic_counter::AtomicCounter;

@@ -31,8 +31,8 @@ enum Ring {
 
 use Ring::{Common, Own};
 
-fn rings(own_rings: usize) -> Rings {
-    Rings::new(Shape { resolution: milliseconds(1), window: 2, span: 2, slots: 2, own_rings }, WINDOW)
+fn rings(thread_rings: usize) -> Rings {
+    Rings::new(Shape { resolution: milliseconds(1), window: 2, span: 2, slots: 2, thread_rings }, WINDOW)
 }
 
 fn hit(rings: &Rings, ring: Ring, pane: i64) -> Result<(), HitError> {
@@ -54,8 +54,8 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(own_rings: usize) -> Watched {
-        Watched { rings: rings(own_rings), sent: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
+    fn new(thread_rings: usize) -> Watched {
+        Watched { rings: rings(thread_rings), sent: AtomicU64::new(0), acknowledged: AtomicU64::new(0) }
     }
 
     fn hit(&self, ring: Ring, pane: i64) {

@@ -1,20 +1,20 @@
 //! The counters that threads share: rings of slots, and a total of the default window.
 //!
 //! Every thread may hit the **common ring** (`common_ring.rs`); an **own ring** is hit by one thread only
-//! (`own_rings.rs`). Their slots are the same: one word, which says which pane it is of and how many
+//! (`thread_rings.rs`). Their slots are the same: one word, which says which pane it is of and how many
 //! hits that has. A read of the default window is the running total of the panes before the newest,
 //! and the newest panes as they stand. Each kind of ring has its way to tell that the total holds no
 //! more.
 
+use crate::cache_line::CacheLine;
 use crate::error::{HitError, SettingsError};
-use crate::own_line::OwnLine;
 use crate::settings::Settings;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Span, Timestamp};
 
-use super::own_rings::Head;
 use super::panes_of_time::PanesOfTime;
 use super::running_total::{Filling, Of, RunningTotal};
+use super::thread_rings::Head;
 use super::word::{Layout, Seen};
 
 /// Slots on one line of the cache, or what is fetched with it. Few under loom, which follows each.
@@ -31,17 +31,17 @@ pub(super) struct Shape {
     pub(super) window: u64,
     pub(super) span: u64,
     pub(super) slots: u64,
-    pub(super) own_rings: usize,
+    pub(super) thread_rings: usize,
 }
 
 impl Shape {
     /// Panes of `resolution`, exact over `window` and a fifth or a minute more, as of a class.
-    pub(super) fn new(resolution: Span, window: Span, own_rings: usize) -> Result<Shape, SettingsError> {
+    pub(super) fn new(resolution: Span, window: Span, thread_rings: usize) -> Result<Shape, SettingsError> {
         let settings = Settings::builder().resolution(resolution).window(window).retain(Span::MAX).build()?;
         let panes = PanesOfTime::new(resolution);
         let span = panes.panes_in(settings.exact());
         let slots = span.next_power_of_two().max(LEAST_SLOTS);
-        Ok(Shape { resolution, window: panes.panes_in(window), span, slots, own_rings })
+        Ok(Shape { resolution, window: panes.panes_in(window), span, slots, thread_rings })
     }
 }
 
@@ -64,25 +64,25 @@ pub(super) struct Rings {
     /// How many panes are kept.
     pub(super) span: u64,
     lines_per_ring: usize,
-    lines: Box<[OwnLine<[AtomicU64; SLOTS_PER_LINE]>]>,
+    lines: Box<[CacheLine<[AtomicU64; SLOTS_PER_LINE]>]>,
     /// Of each own ring.
-    pub(super) heads: Box<[OwnLine<Head>]>,
+    pub(super) heads: Box<[CacheLine<Head>]>,
     /// One past the newest pane that was hit; 0 before any. Written once a pane. It only grows, so who
     /// learns that a hit was acknowledged sees no less than the thread did that made the hit: Relaxed is
     /// enough.
-    pub(super) end: OwnLine<AtomicU64>,
-    pub(super) total: OwnLine<RunningTotal>,
+    pub(super) end: CacheLine<AtomicU64>,
+    pub(super) total: CacheLine<RunningTotal>,
 }
 
 impl Rings {
     pub(super) fn new(shape: Shape, window: Span) -> Rings {
         let panes = PanesOfTime::new(shape.resolution);
-        let rings = shape.own_rings + 1;
+        let rings = shape.thread_rings + 1;
         let slot_bits = shape.slots.trailing_zeros();
         let ring_bits = rings.next_power_of_two().trailing_zeros();
         let slots = usize::try_from(shape.slots).expect("at most twice MAX_EXACT_PANES");
         let lines_per_ring = slots.div_ceil(SLOTS_PER_LINE);
-        let line = || OwnLine(std::array::from_fn(|_| AtomicU64::new(0)));
+        let line = || CacheLine(std::array::from_fn(|_| AtomicU64::new(0)));
         Rings {
             panes,
             layout: Layout::new(slot_bits, ring_bits, panes.pane_of(Timestamp::MAX)),
@@ -91,9 +91,9 @@ impl Rings {
             span: shape.span,
             lines_per_ring,
             lines: (0..lines_per_ring * rings).map(|_| line()).collect(),
-            heads: (0..shape.own_rings).map(|_| OwnLine(Head::new())).collect(),
-            end: OwnLine(AtomicU64::new(0)),
-            total: OwnLine(RunningTotal::new()),
+            heads: (0..shape.thread_rings).map(|_| CacheLine(Head::new())).collect(),
+            end: CacheLine(AtomicU64::new(0)),
+            total: CacheLine(RunningTotal::new()),
         }
     }
 

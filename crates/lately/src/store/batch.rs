@@ -1,6 +1,6 @@
 //! Batches: what one read of a connection brought, applied with one look at the clock.
 
-use super::turn::Turn;
+use super::executor::Executor;
 use super::{Store, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
@@ -229,7 +229,7 @@ impl Store {
     /// Applies `ops` in order, all at the time `now`, and appends an outcome for each to `out`. The outcomes are those of
     /// single calls; the memory of all keys is prefetched.
     pub fn apply(&self, ops: &[Op<'_>], now: Timestamp, out: &mut Vec<Outcome>) {
-        self.apply_staged(ops, out, Turn::new(self, now, None));
+        self.apply_staged(ops, out, Executor::new(self, now, None));
     }
 
     /// Applies `ops` like [`Store::apply`], and appends the changes to `deltas`.
@@ -241,10 +241,10 @@ impl Store {
         deltas: &mut DeltaBatch,
     ) {
         deltas.advance(now);
-        self.apply_staged(ops, out, Turn::new(self, now, Some(deltas)));
+        self.apply_staged(ops, out, Executor::new(self, now, Some(deltas)));
     }
 
-    fn apply_staged(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, mut turn: Turn<'_>) {
+    pub(super) fn apply_staged(&self, ops: &[Op<'_>], out: &mut Vec<Outcome>, mut executor: Executor<'_>) {
         let mut rest = ops;
         while !rest.is_empty() {
             let mut hashes = [0; STAGED];
@@ -260,34 +260,34 @@ impl Store {
                 [] => {
                     let joint = rest.iter().position(|op| op.lone_key().is_some()).unwrap_or(rest.len());
                     let (joint, others) = rest.split_at(joint);
-                    turn.apply_joint(joint, out);
+                    executor.apply_joint(joint, out);
                     rest = others;
                 }
                 // There is nothing to be done while its memory comes.
-                [op] => out.push(turn.apply_one(op, hashes[0])),
+                [op] => out.push(executor.apply_one(op, hashes[0])),
                 of_one => {
                     let mut places = [None; STAGED];
                     let places = &mut places[..staged];
                     self.fetch_slots(&hashes[..staged], places);
-                    turn.apply(of_one, &hashes[..staged], places, out);
+                    executor.apply(of_one, &hashes[..staged], places, out);
                 }
             }
         }
-        turn.end(ops.last().map_or(b"", Op::key));
+        executor.end(ops.last().map_or(b"", Op::key));
     }
 
     /// Has the memory fetched that holds the slots of these hashes, a stage at a time for all of
-    /// them: so that they wait for it together, not one after the other. Writes down the places where
+    /// them: so that they wait for it together, not one after the other. Records the places where
     /// the slots most likely are.
     pub(super) fn fetch_slots(&self, hashes: &[u64], places: &mut [Option<u32>]) {
         if hashes.len() < 2 {
             return;
         }
         // While old tables are let go there is nothing to look at: it is a matter of speed only.
-        let Some(look) = self.peek.look() else { return };
+        let Some(view) = self.prefetch_tables.view() else { return };
         let mut tables = [None; STAGED];
         for (&hash, tables) in hashes.iter().zip(&mut tables) {
-            *tables = look.tables(shard_of(hash));
+            *tables = view.tables(shard_of(hash));
             if let Some(tables) = tables {
                 tables.prefetch_tags(hash);
             }
@@ -306,9 +306,9 @@ impl Store {
     /// Applies one operation.
     #[inline(never)]
     pub(super) fn apply_one(&self, op: &Op<'_>, now: Timestamp) -> Outcome {
-        let mut turn = Turn::new(self, now, None);
-        let outcome = turn.apply_one(op, self.hash(op.key()));
-        turn.end(op.key());
+        let mut executor = Executor::new(self, now, None);
+        let outcome = executor.apply_one(op, self.hash(op.key()));
+        executor.end(op.key());
         outcome
     }
 }

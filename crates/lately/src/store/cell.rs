@@ -24,13 +24,13 @@ impl ShardCell {
     /// The shard under its lock, its clock brought up to `now`; it is one of `store`.
     #[inline]
     pub(super) fn lock<'a>(&'a self, store: &'a Store, now: Timestamp) -> LockedShard<'a> {
-        let guard = self.guard(now);
+        let guard = self.lock_shard(now);
         LockedShard { bytes: guard.bytes(), guard, store }
     }
 
-    /// As `lock`, for who changes no tables and passes on what happened to the bytes.
+    /// The shard under its lock, for a caller that changes no tables and accounts for the bytes itself.
     #[inline]
-    pub(super) fn guard(&self, now: Timestamp) -> MutexGuard<'_, Shard> {
+    pub(super) fn lock_shard(&self, now: Timestamp) -> MutexGuard<'_, Shard> {
         // A panic under the lock is a bug that leaves at worst one key's totals half changed; the
         // other keys are served on.
         let mut guard = self.shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ pub(super) struct LockedShard<'a> {
 impl LockedShard<'_> {
     #[cold]
     fn publish(&mut self) {
-        if self.store.peek.publish(self.guard.index(), &self.guard.tables()) {
+        if self.store.prefetch_tables.publish(self.guard.index(), &self.guard.tables()) {
             self.guard.tables_are_published();
         }
     }

@@ -1,4 +1,4 @@
-//! A value for each place, kept in chunks where some place has one that is not the usual.
+//! A value for each place, kept in chunks where some place has one that is not the default.
 
 use crate::allocation::allocated;
 
@@ -8,7 +8,7 @@ const CHUNK: usize = 32;
 /// Values by place.
 #[derive(Debug, Default)]
 pub(super) struct Chunks<T> {
-    /// Empty where all values are the usual.
+    /// Empty where all values are the default.
     chunks: Vec<Chunk<T>>,
     /// Places there are. The last chunk has no more than that.
     places: usize,
@@ -16,7 +16,7 @@ pub(super) struct Chunks<T> {
     values_bytes: usize,
 }
 
-/// Values of a few places. None are there where all are the usual.
+/// Values of a few places. None are there where all are the default.
 #[derive(Debug)]
 enum Chunk<T> {
     /// Each fits a byte: most do.
@@ -62,7 +62,7 @@ impl<T: Copy + Default + PartialEq + From<u8> + TryInto<u8>> Chunks<T> {
         Chunks { chunks: Vec::new(), places: places as usize, values_bytes: 0 }
     }
 
-    /// The value of a place: the usual, unless another was set.
+    /// The value of a place: the default, unless another was set.
     #[inline]
     pub(super) fn get(&self, place: u32) -> T {
         let place = place as usize;
@@ -90,7 +90,7 @@ impl<T: Copy + Default + PartialEq + From<u8> + TryInto<u8>> Chunks<T> {
         self.values_bytes + allocated(self.chunks.capacity() * size_of::<Chunk<T>>())
     }
 
-    /// Whether no place ever had another value than the usual.
+    /// Whether no place ever had another value than the default.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }

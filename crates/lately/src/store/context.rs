@@ -1,5 +1,4 @@
-//! What a change to a shard is given: the hits to count, and what it needs to know beside the key; and
-//! what came of the short way.
+//! What a change to a shard is given: the hits to count, and the store's context; and what the fast path returns.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,7 +7,7 @@ use crate::delta::DeltaBatch;
 use crate::entry::Fetched;
 use crate::frame::Frame;
 use crate::settings::Settings;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// Hits to count.
 pub(super) struct Hit<'a> {
@@ -17,35 +16,38 @@ pub(super) struct Hit<'a> {
     pub(super) weight: u64,
     /// When they happened; `None` is now.
     pub(super) at: Option<Timestamp>,
+    /// The window of the limit that counts them: it asks for the sum of that window next. `None` for hits by themselves,
+    /// whose reply is the sum of the default window.
+    pub(super) limit_window: Option<Span>,
 }
 
-/// What came of the short way for an operation.
-pub(super) enum Quick<T> {
-    /// All: this is the answer.
+/// What the fast path returns. Unless it is done it changed nothing, and the general path is taken.
+pub(super) enum FastPath<T> {
+    /// It is done: this is the outcome.
     Done(T),
-    /// It takes longer: the key is at this place, and what it has on the heap is being fetched, so far. Where nothing may be
-    /// waited for, whose place it is has not been looked at.
+    /// The key is at this place, and so much of what it has on the heap is being fetched. When that is more than nothing
+    /// and the caller did not want to wait, the place was not compared with the key.
     At(u32, Fetched),
     /// The key may be somewhere else, or nowhere.
     Elsewhere,
 }
 
-impl<T> Quick<T> {
-    /// Hands on the answer, if there is one.
+impl<T> FastPath<T> {
+    /// Hands the outcome on, if there is one.
     #[inline(always)]
-    pub(super) fn give(self, to: impl FnOnce(T)) -> Quick<()> {
+    pub(super) fn give(self, to: impl FnOnce(T)) -> FastPath<()> {
         match self {
-            Quick::Done(answer) => {
+            FastPath::Done(answer) => {
                 to(answer);
-                Quick::Done(())
+                FastPath::Done(())
             }
-            Quick::At(place, fetched) => Quick::At(place, fetched),
-            Quick::Elsewhere => Quick::Elsewhere,
+            FastPath::At(place, fetched) => FastPath::At(place, fetched),
+            FastPath::Elsewhere => FastPath::Elsewhere,
         }
     }
 }
 
-/// What a change to a shard needs to know beside the key: set up once for a batch.
+/// What a change to a shard needs besides the key: made once for a batch.
 pub(super) struct Context<'a> {
     pub(super) classes: &'a Classes,
     /// The generation of the next new key; forgetting a key raises it.
@@ -55,8 +57,8 @@ pub(super) struct Context<'a> {
     /// Set when there is no room for a new key.
     pub(super) ceiling_bytes: Option<u64>,
     /// Whether what is put back was written by a clock that was ahead: hits that came later count as of now.
-    pub(super) is_turned_back: bool,
-    /// Where what happened is written down, if anywhere.
+    pub(super) is_clock_repaired: bool,
+    /// Where what happened is recorded, if anywhere.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
     /// The edges of the class that was met last.
     met: Option<(ClassId, Frame, &'a Settings)>,
@@ -74,7 +76,7 @@ impl<'a> Context<'a> {
             generation,
             expired_keys,
             ceiling_bytes: None,
-            is_turned_back: false,
+            is_clock_repaired: false,
             deltas,
             met: None,
         }

@@ -2,33 +2,33 @@
 
 mod batch;
 mod builder;
+mod cached_denial;
 mod cell;
 mod chunks;
+mod clock_repair;
 mod context;
-mod denial;
-mod guard;
-mod keyed;
-mod limited;
-mod limited_all;
+mod eviction;
+mod eviction_guard;
+mod executor;
+mod joint_limit;
+mod key_state;
 mod long_keys;
-mod memory;
 #[cfg(all(test, loom))]
 mod models;
-mod parts;
-mod peek;
-mod recent;
-mod record;
+mod prefetch;
+mod rate_limit;
+mod recent_denials;
 mod replay;
+mod rollback;
+mod saved_key;
 mod scan;
 mod shard;
 mod slot;
+mod snapshot;
 mod sources;
 mod table;
 mod tags;
-mod taken_back;
-mod throttled;
-mod turn;
-mod turned_back;
+mod window_limit;
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,13 +41,13 @@ use std::hash::BuildHasher;
 
 pub use batch::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use builder::StoreBuilder;
-pub use guard::Guard;
-pub use keyed::Content;
-pub use memory::{MemoryStats, Newcomers};
-pub use parts::Part;
-pub(crate) use record::Extras;
+pub use eviction::{MemoryStats, Newcomers};
+pub use eviction_guard::EvictionGuard;
+pub(crate) use key_state::Extras;
 pub use replay::{Portion, Replay};
+pub use saved_key::Content;
 pub use scan::{Cursor, ScanPage};
+pub use snapshot::Part;
 pub(crate) use sources::Before;
 pub use sources::Source;
 
@@ -65,7 +65,7 @@ use crate::sync::MutexGuard;
 use crate::time::{Span, Timestamp};
 
 use cell::{LockedShard, ShardCell};
-use context::{Context, Quick};
+use context::{Context, FastPath};
 use shard::Shard;
 
 /// Parts of the store with a lock each.
@@ -89,11 +89,11 @@ pub struct Store {
     /// read under the shard's lock, this one only carries time from shard to shard.
     now_ms: AtomicI64,
     generation: AtomicU64,
-    memory: memory::Memory,
-    peek: peek::Peek,
-    latest: turned_back::Latest,
-    /// Empty but for the time in which batches are taken back.
-    taken_back: Mutex<taken_back::TakenBack>,
+    memory: eviction::Memory,
+    prefetch_tables: prefetch::PrefetchTables,
+    clock_repair: clock_repair::ClockRepair,
+    /// Empty but for the time in which batches are rolled back.
+    rollback: Mutex<rollback::Rollback>,
 }
 
 impl Store {
@@ -127,10 +127,13 @@ impl Store {
             hasher,
             now_ms: AtomicI64::new(0),
             generation: AtomicU64::new(0),
-            memory: memory::Memory::new(ceiling_bytes),
-            peek: peek::Peek::new(SHARDS, available_parallelism().map_or(1, usize::from)),
-            latest: turned_back::Latest::default(),
-            taken_back: Mutex::default(),
+            memory: eviction::Memory::new(ceiling_bytes),
+            prefetch_tables: prefetch::PrefetchTables::new(
+                SHARDS,
+                available_parallelism().map_or(1, usize::from),
+            ),
+            clock_repair: clock_repair::ClockRepair::default(),
+            rollback: Mutex::default(),
         }
     }
 
@@ -139,7 +142,7 @@ impl Store {
     /// # Errors
     /// [`HitError`] says why the hit was refused. Nothing changes then.
     pub fn hit(&self, key: &[u8], now: Timestamp) -> Result<u64, HitError> {
-        match self.quick_hit(key, 1, now) {
+        match self.fast_hit(key, 1, now) {
             Some(hits) => Ok(hits),
             None => self.apply_one(&Op::Hit { key, weight: 1, at: None }, now).into_hit(),
         }
@@ -166,7 +169,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<u64, HitError> {
         if at.is_none()
-            && let Some(hits) = self.quick_hit(key, weight, now)
+            && let Some(hits) = self.fast_hit(key, weight, now)
         {
             return Ok(hits);
         }
@@ -287,7 +290,7 @@ impl Store {
         let hash = self.hash(key);
         let (mut shard, now, mut context) = self.lock_for(hash, now, None);
         let settings = self.classes.settings(self.classes.of(key));
-        let entry = shard.live(key, hash, &mut context).map(|slot| slot.record.hits());
+        let entry = shard.live(key, hash, &mut context).map(|slot| slot.state.hits());
         series.read(most, entry, settings, now)
     }
 
@@ -346,7 +349,7 @@ impl Store {
             let last_pane = settings.pane_of(newest.as_millis());
             (last_pane + settings.panes_in(settings.retain())) * settings.resolution().as_millis()
         };
-        let hits_until_ms = leaves_ms(slot.record.hits().newest());
+        let hits_until_ms = leaves_ms(slot.state.hits().newest());
         let limits_until_ms = shard.limits_until_ms(key, hash, leaves_ms);
         let left_ms = hits_until_ms.max(limits_until_ms) - now.as_millis();
         (left_ms > 0).then(|| Span::from_millis(left_ms).unwrap_or(Span::MAX))
@@ -412,46 +415,44 @@ impl Store {
         }
     }
 
-    /// Counts hits now of a key that has few: as little as it takes, so that the processor sees the next
-    /// hit, and fetches its memory, while it waits for that of this one. `None`, and nothing changes, when
-    /// it takes more.
+    /// The fast path of a single hit; `None`, and nothing changes, when it takes the general path. It is short, so that the
+    /// processor starts on the next hit, and fetches its memory, while it waits for that of this one.
     #[inline]
-    fn quick_hit(&self, key: &[u8], weight: u64, now: Timestamp) -> Option<u64> {
-        let hash = self.hash(key);
-        let now = self.advance(now);
-        let mut shard = self.shards[shard_of(hash)].guard(now);
-        match shard.quick_hit_near((hash, key), weight, |class, now| self.frame(class, now)) {
-            Quick::Done(hits) => Some(hits),
-            Quick::At(place, _) => self.short_hit(shard, place, key, weight),
-            Quick::Elsewhere => {
-                let place = shard.place_of_moved(key, hash)?;
-                self.short_hit(shard, place, key, weight)
-            }
-        }
-    }
-
-    /// As `quick_hit`, of a key at a place that may have more, in a list.
-    #[inline(never)]
-    fn short_hit(
-        &self,
-        mut shard: MutexGuard<'_, Shard>,
-        place: u32,
-        key: &[u8],
-        weight: u64,
-    ) -> Option<u64> {
+    fn fast_hit(&self, key: &[u8], weight: u64, now: Timestamp) -> Option<u64> {
         if self.memory.is_far_over() {
             return None;
         }
-        let (bytes, now) = (shard.bytes(), shard.now());
-        let frame = self.frame(shard.slot_at(place)?.class, now);
-        let hits = shard.short_hit(place, weight, &frame)?;
-        let bytes_after = shard.bytes();
-        self.memory.change(bytes, bytes_after);
-        drop(shard);
-        if bytes_after != bytes {
-            self.settle(key, now, None);
+        let hash = self.hash(key);
+        let now = self.advance(now);
+        let mut shard = self.shards[shard_of(hash)].lock_shard(now);
+        let bytes = shard.bytes();
+        let frame = |class, now| self.frame(class, now);
+        let guess = shard.guess(hash);
+        let fast = guess.map(|place| shard.fast_hit(place, (key, weight), true, frame));
+        let hits = match fast {
+            Some(FastPath::Done(hits)) => hits,
+            Some(FastPath::At(..)) => return None,
+            _ => {
+                let place = shard.place_of_moved(key, hash)?;
+                match shard.fast_hit(place, (key, weight), true, frame) {
+                    FastPath::Done(hits) => hits,
+                    _ => return None,
+                }
+            }
+        };
+        if shard.bytes() != bytes {
+            self.grown(bytes, shard, key);
         }
         Some(hits)
+    }
+
+    /// Accounts for what a key of a shard has grown since that had so many bytes.
+    #[inline(never)]
+    fn grown(&self, bytes_before: usize, shard: MutexGuard<'_, Shard>, key: &[u8]) {
+        let now = shard.now();
+        self.memory.change(bytes_before, shard.bytes());
+        drop(shard);
+        self.settle(key, now, None);
     }
 
     fn frame(&self, class: ClassId, now: Timestamp) -> Frame {
@@ -505,7 +506,7 @@ impl Store {
         if self.memory.is_full() {
             self.make_room(keep, now, deltas);
         }
-        self.peek.tidy();
+        self.prefetch_tables.tidy();
     }
 
     /// The store's time: the latest `now` it was given.

@@ -79,7 +79,7 @@ fn three_in_a_ring() {
     });
 }
 
-/// Beside one that asks for a single key.
+/// LimitState one that asks for a single key.
 #[test]
 fn a_single_key_beside_several() {
     model(|| {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
-use super::keyed::Keyed;
+use super::saved_key::SavedKey;
 use super::sources::SOURCES_SHARD;
 use super::{Context, SHARDS, Shard, Store, shard_of};
 use crate::delta::{Delta, DeltaFormat, Deltas, Generation, Sequence};
@@ -88,7 +88,7 @@ impl<'s> Replay<'s> {
     /// [`Malformed`] when the part or the number is out of range.
     pub fn include(&mut self, part: u16, number: u64, now: Timestamp) -> Result<(), Malformed> {
         let made = self.made.get_mut(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
-        let now = self.store.turned(now).0;
+        let now = self.store.repaired(now).0;
         *made.ok_or(Malformed::Delta)? = Made { last: number, now };
         Ok(())
     }
@@ -105,7 +105,7 @@ impl<'s> Replay<'s> {
     /// skipped, see [`Replay::take_unreadable`].
     pub fn record(&mut self, mut deltas: Deltas<'_>) -> Result<(), Malformed> {
         let written = deltas.now();
-        let now = self.store.turned(written).0;
+        let now = self.store.repaired(written).0;
         let mut staged = Vec::with_capacity(STAGED);
         loop {
             let bytes = deltas.rest();
@@ -191,7 +191,7 @@ impl<'s> Replay<'s> {
         let made = &mut self.made[usize::from(part)];
         while let Some(waits) = self.waiting.remove(&(part, made.last + 1)) {
             let Waits { format, written, bytes } = waits;
-            *made = Made { last: made.last + 1, now: made.now.max(self.store.turned(written).0) };
+            *made = Made { last: made.last + 1, now: made.now.max(self.store.repaired(written).0) };
             for delta in Deltas::of_format(format, written, &bytes) {
                 let delta = delta?.1;
                 if delta.generation() >= self.floor {
@@ -231,8 +231,8 @@ impl Store {
     }
 
     fn make(&self, &(delta, hash, now): &Staged<'_>, written: Timestamp) -> Result<(), Malformed> {
-        let turn = self.turned(written).1;
-        match turn.map_or(delta, |turn| turn.delta(delta)) {
+        let shift = self.repaired(written).1;
+        match shift.map_or(delta, |shift| shift.delta(delta)) {
             Delta::Hits { key, generation, at, hits } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     shard.put_back((key, hash), at, hits, context);
@@ -269,11 +269,11 @@ impl Store {
                 let ended = Generation(generation.0.saturating_add(1));
                 self.replay_life(key, hash, ended, now, |_, _| Ok(()))
             }
-            Delta::Restored { key, generation, beside, entry } => {
+            Delta::Restored { key, generation, limits, entry } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
-                    let keyed = Keyed { key, generation, beside, entry };
-                    context.is_turned_back = turn.is_some();
-                    shard.restore((&keyed, hash), context).map(|_| ())
+                    let saved = SavedKey { key, generation, limits, entry };
+                    context.is_clock_repaired = shift.is_some();
+                    shard.restore((&saved, hash), context).map(|_| ())
                 })
             }
             Delta::Flush { below } => {

@@ -2,11 +2,11 @@
 
 use std::num::NonZeroU8;
 
-use super::context::{Hit, Quick};
+use super::context::Hit;
+use super::key_state::{Extras, KeyState};
 use super::long_keys::{Location, LongKeys};
-use super::record::{Extras, Record};
 use crate::class::ClassId;
-use crate::entry::{Entry, Fetched, Whereabouts};
+use crate::entry::{Entry, Fetched, ListHint};
 use crate::error::HitError;
 use crate::frame::Frame;
 use crate::gcra::Arrival;
@@ -20,7 +20,7 @@ const LONG: NonZeroU8 = NonZeroU8::MAX;
 
 /// Where a slot of a shorter key has room to spare: of a key that is watched it says where its list is, of another one
 /// its arrival time.
-const SPARE_AT: usize = INLINE_BYTES - Whereabouts::BYTES;
+const SPARE_AT: usize = INLINE_BYTES - ListHint::BYTES;
 
 /// A key, what class it has, and what is kept of it.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Slot {
     bytes: [u8; INLINE_BYTES],
     pub(super) class: ClassId,
     /// Changed by [`Slot::change`] where it may become another form.
-    pub(super) record: Record,
+    pub(super) state: KeyState,
 }
 
 impl Slot {
@@ -44,7 +44,7 @@ impl Slot {
         } else {
             bytes[..key.len()].copy_from_slice(key);
         }
-        Slot { len, bytes, class, record: Record::default() }
+        Slot { len, bytes, class, state: KeyState::default() }
     }
 
     /// The key.
@@ -64,39 +64,24 @@ impl Slot {
         usize::from(self.len.get()) == key.len() && begins_with(&self.bytes, key)
     }
 
-    /// Counts hits now of this key, at `place`, if it lives and all its hits are in the slot. If not, nothing changes,
-    /// and what it has on the heap is fetched.
+    /// The fast path: counts hits now if the key lives and all its hits are in the slot or in a list; else `None`, and
+    /// nothing changes. Returns the hits of the frame's window, and how many bytes more the key has on the heap.
     #[inline(always)]
-    pub(super) fn quick_hit(&mut self, place: u32, weight: u64, frame: &Frame) -> Quick<u64> {
-        if let Record::Hits(entry) = &mut self.record
-            && let Some(hits) = entry.quick_hit(weight, frame)
-        {
-            return Quick::Done(hits);
-        }
-        match self.prefetch() {
-            Fetched::Nothing => Quick::Elsewhere,
-            fetched => Quick::At(place, fetched),
+    pub(super) fn fast_hit(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
+        match &mut self.state {
+            KeyState::Hits(entry) => entry.fast_hit(weight, frame),
+            _ => self.fast_hit_watched(weight, frame),
         }
     }
 
-    /// Counts hits now of this key, if it lives and all its hits are in the slot or in a list; gives what that takes on
-    /// the heap, in bytes, too. Changes nothing if not.
-    #[inline(always)]
-    pub(super) fn short_hit(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
-        match &mut self.record {
-            Record::Hits(entry) => entry.short_hit_weighed(weight, frame),
-            _ => self.short_hit_watched(weight, frame),
-        }
-    }
-
-    /// As `short_hit`, of a key that is watched, but not of one whose guard these hits may fill: see
+    /// [`Slot::fast_hit`] of a key that is watched. Not if these hits may fill its guard: see
     /// [`Shard::fill_guard`](super::shard::Shard::fill_guard).
     #[inline(never)]
-    fn short_hit_watched(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
-        if self.record.guard().is_some_and(|guard| !guard.is_full && guard.until > frame.now) {
+    fn fast_hit_watched(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
+        if self.state.guard().is_some_and(|guard| !guard.is_full && guard.until > frame.now) {
             return None;
         }
-        let counted = self.record.hits_mut().short_hit_weighed(weight, frame)?;
+        let counted = self.state.hits_mut().fast_hit(weight, frame)?;
         self.note_hits();
         Some(counted)
     }
@@ -104,26 +89,26 @@ impl Slot {
     /// Has what is on the heap fetched.
     #[inline]
     pub(super) fn prefetch(&self) -> Fetched {
-        match self.record.prefetch() {
-            Fetched::First if self.hint().is_some_and(Whereabouts::prefetch) => Fetched::All,
+        match self.state.prefetch() {
+            Fetched::First if self.hint().is_some_and(ListHint::prefetch) => Fetched::All,
             fetched => fetched,
         }
     }
 
     /// The room to spare, if there is some.
     #[inline]
-    fn spare(&self) -> Option<[u8; Whereabouts::BYTES]> {
+    fn spare(&self) -> Option<[u8; ListHint::BYTES]> {
         self.bytes.last_chunk().copied().filter(|_| usize::from(self.len.get()) <= SPARE_AT)
     }
 
-    fn hint(&self) -> Option<Whereabouts> {
-        self.spare().filter(|_| self.record.is_watched()).map(Whereabouts::from_bytes)
+    fn hint(&self) -> Option<ListHint> {
+        self.spare().filter(|_| self.state.is_watched()).map(ListHint::from_bytes)
     }
 
     /// Takes note of where the list of a key that is watched is, if there is room for that: the next who comes need not
     /// wait for what points there.
     #[inline]
-    fn note_list(&mut self, list: Whereabouts) {
+    fn note_list(&mut self, list: ListHint) {
         if self.spare().is_some_and(|hint| hint != list.to_bytes()) {
             self.bytes[SPARE_AT..].copy_from_slice(&list.to_bytes());
         }
@@ -132,21 +117,27 @@ impl Slot {
     /// As `note_list`, of the hits as they are now, if the key is watched.
     #[inline]
     pub(super) fn note_hits(&mut self) {
-        if self.record.is_watched() {
-            self.note_list(Whereabouts::of(self.record.hits()));
+        if self.state.is_watched() {
+            self.note_list(ListHint::of(self.state.hits()));
         }
     }
 
     /// The arrival time that is in the slot, long ago unless one was set; `None` when there is no room for one.
     #[inline]
     pub(super) fn arrival_here(&self) -> Option<Arrival> {
-        self.spare().filter(|_| !self.record.is_watched()).map(Arrival::from_bytes)
+        self.spare().filter(|_| !self.state.is_watched()).map(Arrival::from_bytes)
     }
 
     /// When all that the key was given is used up; long ago, unless it was set.
     #[inline]
     pub(super) fn arrival(&self) -> Arrival {
-        self.arrival_here().unwrap_or_else(|| self.record.arrival())
+        self.arrival_here().unwrap_or_else(|| self.state.arrival())
+    }
+
+    /// Whether an arrival time can be kept in the slot.
+    #[inline]
+    pub(super) fn has_room_for(&self, arrival: Arrival) -> bool {
+        self.arrival_here().is_some() && arrival.to_bytes().is_some()
     }
 
     /// Sets the arrival time in the slot; false, and nothing changes, when there is no room for it.
@@ -161,25 +152,25 @@ impl Slot {
 
     pub(super) fn set_arrival(&mut self, arrival: Arrival) {
         if !self.set_arrival_here(arrival) {
-            self.change(|record| record.set_arrival(arrival));
+            self.change(|state| state.set_arrival(arrival));
         }
     }
 
     /// Changes what is kept of the key: the arrival time is there meanwhile, and afterwards where it takes the least.
-    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Record) -> T) -> T {
-        let was_watched = self.record.is_watched();
+    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut KeyState) -> T) -> T {
+        let was_watched = self.state.is_watched();
         if let Some(arrival) = self.arrival_here() {
             self.set_arrival_here(Arrival::default());
-            self.record.set_arrival(arrival);
+            self.state.set_arrival(arrival);
         }
-        let result = change(&mut self.record);
+        let result = change(&mut self.state);
         let fits = |arrival: &Arrival| self.spare().is_some() && arrival.to_bytes().is_some();
         // Who came lately is watched again soon: without an arrival time it stays as it was.
-        let lone = self.record.lone_arrival().filter(|&lone| !was_watched || lone != Arrival::default());
+        let lone = self.state.lone_arrival().filter(|&lone| !was_watched || lone != Arrival::default());
         if let Some(arrival) = lone.filter(fits) {
-            self.record.unwatch();
+            self.state.unwatch();
             self.set_arrival_here(arrival);
-        } else if was_watched && !self.record.is_watched() {
+        } else if was_watched && !self.state.is_watched() {
             self.set_arrival_here(Arrival::default());
         }
         result
@@ -187,28 +178,28 @@ impl Slot {
 
     /// Drops what is over, and tidies the rest.
     pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
-        self.record.hits_to_tidy().merge(settings, now);
+        self.state.hits_to_tidy().merge(settings, now);
         match self.arrival_here() {
             Some(arrival) if arrival.is_after(now) => {}
             Some(_) => _ = self.set_arrival_here(Arrival::default()),
-            None => self.change(|record| record.tidy(settings, now)),
+            None => self.change(|state| state.tidy(settings, now)),
         }
     }
 
     /// Whether limits keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of the retention.
     pub(super) fn outlives_hits(&self, now: Timestamp, oldest_ms: i64) -> bool {
-        self.arrival().is_after(now) || self.record.outlives_hits(now, oldest_ms)
+        self.arrival().is_after(now) || self.state.outlives_hits(now, oldest_ms)
     }
 
     /// The hits, and what the key takes with it beside them.
     pub(super) fn into_parts(self) -> (Entry, Extras) {
         let arrival = self.arrival();
-        let (hits, extras) = self.record.into_parts();
+        let (hits, extras) = self.state.into_parts();
         (hits, Extras { arrival, ..extras })
     }
 
-    /// Counts hits whose time was checked; gives those of the default window that ends with them.
-    /// What that takes on the heap is added to `bytes`.
+    /// Counts hits whose time was checked; returns those of the default window that ends with them, unless a limit counts
+    /// them. What that takes on the heap is added to `bytes`.
     #[inline]
     pub(super) fn count(
         &mut self,
@@ -217,15 +208,20 @@ impl Slot {
         settings: &Settings,
         bytes: &mut usize,
     ) -> Result<u64, HitError> {
-        let entry = self.record.hits_mut();
+        let entry = self.state.hits_mut();
         let before = entry.heap_bytes();
-        let counted = match hit.at {
-            None if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),
-            None => Ok(entry.count_now(frame, settings)),
-            Some(at) => entry.add(at, hit.weight, settings, frame.now).map(|()| {
+        let counted = match (hit.at, hit.limit_window) {
+            (None, None) if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),
+            (None, None) => Ok(entry.count_now(frame, settings)),
+            (Some(at), None) => entry.add(at, hit.weight, settings, frame.now).map(|()| {
                 // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
                 entry.count_at(at, settings, frame.now).estimate.max(hit.weight)
             }),
+            (None, Some(window)) => match entry.fast_hit(hit.weight, &frame.of_limit(window)) {
+                Some((hits, _)) => Ok(hits),
+                None => entry.add(frame.now, hit.weight, settings, frame.now).map(|()| 0),
+            },
+            (Some(at), Some(_)) => entry.add(at, hit.weight, settings, frame.now).map(|()| 0),
         };
         *bytes = *bytes + entry.heap_bytes() - before;
         self.note_hits();
@@ -259,7 +255,7 @@ fn begins_with(bytes: &[u8; INLINE_BYTES], key: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::guard::Guard;
+    use super::super::eviction_guard::EvictionGuard;
     use super::*;
     use crate::class::Classes;
     use crate::limits::MAX_KEY_BYTES;
@@ -282,11 +278,11 @@ mod tests {
                 slot.set_arrival(arrival);
                 assert_eq!((slot.arrival(), slot.key(&long_keys)), (arrival, &key[..]));
             }
-            assert_eq!(slot.record.is_watched(), len > 16);
-            slot.change(|record| record.limit_until(Timestamp::MAX));
+            assert_eq!(slot.state.is_watched(), len > 16);
+            slot.change(|state| state.limit_until(Timestamp::MAX));
             assert_eq!((slot.arrival_here(), slot.arrival()), (None, whole));
-            slot.note_list(Whereabouts::from_bytes([7; Whereabouts::BYTES]));
-            assert_eq!(slot.hint().is_some_and(Whereabouts::prefetch), len <= 16);
+            slot.note_list(ListHint::from_bytes([7; ListHint::BYTES]));
+            assert_eq!(slot.hint().is_some_and(ListHint::prefetch), len <= 16);
             assert_eq!(slot.arrival(), whole);
             assert_eq!(slot.key(&long_keys), key);
             assert!(slot.is(&key, &long_keys));
@@ -305,25 +301,25 @@ mod tests {
         let at = |ms| Timestamp::from_millis(ms).expect("a time");
         let mut slot = Slot::new(b"key", 7, classes.of(b"key"), &mut LongKeys::default());
         slot.set_arrival(Arrival::from_parts(9_000, 0));
-        assert_eq!((slot.record.is_watched(), slot.outlives_hits(at(8_999), 0)), (false, true));
+        assert_eq!((slot.state.is_watched(), slot.outlives_hits(at(8_999), 0)), (false, true));
         slot.tidy(&settings, at(8_999));
-        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
+        assert_eq!((slot.state.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
         slot.tidy(&settings, at(9_000));
-        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::default()));
+        assert_eq!((slot.state.is_watched(), slot.arrival()), (false, Arrival::default()));
         slot.set_arrival(Arrival::from_parts(9_000, 0));
         slot.change(|_| ());
-        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
+        assert_eq!((slot.state.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
         // A guard moves it to the heap, and it comes back when that is over.
-        slot.change(|record| record.set_guard(Guard { until: at(5_000), is_full: false }));
-        slot.note_list(Whereabouts::from_bytes([7; Whereabouts::BYTES]));
-        assert_eq!((slot.record.is_watched(), slot.arrival()), (true, Arrival::from_parts(9_000, 0)));
+        slot.change(|state| state.set_guard(EvictionGuard { until: at(5_000), is_full: false }));
+        slot.note_list(ListHint::from_bytes([7; ListHint::BYTES]));
+        assert_eq!((slot.state.is_watched(), slot.arrival()), (true, Arrival::from_parts(9_000, 0)));
         slot.tidy(&settings, at(5_000));
-        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
+        assert_eq!((slot.state.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
         // Where a list was is no arrival time.
         slot.set_arrival(Arrival::from_parts(9_000, 1));
-        slot.note_list(Whereabouts::from_bytes([7; Whereabouts::BYTES]));
+        slot.note_list(ListHint::from_bytes([7; ListHint::BYTES]));
         slot.tidy(&settings, at(400_000));
-        assert_eq!((slot.record.is_watched(), slot.arrival()), (false, Arrival::default()));
+        assert_eq!((slot.state.is_watched(), slot.arrival()), (false, Arrival::default()));
         assert!(!slot.outlives_hits(at(9_000), 0));
         slot.set_arrival(Arrival::from_parts(9_001, 0));
         assert_eq!(slot.into_parts().1.arrival, Arrival::from_parts(9_001, 0));

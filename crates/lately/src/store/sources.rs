@@ -88,7 +88,7 @@ impl Sources {
     }
 
     /// Takes a position back.
-    pub(super) fn take_back(&mut self, name: &[u8], before: Before) {
+    pub(super) fn roll_back(&mut self, name: &[u8], before: Before) {
         match before.mark {
             Some(mark) => _ = self.insert(name.into(), mark),
             None => _ = self.remove(name),
@@ -191,11 +191,11 @@ mod tests {
         let has = |sources: &Sources, name: &[u8]| sources.marks.contains_key(name);
         assert!(has(&sources, &name(0)) && !has(&sources, &name(1)) && has(&sources, b"another"));
         assert_eq!(sources.in_order().last(), Some(&(&b"another"[..], 7)));
-        sources.take_back(b"another", before);
+        sources.roll_back(b"another", before);
         assert!(has(&sources, &name(1)) && !has(&sources, b"another"));
         assert_eq!((sources.bytes(), sources.in_order()[0]), (bytes, (&name(1)[..], 1)));
         let before = sources.set(&name(5), 9);
-        sources.take_back(&name(5), before);
+        sources.roll_back(&name(5), before);
         assert_eq!(sources.marks[&name(5)[..]].position, 1);
     }
 

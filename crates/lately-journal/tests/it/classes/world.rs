@@ -293,7 +293,7 @@ impl World {
         change(self, &mut group)?;
         self.disk.fail_writes(true);
         if self.write(&group).is_err() {
-            group.iter_mut().rev().for_each(|deltas| self.server.store.take_back(deltas));
+            group.iter_mut().rev().for_each(|deltas| self.server.store.roll_back(deltas));
             self.truths = before;
             self.truths.iter_mut().for_each(|truth| truth.counted.take_back());
         }

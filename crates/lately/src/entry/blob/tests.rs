@@ -81,8 +81,8 @@ fn moments_whose_gaps_are_plain_numbers_are_read() {
             }
         }
         let mut bytes = vec![Kind::MomentsBefore.byte()];
-        varint::push(&mut bytes, items.len() as u64);
-        varint::push(&mut bytes, START_MS.unsigned_abs());
+        leb128::push(&mut bytes, items.len() as u64);
+        leb128::push(&mut bytes, START_MS.unsigned_abs());
         bytes.extend_from_slice(&items);
         let copy = Entry::read(&bytes, &settings, at(newest_ms)).expect("well formed");
         copy.check_consistency(&settings, at(newest_ms));
@@ -123,14 +123,14 @@ fn hits_that_are_taken_back_were_never_there() {
             let mut entry = before.clone();
             let time = at((newest_ms - late_ms).max(0));
             entry.add(time, hits, &settings, at(now_ms)).expect("counted");
-            entry.take_back(time, hits, &settings, at(now_ms));
+            entry.subtract(time, hits, &settings, at(now_ms));
             entry.check_consistency(&settings, at(now_ms));
             assert_eq!(answers(&entry, &settings, now_ms), answers(&before, &settings, now_ms));
             assert_eq!(entry.total(), before.total());
         }
     }
     let (mut only, _) = entry(1, 1);
-    only.take_back(at(0), 1, &settings, at(0));
+    only.subtract(at(0), 1, &settings, at(0));
     assert!(only.is_empty());
 }
 

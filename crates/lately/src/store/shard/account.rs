@@ -4,14 +4,14 @@ use std::mem;
 
 use super::super::slot::Slot;
 use super::super::table::PAGE;
-use super::{Beside, Shard};
+use super::{Shard, SideTables};
 use crate::allocation::allocated;
 
 /// What a key costs beside its name, if that is long, and its hits: its part of a page, with a byte of
 /// tags, four fifths of them used.
 const SLOT_BYTES: usize = (allocated(PAGE * size_of::<Option<Slot>>()) + PAGE).div_ceil(PAGE) * 5 / 4;
 
-impl Beside {
+impl SideTables {
     /// Bytes of what is kept here.
     pub(super) fn held_bytes(&self) -> usize {
         self.long_keys.bytes()
@@ -25,27 +25,27 @@ impl Shard {
     /// What the key at `place` accounts for, by itself.
     pub(super) fn slot_bytes(&self, place: u32) -> usize {
         let Some(slot) = self.slots.get(place) else { return 0 };
-        SLOT_BYTES + slot.record.heap_bytes()
+        SLOT_BYTES + slot.state.heap_bytes()
     }
 
     /// Accounts for what is beside the slots as it is. Where values move one by one it is done with the next page.
-    pub(super) fn account_beside(&mut self) {
-        let held = self.beside.held_bytes();
-        self.bytes = self.bytes + held - mem::replace(&mut self.beside.bytes, held);
+    pub(super) fn account_side_tables(&mut self) {
+        let held = self.side.held_bytes();
+        self.bytes = self.bytes + held - mem::replace(&mut self.side.bytes, held);
     }
 
     /// Moves long keys together, if those that went left too much room between them.
     pub(super) fn compact_long_keys(&mut self) {
-        while let Some(chunk) = self.beside.long_keys.evacuate() {
+        while let Some(chunk) = self.side.long_keys.evacuate() {
             for (hash, key, location) in chunk.keys() {
-                let Beside { long_keys, generations, generations_before, .. } = &mut *self.beside;
+                let SideTables { long_keys, generations, generations_before, .. } = &mut *self.side;
                 let moved = |from, to| generations.set(to, generations_before.get(from));
                 let found = self.slots.find(hash, |slot| slot.location() == Some(location), moved);
                 if let Some(slot) = found.and_then(|place| self.slots.get_mut(place)) {
                     slot.set_location(long_keys.insert(hash, key));
                 }
             }
-            self.beside.long_keys.evacuated(&chunk);
+            self.side.long_keys.evacuated(&chunk);
         }
     }
 }

@@ -18,25 +18,25 @@ impl Shard {
     /// Takes note of a key that is to come. After a few of them keys that have expired are removed from the next places.
     #[inline]
     pub(super) fn sweep_for_new(&mut self, context: &Context<'_>) {
-        self.beside.unswept_keys += 1;
-        if self.beside.unswept_keys >= KEYS_FOR_A_SWEEP {
-            self.beside.unswept_keys = 0;
+        self.side.unswept_keys += 1;
+        if self.side.unswept_keys >= KEYS_FOR_A_SWEEP {
+            self.side.unswept_keys = 0;
             self.sweep_on(context);
         }
     }
 
     #[inline(never)]
     fn sweep_on(&mut self, context: &Context<'_>) {
-        let first = self.beside.swept;
+        let first = self.side.swept;
         let end = first.saturating_add(PLACES_OF_A_SWEEP).min(self.places());
         for place in first..end {
             if self.is_out_of_sight(place, context.classes) {
                 self.expire(place, context);
             }
         }
-        self.beside.swept = end;
+        self.side.swept = end;
         if end == self.places() {
-            self.beside.swept = 0;
+            self.side.swept = 0;
             self.shrink();
         }
     }
@@ -58,6 +58,6 @@ impl Shard {
 
     /// Whether nothing of a key came since then, and no limit on it is in force.
     pub(super) fn is_nothing_since(&self, slot: &Slot, ms: i64) -> bool {
-        slot.record.hits().expired(ms) && !slot.outlives_hits(self.now, ms)
+        slot.state.hits().expired(ms) && !slot.outlives_hits(self.now, ms)
     }
 }

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
+use super::super::cached_denial::CachedDenial;
 use super::super::context::{Context, Hit};
-use super::super::denial::Denial;
-use super::super::guard::Guard;
+use super::super::eviction_guard::EvictionGuard;
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::Classes;
@@ -20,7 +20,7 @@ impl Shard {
     /// Until when a limit on the key at `place` is in force, if one is.
     #[inline]
     pub(in crate::store) fn limit_at(&self, place: u32) -> Option<Timestamp> {
-        self.slot_at(place)?.record.limited_until().filter(|&until| until > self.now)
+        self.slot_at(place)?.state.limited_until().filter(|&until| until > self.now)
     }
 
     /// Whether the key at `place` never goes: it is locked out, or has nothing left of a limit.
@@ -29,8 +29,8 @@ impl Shard {
     }
 
     /// Whether the key at `place` would be allowed more if it went, if anybody knows.
-    pub(in crate::store) fn guard_at(&self, place: u32) -> Option<Guard> {
-        self.slot_at(place)?.record.guard().filter(|guard| guard.until > self.now)
+    pub(in crate::store) fn guard_at(&self, place: u32) -> Option<EvictionGuard> {
+        self.slot_at(place)?.state.guard().filter(|guard| guard.until > self.now)
     }
 
     /// Takes note of what is left of `max` for the key at `place`, for `window` at most.
@@ -43,9 +43,9 @@ impl Shard {
         context: &mut Context<'_>,
     ) {
         let Some(place) = place else { return };
-        if let Some(guard) = Guard::next(self.guard_at(place), left_of_max, window, self.now) {
-            self.change_record(place, context.classes, |record, _, _| record.set_guard(guard));
-            self.write_down_guard(place, guard, context);
+        if let Some(guard) = EvictionGuard::next(self.guard_at(place), left_of_max, window, self.now) {
+            self.change_state(place, context.classes, |state, _, _| state.set_guard(guard));
+            self.record_guard(place, guard, context);
         }
     }
 
@@ -53,14 +53,14 @@ impl Shard {
     /// a guarded key is not evicted from here on.
     pub(in crate::store) fn fill_guard(&mut self, place: u32, context: &mut Context<'_>) {
         if let Some(guard) = self.guard_at(place).filter(|guard| !guard.is_full) {
-            let guard = Guard { is_full: true, ..guard };
-            self.change_record(place, context.classes, |record, _, _| record.set_guard(guard));
-            self.write_down_guard(place, guard, context);
+            let guard = EvictionGuard { is_full: true, ..guard };
+            self.change_state(place, context.classes, |state, _, _| state.set_guard(guard));
+            self.record_guard(place, guard, context);
         }
     }
 
-    /// Writes down that the key at `place` was guarded, just now.
-    pub(super) fn write_down_guard(&mut self, place: u32, guard: Guard, context: &mut Context<'_>) {
+    /// Records that the key at `place` was guarded, just now.
+    pub(super) fn record_guard(&mut self, place: u32, guard: EvictionGuard, context: &mut Context<'_>) {
         if let (Some(batch), Some(key)) = (context.deltas.as_deref_mut(), self.key_at(place)) {
             let generation = self.generation_at(place);
             batch.push(self.next_sequence(), Delta::Guarded { key, generation, guard });
@@ -73,22 +73,22 @@ impl Shard {
         &mut self,
         key: &[u8],
         hash: u64,
-        guard: Guard,
+        guard: EvictionGuard,
         context: &mut Context<'_>,
     ) {
         if let Some(place) = self.place_of(key, hash).filter(|_| guard.until > self.now) {
-            self.change_record(place, context.classes, |record, _, _| record.add_guard(guard));
+            self.change_state(place, context.classes, |state, _, _| state.add_guard(guard));
         }
     }
 
     /// Whether the key at `place` was denied something.
     pub(in crate::store) fn is_limited_at(&self, place: u32) -> bool {
-        self.slot_at(place).is_some_and(|slot| slot.record.is_limited())
+        self.slot_at(place).is_some_and(|slot| slot.state.is_limited())
     }
 
     /// Takes note of what a limit said of the hits of the key at `place`.
-    pub(in crate::store) fn set_denial(&mut self, place: u32, denial: Denial, classes: &Classes) {
-        self.change_record(place, classes, |record, _, _| record.set_denial(denial));
+    pub(in crate::store) fn set_denial(&mut self, place: u32, denial: CachedDenial, classes: &Classes) {
+        self.change_state(place, classes, |state, _, _| state.set_denial(denial));
     }
 
     /// Keeps the key, and denies all to it, until `until`, or as long as was asked for before.
@@ -100,8 +100,8 @@ impl Shard {
         context: &mut Context<'_>,
     ) {
         let place = self.slot_for(key, hash, context);
-        self.change_record(place, context.classes, |record, _, _| record.limit_until(until));
-        self.record(context, |shard| {
+        self.change_state(place, context.classes, |state, _, _| state.limit_until(until));
+        self.record_change(context, |shard| {
             let generation = shard.generation_at(place);
             Delta::Limited { key, generation, until }
         });
@@ -124,7 +124,7 @@ impl Shard {
         let Some((place, slot)) = slot else { return 0 };
         let limited_ms = self.limit_at(place).map_or(0, Timestamp::as_millis);
         let arrival_ms = slot.arrival().rounded_up().as_millis();
-        limited_ms.max(arrival_ms).max(slot.record.denied_last().map_or(0, leaves_ms))
+        limited_ms.max(arrival_ms).max(slot.state.denied_last().map_or(0, leaves_ms))
     }
 
     /// When all that the key at `place` was given is used up.
@@ -142,19 +142,19 @@ impl Shard {
         context: &mut Context<'_>,
     ) {
         self.change_slot(place, context.classes, |slot, _, _| slot.set_arrival(arrival));
-        self.write_down_arrival(key, place, arrival, context);
+        self.record_arrival(key, place, arrival, context);
     }
 
-    /// Writes down that an arrival time was set, just now.
+    /// Records that an arrival time was set, just now.
     #[inline]
-    pub(super) fn write_down_arrival(
+    pub(super) fn record_arrival(
         &mut self,
         key: &[u8],
         place: u32,
         arrival: Arrival,
         context: &mut Context<'_>,
     ) {
-        self.record(context, |shard| {
+        self.record_change(context, |shard| {
             let generation = shard.generation_at(place);
             Delta::Arrival { key, generation, arrival }
         });
@@ -162,7 +162,7 @@ impl Shard {
 
     /// The hits that were denied to the key at `place`.
     pub(in crate::store) fn denied_at(&self, place: u32, settings: &Settings) -> Option<Cow<'_, Entry>> {
-        self.slot_at(place)?.record.denied(settings, self.now)
+        self.slot_at(place)?.state.denied(settings, self.now)
     }
 
     /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
@@ -182,9 +182,9 @@ impl Shard {
             // Without room for it the count of what was denied is not kept; it is denied all the same.
             Some(place) if context.ceiling_bytes.is_some() => {
                 let at = hit.at.unwrap_or(self.now);
-                let is_counted = self.slot_mut(place).record.deny_in_place(at, hit.weight);
+                let is_counted = self.slot_mut(place).state.deny_in_place(at, hit.weight);
                 if is_counted {
-                    self.write_down_denied(place, hit, context);
+                    self.record_denied(place, hit, context);
                 }
                 return Some(place);
             }
@@ -192,15 +192,15 @@ impl Shard {
         };
         let at = hit.at.unwrap_or(self.now);
         if self.add_denied(place, at, hit.weight, context).is_ok() {
-            self.write_down_denied(place, hit, context);
+            self.record_denied(place, hit, context);
         }
         Some(place)
     }
 
-    /// Writes down that hits were denied, just now.
+    /// Records that hits were denied, just now.
     #[inline]
-    pub(super) fn write_down_denied(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
-        self.record(context, |shard| {
+    pub(super) fn record_denied(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        self.record_change(context, |shard| {
             let (key, hits, generation) = (hit.key, hit.weight, shard.generation_at(place));
             Delta::Denied { key, generation, at: hit.at.unwrap_or(shard.now), hits }
         });
@@ -214,9 +214,7 @@ impl Shard {
         hits: u64,
         context: &mut Context<'_>,
     ) -> Result<(), HitError> {
-        self.change_record(place, context.classes, |record, settings, now| {
-            record.deny(at, hits, settings, now)
-        })
+        self.change_state(place, context.classes, |state, settings, now| state.deny(at, hits, settings, now))
     }
 
     /// Puts back hits that were denied to the key at `place`.
@@ -227,15 +225,15 @@ impl Shard {
         hits: u64,
         context: &mut Context<'_>,
     ) {
-        self.change_record(place, context.classes, |record, settings, now| {
-            record.deny_again(at, hits, settings, now);
+        self.change_state(place, context.classes, |state, settings, now| {
+            state.deny_again(at, hits, settings, now);
         });
     }
 
     /// Takes back hits that were denied to the key at `place`.
-    pub(super) fn take_denied_back(&mut self, place: u32, at: Timestamp, hits: u64, classes: &Classes) {
-        self.change_record(place, classes, |record, settings, now| {
-            record.denied_mut(settings, now).take_back(settings.pane_start(at), hits, settings, now);
+    pub(super) fn subtract_denied(&mut self, place: u32, at: Timestamp, hits: u64, classes: &Classes) {
+        self.change_state(place, classes, |state, settings, now| {
+            state.denied_mut(settings, now).subtract(settings.pane_start(at), hits, settings, now);
         });
     }
 

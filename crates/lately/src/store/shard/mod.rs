@@ -2,9 +2,9 @@
 
 mod account;
 mod expiry;
+mod fast_path;
 mod hits;
 mod limits;
-mod quick;
 mod restored;
 
 use std::hash::BuildHasher;
@@ -16,9 +16,9 @@ use foldhash::quality::SeedableRandomState;
 use super::check_key;
 use super::chunks::Chunks;
 use super::context::Context;
+use super::key_state::{Extras, KeyState};
 use super::long_keys::LongKeys;
-use super::peek::Tables;
-use super::record::{Extras, Record};
+use super::prefetch::Tables;
 use super::slot::Slot;
 use super::sources::{Before, Sources};
 use super::table::Table;
@@ -29,7 +29,7 @@ use crate::frame::Frame;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// See [`Shard::look_ahead`].
+/// See [`Shard::prefetch_ahead`].
 const PLACES_AHEAD: u32 = 8;
 
 /// A part of the keys. In this order what a hit changes shares a cache line with the lock before it, and
@@ -43,7 +43,7 @@ pub(super) struct Shard {
     number: u64,
     bytes: usize,
     slots: Table<Slot>,
-    beside: Box<Beside>,
+    side: Box<SideTables>,
     /// Whether others know where the tags and pages are.
     published: bool,
     /// Whether no key ever was of another generation than the first: most hits need not look it up.
@@ -54,7 +54,7 @@ pub(super) struct Shard {
 
 /// What few operations need. Without it a shard and its lock are two cache lines.
 #[derive(Debug)]
-struct Beside {
+struct SideTables {
     hasher: SeedableRandomState,
     long_keys: LongKeys,
     /// Of the first generation, unless another was set: nobody needs them before a key is forgotten.
@@ -78,7 +78,7 @@ impl Shard {
             published: false,
             is_first_generation: true,
             part,
-            beside: Box::new(Beside {
+            side: Box::new(SideTables {
                 hasher,
                 long_keys: LongKeys::default(),
                 generations: Chunks::default(),
@@ -135,7 +135,7 @@ impl Shard {
 
     /// The hits of the key at a place, if there is one.
     pub(super) fn entry_at(&self, place: Option<u32>) -> Option<&Entry> {
-        place.and_then(|place| self.slot_at(place)).map(|slot| slot.record.hits())
+        place.and_then(|place| self.slot_at(place)).map(|slot| slot.state.hits())
     }
 
     /// The class of a key, which is at a place or nowhere.
@@ -149,7 +149,7 @@ impl Shard {
     fn slot_of(&mut self, place: u32, key: &[u8]) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(place)?;
         // With `filter` the comparison is a call.
-        if slot.is(key, &self.beside.long_keys) { Some(slot) } else { None }
+        if slot.is(key, &self.side.long_keys) { Some(slot) } else { None }
     }
 
     fn slot_mut(&mut self, place: u32) -> &mut Slot {
@@ -159,7 +159,7 @@ impl Shard {
     /// Where the key is, when it is there.
     #[inline]
     pub(super) fn place_of(&mut self, key: &[u8], hash: u64) -> Option<u32> {
-        let Beside { long_keys, generations, generations_before, .. } = &mut *self.beside;
+        let SideTables { long_keys, generations, generations_before, .. } = &mut *self.side;
         let moved = |from, to| generations.set(to, generations_before.get(from));
         self.slots.find(hash, |slot| slot.is(key, long_keys), moved)
     }
@@ -170,8 +170,8 @@ impl Shard {
     }
 
     #[inline]
-    fn is_at(&self, place: u32, key: &[u8]) -> bool {
-        self.slots.get(place).is_some_and(|slot| slot.is(key, &self.beside.long_keys))
+    pub(super) fn is_at(&self, place: u32, key: &[u8]) -> bool {
+        self.slots.get(place).is_some_and(|slot| slot.is(key, &self.side.long_keys))
     }
 
     /// Has what the slot at `place` points at fetched.
@@ -183,13 +183,13 @@ impl Shard {
     /// Has what is behind that fetched: at level 1 what the first points at, and so on.
     #[inline]
     pub(super) fn prefetch_behind(&self, level: usize, place: u32) -> Fetched {
-        self.slots.get(place).map_or(Fetched::Nothing, |slot| slot.record.prefetch_behind(level, self.now))
+        self.slots.get(place).map_or(Fetched::Nothing, |slot| slot.state.prefetch_behind(level, self.now))
     }
 
     /// Has what keys a few places further on have on the heap fetched, for who goes from place to place: it is there when
     /// their turn comes.
     #[inline]
-    pub(super) fn look_ahead(&self, place: u32) {
+    pub(super) fn prefetch_ahead(&self, place: u32) {
         self.prefetch_heap(place.saturating_add(PLACES_AHEAD));
         self.prefetch_behind(1, place.saturating_add(PLACES_AHEAD / 2));
     }
@@ -211,7 +211,7 @@ impl Shard {
 
     /// The name of the key at `place`.
     pub(super) fn key_at(&self, place: u32) -> Option<&[u8]> {
-        self.slots.get(place).map(|slot| slot.key(&self.beside.long_keys))
+        self.slots.get(place).map(|slot| slot.key(&self.side.long_keys))
     }
 
     /// The key's slot, when the key lives: until a pane after its newest hit left the retention, or while a limit is in
@@ -232,7 +232,7 @@ impl Shard {
 
     /// Has the newest moments of the key at `place` kept from here on.
     pub(super) fn keep_moments(&mut self, place: u32, classes: &Classes) {
-        if self.slot_mut(place).record.hits().keeps_moments() {
+        if self.slot_mut(place).state.hits().keeps_moments() {
             return;
         }
         self.change(place, classes, Entry::keep_moments);
@@ -245,18 +245,18 @@ impl Shard {
         classes: &Classes,
         change: impl FnOnce(&mut Entry, &Settings, Timestamp) -> T,
     ) -> T {
-        self.change_slot(place, classes, |slot, settings, now| change(slot.record.hits_mut(), settings, now))
+        self.change_slot(place, classes, |slot, settings, now| change(slot.state.hits_mut(), settings, now))
     }
 
     /// As `change`, of all that is kept of the key.
-    fn change_record<T>(
+    fn change_state<T>(
         &mut self,
         place: u32,
         classes: &Classes,
-        change: impl FnOnce(&mut Record, &Settings, Timestamp) -> T,
+        change: impl FnOnce(&mut KeyState, &Settings, Timestamp) -> T,
     ) -> T {
         self.change_slot(place, classes, |slot, settings, now| {
-            slot.change(|record| change(record, settings, now))
+            slot.change(|state| change(state, settings, now))
         })
     }
 
@@ -268,10 +268,10 @@ impl Shard {
     ) -> T {
         let now = self.now;
         let slot = self.slot_mut(place);
-        let before = slot.record.heap_bytes();
+        let before = slot.state.heap_bytes();
         let result = change(slot, classes.settings(slot.class), now);
         slot.note_hits();
-        let after = slot.record.heap_bytes();
+        let after = slot.state.heap_bytes();
         self.bytes = self.bytes + after - before;
         result
     }
@@ -285,9 +285,9 @@ impl Shard {
     pub(super) fn alive(&mut self, place: u32, context: &mut Context<'_>) -> Option<u32> {
         let slot = self.slots.get(place)?;
         let kept_ms = context.frame(slot.class, self.now).0.kept_ms;
-        if !slot.record.hits().expired(kept_ms) {
-            if slot.record.is_to_fit_again(self.now) {
-                self.change_record(place, context.classes, Record::fit_again);
+        if !slot.state.hits().expired(kept_ms) {
+            if slot.state.is_to_fit_again(self.now) {
+                self.change_state(place, context.classes, KeyState::fit_again);
             }
             return Some(place);
         }
@@ -315,29 +315,29 @@ impl Shard {
             self.resize(hash);
         }
         self.move_page();
-        let slot = Slot::new(key, hash, class, &mut self.beside.long_keys);
+        let slot = Slot::new(key, hash, class, &mut self.side.long_keys);
         let place = self.slots.insert(hash, slot);
         self.set_generation(place, Generation(context.generation.load(Relaxed)));
         self.bytes += self.slot_bytes(place);
-        self.account_beside();
+        self.account_side_tables();
         place
     }
 
-    /// Call [`Shard::account_beside`] afterwards.
+    /// Call [`Shard::account_side_tables`] afterwards.
     fn set_generation(&mut self, place: u32, generation: Generation) {
         self.is_first_generation &= generation == Generation::default();
-        self.beside.generations.set(place, generation);
+        self.side.generations.set(place, generation);
     }
 
     /// Begins to give the slots as much room as their number asks for, and a little more; `hash` is that
     /// of any key.
     fn resize(&mut self, hash: u64) {
         self.slots.resize(hash);
-        let generations = mem::replace(&mut self.beside.generations, Chunks::new(self.slots.places()));
+        let generations = mem::replace(&mut self.side.generations, Chunks::new(self.slots.places()));
         if self.slots.is_moving() {
-            self.beside.generations_before = generations;
+            self.side.generations_before = generations;
         }
-        self.account_beside();
+        self.account_side_tables();
         self.published = false;
     }
 
@@ -345,8 +345,8 @@ impl Shard {
     pub(super) fn reserve(&mut self, keys: usize) {
         if self.slots.len() == 0 && !self.slots.is_moving() {
             self.slots = Table::with_room(keys);
-            self.beside.generations = Chunks::new(self.slots.places());
-            self.account_beside();
+            self.side.generations = Chunks::new(self.slots.places());
+            self.account_side_tables();
             self.published = false;
         }
     }
@@ -354,13 +354,13 @@ impl Shard {
     /// Moves a page of slots to their new places, if any are to move.
     pub(super) fn move_page(&mut self) {
         if self.slots.is_moving() {
-            let Beside { hasher, long_keys, generations, generations_before, .. } = &mut *self.beside;
+            let SideTables { hasher, long_keys, generations, generations_before, .. } = &mut *self.side;
             let hash_of = |slot: &Slot| hasher.hash_one(slot.key(long_keys));
             self.slots.move_page(hash_of, |from, to| generations.set(to, generations_before.get(from)));
             if !self.slots.is_moving() {
                 *generations_before = Chunks::default();
             }
-            self.account_beside();
+            self.account_side_tables();
         }
     }
 
@@ -388,17 +388,17 @@ impl Shard {
         mut visit: impl FnMut(&[u8]),
     ) -> Option<u32> {
         self.move_all();
-        let hash_of = |slot: &Slot| self.beside.hasher.hash_one(slot.key(&self.beside.long_keys));
+        let hash_of = |slot: &Slot| self.side.hasher.hash_one(slot.key(&self.side.long_keys));
         self.slots.walk(from, count, hash_of, |_, slot| {
             if !self.is_nothing_since(slot, classes.settings(slot.class).retention_edge_ms(self.now)) {
-                visit(slot.key(&self.beside.long_keys));
+                visit(slot.key(&self.side.long_keys));
             }
         })
     }
 
     #[inline]
     pub(super) fn generation_at(&self, place: u32) -> Generation {
-        if self.is_first_generation { Generation::default() } else { self.beside.generations.get(place) }
+        if self.is_first_generation { Generation::default() } else { self.side.generations.get(place) }
     }
 
     /// Forgets the key at `place`, which lives.
@@ -421,11 +421,11 @@ impl Shard {
         }
         // Under the shard's lock: the key cannot come back before the count is up.
         context.generation.fetch_max(generation.0 + 1, Relaxed);
-        self.record(context, |_| Delta::Forget { key, generation, why });
+        self.record_change(context, |_| Delta::Forget { key, generation, why });
     }
 
     /// Forgets a key; gives whether it lived. Of one that has expired, or is gone already, a journal may still have hits:
-    /// that it was forgotten is written down for it, so that a longer retention does not bring them back.
+    /// that it was forgotten is recorded for it, so that a longer retention does not bring them back.
     pub(super) fn forget_key(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> bool {
         let Some(place) = self.place_of(key, hash) else {
             self.forget_absent(key, context);
@@ -437,13 +437,13 @@ impl Shard {
         is_seen
     }
 
-    /// Writes down, if anything is, that a key was forgotten which is not there.
+    /// Records, if anything is, that a key was forgotten which is not there.
     fn forget_absent(&mut self, key: &[u8], context: &mut Context<'_>) {
         let Some(batch) = context.deltas.as_deref_mut().filter(|_| check_key(key).is_ok()) else { return };
         batch.deleted.push(None);
         // No life of it was later: a new one would begin in this generation.
         let generation = Generation(context.generation.fetch_add(1, Relaxed));
-        self.record(context, |_| Delta::Forget { key, generation, why: Forgotten::Deleted });
+        self.record_change(context, |_| Delta::Forget { key, generation, why: Forgotten::Deleted });
     }
 
     /// Removes the key at `place` without a word: its hits have left the retention.
@@ -456,26 +456,26 @@ impl Shard {
         self.bytes -= self.slot_bytes(place);
         let slot = self.slots.take(place).expect("a key lives here");
         if self.slots.len() == 0 {
-            self.beside.generations = Chunks::new(self.slots.places());
+            self.side.generations = Chunks::new(self.slots.places());
         } else {
-            self.beside.generations.set(place, Generation::default());
+            self.side.generations.set(place, Generation::default());
         }
         let key = match slot.location() {
-            Some(location) => self.beside.long_keys.take(location),
-            None => slot.key(&self.beside.long_keys).into(),
+            Some(location) => self.side.long_keys.take(location),
+            None => slot.key(&self.side.long_keys).into(),
         };
         self.compact_long_keys();
-        self.account_beside();
+        self.account_side_tables();
         (key, slot.into_parts())
     }
 
     /// Forgets all keys, and gives their memory back.
     pub(super) fn clear(&mut self) {
         let (now, number) = (self.now, self.number);
-        let sources = mem::take(&mut self.beside.sources);
-        *self = Shard { now, number, ..Shard::new(self.part, self.beside.hasher.clone()) };
-        self.beside.sources = sources;
-        self.account_beside();
+        let sources = mem::take(&mut self.side.sources);
+        *self = Shard { now, number, ..Shard::new(self.part, self.side.hasher.clone()) };
+        self.side.sources = sources;
+        self.account_side_tables();
     }
 
     /// Tidies the hits of the key at `place`.
@@ -493,24 +493,24 @@ impl Shard {
     }
 
     pub(super) fn sources(&self) -> &Sources {
-        &self.beside.sources
+        &self.side.sources
     }
 
     pub(super) fn set_position(&mut self, source: &[u8], position: u64, context: &mut Context<'_>) -> Before {
-        let before = self.beside.sources.set(source, position);
-        self.account_beside();
-        self.record(context, |_| Delta::Position { source, position });
+        let before = self.side.sources.set(source, position);
+        self.account_side_tables();
+        self.record_change(context, |_| Delta::Position { source, position });
         before
     }
 
     pub(super) fn take_position_back(&mut self, source: &[u8], before: Before) {
-        self.beside.sources.take_back(source, before);
-        self.account_beside();
+        self.side.sources.roll_back(source, before);
+        self.account_side_tables();
     }
 
     /// Numbers are without a gap: what is not written down has none.
     #[inline(always)]
-    fn record<'d>(&mut self, context: &mut Context<'_>, delta: impl FnOnce(&Shard) -> Delta<'d>) {
+    fn record_change<'d>(&mut self, context: &mut Context<'_>, delta: impl FnOnce(&Shard) -> Delta<'d>) {
         if let Some(batch) = context.deltas.as_deref_mut() {
             batch.push(self.next_sequence(), delta(self));
             self.number += 1;
@@ -533,22 +533,22 @@ impl Shard {
 
     pub(super) fn check_consistency(&mut self, classes: &Classes) {
         self.move_all();
-        let mut bytes = self.beside.held_bytes();
+        let mut bytes = self.side.held_bytes();
         let (mut used, mut long_bytes) = (0, 0);
         for (place, slot) in self.slots.iter() {
-            let key = slot.key(&self.beside.long_keys);
-            let is_it = |other: &Slot| other.is(key, &self.beside.long_keys);
-            let found = self.slots.find_moved(self.beside.hasher.hash_one(key), is_it);
+            let key = slot.key(&self.side.long_keys);
+            let is_it = |other: &Slot| other.is(key, &self.side.long_keys);
+            let found = self.slots.find_moved(self.side.hasher.hash_one(key), is_it);
             assert_eq!(found, Some(place), "the table finds each slot");
-            slot.record.hits().check_consistency(classes.settings(slot.class), self.now);
+            slot.state.hits().check_consistency(classes.settings(slot.class), self.now);
             bytes += self.slot_bytes(place);
             long_bytes += slot.location().map_or(0, LongKeys::live_bytes);
             used += 1;
         }
-        self.beside.long_keys.check_consistency(long_bytes);
+        self.side.long_keys.check_consistency(long_bytes);
         assert_eq!(used, self.slots.len(), "the table counts the slots in use");
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots, and what is beside them");
-        assert!(self.beside.generations_before.is_empty(), "what moved was left behind");
+        assert!(self.side.generations_before.is_empty(), "what moved was left behind");
     }
 }
 

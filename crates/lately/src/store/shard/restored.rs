@@ -5,12 +5,12 @@ use std::panic::{UnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::context::Context;
-use super::super::keyed::{Content, Keyed, Mark};
-use super::super::record::Extras;
-use super::super::taken_back::{Owed, TakenBack};
+use super::super::key_state::Extras;
+use super::super::rollback::{Owed, Rollback};
+use super::super::saved_key::{Content, Mark, SavedKey};
 use super::Shard;
 use crate::class::Classes;
-use crate::delta::{Beside, Delta, Forgotten, Generation};
+use crate::delta::{Delta, Forgotten, Generation, LimitState};
 use crate::entry::Entry;
 use crate::error::Malformed;
 use crate::gcra::Arrival;
@@ -39,23 +39,23 @@ impl Shard {
     /// gives where it is.
     pub(in crate::store) fn restore(
         &mut self,
-        (keyed, hash): (&Keyed<'_>, u64),
+        (saved, hash): (&SavedKey<'_>, u64),
         context: &mut Context<'_>,
     ) -> Result<Option<u32>, Malformed> {
-        let (class, now) = (context.classes.of(keyed.key), self.now);
+        let (class, now) = (context.classes.of(saved.key), self.now);
         let settings = context.classes.settings(class);
-        let mut entry = read_safely(|| Entry::read(keyed.entry, settings, now))?;
-        let Beside { limited_until, arrival, guard, denied } = keyed.beside;
+        let mut entry = read_safely(|| Entry::read(saved.entry, settings, now))?;
+        let LimitState { limited_until, arrival, guard, denied } = saved.limits;
         let mut denied = if denied.is_empty() {
             Entry::new()
         } else {
             read_safely(|| Entry::read_panes(denied, settings, now))?
         };
-        if context.is_turned_back {
+        if context.is_clock_repaired {
             entry.end_by(now, false, settings);
             denied.end_by(now, true, settings);
         }
-        let known = self.place_of(keyed.key, hash);
+        let known = self.place_of(saved.key, hash);
         let limited_until = limited_until.filter(|&until| until > now);
         let guard = guard.filter(|guard| guard.until > now);
         let arrival = if arrival.is_after(now) { arrival } else { Arrival::default() };
@@ -69,44 +69,44 @@ impl Shard {
         let place = match known {
             Some(place) => {
                 // Its slot and its name stay where they are: a key that is replaced takes no more than before.
-                self.change_record(place, context.classes, |record, _, _| mem::take(record));
+                self.change_state(place, context.classes, |state, _, _| mem::take(state));
                 self.set_generation(place, Generation(context.generation.load(Relaxed)));
-                self.account_beside();
+                self.account_side_tables();
                 place
             }
-            None => self.add_slot(keyed.key, hash, class, context),
+            None => self.add_slot(saved.key, hash, class, context),
         };
         self.change(place, context.classes, |old, _, _| *old = entry);
         if has_limits || guard.is_some() {
             let denied = if has_denied { denied } else { Entry::new() };
             let extras = Extras { limited_until, arrival, guard, denied, ..Extras::default() };
-            self.change_record(place, context.classes, |record, settings, now| {
-                record.give(extras, settings, now);
+            self.change_state(place, context.classes, |state, settings, now| {
+                state.give(extras, settings, now);
             });
         }
         Ok(Some(place))
     }
 
     /// As `restore`, of a key that comes from elsewhere: it begins a generation here, and what happened is
-    /// written down. False when nothing is left of it by now.
+    /// recorded. False when nothing is left of it by now.
     pub(in crate::store) fn bring(
         &mut self,
-        keyed: &Keyed<'_>,
+        saved: &SavedKey<'_>,
         hash: u64,
         context: &mut Context<'_>,
     ) -> Result<bool, Malformed> {
-        if let Some(place) = self.live_place(keyed.key, hash, context) {
-            self.end_life(keyed.key, place, context);
+        if let Some(place) = self.live_place(saved.key, hash, context) {
+            self.end_life(saved.key, place, context);
         }
-        let restored = self.restore((keyed, hash), context);
+        let restored = self.restore((saved, hash), context);
         if restored.is_err() {
-            self.place_of(keyed.key, hash).into_iter().for_each(|place| self.remove(place));
+            self.place_of(saved.key, hash).into_iter().for_each(|place| self.remove(place));
         }
         let place = restored?;
         if let Some(place) = place {
-            self.record(context, |shard| {
-                let (generation, &Keyed { key, beside, entry, .. }) = (shard.generation_at(place), keyed);
-                Delta::Restored { key, generation, beside, entry }
+            self.record_change(context, |shard| {
+                let (generation, &SavedKey { key, limits, entry, .. }) = (shard.generation_at(place), saved);
+                Delta::Restored { key, generation, limits, entry }
             });
         }
         Ok(place.is_some())
@@ -115,7 +115,7 @@ impl Shard {
     /// Forgets what there is of the key at `place`, which lives, and keeps its slot for what comes in its place.
     fn end_life(&mut self, key: &[u8], place: u32, context: &mut Context<'_>) {
         let generation = self.generation_at(place);
-        let life = self.change_record(place, context.classes, |record, _, _| mem::take(record));
+        let life = self.change_state(place, context.classes, |state, _, _| mem::take(state));
         self.end_generation((key, generation), life.into_parts(), Forgotten::Deleted, context);
     }
 
@@ -124,27 +124,27 @@ impl Shard {
         self.move_all();
         let (mut content, mut entry, mut denied) = (Content::default(), Vec::new(), Vec::new());
         for (place, slot) in self.slots.iter() {
-            self.look_ahead(place);
+            self.prefetch_ahead(place);
             if self.has_expired(place, classes) {
                 continue;
             }
             entry.clear();
             let settings = classes.settings(slot.class);
-            slot.record.hits().write(settings, &mut entry);
+            slot.state.hits().write(settings, &mut entry);
             denied.clear();
-            if let Some(hits) = slot.record.denied(settings, self.now) {
+            if let Some(hits) = slot.state.denied(settings, self.now) {
                 hits.write_panes(settings, &mut denied);
             }
-            let (limited_until, arrival) = (slot.record.limited_until(), slot.arrival());
-            let guard = slot.record.guard().filter(|guard| guard.until > self.now);
-            let keyed = Keyed {
-                key: slot.key(&self.beside.long_keys),
+            let (limited_until, arrival) = (slot.state.limited_until(), slot.arrival());
+            let guard = slot.state.guard().filter(|guard| guard.until > self.now);
+            let saved = SavedKey {
+                key: slot.key(&self.side.long_keys),
                 generation: self.generation_at(place),
-                beside: Beside { limited_until, arrival, guard, denied: &denied },
+                limits: LimitState { limited_until, arrival, guard, denied: &denied },
                 entry: &entry,
             };
-            keyed.write(out);
-            content.add(slot.record.hits().total());
+            saved.write(out);
+            content.add(slot.state.hits().total());
         }
         for (source, position) in self.sources().in_order() {
             Mark { source, position }.write(out);
@@ -154,30 +154,30 @@ impl Shard {
     }
 
     /// Takes back a change that was made; `deleted` are the hits of the keys that were.
-    pub(in crate::store) fn take_back(
+    pub(in crate::store) fn roll_back(
         &mut self,
         delta: &Delta<'_>,
         hash: u64,
-        (deleted, taken_back): (&mut Vec<Option<(Entry, Extras)>>, &mut TakenBack),
+        (deleted, rollback): (&mut Vec<Option<(Entry, Extras)>>, &mut Rollback),
         context: &mut Context<'_>,
     ) {
         match *delta {
             Delta::Hits { key, generation, at, hits } => {
                 let owed = Owed { at, hits, is_denied: false };
-                self.take_life_back((key, hash), generation, owed, taken_back, context);
+                self.subtract_from_life((key, hash), generation, owed, rollback, context);
             }
             Delta::Denied { key, generation, at, hits } => {
                 let owed = Owed { at, hits, is_denied: true };
-                self.take_life_back((key, hash), generation, owed, taken_back, context);
+                self.subtract_from_life((key, hash), generation, owed, rollback, context);
             }
             Delta::Forget { key, generation, .. } => {
                 let Some((entry, extras)) = deleted.pop().flatten() else { return };
                 let place = self.slot_for(key, hash, context);
-                self.change_record(place, context.classes, |record, settings, now| {
-                    record.hits_mut().absorb(entry, settings, now);
-                    record.give(extras, settings, now);
+                self.change_state(place, context.classes, |state, settings, now| {
+                    state.hits_mut().absorb(entry, settings, now);
+                    state.give(extras, settings, now);
                 });
-                for owed in taken_back.revive(key, generation, self.generation_at(place)) {
+                for owed in rollback.revive(key, generation, self.generation_at(place)) {
                     if let Some(place) = self.place_of(key, hash) {
                         self.take_hits_back(place, owed, context);
                     }
@@ -199,31 +199,31 @@ impl Shard {
         }
     }
 
-    /// Takes hits back from a life of a key, or writes down that they are owed if it has ended.
-    fn take_life_back(
+    /// Takes hits back from a life of a key, or records that they are owed if it has ended.
+    fn subtract_from_life(
         &mut self,
         (key, hash): (&[u8], u64),
         generation: Generation,
         owed: Owed,
-        taken_back: &mut TakenBack,
+        rollback: &mut Rollback,
         context: &Context<'_>,
     ) {
         let is_its = |shard: &Shard, place| {
-            shard.generation_at(place) == generation || taken_back.is_revived(key, generation)
+            shard.generation_at(place) == generation || rollback.is_revived(key, generation)
         };
         match self.place_of(key, hash) {
             Some(place) if is_its(self, place) => self.take_hits_back(place, owed, context),
-            _ => taken_back.owe(key, generation, owed),
+            _ => rollback.owe(key, generation, owed),
         }
     }
 
     fn take_hits_back(&mut self, place: u32, owed: Owed, context: &Context<'_>) {
         let Owed { at, hits, is_denied } = owed;
         if is_denied {
-            self.take_denied_back(place, at, hits, context.classes);
+            self.subtract_denied(place, at, hits, context.classes);
         } else {
             self.change(place, context.classes, |entry, settings, now| {
-                entry.take_back(at, hits, settings, now);
+                entry.subtract(at, hits, settings, now);
             });
         }
         self.remove_if_empty(place);
@@ -231,7 +231,7 @@ impl Shard {
 
     fn remove_if_empty(&mut self, place: u32) {
         let Some(slot) = self.slot_at(place) else { return };
-        if slot.record.hits().is_empty() && !slot.outlives_hits(self.now, 0) {
+        if slot.state.hits().is_empty() && !slot.outlives_hits(self.now, 0) {
             self.remove(place);
         }
     }

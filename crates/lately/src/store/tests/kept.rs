@@ -1,9 +1,9 @@
-//! Tests of deltas, of parts, and of what is taken back.
+//! Tests of deltas, of parts, and of what is rolled back.
 
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
 use crate::gcra::Rate;
-use crate::store::turn::Turn;
+use crate::store::executor::Executor;
 use crate::time::hours;
 
 /// A replay on a store that has all parts, without a change.
@@ -82,7 +82,7 @@ fn sequences_of_a_key_rise() {
     assert_eq!(numbers.len(), 11);
 }
 
-/// Threads write down what they did in any order: hits of a key behind its end, or the end of a key before the hits
+/// Threads record what they did in any order: hits of a key behind its end, or the end of a key before the hits
 /// that it ended.
 #[test]
 fn what_is_told_in_another_order_happened_in_one() {
@@ -322,10 +322,10 @@ fn a_key_keeps_its_place_when_there_is_room() {
     store.decide(Request::new(b"limited", 1, hours(1), 1), now).expect("decided");
     let place_then = |store: &Store| {
         let hash = store.hash(b"limited");
-        let mut turn = Turn::new(store, now, None);
-        let place = turn.shard(hash).place_near(None, b"limited", hash);
+        let mut executor = Executor::new(store, now, None);
+        let place = executor.shard(hash).place_near(None, b"limited", hash);
         assert!(place.is_some());
-        (turn.room_for((b"limited", hash), place), place)
+        (executor.room_for((b"limited", hash), place), place)
     };
     let (found, place) = place_then(&store);
     assert_eq!(found, (true, place));
@@ -521,7 +521,7 @@ fn changes_are_made_as_of_their_own_time_at_the_edge_of_the_retention() {
                     let Sequence { part: number, number: last } = part.sequence;
                     replay.include(number, last, part.now).expect("a part");
                 }
-                // What another thread did 3 s later was written down before.
+                // What another thread did 3 s later was recorded before.
                 for batch in [&old, &late, &new] {
                     replay.record(batch.deltas()).expect("well formed");
                 }
@@ -556,9 +556,9 @@ fn a_key_that_was_deleted_after_it_expired_does_not_come_back_with_a_longer_rete
             batches[..last].iter().for_each(|batch| replay.record(batch.deltas()).expect("well formed"));
             assert_eq!(copy.hits(b"k", days(7), now).estimate, [5, 0, 3][last - 1], "swept: {is_swept}");
         }
-        // It can be taken back like any other.
-        original.take_back(&mut batches[2]);
-        original.take_back(&mut batches[1]);
+        // It can be rolled back like any other.
+        original.roll_back(&mut batches[2]);
+        original.roll_back(&mut batches[1]);
         assert!(!original.contains(b"k", now) && !original.is_mixed());
         original.check_consistency();
     }
@@ -589,7 +589,7 @@ fn a_batch_that_is_taken_back_was_never_there() {
     }
     assert!(store.forget_into(b"asked:9", now, Some(&mut batch)));
     ask(&store, b"asked:9", 9, now, &mut batch);
-    store.take_back(&mut batch);
+    store.roll_back(&mut batch);
     assert!(batch.is_empty());
     store.check_consistency();
     let without_limits = |answers: Vec<Answers>| {
@@ -610,7 +610,7 @@ fn a_batch_that_is_taken_back_was_never_there() {
 }
 
 /// Symptom: hits that were refused stayed. Cause: the end of a life that came back in a later life was not known
-/// when hits of the first were taken back.
+/// when hits of the first were rolled back.
 #[test]
 fn batches_that_ended_each_others_lives_are_taken_back_in_any_order() {
     for first in 0..2 {
@@ -624,10 +624,10 @@ fn batches_that_ended_each_others_lives_are_taken_back_in_any_order() {
             assert!(store.forget_into(b"k", START, Some(batch)));
             hit(&store, b"k", 10 * weight, START, batch);
         }
-        store.take_back(&mut batches[first]);
-        store.take_back(&mut batches[1 - first]);
+        store.roll_back(&mut batches[first]);
+        store.roll_back(&mut batches[1 - first]);
         assert_eq!(store.hits(b"k", minutes(5), START).estimate, 100, "{first}");
-        store.all_taken_back();
+        store.end_rollback();
         store.check_consistency();
     }
 }
@@ -674,7 +674,7 @@ fn keys_of_another_store_come_in_place_of_those_that_are_there() {
     }
     assert_eq!(answers(&copy, now), answers(&here, now));
     // Taken back, there is what was there.
-    here.take_back(&mut brought);
+    here.roll_back(&mut brought);
     here.check_consistency();
     assert_eq!((here.len(), here.hits(b"hot", minutes(5), now).estimate), (2, 1_000));
 }
@@ -711,12 +711,12 @@ fn a_key_that_cannot_be_read_does_not_come_in_place_of_another() {
     let mut deltas = DeltaBatch::default();
     here.bring_part(&bytes, START, &mut deltas).expect_err("it is no entry");
     here.check_consistency();
-    here.take_back(&mut deltas);
+    here.roll_back(&mut deltas);
     assert_eq!((here.len(), here.hits(b"key", minutes(5), START).estimate), (1, 1));
 }
 
 /// Symptom: a hit that was refused counted. Cause: another thread had deleted the key before the hit was taken
-/// back, and then its deletion was taken back too, the hit with it. Fix: a hit that finds its life ended is owed.
+/// back, and then its deletion was rolled back too, the hit with it. Fix: a hit that finds its life ended is owed.
 #[test]
 fn batches_of_several_threads_are_taken_back_in_any_order() {
     for first in [0, 1] {
@@ -731,15 +731,15 @@ fn batches_of_several_threads_are_taken_back_in_any_order() {
         }
         let mut batches = [hits, deletion];
         batches.rotate_left(first);
-        batches.iter_mut().for_each(|batch| store.take_back(batch));
-        store.all_taken_back();
+        batches.iter_mut().for_each(|batch| store.roll_back(batch));
+        store.end_rollback();
         assert_eq!(store.hits(b"k", minutes(5), START).estimate, 5, "{first}");
         assert!(!store.contains(b"new", START));
         store.check_consistency();
     }
 }
 
-/// Most of these are decided by the short way.
+/// Most of these are decided by the fast path.
 #[test]
 fn each_request_of_many_is_written_down() {
     let (original, copy) = replayed(|store, batch| {
@@ -838,7 +838,7 @@ fn a_part_has_the_positions() {
         store.check_consistency();
     }
     // What was brought can be taken back.
-    brought.take_back(&mut deltas);
+    brought.roll_back(&mut deltas);
     let positions = [brought.position(source(&[7])), brought.position(source(&[8]))];
     assert_eq!((positions, brought.source_count()), ([Some(1), None], 1));
     brought.check_consistency();
@@ -855,7 +855,7 @@ fn what_is_taken_back_of_a_batch_leaves_no_gap() {
         hit(store, b"new", 10, START, batch);
         store.set_position(source(b"log"), 2, START, Some(batch));
         store.set_position(source(b"other"), 2, START, Some(batch));
-        store.take_back_since(batch, &mark);
+        store.roll_back_since(batch, &mark);
         hit(store, b"k", 2, START, batch);
         store.set_position(source(b"log"), 3, START, Some(batch));
     });

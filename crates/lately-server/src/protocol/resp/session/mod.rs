@@ -119,7 +119,7 @@ impl Session {
                 && !LongRequest::is_one(args, command)
                 && run.add(command, self.protocol, target, out)
             {
-                done += 1 + run.add_again(requests.alike(), target, out);
+                done += 1 + run.add_again(requests.repeated_keys(), target, out);
                 continue;
             }
             flow = match &parsed {

@@ -4,12 +4,12 @@
 use super::batch::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit};
-use super::limited::{Asked, Verdict};
-use super::turn::{Numbers, Turn};
+use super::executor::{Executor, Numbers};
+use super::window_limit::{Asked, Change, Effect, decide};
 use super::{check_key, shard_of};
 use crate::entry::Fetched;
 use crate::error::{HitError, LimitError};
-use crate::limit::{Decision, JointDecision, Retry};
+use crate::limit::{Decision, JointDecision};
 use crate::limits::{MAX_LIMITS, MAX_TOTAL};
 use crate::settings::Settings;
 
@@ -57,18 +57,21 @@ impl<'a> Locks<'_, 'a> {
         context: &mut Context<'_>,
     ) -> Option<Vec<Decision>> {
         let mut decisions = Vec::with_capacity(placed.len());
-        for (index, its @ &Placed { limit, hash, place, .. }) in placed.iter().enumerate() {
+        for (index, its @ &Placed { limit, place, .. }) in placed.iter().enumerate() {
             let &Limit { key, max, window } = limit;
             if placed[..index].iter().any(|before| before.is_of_key_of(its)) {
                 return None;
             }
-            let hit = Hit { key, hash, weight: cost, at: None };
-            let remaining = self.of(its).quick_remaining(place?, &hit, (max, window), context)?;
-            // These are the newest.
-            decisions.push(Decision { max, remaining, retry: Retry::Now, reset_after: Some(window) });
+            decisions.push(self.of(its).fast_decision_of_several(
+                place?,
+                key,
+                (max, cost, window),
+                context,
+            )?);
         }
         for its @ &Placed { limit: &Limit { key, window, .. }, hash, place, .. } in placed {
-            self.of(its).hit_known(&Hit { key, hash, weight: cost, at: None }, place, window, context);
+            let hit = Hit { key, hash, weight: cost, at: None, limit_window: Some(window) };
+            self.of(its).hit(&hit, place, context).expect(HAS_ROOM);
         }
         Some(decisions)
     }
@@ -92,6 +95,8 @@ impl<'a> Locks<'_, 'a> {
         Ok(())
     }
 }
+
+const HAS_ROOM: &str = "it was found out before that the hits can be counted";
 
 fn of_limit(index: usize, error: LimitError) -> LimitError {
     LimitError::Each { index, error: Box::new(error) }
@@ -125,13 +130,13 @@ impl Placed<'_> {
 struct Scratch<'a> {
     indices: Vec<usize>,
     shards: Vec<LockedShard<'a>>,
-    verdicts: Vec<(Verdict, &'a Settings)>,
+    decided: Vec<(Decision, Effect, &'a Settings)>,
 }
 
 /// Requests whose memory is fetched together.
 const TOGETHER: usize = STAGED / 4;
 
-impl<'a> Turn<'a> {
+impl<'a> Executor<'a> {
     /// Applies operations that are all requests with several limits.
     pub(super) fn apply_joint(&mut self, ops: &[Op<'_>], out: &mut Vec<Outcome>) {
         let (mut placed, mut scratch) = (Vec::new(), Scratch::default());
@@ -206,11 +211,12 @@ impl<'a> Turn<'a> {
             check_key(limit.key).map_err(|error| of_limit(index, error.into()))?;
         }
         let first = limits.first().map_or(&b""[..], |limit| limit.key);
-        let Scratch { indices, shards, verdicts } = scratch;
+        let Scratch { indices, shards, decided } = scratch;
         indices.extend(placed.iter().map(|placed| shard_of(placed.hash)));
         let ceiling_bytes = self.lock_all((indices, shards), if counts { first } else { b"" });
         let mut locks = Locks { shards };
         let memory = &self.store().memory;
+        let may_be_fast = !self.is_far_over();
         let context = &mut *self.context_mut();
         context.ceiling_bytes = ceiling_bytes;
         let is_far_over = counts && memory.is_far_over();
@@ -218,6 +224,7 @@ impl<'a> Turn<'a> {
         if at.is_none()
             && counts
             && !is_far_over
+            && may_be_fast
             && let Some(decisions) = locks.allow_all(placed, cost, context)
         {
             drop(locks);
@@ -227,20 +234,24 @@ impl<'a> Turn<'a> {
         locks.find(placed, context);
         // Those that are new move others of their shards when they come.
         let has_new = placed.iter().any(|placed| placed.place.is_none());
-        verdicts.clear();
-        verdicts.reserve(placed.len());
+        decided.clear();
+        decided.reserve(placed.len());
+        let asked = |limit: &Limit<'_>, now| {
+            let &Limit { max, window, .. } = limit;
+            Asked { at: at.unwrap_or(now), is_peek, ..Asked::now(max, cost, window, now) }
+        };
         for (index, placed @ &Placed { limit, place, .. }) in placed.iter().enumerate() {
-            let &Limit { key, max, window } = limit;
             let locked = locks.of(placed);
-            let settings = locked.settings_to_decide((key, place), at, window, context);
+            let settings = locked.settings_to_decide((limit.key, place), at, limit.window, context);
             let settings = settings.map_err(|error| of_limit(index, error))?;
             if let Some(place) = place.filter(|_| !is_peek) {
                 locked.keep_moments(place, context.classes);
             }
-            let asked = Asked { max, cost, at: at.unwrap_or(locked.now()), window };
-            verdicts.push((locked.verdict(place, asked, settings), settings));
+            let asked = asked(limit, locked.now());
+            let (decision, effect) = decide(&locked.window_state(place, &asked, settings), &asked);
+            decided.push((decision, effect, settings));
         }
-        let is_allowed = verdicts.iter().all(|(verdict, _)| verdict.is_allowed());
+        let is_allowed = decided.iter().all(|(decision, ..)| decision.is_allowed());
         if is_allowed && counts {
             // Whatever may stand in the way of one key is found out before anything is counted.
             if is_far_over {
@@ -255,15 +266,15 @@ impl<'a> Turn<'a> {
         for (index, at_hand @ &Placed { limit: &Limit { key, window, .. }, hash, place, .. }) in
             placed.iter().enumerate()
         {
-            let hit = Hit { key, hash, weight: cost, at };
-            let is_denied = |index: usize| !verdicts[index].0.is_allowed();
+            let hit = Hit { key, hash, weight: cost, at, limit_window: Some(window) };
+            let denies = |index: usize| decided[index].1.change == Change::Deny;
             let counts_here = is_allowed && counts && !names_before(index, &|_| true);
-            let denies_here = !is_peek && is_denied(index) && !names_before(index, &is_denied);
+            let denies_here = denies(index) && !names_before(index, &denies);
             if counts_here || denies_here {
                 let locked = locks.of(at_hand);
                 let place = if has_new { locked.place_near(place, key, hash) } else { place };
                 if counts_here {
-                    locked.hit_known(&hit, place, window, context);
+                    locked.hit(&hit, place, context).expect(HAS_ROOM);
                 } else {
                     locked.deny(&hit, place, context);
                     denied_hits = denied_hits.saturating_add(cost);
@@ -271,20 +282,22 @@ impl<'a> Turn<'a> {
             }
         }
         let mut decisions = Vec::with_capacity(placed.len());
-        for (placed @ &Placed { limit, hash, place, .. }, (verdict, settings)) in
-            placed.iter().zip(&*verdicts)
+        for (placed @ &Placed { limit, hash, place, .. }, &(mut decision, effect, settings)) in
+            placed.iter().zip(&*decided)
         {
-            let &Limit { key, max, window } = limit;
             let locked = locks.of(placed);
-            let place = if has_new { locked.place_near(place, key, hash) } else { place };
-            if is_peek || !verdict.is_allowed() {
-                locked.guard(place, (verdict.left(), max), window, context);
+            let place = if has_new { locked.place_near(place, limit.key, hash) } else { place };
+            let is_for_counting = effect.change == Change::Count;
+            if is_for_counting && !is_allowed {
+                // Another limit denied it: it is not counted here either.
+                decision.remaining += cost;
+            } else if let Some(left) = effect.left {
+                locked.guard(place, (left, limit.max), limit.window, context);
             }
-            decisions.push(if is_allowed && counts {
-                locked.counted(place, verdict, settings, context)
-            } else {
-                locked.not_counted(place, verdict, settings)
-            });
+            if is_for_counting {
+                decision.reset_after = locked.reset_after(place, &asked(limit, locked.now()), settings);
+            }
+            decisions.push(decision);
         }
         drop(locks);
         self.unlock();

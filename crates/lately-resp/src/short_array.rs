@@ -1,18 +1,18 @@
-//! The short way for requests as clients send most of them: all there, an array of few short arguments.
+//! The fast path for requests as clients send most of them: all there, an array of few short arguments.
 //! It says the same of them as [`parse_request`](crate::parse_request), and nothing of any others.
 
-use crate::limits::{Limits, USUAL_ARGUMENTS, USUAL_BYTES};
+use crate::limits::{Limits, SHORT_ARGUMENTS, SHORT_BYTES};
 
-/// Whether these bounds are such that all usual requests are within them.
+/// Whether these bounds are such that all short requests are within them.
 pub(crate) fn are_within(limits: &Limits) -> bool {
     // The digits of a length, two at most, count as a line.
-    limits.bulk_bytes >= USUAL_BYTES
-        && limits.arguments >= USUAL_ARGUMENTS
+    limits.bulk_bytes >= SHORT_BYTES
+        && limits.arguments >= SHORT_ARGUMENTS
         && limits.line_bytes >= 3
-        && limits.request_bytes >= (USUAL_ARGUMENTS + 1) * (USUAL_BYTES + 7)
+        && limits.request_bytes >= (SHORT_ARGUMENTS + 1) * (SHORT_BYTES + 7)
 }
 
-/// Reads the usual array that bytes start with: adds where its arguments lie and gives where it ends.
+/// Reads the short array that bytes start with: adds where its arguments lie and gives where it ends.
 /// Adds nothing when what is there is none.
 pub(crate) fn read_array(buffer: &[u8], ranges: &mut Vec<(usize, usize)>) -> Option<usize> {
     let (count, mut position) = read_length(buffer, 0, b'*').filter(|&(count, _)| count > 0)?;
@@ -28,7 +28,7 @@ pub(crate) fn read_array(buffer: &[u8], ranges: &mut Vec<(usize, usize)>) -> Opt
     Some(position)
 }
 
-/// Where the content of the usual bulk string at a position starts and ends.
+/// Where the content of the short bulk string at a position starts and ends.
 #[inline]
 pub(crate) fn read_bulk(buffer: &[u8], position: usize) -> Option<(usize, usize)> {
     let (bytes, start) = read_length(buffer, position, b'$')?;
@@ -57,7 +57,7 @@ mod tests {
     use crate::frame::{Parsed, parse_request};
     use crate::request::write_request;
 
-    /// Where a usual request ends and its arguments lie, which is what the long way says, too.
+    /// Where a short request ends and its arguments lie, which is what the general path says, too.
     fn check(stream: &[u8]) -> Option<usize> {
         let mut ranges = vec![(7, 7)];
         let end = read_array(stream, &mut ranges);
@@ -74,19 +74,19 @@ mod tests {
     }
 
     #[test]
-    fn usual_requests_and_others() {
+    fn short_requests_and_others() {
         let request = |words: usize, bytes: usize| {
             let mut request = Vec::new();
             write_request(&mut request, &vec!["x".repeat(bytes).as_bytes(); words]);
             request
         };
-        for (words, bytes) in [(1, 0), (2, 9), (3, 10), (USUAL_ARGUMENTS, USUAL_BYTES)] {
+        for (words, bytes) in [(1, 0), (2, 9), (3, 10), (SHORT_ARGUMENTS, SHORT_BYTES)] {
             let whole = request(words, bytes);
             assert_eq!(check(&whole), Some(whole.len()));
             (0..whole.len()).for_each(|cut| assert_eq!(check(&whole[..cut]), None));
         }
-        assert_eq!(check(&request(USUAL_ARGUMENTS + 1, 1)), None);
-        assert_eq!(check(&request(1, USUAL_BYTES + 1)), None);
+        assert_eq!(check(&request(SHORT_ARGUMENTS + 1, 1)), None);
+        assert_eq!(check(&request(1, SHORT_BYTES + 1)), None);
         for other in
             ["PING\r\n", "*0\r\n", "*-1\r\n", "*1\r\n$04\r\nPING\r\n", "*1\r\n$4\r\nPINGXX", "*1\r\n:4\r\n"]
         {
@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_a_usual_request_may_pass() {
-        let usual = Limits { bulk_bytes: 99, arguments: 99, line_bytes: 3, request_bytes: 10_600 };
-        assert!(are_within(&usual) && are_within(&Limits::default()));
+    fn bounds_that_a_short_request_may_pass() {
+        let short = Limits { bulk_bytes: 99, arguments: 99, line_bytes: 3, request_bytes: 10_600 };
+        assert!(are_within(&short) && are_within(&Limits::default()));
         for smaller in [
-            Limits { bulk_bytes: 98, ..usual },
-            Limits { arguments: 98, ..usual },
-            Limits { line_bytes: 2, ..usual },
-            Limits { request_bytes: 10_599, ..usual },
+            Limits { bulk_bytes: 98, ..short },
+            Limits { arguments: 98, ..short },
+            Limits { line_bytes: 2, ..short },
+            Limits { request_bytes: 10_599, ..short },
         ] {
             assert!(!are_within(&smaller));
         }
@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_usual_is_what_the_long_way_says(
+        fn short_arrays_are_read_as_the_general_parser_reads_them(
             pieces in prop::collection::vec(
                 prop::sample::select(vec!["*", "$", "1", "2", "0", "3", "\r\n", "\r", "a", "ab", "$1\r\na\r\n", "*2\r\n"]),
                 0..12,

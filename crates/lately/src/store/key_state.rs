@@ -13,13 +13,13 @@ use crate::machine::prefetch;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
-use super::denial::Denial;
-use super::guard::{Guard, PackedGuard};
-use super::recent::Recent;
+use super::cached_denial::CachedDenial;
+use super::eviction_guard::{EvictionGuard, PackedGuard};
+use super::recent_denials::RecentDenials;
 
 /// What is kept of a key, in 16 bytes and what is on the heap.
 #[derive(Debug)]
-pub(super) enum Record {
+pub(super) enum KeyState {
     /// Nothing but its hits.
     Hits(Entry),
     /// It is watched, and was not denied anything.
@@ -27,7 +27,7 @@ pub(super) enum Record {
     /// It was denied something, or all.
     Limited(Box<Limited>),
     /// And a limit would say so again, and nothing else does: the hits are not needed for that.
-    Denying(Box<Limited>),
+    DenialCached(Box<Limited>),
 }
 
 /// A key that used half of a limit, or has an arrival time.
@@ -35,13 +35,13 @@ pub(super) enum Record {
 #[repr(C)]
 pub(super) struct Watched {
     hits: Entry,
-    beside: Beside,
+    watch: Watch,
 }
 
 /// What is known of a key that is watched.
 #[derive(Default, Debug)]
 #[repr(C)]
-pub(super) struct Beside {
+pub(super) struct Watch {
     /// As [`Arrival::to_parts`] has it: long ago, unless it was set.
     arrival: (u64, u64),
     guard: PackedGuard,
@@ -54,8 +54,8 @@ pub(super) struct Limited {
     /// What it was denied, by panes; what it was denied last is not among them.
     denied: Entry,
     watched: Watched,
-    denial: Denial,
-    last: Recent,
+    denial: CachedDenial,
+    last: RecentDenials,
     /// The epoch when it is not.
     limited_until: Timestamp,
 }
@@ -65,12 +65,12 @@ pub(super) struct Limited {
 pub(crate) struct Extras {
     pub(super) limited_until: Option<Timestamp>,
     pub(super) arrival: Arrival,
-    pub(super) guard: Option<Guard>,
+    pub(super) guard: Option<EvictionGuard>,
     pub(super) denied: Entry,
-    pub(super) last: Recent,
+    pub(super) last: RecentDenials,
 }
 
-impl Beside {
+impl Watch {
     pub(super) fn arrival(&self) -> Arrival {
         Arrival::from_parts(self.arrival.0, self.arrival.1)
     }
@@ -79,38 +79,47 @@ impl Beside {
         self.arrival = arrival.to_parts();
     }
 
-    pub(super) fn guard(&self) -> Option<Guard> {
+    pub(super) fn guard(&self) -> Option<EvictionGuard> {
         self.guard.get()
     }
 
-    pub(super) fn set_guard(&mut self, guard: Option<Guard>) {
+    pub(super) fn set_guard(&mut self, guard: Option<EvictionGuard>) {
         self.guard.set(guard);
     }
+}
+
+/// A denial that was repeated.
+pub(super) struct Repeated {
+    pub(super) decision: Decision,
+    /// The guard that the key got, if it changed.
+    pub(super) guard: Option<EvictionGuard>,
+    /// Whether the hit is counted among those that were denied last; else [`KeyState::deny`] is to count it.
+    pub(super) is_counted: bool,
 }
 
 impl Limited {
     /// Has fetched what is looked at to deny something again: it is never in more than two lines.
     #[inline]
     fn prefetch(&self) {
-        prefetch(&raw const self.watched.beside.guard);
+        prefetch(&raw const self.watched.watch.guard);
         prefetch((&raw const self.last).wrapping_add(1).cast::<u8>().wrapping_sub(1));
     }
 }
 
-impl Default for Record {
-    fn default() -> Record {
-        Record::Hits(Entry::new())
+impl Default for KeyState {
+    fn default() -> KeyState {
+        KeyState::Hits(Entry::new())
     }
 }
 
-impl Record {
+impl KeyState {
     /// The hits.
     #[inline]
     pub(super) fn hits(&self) -> &Entry {
         match self {
-            Record::Hits(hits) => hits,
-            Record::Watched(watched) => &watched.hits,
-            Record::Limited(limited) | Record::Denying(limited) => &limited.watched.hits,
+            KeyState::Hits(hits) => hits,
+            KeyState::Watched(watched) => &watched.hits,
+            KeyState::Limited(limited) | KeyState::DenialCached(limited) => &limited.watched.hits,
         }
     }
 
@@ -122,51 +131,51 @@ impl Record {
     /// The hits, to be changed: what a limit said of them is forgotten.
     #[inline]
     pub(super) fn hits_mut(&mut self) -> &mut Entry {
-        self.hits_and_beside().0
+        self.hits_and_watch().0
     }
 
     /// As `hits_mut`, and what else is known of a key that is watched.
     #[inline(always)]
-    pub(super) fn hits_and_beside(&mut self) -> (&mut Entry, Option<&mut Beside>) {
+    pub(super) fn hits_and_watch(&mut self) -> (&mut Entry, Option<&mut Watch>) {
         self.forget_denial();
         self.parts_mut()
     }
 
     #[inline(always)]
-    fn parts_mut(&mut self) -> (&mut Entry, Option<&mut Beside>) {
+    fn parts_mut(&mut self) -> (&mut Entry, Option<&mut Watch>) {
         match self {
-            Record::Hits(hits) => (hits, None),
-            Record::Watched(watched) => (&mut watched.hits, Some(&mut watched.beside)),
-            Record::Limited(limited) | Record::Denying(limited) => {
-                (&mut limited.watched.hits, Some(&mut limited.watched.beside))
+            KeyState::Hits(hits) => (hits, None),
+            KeyState::Watched(watched) => (&mut watched.hits, Some(&mut watched.watch)),
+            KeyState::Limited(limited) | KeyState::DenialCached(limited) => {
+                (&mut limited.watched.hits, Some(&mut limited.watched.watch))
             }
         }
     }
 
     #[inline]
-    fn beside(&self) -> Option<&Beside> {
+    fn watch(&self) -> Option<&Watch> {
         match self {
-            Record::Hits(_) => None,
-            Record::Watched(watched) => Some(&watched.beside),
-            Record::Limited(limited) | Record::Denying(limited) => Some(&limited.watched.beside),
+            KeyState::Hits(_) => None,
+            KeyState::Watched(watched) => Some(&watched.watch),
+            KeyState::Limited(limited) | KeyState::DenialCached(limited) => Some(&limited.watched.watch),
         }
     }
 
     /// What is known of a key that is watched, and its hits; it is from here on.
     fn watched_mut(&mut self) -> &mut Watched {
-        if let Record::Hits(hits) = self {
-            *self = Record::Watched(Box::new(Watched { hits: mem::take(hits), ..Watched::default() }));
+        if let KeyState::Hits(hits) = self {
+            *self = KeyState::Watched(Box::new(Watched { hits: mem::take(hits), ..Watched::default() }));
         }
         match self {
-            Record::Hits(_) => unreachable!("it is watched by now"),
-            Record::Watched(watched) => watched,
-            Record::Limited(limited) | Record::Denying(limited) => &mut limited.watched,
+            KeyState::Hits(_) => unreachable!("it is watched by now"),
+            KeyState::Watched(watched) => watched,
+            KeyState::Limited(limited) | KeyState::DenialCached(limited) => &mut limited.watched,
         }
     }
 
     fn limited(&self) -> Option<&Limited> {
         match self {
-            Record::Limited(limited) | Record::Denying(limited) => Some(limited),
+            KeyState::Limited(limited) | KeyState::DenialCached(limited) => Some(limited),
             _ => None,
         }
     }
@@ -175,10 +184,10 @@ impl Record {
     fn limited_mut(&mut self) -> &mut Limited {
         if self.limited().is_none() {
             let watched = mem::take(self.watched_mut());
-            *self = Record::Limited(Box::new(Limited { watched, ..Limited::default() }));
+            *self = KeyState::Limited(Box::new(Limited { watched, ..Limited::default() }));
         }
         match self {
-            Record::Limited(limited) | Record::Denying(limited) => limited,
+            KeyState::Limited(limited) | KeyState::DenialCached(limited) => limited,
             _ => unreachable!("it is limited by now"),
         }
     }
@@ -186,25 +195,25 @@ impl Record {
     /// Whether something is on the heap.
     #[inline(always)]
     pub(super) fn has_heap(&self) -> bool {
-        !matches!(self, Record::Hits(hits) if hits.is_inline())
+        !matches!(self, KeyState::Hits(hits) if hits.is_inline())
     }
 
     /// Has what is on the heap fetched.
     #[inline]
     pub(super) fn prefetch(&self) -> Fetched {
         match self {
-            Record::Hits(hits) => hits.prefetch(0),
-            Record::Watched(watched) => {
+            KeyState::Hits(hits) => hits.prefetch(0),
+            KeyState::Watched(watched) => {
                 prefetch(&raw const **watched);
-                prefetch(&raw const watched.beside);
+                prefetch(&raw const watched.watch);
                 Fetched::First
             }
-            Record::Limited(limited) => {
+            KeyState::Limited(limited) => {
                 prefetch(&raw const **limited);
                 limited.prefetch();
                 Fetched::First
             }
-            Record::Denying(limited) => {
+            KeyState::DenialCached(limited) => {
                 limited.prefetch();
                 Fetched::All
             }
@@ -216,10 +225,10 @@ impl Record {
     #[inline]
     pub(super) fn prefetch_behind(&self, level: usize, now: Timestamp) -> Fetched {
         match self {
-            Record::Hits(hits) => hits.prefetch(level),
-            Record::Denying(_) => Fetched::All,
-            Record::Watched(watched) => watched.hits.prefetch(level - 1),
-            Record::Limited(limited) => {
+            KeyState::Hits(hits) => hits.prefetch(level),
+            KeyState::DenialCached(_) => Fetched::All,
+            KeyState::Watched(watched) => watched.hits.prefetch(level - 1),
+            KeyState::Limited(limited) => {
                 if level == 1 && !limited.last.reaches(now) {
                     limited.denied.prefetch(0);
                 }
@@ -234,9 +243,9 @@ impl Record {
         const WATCHED_BYTES: usize = allocated(size_of::<Watched>());
         const LIMITED_BYTES: usize = allocated(size_of::<Limited>());
         match self {
-            Record::Hits(hits) => hits.heap_bytes(),
-            Record::Watched(watched) => WATCHED_BYTES + watched.hits.heap_bytes(),
-            Record::Limited(limited) | Record::Denying(limited) => {
+            KeyState::Hits(hits) => hits.heap_bytes(),
+            KeyState::Watched(watched) => WATCHED_BYTES + watched.hits.heap_bytes(),
+            KeyState::Limited(limited) | KeyState::DenialCached(limited) => {
                 LIMITED_BYTES + limited.watched.hits.heap_bytes() + limited.denied.heap_bytes()
             }
         }
@@ -245,50 +254,50 @@ impl Record {
     /// When all that the key was given is used up; long ago, unless it was set.
     #[inline]
     pub(super) fn arrival(&self) -> Arrival {
-        self.beside().map_or_else(Arrival::default, Beside::arrival)
+        self.watch().map_or_else(Arrival::default, Watch::arrival)
     }
 
     pub(super) fn set_arrival(&mut self, arrival: Arrival) {
         if arrival != self.arrival() {
-            self.watched_mut().beside.set_arrival(arrival);
+            self.watched_mut().watch.set_arrival(arrival);
         }
     }
 
     /// Whether the key is watched.
     #[inline]
     pub(super) fn is_watched(&self) -> bool {
-        !matches!(self, Record::Hits(_))
+        !matches!(self, KeyState::Hits(_))
     }
 
     /// The arrival time, if one was set, of a key that is watched for nothing else.
     pub(super) fn lone_arrival(&self) -> Option<Arrival> {
-        let Record::Watched(watched) = self else { return None };
-        let Watched { beside, .. } = &**watched;
-        beside.guard().is_none().then(|| beside.arrival())
+        let KeyState::Watched(watched) = self else { return None };
+        let Watched { watch, .. } = &**watched;
+        watch.guard().is_none().then(|| watch.arrival())
     }
 
     /// Keeps no more than the hits of a key that was not denied anything.
     pub(super) fn unwatch(&mut self) {
-        if let Record::Watched(watched) = self {
-            *self = Record::Hits(mem::take(&mut watched.hits));
+        if let KeyState::Watched(watched) = self {
+            *self = KeyState::Hits(mem::take(&mut watched.hits));
         }
     }
 
     /// What keeps the key from being evicted, if anything ever did.
     #[inline]
-    pub(super) fn guard(&self) -> Option<Guard> {
-        self.beside()?.guard()
+    pub(super) fn guard(&self) -> Option<EvictionGuard> {
+        self.watch()?.guard()
     }
 
-    pub(super) fn set_guard(&mut self, guard: Guard) {
-        self.watched_mut().beside.set_guard(Some(guard));
+    pub(super) fn set_guard(&mut self, guard: EvictionGuard) {
+        self.watched_mut().watch.set_guard(Some(guard));
     }
 
     /// Guards the key, as well as it is guarded already.
-    pub(super) fn add_guard(&mut self, guard: Guard) {
+    pub(super) fn add_guard(&mut self, guard: EvictionGuard) {
         let known = self.guard().unwrap_or(guard);
         let (until, is_full) = (guard.until.max(known.until), guard.is_full || known.is_full);
-        self.set_guard(Guard { until, is_full });
+        self.set_guard(EvictionGuard { until, is_full });
     }
 
     /// Until when the key is limited, if it ever was.
@@ -306,9 +315,9 @@ impl Record {
 
     /// What a limit said last, if it would say that again.
     #[inline]
-    pub(super) fn denial(&self) -> Option<Denial> {
+    pub(super) fn denial(&self) -> Option<CachedDenial> {
         match self {
-            Record::Denying(limited) => Some(limited.denial),
+            KeyState::DenialCached(limited) => Some(limited.denial),
             _ => None,
         }
     }
@@ -319,26 +328,26 @@ impl Record {
     }
 
     /// Takes note of what a limit says of the hits that are there.
-    pub(super) fn set_denial(&mut self, denial: Denial) {
+    pub(super) fn set_denial(&mut self, denial: CachedDenial) {
         self.limited_mut().denial = denial;
-        if let Record::Limited(_) = self
-            && let Record::Limited(limited) = mem::take(self)
+        if let KeyState::Limited(_) = self
+            && let KeyState::Limited(limited) = mem::take(self)
         {
-            *self = Record::Denying(limited);
+            *self = KeyState::DenialCached(limited);
         }
     }
 
     #[inline(always)]
     fn forget_denial(&mut self) {
-        if let Record::Denying(_) = self {
+        if let KeyState::DenialCached(_) = self {
             self.forget_it();
         }
     }
 
     #[inline(never)]
     fn forget_it(&mut self) {
-        if let Record::Denying(limited) = mem::take(self) {
-            *self = Record::Limited(limited);
+        if let KeyState::DenialCached(limited) = mem::take(self) {
+            *self = KeyState::Limited(limited);
         }
     }
 
@@ -380,7 +389,7 @@ impl Record {
         }
         let start = settings.pane_start(at);
         let denied = self.denied_mut(settings, now);
-        match Recent::new(start, hits, settings) {
+        match RecentDenials::new(start, hits, settings) {
             Some(last) => self.limited_mut().last = last,
             None => denied.add(start, hits, settings, now)?,
         }
@@ -399,28 +408,27 @@ impl Record {
     #[inline]
     pub(super) fn deny_in_place(&mut self, at: Timestamp, hits: u64) -> bool {
         match self {
-            Record::Limited(limited) | Record::Denying(limited) => limited.last.add(at, hits),
+            KeyState::Limited(limited) | KeyState::DenialCached(limited) => limited.last.add(at, hits),
             _ => false,
         }
     }
 
-    /// Denies a hit now, if a limit that denied one would say so again: gives what it says, and whether the hit is counted
-    /// where others were that were denied last; else it is to be counted by [`Record::deny`]. `None`, and nothing changes,
-    /// if it would not.
+    /// Denies a hit now by the cached denial, if that is of the same limit and holds; else `None`, and nothing changes.
     #[inline]
     pub(super) fn deny_as_before(
         &mut self,
         hits: u64,
         (max, window): (u64, Span),
         now: Timestamp,
-    ) -> Option<(Decision, bool)> {
-        let Record::Denying(limited) = self else { return None };
-        let decision = limited.denial.again(max, window, now).filter(|_| hits == 1)?;
-        let beside = &mut limited.watched.beside;
-        if let Some(guard) = Guard::next(beside.guard(), (0, max), window, now) {
-            beside.set_guard(Some(guard));
+    ) -> Option<Repeated> {
+        let KeyState::DenialCached(limited) = self else { return None };
+        let decision = limited.denial.repeat(max, window, now).filter(|_| hits == 1)?;
+        let watch = &mut limited.watched.watch;
+        let guard = EvictionGuard::next(watch.guard(), (0, max), window, now);
+        if guard.is_some() {
+            watch.set_guard(guard);
         }
-        Some((decision, limited.last.add(now, 1)))
+        Some(Repeated { decision, guard, is_counted: limited.last.add(now, 1) })
     }
 
     /// Whether limits other than rates keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of
@@ -440,27 +448,27 @@ impl Record {
     /// Fits them again.
     pub(super) fn fit_again(&mut self, settings: &Settings, now: Timestamp) {
         self.hits_to_tidy().fit_again(settings, now);
-        if let Record::Limited(limited) | Record::Denying(limited) = self {
+        if let KeyState::Limited(limited) | KeyState::DenialCached(limited) = self {
             limited.denied.fit_again(settings, now);
         }
     }
 
     /// Drops what is over of what limits know, and tidies the rest.
     pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
-        if self.beside().is_none() {
+        if self.watch().is_none() {
             return;
         }
         if !self.arrival().is_after(now) {
             self.set_arrival(Arrival::default());
         }
-        let beside = &mut self.watched_mut().beside;
-        beside.set_guard(beside.guard().filter(|guard| guard.until > now));
+        let watch = &mut self.watched_mut().watch;
+        watch.set_guard(watch.guard().filter(|guard| guard.until > now));
         if self.denial().is_some_and(|denial| denial.until <= now) {
             self.forget_denial();
         }
         // Who came lately comes again: it is counted on where it was.
         let long_ago_ms = now.as_millis() - settings.window().as_millis();
-        if let Record::Limited(limited) | Record::Denying(limited) = self {
+        if let KeyState::Limited(limited) | KeyState::DenialCached(limited) = self {
             if limited.last.newest().is_some_and(|newest| newest.as_millis() <= long_ago_ms) {
                 mem::take(&mut limited.last).add_to(&mut limited.denied, settings, now);
             }
@@ -474,12 +482,12 @@ impl Record {
             }
             let Limited { limited_until, denied, last, .. } = &**limited;
             if *limited_until == Timestamp::MIN && denied.is_empty() && last.is_empty() {
-                *self = Record::Watched(Box::new(mem::take(&mut limited.watched)));
+                *self = KeyState::Watched(Box::new(mem::take(&mut limited.watched)));
             }
         }
-        if let Record::Watched(watched) = self
-            && watched.beside.guard().is_none()
-            && watched.beside.arrival == (0, 0)
+        if let KeyState::Watched(watched) = self
+            && watched.watch.guard().is_none()
+            && watched.watch.arrival == (0, 0)
             && watched.hits.newest_ms() <= long_ago_ms
         {
             self.unwatch();
@@ -490,9 +498,9 @@ impl Record {
     pub(super) fn into_parts(self) -> (Entry, Extras) {
         let (arrival, limited_until, guard) = (self.arrival(), self.limited_until(), self.guard());
         match self {
-            Record::Hits(hits) => (hits, Extras::default()),
-            Record::Watched(watched) => (watched.hits, Extras { arrival, guard, ..Extras::default() }),
-            Record::Limited(limited) | Record::Denying(limited) => {
+            KeyState::Hits(hits) => (hits, Extras::default()),
+            KeyState::Watched(watched) => (watched.hits, Extras { arrival, guard, ..Extras::default() }),
+            KeyState::Limited(limited) | KeyState::DenialCached(limited) => {
                 let Limited { watched, denied, last, .. } = *limited;
                 (watched.hits, Extras { limited_until, arrival, guard, denied, last })
             }
@@ -532,72 +540,72 @@ mod tests {
 
     #[test]
     fn a_record_takes_no_more_than_its_hits() {
-        assert_eq!((size_of::<Record>(), size_of::<Entry>()), (16, 16));
+        assert_eq!((size_of::<KeyState>(), size_of::<Entry>()), (16, 16));
     }
 
     #[test]
     fn what_is_over_is_dropped() {
         let settings = Settings::default();
-        let mut record = Record::default();
-        record.hits_mut().add(at(1), 1, &settings, at(1)).expect("counted");
-        record.limit_until(at(10));
-        record.limit_until(Timestamp::MIN);
-        record.set_guard(Guard { until: at(20), is_full: true });
-        record.set_arrival(Arrival::from_parts(15, 1));
-        assert_eq!(record.limited_until(), Some(at(10)));
-        record.tidy(&settings, at(15));
-        assert!(matches!(record, Record::Watched(_)) && record.guard().is_some());
-        assert_eq!(record.arrival(), Arrival::from_parts(15, 1));
+        let mut state = KeyState::default();
+        state.hits_mut().add(at(1), 1, &settings, at(1)).expect("counted");
+        state.limit_until(at(10));
+        state.limit_until(Timestamp::MIN);
+        state.set_guard(EvictionGuard { until: at(20), is_full: true });
+        state.set_arrival(Arrival::from_parts(15, 1));
+        assert_eq!(state.limited_until(), Some(at(10)));
+        state.tidy(&settings, at(15));
+        assert!(matches!(state, KeyState::Watched(_)) && state.guard().is_some());
+        assert_eq!(state.arrival(), Arrival::from_parts(15, 1));
         let window_ms = settings.window().as_millis();
-        record.tidy(&settings, at(window_ms));
-        assert!(matches!(record, Record::Watched(_)) && record.guard().is_none());
-        assert_eq!(record.arrival(), Arrival::default());
-        record.tidy(&settings, at(window_ms + 1));
-        assert!(matches!(record, Record::Hits(_)));
-        assert_eq!((record.hits().total(), record.heap_bytes()), (1, 0));
+        state.tidy(&settings, at(window_ms));
+        assert!(matches!(state, KeyState::Watched(_)) && state.guard().is_none());
+        assert_eq!(state.arrival(), Arrival::default());
+        state.tidy(&settings, at(window_ms + 1));
+        assert!(matches!(state, KeyState::Hits(_)));
+        assert_eq!((state.hits().total(), state.heap_bytes()), (1, 0));
     }
 
     #[test]
     fn what_was_said_holds_until_hits_change() {
-        let denial = Denial::new(1, seconds(1), at(9), at(9)).expect("small");
-        let mut record = Record::default();
-        record.set_denial(denial);
-        assert_eq!((record.hits().is_empty(), record.denial()), (true, Some(denial)));
-        record.hits_mut();
-        assert_eq!(record.denial(), None);
+        let denial = CachedDenial::new(1, seconds(1), at(9), at(9)).expect("small");
+        let mut state = KeyState::default();
+        state.set_denial(denial);
+        assert_eq!((state.hits().is_empty(), state.denial()), (true, Some(denial)));
+        state.hits_mut();
+        assert_eq!(state.denial(), None);
         let settings = Settings::default();
-        record.deny(at(5), 1, &settings, at(5)).expect("counted");
-        record.set_denial(denial);
-        record.tidy(&settings, at(8));
-        assert_eq!(record.denial(), Some(denial));
-        assert!(record.deny_in_place(at(0), 1), "who comes lately is counted where it was");
-        record.tidy(&settings, at(9));
-        assert_eq!(record.denial(), None);
-        record.tidy(&settings, at(settings.window().as_millis()));
-        assert!(!record.deny_in_place(at(0), 1));
-        assert_eq!(record.denied(&settings, at(9)).map(|denied| denied.total()), Some(2));
+        state.deny(at(5), 1, &settings, at(5)).expect("counted");
+        state.set_denial(denial);
+        state.tidy(&settings, at(8));
+        assert_eq!(state.denial(), Some(denial));
+        assert!(state.deny_in_place(at(0), 1), "who comes lately is counted where it was");
+        state.tidy(&settings, at(9));
+        assert_eq!(state.denial(), None);
+        state.tidy(&settings, at(settings.window().as_millis()));
+        assert!(!state.deny_in_place(at(0), 1));
+        assert_eq!(state.denied(&settings, at(9)).map(|denied| denied.total()), Some(2));
     }
 
     #[test]
     fn what_was_denied_last_is_counted_with_the_rest() {
         let settings = Settings::default();
-        let mut record = Record::default();
+        let mut state = KeyState::default();
         let counted =
-            |record: &Record, ms| record.denied(&settings, at(ms)).map_or(0, |denied| denied.total());
+            |state: &KeyState, ms| state.denied(&settings, at(ms)).map_or(0, |denied| denied.total());
         for (denied, total) in [(MOST_LAST, 1), (MOST_LAST, 2), (MOST_LAST, 3)] {
-            record.deny(at(1_500), denied, &settings, at(1_500)).expect("counted");
-            assert_eq!(counted(&record, 1_500), total * MOST_LAST);
+            state.deny(at(1_500), denied, &settings, at(1_500)).expect("counted");
+            assert_eq!(counted(&state, 1_500), total * MOST_LAST);
         }
-        record.deny(at(1_999), MOST_LAST + 1, &settings, at(1_999)).expect("counted");
-        record.deny(at(2_000), 1, &settings, at(2_000)).expect("counted");
+        state.deny(at(1_999), MOST_LAST + 1, &settings, at(1_999)).expect("counted");
+        state.deny(at(2_000), 1, &settings, at(2_000)).expect("counted");
         let all = 4 * MOST_LAST + 2;
-        assert_eq!((counted(&record, 2_000), record.denied_last()), (all, Some(at(2_000))));
-        record.tidy(&settings, at(2_001));
-        assert_eq!((counted(&record, 2_001), record.denied_last()), (all, Some(at(2_000))));
+        assert_eq!((counted(&state, 2_000), state.denied_last()), (all, Some(at(2_000))));
+        state.tidy(&settings, at(2_001));
+        assert_eq!((counted(&state, 2_001), state.denied_last()), (all, Some(at(2_000))));
         // As for hits that were allowed, no more are counted than can be.
-        record.deny(at(2_000), 1, &settings, at(2_001)).expect("counted");
-        assert!(record.deny(at(2_000), MAX_TOTAL, &settings, at(2_000)).is_err());
-        let mut single = Record::default();
+        state.deny(at(2_000), 1, &settings, at(2_001)).expect("counted");
+        assert!(state.deny(at(2_000), MAX_TOTAL, &settings, at(2_000)).is_err());
+        let mut single = KeyState::default();
         single.deny(at(2_000), 1, &settings, at(2_000)).expect("counted");
         single.tidy(&settings, at(2_001));
         assert_eq!(counted(&single, 2_001), 1);
@@ -607,12 +615,12 @@ mod tests {
     #[test]
     fn what_a_key_has_goes_with_it() {
         let (settings, now) = (Settings::default(), at(7));
-        let mut before = Record::default();
+        let mut before = KeyState::default();
         before.set_arrival(Arrival::from_parts(9, 1));
         before.limit_until(at(8));
         (0..3).for_each(|_| before.deny(now, 1, &settings, now).expect("counted"));
         let (hits, extras) = before.into_parts();
-        let mut after = Record::Hits(hits);
+        let mut after = KeyState::Hits(hits);
         after.give(extras, &settings, now);
         assert_eq!((after.limited_until(), after.arrival()), (Some(at(8)), Arrival::from_parts(9, 1)));
         assert_eq!(after.denied(&settings, now).map(|denied| denied.total()), Some(3));

@@ -1,33 +1,33 @@
-//! Where a list is, in six bytes: kept where it is read before the entry is, it has the list fetched sooner.
+//! Where a list is, in six bytes: a hint in the slot, so that the list is prefetched before what points at it is read.
 
 use super::Entry;
 use super::list::prefetch_list;
 
-/// Where a list was, and about where in it the moments ended; zeros when that is not known. It is a hint and may be wrong.
+/// Where a list was, and about where in it the moments ended; zeros when that is not known. It may be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Whereabouts([u8; Whereabouts::BYTES]);
+pub(crate) struct ListHint([u8; ListHint::BYTES]);
 
 /// What the allocator gives begins at a multiple of these: the bits below say where the moments ended.
 const STEP: usize = 16;
 
-impl Whereabouts {
+impl ListHint {
     /// Bytes it takes.
     pub(crate) const BYTES: usize = 6;
 
     /// Where the list of an entry is, if it has one.
     #[inline]
-    pub(crate) fn of(entry: &Entry) -> Whereabouts {
-        let Entry::List { head, bytes } = entry else { return Whereabouts::default() };
+    pub(crate) fn of(entry: &Entry) -> ListHint {
+        let Entry::List { head, bytes } = entry else { return ListHint::default() };
         let word = (bytes.as_ptr().addr() & !(STEP - 1)) | head.tail_steps().min(STEP - 1);
         let [a, b, c, d, e, f, ..] = (word as u64).to_le_bytes();
-        Whereabouts([a, b, c, d, e, f])
+        ListHint([a, b, c, d, e, f])
     }
 
-    pub(crate) fn from_bytes(bytes: [u8; Whereabouts::BYTES]) -> Whereabouts {
-        Whereabouts(bytes)
+    pub(crate) fn from_bytes(bytes: [u8; ListHint::BYTES]) -> ListHint {
+        ListHint(bytes)
     }
 
-    pub(crate) fn to_bytes(self) -> [u8; Whereabouts::BYTES] {
+    pub(crate) fn to_bytes(self) -> [u8; ListHint::BYTES] {
         self.0
     }
 
@@ -49,20 +49,20 @@ mod tests {
     use crate::time::Timestamp;
 
     #[test]
-    fn only_lists_are_somewhere() {
+    fn only_lists_have_a_hint() {
         let (settings, mut entry) = (Settings::default(), Entry::new());
         let mut known = 0;
         for ms in (0..400_000).step_by(700) {
             let at = Timestamp::from_millis(1_700_000_000_000 + ms).expect("a time");
             entry.add(at, 1, &settings, at).expect("counted");
-            let found = Whereabouts::of(&entry);
+            let found = ListHint::of(&entry);
             let is_list = matches!(entry, Entry::List { .. });
-            assert_eq!((found != Whereabouts::default(), found.prefetch()), (is_list, is_list));
-            assert_eq!(Whereabouts::from_bytes(found.to_bytes()), found);
+            assert_eq!((found != ListHint::default(), found.prefetch()), (is_list, is_list));
+            assert_eq!(ListHint::from_bytes(found.to_bytes()), found);
             known += u32::from(is_list);
         }
         assert!(known > 100);
         // It may be wrong.
-        assert!(Whereabouts::from_bytes([u8::MAX; Whereabouts::BYTES]).prefetch());
+        assert!(ListHint::from_bytes([u8::MAX; ListHint::BYTES]).prefetch());
     }
 }

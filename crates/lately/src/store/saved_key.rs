@@ -1,20 +1,20 @@
 //! A key with its hits, and the position of a source, as bytes: what the parts of a checkpoint and of a dump are made of.
 
-use super::guard::Guard;
-use crate::delta::{Beside, Generation};
+use super::eviction_guard::EvictionGuard;
+use crate::delta::{Generation, LimitState};
 use crate::error::Malformed;
 use crate::gcra::Arrival;
+use crate::leb128;
 use crate::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES};
 use crate::time::Timestamp;
-use crate::varint;
 
 /// A key and all that is kept of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Keyed<'a> {
+pub(super) struct SavedKey<'a> {
     pub(super) key: &'a [u8],
     pub(super) generation: Generation,
     /// What `Entry::write` gave of the hits that were denied is in it.
-    pub(super) beside: Beside<'a>,
+    pub(super) limits: LimitState<'a>,
     /// What `Entry::write` gave.
     pub(super) entry: &'a [u8],
 }
@@ -29,7 +29,7 @@ pub(super) struct Mark<'a> {
 /// What a part is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Item<'a> {
-    Key(Keyed<'a>),
+    Key(SavedKey<'a>),
     Source(Mark<'a>),
 }
 
@@ -79,7 +79,7 @@ impl<'a> Item<'a> {
     /// Takes one off the front of bytes.
     pub(super) fn take(bytes: &mut &'a [u8]) -> Result<Item<'a>, Malformed> {
         if bytes.first() != Some(&SOURCE) {
-            return Keyed::take(bytes).map(Item::Key);
+            return SavedKey::take(bytes).map(Item::Key);
         }
         Mark::read(bytes).map(Item::Source).ok_or(Malformed::Entry)
     }
@@ -88,24 +88,24 @@ impl<'a> Item<'a> {
 impl<'a> Mark<'a> {
     pub(super) fn write(self, out: &mut Vec<u8>) {
         out.push(SOURCE);
-        varint::push(out, self.source.len() as u64);
+        leb128::push(out, self.source.len() as u64);
         out.extend_from_slice(self.source);
-        varint::push(out, self.position);
+        leb128::push(out, self.position);
     }
 
     fn read(bytes: &mut &'a [u8]) -> Option<Mark<'a>> {
         bytes.split_off_first().filter(|&&first| first == SOURCE)?;
         let len =
-            usize::try_from(varint::take(bytes)?).ok().filter(|len| (1..=MAX_SOURCE_BYTES).contains(len))?;
+            usize::try_from(leb128::take(bytes)?).ok().filter(|len| (1..=MAX_SOURCE_BYTES).contains(len))?;
         let source = bytes.split_off(..len)?;
-        Some(Mark { source, position: varint::take(bytes)? })
+        Some(Mark { source, position: leb128::take(bytes)? })
     }
 }
 
-impl<'a> Keyed<'a> {
+impl<'a> SavedKey<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let has_generation = self.generation != Generation::default();
-        let Beside { limited_until, arrival, guard, denied } = self.beside;
+        let LimitState { limited_until, arrival, guard, denied } = self.limits;
         let has_arrival = arrival != Arrival::default();
         let flag = |has: bool, flag| if has { flag } else { 0 };
         out.push(
@@ -115,68 +115,68 @@ impl<'a> Keyed<'a> {
                 | flag(!denied.is_empty(), DENIED)
                 | flag(guard.is_some(), GUARDED),
         );
-        varint::push(out, self.key.len() as u64);
+        leb128::push(out, self.key.len() as u64);
         out.extend_from_slice(self.key);
         if has_generation {
-            varint::push(out, self.generation.0);
+            leb128::push(out, self.generation.0);
         }
         if let Some(until) = limited_until {
-            varint::push(out, until.as_millis().cast_unsigned());
+            leb128::push(out, until.as_millis().cast_unsigned());
         }
         if has_arrival {
             let (millis, ticks) = arrival.to_parts();
-            varint::push(out, millis);
-            varint::push(out, ticks);
+            leb128::push(out, millis);
+            leb128::push(out, ticks);
         }
         if let Some(guard) = guard {
-            varint::push(out, guard.to_number());
+            leb128::push(out, guard.to_number());
         }
         if !denied.is_empty() {
-            varint::push(out, denied.len() as u64);
+            leb128::push(out, denied.len() as u64);
             out.extend_from_slice(denied);
         }
-        varint::push(out, self.entry.len() as u64);
+        leb128::push(out, self.entry.len() as u64);
         out.extend_from_slice(self.entry);
     }
 
     /// Takes one off the front of bytes.
-    pub(super) fn take(bytes: &mut &'a [u8]) -> Result<Keyed<'a>, Malformed> {
-        Keyed::read(bytes).ok_or(Malformed::Entry)
+    pub(super) fn take(bytes: &mut &'a [u8]) -> Result<SavedKey<'a>, Malformed> {
+        SavedKey::read(bytes).ok_or(Malformed::Entry)
     }
 
-    fn read(bytes: &mut &'a [u8]) -> Option<Keyed<'a>> {
+    fn read(bytes: &mut &'a [u8]) -> Option<SavedKey<'a>> {
         let first = *bytes.split_off_first()?;
         let mut run = |most: usize| {
-            let len = usize::try_from(varint::take(bytes)?).ok().filter(|&len| len <= most)?;
+            let len = usize::try_from(leb128::take(bytes)?).ok().filter(|&len| len <= most)?;
             bytes.split_off(..len)
         };
         let key = run(MAX_KEY_BYTES).filter(|key| !key.is_empty())?;
-        let generation = Generation::new(if first & GENERATION == 0 { 0 } else { varint::take(bytes)? })?;
+        let generation = Generation::new(if first & GENERATION == 0 { 0 } else { leb128::take(bytes)? })?;
         if generation > Generation::MAX {
             return None;
         }
-        let mut beside = Beside::default();
+        let mut limits = LimitState::default();
         if first & LIMITED != 0 {
-            beside.limited_until = Some(Timestamp::from_millis(i64::try_from(varint::take(bytes)?).ok()?)?);
+            limits.limited_until = Some(Timestamp::from_millis(i64::try_from(leb128::take(bytes)?).ok()?)?);
         }
         if first & ARRIVAL != 0 {
-            beside.arrival = Arrival::from_parts(varint::take(bytes)?, varint::take(bytes)?);
+            limits.arrival = Arrival::from_parts(leb128::take(bytes)?, leb128::take(bytes)?);
         }
         if first & GUARDED != 0 {
-            beside.guard = Some(Guard::from_number(varint::take(bytes)?)?);
+            limits.guard = Some(EvictionGuard::from_number(leb128::take(bytes)?)?);
         }
         let mut hits = || {
-            let len = usize::try_from(varint::take(bytes)?).ok()?;
+            let len = usize::try_from(leb128::take(bytes)?).ok()?;
             bytes.split_off(..len)
         };
         if first & DENIED != 0 {
-            beside.denied = hits()?;
+            limits.denied = hits()?;
         }
         let entry = hits()?;
-        (first <= GENERATION | LIMITED | ARRIVAL | DENIED | GUARDED).then_some(Keyed {
+        (first <= GENERATION | LIMITED | ARRIVAL | DENIED | GUARDED).then_some(SavedKey {
             key,
             generation,
-            beside,
+            limits,
             entry,
         })
     }
@@ -190,28 +190,33 @@ mod tests {
     fn keys_come_back() {
         let until = Timestamp::from_millis(1_700_000_000_123);
         let long = [7; MAX_KEY_BYTES];
-        let none = Beside::default();
-        let guard = until.map(|until| Guard { until, is_full: true });
-        let limited = Beside { limited_until: until, guard, ..none };
+        let none = LimitState::default();
+        let guard = until.map(|until| EvictionGuard { until, is_full: true });
+        let limited = LimitState { limited_until: until, guard, ..none };
         let arrival = Arrival::from_parts(1 << 41, u64::MAX);
         let all = [
-            Keyed { key: b"k", generation: Generation(0), beside: none, entry: b"" },
-            Keyed { key: &long, generation: Generation::MAX, beside: limited, entry: &long },
-            Keyed { key: b"k", generation: Generation(1), beside: none, entry: b"entry" },
-            Keyed { key: b"k", generation: Generation(0), beside: limited, entry: b"entry" },
-            Keyed { key: b"k", generation: Generation(2), beside: Beside { arrival, ..none }, entry: b"" },
-            Keyed {
+            SavedKey { key: b"k", generation: Generation(0), limits: none, entry: b"" },
+            SavedKey { key: &long, generation: Generation::MAX, limits: limited, entry: &long },
+            SavedKey { key: b"k", generation: Generation(1), limits: none, entry: b"entry" },
+            SavedKey { key: b"k", generation: Generation(0), limits: limited, entry: b"entry" },
+            SavedKey {
+                key: b"k",
+                generation: Generation(2),
+                limits: LimitState { arrival, ..none },
+                entry: b"",
+            },
+            SavedKey {
                 key: b"k",
                 generation: Generation(0),
-                beside: Beside { denied: b"d", ..limited },
+                limits: LimitState { denied: b"d", ..limited },
                 entry: b"e",
             },
         ];
         let mut bytes = Vec::new();
-        all.iter().for_each(|keyed| keyed.write(&mut bytes));
+        all.iter().for_each(|saved| saved.write(&mut bytes));
         let mut rest = &bytes[..];
-        for keyed in all {
-            assert_eq!(Keyed::take(&mut rest), Ok(keyed));
+        for saved in all {
+            assert_eq!(SavedKey::take(&mut rest), Ok(saved));
         }
         assert!(rest.is_empty());
     }
@@ -239,15 +244,15 @@ mod tests {
     #[test]
     fn what_is_no_key_is_refused() {
         let arrival = Arrival::from_parts(1, 2);
-        let beside = Beside { arrival, denied: b"denied", ..Beside::default() };
-        let keyed = Keyed { key: b"key", generation: Generation(9), beside, entry: b"entry" };
+        let limits = LimitState { arrival, denied: b"denied", ..LimitState::default() };
+        let saved = SavedKey { key: b"key", generation: Generation(9), limits, entry: b"entry" };
         let mut bytes = Vec::new();
-        keyed.write(&mut bytes);
+        saved.write(&mut bytes);
         for len in 0..bytes.len() {
-            assert_eq!(Keyed::take(&mut &bytes[..len]), Err(Malformed::Entry), "{len}");
+            assert_eq!(SavedKey::take(&mut &bytes[..len]), Err(Malformed::Entry), "{len}");
         }
         for bytes in [&[0, 0, 0][..], &[32, 1, b'k', 0], &[0, 0x81, 8]] {
-            assert_eq!(Keyed::take(&mut { bytes }), Err(Malformed::Entry), "{bytes:?}");
+            assert_eq!(SavedKey::take(&mut { bytes }), Err(Malformed::Entry), "{bytes:?}");
         }
     }
 }

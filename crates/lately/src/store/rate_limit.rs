@@ -2,12 +2,12 @@
 
 use super::check_key;
 use super::context::Hit;
-use super::turn::Turn;
+use super::executor::Executor;
 use crate::error::LimitError;
 use crate::gcra::{self, Throttle};
 use crate::limit::Decision;
 
-impl Turn<'_> {
+impl Executor<'_> {
     /// Decides on a request for a key of the shard that is locked, and is at `place` or nowhere; if it is
     /// allowed its hits are counted, if not those that were denied are.
     #[inline(never)]
@@ -37,7 +37,7 @@ impl Turn<'_> {
             before = locked.arrival_at(place);
             (decision, after) = gcra::decide(rate, before, quantity, locked.now());
         }
-        let hit = Hit { key, hash, weight, at: None };
+        let hit = Hit { key, hash, weight, at: None, limit_window: None };
         if !decision.is_allowed() {
             place = self.deny(&hit, place);
         } else if weight > 0 {

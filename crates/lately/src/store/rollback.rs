@@ -1,5 +1,5 @@
-//! Taking back what could not be kept. Batches of several threads are taken back in any order, so the end of a
-//! life may come back before or after what another batch did to that life, or to the next.
+//! Rollback of changes that could not be committed. Batches of several threads are rolled back in any order, so a
+//! deletion may be undone before or after what another batch did to that life of the key, or to the next.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -9,12 +9,12 @@ use super::Store;
 use crate::delta::{Delta, DeltaBatch, DeltaMark, Deltas, Forgotten, Generation};
 use crate::time::Timestamp;
 
-/// What was taken back since all was well.
+/// What was rolled back since the last commit that succeeded.
 #[derive(Default, Debug)]
-pub(super) struct TakenBack {
-    /// Hits of lives that a batch has ended that was not taken back, or not yet.
+pub(super) struct Rollback {
+    /// Hits of lives that a batch has ended that was not rolled back, or not yet.
     debts: Vec<Debt>,
-    /// Lives whose end was taken back: their hits are where the key is now, whatever its generation.
+    /// Lives whose end was rolled back: their hits are where the key is now, whatever its generation.
     revived: Vec<(Box<[u8]>, Generation)>,
     /// Whether one of them has another generation now than it had.
     is_mixed: bool,
@@ -36,12 +36,12 @@ pub(super) struct Owed {
     pub(super) is_denied: bool,
 }
 
-impl TakenBack {
+impl Rollback {
     pub(super) fn owe(&mut self, key: &[u8], generation: Generation, hits: Owed) {
         self.debts.push(Debt { key: key.into(), generation, hits });
     }
 
-    /// Takes note that the end of a life was taken back, which goes on as `now`; gives the hits it owes.
+    /// Takes note that the end of a life was rolled back, which goes on as `now`; gives the hits it owes.
     pub(super) fn revive(&mut self, key: &[u8], generation: Generation, now: Generation) -> Vec<Owed> {
         self.is_mixed |= now != generation;
         self.revived.push((key.into(), generation));
@@ -57,19 +57,19 @@ impl TakenBack {
 impl Store {
     /// Rolls back the changes of a batch, last change first, and empties the batch. Reads may have seen the changes, and
     /// keys that were evicted for them do not come back. Batches of several threads may be rolled back in any order; then
-    /// call [`Store::all_taken_back`].
-    pub fn take_back(&self, batch: &mut DeltaBatch) {
-        self.take_back_since(batch, &DeltaMark::default());
+    /// call [`Store::end_rollback`].
+    pub fn roll_back(&self, batch: &mut DeltaBatch) {
+        self.roll_back_since(batch, &DeltaMark::default());
         batch.clear();
     }
 
-    /// As [`Store::take_back`], of what was added to a batch since a mark. The batch is still to be kept: the numbers of
+    /// As [`Store::roll_back`], of what was added to a batch since a mark. The batch is still to be kept: the numbers of
     /// these changes stay in it, because those of later changes follow them, and so do evictions.
-    pub fn take_back_since(&self, batch: &mut DeltaBatch, mark: &DeltaMark) {
+    pub fn roll_back_since(&self, batch: &mut DeltaBatch, mark: &DeltaMark) {
         let now = batch.now();
         let mut deleted = batch.deleted.split_off(mark.deleted);
         let mut moved = batch.moved.split_off(mark.moved);
-        let mut taken_back = self.taken_back.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rollback = self.rollback.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = batch.split_off(mark);
         let deltas: Vec<_> = Deltas::new(now, &bytes).flatten().collect();
         // Nothing is left to be taken back of keys that were evicted later.
@@ -93,7 +93,7 @@ impl Store {
             let (mut shard, _, mut context) = self.lock_for(hash, now, None);
             let life = AtomicU64::new(generation.0);
             context.generation = &life;
-            shard.take_back(delta, hash, (&mut deleted, &mut taken_back), &mut context);
+            shard.roll_back(delta, hash, (&mut deleted, &mut rollback), &mut context);
         }
         for (sequence, delta) in deltas {
             batch.push(sequence, if is_eviction(&delta) { delta } else { Delta::Void });
@@ -103,11 +103,11 @@ impl Store {
     /// Whether a rollback has left a key with another generation than it had. Replaying later hits on that key would lose
     /// its older ones, so write a checkpoint first.
     pub fn is_mixed(&self) -> bool {
-        self.taken_back.lock().unwrap_or_else(PoisonError::into_inner).is_mixed
+        self.rollback.lock().unwrap_or_else(PoisonError::into_inner).is_mixed
     }
 
     /// Ends a rollback: all failed batches have been rolled back.
-    pub fn all_taken_back(&self) {
-        *self.taken_back.lock().unwrap_or_else(PoisonError::into_inner) = TakenBack::default();
+    pub fn end_rollback(&self) {
+        *self.rollback.lock().unwrap_or_else(PoisonError::into_inner) = Rollback::default();
     }
 }

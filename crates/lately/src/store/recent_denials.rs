@@ -1,5 +1,5 @@
-//! What was denied to a key last: a number for each of a few panes. Who goes on asking in vain is counted here; the
-//! entry with all that was denied, on other pages of memory, is left alone meanwhile.
+//! The newest denied hits of a key: a number for each of a few panes. A client that keeps asking is counted here, so the
+//! entry with all denied hits, elsewhere in memory, is not touched.
 
 use crate::entry::{Entry, FEW};
 use crate::settings::Settings;
@@ -10,7 +10,7 @@ const PANES: usize = FEW;
 
 /// Hits in panes, oldest first.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Recent {
+pub(super) struct RecentDenials {
     /// When the newest pane starts.
     newest_ms: i64,
     /// 0 when there is nothing.
@@ -23,12 +23,13 @@ pub(super) struct Recent {
     hits: [u16; PANES],
 }
 
-impl Recent {
+impl RecentDenials {
     /// With hits in the pane of the resolution that starts then; `None` when they are too many.
-    pub(super) fn new(start: Timestamp, hits: u64, settings: &Settings) -> Option<Recent> {
+    pub(super) fn new(start: Timestamp, hits: u64, settings: &Settings) -> Option<RecentDenials> {
         let pane_ms = u32::try_from(settings.resolution().as_millis()).ok()?;
         let hits = u16::try_from(hits).ok().filter(|&hits| hits > 0)?;
-        let mut recent = Recent { newest_ms: start.as_millis(), pane_ms, used: 1, ..Recent::default() };
+        let mut recent =
+            RecentDenials { newest_ms: start.as_millis(), pane_ms, used: 1, ..RecentDenials::default() };
         recent.hits[0] = hits;
         Some(recent)
     }
@@ -128,7 +129,7 @@ mod tests {
         Timestamp::from_millis(ms).expect("a time")
     }
 
-    fn held(recent: &Recent, settings: &Settings) -> Vec<(i64, u64)> {
+    fn held(recent: &RecentDenials, settings: &Settings) -> Vec<(i64, u64)> {
         let mut entry = Entry::new();
         recent.add_to(&mut entry, settings, at(20_000));
         let step = settings.resolution().as_millis();
@@ -136,16 +137,16 @@ mod tests {
         starts.map(|ms| (ms, entry.sum(ms, ms + step, settings))).filter(|&(_, hits)| hits > 0).collect()
     }
 
-    /// More would be looked at with each request that is denied.
+    /// Each denied request reads it.
     #[test]
     fn it_takes_less_than_a_line() {
-        assert_eq!(size_of::<Recent>(), 48);
+        assert_eq!(size_of::<RecentDenials>(), 48);
     }
 
     #[test]
     fn a_few_panes_have_a_number_each() {
         let settings = Settings::builder().resolution(milliseconds(500)).build().expect("valid");
-        let mut recent = Recent::new(at(1_000), 2, &settings).expect("few");
+        let mut recent = RecentDenials::new(at(1_000), 2, &settings).expect("few");
         let steps = [
             (1_000, true),
             (999, false),
@@ -193,7 +194,7 @@ mod tests {
         let days = Settings::builder().resolution(crate::time::days(1)).build().expect("valid");
         let day_ms = days.resolution().as_millis();
         for used in 1..=11 {
-            let mut recent = Recent::new(at(0), u16::MAX.into(), &days).expect("few");
+            let mut recent = RecentDenials::new(at(0), u16::MAX.into(), &days).expect("few");
             (1..used).for_each(|pane| assert!(recent.add(at(255 * pane * day_ms), u16::MAX.into())));
             let (mut entry, mut others) = (Entry::new(), Entry::new());
             recent.add_to(&mut entry, &days, Timestamp::MAX);
@@ -211,7 +212,7 @@ mod tests {
     #[test]
     fn panes_far_behind_the_newest_have_none() {
         let settings = Settings::default();
-        let mut recent = Recent::new(at(1_000), 2, &settings).expect("few");
+        let mut recent = RecentDenials::new(at(1_000), 2, &settings).expect("few");
         let last = 1_000 + 1_000 * i64::from(u8::MAX);
         assert!(!recent.add(at(last + 1_000), 1) && !recent.add(at(i64::from(u32::MAX) + 1_001), 1));
         assert!(recent.add(at(last), 1));
@@ -227,7 +228,7 @@ mod tests {
         ) {
             let settings = Settings::builder().resolution(milliseconds(500)).build().expect("valid");
             let start_of = |pane: u64| at(i64::try_from(pane * 500).expect("small"));
-            let mut recent = Recent::new(start_of(first), 1, &settings).expect("few");
+            let mut recent = RecentDenials::new(start_of(first), 1, &settings).expect("few");
             let mut expected = BTreeMap::from([(first, 1)]);
             for (pane, hits, way) in hits {
                 let (&newest, _) = expected.last_key_value().expect("there is one");
@@ -260,20 +261,20 @@ mod tests {
     fn numbers_do_not_wrap() {
         let settings = Settings::default();
         let most = u64::from(u16::MAX);
-        let mut recent = Recent::new(at(1_000), most - 1, &settings).expect("few");
+        let mut recent = RecentDenials::new(at(1_000), most - 1, &settings).expect("few");
         assert!(recent.add(at(1_000), 1) && !recent.add(at(1_000), 1) && !recent.add(at(2_000), most + 1));
         assert_eq!(held(&recent, &settings), [(1_000, most)]);
-        assert!(Recent::new(at(0), most + 1, &settings).is_none());
+        assert!(RecentDenials::new(at(0), most + 1, &settings).is_none());
     }
 
     #[test]
     fn nothing_is_nowhere() {
-        let mut recent = Recent::default();
+        let mut recent = RecentDenials::default();
         assert!(recent.is_empty() && !recent.reaches(at(0)) && !recent.add(at(0), 1));
         assert_eq!((recent.newest(), held(&recent, &Settings::default())), (None, vec![]));
-        assert!(Recent::new(at(0), 0, &Settings::default()).is_none());
+        assert!(RecentDenials::new(at(0), 0, &Settings::default()).is_none());
         let days = Settings::builder().resolution(crate::time::days(1)).build().expect("valid");
-        let last = Recent::new(Timestamp::MAX, 1, &days).expect("few");
+        let last = RecentDenials::new(Timestamp::MAX, 1, &days).expect("few");
         assert!(!last.is_empty() && last.newest() == Some(Timestamp::MAX));
         last.add_to(&mut Entry::new(), &days, Timestamp::MAX);
     }

@@ -1,10 +1,10 @@
 //! Requests that are like the one before but for their key, as in a pipeline most are: a comparison finds their arguments.
 
-use crate::usual::read_bulk;
+use crate::short_array::read_bulk;
 
 /// What is the same in a request and those like it, cut at the key.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape<'b> {
+pub(crate) struct Template<'b> {
     /// Its bytes up to the key; and up to the length of the key.
     before: &'b [u8],
     name_end: usize,
@@ -15,11 +15,15 @@ pub(crate) struct Shape<'b> {
     args: (usize, usize),
 }
 
-impl<'b> Shape<'b> {
+impl<'b> Template<'b> {
     /// Of a request of these bytes, and these of the ranges for arguments; `None` when it has no key.
-    pub(crate) fn of(bytes: &'b [u8], args: (usize, usize), ranges: &[(usize, usize)]) -> Option<Shape<'b>> {
+    pub(crate) fn of(
+        bytes: &'b [u8],
+        args: (usize, usize),
+        ranges: &[(usize, usize)],
+    ) -> Option<Template<'b>> {
         let &[(_, name_end), (key, key_end), ..] = ranges.get(args.0..args.1)? else { return None };
-        Some(Shape {
+        Some(Template {
             before: &bytes[..key],
             name_end: name_end + 2,
             behind: &bytes[key_end..],
@@ -126,7 +130,7 @@ mod tests {
         fn requests_are_what_was_sent_whatever_came_before(
             sent in prop::collection::vec((request(), 1..4_usize), 1..12),
             cut in 0..40_usize,
-            alike in prop::sample::select(vec![1, usize::MAX]),
+            taken in prop::sample::select(vec![1, usize::MAX]),
         ) {
             let sent: Vec<_> = sent.into_iter().flat_map(|(request, times)| std::iter::repeat_n(request, times)).collect();
             let (mut buffer, mut ends) = (Vec::new(), Vec::new());
@@ -145,7 +149,7 @@ mod tests {
             let (mut left, mut sent) = (requests.iter(&buffer), sent.iter());
             while left.next().is_some() {
                 let before = sent.next().expect("as many as were found");
-                for (key, words) in left.alike().take(alike).zip(sent.by_ref()) {
+                for (key, words) in left.repeated_keys().take(taken).zip(sent.by_ref()) {
                     prop_assert!(key == words[1].as_bytes() && (1..=1_024).contains(&key.len()));
                     prop_assert_eq!((&before[..1], &before[2..]), (&words[..1], &words[2..]));
                 }

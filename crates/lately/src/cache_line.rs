@@ -4,4 +4,4 @@
 /// because processors fetch lines in pairs.
 #[repr(align(128))]
 #[derive(Debug)]
-pub(crate) struct OwnLine<T>(pub(crate) T);
+pub(crate) struct CacheLine<T>(pub(crate) T);

@@ -1,8 +1,8 @@
-//! Looking ahead: where a key's slot most likely is, told without its shard's lock.
+//! Prefetch: where a key's slot most likely is, found without its shard's lock.
 //!
 //! What is found is only ever prefetched. A stale or wrong answer costs a cache line and nothing else.
-//! The tables a look goes through are shared, so that they stay where they are while somebody looks; a
-//! shard that has outgrown its tables hands in new ones, and the old ones go when nobody looks.
+//! Threads share the tables, which stay in place while one reads them. A shard that has outgrown its tables publishes new
+//! ones, and the old ones are dropped when no thread reads them.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -12,8 +12,8 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use super::slot::Slot;
 use super::table::{Addresses, Page, Table, locate, place_of};
 use super::tags::Tags;
+use crate::cache_line::CacheLine;
 use crate::machine::{prefetch, prefetch_all};
-use crate::own_line::OwnLine;
 use crate::thread_number::thread_number;
 
 /// The tags of a shard's slots, and where its pages are.
@@ -28,8 +28,8 @@ pub(super) struct Tables {
 /// The tables of all shards, once for each of a few groups of threads: a look writes to its lock, and
 /// threads on different cores should not write to one.
 #[derive(Debug)]
-pub(super) struct Peek {
-    views: Box<[OwnLine<View>]>,
+pub(super) struct PrefetchTables {
+    views: Box<[CacheLine<View>]>,
     /// Shards that have old tables to let go, and whether there are any.
     outdated: Mutex<Vec<usize>>,
     is_outdated: AtomicBool,
@@ -48,25 +48,25 @@ struct Hint {
     current: AtomicUsize,
 }
 
-/// A look at the tables. They stay while it lasts.
-pub(super) struct Look<'a>(RwLockReadGuard<'a, Box<[Hint]>>);
+/// The tables, which stay while this lives.
+pub(super) struct TablesView<'a>(RwLockReadGuard<'a, Box<[Hint]>>);
 
-impl Peek {
+impl PrefetchTables {
     /// For so many shards, and threads on so many cores.
-    pub(super) fn new(shards: usize, cores: usize) -> Peek {
+    pub(super) fn new(shards: usize, cores: usize) -> PrefetchTables {
         let hints = || (0..shards).map(|_| Hint::default()).collect();
         let views = cores.clamp(1, MAX_VIEWS).next_power_of_two();
-        Peek {
-            views: (0..views).map(|_| OwnLine(RwLock::new(hints()))).collect(),
+        PrefetchTables {
+            views: (0..views).map(|_| CacheLine(RwLock::new(hints()))).collect(),
             outdated: Mutex::default(),
             is_outdated: AtomicBool::new(false),
         }
     }
 
-    /// Begins a look; `None` while old tables are let go.
-    pub(super) fn look(&self) -> Option<Look<'_>> {
+    /// The tables, to read; `None` while old ones are dropped.
+    pub(super) fn view(&self) -> Option<TablesView<'_>> {
         let view = &self.views[thread_number() & (self.views.len() - 1)];
-        view.0.try_read().ok().map(Look)
+        view.0.try_read().ok().map(TablesView)
     }
 
     /// Takes a shard's new tables; false when there is no room until old ones are let go. Call it again
@@ -173,7 +173,7 @@ impl Tables {
     }
 }
 
-impl Look<'_> {
+impl TablesView<'_> {
     /// The tables of a shard, if it has published some.
     #[inline]
     pub(super) fn tables(&self, shard: usize) -> Option<&Tables> {
@@ -193,34 +193,34 @@ mod tests {
 
     #[test]
     fn old_tables_stay_while_somebody_looks() {
-        let peek = Peek::new(2, 4);
-        let groups = |peek: &Peek| {
-            let look = peek.look().expect("nobody writes");
-            [0, 1].map(|shard| look.tables(shard).map(|tables| tables.tags.groups()))
+        let shared = PrefetchTables::new(2, 4);
+        let groups = |shared: &PrefetchTables| {
+            let view = shared.view().expect("nobody writes");
+            [0, 1].map(|shard| view.tables(shard).map(|tables| tables.tags.groups()))
         };
         let (first, second, third) = (tables(8), tables(16), tables(32));
-        assert_eq!(groups(&peek), [None, None]);
-        assert!(peek.publish(1, &first));
-        assert_eq!(groups(&peek), [None, Some(1)]);
-        let look = peek.look().expect("nobody writes");
-        assert!(peek.publish(1, &second));
-        assert_eq!(groups(&peek), [None, Some(2)]);
-        peek.tidy();
-        assert!(!peek.publish(1, &third), "the first tables are still looked at");
+        assert_eq!(groups(&shared), [None, None]);
+        assert!(shared.publish(1, &first));
+        assert_eq!(groups(&shared), [None, Some(1)]);
+        let view = shared.view().expect("nobody writes");
+        assert!(shared.publish(1, &second));
+        assert_eq!(groups(&shared), [None, Some(2)]);
+        shared.tidy();
+        assert!(!shared.publish(1, &third), "the first tables are still looked at");
         assert_eq!(first.tags.holders(), 2, "one is looked at, the others went");
-        drop(look);
-        peek.tidy();
+        drop(view);
+        shared.tidy();
         assert_eq!(first.tags.holders(), 1);
-        assert!(peek.publish(1, &third));
-        assert_eq!(groups(&peek), [None, Some(4)]);
+        assert!(shared.publish(1, &third));
+        assert_eq!(groups(&shared), [None, Some(4)]);
     }
 
     #[test]
     fn a_guess_of_nothing_is_harmless() {
-        let peek = Peek::new(1, 1);
+        let shared = PrefetchTables::new(1, 1);
         let look = |hash: u64| {
-            let look = peek.look().expect("nobody writes");
-            let tables = look.tables(0)?;
+            let view = shared.view().expect("nobody writes");
+            let tables = view.tables(0)?;
             tables.prefetch_tags(hash);
             tables.prefetch_slot(hash)
         };
@@ -228,7 +228,7 @@ mod tests {
         let tables = tables(8);
         // The page is not there.
         let (slot, _) = tables.tags.take(9 << 56);
-        assert!(peek.publish(0, &tables));
+        assert!(shared.publish(0, &tables));
         assert_eq!((look(9 << 56), look(8 << 56)), (Some(place_of(slot)), None));
     }
 }

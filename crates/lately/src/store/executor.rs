@@ -8,9 +8,9 @@ use std::mem;
 
 use super::batch::{Op, Outcome, Question, Request, STAGED};
 use super::cell::LockedShard;
-use super::context::{Context, Hit, Quick};
+use super::context::{Context, FastPath, Hit};
 use super::shard::Shard;
-use super::{Store, check_key, shard_of};
+use super::{Store, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::entry::{Entry, Fetched};
@@ -22,23 +22,30 @@ use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
 /// A turn of one thread.
-pub(super) struct Turn<'a> {
+pub(super) struct Executor<'a> {
     store: &'a Store,
     now: Timestamp,
     context: Context<'a>,
     locked: Option<LockedShard<'a>>,
-    /// Whether the store was far above its ceiling: then nothing grows by a short way.
+    /// Whether the store was far above its ceiling: then nothing grows by a fast path.
     is_far_over: bool,
 }
 
-impl<'a> Turn<'a> {
-    pub(super) fn new(store: &'a Store, now: Timestamp, deltas: Option<&'a mut DeltaBatch>) -> Turn<'a> {
+impl<'a> Executor<'a> {
+    pub(super) fn new(store: &'a Store, now: Timestamp, deltas: Option<&'a mut DeltaBatch>) -> Executor<'a> {
         let is_far_over = store.memory.is_far_over();
-        Turn { store, now: store.advance(now), context: store.context(deltas), locked: None, is_far_over }
+        Executor { store, now: store.advance(now), context: store.context(deltas), locked: None, is_far_over }
+    }
+
+    /// One that never takes the fast path.
+    #[cfg(test)]
+    pub(super) fn general(store: &'a Store, now: Timestamp, deltas: &'a mut DeltaBatch) -> Executor<'a> {
+        deltas.advance(now);
+        Executor { is_far_over: true, ..Executor::new(store, now, Some(deltas)) }
     }
 
     /// Applies two to [`STAGED`] operations on keys that most likely are at `places`. Those on keys with
-    /// something on the heap come second, when what the first pass had fetched is there, and what is behind
+    /// something on the heap are deferred, when what the first pass had fetched is there, and what is behind
     /// that has been asked for; operations on one key keep their order.
     pub(super) fn apply(
         &mut self,
@@ -48,32 +55,32 @@ impl<'a> Turn<'a> {
         out: &mut Vec<Outcome>,
     ) {
         let start = out.len();
-        let mut later = Later::default();
+        let mut deferred = Deferred::default();
         for (index, ((op, &hash), place)) in ops.iter().zip(hashes).zip(&mut *places).enumerate() {
-            if later.has(hash, hashes) {
-                later.push(index, hash, Fetched::All);
+            if deferred.has(hash, hashes) {
+                deferred.push(index, hash, Fetched::All);
                 out.push(Outcome::Hit(Ok(0)));
                 continue;
             }
             self.enter(hash);
-            let fetched = match self.quick(op, hash, *place, false, |outcome| out.push(outcome)) {
-                Quick::Done(()) => continue,
-                Quick::At(_, fetched) => fetched,
-                Quick::Elsewhere => self.find(op, hash, place),
+            let fetched = match self.fast(op, hash, *place, false, |outcome| out.push(outcome)) {
+                FastPath::Done(()) => continue,
+                FastPath::At(_, fetched) => fetched,
+                FastPath::Elsewhere => self.find(op, hash, place),
             };
             if fetched == Fetched::Nothing {
                 out.push(self.apply_at(op, hash, *place));
                 continue;
             }
-            later.push(index, hash, fetched);
+            deferred.push(index, hash, fetched);
             out.push(Outcome::Hit(Ok(0)));
         }
-        if later.all > 0 {
-            self.apply_later(&later, ops, (hashes, places), &mut out[start..]);
+        if deferred.all > 0 {
+            self.apply_deferred(&deferred, ops, (hashes, places), &mut out[start..]);
         }
     }
 
-    /// Finds the key of an operation and writes down where it is; has what it has on the heap fetched.
+    /// Finds the key of an operation and records where it is; has what it has on the heap fetched.
     #[inline(never)]
     fn find(&mut self, op: &Op<'_>, hash: u64, place: &mut Option<u32>) -> Fetched {
         let locked = self.shard(hash);
@@ -81,22 +88,22 @@ impl<'a> Turn<'a> {
         place.map_or(Fetched::Nothing, |place| locked.prefetch_heap(place))
     }
 
-    /// Applies the operations that come second.
+    /// Applies the operations that are deferred.
     #[inline(never)]
-    fn apply_later(
+    fn apply_deferred(
         &mut self,
-        later: &Later,
+        deferred: &Deferred,
         ops: &[Op<'_>],
         (hashes, places): (&[u64], &[Option<u32>]),
         answers: &mut [Outcome],
     ) {
-        self.prefetch_behind(later.behind, |index| (hashes[index], places[index]));
-        for index in indexes(later.all) {
+        self.prefetch_behind(deferred.behind, |index| (hashes[index], places[index]));
+        for index in indexes(deferred.all) {
             let (op, hash, answer) = (&ops[index], hashes[index], &mut answers[index]);
             self.enter(hash);
-            let quick = self.quick(op, hash, places[index], true, |outcome| *answer = outcome);
-            if !matches!(quick, Quick::Done(())) {
-                *answer = self.apply_after(&quick, op, hash, places[index]);
+            let fast = self.fast(op, hash, places[index], true, |outcome| *answer = outcome);
+            if !matches!(fast, FastPath::Done(())) {
+                *answer = self.apply_after(&fast, op, hash, places[index]);
             }
         }
     }
@@ -120,15 +127,15 @@ impl<'a> Turn<'a> {
     pub(super) fn apply_one(&mut self, op: &Op<'_>, hash: u64) -> Outcome {
         let guess = self.shard(hash).guess(hash);
         let mut answer = None;
-        let quick = self.quick(op, hash, guess, true, |outcome| answer = Some(outcome));
-        answer.unwrap_or_else(|| self.apply_after(&quick, op, hash, guess))
+        let fast = self.fast(op, hash, guess, true, |outcome| answer = Some(outcome));
+        answer.unwrap_or_else(|| self.apply_after(&fast, op, hash, guess))
     }
 
-    /// Applies an operation on a key that most likely is at `guess`, and for which the short way was not.
+    /// Applies an operation on a key that most likely is at `guess`, and for which the fast path was not.
     #[inline(never)]
-    fn apply_after(&mut self, quick: &Quick<()>, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
-        let place = match *quick {
-            Quick::At(place, _) => Some(place),
+    fn apply_after(&mut self, fast: &FastPath<()>, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
+        let place = match *fast {
+            FastPath::At(place, _) => Some(place),
             _ => self.shard(hash).place_near(guess, op.key(), hash),
         };
         self.apply_at(op, hash, place)
@@ -138,26 +145,30 @@ impl<'a> Turn<'a> {
     /// `may_wait`, in a list, and gives the outcome; changes nothing when that is not so. The shard of the hash is
     /// locked.
     #[inline(always)]
-    fn quick(
+    fn fast(
         &mut self,
         op: &Op<'_>,
         hash: u64,
         place: Option<u32>,
         may_wait: bool,
         give: impl FnOnce(Outcome),
-    ) -> Quick<()> {
-        let (Some(place), Some(locked)) = (place, &mut self.locked) else { return Quick::Elsewhere };
+    ) -> FastPath<()> {
+        let (Some(place), Some(locked)) = (place, &mut self.locked) else { return FastPath::Elsewhere };
         if self.is_far_over {
-            return Quick::Elsewhere;
+            return FastPath::Elsewhere;
         }
         let context = &mut self.context;
         match *op {
             Op::Hit { key, weight, at: None } => {
-                let quick = locked
-                    .quick_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
-                quick.give(|hits| {
+                let fast =
+                    locked.fast_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
+                fast.give(|hits| {
                     if context.deltas.is_some() {
-                        locked.write_down_hit(place, &Hit { key, hash, weight, at: None }, context);
+                        locked.record_hit(
+                            place,
+                            &Hit { key, hash, weight, at: None, limit_window: None },
+                            context,
+                        );
                     }
                     give(Outcome::Hit(Ok(hits)));
                 })
@@ -167,19 +178,19 @@ impl<'a> Turn<'a> {
                     && let fetched = locked.prefetch_heap(place)
                     && fetched != Fetched::Nothing =>
             {
-                Quick::At(place, fetched)
+                FastPath::At(place, fetched)
             }
             Op::Limit { key, max, window, cost } => {
-                let hit = Hit { key, hash, weight: cost, at: None };
-                let quick = locked.quick_limit(place, &hit, (max, window), context);
-                quick.give(|decision| give(Outcome::Limit(Ok(decision))))
+                let hit = Hit { key, hash, weight: cost, at: None, limit_window: Some(window) };
+                let fast = locked.fast_limit(place, &hit, (max, window), context);
+                fast.give(|decision| give(Outcome::Limit(Ok(decision))))
             }
             Op::Throttle { key, rate } => {
-                let hit = Hit { key, hash, weight: 1, at: None };
-                let quick = locked.quick_throttle(place, &hit, rate, context);
-                quick.give(|decision| give(Outcome::Limit(Ok(decision))))
+                let hit = Hit { key, hash, weight: 1, at: None, limit_window: None };
+                let fast = locked.fast_throttle(place, &hit, rate, context);
+                fast.give(|decision| give(Outcome::Limit(Ok(decision))))
             }
-            _ => Quick::Elsewhere,
+            _ => FastPath::Elsewhere,
         }
     }
 
@@ -188,24 +199,7 @@ impl<'a> Turn<'a> {
     fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
         match *op {
             Op::Hit { key, weight, at } => {
-                let hit = Hit { key, hash, weight, at };
-                let mut place = place;
-                if self.is_far_over && weight > 0 && place.is_some() {
-                    if let Err(error) = self.may_grow(key, hash) {
-                        return Outcome::Hit(Err(error));
-                    }
-                    place = self.shard(hash).place_near(place, key, hash);
-                }
-                let (locked, context) = self.parts();
-                if let Some(place) = place
-                    && let Some(counted) = locked.hit_at(place, &hit, context)
-                {
-                    if counted.is_ok() && weight > 0 {
-                        locked.fill_guard(place, context);
-                    }
-                    return Outcome::Hit(counted);
-                }
-                Outcome::Hit(self.hit_new(&hit, place))
+                Outcome::Hit(self.hit(&Hit { key, hash, weight, at, limit_window: None }, place))
             }
             Op::Hits { key, window, at } => {
                 Outcome::Hits(self.count((key, place), window, at, |locked, place, _| {
@@ -294,7 +288,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Gives the lock back. Somebody may look at the shard from here on: what was written down stands.
+    /// Gives the lock back. Somebody may look at the shard from here on: what was recorded stands.
     #[inline]
     pub(super) fn unlock(&mut self) {
         self.locked = None;
@@ -303,36 +297,44 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Counts hits of a key that is not there, or is at `place` and all its hits have left the retention.
-    #[cold]
-    fn hit_new(&mut self, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {
-        check_key(hit.key)?;
-        let room = !self.store.memory.is_full();
-        match self.hit_when(room, hit, place) {
-            Err(HitError::OutOfMemory { .. }) => {
-                // Only now, when the hit is known to be good and to need a new key, may others go.
-                let room = self.make_room(hit.key);
-                let place = self.shard(hit.hash).place_near(None, hit.key, hit.hash);
-                self.hit_when(room, hit, place)
-            }
-            counted => counted,
+    /// Counts hits that no limit was asked about, of a key that is at `place` or nowhere.
+    #[inline]
+    fn hit(&mut self, hit: &Hit<'_>, mut place: Option<u32>) -> Result<u64, HitError> {
+        if self.is_far_over && hit.weight > 0 && place.is_some() {
+            self.may_grow(hit.key, hit.hash)?;
+            place = self.shard(hit.hash).place_near(place, hit.key, hit.hash);
         }
+        let has_room = !self.store.memory.is_full();
+        let counted = match self.count_hit(has_room, hit, place) {
+            Err(HitError::OutOfMemory { .. }) => return self.hit_evicting(hit),
+            counted => counted?,
+        };
+        let (locked, context) = self.parts();
+        // A key that had expired is elsewhere now, and new: nothing guards it.
+        if let Some(place) = place.filter(|&place| hit.weight > 0 && locked.is_at(place, hit.key)) {
+            locked.fill_guard(place, context);
+        }
+        Ok(counted)
     }
 
-    /// Counts hits of a key that is at `place` or nowhere.
+    /// Counts hits that are known to be good and to need a new key, when there was no room: only now others are evicted.
+    #[cold]
+    fn hit_evicting(&mut self, hit: &Hit<'_>) -> Result<u64, HitError> {
+        let has_room = self.make_room(hit.key);
+        let place = self.shard(hit.hash).place_near(None, hit.key, hit.hash);
+        self.count_hit(has_room, hit, place)
+    }
+
+    /// Counts hits of a key that is at `place` or nowhere; a new key only if there is room.
     pub(super) fn count_hit(
         &mut self,
         has_room: bool,
         hit: &Hit<'_>,
         place: Option<u32>,
     ) -> Result<u64, HitError> {
+        self.context.ceiling_bytes = (!has_room).then(|| self.store.memory.ceiling_bytes());
         let (locked, context) = self.parts();
-        if let Some(place) = place
-            && let Some(counted) = locked.hit_at(place, hit, context)
-        {
-            return counted;
-        }
-        self.hit_when(has_room, hit, place)
+        locked.hit(hit, place, context)
     }
 
     /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
@@ -365,12 +367,6 @@ impl<'a> Turn<'a> {
         Err(HitError::OutOfMemory { ceiling_bytes: self.store.memory.ceiling_bytes() })
     }
 
-    fn hit_when(&mut self, room: bool, hit: &Hit<'_>, place: Option<u32>) -> Result<u64, HitError> {
-        self.context.ceiling_bytes = (!room).then(|| self.store.memory.ceiling_bytes());
-        let (locked, context) = self.parts();
-        locked.hit(hit, place, context)
-    }
-
     /// Evicts others until there is room; the lock is given back for it.
     pub(super) fn make_room(&mut self, keep: &[u8]) -> bool {
         self.unlock();
@@ -400,9 +396,9 @@ impl<'a> Turn<'a> {
 /// Numbers of operations, or of keys: a bit for each.
 pub(super) type Numbers = u32;
 
-/// Operations that come second.
+/// Operations that are deferred.
 #[derive(Default)]
-struct Later {
+struct Deferred {
     all: Numbers,
     /// Those with more behind what was fetched.
     behind: Numbers,
@@ -415,8 +411,8 @@ const _: () = assert!(STAGED <= Numbers::BITS as usize);
 /// What a key of many hits that is watched has on the heap is so many levels deep, beside the first.
 const FURTHEST: usize = 3;
 
-impl Later {
-    /// Whether one is on the key with a hash: then what comes after it comes second, too. What each is on is in `hashes`.
+impl Deferred {
+    /// Whether one is on the key with a hash: then what comes after it is deferred, too. What each is on is in `hashes`.
     #[inline]
     fn has(&self, hash: u64, hashes: &[u64]) -> bool {
         self.families & family(hash) != 0 && indexes(self.all).any(|index| hashes[index] == hash)
@@ -449,11 +445,11 @@ mod tests {
     #[test]
     fn only_what_is_on_the_same_key_comes_second_with_it() {
         let hashes = [1 << 42, 2 << 42, 1 << 42 | 1, 1 << 42];
-        let mut later = Later::default();
-        later.push(0, hashes[0], Fetched::First);
-        assert_eq!(hashes.map(|hash| later.has(hash, &hashes)), [true, false, false, true]);
-        later.push(2, hashes[2], Fetched::All);
-        assert_eq!(hashes.map(|hash| later.has(hash, &hashes)), [true, false, true, true]);
-        assert_eq!((later.all, later.behind), (0b101, 0b001));
+        let mut deferred = Deferred::default();
+        deferred.push(0, hashes[0], Fetched::First);
+        assert_eq!(hashes.map(|hash| deferred.has(hash, &hashes)), [true, false, false, true]);
+        deferred.push(2, hashes[2], Fetched::All);
+        assert_eq!(hashes.map(|hash| deferred.has(hash, &hashes)), [true, false, true, true]);
+        assert_eq!((deferred.all, deferred.behind), (0b101, 0b001));
     }
 }

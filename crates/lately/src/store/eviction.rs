@@ -236,7 +236,7 @@ impl Store {
                 .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
                 .map(|(place, slot)| {
                     let is_live = !shard.has_expired(place, &self.classes);
-                    let hits = slot.record.hits();
+                    let hits = slot.state.hits();
                     let (has_several, newest) = (!hits.is_single(), hits.newest());
                     let is_near = shard.guard_at(place).is_some();
                     let is_newcomer = newcomers_from > 0 && shard.generation_at(place).0 >= newcomers_from;
@@ -300,7 +300,7 @@ impl Store {
                 cursor = super::Cursor::at(index + 1, 0);
                 continue;
             }
-            shard.look_ahead(place);
+            shard.prefetch_ahead(place);
             if shard.has_expired(place, &self.classes) {
                 shard.remove(place);
                 self.memory.expired_keys.fetch_add(1, Relaxed);

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::batch::STAGED;
-use super::keyed::{Content, Item, Keyed, Mark};
-use super::turned_back::Turn;
+use super::clock_repair::ClockShift;
+use super::saved_key::{Content, Item, Mark, SavedKey};
 use super::{SHARDS, Store, shard_of};
 use crate::delta::{DeltaBatch, Generation, Sequence};
 use crate::entry::Entry;
@@ -52,8 +52,8 @@ impl Store {
                 }
             };
             let hits = Entry::read_total(keyed.entry).map_err(|why| unreadable(keyed.key, why))?;
-            if !keyed.beside.denied.is_empty() {
-                Entry::read_total(keyed.beside.denied).map_err(|why| unreadable(keyed.key, why))?;
+            if !keyed.limits.denied.is_empty() {
+                Entry::read_total(keyed.limits.denied).map_err(|why| unreadable(keyed.key, why))?;
             }
             content.add(hits);
         }
@@ -67,7 +67,7 @@ impl Store {
     /// # Errors
     /// [`Malformed`] when the bytes are no key. The keys before it are loaded.
     pub fn read_part(&self, mut bytes: &[u8], now: Timestamp) -> Result<Vec<Unreadable>, Malformed> {
-        let (now, turn) = self.turned(now);
+        let (now, shift) = self.repaired(now);
         let mut unreadable = Vec::new();
         let mut staged = Vec::with_capacity(STAGED);
         while !bytes.is_empty() {
@@ -78,7 +78,7 @@ impl Store {
                 Err(_) => {}
             }
             if staged.len() == STAGED || bytes.is_empty() || next.is_err() {
-                self.restore(&mut staged, (now, turn), &mut unreadable);
+                self.restore(&mut staged, (now, shift), &mut unreadable);
             }
             next?;
         }
@@ -119,8 +119,8 @@ impl Store {
     /// Puts back keys, whose memory is fetched together.
     fn restore(
         &self,
-        staged: &mut Vec<(Keyed<'_>, u64)>,
-        (now, turn): (Timestamp, Option<Turn>),
+        staged: &mut Vec<(SavedKey<'_>, u64)>,
+        (now, shift): (Timestamp, Option<ClockShift>),
         unreadable: &mut Vec<Unreadable>,
     ) {
         let mut hashes = [0; STAGED];
@@ -128,15 +128,15 @@ impl Store {
             *hash = staged.1;
         }
         self.fetch_slots(&hashes[..staged.len()], &mut [None; STAGED]);
-        for (mut keyed, hash) in staged.drain(..) {
-            keyed.beside = turn.map_or(keyed.beside, |turn| turn.beside(keyed.beside));
-            self.generation.fetch_max(keyed.generation.0, Relaxed);
+        for (mut saved, hash) in staged.drain(..) {
+            saved.limits = shift.map_or(saved.limits, |shift| shift.limits(saved.limits));
+            self.generation.fetch_max(saved.generation.0, Relaxed);
             let (mut shard, mut context) = (self.lock_as_of(shard_of(hash), now), self.context(None));
-            let generation = AtomicU64::new(keyed.generation.0);
+            let generation = AtomicU64::new(saved.generation.0);
             context.generation = &generation;
-            context.is_turned_back = turn.is_some();
-            if let Err(why) = shard.restore((&keyed, hash), &mut context) {
-                unreadable.push(Unreadable { key: keyed.key.into(), why });
+            context.is_clock_repaired = shift.is_some();
+            if let Err(why) = shard.restore((&saved, hash), &mut context) {
+                unreadable.push(Unreadable { key: saved.key.into(), why });
             }
         }
     }
@@ -159,7 +159,7 @@ impl Store {
 
     /// Advances the store's time to `now`, unless it is later already.
     pub fn set_now(&self, now: Timestamp) {
-        self.advance(self.turned(now).0);
+        self.advance(self.repaired(now).0);
     }
 
     /// The generation of new keys.

@@ -1,0 +1,112 @@
+//! Repair of what was written while the clock was ahead, so that one wrong clock locks nobody out for years and keeps no
+//! key for years.
+//!
+//! The true times of the hits are not known. They count as of now, so no limit admits more than it should. What was to
+//! end some time after it was written ends as long after now.
+
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Store;
+use super::eviction_guard::EvictionGuard;
+use crate::delta::{Delta, LimitState};
+use crate::gcra::Arrival;
+use crate::time::Timestamp;
+
+/// The latest time that is believed, and the time that later ones are shifted to.
+#[derive(Debug)]
+pub(super) struct ClockRepair {
+    latest_ms: AtomicI64,
+    now_ms: AtomicI64,
+}
+
+impl Default for ClockRepair {
+    fn default() -> ClockRepair {
+        ClockRepair { latest_ms: AtomicI64::new(i64::MAX), now_ms: AtomicI64::new(0) }
+    }
+}
+
+/// By how much times are shifted, and to when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClockShift {
+    by_ms: i64,
+    now: Timestamp,
+}
+
+impl Store {
+    /// Shifts what is put back from here on to `now`, where it was written later than `latest`; and what
+    /// [`Store::set_now`] is given. `None` ends that.
+    pub fn repair_clock(&self, shift: Option<(Timestamp, Timestamp)>) {
+        let (latest_ms, now_ms) =
+            shift.map_or((i64::MAX, 0), |(latest, now)| (latest.as_millis(), now.as_millis()));
+        self.clock_repair.now_ms.store(now_ms, Relaxed);
+        self.clock_repair.latest_ms.store(latest_ms, Relaxed);
+    }
+
+    /// The time to use for what was written at `written`, and the shift for the times in it.
+    pub(super) fn repaired(&self, written: Timestamp) -> (Timestamp, Option<ClockShift>) {
+        if written.as_millis() <= self.clock_repair.latest_ms.load(Relaxed) {
+            return (written, None);
+        }
+        let now = Timestamp::from_millis(self.clock_repair.now_ms.load(Relaxed)).unwrap_or(Timestamp::MIN);
+        (now, Some(ClockShift { by_ms: written.as_millis() - now.as_millis(), now }))
+    }
+}
+
+impl ClockShift {
+    /// A time that was in the past.
+    fn past(self, at: Timestamp) -> Timestamp {
+        at.min(self.now)
+    }
+
+    /// A time that was in the future. One that was in the past is one that is over by now.
+    fn future(self, until: Timestamp) -> Timestamp {
+        Timestamp::from_millis((until.as_millis() - self.by_ms).max(0)).unwrap_or(Timestamp::MIN)
+    }
+
+    fn arrival(self, arrival: Arrival) -> Arrival {
+        let (millis, ticks) = arrival.to_parts();
+        match millis.checked_sub(self.by_ms.unsigned_abs()) {
+            Some(millis) => Arrival::from_parts(millis, ticks),
+            None => Arrival::default(),
+        }
+    }
+
+    fn guard(self, guard: EvictionGuard) -> EvictionGuard {
+        EvictionGuard { until: self.future(guard.until), ..guard }
+    }
+
+    pub(super) fn limits(self, limits: LimitState<'_>) -> LimitState<'_> {
+        LimitState {
+            limited_until: limits.limited_until.map(|until| self.future(until)),
+            arrival: self.arrival(limits.arrival),
+            guard: limits.guard.map(|guard| self.guard(guard)),
+            denied: limits.denied,
+        }
+    }
+
+    /// A change, but for the entries of keys that are restored.
+    pub(super) fn delta(self, delta: Delta<'_>) -> Delta<'_> {
+        match delta {
+            Delta::Hits { key, generation, at, hits } => {
+                Delta::Hits { key, generation, at: self.past(at), hits }
+            }
+            Delta::Denied { key, generation, at, hits } => {
+                Delta::Denied { key, generation, at: self.past(at), hits }
+            }
+            Delta::Limited { key, generation, until } => {
+                Delta::Limited { key, generation, until: self.future(until) }
+            }
+            Delta::Arrival { key, generation, arrival } => {
+                Delta::Arrival { key, generation, arrival: self.arrival(arrival) }
+            }
+            Delta::Guarded { key, generation, guard } => {
+                Delta::Guarded { key, generation, guard: self.guard(guard) }
+            }
+            Delta::Restored { key, generation, limits, entry } => {
+                Delta::Restored { key, generation, limits: self.limits(limits), entry }
+            }
+            Delta::Forget { .. } | Delta::Flush { .. } | Delta::Position { .. } | Delta::Void => delta,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The fast path of limits: requests of now on keys that are there, with few hits in the window or in lists, or with a cached
+//! denial. A test holds it to the general path: `the_fast_path_is_the_general_path`.
+
+use super::super::context::{Context, FastPath, Hit};
+use super::super::eviction_guard::EvictionGuard;
+use super::super::window_limit::{Asked, Change, WindowState, decide};
+use super::Shard;
+use crate::entry::Fetched;
+use crate::gcra::{self, Rate};
+use crate::limit::Decision;
+use crate::time::Span;
+
+/// What the fast path decided about a request that is allowed.
+struct Allowed {
+    decision: Decision,
+    /// The guard that the key gets, if it has to change.
+    guard: Option<EvictionGuard>,
+}
+
+impl Shard {
+    /// Decides on a request of now for a limit, if its key is at `place` and lives, and it is allowed or denied by a cached
+    /// denial; counts the hits. Otherwise it changes nothing.
+    #[inline(never)]
+    pub(in crate::store) fn fast_limit(
+        &mut self,
+        place: u32,
+        hit: &Hit<'_>,
+        (max, window): (u64, Span),
+        context: &mut Context<'_>,
+    ) -> FastPath<Decision> {
+        const GENERAL: Fetched = Fetched::All;
+        let now = self.now;
+        let Some(slot) = self.slot_of(place, hit.key) else { return FastPath::Elsewhere };
+        if let Some(repeated) = slot.state.deny_as_before(hit.weight, (max, window), now) {
+            if !repeated.is_counted {
+                self.add_denied(place, now, 1, context).expect("one is not too many");
+            }
+            self.record_denied(place, hit, context);
+            if let Some(guard) = repeated.guard {
+                self.record_guard(place, guard, context);
+            }
+            return FastPath::Done(repeated.decision);
+        }
+        let Some(allowed) = self.fast_decision(place, (max, hit.weight, window), context) else {
+            return FastPath::At(place, GENERAL);
+        };
+        let Allowed { mut decision, guard } = allowed;
+        let slot = self.slots.get_mut(place).expect("a key lives here");
+        let (frame, settings) = context.frame(slot.class, now);
+        let of_limit = frame.of_limit(window);
+        let entry = slot.state.hits_mut();
+        let more = if let Some((_, more)) = entry.fast_hit(hit.weight, &of_limit) {
+            // These are the newest.
+            decision.reset_after = Some(window);
+            more.cast_signed()
+        } else {
+            let before = entry.heap_bytes();
+            let Some(reset_after) = entry.hit_large(hit.weight, &of_limit, settings) else {
+                return FastPath::At(place, GENERAL);
+            };
+            decision.reset_after = Some(reset_after);
+            entry.heap_bytes().cast_signed() - before.cast_signed()
+        };
+        if let Some(guard) = guard {
+            slot.state.set_guard(guard);
+        }
+        slot.note_hits();
+        self.bytes = self.bytes.wrapping_add_signed(more);
+        self.record_hit(place, hit, context);
+        if let Some(guard) = guard {
+            self.record_guard(place, guard, context);
+        }
+        FastPath::Done(decision)
+    }
+
+    /// Decides on a request of now for `cost` hits of the key at `place`, if it is allowed, and counting it does not change
+    /// the form of what is kept of the key. Has the newest moments of the key kept from here on.
+    #[inline(always)]
+    fn fast_decision(
+        &mut self,
+        place: u32,
+        (max, cost, window): (u64, u64, Span),
+        context: &mut Context<'_>,
+    ) -> Option<Allowed> {
+        let now = self.now;
+        let slot = self.slots.get_mut(place)?;
+        let (frame, settings) = context.frame(slot.class, now);
+        if window > settings.retain() {
+            return None;
+        }
+        let locked_until = slot.state.limited_until();
+        let (entry, watch) = slot.state.hits_and_watch();
+        let used = entry.used_now(&frame.of_limit(window), settings)?;
+        let state = WindowState { entry: None, settings, used, locked_until, now };
+        let (decision, effect) = decide(&state, &Asked::now(max, cost, window, now));
+        if effect.change != Change::Count {
+            return None;
+        }
+        let known = watch.as_ref().and_then(|watch| watch.guard());
+        let guard = EvictionGuard::next(known, (decision.remaining, max), window, now);
+        (guard.is_none() || watch.is_some()).then_some(Allowed { decision, guard })
+    }
+
+    /// The decision of one of several limits, if it allows a request of now and then nothing can keep the hits of its key from
+    /// being counted: the key lives at `place`, has none later than now, and its guard does not change.
+    #[inline]
+    pub(in crate::store) fn fast_decision_of_several(
+        &mut self,
+        place: u32,
+        key: &[u8],
+        (max, cost, window): (u64, u64, Span),
+        context: &mut Context<'_>,
+    ) -> Option<Decision> {
+        let now = self.now;
+        let slot = self.slot_of(place, key)?;
+        let oldest_ms = context.frame(slot.class, now).0.oldest_ms;
+        let entry = slot.state.hits();
+        let is_now = (oldest_ms..=now.as_millis()).contains(&entry.newest_ms());
+        if !is_now || !entry.has_room(cost) {
+            return None;
+        }
+        let allowed = self.fast_decision(place, (max, cost, window), context)?;
+        // These are the newest.
+        allowed.guard.is_none().then_some(Decision { reset_after: Some(window), ..allowed.decision })
+    }
+
+    /// Decides on a request for one hit at a rate, if its key is at `place` and lives, and it is allowed; counts the hit.
+    /// Otherwise it changes nothing.
+    #[inline(never)]
+    pub(in crate::store) fn fast_throttle(
+        &mut self,
+        place: u32,
+        hit: &Hit<'_>,
+        rate: Rate,
+        context: &mut Context<'_>,
+    ) -> FastPath<Decision> {
+        let now = self.now;
+        let Some(slot) = self.slot_of(place, hit.key) else { return FastPath::Elsewhere };
+        let (decision, arrival) = gcra::decide(rate, slot.arrival(), 1, now);
+        let burst_ends = decision.reset_after.unwrap_or(Span::MIN);
+        let left_of_max = (decision.remaining, decision.max);
+        let guard = EvictionGuard::next(slot.state.guard(), left_of_max, burst_ends, now);
+        let is_in_place = slot.state.is_watched() || guard.is_none() && slot.has_room_for(arrival);
+        if !decision.is_allowed() || !is_in_place {
+            return FastPath::At(place, Fetched::All);
+        }
+        let frame = context.frame(slot.class, now).0;
+        let Some((_, more)) = slot.state.hits_mut().fast_hit(1, frame) else {
+            return FastPath::At(place, Fetched::All);
+        };
+        if !slot.set_arrival_here(arrival) {
+            slot.state.set_arrival(arrival);
+        }
+        if let Some(guard) = guard {
+            slot.state.set_guard(guard);
+        }
+        slot.note_hits();
+        self.bytes += more;
+        self.record_hit(place, hit, context);
+        self.record_arrival(hit.key, place, arrival, context);
+        if let Some(guard) = guard {
+            self.record_guard(place, guard, context);
+        }
+        FastPath::Done(decision)
+    }
+}

@@ -1,0 +1,252 @@
+//! Limits of one window. [`decide`] is the rule: `LIMIT`, `MLIMIT` and named limits call it, on the fast path and on the
+//! general one. The rest reads what it needs of a key, and applies what it says under the key's lock.
+
+use super::batch::Request;
+use super::cached_denial::CachedDenial;
+use super::check_key;
+use super::context::{Context, Hit};
+use super::executor::Executor;
+use super::shard::Shard;
+use crate::entry::{Entry, LimitWindow};
+use crate::error::{HitError, LimitError};
+use crate::limit::{Decision, Retry};
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
+
+/// A request for one limit: at most `max` hits in the window that ends at `at`, with `cost` more.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) max: u64,
+    pub(super) cost: u64,
+    pub(super) at: Timestamp,
+    pub(super) window: Span,
+    pub(super) is_peek: bool,
+    pub(super) is_shadow: bool,
+    pub(super) lockout: Option<Span>,
+}
+
+impl Asked {
+    /// A request of now that counts what it allows.
+    #[inline]
+    pub(super) fn now(max: u64, cost: u64, window: Span, now: Timestamp) -> Asked {
+        Asked { max, cost, at: now, window, is_peek: false, is_shadow: false, lockout: None }
+    }
+}
+
+/// What a limit of one window reads of a key.
+#[derive(Clone, Copy)]
+pub(super) struct WindowState<'a> {
+    /// The hits, for the time until a denied request would be allowed. `None` when there are none; and on the fast path,
+    /// which leaves denials to the general one.
+    pub(super) entry: Option<&'a Entry>,
+    pub(super) settings: &'a Settings,
+    /// Hits that count in the window.
+    pub(super) used: u64,
+    /// Until when the key is locked out.
+    pub(super) locked_until: Option<Timestamp>,
+    pub(super) now: Timestamp,
+}
+
+/// What happens to the hits of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    Nothing,
+    Count,
+    Deny,
+}
+
+/// What a decision changes of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Effect {
+    pub(super) change: Change,
+    /// What is left of the limit afterwards, to guard the key from eviction by; `None` when the guard stays as it is.
+    pub(super) left: Option<u64>,
+    /// The key is locked out until then.
+    pub(super) lock_until: Option<Timestamp>,
+    /// The denial to cache: it holds until hits are counted.
+    pub(super) denial: Option<CachedDenial>,
+}
+
+/// Decides on a request. It changes nothing, and knows only what it is given.
+///
+/// Where hits are to be counted, `reset_after` is `None`: it is known when they are, see [`reset_after`].
+pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effect) {
+    let &Asked { max, cost, at, window, is_peek, is_shadow, lockout } = asked;
+    let locked_until = state.locked_until.filter(|&until| until > at);
+    let left = max.saturating_sub(state.used);
+    let nothing =
+        Effect { change: Change::Nothing, left: is_peek.then_some(left), lock_until: None, denial: None };
+    let retry = match max.checked_sub(cost) {
+        None => Retry::Never,
+        Some(most) if state.used <= most => Retry::Now,
+        Some(most) => Retry::After(until_at_most(state, most, asked).unwrap_or(window)),
+    };
+    if retry == Retry::Now && locked_until.is_none() {
+        if is_peek || cost == 0 {
+            return (
+                Decision { max, remaining: left, retry, reset_after: reset_after(state, asked) },
+                nothing,
+            );
+        }
+        let left = left - cost;
+        let effect = Effect { change: Change::Count, left: Some(left), ..nothing };
+        return (Decision { max, remaining: left, retry, reset_after: None }, effect);
+    }
+    let denied = Decision { max, remaining: left, retry, reset_after: reset_after(state, asked) };
+    let denies = !is_peek && !is_shadow;
+    // A key that is locked out is not locked out for longer.
+    let lock_until =
+        lockout.filter(|_| denies && locked_until.is_none()).map(|lockout| at.saturating_add(lockout));
+    let effect = if denies {
+        let is_cached = cost == 1 && at == state.now && locked_until.is_none() && lock_until.is_none();
+        let denial = if is_cached { CachedDenial::of(&denied, window, at) } else { None };
+        Effect { change: Change::Deny, left: Some(left), lock_until, denial }
+    } else {
+        nothing
+    };
+    match locked_until.or(lock_until) {
+        Some(until) => (locked_out(denied, at, until), effect),
+        None => (denied, effect),
+    }
+}
+
+/// How long from the request until no more than `most` hits of its window count.
+fn until_at_most(state: &WindowState<'_>, most: u64, asked: &Asked) -> Option<Span> {
+    let window = LimitWindow::ending_at(asked.at, asked.window, state.now);
+    state.entry?.until_at_most(most, state.used, window, state.settings)
+}
+
+/// How long from the request until none of the hits count; `None` when none do.
+fn reset_after(state: &WindowState<'_>, asked: &Asked) -> Option<Span> {
+    let window = LimitWindow::ending_at(asked.at, asked.window, state.now);
+    state.entry?.until_none(window, state.settings)
+}
+
+impl Shard {
+    /// The settings of a key, which is at a place or nowhere, if a request of this time and window can be decided.
+    pub(super) fn settings_to_decide<'a>(
+        &self,
+        (key, place): (&[u8], Option<u32>),
+        at: Option<Timestamp>,
+        window: Span,
+        context: &mut Context<'a>,
+    ) -> Result<&'a Settings, LimitError> {
+        let class = self.class_of(key, place, context);
+        let (frame, settings) = context.frame(class, self.now());
+        if let Some(at) = at {
+            frame.check(at, settings)?;
+        }
+        if window > settings.retain() {
+            return Err(LimitError::Window { window, retain: settings.retain() });
+        }
+        if let Some(at) = at {
+            // What came before that may be gone by now.
+            let most_ms = settings.retain().as_millis() - (self.now().as_millis() - at.as_millis());
+            if window.as_millis() > most_ms {
+                return Err(LimitError::WindowThen { window, at, most: Span::from_millis(most_ms) });
+            }
+        }
+        Ok(settings)
+    }
+
+    /// What a limit reads of the key at a place, or nowhere.
+    pub(super) fn window_state<'a>(
+        &'a self,
+        place: Option<u32>,
+        asked: &Asked,
+        settings: &'a Settings,
+    ) -> WindowState<'a> {
+        let entry = self.entry_at(place);
+        let window = LimitWindow::ending_at(asked.at, asked.window, self.now());
+        WindowState {
+            entry,
+            settings,
+            used: entry.map_or(0, |entry| entry.used(window, settings)),
+            locked_until: place.and_then(|place| self.limit_at(place)),
+            now: self.now(),
+        }
+    }
+
+    /// How long from the request until none of the hits count, as they are now.
+    pub(super) fn reset_after(&self, place: Option<u32>, asked: &Asked, settings: &Settings) -> Option<Span> {
+        let window = LimitWindow::ending_at(asked.at, asked.window, self.now());
+        self.entry_at(place)?.until_none(window, settings)
+    }
+}
+
+impl Executor<'_> {
+    /// Decides on a request for a key of the shard that is locked, and is at `place` or nowhere; if it is
+    /// allowed its hits are counted, if not those that were denied are.
+    #[inline(never)]
+    pub(super) fn limit(
+        &mut self,
+        request: &Request<'_>,
+        hash: u64,
+        place: Option<u32>,
+    ) -> Result<Decision, LimitError> {
+        let &Request { key, max, window, cost, at, is_peek, is_shadow, lockout } = request;
+        check_key(key)?;
+        let (locked, context) = self.parts();
+        let mut place = place.and_then(|place| locked.alive(place, context));
+        let settings = locked.settings_to_decide((key, place), at, window, context)?;
+        let counts = !is_peek && cost > 0;
+        let mut has_room = true;
+        if place.is_none() && counts && (cost <= max || lockout.is_some()) {
+            // Before it is decided: others go without the lock, and somebody may hit the key meanwhile.
+            (has_room, place) = self.room_for((key, hash), None);
+        }
+        let hit = Hit { key, hash, weight: cost, at, limit_window: Some(window) };
+        let (locked, context) = self.parts();
+        if let Some(place) = place.filter(|_| !is_peek) {
+            locked.keep_moments(place, context.classes);
+        }
+        let at = at.unwrap_or(locked.now());
+        let asked = Asked { max, cost, at, window, is_peek, is_shadow, lockout };
+        let (mut decision, mut effect) = decide(&locked.window_state(place, &asked, settings), &asked);
+        if effect.change == Change::Count && self.is_far_over() {
+            // The lock is given back for it: another thread may hit the key meanwhile.
+            self.may_grow(key, hash)?;
+            place = self.shard(hash).place_near(place, key, hash);
+            (decision, effect) = decide(&self.parts().0.window_state(place, &asked, settings), &asked);
+        }
+        match effect.change {
+            Change::Nothing => {}
+            Change::Count => {
+                self.count_hit(has_room, &hit, place)?;
+                // A key that was there is still at its place.
+                place = place.or_else(|| self.parts().0.place_of(key, hash));
+                decision.reset_after = self.parts().0.reset_after(place, &asked, settings);
+            }
+            Change::Deny => place = self.deny(&hit, place),
+        }
+        let (locked, context) = self.parts();
+        if let Some(left) = effect.left {
+            locked.guard(place, (left, max), window, context);
+        }
+        if let Some(until) = effect.lock_until {
+            // Without room for the key it cannot be locked out, so that is an error.
+            if let (None, Some(ceiling_bytes)) = (place, context.ceiling_bytes) {
+                return Err(HitError::OutOfMemory { ceiling_bytes }.into());
+            }
+            locked.limit_until(key, hash, until, context);
+        }
+        if let (Some(place), Some(denial)) = (place, effect.denial)
+            && (context.ceiling_bytes.is_none() || locked.is_limited_at(place))
+        {
+            locked.set_denial(place, denial, context.classes);
+        }
+        Ok(decision)
+    }
+}
+
+/// What a decision becomes when the key is locked out: nothing is left before `until`, which is later than `at`.
+fn locked_out(decision: Decision, at: Timestamp, until: Timestamp) -> Decision {
+    // It may be longer than any span.
+    let left = Span::from_millis(until.as_millis() - at.as_millis()).unwrap_or(Span::MAX);
+    let retry = match decision.retry {
+        Retry::Never => Retry::Never,
+        Retry::After(wait) => Retry::After(left.max(wait)),
+        Retry::Now => Retry::After(left),
+    };
+    Decision { remaining: 0, retry, reset_after: Some(left).max(decision.reset_after), ..decision }
+}
