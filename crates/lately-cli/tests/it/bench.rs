@@ -101,7 +101,7 @@ fn error_replies_and_lost_counts_are_a_negative_answer() {
         run.err
     );
     assert!(
-        run.err.ends_with("hint: does somebody else hit these keys, or does the server evict?\n"),
+        run.err.ends_with("hint: does another client hit these keys, or does the server evict keys?\n"),
         "{}",
         run.err
     );

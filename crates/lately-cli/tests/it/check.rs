@@ -118,7 +118,7 @@ fn a_bad_config_is_reported_with_its_position() {
     );
     refused(
         "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n",
-        "FILE:6:8: a second limit of the name 'a': give each a name of its own",
+        "FILE:6:8: a second limit is named 'a': give each its own name",
     );
     refused(
         "\n[cluster]\n",

@@ -56,13 +56,18 @@ fn a_log_of_which_nothing_parses_is_an_error() {
         combined,
         b"hello\n",
         "none of 1 line parses: not of the format (1, line 1)",
-        "hint: --format and --key",
+        "hint: describe the lines with --format and --key",
     );
     check(combined, b"1\0.\x002\0.\x003\0\n\0", "this is UTF-16, and none of 2 lines parses", "hint: ");
     check(&[], b"1\0.\x002\0.\x003\0\n\0", "this is UTF-16, not a log", "hint: ");
     check(&[], b"\x04\x22\x4d\x18abc", "this is lz4, not a log", "hint: ");
     let civil = b"{\"time\":\"2024-03-12T09:00:01\",\"ip\":\"a\"}\n";
-    check(&[], civil, "none of 1 line parses: a time without a zone (1, line 1)", "hint: --zone UTC");
+    check(
+        &[],
+        civil,
+        "none of 1 line parses: a time without a zone (1, line 1)",
+        "hint: set the zone of the times, with --zone UTC",
+    );
     let latency = b"{\"time\":0.037,\"at\":\"x\",\"ip\":\"a\"}\n";
     let tried = "tried time, timestamp, ts, @timestamp, time_iso8601, msec, time_local, eventTime, __REALTIME_TIMESTAMP; there are ";
     check(&[], latency, "a number that is no time from 1990 to tomorrow (1, line 1)", tried);
@@ -71,7 +76,7 @@ fn a_log_of_which_nothing_parses_is_an_error() {
         &["--format", r"regex:(?<time>\d+) (?<ip>.)"],
         digits,
         "a number that is no time",
-        "hint: --time-format",
+        "hint: set the format of the times with --time-format",
     );
 }
 

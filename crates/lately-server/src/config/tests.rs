@@ -235,11 +235,11 @@ fn check_limits(check: impl Fn(&str, &str)) {
     check(&limit("").replace("\"a\"", "\"@a\""), &format!(":2:8: {bare}"));
     check(&limit("").replace("\"a\"", "7"), ":2:8: invalid type: integer `7`, expected a text in quotes");
     let twice = limit(&limit("").replace("max", "  max").replace("name", " name"));
-    check(&twice, ":6:9: a second limit of the name 'a': give each a name of its own");
+    check(&twice, ":6:9: a second limit is named 'a': give each its own name");
     let alike = twice.replacen("\"a\"", "\"a:b\"", 1).replacen("\"a\"", "\"a_b\"", 1);
-    check(&alike, "'a:b' and 'a_b' are one name in INFO: give each a name of its own");
+    check(&alike, "'a:b' and 'a_b' have the same name in INFO: give each its own name");
     let longer = "[[limit]]\nname = \"a\"\nmax = 1\nwindow = \"30d\"\n";
-    check(longer, ":4:10: window 30d is longer than hits of any key are kept, 7d: give a shorter one");
+    check(longer, ":4:10: window 30d is longer than the longest retention, 7d: give a shorter window");
     let kept = format!("{longer}[[class]]\nmatch = \"a\"\nretain = \"30d\"\n");
     assert_eq!(parse(&kept).expect("some key keeps that").limits.len(), 1);
     let all = |retain| format!("[[class]]\nmatch = \"*\"\nretain = \"{retain}\"\n");
