@@ -107,7 +107,7 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
         Action::Abandon { key, weight } => {
             let mark = deltas.mark();
             store.apply_into(&[Op::Hit { key, weight: *weight, at: None }], now, &mut Vec::new(), deltas);
-            store.take_back_since(deltas, &mark);
+            store.roll_back_since(deltas, &mark);
             false
         }
         Action::Flush => true,
