@@ -1,6 +1,7 @@
 //! A log that is sent: the file that has its path, and those that had it before. Each is read to its end, over renames, copies and
 //! compression, because the server knows files by what they begin with.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::log_file;
 use crate::new_file::folder;
 use crate::output;
 use crate::ship::name::Names;
-use crate::ship::part::{Filled, Found, Part, id_of};
+use crate::ship::part::{Filled, Found, Part, PartError, id_of};
 use crate::ship::sender::{Sender, Sent, unreadable};
 
 /// A log by its path.
@@ -36,6 +37,10 @@ pub(crate) struct Log<'a> {
     scanned: Vec<Scanned>,
     told: Option<String>,
     has_told_format: bool,
+    /// Whether a file beside the log could not be opened: it may have got another name at that moment.
+    is_to_look_again: bool,
+    /// Compressed files that were read to their end.
+    finished: VecDeque<String>,
 }
 
 /// How a round of a log went.
@@ -68,6 +73,8 @@ impl<'a> Log<'a> {
             scanned: Vec::new(),
             told: None,
             has_told_format: options.format.is_some(),
+            is_to_look_again: false,
+            finished: VecDeque::new(),
         }
     }
 
@@ -106,6 +113,13 @@ impl<'a> Log<'a> {
             let part = &mut self.parts[index];
             let filled = match part.fill(now) {
                 Ok(filled) => filled,
+                // It does not keep the log from being sent.
+                Err(PartError::Read(error)) if !self.is_once && self.current != Some(part.id) => {
+                    let name = log_file::name(&part.path);
+                    output::message(&format_args!("lately: ship: {name}: {error}; its rest is not sent"));
+                    self.scanned.push(self.parts.remove(index).into_scanned());
+                    continue;
+                }
                 Err(error) => return Err(unreadable(&part.path, error)),
             };
             let format = part.format();
@@ -152,7 +166,14 @@ impl<'a> Log<'a> {
         }
         let sent = sender.send(part)?;
         if sent == Sent::Done {
-            self.scanned.push(self.parts.remove(index).into_scanned());
+            let part = self.parts.remove(index);
+            if part.is_compressed() {
+                self.finished.push_back(part.source.clone());
+                if self.finished.len() > MAX_SHIP_SIBLINGS {
+                    self.finished.pop_front();
+                }
+            }
+            self.scanned.push(part.into_scanned());
             self.is_done |= self.is_once;
         }
         Ok(sent)
@@ -162,7 +183,7 @@ impl<'a> Log<'a> {
     fn look(&mut self, sender: &mut Sender<'_>, others: &Taken, now: Timestamp) -> Result<bool, CliError> {
         let is_first = !self.has_looked;
         let rewritten = self.drop_rewritten();
-        let mut is_changed = !rewritten.is_empty() || is_first;
+        let mut is_changed = !rewritten.is_empty() || is_first || self.is_to_look_again;
         let found = match fs::metadata(self.path) {
             Ok(metadata) if self.parts.iter().any(|part| part.id == id_of(&metadata)) => {
                 is_changed |= self.current != Some(id_of(&metadata));
@@ -197,6 +218,8 @@ impl<'a> Log<'a> {
                         let Some((_, position)) = sender.position(&source)? else { return Ok(false) };
                         self.current = Some(found.id);
                         self.add(found, source, position.unwrap_or(0), now)?;
+                        // Others may have had the path since the last look.
+                        is_changed = true;
                     }
                 }
             }
@@ -248,11 +271,14 @@ impl<'a> Log<'a> {
     ) -> Result<bool, CliError> {
         let mut oldest_known: Option<SystemTime> = None;
         let mut unknown = Vec::new();
-        for found in self.beside() {
+        for found in self.beside(now) {
             let modified = found.metadata.modified().ok();
-            let Some(source) = self.names.of(&self.folder, &found.head, true) else { continue };
+            // Its writer may go on with it for a while.
+            let is_fresh = !found.is_compressed && modified.is_some_and(|modified| is_fresh(modified, now));
+            let Some(source) = self.names.of(&self.folder, &found.head, !is_fresh) else { continue };
             if self.is_taken(others, found.id, &source) {
-                let is_own = self.parts.iter().any(|part| part.id == found.id);
+                // It may have been compressed since.
+                let is_own = self.parts.iter().any(|part| part.id == found.id || part.source == source);
                 if is_own {
                     oldest_known = oldest_known.into_iter().chain(modified).min();
                 }
@@ -262,7 +288,11 @@ impl<'a> Log<'a> {
             match position {
                 Some(position) => {
                     oldest_known = oldest_known.into_iter().chain(modified).min();
-                    if found.is_compressed || found.metadata.len() > position {
+                    let is_longer = match found.is_compressed {
+                        true => !self.finished.contains(&source),
+                        false => found.metadata.len() > position,
+                    };
+                    if is_longer || is_fresh {
                         self.add(found, source, position, now)?;
                     }
                 }
@@ -282,7 +312,7 @@ impl<'a> Log<'a> {
     }
 
     /// Files in the folder of the log whose names start with its name, the newest; plain ones first.
-    fn beside(&self) -> Vec<Found> {
+    fn beside(&mut self, now: Timestamp) -> Vec<Found> {
         let Some(name) = self.path.file_name() else { return Vec::new() };
         let Ok(entries) = fs::read_dir(folder(self.path)) else { return Vec::new() };
         let is_beside = |entry: &fs::DirEntry| {
@@ -298,8 +328,14 @@ impl<'a> Log<'a> {
             .collect();
         newest.sort_unstable_by(|a, b| b.cmp(a));
         newest.truncate(MAX_SHIP_SIBLINGS);
-        let mut found: Vec<_> =
-            newest.into_iter().filter_map(|(_, path)| Found::open(path, SHIP_HEAD_BYTES).ok()).collect();
+        self.is_to_look_again = false;
+        let mut found = Vec::new();
+        for (modified, path) in newest {
+            match Found::open(path, SHIP_HEAD_BYTES) {
+                Ok(opened) => found.push(opened),
+                Err(_) => self.is_to_look_again |= is_fresh(modified, now),
+            }
+        }
         found.sort_by_key(|found| found.is_compressed);
         found
     }
@@ -318,4 +354,11 @@ impl<'a> Log<'a> {
             self.told = Some(what.to_owned());
         }
     }
+}
+
+/// Whether a file was written in the last [`FORMER_KEPT`].
+fn is_fresh(modified: SystemTime, now: Timestamp) -> bool {
+    let since_epoch = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let modified_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
+    now.as_millis() - modified_ms <= FORMER_KEPT.as_millis()
 }

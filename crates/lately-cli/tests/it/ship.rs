@@ -83,7 +83,15 @@ impl Writer {
     fn compress(&self, number: u64) {
         let plain = self.rotated(number);
         if let Ok(text) = fs::read(&plain) {
-            gzip(&plain.with_extension(format!("{number}.gz")), &text);
+            let packed = plain.with_extension(format!("{number}.gz"));
+            gzip(&packed, &text);
+            // As gzip and logrotate do.
+            let written = fs::metadata(&plain).and_then(|metadata| metadata.modified()).expect("a time");
+            File::options()
+                .append(true)
+                .open(packed)
+                .and_then(|file| file.set_modified(written))
+                .expect("a time");
             fs::remove_file(plain).expect("it is there");
         }
     }

@@ -284,8 +284,9 @@ impl Life {
                 gone += evicted.len();
                 done.extend(evicted);
             }
-            batch.actions = done;
+            // What changed nothing, such as the end of a key that was not there, is not written, and no other batch depends on it.
             if !deltas.is_empty() {
+                batch.actions = done;
                 changed.push((number, deltas));
             }
         }

@@ -95,8 +95,12 @@ impl Past {
         let acknowledged = |ran: &&Ran| ran.state >= State::Acknowledged;
         let first_lost = (found..self.ran.len()).find(|&index| acknowledged(&&self.ran[index]));
         let newest = self.ran.iter().rposition(|ran| acknowledged(&ran));
-        let written_ms =
-            |index: usize| self.ran[..=index].iter().map(|ran| ran.batch.now.as_millis()).max().unwrap_or(0);
+        // What changed nothing was not written.
+        let written = |ran: &&Ran| !ran.batch.actions.is_empty();
+        let written_ms = |index: usize| {
+            let times = self.ran[..=index].iter().filter(written).map(|ran| ran.batch.now.as_millis());
+            times.max().unwrap_or(0)
+        };
         first_lost.zip(newest).map_or(0, |(lost, newest)| written_ms(newest) - written_ms(lost))
     }
 

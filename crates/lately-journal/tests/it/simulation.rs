@@ -399,7 +399,7 @@ impl Simulation {
         };
         trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.past.ran.len()));
         for batch in batches {
-            // A batch of which all is refused waits for nothing, so that it is acknowledged says nothing of those before it.
+            // A batch that changed nothing waits for nothing: that it is acknowledged says nothing of those before it.
             let state = if batch.actions.is_empty() { State::Gone } else { state };
             self.past.push(batch, state);
         }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lately::{Cursor, Request, Store, Timestamp, days, hours, minutes, seconds};
+use lately::{Cursor, Request, Source, Store, Timestamp, days, hours, minutes, seconds};
 use lately_journal::{Folder, Intent, Progress, Recovery, recover};
 
 /// A copy of a folder of the test data, put back into a store.
@@ -40,6 +40,26 @@ fn a_folder_of_version_2_is_read() {
     let request = Request { is_peek: true, ..Request::new(b"locked", 9, hours(1), 1) };
     let decision = store.decide(request, now).expect("decided");
     assert!(!decision.is_allowed(), "the lockout holds");
+}
+
+/// A checkpoint and a log of format 3, of a server that was killed. It had been sent: hits, old panes, a lockout with what it denied, a
+/// rate, a key that was deleted and came back, two sources. Behind the checkpoint: more of a source, another one, a deleted key.
+#[test]
+fn a_folder_of_version_3_is_read() {
+    let store = Store::builder().build().expect("the defaults are valid");
+    put_back("folder-3", &store);
+    let now = Timestamp::from_seconds(1_795_648_802).expect("a time");
+    let keys = ["one", "list", "panes", "locked", "rate", "again", "a", "b", "c"];
+    let counts =
+        |key: &str| [hours(1), days(7)].map(|window| store.hits(key.as_bytes(), window, now).estimate);
+    let wanted = [[6, 6], [0, 0], [56, 9_056], [1, 1], [1, 1], [2, 2], [3, 3], [6, 6], [4, 4]];
+    assert_eq!(keys.map(counts), wanted);
+    assert_eq!(store.denied(b"locked", Some(hours(1)), None, now).estimate, 2);
+    let request = Request { is_peek: true, ..Request::new(b"locked", 9, hours(1), 1) };
+    assert!(!store.decide(request, now).expect("decided").is_allowed(), "the lockout holds");
+    let position = |name: &str| store.position(Source::new(name.as_bytes()).expect("a name"));
+    let positions = ["access.log", "old.log", "new.log", "other.log"].map(position);
+    assert_eq!(positions, [Some(300), Some(7), Some(2_000), None]);
 }
 
 /// All keys with their hits of the last week, by name.
