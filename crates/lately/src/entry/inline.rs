@@ -317,7 +317,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_agrees_with_the_long_one(
+        fn a_plain_hit_agrees_with_adding_it(
             hits in prop::collection::vec((0..40_i64, 0..3_u32, prop::sample::select(vec![1, 1, 1, 2, 9]), 0..3_i64), 1..12),
         ) {
             let (mut inline, mut at_ms) = (Inline::default(), 7);

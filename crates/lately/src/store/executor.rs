@@ -1,7 +1,8 @@
-//! A turn at the store: operations applied one after the other, with one clock.
+//! The executor: applies operations one after the other, at one time.
 //!
-//! A turn holds one shard's lock at a time, and keeps it while operations stay in the shard: a hot
-//! key is locked once for all its hits of a batch.
+//! It holds one shard's lock at a time, and keeps it while operations stay in the shard: a hot key is locked once for all
+//! its hits of a batch. Each operation is located, prefetched, and tried on the fast path; what that does not do, the general
+//! path (`apply_at`) does.
 
 use std::borrow::Cow;
 use std::mem;
@@ -21,13 +22,13 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
-/// A turn of one thread.
+/// Applies operations for one thread.
 pub(super) struct Executor<'a> {
     store: &'a Store,
     now: Timestamp,
     context: Context<'a>,
     locked: Option<LockedShard<'a>>,
-    /// Whether the store was far above its ceiling: then nothing grows by a fast path.
+    /// Whether the store was far above its ceiling at the start: then nothing takes the fast path, where keys grow unasked.
     is_far_over: bool,
 }
 
@@ -131,7 +132,7 @@ impl<'a> Executor<'a> {
         answer.unwrap_or_else(|| self.apply_after(&fast, op, hash, guess))
     }
 
-    /// Applies an operation on a key that most likely is at `guess`, and for which the fast path was not.
+    /// Applies an operation that the fast path did not do, on a key that most likely is at `guess`.
     #[inline(never)]
     fn apply_after(&mut self, fast: &FastPath<()>, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
         let place = match *fast {
@@ -262,7 +263,7 @@ impl<'a> Executor<'a> {
         (has_room, place.and_then(|place| locked.alive(place, context)))
     }
 
-    /// Ends the turn. Keys that were there may have grown: others make up for it, but not `keep`.
+    /// Ends the batch. Keys that were there may have grown: others are evicted for it, but not `keep`.
     #[inline]
     pub(super) fn end(mut self, keep: &[u8]) {
         self.unlock();
@@ -288,7 +289,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Gives the lock back. Somebody may look at the shard from here on: what was recorded stands.
+    /// Gives the lock back. Other threads may see the shard from here on: what was recorded stands.
     #[inline]
     pub(super) fn unlock(&mut self) {
         self.locked = None;
@@ -351,7 +352,7 @@ impl<'a> Executor<'a> {
         locked.deny(hit, place, context)
     }
 
-    /// Whether the store was far above its ceiling when the turn began.
+    /// Whether the store was far above its ceiling at the start.
     pub(super) fn is_far_over(&self) -> bool {
         self.is_far_over
     }
@@ -396,7 +397,7 @@ impl<'a> Executor<'a> {
 /// Numbers of operations, or of keys: a bit for each.
 pub(super) type Numbers = u32;
 
-/// Operations that are deferred.
+/// The deferred operations of a batch: those on keys with something on the heap, which is being fetched.
 #[derive(Default)]
 struct Deferred {
     all: Numbers,
@@ -408,11 +409,11 @@ struct Deferred {
 
 const _: () = assert!(STAGED <= Numbers::BITS as usize);
 
-/// What a key of many hits that is watched has on the heap is so many levels deep, beside the first.
+/// How many pointers the heap of a watched key with many hits is deep, after the first.
 const FURTHEST: usize = 3;
 
 impl Deferred {
-    /// Whether one is on the key with a hash: then what comes after it is deferred, too. What each is on is in `hashes`.
+    /// Whether one is on the key with this hash: then later ones on it are deferred, too. `hashes` has the hash of each.
     #[inline]
     fn has(&self, hash: u64, hashes: &[u64]) -> bool {
         self.families & family(hash) != 0 && indexes(self.all).any(|index| hashes[index] == hash)
@@ -443,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_on_the_same_key_comes_second_with_it() {
+    fn only_operations_on_the_same_key_are_deferred_with_it() {
         let hashes = [1 << 42, 2 << 42, 1 << 42 | 1, 1 << 42];
         let mut deferred = Deferred::default();
         deferred.push(0, hashes[0], Fetched::First);

@@ -70,6 +70,7 @@ pub(super) struct Effect {
 /// Decides on a request. It changes nothing, and knows only what it is given.
 ///
 /// Where hits are to be counted, `reset_after` is `None`: it is known when they are, see [`reset_after`].
+#[inline(always)]
 pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effect) {
     let &Asked { max, cost, at, window, is_peek, is_shadow, lockout } = asked;
     let locked_until = state.locked_until.filter(|&until| until > at);

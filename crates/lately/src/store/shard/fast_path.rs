@@ -3,11 +3,14 @@
 
 use super::super::context::{Context, FastPath, Hit};
 use super::super::eviction_guard::EvictionGuard;
+use super::super::slot::Slot;
 use super::super::window_limit::{Asked, Change, WindowState, decide};
 use super::Shard;
 use crate::entry::Fetched;
+use crate::frame::Frame;
 use crate::gcra::{self, Rate};
 use crate::limit::Decision;
+use crate::settings::Settings;
 use crate::time::Span;
 
 /// What the fast path decided about a request that is allowed.
@@ -41,13 +44,12 @@ impl Shard {
             }
             return FastPath::Done(repeated.decision);
         }
-        let Some(allowed) = self.fast_decision(place, (max, hit.weight, window), context) else {
-            return FastPath::At(place, GENERAL);
-        };
-        let Allowed { mut decision, guard } = allowed;
-        let slot = self.slots.get_mut(place).expect("a key lives here");
         let (frame, settings) = context.frame(slot.class, now);
         let of_limit = frame.of_limit(window);
+        let asked = Asked::now(max, hit.weight, window, now);
+        let Some(Allowed { mut decision, guard }) = allow(slot, &asked, &of_limit, settings) else {
+            return FastPath::At(place, GENERAL);
+        };
         let entry = slot.state.hits_mut();
         let more = if let Some((_, more)) = entry.fast_hit(hit.weight, &of_limit) {
             // These are the newest.
@@ -73,34 +75,6 @@ impl Shard {
         FastPath::Done(decision)
     }
 
-    /// Decides on a request of now for `cost` hits of the key at `place`, if it is allowed, and counting it does not change
-    /// the form of what is kept of the key. Has the newest moments of the key kept from here on.
-    #[inline(always)]
-    fn fast_decision(
-        &mut self,
-        place: u32,
-        (max, cost, window): (u64, u64, Span),
-        context: &mut Context<'_>,
-    ) -> Option<Allowed> {
-        let now = self.now;
-        let slot = self.slots.get_mut(place)?;
-        let (frame, settings) = context.frame(slot.class, now);
-        if window > settings.retain() {
-            return None;
-        }
-        let locked_until = slot.state.limited_until();
-        let (entry, watch) = slot.state.hits_and_watch();
-        let used = entry.used_now(&frame.of_limit(window), settings)?;
-        let state = WindowState { entry: None, settings, used, locked_until, now };
-        let (decision, effect) = decide(&state, &Asked::now(max, cost, window, now));
-        if effect.change != Change::Count {
-            return None;
-        }
-        let known = watch.as_ref().and_then(|watch| watch.guard());
-        let guard = EvictionGuard::next(known, (decision.remaining, max), window, now);
-        (guard.is_none() || watch.is_some()).then_some(Allowed { decision, guard })
-    }
-
     /// The decision of one of several limits, if it allows a request of now and then nothing can keep the hits of its key from
     /// being counted: the key lives at `place`, has none later than now, and its guard does not change.
     #[inline]
@@ -113,13 +87,13 @@ impl Shard {
     ) -> Option<Decision> {
         let now = self.now;
         let slot = self.slot_of(place, key)?;
-        let oldest_ms = context.frame(slot.class, now).0.oldest_ms;
+        let (frame, settings) = context.frame(slot.class, now);
         let entry = slot.state.hits();
-        let is_now = (oldest_ms..=now.as_millis()).contains(&entry.newest_ms());
+        let is_now = (frame.oldest_ms..=now.as_millis()).contains(&entry.newest_ms());
         if !is_now || !entry.has_room(cost) {
             return None;
         }
-        let allowed = self.fast_decision(place, (max, cost, window), context)?;
+        let allowed = allow(slot, &Asked::now(max, cost, window, now), &frame.of_limit(window), settings)?;
         // These are the newest.
         allowed.guard.is_none().then_some(Decision { reset_after: Some(window), ..allowed.decision })
     }
@@ -163,4 +137,24 @@ impl Shard {
         }
         FastPath::Done(decision)
     }
+}
+
+/// Decides on a request of now, if it is allowed, and counting it does not change the form of what is kept of the key. Has the
+/// newest moments of the key kept from here on.
+#[inline(always)]
+fn allow(slot: &mut Slot, asked: &Asked, of_limit: &Frame, settings: &Settings) -> Option<Allowed> {
+    if asked.window > settings.retain() {
+        return None;
+    }
+    let locked_until = slot.state.limited_until();
+    let (entry, watch) = slot.state.hits_and_watch();
+    let used = entry.used_now(of_limit, settings)?;
+    let state = WindowState { entry: None, settings, used, locked_until, now: asked.at };
+    let (decision, effect) = decide(&state, asked);
+    if effect.change != Change::Count {
+        return None;
+    }
+    let known = watch.as_ref().and_then(|watch| watch.guard());
+    let guard = EvictionGuard::next(known, (decision.remaining, asked.max), asked.window, asked.at);
+    (guard.is_none() || watch.is_some()).then_some(Allowed { decision, guard })
 }

@@ -122,16 +122,16 @@ fn what_was_denied_takes_memory_that_is_accounted_for() {
     assert_eq!((store.len(), store.memory().used_bytes), (0, 0));
 }
 
-/// What was denied is denied by the fast path from then on: not another limit, nor when the key was locked out
-/// meanwhile, nor a window that nobody keeps.
+/// A denial is cached. It does not answer for another limit, a key that was locked out meanwhile, or a window that is not
+/// kept.
 #[test]
-fn the_short_way_knows_when_it_is_not_for_it() {
+fn a_cached_denial_is_for_its_own_limit_only() {
     let store = store();
     let ask = |max, window| store.limit(b"k", max, window, 1, START);
     let retry = |max, window| ask(max, window).expect("decided").retry;
     let after_minutes = |n| Retry::After(minutes(n));
     assert_eq!(retry(1, minutes(1)), Retry::Now);
-    // The first denial goes the general path, those after it the short one.
+    // The first denial takes the general path, those after it are cached.
     (0..3).for_each(|_| assert_eq!(retry(1, minutes(1)), after_minutes(1)));
     assert_eq!(retry(1, minutes(2)), after_minutes(2));
     assert_eq!(retry(2, minutes(1)), Retry::Now);
