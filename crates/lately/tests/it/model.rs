@@ -128,8 +128,8 @@ fn a_hit_in_the_pane_after_the_retention_finds_the_key_as_a_read_does() {
     for early_ms in [0, 200_000, 290_000] {
         let reads = [read(gap_ms), read(gap_ms + 400_000)];
         let mut ops = vec![Op::Advance { ms: 1 + early_ms }, hit(100), Op::Advance { ms: gap_ms }];
-        ops.extend(reads.iter().cloned().chain([hit(1)]).chain(reads.iter().cloned()));
-        ops.extend([Op::Advance { ms: 150_000 }].into_iter().chain(reads.iter().cloned()));
+        ops.extend(reads.iter().copied().chain([hit(1)]).chain(reads.iter().copied()));
+        ops.extend([Op::Advance { ms: 150_000 }].into_iter().chain(reads.iter().copied()));
         check(&settings, &ops).expect("as the model");
     }
 }
