@@ -48,8 +48,8 @@ impl<'a> Locks<'_, 'a> {
         }
     }
 
-    /// Decides on a request of now, and counts its hits, if all allow it and their keys differ, and that is known
-    /// without a long look; if not it changes nothing.
+    /// The fast path: decides on a request of now, and counts its hits, if all limits allow it on their fast path, and their
+    /// keys differ; else it changes nothing.
     fn allow_all(
         &mut self,
         placed: &[Placed<'_>],
@@ -76,7 +76,7 @@ impl<'a> Locks<'_, 'a> {
         Some(decisions)
     }
 
-    /// Finds out whether so many hits of each key can be counted.
+    /// Checks that `cost` hits of each key can be counted.
     fn make_room(
         &mut self,
         placed: &[Placed<'_>],
@@ -165,7 +165,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Has the memory of the keys fetched, and finds where they are if nobody moves them meanwhile.
+    /// Has the memory of the keys fetched, and finds where they are if no other thread moves them meanwhile.
     fn fetch(&mut self, placed: &mut [Placed<'_>]) {
         for placed in placed.chunks_mut(STAGED) {
             let (mut hashes, mut places) = ([0; STAGED], [None; STAGED]);
@@ -177,7 +177,7 @@ impl<'a> Executor<'a> {
                 placed.place = place;
             }
         }
-        // When slots are there what they point at is asked for, so that nobody waits for it under several locks.
+        // When the slots are there, what they point at is fetched, so that no thread waits for it under several locks.
         for placed in placed.chunks_mut(Numbers::BITS as usize) {
             let mut behind: Numbers = 0;
             for (number, placed) in placed.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Requests that are to keep to a rate: decided and counted under one lock.
+//! Limits of a rate: `gcra::decide` is the rule. Here it is applied under the key's lock.
 
 use super::check_key;
 use super::context::Hit;
@@ -30,7 +30,7 @@ impl Executor<'_> {
         let mut before = locked.arrival_at(place);
         let (mut decision, mut after) = gcra::decide(rate, before, quantity, locked.now());
         if decision.is_allowed() && weight > 0 && self.is_far_over() {
-            // Others go without the lock: somebody may ask for the key meanwhile.
+            // Eviction gives the lock back: another thread may ask for the key meanwhile.
             self.may_grow(key, hash)?;
             place = self.shard(hash).place_near(place, key, hash);
             let (locked, _) = self.parts();

@@ -193,7 +193,7 @@ impl Executor<'_> {
         let counts = !is_peek && cost > 0;
         let mut has_room = true;
         if place.is_none() && counts && (cost <= max || lockout.is_some()) {
-            // Before it is decided: others go without the lock, and somebody may hit the key meanwhile.
+            // Before it is decided: eviction gives the lock back, and another thread may hit the key meanwhile.
             (has_room, place) = self.room_for((key, hash), None);
         }
         let hit = Hit { key, hash, weight: cost, at, limit_window: Some(window) };

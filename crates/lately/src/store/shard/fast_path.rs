@@ -31,7 +31,6 @@ impl Shard {
         (max, window): (u64, Span),
         context: &mut Context<'_>,
     ) -> FastPath<Decision> {
-        const GENERAL: Fetched = Fetched::All;
         let now = self.now;
         let Some(slot) = self.slot_of(place, hit.key) else { return FastPath::Elsewhere };
         if let Some(repeated) = slot.state.deny_as_before(hit.weight, (max, window), now) {
@@ -48,7 +47,7 @@ impl Shard {
         let of_limit = frame.of_limit(window);
         let asked = Asked::now(max, hit.weight, window, now);
         let Some(Allowed { mut decision, guard }) = allow(slot, &asked, &of_limit, settings) else {
-            return FastPath::At(place, GENERAL);
+            return FastPath::At(place, Fetched::All);
         };
         let entry = slot.state.hits_mut();
         let more = if let Some((_, more)) = entry.fast_hit(hit.weight, &of_limit) {
@@ -58,7 +57,7 @@ impl Shard {
         } else {
             let before = entry.heap_bytes();
             let Some(reset_after) = entry.hit_large(hit.weight, &of_limit, settings) else {
-                return FastPath::At(place, GENERAL);
+                return FastPath::At(place, Fetched::All);
             };
             decision.reset_after = Some(reset_after);
             entry.heap_bytes().cast_signed() - before.cast_signed()

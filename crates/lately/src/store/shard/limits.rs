@@ -1,5 +1,4 @@
-//! What limits know of a key of a shard beside its hits: lockouts, arrival times, what was denied, and who is not
-//! to be evicted.
+//! What a shard keeps of keys for limits: lockouts, arrival times, denied hits, and eviction guards.
 
 use std::borrow::Cow;
 
@@ -237,7 +236,7 @@ impl Shard {
         });
     }
 
-    /// Finds out whether so many hits can be counted of the key at `place`.
+    /// Checks that `hits` of the key at `place` can be counted.
     pub(in crate::store) fn make_room_for(
         &mut self,
         place: u32,
