@@ -97,6 +97,27 @@ impl Talk {
         out
     }
 
+    /// The same, going on after commands that are answered in parts.
+    fn send_through(&mut self, bytes: &[u8], expected: usize) -> Vec<u8> {
+        let (mut requests, mut args, mut out) = (Requests::new(), Args::new(), Vec::new());
+        requests.parse(bytes, &Limits::default(), &mut args);
+        let (now, mut first) = (self.service.now(), 0);
+        while first < expected {
+            let mut run = Run::default();
+            let (done, flow) =
+                self.session.batch(requests.range(first..expected, bytes), &mut run, now, &mut out);
+            run.finish(&self.service, now, &mut out);
+            (first, self.flow) = (first + done, flow);
+            while self.flow == Flow::More {
+                let mut part = Vec::new();
+                self.flow = self.session.resume(false, &mut Written::default(), &mut part);
+                out.extend(part);
+            }
+            assert!(first == expected || self.flow == Flow::Continue, "{:?}", self.flow);
+        }
+        out
+    }
+
     fn check(&mut self, line: &str, expected: &str) {
         assert_eq!(self.ask(line), expected, "{line:.80}");
     }
