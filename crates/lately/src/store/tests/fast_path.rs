@@ -33,7 +33,9 @@ fn op((key, kind, number, _): Step, now: Timestamp) -> Op<'static> {
     match kind {
         0..=29 => Op::Hit { key, weight: 1 + number / 12 % 9 / 8, at: None },
         30..=33 => Op::Hit { key, weight: number % 3 * 40, at: past.filter(|_| number % 2 == 0) },
-        34..=59 => Op::Limit { key, max, window, cost },
+        34..=44 => Op::Limit { key, max, window, cost },
+        // The same limit again, so that denials are cached.
+        45..=59 => Op::Limit { key, max: 2, window: seconds(5), cost: 1 },
         60..=69 => Op::Limit { key, max: max * 100, window, cost },
         70..=84 => Op::Throttle { key, rate: rate(number) },
         85..=92 => {
