@@ -78,9 +78,9 @@ pub(crate) struct LogArgs {
     #[arg(long, value_name = "TEMPLATE", conflicts_with = "time_field")]
     time: Option<Template>,
 
-    /// The field with the time, in formats with named fields [default: in json and logfmt the first of time, timestamp,
+    /// The field with the time, in formats with named fields (default: in json and logfmt the first of time, timestamp,
     /// ts, @timestamp, time_iso8601, msec, time_local, eventTime and __REALTIME_TIMESTAMP that is a time; in regex the
-    /// group time].
+    /// group time).
     #[arg(long, value_name = "FIELD")]
     time_field: Option<String>,
 

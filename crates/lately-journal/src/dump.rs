@@ -75,6 +75,15 @@ impl<'s> Dump<'s> {
         Dump { store, next_part: 0, frames: 0 }
     }
 
+    /// Whether the first [`Dump::HEAD_BYTES`] bytes of something are those of a dump.
+    #[must_use]
+    pub fn is_head(bytes: &[u8]) -> bool {
+        bytes.len() == MAGIC_BYTES && Kind::Dump.version_of(bytes).is_some()
+    }
+
+    /// Bytes by which a dump is known.
+    pub const HEAD_BYTES: usize = MAGIC_BYTES;
+
     fn frame(&mut self, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u8>)) {
         frame::append(out, self.frames, 0, payload);
         self.frames += 1;

@@ -1,7 +1,7 @@
 //! `lately dump`: writes all counts of a server or a data folder to a file.
 
 use std::fs;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -121,8 +121,15 @@ fn from_folder(folder: &Path, out: &mut Out<'_>) -> Result<(), CliError> {
 
 fn from_server(dump: &Dump, out: &mut Out<'_>) -> Result<(), CliError> {
     let mut body = Meter::new(dump.place.http()?.get("/v1/dump")?);
+    let mut head = Vec::new();
+    let begun = body.by_ref().take(lately_journal::Dump::HEAD_BYTES as u64).read_to_end(&mut head);
+    if begun.is_ok() && !lately_journal::Dump::is_head(&head) {
+        let cause = "the HTTP address answered with something else than a dump";
+        return Err(CliError::new("dump", cause, "give the address of the server's HTTP with --http"));
+    }
     let is_to_file = dump.output.as_os_str() != "-";
-    io::copy(&mut body, out).map(|_| ()).map_err(|error| match body.too_slow() {
+    let copied = out.write_all(&head).and_then(|()| io::copy(&mut body, out));
+    copied.map(|_| ()).map_err(|error| match body.too_slow() {
         Some(rate) => CliError::new(
             "dump",
                         format!("the server ended the dump: it was read slower than {rate} B/s"),

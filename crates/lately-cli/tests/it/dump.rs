@@ -432,14 +432,43 @@ fn a_cut_dump_gets_a_hint() {
     let server = serve();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let http = listener.local_addr().expect("bound").to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let good = folder.path().join("good.dump");
+    lately(&["dump", "--server", &server.resp, "--http", &server.http, "-o", text(&good)]);
+    let whole = std::fs::read(&good).expect("a dump");
     let ending = std::thread::spawn(move || {
         let mut socket = accept_request(&listener);
-        let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n40000\r\n";
-        socket.write_all(&[&head[..], &[0; 0x40000], b"\r\n"].concat()).expect("it reads");
+        let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n40008\r\n";
+        socket.write_all(&[&head[..], &whole[..8], &[0; 0x40000], b"\r\n"].concat()).expect("it reads");
     });
     let run = lately(&["dump", "--server", &server.resp, "--http", &http, "-o", "/dev/null"]);
     ending.join().expect("it ends");
     assert_eq!(run.code, Some(2));
     let hint = "\nhint: the dump is incomplete: try again; a server ends one that is read slower than 32000 B/s, or than 1000000 B/s when others wait\n";
     assert!(run.err.starts_with("lately: dump: ") && run.err.ends_with(hint), "{}", run.err);
+}
+
+/// Symptom: a wrong port behind `--http` gave a "dump" that was a web page, and success. Fix: its first bytes are looked at.
+#[test]
+fn an_answer_that_is_no_dump_is_an_error() {
+    let server = serve();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let http = listener.local_addr().expect("bound").to_string();
+    let answering = std::thread::spawn(move || {
+        let mut socket = accept_request(&listener);
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n<html></html>";
+        socket.write_all(answer).expect("it reads");
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("counts.dump");
+    let run = lately(&["dump", "--server", &server.resp, "--http", &http, "-o", text(&file)]);
+    answering.join().expect("it ends");
+    assert_eq!(run.code, Some(2), "{}", run.err);
+    assert!(
+        run.err
+            .starts_with("lately: dump: the HTTP address answered with something else than a dump\nhint: "),
+        "{}",
+        run.err
+    );
+    assert!(!file.exists());
 }
