@@ -89,10 +89,8 @@ impl Session {
     /// Changes are added to `written`. For a client that is gone, only commands that change counts are executed.
     pub(crate) fn resume(&mut self, is_gone: bool, written: &mut Written, out: &mut Vec<u8>) -> Flow {
         if let Some(slow) = self.slow.take().filter(|_| !is_gone) {
-            // The store's time is later by now: what is read is as of then.
-            self.slow = slow
-                .step(&self.service, self.protocol, (written, self.service.store.now()), out)
-                .map(Box::new);
+            self.slow =
+                slow.step(&self.service, self.protocol, (written, self.service.now()), out).map(Box::new);
             let is_done = self.slow.is_none() && self.execution.is_none();
             return if is_done { Flow::Continue } else { Flow::More };
         }

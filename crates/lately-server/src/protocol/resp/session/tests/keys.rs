@@ -250,3 +250,14 @@ fn commands_of_many_keys_run_in_parts() {
     }
     assert_eq!(talk.info("total_hits"), "18000");
 }
+
+/// Symptom: the keys of a long `MHIT` were gone a moment later when it was the first command after a start. Cause: its parts
+/// ran at the time of the store, which is 0 before the first hit. Fix: they run at the time of the clock.
+#[test]
+fn the_first_long_command_runs_at_the_time_of_the_clock() {
+    let mut talk = Talk::new();
+    let counted: String = (0..2_000).map(|key| format!(" k{key} 1")).collect();
+    assert!(talk.ask(&format!("MHIT{counted}")).ends_with("|:1|"));
+    talk.check_all(&[("HITS k0 1m", ":1|"), ("HITS k1999 1m", ":1|")]);
+    assert_eq!(talk.info("expired_keys"), "0");
+}
