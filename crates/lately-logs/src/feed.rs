@@ -124,7 +124,7 @@ impl<'o> Feed<'o> {
         }
     }
 
-    /// Whether there are lines that wait until their format is told.
+    /// Whether lines wait because their format is not known yet.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.parser.is_none() && !self.sample.lines.is_empty()

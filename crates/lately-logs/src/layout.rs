@@ -146,9 +146,10 @@ pub(crate) fn haproxy() -> Layout {
 /// Envoy's default access log, and Istio's, which goes on with more.
 ///
 /// Envoy escapes nothing. A path has no blanks, so a quote in it ends no field. Behind the numbers only the agent may have
-/// quotes in it, but not the three characters that are between two fields: a second occurrence of them is ambiguous.
+/// quotes in it, but not the three characters that are between two fields: a second occurrence of them is ambiguous, also
+/// one that begins with the quote before the agent, or ends with the quote behind it.
 pub(crate) fn envoy() -> Layout {
-    const AGENT: &str = r#"(?:[^"]|"+[^" ]|"+ [^"])*"*"#;
+    const AGENT: &str = r#"(?:(?: [^"]|[^" ]|"+[^" ]|"+ [^"])(?:[^"]|"+[^" ]|"+ [^"])*"*|"*| )"#;
     builtin(&format!(
         r#"^\[(?<time>\d{{4}}-\d\d-\d\dT[\d:.]+Z)\] "(?<request>[^" ]+ [^ ]+ [^" ]+)" (?<status>\d+) (?<flags>[^ "]+) (?:(?<details>[^ "]+) (?<termination>[^ "]+) "(?<failure>[^"]*)" )?(?<received_bytes>\d+) (?<bytes>\d+) (?<duration>\d+|-) (?<service_time>\d+|-) "(?<ip>[^"]*)" "(?<agent>{AGENT})" "(?<request_id>[^"]*)" "(?<vhost>[^"]*)" "(?<upstream>[^"]*)"(?: [^"]*)?$"#
     ))

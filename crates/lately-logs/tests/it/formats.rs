@@ -536,7 +536,9 @@ proptest! {
         ];
         let line = parts.concat();
         let has_quote = |text: &[u8]| text.contains(&b'"');
-        let is_ambiguous = [&agent[..], b"\""].concat().windows(3).any(|part| part == b"\" \"");
+        // A blank alone is not: nothing can be between the quotes around it.
+        let is_ambiguous =
+            agent.starts_with(b" \"") || [&agent[..], b"\""].concat().windows(3).any(|part| part == b"\" \"");
         let options = Options {
             format: Some("envoy".parse().expect("a format")),
             key: "{ip}|{status}|{bytes}|{path}|{agent}|{request_id}|{vhost}|{upstream}".parse().expect("a key"),
@@ -695,5 +697,26 @@ fn expressions_take_linear_time() {
         let json = |end: &str| format!("{{\"time\":1710234000,\"who\":\"{long}{end}\"}}");
         check("json", Some(&filter), json(""), Ok(true));
         check("json", Some(&filter), json("!"), Ok(false));
+    }
+}
+
+/// Symptom: `" """ "id"` after the address was read as an agent of a blank and a quote, though it may also be an address that
+/// ends with a quote and a blank, and no agent. Cause: the quote before the agent was not looked at. Fix: both are refused.
+#[test]
+fn an_agent_that_shares_a_quote_with_its_neighbours_is_refused() {
+    let status = |agent: &str| {
+        let line = format!(
+            "[2024-03-12T09:00:01.000Z] \"GET / HTTP/2\" 404 NR 0 153 0 - \"198.51.100.7\" \"{agent}\" \"id\" \"web\" \"10.0.0.1:80\""
+        );
+        let options = Options { format: Some("envoy".parse().expect("a format")), ..Options::default() };
+        let mut parser =
+            LineParser::new(options.format.as_ref().expect("it is there"), &options).expect("a parser");
+        parser.parse(line.as_bytes()).is_ok()
+    };
+    for agent in ["", " ", "\"", "curl \"8\"", "a\" b", "\" b", " b"] {
+        assert!(status(agent), "{agent:?}");
+    }
+    for agent in [" \"", " \"b", "a\" \"b", "a\" "] {
+        assert!(!status(agent), "{agent:?}");
     }
 }
