@@ -32,7 +32,8 @@ impl Books {
         self.refused == refused
     }
 
-    fn take(&mut self, request: &Request, reply: &Reply) {
+    /// Enters the reply to a request.
+    pub(crate) fn take(&mut self, request: &Request, reply: &Reply) {
         self.named.extend(request.changes.iter().map(|change| change.key().to_owned()));
         match request.refusal(reply) {
             Some(why) => {
