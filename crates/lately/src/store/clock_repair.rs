@@ -59,7 +59,7 @@ impl ClockShift {
         at.min(self.now)
     }
 
-    /// A time that was in the future. One that was in the past is one that is over by now.
+    /// A time ahead of the wrong clock, moved back by as much as that clock was ahead. A time that had passed stays passed.
     fn future(self, until: Timestamp) -> Timestamp {
         Timestamp::from_millis((until.as_millis() - self.by_ms).max(0)).unwrap_or(Timestamp::MIN)
     }

@@ -446,7 +446,7 @@ impl Store {
         Some(hits)
     }
 
-    /// Accounts for what a key of a shard has grown since that had so many bytes.
+    /// Charges what a shard has grown since it had `bytes_before`, and makes room if that passes the ceiling.
     #[inline(never)]
     fn grown(&self, bytes_before: usize, shard: MutexGuard<'_, Shard>, key: &[u8]) {
         let now = shard.now();

@@ -20,7 +20,7 @@ pub(super) struct LongRequest {
 }
 
 impl LongRequest {
-    /// Whether a command is one of these, with so many arguments.
+    /// Whether a command is one of these and has more than [`LONG_ARGUMENTS`] arguments.
     #[inline]
     pub(super) fn is_one(args: ArgList<'_>, command: &Command<'_>) -> bool {
         args.len() > LONG_ARGUMENTS

@@ -68,9 +68,9 @@ fn a_stretch_without_room_changes_nothing() {
     talk.service.store.check_consistency();
 }
 
-/// Symptom: a client that connected again was told of a position that the journal did not have yet, went on from there, and a
-/// crash between both lost a stretch. Cause: positions were told before they were kept. Fix: a source takes nothing else
-/// until it is known that its last stretch is kept.
+/// Symptom: a client reconnected, got a position that the journal had not written yet, and went on from there; a crash then
+/// lost a batch. Cause: positions were returned before they were kept. Fix: a source takes one batch at a time, and the next
+/// only when the last is kept.
 #[test]
 fn a_source_is_busy_until_its_stretch_is_kept() {
     let mut talk = Talk::new();

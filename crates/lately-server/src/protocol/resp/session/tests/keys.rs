@@ -209,8 +209,8 @@ fn a_gone_client_runs_no_slow_commands() {
     assert!(out.is_empty() && talk.session.held_bytes() < held);
 }
 
-/// Symptom: `EXISTS` of a million keys made everybody wait for a second, and `DEL` of 250,000 absent keys took as much
-/// again as the ceiling for what the journal is told. Fix: a part of the keys at a time.
+/// Symptom: `EXISTS` of a million keys delayed all other clients by a second, and the journal records of a `DEL` of 250,000
+/// absent keys took twice the ceiling. Fix: these commands run a part of the keys at a time.
 #[test]
 fn commands_of_many_keys_run_in_parts() {
     let mut talk = Talk::new();
