@@ -206,8 +206,23 @@ impl Service {
         at: Option<Timestamp>,
         now: Timestamp,
     ) -> Vec<Count> {
-        let ops: Vec<Op<'_>> =
-            windows.iter().map(|&window| Op::Hits { key, window: Some(window), at }).collect();
+        self.ask(windows.iter().map(|&window| Op::Hits { key, window: Some(window), at }), now)
+    }
+
+    /// The hits of each key in a window that ends now.
+    pub(super) fn hits_of(
+        &self,
+        keys: &[&[u8]],
+        window: Option<Span>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = u64> + use<> {
+        let counts: Vec<Count> = self.ask(keys.iter().map(|key| Op::Hits { key, window, at: None }), now);
+        counts.into_iter().map(|count| count.estimate)
+    }
+
+    /// Answers questions, and changes nothing.
+    fn ask<'k>(&self, ops: impl Iterator<Item = Op<'k>>, now: Timestamp) -> Vec<Count> {
+        let ops: Vec<Op<'_>> = ops.collect();
         let mut outcomes = Vec::with_capacity(ops.len());
         self.store.apply(&ops, now, &mut outcomes);
         let count = |outcome| match outcome {

@@ -3,7 +3,7 @@
 use std::collections::{BinaryHeap, HashSet};
 
 use lately::limits::MAX_SCAN_SLOTS;
-use lately::{Cursor, Op, Outcome, Pattern, Point, QueryError, SeriesReader, Span, Store, Timestamp};
+use lately::{Cursor, Pattern, Point, QueryError, SeriesReader, Span, Timestamp};
 
 use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, SERIES_STEP, WALK_STEP};
 use crate::service::Service;
@@ -140,7 +140,7 @@ impl CoolestWalk {
         let mut page = service.store.scan(self.cursor, None, WALK_STEP, now);
         page.keys.retain(|key| key.starts_with(&self.prefix));
         let keys: Vec<&[u8]> = page.keys.iter().map(|key| &**key).collect();
-        let counts: Vec<u64> = hits_of(&service.store, &keys, self.window, now).collect();
+        let counts: Vec<u64> = service.hits_of(&keys, self.window, now).collect();
         let is_below = |hits: u64| self.below.is_none_or(|below| hits < below);
         for row in counts.into_iter().zip(page.keys).filter(|&(hits, _)| is_below(hits)) {
             self.key_bytes += row.1.len();
@@ -174,26 +174,9 @@ pub(crate) fn coolest_of<'k>(
 ) -> Vec<(u64, &'k [u8])> {
     let mut seen = HashSet::new();
     let keys: Vec<&[u8]> = keys.filter(|key| seen.insert(*key)).collect();
-    let mut rows: Vec<(u64, &[u8])> =
-        hits_of(&service.store, &keys, window, now).zip(keys.iter().copied()).collect();
+    let mut rows: Vec<(u64, &[u8])> = service.hits_of(&keys, window, now).zip(keys.iter().copied()).collect();
     rows.retain(|&(hits, _)| below.is_none_or(|below| hits < below));
     rows.sort_by_key(|&(hits, _)| hits);
     rows.truncate(count);
     rows
-}
-
-/// The hits of each key in a window.
-fn hits_of(
-    store: &Store,
-    keys: &[&[u8]],
-    window: Option<Span>,
-    now: Timestamp,
-) -> impl Iterator<Item = u64> + use<> {
-    let ops: Vec<Op<'_>> = keys.iter().map(|key| Op::Hits { key, window, at: None }).collect();
-    let mut outcomes = Vec::with_capacity(ops.len());
-    store.apply(&ops, now, &mut outcomes);
-    outcomes.into_iter().map(|outcome| match outcome {
-        Outcome::Hits(count) => count.estimate,
-        _ => unreachable!("a question is answered with a count"),
-    })
 }
