@@ -136,8 +136,8 @@ proptest! {
         }
         let config = || Config { limits: vec![limit("few")], ..Config::default() };
         let (mut single, mut batched) = (Talk::with(config()), Talk::with(config()));
-        let expected: Vec<u8> = requests.iter().flat_map(|request| single.send(request, 1)).collect();
-        let got = batched.send(&requests.concat(), requests.len());
+        let expected: Vec<u8> = requests.iter().flat_map(|request| single.send_through(request, 1)).collect();
+        let got = batched.send_through(&requests.concat(), requests.len());
         prop_assert_eq!(barred(&got), barred(&expected));
         single.send(b"RESET\n", 1);
         batched.send(b"RESET\n", 1);
