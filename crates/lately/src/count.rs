@@ -17,3 +17,15 @@ pub struct Count {
     /// Width of the pane at the far edge.
     pub cell: Span,
 }
+
+impl Count {
+    /// This count and that of other hits in the same window.
+    pub(crate) fn plus(self, other: Count) -> Count {
+        Count {
+            estimate: self.estimate.saturating_add(other.estimate),
+            lower: self.lower.saturating_add(other.lower),
+            upper: self.upper.zip(other.upper).map(|(one, two)| one.saturating_add(two)),
+            cell: self.cell.max(other.cell),
+        }
+    }
+}

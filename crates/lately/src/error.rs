@@ -347,6 +347,55 @@ pub enum Malformed {
     Bug,
 }
 
+/// A message of another node that cannot be merged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MergeError {
+    /// A key is empty or too long.
+    KeyLength {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A cell is not one, or its counts are more than a key can have.
+    Cell {
+        /// Its first millisecond.
+        start_ms: i64,
+        /// Its width in milliseconds.
+        width_ms: i64,
+    },
+    /// The message begins after its end.
+    Sequence {
+        /// The number it begins after.
+        after: u64,
+        /// The number it ends with.
+        until: u64,
+    },
+    /// There are too many origins.
+    Origins {
+        /// The most there may be.
+        most: usize,
+    },
+}
+
+impl fmt::Display for MergeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MergeError::KeyLength { bytes } => {
+                write!(f, "a key of {bytes} bytes: it must have 1 to {MAX_KEY_BYTES}")
+            }
+            MergeError::Cell { start_ms, width_ms } => {
+                write!(f, "no cell: {width_ms} ms from {start_ms}, or its counts are out of range")
+            }
+            MergeError::Sequence { after, until } => {
+                write!(f, "a message that begins after {after} and ends with {until}")
+            }
+            MergeError::Origins { most } => write!(f, "more than {most} origins"),
+        }
+    }
+}
+
+impl Error for MergeError {}
+
 /// A key that could not be read. Other keys were.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unreadable {

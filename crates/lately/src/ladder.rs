@@ -96,6 +96,16 @@ impl Ladder {
         self.steps.iter().find(|step| step.width_ms == width_ms).map(|step| step.pane_age_ms)
     }
 
+    /// The widest of the wider panes that may be `age_ms` old, else the next wider one; with the age from which it may be
+    /// used.
+    pub(crate) fn next_wider(&self, width_ms: i64, age_ms: i64) -> Option<(i64, i64)> {
+        let wider = self.steps.iter().filter(|step| step.width_ms > width_ms);
+        let next = wider.clone().next()?;
+        let fitting = wider.rev().find(|step| step.pane_age_ms <= age_ms);
+        let Step { width_ms, pane_age_ms } = *fitting.unwrap_or(next);
+        Some((width_ms, pane_age_ms))
+    }
+
     /// The widest a cell of an edge can be that is `age_ms` old, with `exact` the exact span: the resolution up to and
     /// including the exact span, then as wide as precision allows.
     #[must_use]

@@ -45,6 +45,7 @@ mod leb128;
 mod limit;
 pub mod limits;
 mod machine;
+mod merge;
 mod number;
 mod panes;
 mod series;
@@ -62,12 +63,15 @@ pub use count::Count;
 pub use delta::{
     Delta, DeltaBatch, DeltaFormat, DeltaMark, Deltas, Forgotten, Generation, LimitState, Sequence,
 };
-pub use error::{HitError, LimitError, Malformed, QueryError, SettingsError, TimeError, Unreadable};
+pub use error::{
+    HitError, LimitError, Malformed, MergeError, QueryError, SettingsError, TimeError, Unreadable,
+};
 pub use gcra::{Arrival, Rate, Throttle};
 pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
 pub use limit::{Decision, JointDecision, Retry};
 pub use machine::{give_blocks_back, give_memory_back, share_arenas};
+pub use merge::{Cell, Changes, KeyChanges, Level, Levels, Merged, NoOrigin, Origin, Outbox, Tally, TooOld};
 pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};

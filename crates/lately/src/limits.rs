@@ -64,3 +64,16 @@ pub(crate) const SPIN_TRIES: u32 = 64;
 
 /// How long the system clock must be ahead by more than `max_skew` before the clock jumps to it.
 pub const ADOPTED_AFTER: Span = minutes(1);
+
+/// Cells of a level that are read at a time, about: a coarser level takes over from there.
+pub(crate) const CELLS_OF_A_LEVEL: i64 = 1_000;
+
+/// How long the outbox of a node holds a cell after its end, in milliseconds. Later hits for it are counted under another
+/// origin.
+pub const CELL_HELD_MS: i64 = 10 * 60_000;
+
+/// The longest name of a node, in bytes.
+pub const MAX_NODE_BYTES: usize = 64;
+
+/// Origins that a store knows: nodes, and their lives within the retention.
+pub const MAX_ORIGINS: usize = 10_000;

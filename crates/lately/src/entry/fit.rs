@@ -121,7 +121,19 @@ impl Fitted {
     }
 }
 
+/// From this number of panes of the resolution on, they are kept in a ring.
+const RING_FROM: usize = 32;
+
 impl Entry {
+    /// An entry with the hits of panes, none of which overlaps another.
+    pub(crate) fn of_panes(panes: Vec<Pane>, settings: &Settings, now: Timestamp) -> Entry {
+        let finest_ms = settings.resolution().as_millis();
+        let is_ring = panes.iter().filter(|pane| pane.width_ms == finest_ms).count() >= RING_FROM;
+        let source = if is_ring { Source::Ring } else { Source::Elsewhere };
+        let list = panes.into_iter().map(|pane| Piece::Pane { pane, source }).collect();
+        Entry::of_pieces(Pieces { list, ..Pieces::default() }, settings, now)
+    }
+
     /// An entry with the hits of pieces.
     pub(super) fn of_pieces(pieces: Pieces, settings: &Settings, now: Timestamp) -> Entry {
         let Pieces { mut list, newest_ms, is_by_pane, coarse_ms } = pieces;

@@ -297,6 +297,8 @@ impl Store {
             shard.move_page();
             if place >= shard.places() {
                 shard.shrink();
+                drop(shard);
+                self.sweep_others(index, now);
                 cursor = super::Cursor::at(index + 1, 0);
                 continue;
             }

@@ -30,12 +30,16 @@ pub(super) struct Executor<'a> {
     locked: Option<LockedShard<'a>>,
     /// Whether the store was far above its ceiling at the start: then nothing takes the fast path, where keys grow unasked.
     is_far_over: bool,
+    /// Whether other nodes have counted hits: then limits do not take the fast path, and answers have their hits added.
+    has_others: bool,
 }
 
 impl<'a> Executor<'a> {
     pub(super) fn new(store: &'a Store, now: Timestamp, deltas: Option<&'a mut DeltaBatch>) -> Executor<'a> {
         let is_far_over = store.memory.is_far_over();
-        Executor { store, now: store.advance(now), context: store.context(deltas), locked: None, is_far_over }
+        let (now, context) = (store.advance(now), store.context(deltas));
+        let has_others = store.others.get().is_some();
+        Executor { store, now, context, locked: None, is_far_over, has_others }
     }
 
     /// One that never takes the fast path.
@@ -49,6 +53,24 @@ impl<'a> Executor<'a> {
     /// something on the heap are deferred, when what the first pass had fetched is there, and what is behind
     /// that has been asked for; operations on one key keep their order.
     pub(super) fn apply(
+        &mut self,
+        ops: &[Op<'_>],
+        hashes: &[u64],
+        places: &mut [Option<u32>],
+        out: &mut Vec<Outcome>,
+    ) {
+        let start = out.len();
+        self.apply_own(ops, hashes, places, out);
+        if self.has_others {
+            for ((op, &hash), outcome) in ops.iter().zip(hashes).zip(&mut out[start..]) {
+                self.add_others(op, hash, outcome);
+            }
+        }
+    }
+
+    /// The operations on what this node counted.
+    #[inline(always)]
+    fn apply_own(
         &mut self,
         ops: &[Op<'_>],
         hashes: &[u64],
@@ -129,7 +151,11 @@ impl<'a> Executor<'a> {
         let guess = self.shard(hash).guess(hash);
         let mut answer = None;
         let fast = self.fast(op, hash, guess, true, |outcome| answer = Some(outcome));
-        answer.unwrap_or_else(|| self.apply_after(&fast, op, hash, guess))
+        let mut answer = answer.unwrap_or_else(|| self.apply_after(&fast, op, hash, guess));
+        if self.has_others {
+            self.add_others(op, hash, &mut answer);
+        }
+        answer
     }
 
     /// Applies an operation that the fast path did not do, on a key that most likely is at `guess`.
@@ -155,7 +181,7 @@ impl<'a> Executor<'a> {
         give: impl FnOnce(Outcome),
     ) -> FastPath<()> {
         let (Some(place), Some(locked)) = (place, &mut self.locked) else { return FastPath::Elsewhere };
-        if self.is_far_over {
+        if self.is_far_over || self.has_others && !matches!(op, Op::Hit { .. }) {
             return FastPath::Elsewhere;
         }
         let context = &mut self.context;
@@ -261,6 +287,21 @@ impl<'a> Executor<'a> {
         let place = self.shard(hash).place_near(place, key, hash);
         let (locked, context) = self.parts();
         (has_room, place.and_then(|place| locked.alive(place, context)))
+    }
+
+    /// Adds the hits of other nodes to the outcome of an operation. Limits have them already.
+    #[inline(never)]
+    pub(super) fn add_others(&self, op: &Op<'_>, hash: u64, outcome: &mut Outcome) {
+        let of_others = |window, at| self.store.count_of_others((op.key(), hash), window, at, self.now);
+        match (op, outcome) {
+            (&Op::Hit { at, .. }, Outcome::Hit(Ok(hits))) => {
+                *hits = hits.saturating_add(of_others(None, at).map_or(0, |count| count.estimate));
+            }
+            (&Op::Hits { window, at, .. }, Outcome::Hits(count)) => {
+                *count = of_others(window, at).map_or(*count, |others| count.plus(others));
+            }
+            _ => {}
+        }
     }
 
     /// Ends the batch. Keys that were there may have grown: others are evicted for it, but not `keep`.

@@ -1,13 +1,15 @@
 //! Requests that are to stay within several limits, of one key or of more: all counted or none. The shards of all
 //! keys are locked, in the order of their indices, until it is decided and done.
 
+use std::sync::Arc;
+
 use super::batch::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit};
 use super::executor::{Executor, Numbers};
 use super::window_limit::{Asked, Change, Effect, decide};
 use super::{check_key, shard_of};
-use crate::entry::Fetched;
+use crate::entry::{Entry, Fetched};
 use crate::error::{HitError, LimitError};
 use crate::limit::{Decision, JointDecision};
 use crate::limits::{MAX_LIMITS, MAX_TOTAL};
@@ -131,6 +133,7 @@ struct Scratch<'a> {
     indices: Vec<usize>,
     shards: Vec<LockedShard<'a>>,
     decided: Vec<(Decision, Effect, &'a Settings)>,
+    others: Vec<Option<Arc<Entry>>>,
 }
 
 /// Requests whose memory is fetched together.
@@ -211,7 +214,10 @@ impl<'a> Executor<'a> {
             check_key(limit.key).map_err(|error| of_limit(index, error.into()))?;
         }
         let first = limits.first().map_or(&b""[..], |limit| limit.key);
-        let Scratch { indices, shards, decided } = scratch;
+        let Scratch { indices, shards, decided, others } = scratch;
+        others.clear();
+        let (store, now) = (self.store(), self.now());
+        others.extend(placed.iter().map(|placed| store.hits_of_others(placed.limit.key, placed.hash, now)));
         indices.extend(placed.iter().map(|placed| shard_of(placed.hash)));
         let ceiling_bytes = self.lock_all((indices, shards), if counts { first } else { b"" });
         let mut locks = Locks { shards };
@@ -225,6 +231,7 @@ impl<'a> Executor<'a> {
             && counts
             && !is_far_over
             && may_be_fast
+            && others.iter().all(Option::is_none)
             && let Some(decisions) = locks.allow_all(placed, cost, context)
         {
             drop(locks);
@@ -248,7 +255,8 @@ impl<'a> Executor<'a> {
                 locked.keep_moments(place, context.classes);
             }
             let asked = asked(limit, locked.now());
-            let (decision, effect) = decide(&locked.window_state(place, &asked, settings), &asked);
+            let state = locked.window_state(place, others[index].as_deref(), &asked, settings);
+            let (decision, effect) = decide(&state, &asked);
             decided.push((decision, effect, settings));
         }
         let is_allowed = decided.iter().all(|(decision, ..)| decision.is_allowed());
@@ -282,8 +290,8 @@ impl<'a> Executor<'a> {
             }
         }
         let mut decisions = Vec::with_capacity(placed.len());
-        for (placed @ &Placed { limit, hash, place, .. }, &(mut decision, effect, settings)) in
-            placed.iter().zip(&*decided)
+        for (index, (placed @ &Placed { limit, hash, place, .. }, &(mut decision, effect, settings))) in
+            placed.iter().zip(&*decided).enumerate()
         {
             let locked = locks.of(placed);
             let place = if has_new { locked.place_near(place, limit.key, hash) } else { place };
@@ -295,7 +303,8 @@ impl<'a> Executor<'a> {
                 locked.guard(place, (left, limit.max), limit.window, context);
             }
             if is_for_counting {
-                decision.reset_after = locked.reset_after(place, &asked(limit, locked.now()), settings);
+                let asked = asked(limit, locked.now());
+                decision.reset_after = locked.reset_after(place, others[index].as_deref(), &asked, settings);
             }
             decisions.push(decision);
         }

@@ -15,6 +15,7 @@ mod key_state;
 mod long_keys;
 #[cfg(all(test, loom))]
 mod models;
+mod others;
 mod prefetch;
 mod rate_limit;
 mod recent_denials;
@@ -30,9 +31,9 @@ mod table;
 mod tags;
 mod window_limit;
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Mutex, OnceLock};
 use std::thread::available_parallelism;
 
 use foldhash::SharedSeed;
@@ -94,6 +95,8 @@ pub struct Store {
     clock_repair: clock_repair::ClockRepair,
     /// Empty but for the time in which batches are rolled back.
     rollback: Mutex<rollback::Rollback>,
+    /// What other nodes counted, once something was merged.
+    others: OnceLock<others::Others>,
 }
 
 impl Store {
@@ -134,6 +137,7 @@ impl Store {
             ),
             clock_repair: clock_repair::ClockRepair::default(),
             rollback: Mutex::default(),
+            others: OnceLock::new(),
         }
     }
 
@@ -399,7 +403,7 @@ impl Store {
 
     /// Merges old panes of `key` as far as their age allows, which frees memory before the next hit. Answers do not
     /// change.
-    pub fn merge(&self, key: &[u8], now: Timestamp) {
+    pub fn merge_panes(&self, key: &[u8], now: Timestamp) {
         let hash = self.hash(key);
         let (mut shard, _, _) = self.lock_for(hash, now, None);
         shard.merge_key(key, hash, &self.classes);
@@ -419,7 +423,7 @@ impl Store {
     /// processor starts on the next hit, and fetches its memory, while it waits for that of this one.
     #[inline]
     fn fast_hit(&self, key: &[u8], weight: u64, now: Timestamp) -> Option<u64> {
-        if self.memory.is_far_over() {
+        if self.memory.is_far_over() || self.others.get().is_some() {
             return None;
         }
         let hash = self.hash(key);

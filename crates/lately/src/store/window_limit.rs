@@ -39,6 +39,8 @@ pub(super) struct WindowState<'a> {
     /// The hits, for the time until a denied request would be allowed. `None` when there are none; and on the fast path,
     /// which leaves denials to the general one.
     pub(super) entry: Option<&'a Entry>,
+    /// The hits of other nodes on the key, if there are some.
+    pub(super) others: Option<&'a Entry>,
     pub(super) settings: &'a Settings,
     /// Hits that count in the window.
     pub(super) used: u64,
@@ -99,7 +101,12 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
     let lock_until =
         lockout.filter(|_| denies && locked_until.is_none()).map(|lockout| at.saturating_add(lockout));
     let effect = if denies {
-        let is_cached = cost == 1 && at == state.now && locked_until.is_none() && lock_until.is_none();
+        // What others counted may be more or less next time.
+        let is_cached = state.others.is_none()
+            && cost == 1
+            && at == state.now
+            && locked_until.is_none()
+            && lock_until.is_none();
         let denial = if is_cached { CachedDenial::of(&denied, window, at) } else { None };
         Effect { change: Change::Deny, left: Some(left), lock_until, denial }
     } else {
@@ -114,13 +121,33 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
 /// How long from the request until no more than `most` hits of its window count.
 fn until_at_most(state: &WindowState<'_>, most: u64, asked: &Asked) -> Option<Span> {
     let window = LimitWindow::ending_at(asked.at, asked.window, state.now);
-    state.entry?.until_at_most(most, state.used, window, state.settings)
+    let (Some(own), Some(others)) = (state.entry, state.others) else {
+        return state.entry.or(state.others)?.until_at_most(most, state.used, window, state.settings);
+    };
+    let of_own = own.used(window, state.settings);
+    let own_until = |most| own.until_at_most(most, of_own, window, state.settings);
+    let of_others = others.used(window, state.settings);
+    let others_until = |most| others.until_at_most(most, of_others, window, state.settings);
+    // The fewer own hits may be left, the longer it takes, and the shorter for those of others. The best share of the own is
+    // where the two meet.
+    let (mut least, mut enough) = (0, most.min(of_own));
+    while least < enough {
+        let share = least + (enough - least) / 2;
+        if own_until(share) <= others_until(most - share) {
+            enough = share;
+        } else {
+            least = share + 1;
+        }
+    }
+    let until = |share: u64| own_until(share).max(others_until(most - share));
+    until(enough).min(enough.checked_sub(1).map_or(until(enough), until))
 }
 
 /// How long from the request until none of the hits count; `None` when none do.
 fn reset_after(state: &WindowState<'_>, asked: &Asked) -> Option<Span> {
     let window = LimitWindow::ending_at(asked.at, asked.window, state.now);
-    state.entry?.until_none(window, state.settings)
+    let until_none = |entry: &Entry| entry.until_none(window, state.settings);
+    state.entry.and_then(until_none).max(state.others.and_then(until_none))
 }
 
 impl Shard {
@@ -154,24 +181,32 @@ impl Shard {
     pub(super) fn window_state<'a>(
         &'a self,
         place: Option<u32>,
+        others: Option<&'a Entry>,
         asked: &Asked,
         settings: &'a Settings,
     ) -> WindowState<'a> {
         let entry = self.entry_at(place);
         let window = LimitWindow::ending_at(asked.at, asked.window, self.now());
+        let used = |entry: Option<&Entry>| entry.map_or(0, |entry| entry.used(window, settings));
         WindowState {
             entry,
+            others,
             settings,
-            used: entry.map_or(0, |entry| entry.used(window, settings)),
+            used: used(entry).saturating_add(used(others)),
             locked_until: place.and_then(|place| self.limit_at(place)),
             now: self.now(),
         }
     }
 
     /// How long from the request until none of the hits count, as they are now.
-    pub(super) fn reset_after(&self, place: Option<u32>, asked: &Asked, settings: &Settings) -> Option<Span> {
-        let window = LimitWindow::ending_at(asked.at, asked.window, self.now());
-        self.entry_at(place)?.until_none(window, settings)
+    pub(super) fn reset_after(
+        &self,
+        place: Option<u32>,
+        others: Option<&Entry>,
+        asked: &Asked,
+        settings: &Settings,
+    ) -> Option<Span> {
+        reset_after(&self.window_state(place, others, asked, settings), asked)
     }
 }
 
@@ -197,18 +232,22 @@ impl Executor<'_> {
             (has_room, place) = self.room_for((key, hash), None);
         }
         let hit = Hit { key, hash, weight: cost, at, limit_window: Some(window) };
+        let others = self.store().hits_of_others(key, hash, self.now());
+        let others = others.as_deref();
         let (locked, context) = self.parts();
         if let Some(place) = place.filter(|_| !is_peek) {
             locked.keep_moments(place, context.classes);
         }
         let at = at.unwrap_or(locked.now());
         let asked = Asked { max, cost, at, window, is_peek, is_shadow, lockout };
-        let (mut decision, mut effect) = decide(&locked.window_state(place, &asked, settings), &asked);
+        let (mut decision, mut effect) =
+            decide(&locked.window_state(place, others, &asked, settings), &asked);
         if effect.change == Change::Count && self.is_far_over() {
             // The lock is given back for it: another thread may hit the key meanwhile.
             self.may_grow(key, hash)?;
             place = self.shard(hash).place_near(place, key, hash);
-            (decision, effect) = decide(&self.parts().0.window_state(place, &asked, settings), &asked);
+            (decision, effect) =
+                decide(&self.parts().0.window_state(place, others, &asked, settings), &asked);
         }
         match effect.change {
             Change::Nothing => {}
@@ -216,7 +255,7 @@ impl Executor<'_> {
                 self.count_hit(has_room, &hit, place)?;
                 // A key that was there is still at its place.
                 place = place.or_else(|| self.parts().0.place_of(key, hash));
-                decision.reset_after = self.parts().0.reset_after(place, &asked, settings);
+                decision.reset_after = self.parts().0.reset_after(place, others, &asked, settings);
             }
             Change::Deny => place = self.deny(&hit, place),
         }

@@ -101,7 +101,7 @@ proptest! {
             }
             log.forget_before(now_ms - 2 * window_ms);
             if index % 100 == 0 {
-                store.merge(b"k", time(now_ms));
+                store.merge_panes(b"k", time(now_ms));
             }
         }
         store.check_consistency();
@@ -127,7 +127,7 @@ proptest! {
                 prop_assert!(used <= max, "{used} in the window that ends at {now_ms}");
             }
             if index % 50 == 0 {
-                store.merge(b"k", time(now_ms));
+                store.merge_panes(b"k", time(now_ms));
             }
             if let Retry::After(wait) = decision.retry && index % 7 == 0 {
                 let peek = Request { is_peek: true, ..request };
@@ -137,7 +137,7 @@ proptest! {
                     prop_assert!(!decided.is_allowed(), "allowed a millisecond before {wait}");
                 }
                 if index % 14 == 0 {
-                    store.merge(b"k", time(now_ms + wait.as_millis() - 1));
+                    store.merge_panes(b"k", time(now_ms + wait.as_millis() - 1));
                 }
                 now_ms += wait.as_millis();
                 let decided = store.decide(peek, time(now_ms)).expect("it can be decided");
@@ -172,7 +172,7 @@ proptest! {
                 admitted.push(at_ms.unwrap_or(latest_ms), cost);
             }
             if index % 60 == 0 {
-                store.merge(b"k", time(clock_ms));
+                store.merge_panes(b"k", time(clock_ms));
             }
         }
         prop_assert!(admitted.fullest(window_ms) <= max);

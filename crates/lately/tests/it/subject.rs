@@ -97,7 +97,7 @@ impl StoreSubject {
 
     fn tidy(&self, key: u8, now: Timestamp) {
         if self.merge == Merging::Early {
-            self.store.merge(&StoreSubject::key(key), now);
+            self.store.merge_panes(&StoreSubject::key(key), now);
         }
     }
 }
@@ -132,9 +132,9 @@ impl Subject for StoreSubject {
     fn merge(&mut self, key: u8, now_ms: i64) {
         let now = time(now_ms);
         match self.merge {
-            Merging::AsTold | Merging::Early => self.store.merge(&StoreSubject::key(key), now),
+            Merging::AsTold | Merging::Early => self.store.merge_panes(&StoreSubject::key(key), now),
             // The store still sees the time.
-            Merging::Never => self.store.merge(b"another", now),
+            Merging::Never => self.store.merge_panes(b"another", now),
             Merging::Restarted | Merging::Carried => self.restart(now),
         }
     }

@@ -173,7 +173,7 @@ impl World {
             Act::Forget { key } => {
                 self.kept(|world, group| world.forget(key, group))?;
             }
-            Act::Tidy { key, sweeps: false } => self.server.store.merge(KEYS[key], self.now()),
+            Act::Tidy { key, sweeps: false } => self.server.store.merge_panes(KEYS[key], self.now()),
             Act::Tidy { .. } => {
                 let store = Arc::clone(&self.server.store);
                 let mut cursor = store.sweep(Cursor::START, 2_048, self.now());

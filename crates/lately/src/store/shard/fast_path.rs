@@ -148,7 +148,7 @@ fn allow(slot: &mut Slot, asked: &Asked, of_limit: &Frame, settings: &Settings) 
     let locked_until = slot.state.limited_until();
     let (entry, watch) = slot.state.hits_and_watch();
     let used = entry.used_now(of_limit, settings)?;
-    let state = WindowState { entry: None, settings, used, locked_until, now: asked.at };
+    let state = WindowState { entry: None, others: None, settings, used, locked_until, now: asked.at };
     let (decision, effect) = decide(&state, asked);
     if effect.change != Change::Count {
         return None;

@@ -1,0 +1,131 @@
+//! The widths of the cells in which counts travel, by the age of the hits.
+//!
+//! A hit is in a cell of each level. A reader takes the counts of recent times from the finest level, of older times from
+//! coarser ones. So a cell never changes its width, and what was sent is never sent again in another width. A level has
+//! about a thousand cells while it is in use.
+
+use crate::limits::CELLS_OF_A_LEVEL;
+use crate::settings::Settings;
+use crate::time::Timestamp;
+
+use super::Cell;
+
+/// The levels of a class, finest first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Levels {
+    list: Vec<Level>,
+}
+
+/// One level: from which age to which age of the hits it is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Level {
+    /// The width of its cells, in milliseconds.
+    pub width_ms: i64,
+    /// It is read for hits that are about this old, in milliseconds.
+    pub from_age_ms: i64,
+    /// The next level, or the end of the retention, takes over at this age.
+    pub until_age_ms: i64,
+}
+
+impl Level {
+    /// The cell of this level that has a time.
+    #[must_use]
+    pub fn cell(&self, at: Timestamp) -> Cell {
+        Cell::of(at.as_millis(), self.width_ms)
+    }
+
+    /// The first millisecond that is not read from this level but from a finer one.
+    fn end_ms(&self, now: Timestamp) -> i64 {
+        if self.from_age_ms == 0 {
+            return i64::MAX;
+        }
+        (now.as_millis() - self.from_age_ms).div_euclid(self.width_ms) * self.width_ms
+    }
+}
+
+impl Levels {
+    /// The levels of a class: the resolution in the exact span, and then widths that its precision permits.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Levels {
+        let (ladder, retain_ms) = (settings.ladder(), settings.retain().as_millis());
+        let mut level =
+            Level { width_ms: settings.resolution().as_millis(), from_age_ms: 0, until_age_ms: retain_ms };
+        let mut list = Vec::new();
+        loop {
+            let wanted_ms = level.from_age_ms.saturating_add(level.width_ms.saturating_mul(CELLS_OF_A_LEVEL));
+            let next = ladder.next_wider(level.width_ms, wanted_ms).filter(|&(_, age_ms)| age_ms < retain_ms);
+            let Some((width_ms, from_age_ms)) = next else { break };
+            list.push(Level { until_age_ms: from_age_ms, ..level });
+            level = Level { width_ms, from_age_ms, until_age_ms: retain_ms };
+        }
+        list.push(level);
+        Levels { list }
+    }
+
+    /// The levels, finest first.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Level] {
+        &self.list
+    }
+
+    /// For each level the first and one past the last millisecond that are read from it at `now`, finest first. Together they
+    /// are all times: none is read twice.
+    pub fn ranges_ms(&self, now: Timestamp) -> impl Iterator<Item = (Level, i64, i64)> + '_ {
+        let ends = self.list.iter().map(move |level| level.end_ms(now));
+        let starts = ends.clone().skip(1).chain([i64::MIN]);
+        self.list.iter().zip(starts.zip(ends)).map(|(level, (start, end))| (*level, start, end))
+    }
+
+    /// Whether a cell is read at `now`.
+    #[must_use]
+    pub fn is_read(&self, cell: Cell, now: Timestamp) -> bool {
+        let mut ranges = self.ranges_ms(now);
+        ranges.any(|(level, start, end)| {
+            level.width_ms == cell.width_ms && start <= cell.start_ms && cell.end_ms() <= end
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{days, milliseconds, minutes, seconds};
+
+    #[test]
+    fn levels_are_few_and_not_wider_than_the_precision_permits() {
+        let widths = |settings: &Settings| -> Vec<(i64, i64)> {
+            let levels = Levels::of(settings);
+            let list = levels.as_slice().iter();
+            list.map(|level| (level.width_ms / 1_000, level.from_age_ms / 1_000)).collect()
+        };
+        let expected = [(1, 0), (10, 1_000), (60, 6_000), (600, 60_000), (3_600, 360_000)];
+        assert_eq!(widths(&Settings::default()), expected);
+        let coarse = Settings::builder().precision(0.5).retain(days(365)).build().expect("valid");
+        assert_eq!(widths(&coarse), [(1, 0), (300, 600), (86_400, 172_800), (8_640_000, 17_280_000)]);
+        let short = Settings::builder().retain(minutes(10)).build().expect("valid");
+        assert_eq!(widths(&short), [(1, 0)]);
+    }
+
+    #[test]
+    fn each_time_is_read_from_one_level() {
+        let fine =
+            Settings::builder().resolution(milliseconds(10)).window(seconds(2)).build().expect("valid");
+        for settings in [Settings::default(), fine] {
+            let levels = Levels::of(&settings);
+            for now_ms in [1_700_000_000_000, 1_700_000_123_457] {
+                let now = Timestamp::from_millis(now_ms).expect("a time");
+                let mut before = i64::MAX;
+                for (level, start_ms, end_ms) in levels.ranges_ms(now) {
+                    assert_eq!(end_ms, before);
+                    before = start_ms;
+                    let on_grid = |ms: i64| ms == i64::MAX || ms == i64::MIN || ms % level.width_ms == 0;
+                    assert!(on_grid(start_ms) && on_grid(end_ms), "{level:?}");
+                    // A pane of this width may be as young as this.
+                    let newest_end_ms = end_ms.min(now_ms);
+                    assert!(settings.ladder().pane_width_ms(now_ms - newest_end_ms) >= level.width_ms);
+                }
+                assert_eq!(before, i64::MIN);
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What other nodes counted: their tallies by key, and the sum of each key as hits that answers are made of.
+//!
+//! A store that merges nothing has none of this, and pays nothing for it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use super::{SHARDS, Store};
+use crate::allocation::allocated;
+use crate::class::Classes;
+use crate::count::Count;
+use crate::entry::Entry;
+use crate::error::MergeError;
+use crate::ladder::RUNGS_MS;
+use crate::limits::{MAX_ORIGINS, MAX_TOTAL};
+use crate::merge::{Cell, Cells, Changes, Levels, Merged, Origin, OriginId, Tally, Watermarks};
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
+
+/// What others counted, by key.
+#[derive(Debug)]
+pub(super) struct Others {
+    watermarks: RwLock<Watermarks>,
+    /// By class.
+    levels: Box<[Levels]>,
+    parts: Box<[Mutex<Keys>]>,
+}
+
+type Keys = HashMap<Box<[u8]>, OtherKey>;
+
+/// What others counted of a key.
+#[derive(Default, Debug)]
+struct OtherKey {
+    cells: Cells,
+    /// The hits of all others. `None` when the cells have changed since.
+    sum: Option<Arc<Entry>>,
+}
+
+/// Parts with a lock each.
+const PARTS: usize = 64;
+const _: () =
+    assert!(SHARDS.is_multiple_of(PARTS) || cfg!(loom), "a sweep comes to a part every so many shards");
+
+/// What a key takes beside its name and its cells.
+const KEY_BYTES: usize = 2 * size_of::<(Box<[u8]>, OtherKey)>();
+
+impl OtherKey {
+    fn bytes(&self, key: &[u8]) -> usize {
+        let sum = self.sum.as_ref().map_or(0, |sum| size_of::<Entry>() + sum.heap_bytes());
+        KEY_BYTES + allocated(key.len()) + self.cells.heap_bytes() + sum
+    }
+
+    /// The hits of all others.
+    fn sum(&mut self, levels: &Levels, settings: &Settings, now: Timestamp) -> Arc<Entry> {
+        let fits = |sum: &&mut Arc<Entry>| !sum.is_to_fit_again(now);
+        if let Some(sum) = self.sum.as_mut().filter(fits) {
+            return Arc::clone(sum);
+        }
+        let panes = self.cells.panes(levels, now, |_| true);
+        let sum = Arc::new(Entry::of_panes(panes, settings, now));
+        Arc::clone(self.sum.insert(sum))
+    }
+}
+
+impl Others {
+    fn new(classes: &Classes) -> Others {
+        Others {
+            watermarks: RwLock::default(),
+            levels: classes.all().iter().map(Levels::of).collect(),
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    fn part(&self, hash: u64) -> MutexGuard<'_, Keys> {
+        self.lock((hash >> 32) as usize % PARTS)
+    }
+
+    fn lock(&self, part: usize) -> MutexGuard<'_, Keys> {
+        self.parts[part].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store {
+    /// Merges what another node counted. Its hits show in the answers of this store from here on, and limits count them.
+    ///
+    /// Merging is commutative, associative and idempotent: messages may come in any order, and more than once.
+    ///
+    /// # Errors
+    /// [`MergeError`] when the message is malformed. Nothing changes then.
+    pub fn merge(&self, changes: &Changes, now: Timestamp) -> Result<Merged, MergeError> {
+        check(changes)?;
+        let others = self.others.get_or_init(|| Others::new(&self.classes));
+        let ids = others.ids_of(changes)?;
+        let Some(ids) = ids else { return Ok(Merged::Repeated) };
+        let mut ids = ids.into_iter();
+        let sender = ids.next().expect("the sender is the first");
+        for its in &changes.keys {
+            self.merge_key(
+                others,
+                &its.key,
+                its.cells.iter().map(|(_, cell, tally)| (*cell, *tally)).zip(&mut ids),
+                now,
+            );
+        }
+        Ok(others.write().note(sender, changes))
+    }
+
+    fn merge_key(
+        &self,
+        others: &Others,
+        key: &[u8],
+        cells: impl Iterator<Item = ((Cell, Tally), OriginId)>,
+        now: Timestamp,
+    ) {
+        let mut part = others.part(self.hash(key));
+        let levels = &others.levels[self.classes.of(key).index()];
+        let (before, held) = match part.get_mut(key) {
+            Some(held) => (held.bytes(key), held),
+            None => (0, part.entry(key.into()).or_default()),
+        };
+        let mut has_changed = false;
+        for ((cell, tally), origin) in cells {
+            has_changed |= held.cells.merge(cell, origin, tally).is_some();
+        }
+        if has_changed {
+            held.sum = None;
+            held.cells.expire(levels, self.advance(now));
+        }
+        let after = held.bytes(key);
+        let is_empty = held.cells.is_empty();
+        if is_empty {
+            part.remove(key);
+        }
+        drop(part);
+        self.memory.change(before, if is_empty { 0 } else { after });
+    }
+
+    /// How far the messages of an origin were merged: the end of the last one before which none is missing.
+    #[must_use]
+    pub fn watermark(&self, origin: &Origin) -> u64 {
+        self.others.get().map_or(0, |others| others.read().watermark(origin))
+    }
+
+    /// What is known of a key of other origins, in all cells.
+    #[must_use]
+    pub fn known(&self, key: &[u8]) -> Vec<(Origin, Cell, Tally)> {
+        let Some(others) = self.others.get() else { return Vec::new() };
+        let known = others.part(self.hash(key)).get(key).map(|held| held.cells.clone());
+        let watermarks = others.read();
+        let known = known.iter().flat_map(Cells::iter);
+        known.map(|(cell, origin, tally)| (watermarks.origin(origin).clone(), cell, tally)).collect()
+    }
+
+    /// Marks the hits of other origins on a key as deleted, as far as they are known. Returns the marks, which the others are to
+    /// be told.
+    pub fn delete_known(&self, key: &[u8]) -> Vec<(Origin, Cell, Tally)> {
+        let Some(others) = self.others.get() else { return Vec::new() };
+        let mut part = others.part(self.hash(key));
+        let Some(held) = part.get_mut(key) else { return Vec::new() };
+        let before = held.bytes(key);
+        held.sum = None;
+        let marks = held.cells.delete();
+        self.memory.change(before, held.bytes(key));
+        drop(part);
+        let watermarks = others.read();
+        marks.into_iter().map(|(cell, id, tally)| (watermarks.origin(id).clone(), cell, tally)).collect()
+    }
+
+    /// Drops what is read no more of the part that a sweep comes to with a shard.
+    pub(super) fn sweep_others(&self, shard: usize, now: Timestamp) {
+        let Some(others) = self.others.get().filter(|_| shard.is_multiple_of(SHARDS.div_ceil(PARTS))) else {
+            return;
+        };
+        let (mut before, mut after) = (0, 0);
+        others.lock(shard / SHARDS.div_ceil(PARTS)).retain(|key, held| {
+            before += held.bytes(key);
+            held.cells.expire(&others.levels[self.classes.of(key).index()], now);
+            let is_kept = !held.cells.is_empty();
+            after += if is_kept { held.bytes(key) } else { 0 };
+            is_kept
+        });
+        self.memory.change(before, after);
+    }
+
+    /// The hits of others on a key; `None` when there are none.
+    pub(super) fn hits_of_others(&self, key: &[u8], hash: u64, now: Timestamp) -> Option<Arc<Entry>> {
+        let others = self.others.get()?;
+        let mut part = others.part(hash);
+        let held = part.get_mut(key)?;
+        let class = self.classes.of(key);
+        let before = held.bytes(key);
+        let sum = held.sum(&others.levels[class.index()], self.classes.settings(class), now);
+        self.memory.change(before, held.bytes(key));
+        Some(sum).filter(|sum| !sum.is_empty())
+    }
+
+    /// The hits of others on a key in a window.
+    pub(super) fn count_of_others(
+        &self,
+        (key, hash): (&[u8], u64),
+        window: Option<Span>,
+        at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<Count> {
+        let sum = self.hits_of_others(key, hash, now)?;
+        let settings = self.classes.settings(self.classes.of(key));
+        Some(sum.count(at.unwrap_or(now), window.unwrap_or(settings.window()), settings, now))
+    }
+}
+
+impl Others {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Watermarks> {
+        self.watermarks.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Watermarks> {
+        self.watermarks.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The origins of a message as numbers: the sender, and that of each cell. `None` when all of it was merged before.
+    fn ids_of(&self, changes: &Changes) -> Result<Option<Vec<OriginId>>, MergeError> {
+        let mut watermarks = self.write();
+        if watermarks.has(changes) {
+            return Ok(None);
+        }
+        let origins = changes.keys.iter().flat_map(|its| &its.cells);
+        let origins = origins.map(|(of, ..)| of.as_ref().unwrap_or(&changes.origin));
+        let ids = [&changes.origin].into_iter().chain(origins).map(|origin| {
+            watermarks.id(origin, MAX_ORIGINS).ok_or(MergeError::Origins { most: MAX_ORIGINS })
+        });
+        ids.collect::<Result<_, _>>().map(Some)
+    }
+}
+
+/// Checks what a message says before any of it is merged.
+fn check(changes: &Changes) -> Result<(), MergeError> {
+    if changes.after > changes.until {
+        return Err(MergeError::Sequence { after: changes.after, until: changes.until });
+    }
+    for its in &changes.keys {
+        super::check_key(&its.key).map_err(|_| MergeError::KeyLength { bytes: its.key.len() })?;
+        for &(_, cell, tally) in &its.cells {
+            let Cell { start_ms, width_ms } = cell;
+            let is_cell = RUNGS_MS.contains(&width_ms)
+                && start_ms % width_ms == 0
+                && (0..=Timestamp::MAX.as_millis()).contains(&start_ms);
+            if !is_cell || tally.counted.max(tally.deleted) > MAX_TOTAL {
+                return Err(MergeError::Cell { start_ms, width_ms });
+            }
+        }
+    }
+    Ok(())
+}
