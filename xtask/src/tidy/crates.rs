@@ -14,21 +14,30 @@ struct Place {
 }
 
 /// From the inside out. Dependencies for tests are free: an inner crate's tests may use an outer one.
-const PLACES: [Place; 10] = [
+const PLACES: [Place; 12] = [
     Place { name: "lately", inner: &[], whole: Some(&["foldhash", "thin-vec"]) },
     Place { name: "lately-classics", inner: &[], whole: Some(&[]) },
     Place { name: "lately-resp", inner: &["lately"], whole: None },
     Place { name: "lately-logs", inner: &["lately"], whole: None },
     Place { name: "lately-journal", inner: &["lately"], whole: None },
+    Place { name: "lately-engines", inner: &["lately"], whole: None },
     Place {
         name: "lately-server",
-        inner: &["lately", "lately-resp", "lately-logs", "lately-journal"],
+        inner: &["lately", "lately-engines", "lately-resp", "lately-logs", "lately-journal"],
         whole: None,
     },
     Place { name: "lately-load", inner: &["lately-resp"], whole: None },
     Place {
         name: "lately-cli",
-        inner: &["lately", "lately-resp", "lately-logs", "lately-journal", "lately-server", "lately-load"],
+        inner: &[
+            "lately",
+            "lately-engines",
+            "lately-resp",
+            "lately-logs",
+            "lately-journal",
+            "lately-server",
+            "lately-load",
+        ],
         whole: None,
     },
     // Rivals are dependencies of this crate and of no other.
@@ -37,6 +46,7 @@ const PLACES: [Place; 10] = [
         inner: &["lately", "lately-classics", "lately-resp", "lately-load"],
         whole: None,
     },
+    Place { name: "test-support", inner: &[], whole: None },
     Place { name: "xtask", inner: &[], whole: None },
 ];
 

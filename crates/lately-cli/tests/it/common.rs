@@ -1,10 +1,10 @@
 //! Running the binary.
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+pub(crate) use test_support::{has, installed, skip};
 
 use crate::dice::Dice;
 
@@ -116,46 +116,4 @@ pub(crate) fn python(program: &str, args: &[&str]) -> Run {
         err: String::from_utf8(output.stderr).expect("messages are UTF-8"),
         code: output.status.code(),
     }
-}
-
-/// Says that the test that calls it has nothing to test: to `cargo xtask test`, which counts it, else on standard error. In one piece,
-/// because others write there, too.
-pub(crate) fn skip(why: &str) {
-    let thread = std::thread::current();
-    // libtest has a thread for each test, by the test's name.
-    let test = thread.name().unwrap_or("unknown");
-    let why = why.replace('\n', " ");
-    match std::env::var_os("LATELY_TEST_SKIPS") {
-        Some(path) => {
-            let mut file = File::options().append(true).open(path).expect("the file that xtask made");
-            file.write_all(format!("{test}\t{why}\n").as_bytes()).expect("room for a line");
-        }
-        None => {
-            let line = format!("skipped {test}: {why}\n");
-            std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
-        }
-    }
-}
-
-/// Whether the test that calls it has a program. Where it has none it is skipped if nothing may be installed, and fails
-/// if `cargo xtask test` would have installed it.
-pub(crate) fn has(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) || lacks(program)
-}
-
-/// What a variable names that `cargo xtask test` sets; as [`has`].
-pub(crate) fn installed(variable: &str) -> Option<OsString> {
-    let value = std::env::var_os(variable);
-    if value.is_none() {
-        lacks(&format!("what {variable} names"));
-    }
-    value
-}
-
-/// Skips the test that calls it, or fails; false.
-fn lacks(what: &str) -> bool {
-    assert!(std::env::var_os("LATELY_TEST_OFFLINE").is_some(), "{what} is not there: run `cargo xtask test`");
-    skip(&format!("{what} is not there"));
-    false
 }

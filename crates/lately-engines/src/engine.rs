@@ -1,0 +1,76 @@
+//! What every engine does.
+
+use std::future::Future;
+
+use lately::{Cell, Level, Origin, Tally, Timestamp};
+
+use crate::EngineError;
+use crate::layout::CELLS_OF_A_BLOCK;
+
+/// What carries counts from node to node.
+pub trait Engine: Send {
+    /// Sends counts. When it fails, any part of them may have arrived; send them again.
+    ///
+    /// # Errors
+    /// [`EngineError`] says why not all are known to have arrived.
+    fn send(&mut self, writes: &[Write<'_>]) -> impl Future<Output = Result<(), EngineError>> + Send;
+
+    /// Reads blocks. Returns what is known of each, in their order.
+    ///
+    /// # Errors
+    /// [`EngineError`] says why nothing was read.
+    fn read(&mut self, blocks: &[Block<'_>]) -> impl Future<Output = Result<Vec<Told>, EngineError>> + Send;
+}
+
+/// What an engine has of a block.
+pub type Told = Vec<(Origin, Cell, Tally)>;
+
+/// The counts of one origin in cells of one block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Write<'a> {
+    /// The block.
+    pub block: Block<'a>,
+    /// Until when the engine is to keep the block.
+    pub keep_until: Timestamp,
+    /// Whose counts.
+    pub counts: Vec<(&'a Origin, Cell, Tally)>,
+}
+
+/// Cells of one key that lie together: an engine reads and writes them at once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Block<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The width of its cells, in milliseconds.
+    pub width_ms: i64,
+    /// Which block of that width it is, from the epoch on.
+    pub number: i64,
+}
+
+impl<'a> Block<'a> {
+    /// The block of a cell.
+    #[must_use]
+    pub fn of(key: &'a [u8], cell: Cell) -> Block<'a> {
+        let Cell { start_ms, width_ms } = cell;
+        Block { key, width_ms, number: start_ms.div_euclid(width_ms * CELLS_OF_A_BLOCK) }
+    }
+
+    /// The blocks of a level that have a cell between two times.
+    pub fn between(key: &'a [u8], level: Level, from_ms: i64, to_ms: i64) -> impl Iterator<Item = Block<'a>> {
+        let width_ms = level.width_ms;
+        let number = |ms: i64| ms.div_euclid(width_ms * CELLS_OF_A_BLOCK);
+        (number(from_ms)..=number(to_ms - 1)).map(move |number| Block { key, width_ms, number })
+    }
+
+    /// Its first millisecond.
+    #[must_use]
+    pub fn start_ms(&self) -> i64 {
+        self.number * self.width_ms * CELLS_OF_A_BLOCK
+    }
+
+    /// One past its last millisecond.
+    #[must_use]
+    pub fn end_ms(&self) -> i64 {
+        (self.number + 1) * self.width_ms * CELLS_OF_A_BLOCK
+    }
+}

@@ -1,0 +1,117 @@
+//! How counts are named in an engine of keys and values.
+//!
+//! A block is a sorted set `lately:WIDTH:NUMBER:{KEY}`. A member is a kind, the place of the cell in the block, and the
+//! origin; its score is the count. Counts only grow, and `ZADD GT` keeps the greater one: a merge without a script. All
+//! blocks of a key have the key as their hash tag, so they are in one slot.
+
+use lately::{Cell, Origin, Tally};
+
+use crate::{Block, EngineError, Told};
+
+/// Cells of a block. With two origins, a block fits the compact form of a sorted set, 128 members.
+pub(crate) const CELLS_OF_A_BLOCK: i64 = 64;
+
+/// A member for hits that were counted, and one for hits that are deleted.
+const COUNTED: u8 = b'c';
+const DELETED: u8 = b'd';
+
+/// The name of a block.
+pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
+    let mut name = format!("lately:{}:{}:{{", block.width_ms, block.number).into_bytes();
+    name.extend_from_slice(block.key);
+    name.push(b'}');
+    name
+}
+
+/// The members of a count with their scores.
+pub(crate) fn members(origin: &Origin, cell: Cell, tally: Tally) -> impl Iterator<Item = (Vec<u8>, u64)> {
+    let place = (cell.start_ms / cell.width_ms).rem_euclid(CELLS_OF_A_BLOCK);
+    let place = u8::try_from(place).expect("a place in a block");
+    let scores = [(COUNTED, tally.counted), (DELETED, tally.deleted)];
+    let name = origin.to_string();
+    scores.into_iter().filter(|&(_, score)| score > 0).map(move |(kind, score)| {
+        let mut member = vec![kind, place];
+        member.extend_from_slice(name.as_bytes());
+        (member, score)
+    })
+}
+
+/// What the members of a block say.
+pub(crate) fn told(block: &Block<'_>, members: &[(Vec<u8>, f64)]) -> Result<Told, EngineError> {
+    let mut told = Told::new();
+    for (member, score) in members {
+        let (kind, origin, cell, hits) = read_member(block, member, *score).ok_or_else(|| {
+            let name = String::from_utf8_lossy(&name(block)).escape_debug().to_string();
+            let what = format!("{} with a score of {score}", String::from_utf8_lossy(member).escape_debug());
+            EngineError::Foreign { name, what }
+        })?;
+        let tally = match kind {
+            COUNTED => Tally { counted: hits, deleted: 0 },
+            _ => Tally { counted: 0, deleted: hits },
+        };
+        told.push((origin, cell, tally));
+    }
+    Ok(told)
+}
+
+fn read_member(block: &Block<'_>, member: &[u8], score: f64) -> Option<(u8, Origin, Cell, u64)> {
+    let [kind @ (COUNTED | DELETED), place, origin @ ..] = member else { return None };
+    let place = i64::from(*place);
+    let origin = std::str::from_utf8(origin).ok()?.parse().ok()?;
+    let start_ms = block.start_ms() + place * block.width_ms;
+    let is_count = place < CELLS_OF_A_BLOCK && (0.0..=MOST).contains(&score) && score.fract() == 0.0;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is a whole number up to 2^53"
+    )]
+    let hits = score as u64;
+    is_count.then_some((*kind, origin, Cell { start_ms, width_ms: block.width_ms }, hits))
+}
+
+/// The most hits that a score holds exactly.
+const MOST: f64 = 9_007_199_254_740_992.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_read_as_they_were_written() {
+        let cell = Cell::of(1_700_000_003_999, 1_000);
+        let block = Block::of(b"user:42", cell);
+        assert_eq!(name(&block), b"lately:1000:26562500:{user:42}");
+        assert!((block.start_ms()..block.end_ms()).contains(&cell.start_ms));
+        let origin = Origin::new("eu-1", 7).expect("a name");
+        let tally = Tally { counted: 12, deleted: 5 };
+        let written: Vec<_> = members(&origin, cell, tally).collect();
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let written: Vec<_> = written.into_iter().map(|(member, score)| (member, score as f64)).collect();
+        let mut merged = Tally::default();
+        for (of, its, tally) in told(&block, &written).expect("ours") {
+            assert_eq!((of, its), (origin.clone(), cell));
+            merged.merge(tally);
+        }
+        assert_eq!(merged, tally);
+    }
+
+    #[test]
+    fn what_no_node_wrote_is_refused() {
+        let block = Block { key: b"k", width_ms: 1_000, number: 1 };
+        for (member, score) in [
+            (&b""[..], 1.0),
+            (b"c", 1.0),
+            (b"x\x00a.1", 1.0),
+            (b"c\x40a.1", 1.0),
+            (b"c\x00a", 1.0),
+            (b"c\x00\xff.1", 1.0),
+            (b"c\x00a.1", -1.0),
+            (b"c\x00a.1", 1.5),
+            (b"c\x00a.1", f64::NAN),
+            (b"c\x00a.1", f64::INFINITY),
+        ] {
+            assert!(told(&block, &[(member.to_vec(), score)]).is_err(), "{member:?} {score}");
+        }
+        assert!(told(&block, &[(b"c\x3fa.1".to_vec(), 3.0)]).is_ok());
+    }
+}

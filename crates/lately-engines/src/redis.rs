@@ -1,0 +1,111 @@
+//! Redis and Valkey: a sorted set for each block, with a time to live.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError};
+
+use crate::layout::{members, name, told};
+use crate::{Block, Engine, EngineError, Told, Write};
+
+/// How long a connection attempt, and an answer, may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Commands that are sent together.
+const TOGETHER: usize = 1_000;
+
+/// One Redis or Valkey server.
+#[derive(Debug)]
+pub struct Redis {
+    client: Client,
+    /// `None` until it is needed, and after a failure: only this decides when to try again.
+    connection: Option<MultiplexedConnection>,
+}
+
+impl Redis {
+    /// The server at an address, such as `redis://:password@127.0.0.1:6379/0`. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`EngineError::Url`] when the address is not one.
+    pub fn new(url: &str) -> Result<Redis, EngineError> {
+        let client = Client::open(url)
+            .map_err(|error| EngineError::Url { url: without_password(url), why: error.to_string() })?;
+        Ok(Redis { client, connection: None })
+    }
+
+    async fn connection(&mut self) -> Result<&mut MultiplexedConnection, EngineError> {
+        if self.connection.is_none() {
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(TIMEOUT))
+                .set_response_timeout(Some(TIMEOUT));
+            let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
+            self.connection = Some(connection.map_err(|error| error_of(&error))?);
+        }
+        Ok(self.connection.as_mut().expect("it was made"))
+    }
+
+    async fn run<T: redis::FromRedisValue>(&mut self, pipeline: &Pipeline) -> Result<T, EngineError> {
+        let connection = self.connection().await?;
+        match pipeline.query_async(connection).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                // What is still on its way must not be taken for the answer to something else.
+                self.connection = None;
+                Err(error_of(&error))
+            }
+        }
+    }
+}
+
+impl Engine for Redis {
+    async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
+        for writes in writes.chunks(TOGETHER / 2) {
+            let mut pipeline = Pipeline::with_capacity(2 * writes.len());
+            for Write { block, keep_until, counts } in writes {
+                let name = name(block);
+                let add = pipeline.cmd("ZADD").arg(&name).arg("GT");
+                for &(origin, cell, tally) in counts {
+                    for (member, score) in members(origin, cell, tally) {
+                        add.arg(score).arg(member);
+                    }
+                }
+                add.ignore();
+                pipeline.cmd("PEXPIREAT").arg(name).arg(keep_until.as_millis()).ignore();
+            }
+            self.run::<()>(&pipeline).await?;
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
+        let mut all = Vec::with_capacity(blocks.len());
+        for blocks in blocks.chunks(TOGETHER) {
+            let mut pipeline = Pipeline::with_capacity(blocks.len());
+            for block in blocks {
+                pipeline.cmd("ZRANGE").arg(name(block)).arg(0).arg(-1).arg("WITHSCORES");
+            }
+            let sets: Vec<Vec<(Vec<u8>, f64)>> = self.run(&pipeline).await?;
+            for (block, members) in blocks.iter().zip(&sets) {
+                all.push(told(block, members)?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn error_of(error: &RedisError) -> EngineError {
+    let is_away = error.is_io_error()
+        || error.is_timeout()
+        || error.is_connection_dropped()
+        || error.is_connection_refusal()
+        || matches!(error.kind(), ErrorKind::Io);
+    if is_away { EngineError::Away(error.to_string()) } else { EngineError::Refused(error.to_string()) }
+}
+
+/// An address without what stands between the scheme and the host.
+fn without_password(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        _ => url.to_owned(),
+    }
+}

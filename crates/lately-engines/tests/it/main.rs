@@ -1,0 +1,150 @@
+//! Every engine passes the same tests.
+
+use std::collections::HashMap;
+
+use lately::{Cell, Levels, Origin, Settings, Tally, Timestamp};
+use lately_engines::{Block, Engine, EngineError, Memory, Redis, Write};
+use test_support::{RedisServer, has};
+
+/// 2100, so that no server drops what is written.
+const START_MS: i64 = 4_102_444_800_000;
+
+fn origin(number: usize) -> Origin {
+    Origin::new(["eu-1", "eu-2", "us-1"][number], 1_764_000_000_000).expect("a name")
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+/// Numbers that look random and are the same in each run (Marsaglia, Xorshift RNGs, 2003).
+fn numbers(mut state: u64) -> impl FnMut(u64) -> u64 {
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    }
+}
+
+/// Writes come in any order and more than once; then reads give the greatest count of each origin and cell.
+async fn check(mut engine: impl Engine) {
+    let keys: [&[u8]; 4] = [b"login:alice", b"{odd}}key{", b"\x00\xff\r\n", b"a"];
+    let levels = Levels::of(&Settings::default());
+    let mut number = numbers(42);
+    let mut expected: HashMap<(usize, Origin, Cell), Tally> = HashMap::new();
+    let mut sent: Vec<(usize, Origin, Cell, Tally)> = Vec::new();
+    for _ in 0..2_000 {
+        let index = |below: u64| usize::try_from(below).expect("small");
+        let (key, by) = (index(number(4)), origin(index(number(3))));
+        let level = levels.as_slice()[index(number(levels.as_slice().len() as u64))];
+        let at_ms = START_MS - i64::try_from(number(200_000)).expect("small");
+        let cell = level.cell(Timestamp::from_millis(at_ms).expect("a time"));
+        let tally = match number(20) {
+            0 => Tally { counted: 1 << 50, deleted: 0 },
+            1 => Tally { counted: 0, deleted: 1 + number(10) },
+            _ => Tally { counted: 1 + number(1_000), deleted: 0 },
+        };
+        expected.entry((key, by.clone(), cell)).or_default().merge(tally);
+        sent.push((key, by, cell, tally));
+    }
+    for round in 0..3 {
+        for batch in sent.chunks(700) {
+            let writes: Vec<Write<'_>> = batch
+                .iter()
+                .rev()
+                .skip(round * 7)
+                .chain(batch)
+                .map(|(key, by, cell, tally)| Write {
+                    block: Block::of(keys[*key], *cell),
+                    keep_until: Timestamp::from_millis(START_MS + 1_000_000_000).expect("a time"),
+                    counts: vec![(by, *cell, *tally)],
+                })
+                .collect();
+            engine.send(&writes).await.expect("it takes them");
+        }
+    }
+    let mut found: HashMap<(usize, Origin, Cell), Tally> = HashMap::new();
+    for (index, key) in keys.into_iter().enumerate() {
+        let ranges = levels.as_slice().iter();
+        let blocks: Vec<_> = ranges
+            .flat_map(|level| Block::between(key, *level, START_MS - 4_000_000, START_MS + 4_000_000))
+            .collect();
+        let told = engine.read(&blocks).await.expect("it answers");
+        assert_eq!(told.len(), blocks.len());
+        for (block, told) in blocks.iter().zip(told) {
+            for (by, cell, tally) in told {
+                assert_eq!(Block::of(key, cell), *block);
+                found.entry((index, by, cell)).or_default().merge(tally);
+            }
+        }
+    }
+    assert_eq!(found, expected);
+    assert_eq!(engine.read(&[]).await.expect("nothing to do"), Vec::<lately_engines::Told>::new());
+}
+
+#[test]
+fn memory_conforms() {
+    run(check(Memory::default()));
+}
+
+#[test]
+fn redis_conforms() {
+    if !has("redis-server") {
+        return;
+    }
+    let server = RedisServer::start();
+    run(check(Redis::new(&server.url()).expect("a URL")));
+}
+
+#[test]
+fn a_server_that_is_back_is_used_again() {
+    if !has("redis-server") {
+        return;
+    }
+    let mut server = RedisServer::start();
+    let mut engine = Redis::new(&server.url()).expect("a URL");
+    let (by, cell) = (origin(0), Cell::of(START_MS, 1_000));
+    let write = Write {
+        block: Block::of(b"k", cell),
+        keep_until: Timestamp::from_millis(START_MS + 1_000_000).expect("a time"),
+        counts: vec![(&by, cell, Tally { counted: 3, deleted: 0 })],
+    };
+    run(async {
+        engine.send(std::slice::from_ref(&write)).await.expect("it is there");
+        server.kill();
+        let failed = engine.send(std::slice::from_ref(&write)).await.expect_err("it is gone");
+        assert!(matches!(failed, EngineError::Away(_)), "{failed}");
+        // Nothing is tried again behind our back: a second call fails as well, at once.
+        assert!(engine.read(&[write.block]).await.is_err());
+        server.restart();
+        assert_eq!(engine.read(&[write.block]).await.expect("it is back"), [vec![]]);
+        engine.send(std::slice::from_ref(&write)).await.expect("it is back");
+        assert_eq!(engine.read(&[write.block]).await.expect("it is back")[0].len(), 1);
+    });
+}
+
+#[test]
+fn what_no_node_wrote_is_named() {
+    if !has("redis-server") {
+        return;
+    }
+    let server = RedisServer::start();
+    let mut engine = Redis::new(&server.url()).expect("a URL");
+    let block = Block { key: b"k", width_ms: 1_000, number: 1 };
+    run(async {
+        assert!(server.command("ZADD lately:1000:1:{k} 1.5 abc").starts_with(":1"));
+        let error = engine.read(&[block]).await.expect_err("it is not ours").to_string();
+        assert_eq!(error, "'lately:1000:1:{k}' holds what no node wrote: abc with a score of 1.5");
+        assert!(server.command("DEL lately:1000:1:{k}").starts_with(":1"));
+        assert!(server.command("SET lately:1000:1:{k} x").starts_with("+OK"));
+        let error = engine.read(&[block]).await.expect_err("it is not ours").to_string();
+        assert!(error.contains("WRONGTYPE"), "{error}");
+    });
+}
+
+#[test]
+fn a_bad_url_is_named_without_its_password() {
+    let error = Redis::new("http://user:secret@127.0.0.1").expect_err("no URL of Redis").to_string();
+    assert!(error.starts_with("invalid URL 'http://…@127.0.0.1': "), "{error}");
+}

@@ -1,0 +1,7 @@
+//! What tests of several crates share: programs that may be missing, and servers of others.
+
+mod programs;
+mod redis;
+
+pub use programs::{has, installed, skip};
+pub use redis::RedisServer;
