@@ -4,6 +4,7 @@
 //! and knows no protocol.
 
 mod clock;
+mod cluster;
 pub mod config;
 pub mod limits;
 mod protocol;
@@ -14,6 +15,7 @@ mod stopper;
 mod storage;
 mod watch;
 
+pub use cluster::ClusterConfig;
 pub use config::{Config, ConfigError, Storage};
 pub use reload::Reloader;
 pub use server::{Server, ServerError, check_addresses};

@@ -236,3 +236,24 @@ pub const MAX_LISTED_LIMITS: usize = 8;
 
 /// Time between checks of the config file.
 pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long changes are gathered before they are sent to the engine of a cluster, where the config names no time.
+pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);
+
+/// How long a read waits for counts of other nodes of a key that is not known yet, where the config names no time.
+pub const DEFAULT_READ_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// How long the counts of other nodes on a key are kept fresh after somebody asked for them.
+pub(crate) const INTEREST_LASTS: Duration = Duration::from_secs(10);
+
+/// Keys whose counts of other nodes are kept fresh at a time. Answers on others are of this node's hits alone.
+pub const INTEREST_KEYS: usize = 100_000;
+
+/// Keys that are read from the engine of a cluster between two flushes.
+pub(crate) const CLUSTER_READ_KEYS: usize = 1_000;
+
+/// Bytes of committed changes that are taken at a time to be sent to other nodes.
+pub(crate) const FEED_TAKE_BYTES: usize = 4 << 20;
+
+/// How much longer than it is read an engine keeps a block: for nodes whose clocks differ, and for late hits.
+pub(crate) const BLOCK_SLACK_MS: i64 = 3_600_000;

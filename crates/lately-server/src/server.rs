@@ -10,6 +10,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
+use crate::cluster;
 use crate::config::{Config, Source};
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::protocol;
@@ -172,6 +173,8 @@ impl Server {
             let tell = Arc::clone(&tell);
             reload::keep(Arc::clone(&service), source, (reloader, stopper.clone()), move |news| tell(news))
         };
+        // First of all, so that it misses no change.
+        let cluster = start_exchange(&service, &stopper);
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service));
@@ -196,8 +199,32 @@ impl Server {
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
+        if let Some(cluster) = cluster {
+            let _ = tokio::task::spawn_blocking(move || cluster.join()).await;
+        }
         close(&service, loaded?).await
     }
+}
+
+/// Starts the exchange with other nodes, if there are some, on a thread of its own.
+fn start_exchange(service: &Arc<Service>, stopper: &Stopper) -> Option<JoinHandle<()>> {
+    service.cluster.as_ref()?;
+    let (service, stopper) = (Arc::clone(service), stopper.clone());
+    let (opened, is_open) = std::sync::mpsc::channel();
+    let exchange = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("the system gives an event queue").block_on(cluster::run(
+            service,
+            stopper,
+            move || {
+                let _ = opened.send(());
+            },
+        ));
+    };
+    let thread = std::thread::Builder::new().name("lately-cluster".to_owned()).spawn(exchange);
+    // It ends without a word only if it panicked, which has been reported.
+    let _ = is_open.recv();
+    Some(thread.expect("the system gives a thread"))
 }
 
 /// Loads the data folder, and starts the threads of the journal. Returns early when the server stops.

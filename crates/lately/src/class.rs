@@ -101,12 +101,6 @@ fn match_set(pattern: &[u8], mut p: usize, byte: u8) -> (bool, usize) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClassId(u8);
 
-impl ClassId {
-    pub(crate) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
 /// The classes of a store. A key belongs to the first whose pattern matches, else to the default.
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
@@ -130,11 +124,6 @@ impl Classes {
         ClassId(
             u8::try_from(place.unwrap_or(self.patterns.len())).expect("there are at most so many classes"),
         )
-    }
-
-    /// The settings of all classes, in the order of their indices.
-    pub(crate) fn all(&self) -> &[Settings] {
-        &self.settings
     }
 
     #[inline]

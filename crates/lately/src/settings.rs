@@ -4,6 +4,7 @@ use crate::divisor::Divisor;
 use crate::error::SettingsError;
 use crate::ladder::{Ladder, MAX_RESOLUTION_MS, PRECISION_UNIT, RUNGS_MS};
 use crate::limits::{MAX_EXACT_PANES, PRECISION_RANGE};
+use crate::merge::Levels;
 use crate::time::{Span, Timestamp, ceil_div, days, milliseconds, minutes, seconds};
 
 /// The window of a read that names none, unless the settings name another.
@@ -23,6 +24,7 @@ pub struct Settings {
     max_skew: Span,
     precision_ppm: i64,
     ladder: Ladder,
+    levels: Levels,
     pane_bound: usize,
     /// The resolution as a divisor of times.
     divisor: Divisor,
@@ -120,6 +122,12 @@ impl Settings {
     #[must_use]
     pub fn ladder(&self) -> &Ladder {
         &self.ladder
+    }
+
+    /// The widths of the cells in which nodes tell each other their counts.
+    #[must_use]
+    pub fn levels(&self) -> &Levels {
+        &self.levels
     }
 
     /// The most panes merging leaves of one key.
@@ -273,6 +281,7 @@ impl SettingsBuilder {
         // Limits have a pane more kept.
         let kept = Span::from_millis(retain_ms + resolution_ms).unwrap_or(Span::MAX);
         let pane_bound = ladder.pane_bound(kept, max_skew);
+        let levels = Levels::new(&ladder, resolution_ms, retain_ms);
         let window_panes = ceil_div(window.as_millis(), resolution_ms);
         Ok(Settings {
             resolution,
@@ -282,6 +291,7 @@ impl SettingsBuilder {
             max_skew,
             precision_ppm,
             ladder,
+            levels,
             pane_bound,
             divisor: Divisor::new(resolution_ms),
             window_panes,

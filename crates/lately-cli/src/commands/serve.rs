@@ -13,7 +13,7 @@ use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
 use lately_server::config::{Mode, parse_address};
 use lately_server::limits::MAX_HTTP_CONNECTIONS;
-use lately_server::{Config, Reloader, Server, ServerError, Stopper, Storage};
+use lately_server::{ClusterConfig, Config, Reloader, Server, ServerError, Stopper, Storage};
 use rustix::io::Errno;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -74,6 +74,14 @@ pub(crate) struct Serve {
     /// Threads that serve Redis clients [default: the number of cores minus one, at least one].
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
+
+    /// Count together with other servers, through the Redis or Valkey server at this address [default: alone].
+    #[arg(long, value_name = "URL", requires = "node")]
+    cluster: Option<String>,
+
+    /// The name of this server in the cluster: letters, digits, - and _. Each server has its own.
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    node: Option<String>,
 
     /// Allow addresses beyond loopback. There is no authentication: anybody who reaches the server can count, read and
     /// delete. Dump and restore work on the same machine only.
@@ -188,6 +196,12 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.http = serve.http.unwrap_or(config.http);
     config.metrics = serve.metrics.or(config.metrics);
     config.insecure |= serve.insecure;
+    if let (Some(url), Some(node)) = (&serve.cluster, &serve.node) {
+        let cluster = ClusterConfig::new(node, url).map_err(|cause| {
+            CliError::new("serve", cause, "see --cluster and --node in lately serve --help")
+        })?;
+        config.cluster = Some(cluster);
+    }
     Ok(config)
 }
 

@@ -10,6 +10,7 @@ mod books;
 mod carried;
 mod check;
 mod clients;
+mod cluster;
 mod common;
 mod completions;
 mod count;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lately::{Cell, Levels, Origin, Settings, Tally, Timestamp};
+use lately::{Cell, Origin, Settings, Tally, Timestamp};
 use lately_engines::{Block, Engine, EngineError, Memory, Redis, Write};
 use test_support::{RedisServer, has};
 
@@ -30,7 +30,8 @@ fn numbers(mut state: u64) -> impl FnMut(u64) -> u64 {
 /// Writes come in any order and more than once; then reads give the greatest count of each origin and cell.
 async fn check(mut engine: impl Engine) {
     let keys: [&[u8]; 4] = [b"login:alice", b"{odd}}key{", b"\x00\xff\r\n", b"a"];
-    let levels = Levels::of(&Settings::default());
+    let settings = Settings::default();
+    let levels = settings.levels();
     let mut number = numbers(42);
     let mut expected: HashMap<(usize, Origin, Cell), Tally> = HashMap::new();
     let mut sent: Vec<(usize, Origin, Cell, Tally)> = Vec::new();

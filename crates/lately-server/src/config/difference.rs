@@ -20,6 +20,7 @@ impl Config {
             ceiling_bytes,
             classes,
             limits: _,
+            cluster,
             source: _,
         } = self;
         let default = Storage::default().path;
@@ -37,6 +38,7 @@ impl Config {
             ("storage.durability", durability_of(storage) != durability_of(&other.storage)),
             ("memory.ceiling", *ceiling_bytes != other.ceiling_bytes),
             ("[[class]]", *classes != other.classes),
+            ("[cluster]", *cluster != other.cluster),
         ];
         named.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -75,6 +77,9 @@ mod tests {
         check("", &class(""), &["[[class]]"]);
         check(&class(""), &class("window = \"5m\""), &[]);
         check(&class(""), &class("window = \"4m\""), &["[[class]]"]);
+        let cluster = "[cluster]\nengine = \"redis\"\nnode = \"a\"\nurls = [\"redis://127.0.0.1\"]";
+        check("", cluster, &["[cluster]"]);
+        check("", "[cluster]\nengine = \"none\"", &[]);
         check("", "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1", &[]);
     }
 }

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod class;
+mod cluster;
 mod difference;
 mod error;
 mod host;
@@ -29,8 +30,10 @@ pub use source::Source;
 pub use storage::{Mode, Storage, parse_folder};
 pub use value::parse_address;
 
+use crate::cluster::ClusterConfig;
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
 use class::ClassConfig;
+use cluster::ClusterSection;
 use host::Hosts;
 use limit::LimitConfig;
 use storage::StorageConfig;
@@ -65,6 +68,8 @@ pub struct Config {
     pub classes: Vec<(Pattern, Settings)>,
     /// Limits with names, in the order of the file.
     pub limits: Vec<NamedLimit>,
+    /// Other nodes to count together with; `None` counts alone.
+    pub cluster: Option<ClusterConfig>,
     /// The file it was read from.
     pub source: Option<Source>,
 }
@@ -86,6 +91,7 @@ impl Default for Config {
             ceiling_bytes: DEFAULT_CEILING_BYTES,
             classes: Vec::new(),
             limits: Vec::new(),
+            cluster: None,
             source: None,
         }
     }
@@ -104,6 +110,7 @@ struct File {
     class: Vec<Spanned<ClassConfig>>,
     #[serde(default)]
     limit: Vec<Spanned<LimitConfig>>,
+    cluster: Option<Spanned<ClusterSection>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -173,6 +180,7 @@ impl Config {
             ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
             limits: limit::settle(file.limit, longest)?,
             classes,
+            cluster: cluster::settle(file.cluster)?,
             source: None,
         })
     }

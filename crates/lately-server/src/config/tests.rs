@@ -306,3 +306,25 @@ fn the_clock_goes_by_the_least_max_skew() {
     assert_eq!(least("[[class]]\nmatch = \"a*\"\nmax_skew = \"1h\"\n"), 10_000);
     assert_eq!(least("[[class]]\nmatch = \"a*\"\nmax_skew = \"2s\"\n"), 2_000);
 }
+
+#[test]
+fn a_cluster_needs_an_engine_a_node_and_an_address() {
+    let parse = |lines: &str| Config::parse(&format!("[cluster]\n{lines}"));
+    let good = "engine = \"redis\"\nnode = \"eu-1\"\nurls = [\"redis://127.0.0.1:7100\"]\n";
+    let cluster = parse(&format!("{good}flush = \"20ms\"")).expect("valid").cluster.expect("it is there");
+    assert_eq!((cluster.node.as_str(), cluster.url.as_str()), ("eu-1", "redis://127.0.0.1:7100"));
+    assert_eq!((cluster.flush.as_millis(), cluster.read_timeout.as_millis()), (20, 50));
+    assert_eq!(parse("engine = \"none\"").expect("valid").cluster, None);
+    let check = |lines: &str, expected: &str| {
+        let message = parse(lines).expect_err(lines).message;
+        assert!(message.contains(expected), "{message}");
+    };
+    check("", "names no engine: add engine = \"redis\"");
+    check("engine = \"reddis\"", "unknown engine 'reddis': give redis or none");
+    check("engine = \"redis\"", "names no node: add a name of this server, such as node = \"eu-1\"");
+    check("engine = \"redis\"\nnode = \"eu-1\"", "names no server: add urls");
+    check(&good.replace("eu-1", "eu.1"), "invalid node name 'eu.1': give 1 to 64 letters");
+    check(&good.replace("redis://127.0.0.1:7100", "http://a"), "invalid URL 'http://a'");
+    check(&good.replace("[\"redis", "[\"redis://a\", \"redis"), "give one address");
+    check(&format!("{good}flash = 1"), "unknown field `flash`");
+}

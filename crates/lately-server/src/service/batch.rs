@@ -4,13 +4,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lately::{Count, JointRequest, Op, Outcome, Question, Request, Span, Throttle, Timestamp};
+use lately::{Count, JointRequest, Op, Outcome, Question, Request, Span, Store, Throttle, Timestamp};
 use lately_journal::Refused;
 
 use super::commit::{Changes, Commit};
 use super::effect::{Effect, Fate};
 use super::named_limits::{LimitAnswer, RuleNumber, Rules};
 use super::{Response, Service, Stats};
+use crate::cluster::Cluster;
 use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
 
 /// Requests, and their responses once they were executed. Keys borrow from the read buffer.
@@ -165,6 +166,9 @@ impl Service {
     ///
     /// The caller holds the guard of [`Service::enter`] from before this call until the commit.
     pub(crate) fn execute(&self, batch: &mut Batch<'_>, changes: &mut Changes, now: Timestamp) {
+        if let Some(cluster) = &self.cluster {
+            batch.ops.iter().for_each(|op| note_read(cluster, op, &self.store, now));
+        }
         if !self.is_recorded() {
             self.store.apply(&batch.ops, now, &mut batch.outcomes);
             return self.settle_batch(batch, None);
@@ -275,6 +279,22 @@ impl Service {
         Stats::add(&self.stats.hits, counted);
         Stats::add(&self.stats.denied_hits, denied);
         Stats::add(&self.stats.refused_hits, refused);
+    }
+}
+
+/// Notes that an operation reads keys, so that what other nodes counted of them is known. A hit by itself does not: it answers
+/// with what is known.
+fn note_read(cluster: &Cluster, op: &Op<'_>, store: &Store, now: Timestamp) {
+    match op {
+        Op::Hits { key, window, .. } => {
+            cluster.note_read(key, window.unwrap_or_else(|| store.settings_of(key).window()), now);
+        }
+        Op::Limit { key, window, .. } => cluster.note_read(key, *window, now),
+        Op::Decide(request) => cluster.note_read(request.key, request.window, now),
+        Op::LimitAll(request) => {
+            request.limits.iter().for_each(|limit| cluster.note_read(limit.key, limit.window, now));
+        }
+        _ => {}
     }
 }
 

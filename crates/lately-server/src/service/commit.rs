@@ -79,6 +79,9 @@ impl Changes {
 
     /// Adds them to the statistics, once they are committed.
     fn keep(&mut self, service: &Service) {
+        if let Some(cluster) = &service.cluster {
+            cluster.committed.tell(&self.deltas);
+        }
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
         self.said.drain(..).for_each(|(tally, said)| tally.count(said));
         self.busy.clear();

@@ -28,6 +28,7 @@ use lately::{Clock, Cursor, DeltaBatch, MemoryStats, SettingsError, Store, Times
 use lately_journal::{Folder, Journal, Progress};
 use tokio::sync::Notify;
 
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
 pub(crate) use batch::{Batch, NamedRequest};
@@ -64,6 +65,8 @@ pub struct Service {
     pub(crate) verdicts: Arc<Notify>,
     /// Changes for dumps.
     pub(crate) feed: ChangeFeed,
+    /// Other nodes, if this one counts together with others.
+    pub(crate) cluster: Option<Cluster>,
     /// The gate that [`Service::enter`] uses without a journal.
     gate: RwLock<()>,
     busy_sources: BusySources,
@@ -84,6 +87,7 @@ impl Service {
         Ok(Service {
             store: Arc::new(build(&config)?),
             feed: ChangeFeed::new(config.ceiling_bytes),
+            cluster: config.cluster.clone().map(|cluster| Cluster::new(cluster, config.ceiling_bytes)),
             gate: RwLock::default(),
             busy_sources: BusySources::default(),
             clients: Clients::default(),
@@ -133,7 +137,7 @@ impl Service {
     /// Whether changes must be recorded, for the journal or a dump.
     #[inline]
     pub(crate) fn is_recorded(&self) -> bool {
-        self.has_journal() || self.feed.is_open()
+        self.has_journal() || self.feed.is_open() || self.cluster.is_some()
     }
 
     /// A guard that callers hold from before they change the store until the change was committed or rolled back.

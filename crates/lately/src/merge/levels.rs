@@ -4,8 +4,8 @@
 //! coarser ones. So a cell never changes its width, and what was sent is never sent again in another width. A level has
 //! about a thousand cells while it is in use.
 
+use crate::ladder::Ladder;
 use crate::limits::CELLS_OF_A_LEVEL;
-use crate::settings::Settings;
 use crate::time::Timestamp;
 
 use super::Cell;
@@ -45,11 +45,8 @@ impl Level {
 
 impl Levels {
     /// The levels of a class: the resolution in the exact span, and then widths that its precision permits.
-    #[must_use]
-    pub fn of(settings: &Settings) -> Levels {
-        let (ladder, retain_ms) = (settings.ladder(), settings.retain().as_millis());
-        let mut level =
-            Level { width_ms: settings.resolution().as_millis(), from_age_ms: 0, until_age_ms: retain_ms };
+    pub(crate) fn new(ladder: &Ladder, resolution_ms: i64, retain_ms: i64) -> Levels {
+        let mut level = Level { width_ms: resolution_ms, from_age_ms: 0, until_age_ms: retain_ms };
         let mut list = Vec::new();
         loop {
             let wanted_ms = level.from_age_ms.saturating_add(level.width_ms.saturating_mul(CELLS_OF_A_LEVEL));
@@ -89,12 +86,13 @@ impl Levels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
     use crate::time::{days, milliseconds, minutes, seconds};
 
     #[test]
     fn levels_are_few_and_not_wider_than_the_precision_permits() {
         let widths = |settings: &Settings| -> Vec<(i64, i64)> {
-            let levels = Levels::of(settings);
+            let levels = settings.levels();
             let list = levels.as_slice().iter();
             list.map(|level| (level.width_ms / 1_000, level.from_age_ms / 1_000)).collect()
         };
@@ -111,7 +109,7 @@ mod tests {
         let fine =
             Settings::builder().resolution(milliseconds(10)).window(seconds(2)).build().expect("valid");
         for settings in [Settings::default(), fine] {
-            let levels = Levels::of(&settings);
+            let levels = settings.levels();
             for now_ms in [1_700_000_000_000, 1_700_000_123_457] {
                 let now = Timestamp::from_millis(now_ms).expect("a time");
                 let mut before = i64::MAX;

@@ -96,6 +96,12 @@ impl Outbox {
         Ok(())
     }
 
+    /// Whether the count of a cell is known here.
+    #[must_use]
+    pub fn holds(&self, key: &[u8], cell: Cell) -> bool {
+        self.keys.get(key).is_some_and(|held| held.iter().any(|open| open.cell == cell))
+    }
+
     /// Marks all hits of a key that are held as deleted.
     pub fn delete(&mut self, key: &[u8]) {
         let changed = self.sequence + 1;
@@ -120,6 +126,12 @@ impl Outbox {
     #[must_use]
     pub fn since(&self, after: u64) -> Option<Changes> {
         (after >= self.dropped).then(|| self.changed_after(after))
+    }
+
+    /// A message with everything that is not known to have arrived.
+    #[must_use]
+    pub fn unconfirmed(&self) -> Changes {
+        self.changed_after(self.acknowledged)
     }
 
     fn changed_after(&self, after: u64) -> Changes {

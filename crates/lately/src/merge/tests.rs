@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::{Cell, Changes, KeyChanges, Levels, Merged, Origin, Outbox, Tally, TooOld};
+use super::{Cell, Changes, KeyChanges, Merged, Origin, Outbox, Tally, TooOld};
 use crate::error::MergeError;
 use crate::limit::{Decision, Retry};
 use crate::limits::{CELL_HELD_MS, MAX_KEY_BYTES, MAX_TOTAL};
@@ -38,7 +38,7 @@ impl Node {
     /// Counts a hit, and notes it for the others: under a new origin where the old one no longer knows the cell.
     fn hit(&mut self, key: &[u8], (time, hits): (Timestamp, u64), now: Timestamp) {
         self.store.hit_n(key, hits, Some(time), now).expect("counted");
-        let levels = Levels::of(self.store.settings_of(key));
+        let levels = self.store.settings_of(key).levels().clone();
         let counted =
             self.outboxes.iter_mut().rev().any(|outbox| outbox.hit(key, (time, hits), &levels, now).is_ok());
         if !counted {
@@ -303,7 +303,7 @@ fn what_leaves_the_retention_leaves_the_memory() {
 
 #[test]
 fn the_outbox_drops_what_has_arrived_and_ended() {
-    let (key, levels) = (KEYS[0], Levels::of(store().settings_of(KEYS[0])));
+    let (key, levels) = (KEYS[0], store().settings_of(KEYS[0]).levels().clone());
     let mut outbox = Outbox::new(Origin::new("a", 1).expect("a name"));
     outbox.hit(key, (at(0), 1), &levels, at(0)).expect("it is new");
     assert_eq!(outbox.len(), 5);

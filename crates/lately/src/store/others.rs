@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::{SHARDS, Store};
 use crate::allocation::allocated;
-use crate::class::Classes;
 use crate::count::Count;
 use crate::entry::Entry;
 use crate::error::MergeError;
 use crate::ladder::RUNGS_MS;
 use crate::limits::{MAX_ORIGINS, MAX_TOTAL};
-use crate::merge::{Cell, Cells, Changes, Levels, Merged, Origin, OriginId, Tally, Watermarks};
+use crate::merge::{Cell, Cells, Changes, Merged, Origin, OriginId, Tally, Watermarks};
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
@@ -21,8 +20,6 @@ use crate::time::{Span, Timestamp};
 #[derive(Debug)]
 pub(super) struct Others {
     watermarks: RwLock<Watermarks>,
-    /// By class.
-    levels: Box<[Levels]>,
     parts: Box<[Mutex<Keys>]>,
 }
 
@@ -51,24 +48,20 @@ impl OtherKey {
     }
 
     /// The hits of all others.
-    fn sum(&mut self, levels: &Levels, settings: &Settings, now: Timestamp) -> Arc<Entry> {
+    fn sum(&mut self, settings: &Settings, now: Timestamp) -> Arc<Entry> {
         let fits = |sum: &&mut Arc<Entry>| !sum.is_to_fit_again(now);
         if let Some(sum) = self.sum.as_mut().filter(fits) {
             return Arc::clone(sum);
         }
-        let panes = self.cells.panes(levels, now, |_| true);
+        let panes = self.cells.panes(settings.levels(), now, |_| true);
         let sum = Arc::new(Entry::of_panes(panes, settings, now));
         Arc::clone(self.sum.insert(sum))
     }
 }
 
 impl Others {
-    fn new(classes: &Classes) -> Others {
-        Others {
-            watermarks: RwLock::default(),
-            levels: classes.all().iter().map(Levels::of).collect(),
-            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
-        }
+    fn new() -> Others {
+        Others { watermarks: RwLock::default(), parts: (0..PARTS).map(|_| Mutex::default()).collect() }
     }
 
     fn part(&self, hash: u64) -> MutexGuard<'_, Keys> {
@@ -89,7 +82,7 @@ impl Store {
     /// [`MergeError`] when the message is malformed. Nothing changes then.
     pub fn merge(&self, changes: &Changes, now: Timestamp) -> Result<Merged, MergeError> {
         check(changes)?;
-        let others = self.others.get_or_init(|| Others::new(&self.classes));
+        let others = self.others.get_or_init(Others::new);
         let ids = others.ids_of(changes)?;
         let Some(ids) = ids else { return Ok(Merged::Repeated) };
         let mut ids = ids.into_iter();
@@ -113,7 +106,7 @@ impl Store {
         now: Timestamp,
     ) {
         let mut part = others.part(self.hash(key));
-        let levels = &others.levels[self.classes.of(key).index()];
+        let levels = self.settings_of(key).levels();
         let (before, held) = match part.get_mut(key) {
             Some(held) => (held.bytes(key), held),
             None => (0, part.entry(key.into()).or_default()),
@@ -133,6 +126,58 @@ impl Store {
         }
         drop(part);
         self.memory.change(before, if is_empty { 0 } else { after });
+    }
+
+    /// Replaces what is known of a key by what an engine has of it.
+    ///
+    /// # Errors
+    /// [`MergeError`] when a count is malformed. Nothing changes then.
+    pub fn learn(
+        &self,
+        key: &[u8],
+        told: impl Iterator<Item = (Origin, Cell, Tally)>,
+        now: Timestamp,
+    ) -> Result<(), MergeError> {
+        let told: Vec<_> = told.collect();
+        check_key(key)?;
+        told.iter().try_for_each(|(_, cell, tally)| check_cell(*cell, *tally))?;
+        if told.is_empty() && self.others.get().is_none() {
+            return Ok(());
+        }
+        let others = self.others.get_or_init(Others::new);
+        let mut cells = Cells::default();
+        {
+            let mut watermarks = others.write();
+            for (origin, cell, tally) in told {
+                let id =
+                    watermarks.id(&origin, MAX_ORIGINS).ok_or(MergeError::Origins { most: MAX_ORIGINS })?;
+                cells.merge(cell, id, tally);
+            }
+        }
+        let levels = self.settings_of(key).levels();
+        cells.expire(levels, self.advance(now));
+        self.replace(others, key, cells);
+        Ok(())
+    }
+
+    /// Forgets what is known of a key of others.
+    pub fn unlearn(&self, key: &[u8]) {
+        if let Some(others) = self.others.get() {
+            self.replace(others, key, Cells::default());
+        }
+    }
+
+    fn replace(&self, others: &Others, key: &[u8], cells: Cells) {
+        let mut part = others.part(self.hash(key));
+        let before = part.remove(key).map_or(0, |held| held.bytes(key));
+        let mut after = 0;
+        if !cells.is_empty() {
+            let held = OtherKey { cells, sum: None };
+            after = held.bytes(key);
+            part.insert(key.into(), held);
+        }
+        drop(part);
+        self.memory.change(before, after);
     }
 
     /// How far the messages of an origin were merged: the end of the last one before which none is missing.
@@ -174,7 +219,7 @@ impl Store {
         let (mut before, mut after) = (0, 0);
         others.lock(shard / SHARDS.div_ceil(PARTS)).retain(|key, held| {
             before += held.bytes(key);
-            held.cells.expire(&others.levels[self.classes.of(key).index()], now);
+            held.cells.expire(self.settings_of(key).levels(), now);
             let is_kept = !held.cells.is_empty();
             after += if is_kept { held.bytes(key) } else { 0 };
             is_kept
@@ -187,9 +232,8 @@ impl Store {
         let others = self.others.get()?;
         let mut part = others.part(hash);
         let held = part.get_mut(key)?;
-        let class = self.classes.of(key);
         let before = held.bytes(key);
-        let sum = held.sum(&others.levels[class.index()], self.classes.settings(class), now);
+        let sum = held.sum(self.settings_of(key), now);
         self.memory.change(before, held.bytes(key));
         Some(sum).filter(|sum| !sum.is_empty())
     }
@@ -203,7 +247,7 @@ impl Store {
         now: Timestamp,
     ) -> Option<Count> {
         let sum = self.hits_of_others(key, hash, now)?;
-        let settings = self.classes.settings(self.classes.of(key));
+        let settings = self.settings_of(key);
         Some(sum.count(at.unwrap_or(now), window.unwrap_or(settings.window()), settings, now))
     }
 }
@@ -238,16 +282,22 @@ fn check(changes: &Changes) -> Result<(), MergeError> {
         return Err(MergeError::Sequence { after: changes.after, until: changes.until });
     }
     for its in &changes.keys {
-        super::check_key(&its.key).map_err(|_| MergeError::KeyLength { bytes: its.key.len() })?;
-        for &(_, cell, tally) in &its.cells {
-            let Cell { start_ms, width_ms } = cell;
-            let is_cell = RUNGS_MS.contains(&width_ms)
-                && start_ms % width_ms == 0
-                && (0..=Timestamp::MAX.as_millis()).contains(&start_ms);
-            if !is_cell || tally.counted.max(tally.deleted) > MAX_TOTAL {
-                return Err(MergeError::Cell { start_ms, width_ms });
-            }
-        }
+        check_key(&its.key)?;
+        its.cells.iter().try_for_each(|&(_, cell, tally)| check_cell(cell, tally))?;
+    }
+    Ok(())
+}
+
+fn check_key(key: &[u8]) -> Result<(), MergeError> {
+    super::check_key(key).map_err(|_| MergeError::KeyLength { bytes: key.len() })
+}
+
+fn check_cell(Cell { start_ms, width_ms }: Cell, tally: Tally) -> Result<(), MergeError> {
+    let is_cell = RUNGS_MS.contains(&width_ms)
+        && start_ms % width_ms == 0
+        && (0..=Timestamp::MAX.as_millis()).contains(&start_ms);
+    if !is_cell || tally.counted.max(tally.deleted) > MAX_TOTAL {
+        return Err(MergeError::Cell { start_ms, width_ms });
     }
     Ok(())
 }
