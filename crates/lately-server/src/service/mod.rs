@@ -4,6 +4,7 @@
 //! A [`Batch`] has requests that are executed together. Requests about keys as such are functions in `keys.rs`. Slow
 //! requests run in slices (`walk.rs`). `commit.rs` commits changes.
 
+pub(crate) mod access;
 mod batch;
 pub(crate) mod change_feed;
 pub(crate) mod clients;

@@ -178,7 +178,7 @@ pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Resul
 }
 
 /// The key at the end of a path. A slash in it need not be encoded.
-fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
+pub(super) fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
     let text = uri.path().strip_prefix(path).unwrap_or_default();
     let is_escape = |at: usize| {
         text.as_bytes().get(at + 1..at + 3).is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
