@@ -18,7 +18,6 @@ use crate::reload::{self, Reloader};
 use crate::service::Fragmentation;
 use crate::service::Service;
 use crate::stopper::Stopper;
-use crate::storage;
 use crate::watch::Watch;
 
 /// Why a server did not start.
@@ -215,7 +214,7 @@ async fn load(
     }
     let mut loading = {
         let service = Arc::clone(service);
-        tokio::task::spawn_blocking(move || storage::load(&service, folder, &storage))
+        tokio::task::spawn_blocking(move || service.load(folder, &storage))
     };
     let mut ready = Some(ready);
     let mut waited = READY_WITHIN;
@@ -241,7 +240,7 @@ async fn load(
         tell(&format!("{} {keys} loaded from {path}", loaded.keys));
     }
     remarks(service).iter().for_each(|remark| tell(remark));
-    let threads = storage::tend(service).map_err(ServerError::Close)?;
+    let threads = service.tend().map_err(ServerError::Close)?;
     if let Some(ready) = ready {
         ready();
     }
@@ -263,7 +262,7 @@ fn exposure(path: &str, mode: u32) -> String {
 /// Log lines about the loaded counts.
 fn remarks(service: &Service) -> Vec<String> {
     let mut remarks = Vec::new();
-    let MemoryStats { evicted_keys, ceiling_bytes, used_bytes, .. } = service.store.memory();
+    let MemoryStats { evicted_keys, ceiling_bytes, used_bytes, .. } = service.memory();
     let ceiling_bytes = ceiling_bytes.unwrap_or(u64::MAX);
     if used_bytes > ceiling_bytes {
         remarks.push(format!(

@@ -194,7 +194,7 @@ mod tests {
                 let is_allowed = verb.is_none_or(|verb| verbs.contains(&verb));
                 assert_eq!(status != StatusCode::FORBIDDEN, is_allowed, "{path} {verbs:?}: {body}");
                 assert_eq!(body.contains("NOPERM"), !is_allowed, "{path} {verbs:?}: {body}");
-                assert_eq!(service.store.len(), usize::from(is_allowed && verb == Some(Verb::Hit)));
+                assert_eq!(service.key_count(), usize::from(is_allowed && verb == Some(Verb::Hit)));
             }
         }
     }
@@ -218,7 +218,7 @@ mod tests {
         // They are about all keys.
         check("GET", "/v1/dump", StatusCode::FORBIDDEN);
         check("POST", "/v1/restore", StatusCode::FORBIDDEN);
-        assert_eq!(service.store.len(), 1);
+        assert_eq!(service.key_count(), 1);
     }
 
     #[test]

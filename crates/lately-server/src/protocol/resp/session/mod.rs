@@ -225,7 +225,7 @@ impl Session {
                 reply.integer(integer(self.service.existing(keys.iter(), now) as u64));
             }
             Command::Scan(scan) => return self.scan(scan, (written, now), out),
-            Command::DatabaseSize => reply.integer(integer(self.service.store.len() as u64)),
+            Command::DatabaseSize => reply.integer(integer(self.service.key_count() as u64)),
             Command::FlushAll => match self.service.delete_all(now) {
                 Ok(()) => reply.ok(),
                 Err(refused) => refuse(out, &refused),
