@@ -42,6 +42,7 @@ pub struct CommandSpec {
 
 /// What a client must be allowed to do for a request, in any protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Verb {
     /// Reads keys.
     Read,

@@ -1,7 +1,7 @@
 //! `MULTI`, `EXEC`, `DISCARD`: commands that are queued and executed as one batch.
 
 use lately::Timestamp;
-use lately_resp::command::{Verb, spec_of};
+use lately_resp::command::{CommandFlag, Verb, spec_of};
 use lately_resp::{ArgList, Args, Command, CommandError, Encoder, Limits, Requests, texts, write_request};
 
 use super::{Flow, Parse, Run, Session, Written};
@@ -47,7 +47,7 @@ impl Session {
                 reply.ok();
             }
             Ok(Command::Multi) => reply.error(texts::NESTED_MULTI),
-            Ok(Command::Shutdown | Command::ShutdownAbort) => {
+            Ok(_) if spec_of(args).is_ok_and(|spec| spec.has(CommandFlag::NoMulti)) => {
                 transaction.aborted = true;
                 reply.error(texts::NOT_IN_MULTI);
             }
