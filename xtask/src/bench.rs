@@ -18,12 +18,12 @@ const RIVAL: &str = "throttlecrab-server";
 const RIVAL_VERSION: &str = "0.4.40";
 
 /// Where the full run writes all its rows; `cargo xtask figures` fills the tables of other documents from it.
-pub(crate) const DOCUMENT: &str = "docs/internals/measurements.md";
+pub(crate) const DOCUMENT: &str = "docs/benchmarks.json";
 
 const HELP: &str = "\
 Installs Redis's own programs where they are missing, as test does; a run that is not quick installs throttlecrab-server
 into target/rivals, too, and goes on without it where it cannot be had.
-A full run takes half an hour and writes docs/internals/measurements.md; `cargo xtask figures` then fills the tables of
+A full run takes half an hour and writes docs/benchmarks.json; `cargo xtask figures` then fills the tables of
 other documents. Let nothing else run meanwhile.
 Exit code 0: every figure is what it must be. 1: one is not, or an error, which is told.";
 
@@ -129,7 +129,7 @@ mod tests {
             let options = Options { quick, only: only.map(str::to_owned), compare: None };
             assert_eq!(words(&options).join(" "), expected);
         };
-        check(false, None, "--write docs/internals/measurements.md");
+        check(false, None, "--write docs/benchmarks.json");
         check(true, None, "--quick");
         check(false, Some("memory"), "--only memory");
         check(true, Some("memory"), "--quick --only memory");

@@ -1,12 +1,14 @@
 //! `cargo xtask figures`: the tables of figures in documents for readers, filled from what the benchmark wrote.
 //!
 //! `figures/` has the tables with names in braces in place of figures: `{row}` is the value of a row, which may be named by
-//! how its name begins; `{row +}` has its unit; `{row @ words}` is the number that stands next to these words beside it;
-//! `{row @ first > words}` looks for the words behind others.
+//! how its name begins; `{row @ words}` is the number that stands next to these words beside it; `{row @ first > words}`
+//! looks for the words behind others.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+
+use serde_json::Value;
 
 use crate::bench::DOCUMENT as SOURCE;
 use crate::run::{Failure, Outcome};
@@ -35,7 +37,8 @@ pub(crate) fn run(root: &Path) -> Outcome {
 
 /// A document with its tables filled from what the benchmark wrote; or what is wrong.
 pub(crate) fn filled(document: &str, tables: &str, source: &str) -> Result<String, String> {
-    let rows = Rows::of(source);
+    let source = serde_json::from_str(source).map_err(|error| format!("{SOURCE}: {error}"))?;
+    let rows = Rows::of(&source);
     let mut document = document.to_owned();
     for table in tables.trim_end().split("\n\n") {
         let head = table.lines().next().unwrap_or_default();
@@ -49,22 +52,23 @@ pub(crate) fn filled(document: &str, tables: &str, source: &str) -> Result<Strin
 
 /// What the benchmark says of a figure.
 struct Figure<'a> {
-    value: &'a str,
+    value: Option<f64>,
     beside: &'a str,
 }
 
-/// The rows of the benchmark's tables, by name.
+/// The rows of the benchmark, by name.
 struct Rows<'a>(BTreeMap<&'a str, Figure<'a>>);
 
 impl<'a> Rows<'a> {
-    fn of(source: &'a str) -> Rows<'a> {
-        let cells = |line: &'a str| {
-            let cells: Vec<&str> =
-                line.strip_prefix('|')?.strip_suffix('|')?.split('|').map(str::trim).collect();
-            let &[name, value, _must, _aim, _verdict, beside] = &cells[..] else { return None };
-            Some((name, Figure { value, beside }))
-        };
-        Rows(source.lines().filter_map(cells).collect())
+    fn of(source: &'a Value) -> Rows<'a> {
+        let rows = source["rows"].as_array().into_iter().flatten();
+        let text = |value: &'a Value| value.as_str().unwrap_or_default();
+        Rows(
+            rows.map(|row| {
+                (text(&row["name"]), Figure { value: row["value"].as_f64(), beside: text(&row["beside"]) })
+            })
+            .collect(),
+        )
     }
 
     /// The row of a name, or the only one whose name begins so.
@@ -89,10 +93,8 @@ impl<'a> Rows<'a> {
                 part.split_once('}').ok_or_else(|| format!("{part:?} has no closing brace"))?;
             if let Some((name, words)) = wanted.split_once(" @ ") {
                 filled.push_str(self.beside(name, words)?);
-            } else if let Some(name) = wanted.strip_suffix(" +") {
-                filled.push_str(self.get(name)?.value);
             } else {
-                filled.push_str(self.get(wanted)?.value.split(' ').next().unwrap_or_default());
+                filled.push_str(&self.get(wanted)?.value.map_or_else(|| "none".to_owned(), grouped));
             }
             filled.push_str(rest);
         }
@@ -103,6 +105,20 @@ impl<'a> Rows<'a> {
         number_at(self.get(name)?.beside, words)
             .ok_or_else(|| format!("{SOURCE} has no number at {words:?} beside {name:?}"))
     }
+}
+
+/// A number with commas between thousands.
+fn grouped(value: f64) -> String {
+    let plain = value.to_string();
+    let (whole, fraction) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
+    let mut grouped = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped + fraction
 }
 
 /// The number behind these words, or, where none is, before them.
@@ -126,13 +142,12 @@ fn number_at<'t>(text: &'t str, words: &str) -> Option<&'t str> {
 mod tests {
     use super::*;
 
-    const ROWS: &str = "\
-| figure | value | must | aim | | beside it |
-|---|---:|---:|---:|---|---|
-| hit, 1 M keys | 129 ns | ≤ 110 | ≤ 80 | holds by ratio | governor 243, u64 keys 24, governor 3.5; 1,813 bytes |
-| hit, 10 M keys | 251 ns | ≤ 210 | ≤ 160 | MISSED |  |
-| read | 1.5 ns |  |  |  | bare 2 |
-";
+    const ROWS: &str = r#"{"rows":[
+        {"name":"hit, 1 M keys","value":129,"beside":"governor 243, u64 keys 24, governor 3.5; 1,813 bytes"},
+        {"name":"hit, 10 M keys","value":38355.0},
+        {"name":"read","value":1.5,"beside":"bare 2"},
+        {"name":"none","value":null}
+    ]}"#;
 
     fn filled_with(table: &str) -> Result<String, String> {
         filled("Text.\n\n| a | b |\n|---|---|\n| old | old |\n\nMore.\n", table, ROWS)
@@ -140,8 +155,9 @@ mod tests {
 
     #[test]
     fn tables_get_the_figures_of_the_rows() {
-        let table = "| a | b |\n|---|---|\n| {hit, 1 M keys} / {hit, 10 M} | {read +}, {read @ bare} |\n";
-        let wanted = "Text.\n\n| a | b |\n|---|---|\n| 129 / 251 | 1.5 ns, 2 |\n\nMore.\n";
+        let table =
+            "| a | b |\n|---|---|\n| {hit, 1 M keys} / {hit, 10 M} | {read}, {read @ bare}, {none} |\n";
+        let wanted = "Text.\n\n| a | b |\n|---|---|\n| 129 / 38,355 | 1.5, 2, none |\n\nMore.\n";
         assert_eq!(filled_with(table).as_deref(), Ok(wanted));
         let table = "| a | b |\n| {hit, 1 M keys @ governor} | {hit, 1 M keys @ bytes} |";
         assert_eq!(filled_with(table).expect("both are there").lines().nth(3), Some("| 243 | 1,813 |"));

@@ -51,7 +51,7 @@ enum Verb {
     Deny,
     /// Measure Lately and its rivals
     Bench(bench::Options),
-    /// Fill the tables of README.md and docs/ from docs/internals/measurements.md
+    /// Fill the tables of README.md and docs/ from docs/benchmarks.json
     Figures,
     /// Play through the models of what threads share
     Loom,

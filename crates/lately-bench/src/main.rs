@@ -22,7 +22,6 @@ use clap::Parser;
 
 use crate::options::Options;
 use crate::row::Row;
-use crate::table::Form;
 
 fn main() -> ExitCode {
     if let Some(code) = memory::run_as_child() {
@@ -56,10 +55,10 @@ fn run(options: &Options) -> Result<bool, Error> {
         let (only, sections) = (options.only.as_deref().unwrap_or_default(), options.sections());
         return Err(Error::other(format!("no section has `{only}` in its name; there are {sections}")));
     }
-    say::data(&table::render(&rows, Form::Terminal))?;
+    say::data(&table::render(&rows))?;
     say::data(&format!("\n{}\n{}", table::summary(&rows), table::missed(&rows)))?;
     if let Some(path) = &options.write {
-        std::fs::write(path, report::document(&rows, &setting, "cargo xtask bench"))?;
+        std::fs::write(path, report::document(&rows, &setting, "cargo xtask bench")?)?;
         say::message(format_args!("lately-bench: written to {}", path.display()));
     }
     Ok(rows.iter().all(Row::holds))

@@ -34,7 +34,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_name = "WAY")]
     pub(crate) nothing: Option<crate::server::nothing::Way>,
 
-    /// Write all tables to this file, as Markdown.
+    /// Write all rows to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
 

@@ -1,55 +1,19 @@
-//! The document of a full run: what the figures mean, the machine, the versions, the command, and all tables.
+//! The JSON of a full run: the machine, the versions, the command, and all rows. `docs/internals/measurements.md` explains it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
 use lately::{Clock, SystemClock};
+use serde::Serialize;
 
-use crate::row::Row;
+use crate::row::{Must, Row};
 use crate::server::process::throttlecrab_program;
-use crate::table::{Form, missed, render, summary};
+use crate::table::{rounded, verdict};
 
 /// What this program was built from.
 const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
 const RIVALS: [&str; 4] = ["governor", "throttlecrab", "trypema", "dashmap"];
-
-/// What a reader has to know.
-const EXPLAINED: &str = "\
-`cargo xtask bench` writes this file: do not edit it. It has every row of one full run. Readers find a selection in
-[benchmarks](../benchmarks.md), whose tables `cargo xtask figures` fills from here.
-
-## How to read a row
-
-The benchmark starts every server itself, and the contenders take turns. A figure is the median over the rounds, and a ratio
-is the median of the rounds' ratios, unless the row names another statistic. Server and load share the cores of the machine.
-Figures move by a tenth from run to run; those of threads that write one cache line move by much more.
-
-- **must**: a run fails when a figure misses it. **aim**: the figure we would like. Both were set before the code was
-  written, on another machine with two cores. There `INCR` at pipeline 64 served 1.15 M/s at 0.87 µs of CPU each; governor
-  took 11.3 ns un-keyed and 175 ns on 1 M u64 keys, throttlecrab 481 ns, dashmap 36 ns, an addition to a bare array 5 ns on
-  1 M and 17 ns on 10 M keys, one of 64 places of memory fetched together 11 ns, and one of two threads that share a counter
-  29 ns with `fetch_add`.
-- **holds by ratio**: the figure misses the must, but the rival or the bare machine named beside it is slower here than it was
-  there, by as much or more. Hits by key are compared with the bare machine. Two threads on one store are compared with two
-  threads on a store each. The worst pause is compared with that of a server that does nothing.
-- **lately bench**: the load generator of this repository. It takes less of the processor than redis-benchmark does.
-  Latency is that of a batch of requests, up to its last reply.
-- **server CPU**: processor time of all threads of the server, divided by its operations.
-- **doing nothing**: a server that parses requests and answers a constant, on tokio or on a bare event queue.
-- **bare miss**: the time to read a word that is in no cache. Each address depends on the read before, or 64 addresses are
-  known at once.
-- **by the time on a core**: the time during which other processes had the core is left out.
-- **accounted for**: what the store counts towards its ceiling. The figure itself is resident memory.
-- **full keys**: a hit a minute for a week, and one a second for the last five minutes.
-- **durability**: *off* is `--in-memory`. The folders are on the disk of the build. So is the append-only file of Redis, which is
-  never rewritten. While checkpoints are made, another connection requests the next one all the time. *Half the load* is half
-  of what *off* served under full load in the same run; its latency runs from when a request was due. Recovery runs from the
-  start of the process until `/readyz` answers 200, for 16-byte keys with a hit each, with the checkpoint in the page cache.
-- **decisions**: each command has a server of its own, the same million keys, and limits that none of them reaches. The Redis
-  scripts decide as well, and count nothing that they deny. *All denied* uses keys that are at their limit of ten. *All
-  allowed* uses keys with eight hits at the start of a round. A wrong decision makes a round void. throttlecrab-server gets one
-  request at a time, because pipelines stall it.
-";
 
 /// What is known of the run before it starts: afterwards the machine would seem busier than it was.
 pub(crate) struct Setting {
@@ -67,14 +31,45 @@ impl Setting {
     }
 }
 
-/// The whole document, as Markdown.
-pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> String {
-    let mut text = format!("# Measurements\n\n{EXPLAINED}\n## The run\n\n");
+/// A row, as others read it. A figure that could not be measured is null.
+#[derive(Serialize)]
+struct Entry<'r> {
+    table: &'static str,
+    name: &'r str,
+    value: Option<f64>,
+    unit: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_least: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_most: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aim: Option<f64>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    beside: &'r str,
+}
+
+impl<'r> Entry<'r> {
+    fn of(row: &'r Row) -> Entry<'r> {
+        let (at_least, at_most, aim) = match row.must {
+            Must::AtLeast(must, aim) => (Some(must), None, Some(aim).filter(|&aim| aim > must)),
+            Must::AtMost(must, aim) => (None, Some(must), Some(aim).filter(|&aim| aim < must)),
+            Must::Nothing => (None, None, None),
+        };
+        let Row { table, name, value, unit, beside, .. } = row;
+        let value = rounded(*value);
+        Entry { table, name, value, unit, at_least, at_most, aim, verdict: verdict(row), beside }
+    }
+}
+
+/// The whole file: the facts of the run, and a line for each row.
+pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> serde_json::Result<String> {
     let throttlecrab =
         throttlecrab_program().map(|path| version_of(&path.to_string_lossy(), &["--version"], ""));
-    let facts = [
+    let facts = BTreeMap::from([
         ("date", setting.date.clone()),
-        ("command", format!("`{command}`")),
+        ("command", command.to_owned()),
         ("processor", processor()),
         ("memory", memory()),
         ("system", format!("Linux {}", file("/proc/sys/kernel/osrelease").trim())),
@@ -85,14 +80,11 @@ pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> String
         ("redis", version_of("redis-server", &["--version"], "")),
         ("redis-benchmark", version_of("redis-benchmark", &["--version"], "")),
         ("throttlecrab-server", throttlecrab.unwrap_or_else(|| "not installed".to_owned())),
-    ];
-    text.push_str("| | |\n|---|---|\n");
-    for (name, fact) in facts {
-        text.push_str(&format!("| {name} | {} |\n", fact.replace('|', "\\|")));
-    }
-    text.push_str(&format!("\n**{}.**\n{}", summary(rows), missed(rows)));
-    text.push_str(&render(rows, Form::Markdown));
-    text
+    ]);
+    let run = serde_json::to_string(&facts)?;
+    let rows: Vec<String> =
+        rows.iter().map(|row| serde_json::to_string(&Entry::of(row))).collect::<Result<_, _>>()?;
+    Ok(format!("{{\n\"run\":{run},\n\"rows\":[\n{}\n]\n}}\n", rows.join(",\n")))
 }
 
 /// Our version and commit, and whether what was measured is what was committed.
@@ -141,30 +133,25 @@ fn version_of(program: &str, words: &[&str], known: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::Must;
 
     #[test]
-    fn the_document_names_the_machine_and_what_was_missed() {
+    fn the_document_has_the_machine_and_every_row() {
         let rows = [
-            Row::new("server", "HIT ÷ INCR", 2.0, "×", Must::AtLeast(2.4, 3.0)),
-            Row::new("server", "CPU", 0.3, "µs", Must::AtMost(0.36, 0.26)),
-            Row::new("server", "HIT ÷ INCR, lately bench, pipeline 64", 4.0, "×", Must::AtLeast(3.2, 4.2)),
+            Row::new("server", "HIT ÷ INCR", 2.004, "×", Must::AtLeast(2.4, 3.0)).beside("Redis \"7\""),
+            Row::new("server", "CPU", 1_234.56, "µs", Must::AtMost(1_300.0, 1_300.0)),
+            Row::new("memory", "ZSET", f64::NAN, "bytes", Must::Nothing),
         ];
         let setting = Setting { date: "2026-11-21T08:00:00Z".to_owned(), load: "0.10".to_owned() };
-        let text = document(&rows, &setting, "cargo xtask bench");
-        for part in [
-            "| date | 2026-11-21T08:00:00Z |\n",
-            "| command | `cargo xtask bench` |\n",
-            "| load average before the run | 0.10 |\n",
-            "**2 of 3 musts hold, 1 missed; 0 rows for comparison.**\n- missed: HIT ÷ INCR: 2 ×, must be ≥ 2.4\n",
-            "# Measurements\n\n",
-            "\n## How to read a row\n",
-            "\n## The run\n",
-            "\n## server\n",
-            "| HIT ÷ INCR | 2 × | ≥ 2.4 | ≥ 3 | MISSED |  |\n",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
+        let text = document(&rows, &setting, "cargo xtask bench").expect("it is JSON");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(json["run"]["date"], "2026-11-21T08:00:00Z");
+        assert_eq!(json["run"]["load average before the run"], "0.10");
+        let expected = [
+            r#"{"table":"server","name":"HIT ÷ INCR","value":2.0,"unit":"×","at_least":2.4,"aim":3.0,"verdict":"MISSED","beside":"Redis \"7\""},"#,
+            r#"{"table":"server","name":"CPU","value":1235.0,"unit":"µs","at_most":1300.0,"verdict":"holds"},"#,
+            r#"{"table":"memory","name":"ZSET","value":null,"unit":"bytes"}"#,
+        ];
+        assert!(text.ends_with(&format!("\"rows\":[\n{}\n]\n}}\n", expected.join("\n"))), "{text}");
     }
 
     #[test]

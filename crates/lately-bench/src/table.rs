@@ -1,4 +1,4 @@
-//! The rows as a table: columns for a terminal, or Markdown.
+//! Rows as tables for a terminal.
 
 use std::fmt::Write;
 
@@ -6,15 +6,8 @@ use crate::row::{Must, Row};
 
 const HEADER: [&str; 6] = ["figure", "value", "must", "aim", "verdict", "beside it in the same run"];
 
-/// How the columns are parted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    Terminal,
-    Markdown,
-}
-
 /// All rows, a table after the other, each under its name.
-pub(crate) fn render(rows: &[Row], form: Form) -> String {
+pub(crate) fn render(rows: &[Row]) -> String {
     let mut text = String::new();
     let mut names: Vec<&str> = Vec::new();
     for row in rows {
@@ -23,10 +16,9 @@ pub(crate) fn render(rows: &[Row], form: Form) -> String {
         }
     }
     for name in names {
-        let title = if form == Form::Markdown { "## " } else { "" };
-        _ = writeln!(text, "\n{title}{name}\n");
+        _ = writeln!(text, "\n{name}\n");
         let cells: Vec<[String; 6]> = rows.iter().filter(|row| row.table == name).map(cells).collect();
-        table(&mut text, &cells, form);
+        table(&mut text, &cells);
     }
     text
 }
@@ -71,7 +63,7 @@ fn cells(row: &Row) -> [String; 6] {
 }
 
 /// `MISSED` is what makes the run fail. An aim that is no further than the must is none.
-fn verdict(row: &Row) -> &'static str {
+pub(crate) fn verdict(row: &Row) -> &'static str {
     let aim = match row.must {
         Must::Nothing => return "",
         Must::AtLeast(must, aim) => aim > must && row.value >= aim,
@@ -85,14 +77,8 @@ fn verdict(row: &Row) -> &'static str {
     }
 }
 
-fn table(text: &mut String, rows: &[[String; 6]], form: Form) {
+fn table(text: &mut String, rows: &[[String; 6]]) {
     let header = HEADER.map(str::to_owned);
-    if form == Form::Markdown {
-        markdown_line(text, &header);
-        text.push_str("|---|---:|---:|---:|---|---|\n");
-        rows.iter().for_each(|row| markdown_line(text, row));
-        return;
-    }
     let width = |column: usize| {
         let cells = rows.iter().chain([&header]).map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)
@@ -111,9 +97,9 @@ fn table(text: &mut String, rows: &[[String; 6]], form: Form) {
     }
 }
 
-fn markdown_line(text: &mut String, row: &[String]) {
-    let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
-    _ = writeln!(text, "| {} |", cells.join(" | "));
+/// The value with the digits that [`number`] shows. `None` when there is none.
+pub(crate) fn rounded(value: f64) -> Option<f64> {
+    number(value).replace(',', "").parse().ok()
 }
 
 /// Three digits that matter, and commas between thousands.
@@ -173,22 +159,21 @@ mod tests {
         check(0.0421, "0.042");
         check(0.0, "0");
         check(f64::NAN, "none");
+        let check = |value: f64, expected: Option<f64>| assert_eq!(rounded(value), expected);
+        check(1_234_567.8, Some(1_234_568.0));
+        check(0.0421, Some(0.042));
+        check(f64::NAN, None);
     }
 
     #[test]
     fn rows_stand_under_their_tables() {
-        let text = render(&rows(), Form::Terminal);
+        let text = render(&rows());
         let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
         assert_eq!(lines[0], "server");
         assert_eq!(lines[1], "figure        value   must    aim  verdict  beside it in the same run");
         assert_eq!(lines[2], "HIT ÷ INCR    2.5 ×  ≥ 2.4    ≥ 3  holds    Redis 1.15 M/s");
         assert_eq!(lines[3], "worst pause  1.5 ms    ≤ 1  ≤ 0.3  MISSED");
         assert_eq!(lines[4], "memory");
-        let markdown = render(&rows(), Form::Markdown);
-        assert!(
-            markdown.contains("| HIT ÷ INCR | 2.5 × | ≥ 2.4 | ≥ 3 | holds | Redis 1.15 M/s |\n"),
-            "{markdown}"
-        );
         assert_eq!(summary(&rows()), "1 of 2 musts hold, 1 missed; 1 rows for comparison");
         assert_eq!(missed(&rows()), "- missed: worst pause: 1.5 ms, must be ≤ 1\n");
         let rival = Rival { name: "doing nothing", here: 4.0, there: 2.0 };
@@ -197,6 +182,6 @@ mod tests {
             summary(&slower),
             "2 of 2 musts hold, 1 of them by ratio, 0 missed; 1 rows for comparison"
         );
-        assert!(render(&slower, Form::Terminal).contains("≤ 0.3  holds by ratio"));
+        assert!(render(&slower).contains("≤ 0.3  holds by ratio"));
     }
 }

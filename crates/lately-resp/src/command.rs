@@ -26,7 +26,9 @@ pub use ingest::Stretch;
 pub(crate) use instead::instead_of;
 pub use keys::{DEFAULT_SCAN_COUNT, Scan};
 pub use server::CommandQuery;
-pub use spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command, spec_of};
+pub use spec::{
+    ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Verb, commands, find_command, spec_of,
+};
 
 use lately::{JointRequest, Request, Source, Span, Throttle, Timestamp};
 
@@ -137,8 +139,7 @@ pub enum Command<'a> {
 impl<'a> Command<'a> {
     /// The command that `args`, its name first, are.
     pub fn parse(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
-        let spec = spec::spec_of(args)?;
-        spec.check_arity(args.len()).and_then(|()| (spec.parse)(args)).map_err(|error| error.of_command(spec))
+        spec_of(args)?.read(args)
     }
 }
 

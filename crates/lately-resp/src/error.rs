@@ -121,6 +121,15 @@ pub enum CommandError {
         /// The command's name; of a subcommand `client|setname`.
         name: &'static str,
     },
+    /// The client may not run the command.
+    #[error("NOPERM this user has no permissions to run the '{name}' command")]
+    ForbiddenCommand {
+        /// The command's name; of a subcommand `client|setname`.
+        name: &'static str,
+    },
+    /// The client may run the command, but not on these keys.
+    #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
+    ForbiddenKey,
     /// Options that make no sense, of a command that Redis has: its words.
     #[error("ERR syntax error")]
     Syntax,
@@ -322,7 +331,9 @@ impl CommandError {
         match self {
             CommandError::UnknownCommand { .. }
             | CommandError::UnknownSubcommand { .. }
-            | CommandError::Arity { .. } => true,
+            | CommandError::Arity { .. }
+            | CommandError::ForbiddenCommand { .. }
+            | CommandError::ForbiddenKey => true,
             CommandError::Usage { error, .. } => error.aborts_transaction(),
             _ => false,
         }

@@ -1,4 +1,10 @@
-//! Requests that are like the one before but for their key, as in a pipeline most are: a comparison finds their arguments.
+//! Requests that differ from the one before in their key only, as most do in a pipeline. A comparison finds their arguments,
+//! and the server repeats the last operation with another key (`Selected::repeated_keys`) in place of parsing a command.
+//!
+//! This is a second path beside `short_array.rs`, for speed. Without it, a `HIT` at pipeline 64 takes 7 to 13 % more of the
+//! server's processor and a `LIMIT` 8 to 15 % more (redis-benchmark, 50 connections, three series of 9 to 21 rounds in turns on
+//! a busy machine); at pipeline 16 there is no difference. `cargo xtask bench --compare REV` has the rows. The test below holds
+//! both paths to the same requests.
 
 use crate::short_array::read_bulk;
 

@@ -4,24 +4,24 @@
 //! and knows no protocol.
 
 mod clock;
-mod cluster;
 pub mod config;
 pub mod limits;
+mod offline;
 mod protocol;
 mod reload;
 mod server;
 mod service;
 mod stopper;
-mod storage;
 mod watch;
 
-pub use cluster::ClusterConfig;
 pub use config::{Config, ConfigError, Storage};
+pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use reload::Reloader;
 pub use server::{Server, ServerError, check_addresses};
 pub use service::Service;
+pub use service::cluster::ClusterConfig;
+pub use service::dumps::Restored;
 pub use stopper::Stopper;
-pub use storage::{Dumped, OfflineError, Restored, dump_folder, restore_folder};
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

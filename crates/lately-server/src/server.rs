@@ -10,7 +10,6 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
-use crate::cluster;
 use crate::config::{Config, Source};
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::protocol;
@@ -18,8 +17,8 @@ use crate::protocol::resp::Resp;
 use crate::reload::{self, Reloader};
 use crate::service::Fragmentation;
 use crate::service::Service;
+use crate::service::cluster;
 use crate::stopper::Stopper;
-use crate::storage;
 use crate::watch::Watch;
 
 /// Why a server did not start.
@@ -242,7 +241,7 @@ async fn load(
     }
     let mut loading = {
         let service = Arc::clone(service);
-        tokio::task::spawn_blocking(move || storage::load(&service, folder, &storage))
+        tokio::task::spawn_blocking(move || service.load(folder, &storage))
     };
     let mut ready = Some(ready);
     let mut waited = READY_WITHIN;
@@ -268,7 +267,7 @@ async fn load(
         tell(&format!("{} {keys} loaded from {path}", loaded.keys));
     }
     remarks(service).iter().for_each(|remark| tell(remark));
-    let threads = storage::tend(service).map_err(ServerError::Close)?;
+    let threads = service.tend().map_err(ServerError::Close)?;
     if let Some(ready) = ready {
         ready();
     }
@@ -290,7 +289,7 @@ fn exposure(path: &str, mode: u32) -> String {
 /// Log lines about the loaded counts.
 fn remarks(service: &Service) -> Vec<String> {
     let mut remarks = Vec::new();
-    let MemoryStats { evicted_keys, ceiling_bytes, used_bytes, .. } = service.store.memory();
+    let MemoryStats { evicted_keys, ceiling_bytes, used_bytes, .. } = service.memory();
     let ceiling_bytes = ceiling_bytes.unwrap_or(u64::MAX);
     if used_bytes > ceiling_bytes {
         remarks.push(format!(

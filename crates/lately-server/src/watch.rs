@@ -32,7 +32,7 @@ impl Watch {
         self.jump(service.clock_jumped_ms())
             .into_iter()
             .chain(self.clock(service.clock_step_ms(), service.clock_jumped_ms()))
-            .chain(self.evictions(service.store.memory().evicted_keys, service.now(), service.is_loading()))
+            .chain(self.evictions(service.memory().evicted_keys, service.now(), service.is_loading()))
             .chain(self.slow(service.slow(), service.now()))
             .chain(
                 service

@@ -20,7 +20,7 @@ mod tests {
 
     #[test]
     fn a_document_without_its_figures_is_found() {
-        let problems = check(&Tree::of(&[("README.md", "# Lately\n")]));
+        let problems = check(&Tree::of(&[("README.md", "# Lately\n"), (DOCUMENT, "{}")]));
         assert_eq!(problems.len(), DOCUMENTS.len());
         assert!(problems[0].starts_with("README.md: has no table headed | 50 connections"), "{problems:?}");
     }

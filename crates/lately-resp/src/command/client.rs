@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{at_most, is_word, required};
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName};
+use crate::command::spec::{ArgumentSpec, CommandSpec, ContainerName, Verb};
 use crate::error::{CommandError, echo};
 use crate::integer::parse_integer;
 use crate::limits::{MAX_CLIENT_IDS, MAX_CLIENT_NAME_BYTES};
@@ -18,23 +18,23 @@ const ON_OR_OFF: ArgumentSpec = ArgumentSpec::group(
 );
 
 pub(super) static CLIENT: CommandSpec =
-    CommandSpec::new("client", -2, |_| Err(CommandError::Arity { name: "client" }))
+    CommandSpec::new("client", -2, None, |_| Err(CommandError::Arity { name: "client" }))
         .doc(GROUP, "A container for commands about connections")
         .complexity("Depends on the subcommand")
         .subcommands(&SUBCOMMANDS);
 
 static SUBCOMMANDS: [CommandSpec; 11] = [
-    CommandSpec::new("client|id", 2, |_| Ok(Command::Client(ClientCommand::Id)))
+    CommandSpec::new("client|id", 2, None, |_| Ok(Command::Client(ClientCommand::Id)))
         .while_loading()
         .doc(GROUP, "Returns the number of this connection"),
-    CommandSpec::new("client|setname", 3, parse_set_name)
+    CommandSpec::new("client|setname", 3, None, parse_set_name)
         .while_loading()
         .doc(GROUP, "Names this connection")
         .arguments(&[ArgumentSpec::of("connection-name", "string")]),
-    CommandSpec::new("client|getname", 2, |_| Ok(Command::Client(ClientCommand::GetName)))
+    CommandSpec::new("client|getname", 2, None, |_| Ok(Command::Client(ClientCommand::GetName)))
         .while_loading()
         .doc(GROUP, "Returns the name of this connection"),
-    CommandSpec::new("client|setinfo", 4, parse_set_info)
+    CommandSpec::new("client|setinfo", 4, None, parse_set_info)
         .while_loading()
         .doc(GROUP, "Tells which library this connection uses")
         .arguments(&[ArgumentSpec::group(
@@ -45,11 +45,10 @@ static SUBCOMMANDS: [CommandSpec; 11] = [
                 ArgumentSpec::of("libver", "string").after("LIB-VER"),
             ],
         )]),
-    CommandSpec::new("client|info", 2, |_| Ok(Command::Client(ClientCommand::Info)))
+    CommandSpec::new("client|info", 2, None, |_| Ok(Command::Client(ClientCommand::Info)))
         .while_loading()
         .doc(GROUP, "Describes this connection"),
-    CommandSpec::new("client|list", -2, parse_list)
-        .flags(&[CommandFlag::Admin])
+    CommandSpec::new("client|list", -2, Some(Verb::Admin), parse_list)
         .while_loading()
         .doc(GROUP, "Describes all connections, or those of a type, or with these ids")
         .complexity("O(N) with N the number of connections")
@@ -57,28 +56,27 @@ static SUBCOMMANDS: [CommandSpec; 11] = [
             ArgumentSpec::of("client-type", "string").after("TYPE").optional(),
             ArgumentSpec::of("client-id", "integer").after("ID").optional().multiple(),
         ]),
-    CommandSpec::new("client|no-evict", 3, |args| {
+    CommandSpec::new("client|no-evict", 3, Some(Verb::Admin), |args| {
         on_or_off(args).map(ClientCommand::NoEvict).map(Command::Client)
     })
-    .flags(&[CommandFlag::Admin])
     .while_loading()
     .doc(GROUP, "Takes ON and OFF and changes nothing: connections are not evicted")
     .arguments(&[ON_OR_OFF]),
-    CommandSpec::new("client|no-touch", 3, |args| {
+    CommandSpec::new("client|no-touch", 3, None, |args| {
         on_or_off(args).map(ClientCommand::NoTouch).map(Command::Client)
     })
     .while_loading()
     .doc(GROUP, "Takes ON and OFF and changes nothing: reads do not touch keys")
     .arguments(&[ON_OR_OFF]),
-    CommandSpec::new("client|tracking", -3, parse_tracking)
+    CommandSpec::new("client|tracking", -3, None, parse_tracking)
         .while_loading()
         .doc(GROUP, "Takes OFF only: client-side caching is not supported")
         .arguments(&[ON_OR_OFF]),
-    CommandSpec::new("client|reply", 3, parse_reply)
+    CommandSpec::new("client|reply", 3, None, parse_reply)
         .while_loading()
         .doc(GROUP, "Takes ON only: every command is answered")
         .arguments(&[ArgumentSpec::word("on", "ON")]),
-    CommandSpec::new("client|help", 2, |_| Ok(Command::Help { container: ContainerName::Client }))
+    CommandSpec::new("client|help", 2, None, |_| Ok(Command::Help { container: ContainerName::Client }))
         .while_loading()
         .doc(GROUP, "Lists the subcommands"),
 ];

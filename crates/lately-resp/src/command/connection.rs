@@ -16,15 +16,15 @@ const USER: ArgumentSpec = ArgumentSpec::of("username", "string");
 const PASSWORD: ArgumentSpec = ArgumentSpec::of("password", "string");
 
 pub(super) static SPECS: [CommandSpec; 7] = [
-    CommandSpec::new("ping", -1, parse_ping)
+    CommandSpec::new("ping", -1, None, parse_ping)
         .flags(FAST)
         .doc(GROUP, "Answers PONG, or the message")
         .arguments(&[ArgumentSpec::of("message", "string").optional()]),
-    CommandSpec::new("echo", 2, |args| Ok(Command::Echo { message: required(args, 1)? }))
+    CommandSpec::new("echo", 2, None, |args| Ok(Command::Echo { message: required(args, 1)? }))
         .flags(FAST)
         .doc(GROUP, "Answers the message")
         .arguments(&[ArgumentSpec::of("message", "string")]),
-    CommandSpec::new("hello", -1, parse_hello)
+    CommandSpec::new("hello", -1, None, parse_hello)
         .flags(LOGIN)
         .while_loading()
         .doc(GROUP, "Chooses the protocol version and describes the server")
@@ -38,21 +38,21 @@ pub(super) static SPECS: [CommandSpec; 7] = [
             ],
         )
         .optional()]),
-    CommandSpec::new("auth", -2, parse_auth)
+    CommandSpec::new("auth", -2, None, parse_auth)
         .flags(LOGIN)
         .while_loading()
         .doc(GROUP, "Logs the connection in")
         .arguments(&[USER.optional(), PASSWORD]),
-    CommandSpec::new("select", 2, parse_select)
+    CommandSpec::new("select", 2, None, parse_select)
         .flags(FAST)
         .while_loading()
         .doc(GROUP, "Selects database 0, the only one")
         .arguments(&[ArgumentSpec::of("index", "integer")]),
-    CommandSpec::new("reset", 1, |_| Ok(Command::Reset))
+    CommandSpec::new("reset", 1, None, |_| Ok(Command::Reset))
         .flags(LOGIN)
         .while_loading()
         .doc(GROUP, "Puts the connection back into its first state"),
-    CommandSpec::new("quit", -1, |_| Ok(Command::Quit))
+    CommandSpec::new("quit", -1, None, |_| Ok(Command::Quit))
         .flags(LOGIN)
         .while_loading()
         .doc(GROUP, "Closes the connection"),

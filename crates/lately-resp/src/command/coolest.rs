@@ -9,7 +9,7 @@ use crate::command::options::{
     A_COUNT, A_DURATION, at_most, count, invalid, is_word, key, keys_from, required, set_once, span,
     unexpected, value_of,
 };
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
 use crate::error::CommandError;
 use crate::limits::MAX_COUNTED_KEYS;
 
@@ -38,16 +38,17 @@ pub enum Among<'a> {
 const KEYS: &[ArgumentSpec] =
     &[ArgumentSpec::of("key", "key").multiple(), ArgumentSpec::of("prefix", "string").after("PREFIX")];
 
-pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("coolest", -3, parse_coolest)
-    .flags(&[CommandFlag::ReadOnly, CommandFlag::MovableKeys])
-    .doc("limits", "Returns the keys with the fewest hits in a window")
-    .complexity("O(N) with N the number of keys named, or with PREFIX of all keys")
-    .arguments(&[
-        ArgumentSpec::of("k", "integer"),
-        ArgumentSpec::of("window", "string").after("WINDOW").optional(),
-        ArgumentSpec::of("n", "integer").after("BELOW").optional(),
-        ArgumentSpec::group("among", "oneof", KEYS),
-    ])];
+pub(super) static SPECS: [CommandSpec; 1] =
+    [CommandSpec::new("coolest", -3, Some(Verb::Read), parse_coolest)
+        .flags(&[CommandFlag::MovableKeys])
+        .doc("limits", "Returns the keys with the fewest hits in a window")
+        .complexity("O(N) with N the number of keys named, or with PREFIX of all keys")
+        .arguments(&[
+            ArgumentSpec::of("k", "integer"),
+            ArgumentSpec::of("window", "string").after("WINDOW").optional(),
+            ArgumentSpec::of("n", "integer").after("BELOW").optional(),
+            ArgumentSpec::group("among", "oneof", KEYS),
+        ])];
 
 /// An option word behind a key is an error, and no server of that name.
 fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {

@@ -4,7 +4,7 @@
 use crate::args::ArgList;
 use crate::command::server::CommandQuery;
 use crate::command::spec::{
-    ArgumentSpec, CommandFlag, CommandSpec, ContainerName, commands, find_command, spec_of,
+    ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Verb, commands, find_command, spec_of,
 };
 use crate::error::CommandError;
 use crate::reply::Encoder;
@@ -120,9 +120,11 @@ fn write_info(out: &mut Encoder<'_>, spec: &CommandSpec) {
     out.array(10);
     out.bulk(spec.name);
     out.integer(spec.arity);
+    let verb = spec.verb.map(Verb::flag_name);
     let loading = spec.runs_while_loading.then_some("loading");
-    out.set(spec.flags.len() + usize::from(spec.runs_while_loading));
-    spec.flags.iter().map(|flag| flag.name()).chain(loading).for_each(|name| out.simple(name));
+    out.set(usize::from(verb.is_some()) + spec.flags.len() + usize::from(loading.is_some()));
+    let flags = spec.flags.iter().map(|flag| flag.name());
+    verb.into_iter().chain(flags).chain(loading).for_each(|name| out.simple(name));
     out.integer(spec.first_key);
     out.integer(spec.last_key);
     out.integer(spec.key_step);
@@ -138,14 +140,12 @@ fn write_info(out: &mut Encoder<'_>, spec: &CommandSpec) {
 
 /// The access categories Redis would file the command under.
 fn categories(spec: &CommandSpec) -> Vec<&'static str> {
-    let mut categories = Vec::new();
-    let by_flag = [
-        (CommandFlag::Write, "@write"),
-        (CommandFlag::ReadOnly, "@read"),
-        (CommandFlag::Admin, "@admin"),
-        (CommandFlag::Admin, "@dangerous"),
-    ];
-    categories.extend(by_flag.into_iter().filter(|&(flag, _)| spec.has(flag)).map(|(_, name)| name));
+    let mut categories = match spec.verb {
+        None => vec![],
+        Some(Verb::Read) => vec!["@read"],
+        Some(Verb::Hit | Verb::Limit | Verb::Delete) => vec!["@write"],
+        Some(Verb::Admin) => vec!["@admin", "@dangerous"],
+    };
     match spec.group {
         "generic" => categories.push("@keyspace"),
         "connection" => categories.push("@connection"),

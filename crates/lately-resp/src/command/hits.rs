@@ -8,7 +8,7 @@ use crate::command::options::{
     at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span, time_after,
     unexpected,
 };
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
 use crate::error::CommandError;
 use crate::limits::{MAX_COUNTED_KEYS, MAX_WINDOWS};
 
@@ -16,29 +16,28 @@ const GROUP: &str = "hits";
 pub(super) const KEY: ArgumentSpec = ArgumentSpec::of("key", "key");
 const WINDOW: ArgumentSpec = ArgumentSpec::of("window", "string");
 pub(super) const AT: ArgumentSpec = ArgumentSpec::of("time", "string").after("AT").optional();
-pub(super) const WRITE: &[CommandFlag] =
-    &[CommandFlag::Write, CommandFlag::DenyOutOfMemory, CommandFlag::Fast];
-const READ: &[CommandFlag] = &[CommandFlag::ReadOnly, CommandFlag::Fast];
+pub(super) const COUNTS: &[CommandFlag] = &[CommandFlag::DenyOutOfMemory, CommandFlag::Fast];
+const FAST: &[CommandFlag] = &[CommandFlag::Fast];
 
 const FORMS: &[ArgumentSpec] =
     &[ArgumentSpec::word("bounds", "BOUNDS"), ArgumentSpec::word("denied", "DENIED")];
 
 pub(super) static SPECS: [CommandSpec; 6] = [
-    CommandSpec::new("hit", -2, parse_hit)
-        .flags(WRITE)
+    CommandSpec::new("hit", -2, Some(Verb::Hit), parse_hit)
+        .flags(COUNTS)
         .keys(1, 1, 1)
         .doc(GROUP, "Counts a hit and returns the hits in the default window")
         .arguments(&[KEY, ArgumentSpec::of("count", "integer").optional(), AT]),
-    CommandSpec::new("mhit", -3, parse_multi_hit)
-        .flags(WRITE)
+    CommandSpec::new("mhit", -3, Some(Verb::Hit), parse_multi_hit)
+        .flags(COUNTS)
         .keys(1, -1, 2)
         .doc(GROUP, "Counts hits of several keys and returns the hits of each in its default window")
         .complexity("O(N) with N the number of keys")
         .arguments(&[
             ArgumentSpec::group("data", "block", &[KEY, ArgumentSpec::of("count", "integer")]).multiple()
         ]),
-    CommandSpec::new("hits", -2, parse_hits)
-        .flags(READ)
+    CommandSpec::new("hits", -2, Some(Verb::Read), parse_hits)
+        .flags(FAST)
         .keys(1, 1, 1)
         .doc(GROUP, "Returns the hits of a key in one or several windows")
         .complexity("O(N) with N the number of windows")
@@ -48,19 +47,18 @@ pub(super) static SPECS: [CommandSpec; 6] = [
             ArgumentSpec::group("form", "oneof", FORMS).optional(),
             AT,
         ]),
-    CommandSpec::new("mhits", -3, parse_multi_hits)
-        .flags(READ)
+    CommandSpec::new("mhits", -3, Some(Verb::Read), parse_multi_hits)
+        .flags(FAST)
         .keys(2, -1, 1)
         .doc(GROUP, "Returns the hits of several keys in a window")
         .complexity("O(N) with N the number of keys")
         .arguments(&[WINDOW, KEY.multiple()]),
-    CommandSpec::new("rate", -2, parse_rate)
-        .flags(READ)
+    CommandSpec::new("rate", -2, Some(Verb::Read), parse_rate)
+        .flags(FAST)
         .keys(1, 1, 1)
         .doc(GROUP, "Returns the hits per second of a key in a window")
         .arguments(&[KEY, WINDOW.optional(), AT]),
-    CommandSpec::new("series", -4, parse_series)
-        .flags(&[CommandFlag::ReadOnly])
+    CommandSpec::new("series", -4, Some(Verb::Read), parse_series)
         .keys(1, 1, 1)
         .doc(GROUP, "Returns the hits of a key in each step of a window")
         .complexity("O(N) with N the number of steps")

@@ -4,7 +4,7 @@ use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::hits::KEY;
 use crate::command::options::{first_key, is_word, keys_from, required};
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
 use crate::error::CommandError;
 use crate::integer::parse_integer;
 
@@ -12,7 +12,7 @@ use crate::integer::parse_integer;
 pub const DEFAULT_SCAN_COUNT: u64 = 10;
 
 const GROUP: &str = "generic";
-const READ: &[CommandFlag] = &[CommandFlag::ReadOnly, CommandFlag::Fast];
+const FAST: &[CommandFlag] = &[CommandFlag::Fast];
 const FLUSH_MODE: &[ArgumentSpec] = &[ArgumentSpec::group(
     "mode",
     "oneof",
@@ -21,35 +21,37 @@ const FLUSH_MODE: &[ArgumentSpec] = &[ArgumentSpec::group(
 .optional()];
 
 pub(super) static SPECS: [CommandSpec; 9] = [
-    CommandSpec::new("del", -2, |args| Ok(Command::Delete { keys: keys_from(args, 1)? }))
-        .flags(&[CommandFlag::Write])
+    CommandSpec::new("del", -2, Some(Verb::Delete), |args| Ok(Command::Delete { keys: keys_from(args, 1)? }))
         .keys(1, -1, 1)
         .doc(GROUP, "Forgets keys")
         .complexity("O(N) with N the number of keys")
         .arguments(&[KEY.multiple()]),
-    CommandSpec::new("exists", -2, |args| Ok(Command::Exists { keys: keys_from(args, 1)? }))
-        .flags(READ)
-        .keys(1, -1, 1)
-        .doc(GROUP, "Returns how many of the keys exist")
-        .complexity("O(N) with N the number of keys")
-        .arguments(&[KEY.multiple()]),
-    CommandSpec::new("type", 2, |args| Ok(Command::Type { key: first_key(args)? }))
-        .flags(READ)
+    CommandSpec::new("exists", -2, Some(Verb::Read), |args| {
+        Ok(Command::Exists { keys: keys_from(args, 1)? })
+    })
+    .flags(FAST)
+    .keys(1, -1, 1)
+    .doc(GROUP, "Returns how many of the keys exist")
+    .complexity("O(N) with N the number of keys")
+    .arguments(&[KEY.multiple()]),
+    CommandSpec::new("type", 2, Some(Verb::Read), |args| Ok(Command::Type { key: first_key(args)? }))
+        .flags(FAST)
         .keys(1, 1, 1)
         .doc(GROUP, "Returns the type of a key: hits, or none")
         .arguments(&[KEY]),
-    CommandSpec::new("ttl", 2, |args| Ok(Command::TimeToLive { key: first_key(args)? }))
-        .flags(READ)
+    CommandSpec::new("ttl", 2, Some(Verb::Read), |args| Ok(Command::TimeToLive { key: first_key(args)? }))
+        .flags(FAST)
         .keys(1, 1, 1)
         .doc(GROUP, "Returns the seconds until the last hit of a key leaves the retention")
         .arguments(&[KEY]),
-    CommandSpec::new("pttl", 2, |args| Ok(Command::TimeToLiveMillis { key: first_key(args)? }))
-        .flags(READ)
-        .keys(1, 1, 1)
-        .doc(GROUP, "Returns the milliseconds until the last hit of a key leaves the retention")
-        .arguments(&[KEY]),
-    CommandSpec::new("scan", -2, parse_scan)
-        .flags(&[CommandFlag::ReadOnly])
+    CommandSpec::new("pttl", 2, Some(Verb::Read), |args| {
+        Ok(Command::TimeToLiveMillis { key: first_key(args)? })
+    })
+    .flags(FAST)
+    .keys(1, 1, 1)
+    .doc(GROUP, "Returns the milliseconds until the last hit of a key leaves the retention")
+    .arguments(&[KEY]),
+    CommandSpec::new("scan", -2, Some(Verb::Read), parse_scan)
         .doc(GROUP, "Walks over the keys in steps")
         .complexity("O(N) for a whole walk with N the number of keys")
         .arguments(&[
@@ -58,16 +60,14 @@ pub(super) static SPECS: [CommandSpec; 9] = [
             ArgumentSpec::of("count", "integer").after("COUNT").optional(),
             ArgumentSpec::of("type", "string").after("TYPE").optional(),
         ]),
-    CommandSpec::new("dbsize", 1, |_| Ok(Command::DatabaseSize))
-        .flags(READ)
+    CommandSpec::new("dbsize", 1, Some(Verb::Read), |_| Ok(Command::DatabaseSize))
+        .flags(FAST)
         .doc("server", "Returns the number of keys"),
-    CommandSpec::new("flushall", -1, parse_flush)
-        .flags(&[CommandFlag::Write])
+    CommandSpec::new("flushall", -1, Some(Verb::Delete), parse_flush)
         .doc("server", "Forgets all keys")
         .complexity("O(N) with N the number of keys")
         .arguments(FLUSH_MODE),
-    CommandSpec::new("flushdb", -1, parse_flush)
-        .flags(&[CommandFlag::Write])
+    CommandSpec::new("flushdb", -1, Some(Verb::Delete), parse_flush)
         .doc("server", "Forgets all keys")
         .complexity("O(N) with N the number of keys")
         .arguments(FLUSH_MODE),

@@ -5,12 +5,12 @@ use lately::{JointRequest, Limit, Request, Span, Timestamp};
 
 use crate::args::ArgList;
 use crate::command::Command;
-use crate::command::hits::{AT, KEY, WRITE};
+use crate::command::hits::{AT, COUNTS, KEY};
 use crate::command::options::{
     A_COUNT, A_DURATION, at_most, count, first_key, invalid, is_word, key, required, set_once, span,
     time_after, unexpected, value_of,
 };
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
 use crate::error::{CommandError, echo};
 
 const MAX: ArgumentSpec = ArgumentSpec::of("max", "integer");
@@ -21,8 +21,8 @@ const PEEK: ArgumentSpec = ArgumentSpec::word("peek", "PEEK").optional();
 const SAID: ArgumentSpec = ArgumentSpec::group("said", "block", &[MAX, WINDOW]);
 
 pub(super) static SPECS: [CommandSpec; 2] = [
-    CommandSpec::new("limit", -3, parse_limit)
-        .flags(WRITE)
+    CommandSpec::new("limit", -3, Some(Verb::Limit), parse_limit)
+        .flags(COUNTS)
         .keys(1, 1, 1)
         .doc(
             "limits",
@@ -37,13 +37,8 @@ pub(super) static SPECS: [CommandSpec; 2] = [
             AT,
         ]),
     // A limit in one word, 5/1m or @name, is a frequent mistake: the parser says more of it than that a word is missing.
-    CommandSpec::new("mlimit", -3, parse_multi_limit)
-        .flags(&[
-            CommandFlag::Write,
-            CommandFlag::DenyOutOfMemory,
-            CommandFlag::Fast,
-            CommandFlag::MovableKeys,
-        ])
+    CommandSpec::new("mlimit", -3, Some(Verb::Limit), parse_multi_limit)
+        .flags(&[CommandFlag::DenyOutOfMemory, CommandFlag::Fast, CommandFlag::MovableKeys])
         .keys(1, 1, 1)
         .doc("limits", "Counts hits of several keys if all of them stay within their limits, or none")
         .complexity("O(N) with N the number of limits")

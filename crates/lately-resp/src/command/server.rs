@@ -3,24 +3,23 @@
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{at_most, is_word};
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Verb};
 use crate::error::CommandError;
 use crate::limits::{MAX_COMMAND_NAMES, MAX_PATTERNS};
 
 const GROUP: &str = "server";
-const ADMIN: &[CommandFlag] = &[CommandFlag::Admin];
 const NAMES: &[ArgumentSpec] = &[ArgumentSpec::of("command-name", "string").optional().multiple()];
 
 pub(super) static SPECS: [CommandSpec; 6] = [
-    CommandSpec::new("info", -1, |args| Ok(Command::Info { sections: args.from(1) }))
+    CommandSpec::new("info", -1, None, |args| Ok(Command::Info { sections: args.from(1) }))
         .while_loading()
         .doc(GROUP, "Describes the server in lines of name and value")
         .arguments(&[ArgumentSpec::of("section", "string").optional().multiple()]),
-    CommandSpec::new("time", 1, |_| Ok(Command::Time))
+    CommandSpec::new("time", 1, None, |_| Ok(Command::Time))
         .flags(&[CommandFlag::Fast])
         .doc(GROUP, "Returns the server's time as seconds and microseconds"),
-    CommandSpec::new("shutdown", -1, parse_shutdown)
-        .flags(&[CommandFlag::Admin, CommandFlag::NoMulti])
+    CommandSpec::new("shutdown", -1, Some(Verb::Admin), parse_shutdown)
+        .flags(&[CommandFlag::NoMulti])
         .while_loading()
         .doc(GROUP, "Stops the server")
         .arguments(&[
@@ -34,83 +33,79 @@ pub(super) static SPECS: [CommandSpec; 6] = [
             ArgumentSpec::word("force", "FORCE").optional(),
             ArgumentSpec::word("abort", "ABORT").optional(),
         ]),
-    CommandSpec::new("bgsave", -1, parse_save)
-        .flags(ADMIN)
+    CommandSpec::new("bgsave", -1, Some(Verb::Admin), parse_save)
         .doc(GROUP, "Writes a checkpoint of all keys in the background, and cuts the log behind it")
         .arguments(&[ArgumentSpec::word("schedule", "SCHEDULE").optional()]),
-    CommandSpec::new("lastsave", 1, |_| Ok(Command::LastSave))
-        .flags(&[CommandFlag::Admin, CommandFlag::Fast])
+    CommandSpec::new("lastsave", 1, Some(Verb::Admin), |_| Ok(Command::LastSave))
+        .flags(&[CommandFlag::Fast])
         .doc(GROUP, "Returns when the last checkpoint was written, as Unix seconds"),
-    CommandSpec::new("cluster", -2, |_| Err(CommandError::ClusterDisabled))
-        .flags(ADMIN)
+    CommandSpec::new("cluster", -2, Some(Verb::Admin), |_| Err(CommandError::ClusterDisabled))
         .doc(GROUP, "Answers that cluster mode is disabled"),
 ];
 
 pub(super) static COMMAND: CommandSpec =
-    CommandSpec::new("command", -1, |_| Ok(Command::Command(CommandQuery::All)))
+    CommandSpec::new("command", -1, None, |_| Ok(Command::Command(CommandQuery::All)))
         .while_loading()
         .doc(GROUP, "Describes all commands")
         .complexity("O(N) with N the number of commands")
         .subcommands(&COMMAND_SUBCOMMANDS);
 
 static COMMAND_SUBCOMMANDS: [CommandSpec; 6] = [
-    CommandSpec::new("command|count", 2, |_| Ok(Command::Command(CommandQuery::Count)))
+    CommandSpec::new("command|count", 2, None, |_| Ok(Command::Command(CommandQuery::Count)))
         .while_loading()
         .doc(GROUP, "Returns the number of commands"),
-    CommandSpec::new("command|docs", -2, |args| {
+    CommandSpec::new("command|docs", -2, None, |args| {
         names(args, "COMMAND DOCS").map(CommandQuery::Docs).map(Command::Command)
     })
     .while_loading()
     .doc(GROUP, "Documents all commands, or those named")
     .complexity("O(N) with N the number of commands")
     .arguments(NAMES),
-    CommandSpec::new("command|info", -2, |args| {
+    CommandSpec::new("command|info", -2, None, |args| {
         names(args, "COMMAND INFO").map(CommandQuery::Info).map(Command::Command)
     })
     .while_loading()
     .doc(GROUP, "Describes all commands, or those named")
     .complexity("O(N) with N the number of commands")
     .arguments(NAMES),
-    CommandSpec::new("command|list", -2, parse_list)
+    CommandSpec::new("command|list", -2, None, parse_list)
         .while_loading()
         .doc(GROUP, "Returns the names of all commands")
         .complexity("O(N) with N the number of commands"),
-    CommandSpec::new("command|getkeys", -3, |args| Ok(Command::Command(CommandQuery::Keys(args.from(2)))))
-        .while_loading()
-        .doc(GROUP, "Returns the keys of a request")
-        .complexity("O(N) with N the number of arguments")
-        .arguments(&[
-            ArgumentSpec::of("command", "string"),
-            ArgumentSpec::of("arg", "string").optional().multiple(),
-        ]),
-    CommandSpec::new("command|help", 2, |_| Ok(Command::Help { container: ContainerName::Command }))
+    CommandSpec::new("command|getkeys", -3, None, |args| {
+        Ok(Command::Command(CommandQuery::Keys(args.from(2))))
+    })
+    .while_loading()
+    .doc(GROUP, "Returns the keys of a request")
+    .complexity("O(N) with N the number of arguments")
+    .arguments(&[
+        ArgumentSpec::of("command", "string"),
+        ArgumentSpec::of("arg", "string").optional().multiple(),
+    ]),
+    CommandSpec::new("command|help", 2, None, |_| Ok(Command::Help { container: ContainerName::Command }))
         .while_loading()
         .doc(GROUP, "Lists the subcommands"),
 ];
 
 pub(super) static CONFIG: CommandSpec =
-    CommandSpec::new("config", -2, |_| Err(CommandError::Arity { name: "config" }))
+    CommandSpec::new("config", -2, None, |_| Err(CommandError::Arity { name: "config" }))
         .doc(GROUP, "A container for commands about settings")
         .complexity("Depends on the subcommand")
         .subcommands(&CONFIG_SUBCOMMANDS);
 
 static CONFIG_SUBCOMMANDS: [CommandSpec; 5] = [
-    CommandSpec::new("config|get", -3, parse_config_get)
-        .flags(ADMIN)
+    CommandSpec::new("config|get", -3, Some(Verb::Admin), parse_config_get)
         .while_loading()
         .doc(GROUP, "Returns the settings that match a pattern")
         .complexity("O(N) with N the number of settings")
         .arguments(&[ArgumentSpec::of("parameter", "string").multiple()]),
-    CommandSpec::new("config|set", -4, |_| read_only("SET"))
-        .flags(ADMIN)
+    CommandSpec::new("config|set", -4, Some(Verb::Admin), |_| read_only("SET"))
         .doc(GROUP, "Answers that settings come from the config file"),
-    CommandSpec::new("config|rewrite", 2, |_| read_only("REWRITE"))
-        .flags(ADMIN)
+    CommandSpec::new("config|rewrite", 2, Some(Verb::Admin), |_| read_only("REWRITE"))
         .doc(GROUP, "Answers that settings come from the config file"),
-    CommandSpec::new("config|resetstat", 2, |_| Err(CommandError::ResetStat))
-        .flags(ADMIN)
+    CommandSpec::new("config|resetstat", 2, Some(Verb::Admin), |_| Err(CommandError::ResetStat))
         .doc(GROUP, "Answers that counters begin anew at a start"),
-    CommandSpec::new("config|help", 2, |_| Ok(Command::Help { container: ContainerName::Config }))
+    CommandSpec::new("config|help", 2, None, |_| Ok(Command::Help { container: ContainerName::Config }))
         .while_loading()
         .doc(GROUP, "Lists the subcommands"),
 ];

@@ -15,7 +15,9 @@ pub struct CommandSpec {
     pub name: &'static str,
     /// Number of arguments, the name among them; of at least `n` is `-n`.
     pub arity: i64,
-    /// Its properties.
+    /// What a client must be allowed to do for it. `None`: every client may run it.
+    pub verb: Option<Verb>,
+    /// Its properties, besides those that follow from the verb.
     pub flags: &'static [CommandFlag],
     /// Whether it runs before the server has its keys back.
     pub runs_while_loading: bool,
@@ -38,20 +40,50 @@ pub struct CommandSpec {
     pub(crate) parse: for<'a> fn(ArgList<'a>) -> Result<Command<'a>, CommandError>,
 }
 
+/// What a client must be allowed to do for a request, in any protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Verb {
+    /// Reads keys.
+    Read,
+    /// Counts hits.
+    Hit,
+    /// Decides limits, and counts what they allow.
+    Limit,
+    /// Deletes keys.
+    Delete,
+    /// Operates the server, or reads or replaces all of it.
+    Admin,
+}
+
+impl Verb {
+    /// All verbs.
+    pub const ALL: &[Verb] = &[Verb::Read, Verb::Hit, Verb::Limit, Verb::Delete, Verb::Admin];
+
+    /// Whether it is for requests that change counts.
+    #[must_use]
+    pub fn changes_counts(self) -> bool {
+        matches!(self, Verb::Hit | Verb::Limit | Verb::Delete)
+    }
+
+    /// The word `COMMAND INFO` has for it.
+    pub(crate) fn flag_name(self) -> &'static str {
+        match self {
+            Verb::Read => "readonly",
+            Verb::Hit | Verb::Limit | Verb::Delete => "write",
+            Verb::Admin => "admin",
+        }
+    }
+}
+
 /// A property of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CommandFlag {
-    /// Changes counts.
-    Write,
-    /// Reads keys and changes nothing.
-    ReadOnly,
     /// Takes constant or logarithmic time.
     Fast,
     /// Is refused when the memory ceiling is reached and nothing may go.
     DenyOutOfMemory,
-    /// Is for operators.
-    Admin,
     /// Needs no login.
     NoAuth,
     /// Is not allowed inside `MULTI`.
@@ -65,11 +97,8 @@ impl CommandFlag {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            CommandFlag::Write => "write",
-            CommandFlag::ReadOnly => "readonly",
             CommandFlag::Fast => "fast",
             CommandFlag::DenyOutOfMemory => "denyoom",
-            CommandFlag::Admin => "admin",
             CommandFlag::NoAuth => "no_auth",
             CommandFlag::NoMulti => "no_multi",
             CommandFlag::MovableKeys => "movablekeys",
@@ -204,11 +233,13 @@ impl CommandSpec {
     pub(crate) const fn new(
         name: &'static str,
         arity: i64,
+        verb: Option<Verb>,
         parse: for<'a> fn(ArgList<'a>) -> Result<Command<'a>, CommandError>,
     ) -> CommandSpec {
         CommandSpec {
             name,
             arity,
+            verb,
             flags: &[],
             runs_while_loading: false,
             first_key: 0,
@@ -272,8 +303,20 @@ impl CommandSpec {
         !["hits", "limits"].contains(&self.group)
     }
 
+    /// The command of a request that is of this entry.
+    ///
+    /// # Errors
+    /// [`CommandError`]: wrong arguments.
+    #[inline]
+    pub fn read<'a>(&'static self, args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
+        self.check_arity(args.len()).and_then(|()| (self.parse)(args)).map_err(|error| error.of_command(self))
+    }
+
     /// The keys of a request, its name first.
-    pub(crate) fn keys_of<'a>(&self, args: ArgList<'a>) -> Result<Vec<&'a [u8]>, CommandError> {
+    ///
+    /// # Errors
+    /// [`CommandError::NoKeys`] when the command names no keys, or an error about the arguments.
+    pub fn keys_of<'a>(&self, args: ArgList<'a>) -> Result<Vec<&'a [u8]>, CommandError> {
         let is_movable = self.has(CommandFlag::MovableKeys);
         if self.first_key == 0 && !is_movable {
             return Err(CommandError::NoKeys);
@@ -308,7 +351,7 @@ impl CommandSpec {
     }
 
     #[inline]
-    pub(super) fn check_arity(&self, count: usize) -> Result<(), CommandError> {
+    fn check_arity(&self, count: usize) -> Result<(), CommandError> {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let fits = if self.arity < 0 { count >= -self.arity } else { count == self.arity };
         if fits { Ok(()) } else { Err(CommandError::Arity { name: self.name }) }

@@ -4,22 +4,23 @@ use lately::{Rate, Span, Throttle};
 
 use crate::args::ArgList;
 use crate::command::Command;
-use crate::command::hits::{KEY, WRITE};
+use crate::command::hits::{COUNTS, KEY};
 use crate::command::options::{first_key, invalid, required};
-use crate::command::spec::{ArgumentSpec, CommandSpec};
+use crate::command::spec::{ArgumentSpec, CommandSpec, Verb};
 use crate::error::CommandError;
 
-pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("cl.throttle", -5, parse_throttle)
-    .flags(WRITE)
-    .keys(1, 1, 1)
-    .doc("limits", "Counts hits of a key if they keep to a rate, and says what is left")
-    .arguments(&[
-        KEY,
-        ArgumentSpec::of("max_burst", "integer"),
-        ArgumentSpec::of("count_per_period", "integer"),
-        ArgumentSpec::of("period", "integer"),
-        ArgumentSpec::of("quantity", "integer").optional(),
-    ])];
+pub(super) static SPECS: [CommandSpec; 1] =
+    [CommandSpec::new("cl.throttle", -5, Some(Verb::Limit), parse_throttle)
+        .flags(COUNTS)
+        .keys(1, 1, 1)
+        .doc("limits", "Counts hits of a key if they keep to a rate, and says what is left")
+        .arguments(&[
+            KEY,
+            ArgumentSpec::of("max_burst", "integer"),
+            ArgumentSpec::of("count_per_period", "integer"),
+            ArgumentSpec::of("period", "integer"),
+            ArgumentSpec::of("quantity", "integer").optional(),
+        ])];
 
 const PERIOD: &str = "give whole seconds, from 1 to 1000000000";
 

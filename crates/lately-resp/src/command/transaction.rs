@@ -7,11 +7,13 @@ const GROUP: &str = "transactions";
 const FLAGS: &[CommandFlag] = &[CommandFlag::Fast];
 
 pub(super) static SPECS: [CommandSpec; 3] = [
-    CommandSpec::new("multi", 1, |_| Ok(Command::Multi)).flags(FLAGS).doc(GROUP, "Starts a transaction"),
-    CommandSpec::new("exec", 1, |_| Ok(Command::Exec))
+    CommandSpec::new("multi", 1, None, |_| Ok(Command::Multi))
+        .flags(FLAGS)
+        .doc(GROUP, "Starts a transaction"),
+    CommandSpec::new("exec", 1, None, |_| Ok(Command::Exec))
         .doc(GROUP, "Runs the queued commands as one batch")
         .complexity("Depends on the commands in the transaction"),
-    CommandSpec::new("discard", 1, |_| Ok(Command::Discard))
+    CommandSpec::new("discard", 1, None, |_| Ok(Command::Discard))
         .flags(FLAGS)
         .doc(GROUP, "Drops the queued commands")
         .complexity("O(N) with N the number of queued commands"),

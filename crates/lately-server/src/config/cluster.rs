@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::error::Problem;
 use super::value::Length;
-use crate::cluster::ClusterConfig;
+use crate::service::cluster::ClusterConfig;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table: [cluster]")]

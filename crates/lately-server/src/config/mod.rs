@@ -30,8 +30,8 @@ pub use source::Source;
 pub use storage::{Mode, Storage, parse_folder};
 pub use value::parse_address;
 
-use crate::cluster::ClusterConfig;
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
+use crate::service::cluster::ClusterConfig;
 use class::ClassConfig;
 use cluster::ClusterSection;
 use host::Hosts;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use lately::{Count, JointRequest, Op, Outcome, Question, Request, Span, Store, Throttle, Timestamp};
 use lately_journal::Refused;
 
+use super::cluster::Cluster;
 use super::commit::{Changes, Commit};
 use super::effect::{Effect, Fate};
 use super::named_limits::{LimitAnswer, RuleNumber, Rules};
-use super::{Response, Service, Stats};
-use crate::cluster::Cluster;
+use super::response::WindowCount;
+use super::{Response, Service, Stats, rate};
 use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
 
 /// Requests, and their responses once they were executed. Keys borrow from the read buffer.
@@ -202,15 +203,25 @@ impl Service {
         (outcome, self.commit(&mut [changes]))
     }
 
-    /// The hits of a key in each of several windows, all at one time.
+    /// The hits of a key in each of several windows, all at one time. Without windows it is the default window of the key's
+    /// class.
     pub(crate) fn counts(
         &self,
         key: &[u8],
-        windows: &[Span],
+        mut windows: Vec<Span>,
         at: Option<Timestamp>,
         now: Timestamp,
-    ) -> Vec<Count> {
-        self.ask(windows.iter().map(|&window| Op::Hits { key, window: Some(window), at }), now)
+    ) -> Vec<WindowCount> {
+        if windows.is_empty() {
+            windows.push(self.store.settings_of(key).window());
+        }
+        let ops = windows.iter().map(|&window| Op::Hits { key, window: Some(window), at });
+        let counts = self.ask(ops, now);
+        let of = |(window, count)| {
+            let rate = rate(&count, self.panes_of(key, Some(window)));
+            WindowCount { window, count, rate }
+        };
+        windows.into_iter().zip(counts).map(of).collect()
     }
 
     /// The hits of each key in a window that ends now.

@@ -41,6 +41,12 @@ impl Service {
         keys.filter(|key| self.store.contains(key, now)).count()
     }
 
+    /// What a window of a key spans: it counts whole panes. `None` is the default window of the key's class.
+    pub(crate) fn panes_of(&self, key: &[u8], window: Option<Span>) -> Span {
+        let settings = self.store.settings_of(key);
+        settings.whole_panes(window.unwrap_or(settings.window()))
+    }
+
     /// The time until the last hit leaves the retention. `None` if the key does not exist.
     pub(crate) fn time_to_live(&self, key: &[u8], now: Timestamp) -> Option<Span> {
         self.store.time_to_live(key, now)

@@ -2,19 +2,25 @@
 //! It is synchronous, and the only caller of the store and the journal while the server runs.
 //!
 //! A [`Batch`] has requests that are executed together. Requests about keys as such are functions in `keys.rs`. Slow
-//! requests run in slices (`walk.rs`). `commit.rs` commits changes.
+//! requests run in slices (`walk.rs`). `commit.rs` commits changes. `loading.rs` loads the data folder, and `dumps.rs` dumps
+//! and restores all keys.
 
+pub(crate) mod access;
 mod batch;
-pub(crate) mod change_feed;
+mod change_feed;
 pub(crate) mod clients;
+pub(crate) mod cluster;
 pub(crate) mod commit;
+pub(crate) mod dumps;
 mod effect;
 mod fragmentation;
 mod ingest;
 mod keys;
+mod loading;
 pub(crate) mod named_limits;
 pub(crate) mod process;
 pub(crate) mod response;
+pub(crate) mod spool_file;
 mod statistics;
 mod throughput;
 mod walk;
@@ -28,12 +34,12 @@ use lately::{Clock, Cursor, DeltaBatch, MemoryStats, SettingsError, Store, Times
 use lately_journal::{Folder, Journal, Progress};
 use tokio::sync::Notify;
 
-use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
 pub(crate) use batch::{Batch, NamedRequest};
 use change_feed::ChangeFeed;
 use clients::Clients;
+use cluster::Cluster;
 pub(crate) use fragmentation::Fragmentation;
 use ingest::BusySources;
 pub(crate) use ingest::{IngestError, Ingested, Stretch};
@@ -45,7 +51,7 @@ pub(crate) use walk::{CoolestWalk, ScanWalk, SeriesWalk, coolest_of};
 
 /// The store, the journal and the statistics of a server, shared by all connections.
 pub struct Service {
-    pub(crate) store: Arc<Store>,
+    store: Arc<Store>,
     pub(crate) config: Config,
     /// Limits with names.
     pub(crate) rules: CurrentRules,
@@ -64,7 +70,7 @@ pub struct Service {
     /// Notified together with the wakers, for async callers.
     pub(crate) verdicts: Arc<Notify>,
     /// Changes for dumps.
-    pub(crate) feed: ChangeFeed,
+    feed: ChangeFeed,
     /// Other nodes, if this one counts together with others.
     pub(crate) cluster: Option<Cluster>,
     /// The gate that [`Service::enter`] uses without a journal.
@@ -164,7 +170,7 @@ impl Service {
     }
 
     /// Ends loading. Changes from here on go to the journal.
-    pub(crate) fn loaded(&self, journal: Journal<Folder>) {
+    fn loaded(&self, journal: Journal<Folder>) {
         let (wakers, verdicts) = (Arc::clone(&self.wakers), Arc::clone(&self.verdicts));
         journal.on_verdict(move || {
             verdicts.notify_waiters();
@@ -191,9 +197,25 @@ impl Service {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(waker));
     }
 
-    /// Moves the clock to the store's time, if that is ahead.
-    pub(crate) fn go_on_from_the_store(&self) {
-        self.clock.go_on_from(self.store.now());
+    /// The time at which a request of `now` is executed. A part of a transaction runs later than that began.
+    pub(crate) fn time_of(&self, now: Timestamp) -> Timestamp {
+        now.max(self.store.now())
+    }
+
+    /// The number of keys.
+    pub(crate) fn key_count(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Panics when the store contradicts itself.
+    #[cfg(test)]
+    pub(crate) fn check_consistency(&self) {
+        self.store.check_consistency();
+    }
+
+    /// The memory of keys, and of everything that is charged to the ceiling.
+    pub(crate) fn memory(&self) -> MemoryStats {
+        self.store.memory()
     }
 
     /// How far the system clock is ahead of the server's.

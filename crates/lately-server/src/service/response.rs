@@ -11,6 +11,14 @@ pub(crate) struct Response<'o> {
     pub(crate) is_change: bool,
 }
 
+/// The hits of a key in a window.
+pub(crate) struct WindowCount {
+    pub(crate) window: Span,
+    pub(crate) count: Count,
+    /// Hits per second.
+    pub(crate) rate: f64,
+}
+
 /// The first word of an error, by which clients distinguish errors.
 pub(crate) fn code_of(error: &HitError) -> &'static str {
     match error {

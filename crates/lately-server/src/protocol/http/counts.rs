@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
-use lately::{Count, HitError, Outcome, Span, Timestamp};
+use lately::{HitError, Outcome, Span, Timestamp};
 use lately_journal::Refused;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
@@ -20,6 +20,7 @@ use super::problem::problem;
 use crate::limits::MAX_HTTP_WINDOWS;
 use crate::service::Service;
 use crate::service::commit::Changes;
+use crate::service::response::WindowCount;
 use crate::service::{Batch, code_of};
 
 /// The answer to a request that failed.
@@ -160,25 +161,20 @@ pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Resul
     if service.is_loading() {
         return Err(Problem::loading());
     }
-    let settings = service.store.settings_of(&key);
-    if windows.is_empty() {
-        windows.push(settings.window());
-    }
     let now = service.now();
-    let counts = service.counts(&key, &windows, at, now);
-    let answer = |(window, count): (&Span, Count)| WindowAnswer {
+    let answer = |WindowCount { window, count, rate }| WindowAnswer {
         window: window.to_string(),
         hits: count.estimate,
         lower: count.lower,
         upper: count.upper,
-        rate: crate::service::rate(&count, settings.whole_panes(*window)),
+        rate,
     };
-    let windows = windows.iter().zip(counts).map(answer).collect();
+    let windows = service.counts(&key, windows, at, now).into_iter().map(answer).collect();
     Ok(Json(HitsAnswer { key: (&*key).into(), as_of: seconds(at.unwrap_or(now)), windows }))
 }
 
 /// The key at the end of a path. A slash in it need not be encoded.
-fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
+pub(super) fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
     let text = uri.path().strip_prefix(path).unwrap_or_default();
     let is_escape = |at: usize| {
         text.as_bytes().get(at + 1..at + 3).is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))

@@ -24,8 +24,8 @@ use super::problem::problem;
 use crate::RUN_ID_HEADER;
 use crate::limits::{DUMP_PIECE_BYTES, HTTP_DISCARD_BYTES, LINGER, MAX_DUMPS, TRANSFER_PIECES};
 use crate::service::Service;
-use crate::storage::dumps::RestoreError;
-use crate::storage::spool_file::spool_folder;
+use crate::service::dumps::RestoreError;
+use crate::service::spool_file::spool_folder;
 
 /// The reason to refuse any dump or restore now, if there is one.
 fn refusal(service: &Service, headers: &HeaderMap) -> Option<Response> {
@@ -94,10 +94,8 @@ pub(super) async fn dump(
     };
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
     tokio::task::spawn_blocking(move || {
-        let dumped = service.dump(|piece| {
-            let piece = Bytes::from_owner(service.feed.piece(piece));
-            send.blocking_send(Ok(piece)).is_ok()
-        });
+        let dumped =
+            service.dump(|piece| send.blocking_send(Ok(Bytes::from_owner(service.charged(piece)))).is_ok());
         if let Err(why) = dumped {
             // The stream breaks off, so the client sees an incomplete dump.
             let _ = send.blocking_send(Err(io::Error::other(why)));

@@ -1,4 +1,4 @@
-//! The HTTP listeners: counting, health, metrics, dumps. Each bounds its connections and the time of a request.
+//! The HTTP listeners. Each bounds its connections and the time of a request.
 //!
 //! Slow clients do not keep others out: when there are too many connections, the oldest that the server is waiting for
 //! is closed, except for dumps and restores, which have a bound of their own.
@@ -9,12 +9,11 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::HttpBody;
-use axum::extract::{Request, State};
-use axum::http::header::{CONNECTION, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method, StatusCode, Uri};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::extract::Request;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use axum::{Extension, Router};
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::TokioIo;
@@ -24,19 +23,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::counts;
-use super::dumps;
-use super::guard::{refuse_foreign, refuse_remote};
-use super::metrics;
 use super::pace::{Pace, TooSlow};
-use super::places::Transfers;
-use super::problem::{problem, raw_problem};
+use super::problem::raw_problem;
 use crate::limits::{
     ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, LINGER, MAX_HTTP_CONNECTIONS,
     MAX_HTTP_HEAD_BYTES,
 };
 use crate::protocol::pause;
-use crate::service::Service;
+use crate::service::access::Principal;
 use crate::stopper::Stopper;
 
 /// The connection of a request, for its handler.
@@ -46,48 +40,19 @@ pub(super) struct Link {
     pub(super) peer: IpAddr,
     /// The address of this machine that the peer connected to.
     pub(super) local: IpAddr,
+    pub(super) principal: Principal,
 }
 
 impl Link {
     fn new(peer: SocketAddr, local: SocketAddr) -> Link {
         let [peer, local] = [peer, local].map(|address| address.ip().to_canonical());
-        Link { pace: Arc::default(), peer, local }
+        Link { pace: Arc::default(), peer, local, principal: Principal::ANYONE }
     }
 
     /// Whether the peer is on this machine.
     pub(super) fn is_local(&self) -> bool {
         self.peer.is_loopback() || self.peer == self.local
     }
-}
-
-/// The routes for monitoring. They read no keys and change nothing.
-pub(crate) fn watching(service: Arc<Service>) -> Router {
-    Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .fallback(not_found)
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(service)
-}
-
-/// All routes.
-pub(crate) fn all(service: Arc<Service>) -> Router {
-    Router::new()
-        .route("/v1/dump", get(dumps::dump))
-        .route("/v1/restore", post(dumps::restore))
-        .method_not_allowed_fallback(wrong_method)
-        .route_layer(from_fn(refuse_remote))
-        .layer(Extension(Transfers::new(&service)))
-        .route("/v1/hit/", post(counts::hit))
-        .route("/v1/hits/", get(counts::hits))
-        .route("/v1/hit/{*key}", post(counts::hit))
-        .route("/v1/hits/{*key}", get(counts::hits))
-        .method_not_allowed_fallback(wrong_method)
-        // Add routes that change something or read keys above this line.
-        .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign))
-        .with_state(Arc::clone(&service))
-        .merge(watching(service))
 }
 
 /// Serves until the stop, then finishes the requests under way.
@@ -209,74 +174,4 @@ async fn renew(Extension(link): Extension<Link>, request: Request, next: Next) -
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
-}
-
-async fn not_found(uri: Uri) -> Response {
-    let detail = format!("there is nothing at {}", uri.path());
-    problem(StatusCode::NOT_FOUND, "not found", &detail)
-}
-
-async fn wrong_method(method: Method, uri: Uri) -> Response {
-    let detail = format!("{} does not take {method}", uri.path());
-    problem(StatusCode::METHOD_NOT_ALLOWED, "wrong method", &detail)
-}
-
-/// Whether all counts are loaded.
-async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
-    if !service.is_loading() {
-        return (StatusCode::OK, "ready\n".to_owned());
-    }
-    let (done_bytes, total_bytes) = service.progress.bytes();
-    (StatusCode::SERVICE_UNAVAILABLE, format!("loading: {done_bytes} of {total_bytes} bytes\n"))
-}
-
-async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::text(&service))
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::body::Body;
-    use axum::http;
-    use hyper::service::Service;
-
-    use super::*;
-    use crate::protocol::fixture::{loading_engine, service};
-
-    /// The status and body of what a peer is answered.
-    async fn asked(peer: [u8; 4], local: [u8; 4], path: &str) -> (StatusCode, String) {
-        let link = Link { pace: Arc::default(), peer: peer.into(), local: local.into() };
-        let request = http::Request::builder().uri(path).header("host", "localhost").body(Body::empty());
-        let service = TowerToHyperService::new(all(service()).layer(Extension(link)));
-        let response = service.call(request.expect("a request")).await.expect("it does not fail");
-        let status = response.status();
-        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.expect("a body");
-        (status, String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    /// Leave to listen beyond loopback does not give away all keys, nor have them replaced.
-    #[test]
-    fn dumps_are_for_peers_on_the_same_machine() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let (remote, own) = ([192, 0, 2, 9], [192, 0, 2, 7]);
-            for path in ["/v1/dump", "/v1/restore"] {
-                let (status, body) = asked(remote, own, path).await;
-                assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
-                assert!(body.contains(path) && body.contains("192.0.2.9 is on another"), "{body}");
-            }
-            assert_eq!(asked(own, own, "/v1/dump").await.0, StatusCode::OK);
-            assert_eq!(asked([127, 0, 0, 1], own, "/v1/dump").await.0, StatusCode::OK);
-            for path in ["/healthz", "/metrics"] {
-                assert_eq!(asked(remote, own, path).await.0, StatusCode::OK, "{path}");
-            }
-        });
-    }
-
-    #[test]
-    fn readyz_reports_the_loading_progress() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let (status, text) = runtime.block_on(ready(State(loading_engine())));
-        assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "loading: 0 of 0 bytes\n"));
-    }
 }

@@ -11,7 +11,7 @@ use crate::service::named_limits::LimitAnswer;
 
 /// All metrics.
 pub(crate) fn text(service: &Service) -> String {
-    let (stats, memory) = (&service.stats, service.store.memory());
+    let (stats, memory) = (&service.stats, service.memory());
     let started_s = service.started.as_millis() / 1_000;
     let mut text = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, value: &dyn std::fmt::Display| {
@@ -20,7 +20,7 @@ pub(crate) fn text(service: &Service) -> String {
     let gauge = "gauge";
     let counter = "counter";
     metric("lately_start_time_seconds", gauge, "When the server started, in Unix seconds.", &started_s);
-    metric("lately_keys", gauge, "Keys in the store.", &service.store.len());
+    metric("lately_keys", gauge, "Keys in the store.", &service.key_count());
     metric(
         "lately_memory_used_bytes",
         gauge,

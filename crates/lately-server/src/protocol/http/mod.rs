@@ -8,5 +8,7 @@ pub(crate) mod metrics;
 mod pace;
 mod places;
 mod problem;
+mod routes;
 
-pub(crate) use listener::{all, serve, watching};
+pub(crate) use listener::serve;
+pub(crate) use routes::{all, watching};

@@ -127,7 +127,7 @@ fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
 fn a_gone_client_is_charged_nothing() {
     let (service, start) = (service(), clock::moment());
     let (mut connection, _client) = connect(&service, start);
-    let charged = || service.store.memory().used_bytes;
+    let charged = || service.memory().used_bytes;
     let before = charged();
     connection.enter(Flow::More);
     connection.replies = unsent(vec![b'x'; 1 << 20]);
@@ -146,11 +146,11 @@ fn a_gone_client_is_charged_nothing() {
 fn a_client_with_too_many_replies_is_disconnected() {
     let (service, start) = (service(), clock::moment());
     let (mut connection, _client) = connect(&service, start);
-    let before = service.store.memory().used_bytes;
+    let before = service.memory().used_bytes;
     let ceiling = usize::try_from(service.config.ceiling_bytes).expect("it fits");
     connection.replies = Replies::Pending(Vec::with_capacity(ceiling));
     assert!(!connection.settle(Ok(()), start, &Stopper::new()));
-    assert_eq!(service.store.memory().used_bytes, before);
+    assert_eq!(service.memory().used_bytes, before);
 }
 
 #[test]

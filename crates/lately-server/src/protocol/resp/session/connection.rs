@@ -48,8 +48,7 @@ impl Session {
             Command::Info { sections } => reply.verbatim(&info::text(&self.service, *sections, now)),
             Command::ConfigGet { patterns } => self.config_get(*patterns, &mut reply),
             Command::Time => {
-                // A part of a transaction runs later than that began.
-                let now = now.max(self.service.store.now());
+                let now = self.service.time_of(now);
                 let (seconds, millis) = (now.as_millis() / 1_000, now.as_millis() % 1_000);
                 reply.array(2);
                 reply.bulk(seconds.to_string());

@@ -118,9 +118,9 @@ fn field(name: &'static str, value: &dyn ToString) -> Field {
 }
 
 fn all(service: &Service, now: Timestamp) -> Vec<Section> {
-    let (config, stats, memory) = (&service.config, &service.stats, service.store.memory());
+    let (config, stats, memory) = (&service.config, &service.stats, service.memory());
     let uptime_s = (now.as_millis() - service.started.as_millis()) / 1_000;
-    let keys = service.store.len();
+    let keys = service.key_count();
     let connection_bytes = stats.connection_bytes.load(Relaxed);
     let journal_bytes = stats.journal_bytes.load(Relaxed);
     let (resident_bytes, ceiling_bytes) =

@@ -14,10 +14,11 @@ mod written;
 use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_resp::command::spec_of;
+use lately_resp::command::{CommandSpec, spec_of};
 use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, Selected, texts};
 
 use crate::limits::OUTPUT_BYTES;
+use crate::service::access::{Forbidden, Principal};
 use crate::service::clients::{Client, Doing};
 use crate::service::{Service, Stats};
 use long_request::LongRequest;
@@ -45,6 +46,7 @@ pub(crate) enum Flow {
 pub(crate) struct Session {
     service: Arc<Service>,
     client: Arc<Client>,
+    principal: Principal,
     protocol: Protocol,
     transaction: Option<Transaction>,
     execution: Option<Execution>,
@@ -71,6 +73,7 @@ impl Session {
         Session {
             service,
             client,
+            principal: Principal::ANYONE,
             protocol: Protocol::default(),
             transaction: None,
             execution: None,
@@ -111,7 +114,7 @@ impl Session {
         {
             let target = Target { service: &self.service, now };
             last = Some(args);
-            let mut parsed = Command::parse(args);
+            let mut parsed = spec_of(args).and_then(|spec| self.read(spec, args));
             let is_loading = self.service.is_loading();
             if let Ok(command) = &mut parsed
                 && !is_loading
@@ -119,7 +122,11 @@ impl Session {
                 && !LongRequest::is_one(args, command)
                 && run.add(command, self.protocol, target, out)
             {
-                done += 1 + run.add_again(requests.repeated_keys(), target, out);
+                done += 1;
+                // Other keys may need another permission: then the requests come one by one.
+                if self.principal.keys.is_none() {
+                    done += run.add_again(requests.repeated_keys(), target, out);
+                }
                 continue;
             }
             flow = match &parsed {
@@ -135,6 +142,21 @@ impl Session {
             done += 1;
         }
         Ran { done, flow, last }
+    }
+
+    /// Reads a request, and checks that the client may send it.
+    #[inline]
+    fn read<'a>(&self, spec: &'static CommandSpec, args: ArgList<'a>) -> Parse<'a> {
+        let mut parsed = spec.read(args);
+        if parsed.is_ok()
+            && let Err(forbidden) = self.principal.check(spec.verb, || spec.keys_of(args).ok())
+        {
+            parsed = Err(match forbidden {
+                Forbidden::Verb => CommandError::ForbiddenCommand { name: spec.name },
+                Forbidden::Key => CommandError::ForbiddenKey,
+            });
+        }
+        parsed
     }
 
     /// Records the last command and the length of the transaction, for `CLIENT LIST`.
@@ -203,7 +225,7 @@ impl Session {
                 reply.integer(integer(self.service.existing(keys.iter(), now) as u64));
             }
             Command::Scan(scan) => return self.scan(scan, (written, now), out),
-            Command::DatabaseSize => reply.integer(integer(self.service.store.len() as u64)),
+            Command::DatabaseSize => reply.integer(integer(self.service.key_count() as u64)),
             Command::FlushAll => match self.service.delete_all(now) {
                 Ok(()) => reply.ok(),
                 Err(refused) => refuse(out, &refused),

@@ -122,9 +122,7 @@ impl<'a> Run<'a> {
                 return true;
             }
             Command::Rate { key, window, at } => {
-                let settings = target.service.store.settings_of(key);
-                // A window counts whole panes.
-                let panes = settings.whole_panes(window.unwrap_or(settings.window()));
+                let panes = target.service.panes_of(key, window);
                 self.batch.hits(key, window, at);
                 (Reply::Rate(panes, protocol), false)
             }

@@ -10,6 +10,7 @@ use super::{Flow, Run, Session, Written};
 use crate::Service;
 use crate::config::Config;
 
+mod access;
 mod connection;
 mod counting;
 mod ingest;

@@ -1,7 +1,7 @@
 //! `MULTI`, `EXEC`, `DISCARD`: commands that are queued and executed as one batch.
 
 use lately::Timestamp;
-use lately_resp::command::{CommandFlag, find_command, spec_of};
+use lately_resp::command::{CommandFlag, Verb, spec_of};
 use lately_resp::{ArgList, Args, Command, CommandError, Encoder, Limits, Requests, texts, write_request};
 
 use super::{Flow, Parse, Run, Session, Written};
@@ -47,7 +47,7 @@ impl Session {
                 reply.ok();
             }
             Ok(Command::Multi) => reply.error(texts::NESTED_MULTI),
-            Ok(Command::Shutdown | Command::ShutdownAbort) => {
+            Ok(_) if spec_of(args).is_ok_and(|spec| spec.has(CommandFlag::NoMulti)) => {
                 transaction.aborted = true;
                 reply.error(texts::NOT_IN_MULTI);
             }
@@ -143,8 +143,7 @@ pub(super) fn refuse_exec(error: &CommandError, reply: &mut Encoder<'_>) {
 
 /// Whether a command may change counts.
 fn changes_counts(args: ArgList<'_>) -> bool {
-    let spec = args.get(0).and_then(find_command);
-    spec.is_some_and(|spec| spec.flags.contains(&CommandFlag::Write))
+    spec_of(args).is_ok_and(|spec| spec.verb.is_some_and(Verb::changes_counts))
 }
 
 impl Execution {

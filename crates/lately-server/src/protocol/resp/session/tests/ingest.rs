@@ -65,7 +65,7 @@ fn a_stretch_without_room_changes_nothing() {
         (&format!("INGEST log 0 9 locked:0 1 {at}"), "*3|:9|:1|:0|"),
         ("HITS locked:0", ":1|"),
     ]);
-    talk.service.store.check_consistency();
+    talk.service.check_consistency();
 }
 
 /// Symptom: a client reconnected, got a position that the journal had not written yet, and went on from there; a crash then

@@ -19,7 +19,7 @@ fn queued_commands_run_at_exec() {
         ("PING 'a b'", "+QUEUED|"),
         ("HIT \"\\r\\n\\x00\"", "+QUEUED|"),
     ]);
-    assert_eq!(talk.service.store.len(), 0);
+    assert_eq!(talk.service.key_count(), 0);
     talk.check("EXEC", "*5|:1|:3|*2|:3|:3|$3|a b|:1|");
     talk.check_all(&[("HITS k", ":3|"), ("HITS \"\\r\\n\\x00\"", ":1|")]);
     talk.check_all(&[("MULTI", "+OK|"), ("EXEC", "*0|"), ("EXEC", "-ERR EXEC without MULTI|")]);
@@ -115,7 +115,7 @@ fn reset_and_quit_end_a_transaction() {
         ("QUIT", "+OK|"),
     ]);
     assert_eq!(talk.flow, Flow::Close);
-    assert_eq!(talk.service.store.len(), 0);
+    assert_eq!(talk.service.key_count(), 0);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn other_clients_run_between_the_commands_of_exec() {
             talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
             parts.push(barred(&out));
         }
-        assert_eq!(talk.service.store.len(), 1);
+        assert_eq!(talk.service.key_count(), 1);
         assert!(parts[0].starts_with(":1|:2|"));
         assert_eq!(parts.get(1), (queued > MAX_BATCH_ARGUMENTS / 2).then_some(&format!(":{queued}|")));
     }

@@ -11,9 +11,8 @@ use thiserror::Error;
 use crate::config::Config;
 use crate::config::Storage;
 use crate::service::Service;
-use crate::storage;
-use crate::storage::dumps::{RestoreError, Restored};
-use crate::storage::spool_file::spool_folder;
+use crate::service::dumps::{RestoreError, Restored};
+use crate::service::spool_file::spool_folder;
 
 /// Why a folder could not be dumped or restored.
 #[derive(Debug, Error)]
@@ -71,7 +70,7 @@ pub fn dump_folder(
 ) -> Result<Dumped, OfflineError> {
     let folder = Folder::open_to_look(path)?;
     let service = carrier(clock).map_err(io::Error::other)?;
-    let recovery = storage::put_back(&service, &folder, Intent::Look)?;
+    let recovery = service.put_back(&folder, Intent::Look)?;
     let mut sent = Ok(());
     let dumped = service.dump(|piece| {
         sent = send(&piece);
@@ -79,7 +78,7 @@ pub fn dump_folder(
     });
     sent?;
     dumped.map_err(io::Error::other)?;
-    Ok(Dumped { keys: service.store.len(), losses: recovery.losses })
+    Ok(Dumped { keys: service.key_count(), losses: recovery.losses })
 }
 
 /// Restores a dump into a folder, which is made if it does not exist. Either all keys are restored or none.
@@ -96,10 +95,10 @@ pub fn restore_folder(
     // Read first: an invalid dump leaves no folder behind.
     let dump = service.read_dump(input, &spool_folder(Some(&storage.path)))?;
     let folder = Folder::open(&storage.path)?;
-    let recovery = storage::put_back(&service, &folder, Intent::GoOn)?;
+    let recovery = service.put_back(&folder, Intent::GoOn)?;
     let restored = service.take_in(dump, replace)?;
     // The keys are not in the log: they are durable once the checkpoint has its final name.
-    storage::begin(&service, folder, storage, &recovery)?;
+    service.begin(folder, storage, &recovery)?;
     if let Some(journal) = service.journal() {
         journal.make_checkpoint(|| ())?;
         Journal::close(journal)?;

@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::limits::DUMP_PIECE_BYTES;
 use crate::service::Service;
 use crate::service::change_feed::Subscriber;
-use crate::storage::spool_file::SpoolFile;
+use crate::service::spool_file::SpoolFile;
 
 /// Why a restore failed.
 #[derive(Debug, Error)]
@@ -73,6 +73,11 @@ impl Service {
         dump.end(&mut out);
         send(out);
         Ok(())
+    }
+
+    /// Charges a piece of a dump to the ceiling until it is dropped.
+    pub(crate) fn charged(&self, piece: Vec<u8>) -> impl AsRef<[u8]> + Send + 'static {
+        self.feed.piece(piece)
     }
 
     /// Restores a dump. No key changes until all of it was received and decoded and has room; meanwhile it is in files in
@@ -241,8 +246,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::config::Storage;
-    use crate::storage::offline::restore_folder;
-    use crate::storage::put_back;
+    use crate::offline::restore_folder;
 
     fn service(now: Timestamp) -> Service {
         Service::new(Config::default(), Arc::new(ManualClock::new(now))).expect("the defaults are valid")
@@ -270,7 +274,7 @@ mod tests {
         let clock = Arc::new(ManualClock::new(now));
         restore_folder(&storage, clock, &mut { bytes }, false).expect("restored");
         let folder = Folder::open(&storage.path).expect("a folder");
-        put_back(&here, &folder, Intent::GoOn).expect("it is not ahead");
+        here.put_back(&folder, Intent::GoOn).expect("it is not ahead");
         here
     }
 

@@ -1,0 +1,229 @@
+//! The routes of HTTP, each with what a client must be allowed to do, and the routers of the two listeners.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode, Uri};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Router};
+use lately_resp::command::Verb;
+
+use super::counts::{self, key_of};
+use super::dumps::{self, discard};
+use super::guard::{refuse_foreign, refuse_remote};
+use super::listener::Link;
+use super::metrics;
+use super::places::Transfers;
+use super::problem::problem;
+use crate::service::Service;
+
+/// A path and its method.
+struct Route {
+    path: &'static str,
+    /// Whether a key follows the path. Without one, the route is about all keys.
+    has_key: bool,
+    /// What a client must be allowed to do. `None`: every client may ask.
+    verb: Option<Verb>,
+    method: fn() -> MethodRouter<Arc<Service>>,
+}
+
+/// Routes for monitoring. They read no keys and change nothing.
+static WATCHING: [Route; 3] = [
+    Route { path: "/healthz", has_key: false, verb: None, method: || get(async || "ok\n") },
+    Route { path: "/readyz", has_key: false, verb: None, method: || get(ready) },
+    Route { path: "/metrics", has_key: false, verb: None, method: || get(metrics) },
+];
+
+/// Routes about single keys.
+static COUNTING: [Route; 2] = [
+    Route { path: "/v1/hit/", has_key: true, verb: Some(Verb::Hit), method: || post(counts::hit) },
+    Route { path: "/v1/hits/", has_key: true, verb: Some(Verb::Read), method: || get(counts::hits) },
+];
+
+/// Routes that read or replace all keys.
+static TRANSFERS: [Route; 2] = [
+    Route { path: "/v1/dump", has_key: false, verb: Some(Verb::Admin), method: || get(dumps::dump) },
+    Route { path: "/v1/restore", has_key: false, verb: Some(Verb::Admin), method: || post(dumps::restore) },
+];
+
+/// The routes for monitoring.
+pub(crate) fn watching(service: Arc<Service>) -> Router {
+    router(&WATCHING).fallback(not_found).with_state(service)
+}
+
+/// All routes.
+pub(crate) fn all(service: Arc<Service>) -> Router {
+    router(&TRANSFERS)
+        .route_layer(from_fn(refuse_remote))
+        .layer(Extension(Transfers::new(&service)))
+        .merge(router(&COUNTING))
+        .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign))
+        .with_state(Arc::clone(&service))
+        .merge(watching(service))
+}
+
+fn router(routes: &'static [Route]) -> Router<Arc<Service>> {
+    let mut router = Router::new();
+    for route in routes {
+        let method = || (route.method)().route_layer(from_fn_with_state(route, check_access));
+        router = router.route(route.path, method());
+        if route.has_key {
+            router = router.route(&format!("{}{{*key}}", route.path), method());
+        }
+    }
+    router.method_not_allowed_fallback(wrong_method)
+}
+
+/// Refuses what the client may not do.
+async fn check_access(
+    State(route): State<&'static Route>,
+    Extension(link): Extension<Link>,
+    request: Request,
+    next: Next,
+) -> Response {
+    // The handler refuses a key that is invalid.
+    let keys = || route.has_key.then(|| key_of(request.uri(), route.path).into_iter().collect());
+    let Err(forbidden) = link.principal.check::<Vec<u8>>(route.verb, keys) else {
+        return next.run(request).await;
+    };
+    let (head, body) = request.into_parts();
+    discard(&head.headers, body).await;
+    problem(StatusCode::FORBIDDEN, "NOPERM", &forbidden)
+}
+
+async fn not_found(uri: Uri) -> Response {
+    let detail = format!("there is nothing at {}", uri.path());
+    problem(StatusCode::NOT_FOUND, "not found", &detail)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Response {
+    let detail = format!("{} does not take {method}", uri.path());
+    problem(StatusCode::METHOD_NOT_ALLOWED, "wrong method", &detail)
+}
+
+/// Whether all counts are loaded.
+async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
+    if !service.is_loading() {
+        return (StatusCode::OK, "ready\n".to_owned());
+    }
+    let (done_bytes, total_bytes) = service.progress.bytes();
+    (StatusCode::SERVICE_UNAVAILABLE, format!("loading: {done_bytes} of {total_bytes} bytes\n"))
+}
+
+async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::text(&service))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, to_bytes};
+    use axum::http;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+    use lately::Pattern;
+
+    use super::*;
+    use crate::protocol::fixture::{loading_engine, service};
+    use crate::service::access::Principal;
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(future)
+    }
+
+    /// A connection between two addresses.
+    fn link(peer: [u8; 4], local: [u8; 4], principal: Principal) -> Link {
+        Link { pace: Arc::default(), peer: peer.into(), local: local.into(), principal }
+    }
+
+    /// The status and body of the answer.
+    async fn asked(service: &Arc<Service>, link: Link, method: &str, path: &str) -> (StatusCode, String) {
+        let request =
+            http::Request::builder().method(method).uri(path).header("host", "localhost").body(Body::empty());
+        let routes = TowerToHyperService::new(all(Arc::clone(service)).layer(Extension(link)));
+        let response = routes.call(request.expect("a request")).await.expect("it does not fail");
+        let status = response.status();
+        let bytes = to_bytes(response.into_body(), usize::MAX).await.expect("a body");
+        (status, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Leave to listen beyond loopback does not give away all keys, nor have them replaced.
+    #[test]
+    fn dumps_are_for_peers_on_the_same_machine() {
+        let asked = |peer, local, path: &'static str| {
+            run(async move { asked(&service(), link(peer, local, Principal::ANYONE), "GET", path).await })
+        };
+        let (remote, own) = ([192, 0, 2, 9], [192, 0, 2, 7]);
+        for path in ["/v1/dump", "/v1/restore"] {
+            let (status, body) = asked(remote, own, path);
+            assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
+            assert!(body.contains(path) && body.contains("192.0.2.9 is on another"), "{body}");
+        }
+        assert_eq!(asked(own, own, "/v1/dump").0, StatusCode::OK);
+        assert_eq!(asked([127, 0, 0, 1], own, "/v1/dump").0, StatusCode::OK);
+        for path in ["/healthz", "/metrics"] {
+            assert_eq!(asked(remote, own, path).0, StatusCode::OK, "{path}");
+        }
+    }
+
+    const LOCAL: [u8; 4] = [127, 0, 0, 1];
+
+    #[test]
+    fn each_route_needs_its_verb() {
+        let routes: Vec<&Route> = WATCHING.iter().chain(&COUNTING).chain(&TRANSFERS).collect();
+        let expected = [
+            ("GET", "/healthz", None),
+            ("GET", "/readyz", None),
+            ("GET", "/metrics", None),
+            ("POST", "/v1/hit/", Some(Verb::Hit)),
+            ("GET", "/v1/hits/", Some(Verb::Read)),
+            ("GET", "/v1/dump", Some(Verb::Admin)),
+            ("POST", "/v1/restore", Some(Verb::Admin)),
+        ];
+        let paths: Vec<_> = routes.iter().map(|route| (route.path, route.verb)).collect();
+        assert_eq!(paths, expected.map(|(_, path, verb)| (path, verb)));
+        for (route, (method, path, verb)) in routes.iter().zip(expected) {
+            let path = if route.has_key { format!("{path}k") } else { path.to_owned() };
+            for verbs in Verb::ALL.chunks(1) {
+                let service = service();
+                let principal = Principal { verbs, keys: None };
+                let (status, body) = run(asked(&service, link(LOCAL, LOCAL, principal), method, &path));
+                let is_allowed = verb.is_none_or(|verb| verbs.contains(&verb));
+                assert_eq!(status != StatusCode::FORBIDDEN, is_allowed, "{path} {verbs:?}: {body}");
+                assert_eq!(body.contains("NOPERM"), !is_allowed, "{path} {verbs:?}: {body}");
+                assert_eq!(service.key_count(), usize::from(is_allowed && verb == Some(Verb::Hit)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_route_is_refused_for_a_key_that_is_not_allowed() {
+        let service = service();
+        let principal = Principal { verbs: Verb::ALL, keys: Some(Pattern::new(b"app:*")) };
+        let check = |method, path, expected: StatusCode| {
+            let (status, body) = run(asked(&service, link(LOCAL, LOCAL, principal.clone()), method, path));
+            assert_eq!(status, expected, "{path}: {body}");
+        };
+        check("POST", "/v1/hit/app:1", StatusCode::OK);
+        check("POST", "/v1/hit/%61pp:1", StatusCode::OK);
+        check("GET", "/v1/hits/app:1", StatusCode::OK);
+        for path in ["/v1/hit/other", "/v1/hit/app%3", "/v1/hit/"] {
+            let is_key = path.ends_with("other");
+            check("POST", path, if is_key { StatusCode::FORBIDDEN } else { StatusCode::BAD_REQUEST });
+        }
+        check("GET", "/v1/hits/other", StatusCode::FORBIDDEN);
+        // They are about all keys.
+        check("GET", "/v1/dump", StatusCode::FORBIDDEN);
+        check("POST", "/v1/restore", StatusCode::FORBIDDEN);
+        assert_eq!(service.key_count(), 1);
+    }
+
+    #[test]
+    fn readyz_reports_the_loading_progress() {
+        let (status, text) = run(ready(State(loading_engine())));
+        assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "loading: 0 of 0 bytes\n"));
+    }
+}

@@ -1,0 +1,69 @@
+//! Loads the data folder while the server listens, and starts the journal, which writes to it until the stop.
+
+use std::sync::Arc;
+use std::thread::{JoinHandle, available_parallelism};
+
+use lately_journal::{Folder, Intent, Journal, JournalError, Loss, Recovery, recover};
+
+use crate::config::Storage;
+use crate::service::Service;
+
+/// What was loaded from the folder.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// Keys in the store.
+    pub keys: usize,
+    /// Bytes read.
+    pub bytes: u64,
+    /// What could not be read.
+    pub losses: Vec<Loss>,
+}
+
+impl Service {
+    /// Loads the folder into the store and starts the journal. Blocks until it is done.
+    pub(crate) fn load(&self, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
+        let intent = if storage.repair { Intent::Repair } else { Intent::GoOn };
+        let recovery = self.put_back(&folder, intent)?;
+        // The newest hit may be ahead of a clock that was set back: the server's clock goes on from that hit, slower.
+        self.clock.go_on_from(self.store.now());
+        self.store.keep_to_ceiling(self.store.now());
+        let keys = self.store.len();
+        self.begin(folder, storage, &recovery)?;
+        let bytes = recovery.checkpoint_bytes + recovery.log_bytes;
+        Ok(Loaded { keys, bytes, losses: recovery.losses })
+    }
+
+    /// Loads the folder into the store.
+    pub(crate) fn put_back(&self, folder: &Folder, intent: Intent) -> Result<Recovery, JournalError> {
+        let threads = available_parallelism().map_or(1, usize::from);
+        recover(folder, &self.store, intent, self.now(), threads, &self.progress)
+    }
+
+    /// Starts the journal in the folder.
+    pub(crate) fn begin(
+        &self,
+        folder: Folder,
+        storage: &Storage,
+        from: &Recovery,
+    ) -> Result<(), JournalError> {
+        let (store, path) = (Arc::clone(&self.store), storage.path.clone());
+        let journal = Journal::begin(folder, store, storage.durability, from)
+            .map_err(|error| JournalError::Disk { what: "write in", path, error })?;
+        self.loaded(journal);
+        Ok(())
+    }
+
+    /// Starts the threads that sync the journal and write checkpoints. They end when it is closed.
+    pub(crate) fn tend(self: &Arc<Service>) -> std::io::Result<Vec<JoinHandle<()>>> {
+        let thread = |name: &str, work: fn(&Journal<Folder>)| {
+            let service = Arc::clone(self);
+            let tend = move || service.journal().map_or((), work);
+            std::thread::Builder::new().name(name.to_owned()).spawn(tend)
+        };
+        // Both have the usual priority: others wait for a thread that was preempted with a lock.
+        Ok(vec![
+            thread("lately-sync", Journal::keep_synced)?,
+            thread("lately-checkpoint", Journal::keep_short)?,
+        ])
+    }
+}
