@@ -1,6 +1,7 @@
 //! What every engine does.
 
 use std::future::Future;
+use std::time::Duration;
 
 use lately::{Cell, Level, Origin, Tally, Timestamp};
 
@@ -15,6 +16,21 @@ pub trait Engine: Send {
     /// [`EngineError`] says why not all are known to have arrived.
     fn send(&mut self, writes: &[Write<'_>]) -> impl Future<Output = Result<(), EngineError>> + Send;
 
+    /// Claims the name of a node for a while, or claims it again. Returns the holder, if another one has it.
+    ///
+    /// # Errors
+    /// [`EngineError`] says why it is not known who has it.
+    fn claim(
+        &mut self,
+        node: &str,
+        holder: &str,
+        lasts: Duration,
+    ) -> impl Future<Output = Result<Option<String>, EngineError>> + Send;
+
+    /// Which life of the engine this is. While the number stays, what was sent is there. A new one means that the connection
+    /// was lost: the engine may have failed over to a server without the last writes, or come back empty.
+    fn life(&self) -> u64;
+
     /// Reads blocks. Returns what is known of each, in their order.
     ///
     /// # Errors
@@ -23,7 +39,28 @@ pub trait Engine: Send {
 }
 
 /// What an engine has of a block.
-pub type Told = Vec<(Origin, Cell, Tally)>;
+pub type Told = Vec<Known>;
+
+/// What is known of a cell of an origin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Who counted.
+    pub origin: Origin,
+    /// The cell.
+    pub cell: Cell,
+    /// What was counted and deleted.
+    pub tally: Tally,
+    /// Of the deleted hits, those that the origin itself has removed. So no start of it removes them again.
+    pub removed: u64,
+}
+
+impl Known {
+    /// Takes the greater of all numbers.
+    pub fn merge(&mut self, other: &Known) {
+        self.tally.merge(other.tally);
+        self.removed = self.removed.max(other.removed);
+    }
+}
 
 /// The counts of one origin in cells of one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,8 +69,8 @@ pub struct Write<'a> {
     pub block: Block<'a>,
     /// Until when the engine is to keep the block.
     pub keep_until: Timestamp,
-    /// Whose counts.
-    pub counts: Vec<(&'a Origin, Cell, Tally)>,
+    /// The counts. A cell of an origin is there once.
+    pub counts: Vec<&'a Known>,
 }
 
 /// Cells of one key that lie together: an engine reads and writes them at once.

@@ -4,16 +4,19 @@
 //! origin; its score is the count. Counts only grow, and `ZADD GT` keeps the greater one: a merge without a script. All
 //! blocks of a key have the key as their hash tag, so they are in one slot.
 
+use std::collections::HashMap;
+
 use lately::{Cell, Origin, Tally};
 
-use crate::{Block, EngineError, Told};
+use crate::{Block, EngineError, Known, Told};
 
 /// Cells of a block. With two origins, a block fits the compact form of a sorted set, 128 members.
 pub(crate) const CELLS_OF_A_BLOCK: i64 = 64;
 
-/// A member for hits that were counted, and one for hits that are deleted.
+/// A member for hits that were counted, one for those that are deleted, and one for those that their origin has removed.
 const COUNTED: u8 = b'c';
 const DELETED: u8 = b'd';
+const REMOVED: u8 = b'r';
 
 /// The name of a block.
 pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
@@ -24,10 +27,11 @@ pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
 }
 
 /// The members of a count with their scores.
-pub(crate) fn members(origin: &Origin, cell: Cell, tally: Tally) -> impl Iterator<Item = (Vec<u8>, u64)> {
+pub(crate) fn members(known: &Known) -> impl Iterator<Item = (Vec<u8>, u64)> {
+    let Known { origin, cell, tally, removed } = known;
     let place = (cell.start_ms / cell.width_ms).rem_euclid(CELLS_OF_A_BLOCK);
     let place = u8::try_from(place).expect("a place in a block");
-    let scores = [(COUNTED, tally.counted), (DELETED, tally.deleted)];
+    let scores = [(COUNTED, tally.counted), (DELETED, tally.deleted), (REMOVED, *removed)];
     let name = origin.to_string();
     scores.into_iter().filter(|&(_, score)| score > 0).map(move |(kind, score)| {
         let mut member = vec![kind, place];
@@ -38,24 +42,30 @@ pub(crate) fn members(origin: &Origin, cell: Cell, tally: Tally) -> impl Iterato
 
 /// What the members of a block say.
 pub(crate) fn told(block: &Block<'_>, members: &[(Vec<u8>, f64)]) -> Result<Told, EngineError> {
-    let mut told = Told::new();
+    let mut told: HashMap<(Origin, Cell), Known> = HashMap::new();
     for (member, score) in members {
         let (kind, origin, cell, hits) = read_member(block, member, *score).ok_or_else(|| {
             let name = String::from_utf8_lossy(&name(block)).escape_debug().to_string();
             let what = format!("{} with a score of {score}", String::from_utf8_lossy(member).escape_debug());
             EngineError::Foreign { name, what }
         })?;
-        let tally = match kind {
-            COUNTED => Tally { counted: hits, deleted: 0 },
-            _ => Tally { counted: 0, deleted: hits },
-        };
-        told.push((origin, cell, tally));
+        let known = told.entry((origin, cell)).or_insert_with_key(|(origin, cell)| Known {
+            origin: origin.clone(),
+            cell: *cell,
+            tally: Tally::default(),
+            removed: 0,
+        });
+        match kind {
+            COUNTED => known.tally.counted = hits,
+            DELETED => known.tally.deleted = hits,
+            _ => known.removed = hits,
+        }
     }
-    Ok(told)
+    Ok(told.into_values().collect())
 }
 
 fn read_member(block: &Block<'_>, member: &[u8], score: f64) -> Option<(u8, Origin, Cell, u64)> {
-    let [kind @ (COUNTED | DELETED), place, origin @ ..] = member else { return None };
+    let [kind @ (COUNTED | DELETED | REMOVED), place, origin @ ..] = member else { return None };
     let place = i64::from(*place);
     let origin = std::str::from_utf8(origin).ok()?.parse().ok()?;
     let start_ms = block.start_ms() + place * block.width_ms;
@@ -83,16 +93,11 @@ mod tests {
         assert_eq!(name(&block), b"lately:1000:26562500:{user:42}");
         assert!((block.start_ms()..block.end_ms()).contains(&cell.start_ms));
         let origin = Origin::new("eu-1", 7).expect("a name");
-        let tally = Tally { counted: 12, deleted: 5 };
-        let written: Vec<_> = members(&origin, cell, tally).collect();
+        let known = Known { origin, cell, tally: Tally { counted: 12, deleted: 5 }, removed: 3 };
+        let written: Vec<_> = members(&known).collect();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let written: Vec<_> = written.into_iter().map(|(member, score)| (member, score as f64)).collect();
-        let mut merged = Tally::default();
-        for (of, its, tally) in told(&block, &written).expect("ours") {
-            assert_eq!((of, its), (origin.clone(), cell));
-            merged.merge(tally);
-        }
-        assert_eq!(merged, tally);
+        assert_eq!(told(&block, &written).expect("ours"), [known]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod layout;
 mod memory;
 mod redis;
 
-pub use engine::{Block, Engine, Told, Write};
+pub use engine::{Block, Engine, Known, Told, Write};
 pub use error::EngineError;
 pub use memory::Memory;
 pub use redis::Redis;

@@ -2,39 +2,53 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use lately::{Cell, Origin, Tally};
+use lately::{Cell, Origin};
 
-use crate::{Block, Engine, EngineError, Told, Write};
+use crate::{Block, Engine, EngineError, Known, Told, Write};
 
 /// An engine that keeps counts until it is dropped. Clones share what they keep.
 #[derive(Clone, Default, Debug)]
 pub struct Memory {
     blocks: Arc<Mutex<Blocks>>,
+    /// Who has the name of each node. Claims last for ever here.
+    holders: Arc<Mutex<HashMap<String, String>>>,
 }
 
 /// By key, width and number.
 type Blocks = HashMap<(Box<[u8]>, i64, i64), Tallies>;
-type Tallies = HashMap<(Origin, Cell), Tally>;
+type Tallies = HashMap<(Origin, Cell), Known>;
 
 impl Engine for Memory {
     async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         for Write { block, counts, .. } in writes {
             let held = blocks.entry((block.key.into(), block.width_ms, block.number)).or_default();
-            for &(origin, cell, tally) in counts {
-                held.entry((origin.clone(), cell)).or_default().merge(tally);
+            for &known in counts {
+                held.entry((known.origin.clone(), known.cell))
+                    .and_modify(|held| held.merge(known))
+                    .or_insert_with(|| known.clone());
             }
         }
         Ok(())
+    }
+
+    async fn claim(&mut self, node: &str, holder: &str, _: Duration) -> Result<Option<String>, EngineError> {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = holders.entry(node.to_owned()).or_insert_with(|| holder.to_owned());
+        Ok((held != holder).then(|| held.clone()))
+    }
+
+    fn life(&self) -> u64 {
+        0
     }
 
     async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
         let held = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let told = blocks.iter().map(|block| {
             let tallies = held.get(&(block.key.into(), block.width_ms, block.number));
-            let tallies = tallies.into_iter().flatten();
-            tallies.map(|((origin, cell), tally)| (origin.clone(), *cell, *tally)).collect()
+            tallies.into_iter().flat_map(HashMap::values).cloned().collect()
         });
         Ok(told.collect())
     }

@@ -20,6 +20,8 @@ pub struct Redis {
     client: Client,
     /// `None` until it is needed, and after a failure: only this decides when to try again.
     connection: Option<MultiplexedConnection>,
+    /// How often it was connected.
+    life: u64,
 }
 
 impl Redis {
@@ -30,7 +32,7 @@ impl Redis {
     pub fn new(url: &str) -> Result<Redis, EngineError> {
         let client = Client::open(url)
             .map_err(|error| EngineError::Url { url: without_password(url), why: error.to_string() })?;
-        Ok(Redis { client, connection: None })
+        Ok(Redis { client, connection: None, life: 0 })
     }
 
     async fn connection(&mut self) -> Result<&mut MultiplexedConnection, EngineError> {
@@ -40,6 +42,7 @@ impl Redis {
                 .set_response_timeout(Some(TIMEOUT));
             let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
             self.connection = Some(connection.map_err(|error| error_of(&error))?);
+            self.life += 1;
         }
         Ok(self.connection.as_mut().expect("it was made"))
     }
@@ -64,10 +67,8 @@ impl Engine for Redis {
             for Write { block, keep_until, counts } in writes {
                 let name = name(block);
                 let add = pipeline.cmd("ZADD").arg(&name).arg("GT");
-                for &(origin, cell, tally) in counts {
-                    for (member, score) in members(origin, cell, tally) {
-                        add.arg(score).arg(member);
-                    }
+                for (member, score) in counts.iter().flat_map(|known| members(known)) {
+                    add.arg(score).arg(member);
                 }
                 add.ignore();
                 pipeline.cmd("PEXPIREAT").arg(name).arg(keep_until.as_millis()).ignore();
@@ -75,6 +76,33 @@ impl Engine for Redis {
             self.run::<()>(&pipeline).await?;
         }
         Ok(())
+    }
+
+    async fn claim(
+        &mut self,
+        node: &str,
+        holder: &str,
+        lasts: Duration,
+    ) -> Result<Option<String>, EngineError> {
+        let (name, lasts_ms) =
+            (format!("lately:node:{node}"), u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        let mut set = Pipeline::new();
+        set.cmd("SET").arg(&name).arg(holder).arg("NX").arg("PX").arg(lasts_ms).ignore();
+        set.cmd("GET").arg(&name);
+        let (held,): (Option<String>,) = self.run(&set).await?;
+        match held {
+            Some(held) if held != holder => Ok(Some(held)),
+            _ => {
+                let mut renew = Pipeline::new();
+                renew.cmd("PEXPIRE").arg(&name).arg(lasts_ms).ignore();
+                self.run::<()>(&renew).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn life(&self) -> u64 {
+        self.life
     }
 
     async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {

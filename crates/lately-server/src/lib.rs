@@ -19,7 +19,7 @@ pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use reload::Reloader;
 pub use server::{Server, ServerError, check_addresses};
 pub use service::Service;
-pub use service::cluster::ClusterConfig;
+pub use service::cluster::{ClusterConfig, ClusterError};
 pub use service::dumps::Restored;
 pub use stopper::Stopper;
 

@@ -252,8 +252,10 @@ pub const INTEREST_KEYS: usize = 100_000;
 /// Keys that are read from the engine of a cluster between two flushes.
 pub(crate) const CLUSTER_READ_KEYS: usize = 1_000;
 
-/// Bytes of committed changes that are taken at a time to be sent to other nodes.
-pub(crate) const FEED_TAKE_BYTES: usize = 4 << 20;
-
 /// How much longer than it is read an engine keeps a block: for nodes whose clocks differ, and for late hits.
 pub(crate) const BLOCK_SLACK_MS: i64 = 3_600_000;
+
+/// How long a server has the name of its node in a cluster after it last claimed it, and how often it claims it.
+pub(crate) const CLAIM_LASTS: Duration = Duration::from_secs(5);
+/// See [`CLAIM_LASTS`].
+pub(crate) const CLAIM_EVERY: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use crate::protocol::resp::Resp;
 use crate::reload::{self, Reloader};
 use crate::service::Fragmentation;
 use crate::service::Service;
-use crate::service::cluster;
+use crate::service::cluster::{self, ClusterError, Signals};
 use crate::stopper::Stopper;
 use crate::watch::Watch;
 
@@ -67,6 +67,9 @@ pub enum ServerError {
         /// The message of the panic.
         what: String,
     },
+    /// The server cannot count together with others.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// The last changes could not be synced at the stop.
     #[error("the last counts may not survive a loss of power: {0}")]
     Close(std::io::Error),
@@ -111,6 +114,7 @@ impl Server {
         let address = config.resp;
         let (source, reloader) = (config.source.take(), Reloader::default());
         let service = Arc::new(Service::new(config, clock)?);
+        cluster::start(&service)?;
         let stopper = Stopper::new();
         let resp = Resp::new(resp, Arc::clone(&service), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
@@ -172,8 +176,9 @@ impl Server {
             let tell = Arc::clone(&tell);
             reload::keep(Arc::clone(&service), source, (reloader, stopper.clone()), move |news| tell(news))
         };
-        // First of all, so that it misses no change.
-        let cluster = start_exchange(&service, &stopper);
+        let drained = Stopper::new();
+        let signals = Signals { stopper: stopper.clone(), drained: drained.clone(), tell: Arc::clone(&tell) };
+        let cluster = start_exchange(&service, signals);
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service));
@@ -198,31 +203,28 @@ impl Server {
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
-        if let Some(cluster) = cluster {
-            let _ = tokio::task::spawn_blocking(move || cluster.join()).await;
-        }
-        close(&service, loaded?).await
+        drained.stop();
+        let exchanged = match cluster {
+            Some(cluster) => {
+                tokio::task::spawn_blocking(move || cluster.join()).await.expect("it only waits")
+            }
+            None => Ok(Ok(())),
+        };
+        close(&service, loaded?).await?;
+        // A panic has been reported.
+        Ok(exchanged.unwrap_or(Ok(()))?)
     }
 }
 
 /// Starts the exchange with other nodes, if there are some, on a thread of its own.
-fn start_exchange(service: &Arc<Service>, stopper: &Stopper) -> Option<JoinHandle<()>> {
+fn start_exchange(service: &Arc<Service>, signals: Signals) -> Option<JoinHandle<Result<(), ClusterError>>> {
     service.cluster.as_ref()?;
-    let (service, stopper) = (Arc::clone(service), stopper.clone());
-    let (opened, is_open) = std::sync::mpsc::channel();
+    let service = Arc::clone(service);
     let exchange = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("the system gives an event queue").block_on(cluster::run(
-            service,
-            stopper,
-            move || {
-                let _ = opened.send(());
-            },
-        ));
+        runtime.expect("the system gives an event queue").block_on(cluster::run(service, signals))
     };
     let thread = std::thread::Builder::new().name("lately-cluster".to_owned()).spawn(exchange);
-    // It ends without a word only if it panicked, which has been reported.
-    let _ = is_open.recv();
     Some(thread.expect("the system gives a thread"))
 }
 

@@ -13,7 +13,7 @@ use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
 use lately_server::config::{Mode, parse_address};
 use lately_server::limits::MAX_HTTP_CONNECTIONS;
-use lately_server::{ClusterConfig, Config, Reloader, Server, ServerError, Stopper, Storage};
+use lately_server::{ClusterConfig, ClusterError, Config, Reloader, Server, ServerError, Stopper, Storage};
 use rustix::io::Errno;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -267,6 +267,9 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
             "make room on the disk: no counts are lost, and lately dump --data can write them elsewhere"
         }
         ServerError::Journal(_) => "name a folder that can be written with --data, or use --in-memory",
+        ServerError::Cluster(ClusterError::NodeTaken { .. }) => {
+            "give each server of the cluster a name of its own with --node"
+        }
         ServerError::Close(_) => "check the disk: the system log may say more",
         ServerError::Exposed { .. } => {
             "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted"

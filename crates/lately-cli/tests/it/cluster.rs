@@ -3,7 +3,7 @@
 use test_support::RedisServer;
 
 use crate::common::has;
-use crate::running::{Running, becomes, serve_with};
+use crate::running::{Running, becomes, serve_in, serve_with};
 
 fn node(redis: &RedisServer, name: &str) -> Running {
     serve_with(&["--cluster", &redis.url(), "--node", name])
@@ -70,7 +70,79 @@ fn nodes_count_on_while_the_engine_is_away_and_send_it_later() {
     one.ask::<u64>("HIT k 5");
     other.ask::<u64>("HIT k 7");
     assert!(all_say(&[&one], "HITS k", 15));
+    assert!(becomes(|| one.info("lately_engine_ok") == "0"));
     // It comes back empty.
     redis.restart();
     assert!(all_say(&[&one, &other], "HITS k", 22));
+    assert!(becomes(|| one.infos(["lately_engine_ok", "lately_unsent_cells"]) == ["1", "0"]));
+}
+
+#[test]
+fn what_was_counted_last_is_sent_before_the_stop() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let (one, other) = (node(&redis, "a"), node(&redis, "b"));
+    one.ask::<u64>("HIT k 5");
+    one.signal("TERM");
+    let run = one.ended();
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    assert!(all_say(&[&other], "HITS k", 5));
+    // The name is free again at once.
+    let again = node(&redis, "a");
+    assert!(all_say(&[&again], "HITS k", 5));
+}
+
+#[test]
+fn a_node_that_was_killed_has_its_hits_once() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let flags = ["--cluster", &redis.url(), "--node", "a"].map(str::to_owned);
+    let flags = flags.each_ref().map(String::as_str);
+    let other = node(&redis, "b");
+    for round in 1..4 {
+        let one = serve_in(folder.path(), &flags);
+        one.ask::<u64>("HIT k 10");
+        other.ask::<u64>("HIT k 1");
+        assert!(all_say(&[&one, &other], "HITS k", 11 * round));
+        assert!(all_say(&[&one, &other], "HITS k 1h", 11 * round));
+        // Killed.
+        drop(one);
+    }
+}
+
+#[test]
+fn a_second_server_of_a_name_refuses() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let first = node(&redis, "a");
+    assert!(becomes(|| first.info("lately_engine_ok") == "1"));
+    let run = node(&redis, "a").ended();
+    assert_eq!(run.code, Some(2), "{}", run.err);
+    let expected = "lately: serve: another server is node 'a' of the cluster\n\
+        hint: give each server of the cluster a name of its own with --node\n";
+    assert!(run.err.ends_with(expected), "{}", run.err);
+    assert_eq!(first.ask::<u64>("HIT k"), 1);
+}
+
+#[test]
+fn a_deleted_key_is_deleted_on_all_nodes() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let (one, other) = (node(&redis, "a"), node(&redis, "b"));
+    one.ask::<u64>("HIT k 5");
+    other.ask::<u64>("HIT k 3");
+    assert!(all_say(&[&one, &other], "HITS k", 8));
+    assert_eq!(one.ask::<u64>("DEL k"), 1);
+    assert!(all_say(&[&one, &other], "HITS k", 0));
+    other.ask::<u64>("HIT k 2");
+    assert!(all_say(&[&one, &other], "HITS k", 2));
 }

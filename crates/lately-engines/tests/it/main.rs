@@ -1,9 +1,10 @@
 //! Every engine passes the same tests.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use lately::{Cell, Origin, Settings, Tally, Timestamp};
-use lately_engines::{Block, Engine, EngineError, Memory, Redis, Write};
+use lately_engines::{Block, Engine, EngineError, Known, Memory, Redis, Write};
 use test_support::{RedisServer, has};
 
 /// 2100, so that no server drops what is written.
@@ -33,8 +34,8 @@ async fn check(mut engine: impl Engine) {
     let settings = Settings::default();
     let levels = settings.levels();
     let mut number = numbers(42);
-    let mut expected: HashMap<(usize, Origin, Cell), Tally> = HashMap::new();
-    let mut sent: Vec<(usize, Origin, Cell, Tally)> = Vec::new();
+    let mut expected: HashMap<(usize, Origin, Cell), Known> = HashMap::new();
+    let mut sent: Vec<(usize, Known)> = Vec::new();
     for _ in 0..2_000 {
         let index = |below: u64| usize::try_from(below).expect("small");
         let (key, by) = (index(number(4)), origin(index(number(3))));
@@ -46,8 +47,10 @@ async fn check(mut engine: impl Engine) {
             1 => Tally { counted: 0, deleted: 1 + number(10) },
             _ => Tally { counted: 1 + number(1_000), deleted: 0 },
         };
-        expected.entry((key, by.clone(), cell)).or_default().merge(tally);
-        sent.push((key, by, cell, tally));
+        let known = Known { origin: by.clone(), cell, tally, removed: tally.deleted / 2 };
+        let merged = expected.entry((key, by, cell)).or_insert_with(|| known.clone());
+        merged.merge(&known);
+        sent.push((key, known));
     }
     for round in 0..3 {
         for batch in sent.chunks(700) {
@@ -56,16 +59,16 @@ async fn check(mut engine: impl Engine) {
                 .rev()
                 .skip(round * 7)
                 .chain(batch)
-                .map(|(key, by, cell, tally)| Write {
-                    block: Block::of(keys[*key], *cell),
+                .map(|(key, known)| Write {
+                    block: Block::of(keys[*key], known.cell),
                     keep_until: Timestamp::from_millis(START_MS + 1_000_000_000).expect("a time"),
-                    counts: vec![(by, *cell, *tally)],
+                    counts: vec![known],
                 })
                 .collect();
             engine.send(&writes).await.expect("it takes them");
         }
     }
-    let mut found: HashMap<(usize, Origin, Cell), Tally> = HashMap::new();
+    let mut found: HashMap<(usize, Origin, Cell), Known> = HashMap::new();
     for (index, key) in keys.into_iter().enumerate() {
         let ranges = levels.as_slice().iter();
         let blocks: Vec<_> = ranges
@@ -74,13 +77,20 @@ async fn check(mut engine: impl Engine) {
         let told = engine.read(&blocks).await.expect("it answers");
         assert_eq!(told.len(), blocks.len());
         for (block, told) in blocks.iter().zip(told) {
-            for (by, cell, tally) in told {
-                assert_eq!(Block::of(key, cell), *block);
-                found.entry((index, by, cell)).or_default().merge(tally);
+            for known in told {
+                assert_eq!(Block::of(key, known.cell), *block);
+                found.insert((index, known.origin.clone(), known.cell), known);
             }
         }
     }
     assert_eq!(found, expected);
+    let minute = Duration::from_secs(60);
+    for (holder, node, expected) in
+        [("one", "a", None), ("one", "a", None), ("two", "a", Some("one")), ("two", "b", None)]
+    {
+        let held = engine.claim(node, holder, minute).await.expect("it answers");
+        assert_eq!(held.as_deref(), expected, "{holder} claims {node}");
+    }
     assert_eq!(engine.read(&[]).await.expect("nothing to do"), Vec::<lately_engines::Told>::new());
 }
 
@@ -99,6 +109,22 @@ fn redis_conforms() {
 }
 
 #[test]
+fn a_claim_ends_unless_it_is_renewed() {
+    if !has("redis-server") {
+        return;
+    }
+    let server = RedisServer::start();
+    let mut engine = Redis::new(&server.url()).expect("a URL");
+    run(async {
+        assert_eq!(engine.claim("a", "one", Duration::from_secs(60)).await.expect("it answers"), None);
+        assert!(server.command("PEXPIRE lately:node:a 1").starts_with(":1"));
+        while engine.claim("a", "two", Duration::from_secs(60)).await.expect("it answers").is_some() {}
+        let held = engine.claim("a", "one", Duration::from_secs(60)).await.expect("it answers");
+        assert_eq!(held.as_deref(), Some("two"));
+    });
+}
+
+#[test]
 fn a_server_that_is_back_is_used_again() {
     if !has("redis-server") {
         return;
@@ -106,10 +132,11 @@ fn a_server_that_is_back_is_used_again() {
     let mut server = RedisServer::start();
     let mut engine = Redis::new(&server.url()).expect("a URL");
     let (by, cell) = (origin(0), Cell::of(START_MS, 1_000));
+    let known = Known { origin: by, cell, tally: Tally { counted: 3, deleted: 0 }, removed: 0 };
     let write = Write {
         block: Block::of(b"k", cell),
         keep_until: Timestamp::from_millis(START_MS + 1_000_000).expect("a time"),
-        counts: vec![(&by, cell, Tally { counted: 3, deleted: 0 })],
+        counts: vec![&known],
     };
     run(async {
         engine.send(std::slice::from_ref(&write)).await.expect("it is there");

@@ -166,7 +166,7 @@ fn quoted(value: &str) -> String {
 }
 
 /// The tables of a config.
-const TABLES: [&str; 5] = ["[server]", "[storage]", "[memory]", "[[class]]", "[[limit]]"];
+const TABLES: [&str; 6] = ["[server]", "[storage]", "[memory]", "[[class]]", "[[limit]]", "[cluster]"];
 
 /// The tables that have a key.
 fn tables_of(key: &str) -> Vec<&'static str> {
@@ -311,7 +311,7 @@ mod tests {
         check("max = 5", "`max` belongs below [[limit]]");
         check(
             "nosuch = 5",
-            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`",
+            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `cluster`",
         );
     }
 

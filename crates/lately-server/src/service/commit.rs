@@ -80,7 +80,7 @@ impl Changes {
     /// Adds them to the statistics, once they are committed.
     fn keep(&mut self, service: &Service) {
         if let Some(cluster) = &service.cluster {
-            cluster.committed.tell(&self.deltas);
+            cluster.add(&self.deltas, &service.store);
         }
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
         self.said.drain(..).for_each(|(tally, said)| tally.count(said));

@@ -93,7 +93,7 @@ impl Service {
         Ok(Service {
             store: Arc::new(build(&config)?),
             feed: ChangeFeed::new(config.ceiling_bytes),
-            cluster: config.cluster.clone().map(|cluster| Cluster::new(cluster, config.ceiling_bytes)),
+            cluster: config.cluster.clone().map(Cluster::new),
             gate: RwLock::default(),
             busy_sources: BusySources::default(),
             clients: Clients::default(),

@@ -134,6 +134,25 @@ impl Entry {
         Entry::of_pieces(Pieces { list, ..Pieces::default() }, settings, now)
     }
 
+    /// Takes hits from those between two times, the oldest first. Of a piece that reaches out of that time, all may be taken.
+    pub(crate) fn take_from(
+        &mut self,
+        (from_ms, to_ms): (i64, i64),
+        mut hits: u64,
+        settings: &Settings,
+        now: Timestamp,
+    ) {
+        let mut pieces = self.pieces(settings);
+        pieces.list.sort_by_key(Piece::end_ms);
+        for piece in &mut pieces.list {
+            let is_between = (from_ms..to_ms).contains(&(piece.end_ms() - 1)) || piece.covers(from_ms);
+            let taken = if is_between { hits.min(piece.hits()) } else { 0 };
+            *piece.hits_mut() -= taken;
+            hits -= taken;
+        }
+        *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
+    }
+
     /// An entry with the hits of pieces.
     pub(super) fn of_pieces(pieces: Pieces, settings: &Settings, now: Timestamp) -> Entry {
         let Pieces { mut list, newest_ms, is_by_pane, coarse_ms } = pieces;

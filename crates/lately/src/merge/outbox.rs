@@ -149,6 +149,11 @@ impl Outbox {
         self.acknowledged = self.acknowledged.max(until);
     }
 
+    /// Nothing is known to have arrived: where the messages went, something may have been lost.
+    pub fn unacknowledge(&mut self) {
+        self.acknowledged = 0;
+    }
+
     /// Drops cells that ended long ago and whose messages have arrived.
     pub fn tidy(&mut self, now: Timestamp) {
         let acknowledged = self.acknowledged;

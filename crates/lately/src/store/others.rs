@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use super::{SHARDS, Store};
 use crate::allocation::allocated;
 use crate::count::Count;
+use crate::delta::DeltaBatch;
 use crate::entry::Entry;
 use crate::error::MergeError;
 use crate::ladder::RUNGS_MS;
@@ -165,6 +166,30 @@ impl Store {
         if let Some(others) = self.others.get() {
             self.replace(others, key, Cells::default());
         }
+    }
+
+    /// Takes back hits of this store that another node has deleted: of each cell, this number. The key goes when none are left.
+    pub fn take_back(
+        &self,
+        key: &[u8],
+        cells: impl Iterator<Item = (Cell, u64)>,
+        now: Timestamp,
+        deltas: &mut DeltaBatch,
+    ) {
+        deltas.advance(now);
+        let hash = self.hash(key);
+        let (mut shard, now, mut context) = self.lock_for(hash, now, Some(deltas));
+        let Some(slot) = shard.live(key, hash, &mut context) else { return };
+        let settings = self.classes.settings(slot.class);
+        let mut entry = slot.state.hits().clone();
+        for (cell, hits) in cells {
+            entry.take_from((cell.start_ms, cell.end_ms()), hits, settings, now);
+        }
+        if entry.is_empty() {
+            shard.forget_key(key, hash, &mut context);
+            return;
+        }
+        shard.replace_hits((key, hash), &entry, &mut context);
     }
 
     fn replace(&self, others: &Others, key: &[u8], cells: Cells) {

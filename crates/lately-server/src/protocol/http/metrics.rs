@@ -121,6 +121,29 @@ pub(crate) fn text(service: &Service) -> String {
             &stats.failures,
         );
     }
+    if let Some(cluster) = &service.cluster {
+        let state = cluster.state();
+        let staleness_ms = cluster.staleness_ms(service.now()).unwrap_or(-1);
+        let failing = u8::from(state.failure.is_some());
+        metric(
+            "lately_cluster_failing",
+            gauge,
+            "1 while the engine of the cluster cannot be reached.",
+            &failing,
+        );
+        metric(
+            "lately_cluster_staleness_milliseconds",
+            gauge,
+            "How long ago the engine of the cluster was reached, -1 if it never was.",
+            &staleness_ms,
+        );
+        metric(
+            "lately_cluster_unsent_cells",
+            gauge,
+            "Counts that other nodes do not have yet.",
+            &state.unsent_cells,
+        );
+    }
     limits(service, &mut text);
     let _ = writeln!(
         text,

@@ -79,10 +79,16 @@ impl Interest {
     /// Removes the keys that nobody asked for lately, and returns them.
     pub(super) fn take_forgotten(&self, now: Timestamp) -> Vec<Box<[u8]>> {
         let lasts_ms = INTEREST_LASTS.as_millis();
-        let is_over = |_: &Box<[u8]>, reader: &mut Reader| {
-            u128::try_from(now.as_millis() - reader.asked.as_millis()).is_ok_and(|ms| ms > lasts_ms)
-        };
-        self.lock().extract_if(is_over).map(|(key, _)| key).collect()
+        let mut forgotten = Vec::new();
+        self.lock().retain(|key, reader| {
+            let asked_ms = now.as_millis() - reader.asked.as_millis();
+            let is_over = u128::try_from(asked_ms).is_ok_and(|ms| ms > lasts_ms);
+            if is_over {
+                forgotten.push(key.clone());
+            }
+            !is_over
+        });
+        forgotten
     }
 }
 

@@ -1,29 +1,30 @@
 //! Counting together with other nodes: each counts its own hits, and an engine carries the counts from node to node.
 //!
-//! Committed changes come in by a change feed. `outgoing.rs` makes absolute counts of them, `worker.rs` sends these to the
+//! `outgoing.rs` makes absolute counts of committed changes, `worker.rs` sends these to the
 //! engine and reads what other nodes counted of the keys in `interest.rs`. The store merges that, so all answers have it.
 
 mod config;
 mod interest;
+mod origins;
 mod outgoing;
 mod worker;
 
 use std::sync::{Mutex, PoisonError};
 
-use lately::{Span, Timestamp};
+use lately::{DeltaBatch, Span, Store, Timestamp};
 use tokio::sync::Notify;
 
 pub use config::ClusterConfig;
 use interest::Interest;
-pub(crate) use worker::run;
-
-use crate::service::change_feed::ChangeFeed;
+use outgoing::Outgoing;
+pub use worker::ClusterError;
+pub(crate) use worker::{Signals, run, start};
 
 /// What the service knows of the cluster.
 pub(crate) struct Cluster {
     pub(crate) config: ClusterConfig,
-    /// Committed changes, for the worker.
-    pub(crate) committed: ChangeFeed,
+    /// What this node counted. `None` until the exchange starts, before the first client.
+    outgoing: Mutex<Option<Outgoing>>,
     interest: Interest,
     /// Wakes the worker: a client waits for a key that is not known.
     wanted: Notify,
@@ -42,14 +43,31 @@ pub(crate) struct State {
 }
 
 impl Cluster {
-    pub(crate) fn new(config: ClusterConfig, ceiling_bytes: u64) -> Cluster {
+    pub(crate) fn new(config: ClusterConfig) -> Cluster {
         Cluster {
             config,
-            committed: ChangeFeed::new(ceiling_bytes),
+            outgoing: Mutex::default(),
             interest: Interest::default(),
             wanted: Notify::new(),
             state: Mutex::default(),
         }
+    }
+
+    /// Adds committed changes to what is to be sent.
+    pub(crate) fn add(&self, deltas: &DeltaBatch, store: &Store) {
+        if deltas.is_empty() {
+            return;
+        }
+        let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outgoing) = &mut *outgoing {
+            outgoing.add(deltas.deltas(), store);
+        }
+    }
+
+    /// What this node counted, and what of it is to be sent.
+    fn with_outgoing<R>(&self, work: impl FnOnce(&mut Outgoing) -> R) -> R {
+        let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        work(outgoing.as_mut().expect("the exchange has started"))
     }
 
     /// Notes that somebody reads a key. What others counted of it is kept fresh for a while.
@@ -62,6 +80,11 @@ impl Cluster {
     /// How the exchange goes.
     pub(crate) fn state(&self) -> State {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How long ago the engine was last reached; `None` when it never was.
+    pub(crate) fn staleness_ms(&self, now: Timestamp) -> Option<i64> {
+        Some((now.as_millis() - self.state().reached?.as_millis()).max(0))
     }
 
     fn set_state(&self, change: impl FnOnce(&mut State)) {

@@ -1,92 +1,184 @@
 //! The worker: sends what this node counted, and reads what others counted of the keys that are read here.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use lately::{Origin, Span, Tally, Timestamp};
-use lately_engines::{Block, Engine, EngineError, Redis};
+use lately::{DeltaBatch, Span, Tally, Timestamp};
+use lately_engines::{Block, Engine, EngineError, Known, Redis};
 
-use crate::limits::{CLUSTER_READ_KEYS, FEED_TAKE_BYTES};
+use thiserror::Error;
+
+use crate::limits::{CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS};
 use crate::service::Service;
-use crate::service::change_feed::Subscriber;
 use crate::stopper::Stopper;
 
 use super::Cluster;
+use super::origins::Origins;
 use super::outgoing::{Outgoing, writes};
+
+/// What the worker is told, and whom it tells.
+pub(crate) struct Signals {
+    /// Stops the server.
+    pub(crate) stopper: Stopper,
+    /// Stopped when all clients were answered: there will be no more changes.
+    pub(crate) drained: Stopper,
+    /// Gets log lines.
+    pub(crate) tell: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Notes how an exchange went, and logs a change.
+fn note(
+    cluster: &Cluster,
+    done: &Result<Option<ClusterError>, EngineError>,
+    tell: &(dyn Fn(&str) + Send + Sync),
+    now: Timestamp,
+) {
+    let failed_before = cluster.state().failure.is_some();
+    match done {
+        Ok(_) if failed_before => tell("the cluster is reached again"),
+        Err(error) if !failed_before => {
+            tell(&format!(
+                "the cluster cannot be reached: {error}: this node counts on, and sends its counts later"
+            ));
+        }
+        _ => {}
+    }
+    cluster.set_state(|state| match done {
+        Ok(_) => (state.failure, state.reached) = (None, Some(now)),
+        Err(error) => state.failure = Some(error.to_string()),
+    });
+}
+
+/// Why a server does not count together with others.
+#[derive(Error, Debug)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// Another server has the name of this node.
+    #[error("another server is node '{node}' of the cluster")]
+    NodeTaken {
+        /// The name.
+        node: String,
+    },
+    /// The list of origins in the data folder cannot be read or written.
+    #[error("the origins of this node: {0}")]
+    Origins(std::io::Error),
+}
+
+/// Whether this server has the name of its node.
+enum Claim {
+    Ours,
+    /// A server that was killed may have it still.
+    Wait,
+    Taken(ClusterError),
+}
 
 /// What the worker has.
 struct Worker<'s, E> {
     service: &'s Service,
     cluster: &'s Cluster,
     engine: E,
-    feed: Subscriber<'s>,
-    outgoing: Outgoing,
+    /// The life of the engine to which everything was sent that is confirmed.
+    life: u64,
+    /// When the name of the node was claimed last.
+    claimed: Option<i64>,
+    /// Since when another server has it.
+    refused_since: Option<i64>,
 }
 
-/// Exchanges counts until the server has stopped; then sends what is left, if the engine answers. `opened` is called once no
-/// change is missed any more.
-pub(crate) async fn run(service: Arc<Service>, stopper: Stopper, opened: impl FnOnce()) {
-    let Some(cluster) = &service.cluster else { return };
+/// Starts to count what is to be sent. Called before the first client is served.
+///
+/// # Errors
+/// The data folder does not work.
+pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
+    let Some(cluster) = &service.cluster else { return Ok(()) };
+    let folder = service.config.storage.as_ref().map(|storage| storage.path.as_path());
+    let outgoing = Origins::load(folder)
+        .and_then(|origins| Outgoing::new(&cluster.config.node, origins, service.now()))
+        .map_err(ClusterError::Origins)?;
+    *cluster.outgoing.lock().unwrap_or_else(PoisonError::into_inner) = Some(outgoing);
+    Ok(())
+}
+
+/// Exchanges counts until the server has stopped; then sends what is left, if the engine answers.
+///
+/// # Errors
+/// [`ClusterError`]: another server has the name of this node. The server is stopped.
+pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), ClusterError> {
+    let Some(cluster) = &service.cluster else { return Ok(()) };
     let Ok(engine) = Redis::new(&cluster.config.url) else { unreachable!("the config was checked") };
-    let incarnation = u64::try_from(service.now().as_millis()).unwrap_or(0);
-    let origin = Origin::new(&cluster.config.node, incarnation).expect("the config was checked");
-    let mut worker = Worker {
-        service: &service,
-        cluster,
-        engine,
-        feed: cluster.committed.open(),
-        outgoing: Outgoing::new(origin),
-    };
-    opened();
+    let mut worker =
+        Worker { service: &service, cluster, engine, life: 0, claimed: None, refused_since: None };
     let flush = cluster.config.flush;
     loop {
         let is_stopping = tokio::select! {
-            () = stopper.stopped() => true,
+            () = signals.drained.stopped() => true,
             () = cluster.wanted.notified() => false,
             () = crate::protocol::pause(flush) => false,
         };
         let done = worker.exchange(flush).await;
-        let now = service.now();
-        cluster.set_state(|state| match done {
-            Ok(()) => (state.failure, state.reached) = (None, Some(now)),
-            Err(error) => state.failure = Some(error.to_string()),
-        });
+        note(cluster, &done, &*signals.tell, service.now());
+        if let Ok(Some(taken)) = done {
+            signals.stopper.stop();
+            return Err(taken);
+        }
         if is_stopping {
-            return;
+            // The next server of this name need not wait.
+            let name = (&cluster.config.node, &service.run_id);
+            let _ = worker.engine.claim(name.0, name.1, Duration::from_millis(1)).await;
+            return Ok(());
         }
     }
 }
 
 impl<E: Engine> Worker<'_, E> {
     /// Sends what was counted, then reads what is due.
-    async fn exchange(&mut self, flush: Duration) -> Result<(), EngineError> {
-        self.take_changes();
+    async fn exchange(&mut self, flush: Duration) -> Result<Option<ClusterError>, EngineError> {
+        match self.claim().await? {
+            Claim::Ours => {}
+            Claim::Wait => return Ok(None),
+            Claim::Taken(taken) => return Ok(Some(taken)),
+        }
         self.send().await?;
-        self.read(flush).await
+        self.read(flush).await?;
+        Ok(None)
     }
 
-    fn take_changes(&mut self) {
-        let until = self.feed.end();
-        loop {
-            let records = match self.feed.take(until, FEED_TAKE_BYTES) {
-                Ok(records) if records.is_empty() => return,
-                Ok(records) => records,
-                Err(_) => {
-                    self.feed = self.cluster.committed.open();
-                    return;
-                }
-            };
-            for record in records {
-                self.outgoing.add(record.now, &record.deltas, &self.service.store);
-            }
+    /// Claims the name of this node, from time to time. A server that was killed has it for a while longer.
+    async fn claim(&mut self) -> Result<Claim, EngineError> {
+        let now_ms = self.service.now().as_millis();
+        let passed = |since_ms: i64| Duration::from_millis(u64::try_from(now_ms - since_ms).unwrap_or(0));
+        if self.claimed.is_some_and(|at_ms| passed(at_ms) < CLAIM_EVERY) {
+            return Ok(Claim::Ours);
         }
+        let Cluster { config, .. } = self.cluster;
+        let holder = self.engine.claim(&config.node, &self.service.run_id, CLAIM_LASTS).await?;
+        if holder.is_none() {
+            self.claimed = Some(now_ms);
+            return Ok(Claim::Ours);
+        }
+        let since_ms = *self.refused_since.get_or_insert(now_ms);
+        // Counts of two servers with one name are told apart all the same: a server that had the name goes on.
+        if self.claimed.is_some() {
+            return Ok(Claim::Ours);
+        }
+        if passed(since_ms) < 2 * CLAIM_LASTS {
+            return Ok(Claim::Wait);
+        }
+        Ok(Claim::Taken(ClusterError::NodeTaken { node: config.node.clone() }))
     }
 
     async fn send(&mut self) -> Result<(), EngineError> {
-        let (pending, numbers) = self.outgoing.pending();
+        let (pending, numbers) = self.cluster.with_outgoing(Outgoing::pending);
         self.cluster.set_state(|state| state.unsent_cells = pending.len());
         self.engine.send(&writes(&pending, &self.service.store)).await?;
-        self.outgoing.confirm(&numbers, self.service.now());
+        if self.life != self.engine.life() {
+            // What was confirmed before may be lost by now.
+            self.life = self.engine.life();
+            self.cluster.with_outgoing(Outgoing::send_again);
+            return Box::pin(self.send()).await;
+        }
+        let now = self.service.now();
+        self.cluster.with_outgoing(|outgoing| outgoing.confirm(&numbers, now));
         self.cluster.set_state(|state| state.unsent_cells = 0);
         self.delete().await
     }
@@ -94,23 +186,15 @@ impl<E: Engine> Worker<'_, E> {
     /// Marks everything that the engine has of deleted keys.
     async fn delete(&mut self) -> Result<(), EngineError> {
         let now = self.service.now();
-        while let Some((key, deleted_at)) = self.outgoing.deleted.last().cloned() {
+        while let Some((key, deleted_at)) =
+            self.cluster.with_outgoing(|outgoing| outgoing.deleted.first().cloned())
+        {
             let retain = self.service.store.settings_of(&key).retain();
             let told = self.told(&key, retain, now).await?;
-            let marks: Vec<_> = told
-                .into_iter()
-                .filter(|(origin, cell, tally)| {
-                    // What began later has no hit that was deleted.
-                    let is_older = cell.start_ms <= deleted_at.as_millis();
-                    is_older && tally.counted > 0 && !self.outgoing.holds(&key, origin, *cell)
-                })
-                .map(|(origin, cell, Tally { counted, .. })| {
-                    (key.clone(), origin, cell, Tally { counted: 0, deleted: counted })
-                })
-                .collect();
+            let marks = self.cluster.with_outgoing(|outgoing| outgoing.marks(&key, deleted_at, told));
             self.engine.send(&writes(&marks, &self.service.store)).await?;
             self.service.store.unlearn(&key);
-            self.outgoing.deleted.pop();
+            self.cluster.with_outgoing(|outgoing| outgoing.deleted.remove(0));
         }
         Ok(())
     }
@@ -134,6 +218,36 @@ impl<E: Engine> Worker<'_, E> {
         Ok(self.engine.read(&blocks).await?.into_iter().flatten().collect())
     }
 
+    /// Removes own hits that another node has deleted, and notes in the engine that they are.
+    async fn remove(&mut self, key: &[u8], own: Vec<Known>, now: Timestamp) -> Result<(), EngineError> {
+        let is_new = |known: &Known| known.tally.deleted.min(known.tally.counted) > known.removed;
+        let marks: Vec<Known> = own.into_iter().filter(is_new).collect();
+        if marks.is_empty() {
+            return Ok(());
+        }
+        let service = self.service;
+        // A hit is in a cell of each level, and is removed once.
+        let levels = service.store.settings_of(key).levels();
+        let read = marks.iter().filter(|known| levels.is_read(known.cell, now));
+        let hits =
+            read.map(|known| (known.cell, known.tally.deleted.min(known.tally.counted) - known.removed));
+        let mut deltas = DeltaBatch::default();
+        {
+            let _entered = service.enter();
+            service.store.take_back(key, hits, now, &mut deltas);
+        }
+        if let Err(refused) = service.commit_through(&deltas) {
+            service.store.roll_back(&mut deltas);
+            return Err(EngineError::Away(refused.to_string()));
+        }
+        let removed = marks.into_iter().map(|known| {
+            let removed = known.tally.deleted.min(known.tally.counted);
+            (key.into(), Known { tally: Tally::default(), removed, ..known })
+        });
+        let removed: Vec<_> = removed.collect();
+        self.engine.send(&writes(&removed, &service.store)).await
+    }
+
     async fn read(&mut self, flush: Duration) -> Result<(), EngineError> {
         let now = self.service.now();
         for key in self.cluster.interest.take_forgotten(now) {
@@ -142,7 +256,11 @@ impl<E: Engine> Worker<'_, E> {
         let due = self.cluster.interest.due(flush, CLUSTER_READ_KEYS, now);
         for (key, window) in &due {
             let told = self.told(key, *window, now).await?;
-            let of_others = told.into_iter().filter(|(origin, ..)| !self.outgoing.is_own(origin));
+            let (own, of_others): (Vec<_>, Vec<_>) = self
+                .cluster
+                .with_outgoing(|outgoing| told.into_iter().partition(|known| outgoing.is_own(&known.origin)));
+            self.remove(key, own, now).await?;
+            let of_others = of_others.into_iter().map(|known| (known.origin, known.cell, known.tally));
             // What the engine has was checked when it was read.
             let _ = self.service.store.learn(key, of_others, now);
         }

@@ -112,6 +112,28 @@ impl Shard {
         Ok(place.is_some())
     }
 
+    /// Puts other hits in place of those of a key, which lives: that begins a generation. What limits know of it stays.
+    pub(in crate::store) fn replace_hits(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        hits: &Entry,
+        context: &mut Context<'_>,
+    ) {
+        let Some(place) = self.live_place(key, hash, context) else { return };
+        let (mut entry, mut denied) = (Vec::new(), Vec::new());
+        let Some(slot) = self.slot_at(place) else { return };
+        let settings = context.classes.settings(slot.class);
+        hits.write(settings, &mut entry);
+        if let Some(hits) = slot.state.denied(settings, self.now) {
+            hits.write_panes(settings, &mut denied);
+        }
+        let (limited_until, arrival, guard) =
+            (slot.state.limited_until(), slot.arrival(), slot.state.guard());
+        let limits = LimitState { limited_until, arrival, guard, denied: &denied };
+        let saved = SavedKey { key, generation: Generation::default(), limits, entry: &entry };
+        self.bring(&saved, hash, context).expect("what was written is read");
+    }
+
     /// Forgets what there is of the key at `place`, which lives, and keeps its slot for what comes in its place.
     fn end_life(&mut self, key: &[u8], place: u32, context: &mut Context<'_>) {
         let generation = self.generation_at(place);

@@ -113,6 +113,21 @@ fn limits(service: &Service) -> Vec<Field> {
 type Field = (Cow<'static, str>, String);
 type Section = (&'static str, Vec<Field>);
 
+/// The exchange with other nodes. `cluster_enabled` is about Redis Cluster, which this is not.
+fn cluster(service: &Service, now: Timestamp) -> Vec<Field> {
+    let mut fields = vec![field("cluster_enabled", &0)];
+    if let Some(cluster) = &service.cluster {
+        let state = cluster.state();
+        fields.extend([
+            field("lately_node", &cluster.config.node),
+            field("lately_engine_ok", &u8::from(state.failure.is_none() && state.reached.is_some())),
+            field("lately_staleness_ms", &cluster.staleness_ms(now).unwrap_or(-1)),
+            field("lately_unsent_cells", &state.unsent_cells),
+        ]);
+    }
+    fields
+}
+
 fn field(name: &'static str, value: &dyn ToString) -> Field {
     (Cow::Borrowed(name), value.to_string())
 }
@@ -189,7 +204,7 @@ fn all(service: &Service, now: Timestamp) -> Vec<Section> {
         ("CPU", processors()),
         ("Limits", limits(service)),
         ("Replication", vec![field("role", &"master"), field("connected_slaves", &0)]),
-        ("Cluster", vec![field("cluster_enabled", &0)]),
+        ("Cluster", cluster(service, now)),
         (
             "Keyspace",
             if keys == 0 { vec![] } else { vec![field("db0", &format!("keys={keys},expires={keys}"))] },

@@ -1,0 +1,92 @@
+//! The origins whose hits are in the store of this node. With a data folder they are in a file there: after a start, the counts
+//! that this node sent before are its own, not those of another node.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use lately::{Origin, Timestamp};
+
+/// The file in the data folder: an origin on each line.
+const FILE: &str = "origins";
+
+/// Origins, and where they are written.
+#[derive(Default, Debug)]
+pub(super) struct Origins {
+    list: Vec<Origin>,
+    path: Option<PathBuf>,
+}
+
+impl Origins {
+    /// Reads those of a data folder; without one, there are none yet.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has a line that is no origin.
+    pub(super) fn load(folder: Option<&Path>) -> io::Result<Origins> {
+        let Some(folder) = folder else { return Ok(Origins::default()) };
+        let path = folder.join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        };
+        // A line without its end was being written at a crash: nothing was sent under that origin.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let list = whole.lines().map(str::parse).collect::<Result<_, _>>();
+        let list =
+            list.map_err(|_| io::Error::other(format!("{}: not a list of origins", path.display())))?;
+        if whole.len() + 1 < text.len() {
+            OpenOptions::new().write(true).open(&path)?.set_len(whole.len() as u64 + 1)?;
+        }
+        Ok(Origins { list, path: Some(path) })
+    }
+
+    /// Whether an origin is one of them.
+    pub(super) fn contains(&self, origin: &Origin) -> bool {
+        self.list.contains(origin)
+    }
+
+    /// A new origin of a node, written to the folder before it is used.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn add(&mut self, node: &str, now: Timestamp) -> io::Result<Origin> {
+        let last = self.list.iter().map(Origin::incarnation).max().unwrap_or(0);
+        let incarnation = u64::try_from(now.as_millis()).unwrap_or(0).max(last + 1);
+        let origin = Origin::new(node, incarnation).expect("the config was checked");
+        if let Some(path) = &self.path {
+            let mut file: File = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+            file.write_all(format!("{origin}\n").as_bytes())?;
+            file.sync_all()?;
+            File::open(path.parent().unwrap_or(path))?.sync_all()?;
+        }
+        self.list.push(origin.clone());
+        Ok(origin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_are_kept_in_the_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let mut origins = Origins::load(Some(folder.path())).expect("none");
+        let first = origins.add("a", now).expect("room");
+        let second = origins.add("a", now).expect("room");
+        assert_eq!((first.incarnation(), second.incarnation()), (1_700_000_000_000, 1_700_000_000_001));
+        // A crash in the middle of a line.
+        let path = folder.path().join(FILE);
+        let mut file = OpenOptions::new().append(true).open(&path).expect("it is there");
+        file.write_all(b"a.17000").expect("room");
+        let mut origins = Origins::load(Some(folder.path())).expect("good lines");
+        assert!(origins.contains(&first) && origins.contains(&second));
+        let third = origins.add("a", Timestamp::MIN).expect("room");
+        let again = Origins::load(Some(folder.path())).expect("good lines");
+        assert!([first, second, third].iter().all(|origin| again.contains(origin)));
+        std::fs::write(&path, "no origin\n").expect("room");
+        assert!(Origins::load(Some(folder.path())).is_err());
+    }
+}
