@@ -13,8 +13,9 @@ use regex::bytes::Regex;
 
 use crate::error::Malformed;
 use crate::format::expression;
-use crate::json::{self, Wanted};
+use crate::json;
 use crate::limits::{MAX_CUT_LINES, MAX_JOINED_BYTES, SAMPLE_LINES};
+use crate::wanted::Wanted;
 use crate::wrapper;
 
 /// A record of docker with this much text and no line end was cut. A shorter one may be all that its writer wrote.

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use regex::bytes::Regex;
 
 use crate::format::expression;
-use crate::json::{self, Wanted};
+use crate::json;
+use crate::wanted::Wanted;
 
 /// A line out of its wrapper.
 #[derive(Debug)]
