@@ -10,11 +10,11 @@
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr2};
+use memchr::memchr;
 use serde_json::{Map, Value};
 
 use crate::limits::MAX_LISTED_FIELDS;
-use crate::wanted::{Depth, Wanted, indices};
+use crate::wanted::{Depth, Set, Wanted, indices};
 
 /// Where the time is, in this order, when no field is named for it. The first that is a time counts.
 pub(crate) const TIME_FIELDS: [&str; 9] = [
@@ -35,13 +35,34 @@ pub(crate) const JOURNALD_TIME: &str = "__REALTIME_TIMESTAMP";
 /// What journald calls the text, which it writes as an array of bytes when it is no UTF-8.
 const MESSAGE: &str = "MESSAGE";
 
-/// The values found, as they are written, in the order they were asked for.
-pub(crate) type Found<'a> = Vec<Option<&'a str>>;
+/// The values found, as they are written.
+#[derive(Debug, Default)]
+pub(crate) struct Found<'a> {
+    names: Set,
+    /// By the index of the name. Of several the last counts.
+    values: Vec<(usize, &'a str)>,
+}
+
+impl<'a> Found<'a> {
+    #[inline]
+    pub(crate) fn has(&self, index: usize) -> bool {
+        self.names & (1 << index) != 0
+    }
+
+    /// The value under the name with this index.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<&'a str> {
+        if !self.has(index) {
+            return None;
+        }
+        self.values.iter().rev().find(|(name, _)| *name == index).map(|(_, value)| *value)
+    }
+}
 
 /// Looks up the fields in the object `json`; `None` when it is no object, or a value that is found is no UTF-8.
 pub(crate) fn find<'a>(json: &'a [u8], wanted: &Wanted) -> Option<Found<'a>> {
-    let mut found = vec![None; wanted.len()];
-    let mut scanner = Scanner::new(json);
+    let mut found = Found::default();
+    let mut scanner = Scanner { json, at: 0 };
     scanner.blanks();
     scanner.take(b'{')?;
     scanner.object(wanted, Depth::ROOT, &mut found)?;
@@ -167,17 +188,9 @@ fn add_names(object: &Map<String, Value>, prefix: &str, names: &mut Vec<String>)
 struct Scanner<'a> {
     json: &'a [u8],
     at: usize,
-    /// Whether there are control characters, which are blanks between values and invalid in strings.
-    has_controls: bool,
 }
 
 impl<'a> Scanner<'a> {
-    fn new(json: &'a [u8]) -> Scanner<'a> {
-        // Without a way out of the loop, which several bytes at once can be looked at for.
-        let has_controls = json.iter().fold(false, |any, byte| any | (*byte < b' '));
-        Scanner { json, at: 0, has_controls }
-    }
-
     #[inline]
     fn next(&self) -> Option<u8> {
         self.json.get(self.at).copied()
@@ -198,14 +211,14 @@ impl<'a> Scanner<'a> {
     }
 
     /// Finds what is looked for in the object whose brace was taken, and passes the object.
-    fn object(&mut self, wanted: &Wanted, depth: Depth, found: &mut [Option<&'a str>]) -> Option<()> {
+    fn object(&mut self, wanted: &Wanted, depth: Depth, found: &mut Found<'a>) -> Option<()> {
         let mut settled = 0;
         self.blanks();
         if self.take(b'}').is_some() {
             return Some(());
         }
         loop {
-            let name = unescaped(self.name()?)?;
+            let name = self.name()?.unescaped()?;
             let (is, inside) = wanted.matched(depth, &name);
             let inside = inside & !settled;
             let from = self.at;
@@ -218,7 +231,8 @@ impl<'a> Scanner<'a> {
             }
             if is != 0 {
                 let raw = str::from_utf8(&self.json[from..self.at]).ok()?;
-                indices(is).for_each(|index| found[index] = Some(raw));
+                found.names |= is;
+                found.values.extend(indices(is).map(|index| (index, raw)));
                 settled |= is;
             }
             self.blanks();
@@ -229,9 +243,9 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes the name of a member, and what is between it and its value. Returns the name as it is written.
+    /// Passes the name of a member, and what is between it and its value.
     #[inline]
-    fn name(&mut self) -> Option<&'a [u8]> {
+    fn name(&mut self) -> Option<Text<'a>> {
         self.blanks();
         self.take(b'"')?;
         let name = self.string()?;
@@ -241,21 +255,26 @@ impl<'a> Scanner<'a> {
         Some(name)
     }
 
-    /// Passes a string whose first quote was taken. Returns what is between the quotes.
+    /// Passes a string whose first quote was taken.
     #[inline]
-    fn string(&mut self) -> Option<&'a [u8]> {
+    fn string(&mut self) -> Option<Text<'a>> {
         let from = self.at;
-        let end = loop {
-            let at = self.at + memchr2(b'"', b'\\', &self.json[self.at..])?;
-            if self.json[at] == b'"' {
-                break at;
+        let mut has_escapes = false;
+        loop {
+            self.at += plain_len(&self.json[self.at..]);
+            match self.next()? {
+                b'"' => break,
+                b'\\' => {
+                    has_escapes = true;
+                    self.at += escape_len(&self.json[self.at..])?;
+                }
+                // A control character.
+                _ => return None,
             }
-            self.at = at + escape_len(&self.json[at..])?;
-        };
-        self.at = end + 1;
-        let text = &self.json[from..end];
-        let is_valid = !self.has_controls || text.iter().all(|byte| *byte >= b' ');
-        is_valid.then_some(text)
+        }
+        let text = &self.json[from..self.at];
+        self.at += 1;
+        Some(Text { text, has_escapes })
     }
 
     /// Passes a value.
@@ -344,16 +363,47 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// What is between the quotes of a string, without its escapes.
+/// What is between the quotes of a string.
+struct Text<'a> {
+    text: &'a [u8],
+    has_escapes: bool,
+}
+
+impl<'a> Text<'a> {
+    #[inline]
+    fn unescaped(self) -> Option<Cow<'a, [u8]>> {
+        if !self.has_escapes {
+            return Some(Cow::Borrowed(self.text));
+        }
+        let text = serde_json::from_slice::<String>(&[b"\"", self.text, b"\""].concat()).ok()?;
+        Some(Cow::Owned(text.into_bytes()))
+    }
+}
+
+/// How many bytes of a string come before a quote, a backslash or a control character.
 #[inline]
-fn unescaped(text: &[u8]) -> Option<Cow<'_, [u8]>> {
-    match memchr(b'\\', text) {
-        None => Some(Cow::Borrowed(text)),
-        Some(_) => {
-            let text = serde_json::from_slice::<String>(&[b"\"", text, b"\""].concat()).ok()?;
-            Some(Cow::Owned(text.into_bytes()))
+fn plain_len(text: &[u8]) -> usize {
+    let (words, rest) = text.as_chunks::<8>();
+    for (number, word) in words.iter().enumerate() {
+        let marks = marks(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return 8 * number + marks.trailing_zeros() as usize / 8;
         }
     }
+    let is_mark = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
+    8 * words.len() + rest.iter().position(is_mark).unwrap_or(rest.len())
+}
+
+/// The highest bit of the first of these bytes, lowest first, that is a quote, a backslash or a control character. Those of
+/// later bytes mean nothing.
+#[inline]
+fn marks(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // The highest bit of a byte below 128 that is smaller than another one.
+    let below = |word: u64, bound: u8| word.wrapping_sub(ONES * u64::from(bound)) & !word;
+    let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
+    let backslashes = below(word ^ (ONES * u64::from(b'\\')), 1);
+    (quotes | backslashes | below(word, b' ')) & (ONES << 7)
 }
 
 /// The length of the escape that a text begins with.
@@ -421,7 +471,7 @@ mod tests {
         let wanted = Wanted::new(&NAMES.map(String::from));
         let found = find(json.as_bytes(), &wanted);
         for (index, name) in NAMES.iter().enumerate() {
-            let found = found.as_ref().map(|found| found[index].map(str::to_owned));
+            let found = found.as_ref().map(|found| found.get(index).map(str::to_owned));
             assert_eq!(found, by_definition(json, name), "{name} in {json}");
         }
     }
@@ -475,7 +525,7 @@ mod tests {
 
     fn get(json: &str, name: &str) -> Option<String> {
         let found = find(json.as_bytes(), &Wanted::new(&["unrelated".into(), name.into()]))?;
-        let value = scalar(found[1]?)?;
+        let value = scalar(found.get(1)?)?;
         Some(String::from_utf8_lossy(&value).into_owned())
     }
 
@@ -511,7 +561,7 @@ mod tests {
             let repaired = repaired(json);
             let found = repaired.as_ref().map(|line| {
                 let found = find(line, &Wanted::new(&["a".into()])).expect("an object");
-                restored(scalar(found[0].expect("a")).expect("text")).into_owned()
+                restored(scalar(found.get(0).expect("a")).expect("text")).into_owned()
             });
             assert_eq!(found.as_deref(), expected, "{}", json.escape_ascii());
         };
@@ -585,6 +635,6 @@ mod tests {
         let last = wanted.last().expect("not empty");
         let json = format!("{{\"{last}\":5}}");
         let found = find(json.as_bytes(), &Wanted::new(&wanted)).expect("an object");
-        assert_eq!(found[MAX_WANTED - 1], Some("5"));
+        assert_eq!(found.get(MAX_WANTED - 1), Some("5"));
     }
 }

@@ -266,7 +266,7 @@ impl LineParser {
         let has: Box<dyn Fn(usize) -> bool> = match &self.source {
             Source::Json(fields, wanted) => {
                 let found = json::find(line, wanted).unwrap_or_default();
-                let text = move |name: usize| json::value(wanted.name(name), (*found.get(name)?)?);
+                let text = move |name: usize| json::value(wanted.name(name), found.get(name)?);
                 Box::new(move |field| fields.has(field, &text))
             }
             Source::Logfmt(fields, wanted) => {
@@ -355,14 +355,14 @@ impl LineParser {
                 let Some(found) = json::find(line, wanted) else {
                     let line = json::repaired(line).ok_or(Malformed::Shape)?;
                     let found = json::find(&line, wanted).ok_or(Malformed::Shape)?;
-                    let text = |name| json::value(wanted.name(name), found[name]?).map(json::restored);
+                    let text = |name| json::value(wanted.name(name), found.get(name)?).map(json::restored);
                     return plan.outcome(work, no_time, |field| fields.value(field, text), canonical_of);
                 };
-                let is_carrier = wrapper::is_docker(line) || found.last().is_some_and(Option::is_some);
+                let is_carrier = wrapper::is_docker(line) || found.has(wanted.len() - 1);
                 if is_carrier && !work.is_carried {
                     return self.read_json_carrier(line);
                 }
-                let text = |name| json::value(wanted.name(name), found[name]?);
+                let text = |name| json::value(wanted.name(name), found.get(name)?);
                 plan.outcome(work, no_time, |field| fields.value(field, text), canonical_of)
             }
             Source::Logfmt(fields, wanted) => {
