@@ -14,7 +14,7 @@ use memchr::memchr;
 use serde_json::{Map, Value};
 
 use crate::limits::MAX_LISTED_FIELDS;
-use crate::wanted::{Depth, Set, Wanted, indices};
+use crate::wanted::{Depth, Found, Wanted};
 
 /// Where the time is, in this order, when no field is named for it. The first that is a time counts.
 pub(crate) const TIME_FIELDS: [&str; 9] = [
@@ -35,33 +35,9 @@ pub(crate) const JOURNALD_TIME: &str = "__REALTIME_TIMESTAMP";
 /// What journald calls the text, which it writes as an array of bytes when it is no UTF-8.
 const MESSAGE: &str = "MESSAGE";
 
-/// The values found, as they are written.
-#[derive(Debug, Default)]
-pub(crate) struct Found<'a> {
-    names: Set,
-    /// By the index of the name. Of several the last counts.
-    values: Vec<(usize, &'a str)>,
-}
-
-impl<'a> Found<'a> {
-    #[inline]
-    pub(crate) fn has(&self, index: usize) -> bool {
-        self.names & (1 << index) != 0
-    }
-
-    /// The value under the name with this index.
-    #[inline]
-    pub(crate) fn get(&self, index: usize) -> Option<&'a str> {
-        if !self.has(index) {
-            return None;
-        }
-        self.values.iter().rev().find(|(name, _)| *name == index).map(|(_, value)| *value)
-    }
-}
-
 /// Looks up the fields in the object `json`; `None` when it is no object, or a value that is found is no UTF-8.
-pub(crate) fn find<'a>(json: &'a [u8], wanted: &Wanted) -> Option<Found<'a>> {
-    let mut found = Found::default();
+pub(crate) fn find<'a>(json: &'a [u8], wanted: &Wanted) -> Option<Found<&'a str>> {
+    let mut found = Found::new();
     let mut scanner = Scanner { json, at: 0 };
     scanner.blanks();
     scanner.take(b'{')?;
@@ -203,15 +179,18 @@ impl<'a> Scanner<'a> {
         is_there.then_some(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn blanks(&mut self) {
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.next() {
+        // Mostly there are none.
+        while let Some(byte) = self.next().filter(|byte| *byte <= b' ')
+            && matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+        {
             self.at += 1;
         }
     }
 
     /// Finds what is looked for in the object whose brace was taken, and passes the object.
-    fn object(&mut self, wanted: &Wanted, depth: Depth, found: &mut Found<'a>) -> Option<()> {
+    fn object(&mut self, wanted: &Wanted, depth: Depth, found: &mut Found<&'a str>) -> Option<()> {
         let mut settled = 0;
         self.blanks();
         if self.take(b'}').is_some() {
@@ -231,8 +210,7 @@ impl<'a> Scanner<'a> {
             }
             if is != 0 {
                 let raw = str::from_utf8(&self.json[from..self.at]).ok()?;
-                found.names |= is;
-                found.values.extend(indices(is).map(|index| (index, raw)));
+                found.add(is, raw);
                 settled |= is;
             }
             self.blanks();
@@ -244,7 +222,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Passes the name of a member, and what is between it and its value.
-    #[inline]
+    #[inline(always)]
     fn name(&mut self) -> Option<Text<'a>> {
         self.blanks();
         self.take(b'"')?;
@@ -256,7 +234,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Passes a string whose first quote was taken.
-    #[inline]
+    #[inline(always)]
     fn string(&mut self) -> Option<Text<'a>> {
         let from = self.at;
         let mut has_escapes = false;

@@ -61,6 +61,6 @@ pub use parser::{LineParser, Parsed, Record};
 pub use scan::scan;
 pub use scanned::{Lacking, Scanned};
 pub use series::{Curve, Series};
-pub use tally::{Row, Tally};
+pub use tally::{Row, Tally, TallyBuilder};
 pub use template::Template;
 pub use time::{TimeFormat, Times, Zone, time};

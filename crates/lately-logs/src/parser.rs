@@ -245,6 +245,7 @@ impl LineParser {
             _ => return None,
         };
         let line = unwrapped(line, is_json);
+        let line = json::repaired(&line).filter(|_| is_json).map_or(line, Cow::Owned);
         let mut there = if is_json { json::names(&line) } else { logfmt::names(&line) };
         there.truncate(MAX_LISTED_FIELDS);
         let there = there.iter().map(|name| name.chars().take(MAX_LISTED_CHARACTERS).collect()).collect();
@@ -263,18 +264,13 @@ impl LineParser {
 
     /// The fields of the key that a line out of its wrapper lacks.
     fn lacking_of_key(&self, line: &[u8]) -> Vec<String> {
-        let has: Box<dyn Fn(usize) -> bool> = match &self.source {
-            Source::Json(fields, wanted) => {
-                let found = json::find(line, wanted).unwrap_or_default();
-                let text = move |name: usize| json::value(wanted.name(name), found.get(name)?);
-                Box::new(move |field| fields.has(field, &text))
-            }
-            Source::Logfmt(fields, wanted) => {
-                let found = logfmt::find(line, wanted).unwrap_or_default();
-                let text = move |name: usize| logfmt::text((*found.get(name)?)?);
-                Box::new(move |field| fields.has(field, &text))
-            }
-            _ => return Vec::new(),
+        let has = |field: usize| match &self.source {
+            Source::Json(fields, wanted) => json::find(line, wanted).is_some_and(|found| {
+                fields.has(field, |name| json::value(wanted.name(name), found.get(name)?))
+            }),
+            Source::Logfmt(fields, wanted) => logfmt::find(line, wanted)
+                .is_some_and(|found| fields.has(field, |name| logfmt::text(found.get(name)?))),
+            _ => true,
         };
         let key = self.plan.wanted[..self.plan.first_filter].iter().enumerate();
         key.filter(|(field, _)| !has(*field)).map(|(_, name)| name.clone()).collect()
@@ -367,7 +363,7 @@ impl LineParser {
             }
             Source::Logfmt(fields, wanted) => {
                 let found = logfmt::find(line, wanted).ok_or(Malformed::Shape)?;
-                let text = |name: usize| logfmt::text(found[name]?);
+                let text = |name: usize| logfmt::text(found.get(name)?);
                 plan.outcome(work, no_time, |field| fields.value(field, text), canonical_of)
             }
             Source::W3c(w3c) => {

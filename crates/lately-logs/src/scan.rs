@@ -214,6 +214,8 @@ mod tests {
             let logfmt = format!("{front}time=2015-05-17T10:05:03Z path=/a");
             check(&logfmt, "{path} {ip}", &["ip"], &["time", "path"]);
         }
+        let nginx = r#"{"time":1431857103,"agent":"\x22","path":"/a"}"#;
+        check(nginx, "{path} {ip}", &["ip"], &["agent", "path", "time"]);
         let log = serde_json::Value::from(json);
         check(
             &format!("{{\"log\":{log},\"stream\":\"stdout\",\"time\":\"2015-05-17T10:05:03Z\"}}"),

@@ -86,3 +86,43 @@ pub(crate) fn indices(mut set: Set) -> impl Iterator<Item = usize> {
         Some(index)
     })
 }
+
+/// How many fields are found in most lines, at most.
+const USUAL_FIELDS: usize = 8;
+
+/// The values found in a line, as they are written.
+#[derive(Debug)]
+pub(crate) struct Found<V> {
+    names: Set,
+    /// By the index of the name. Of several the last counts.
+    values: Vec<(usize, V)>,
+}
+
+impl<V: Copy> Found<V> {
+    pub(crate) fn new() -> Found<V> {
+        Found { names: 0, values: Vec::with_capacity(USUAL_FIELDS) }
+    }
+
+    /// A value under these names.
+    #[inline]
+    pub(crate) fn add(&mut self, names: Set, value: V) {
+        self.names |= names;
+        for index in indices(names) {
+            self.values.push((index, value));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, index: usize) -> bool {
+        self.names & (1 << index) != 0
+    }
+
+    /// The value under the name with this index.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<V> {
+        if !self.has(index) {
+            return None;
+        }
+        self.values.iter().rev().find(|(name, _)| *name == index).map(|(_, value)| *value)
+    }
+}
