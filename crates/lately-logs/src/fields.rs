@@ -238,10 +238,13 @@ impl Fields {
 }
 
 impl Part {
+    #[inline]
     fn of(self, text: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
         match self {
             Text => Some(text),
             Address => part_of(text, address::client),
+            // Most are an address alone.
+            AddressOrText if !text.iter().any(|byte| matches!(byte, b':' | b',')) => Some(text),
             AddressOrText => part_of(text, |text| Some(address::client(text).unwrap_or(text))),
             WithoutQuery => part_of(text, |text| Some(without_query(text))),
             Url => part_of(text, |text| Some(without_host(text))),
@@ -254,6 +257,7 @@ impl Part {
 }
 
 /// A part of a text that may be owned.
+#[inline]
 fn part_of(text: Cow<'_, [u8]>, part: impl Fn(&[u8]) -> Option<&[u8]>) -> Option<Cow<'_, [u8]>> {
     match text {
         Cow::Borrowed(text) => part(text).map(Cow::Borrowed),

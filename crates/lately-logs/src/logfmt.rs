@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::wanted::{Depth, Found, Wanted};
+use crate::wanted::{Found, Wanted};
 
 /// The values of the wanted keys, as they are written, with their quotes; `None` when the line is no logfmt.
 pub(crate) fn find<'a>(line: &'a [u8], wanted: &Wanted) -> Option<Found<&'a [u8]>> {
@@ -12,8 +12,9 @@ pub(crate) fn find<'a>(line: &'a [u8], wanted: &Wanted) -> Option<Found<&'a [u8]
         let (key, value) = pair?;
         if let Some(value) = value {
             pairs += 1;
-            let (is, _) = wanted.matched(Depth::ROOT, key);
-            found.add(is, value);
+            if let Some(index) = wanted.index(key) {
+                found.insert(index, value);
+            }
         }
     }
     (pairs > 0).then_some(found)

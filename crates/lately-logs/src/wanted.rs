@@ -39,6 +39,12 @@ impl Wanted {
         &self.names[index]
     }
 
+    /// The index of a name, if it is asked for.
+    #[inline(always)]
+    pub(crate) fn index(&self, name: &[u8]) -> Option<usize> {
+        indices(self.buckets[bucket(name)]).find(|&index| self.names[index].as_bytes() == name)
+    }
+
     /// Of the names looked for, those that a member with this name is, and those that are inside of it.
     #[inline]
     pub(crate) fn matched(&self, depth: Depth, member: &[u8]) -> (Set, Set) {
@@ -106,10 +112,14 @@ impl<V: Copy> Found<V> {
     /// A value under these names.
     #[inline]
     pub(crate) fn add(&mut self, names: Set, value: V) {
-        self.names |= names;
-        for index in indices(names) {
-            self.values.push((index, value));
-        }
+        indices(names).for_each(|index| self.insert(index, value));
+    }
+
+    /// A value under the name with this index.
+    #[inline]
+    pub(crate) fn insert(&mut self, index: usize, value: V) {
+        self.names |= 1 << index;
+        self.values.push((index, value));
     }
 
     #[inline]
