@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn panes_follow_the_window() {
         let check = |window: Span, pane_ms: i64| {
-            assert_eq!(Tally::builder(window).build().pane_ms, pane_ms, "{window}")
+            assert_eq!(Tally::builder(window).build().pane_ms, pane_ms, "{window}");
         };
         check(seconds(1), 1_000);
         check(minutes(60), 1_000);
