@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lately::{Clock, SystemClock, Timestamp};
 use lately_logs::{
-    Filter, Format, Malformed, Options, Record, ScanError, Scanned, Template, TimeFormat, Times, WithoutTime,
-    Zone,
+    Filter, Format, FoundAs, Lacking, Malformed, Options, Record, ScanError, Scanned, Template, TimeFormat,
+    Times, Zone,
 };
 
 use crate::error::{CliError, Outcome};
@@ -46,7 +46,8 @@ pub(crate) struct LogArgs {
     ///
     /// Fields of combined: ip path url status method user request protocol bytes forwarded peer referer agent. common
     /// lacks referer and agent, vhost also has vhost. path has no query string. Fields of json are the names in the
-    /// object, with dots for nested objects (user.id). Fields of regex are its named groups. {ip/24/64} is the network of
+    /// object, with dots for nested objects (user.id); ip path url status method user vhost are also found under the names
+    /// that servers give them, such as remote_addr or request.client_ip, and so in logfmt. Fields of regex are its named groups. {ip/24/64} is the network of
     /// an address, with a /24 for IPv4 and a /64 for IPv6. A line does not parse if the field is missing, or if its key
     /// is empty or longer than 1024 bytes.
     #[arg(long, value_name = "TEMPLATE")]
@@ -113,12 +114,15 @@ pub(crate) struct ReadLogs<'a> {
     command: &'static str,
     /// The logs, and the formats they were read in.
     formats: Vec<(&'a Path, Option<&'static str>)>,
+    /// The logs with fields under other names.
+    found_as: Vec<(&'a Path, Vec<FoundAs>)>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
     lines: u64,
     filtered: u64,
     malformed: Vec<Reason<'a>>,
-    without_time: Option<WithoutTime>,
+    without_time: Option<Lacking>,
+    without_field: Option<Lacking>,
     looks_like: Option<&'static str>,
     failure: Option<CliError>,
 }
@@ -262,6 +266,12 @@ impl LogArgs {
             let name = log_file::name(path);
             output::message(&format_args!("lately: {command}: {name} is read as {format}"));
         }
+        for (path, found) in
+            logs.found_as.iter().flat_map(|(path, all)| all.iter().map(move |found| (path, found)))
+        {
+            let name = log_file::name(path);
+            output::message(&format_args!("lately: {command}: {name}: {}", found_as(found)));
+        }
         Ok(logs)
     }
 
@@ -271,12 +281,14 @@ impl LogArgs {
             args: self,
             command,
             formats: Vec::new(),
+            found_as: Vec::new(),
             since: None,
             until: None,
             lines: 0,
             filtered: 0,
             malformed: Vec::new(),
             without_time: None,
+            without_field: None,
             looks_like: None,
             failure: None,
         }
@@ -374,6 +386,8 @@ impl<'a> ReadLogs<'a> {
             }
         }
         self.without_time = self.without_time.take().or(scanned.without_time);
+        self.without_field = self.without_field.take().or(scanned.without_field);
+        self.found_as.push((path, scanned.found_as));
         self.looks_like = self.looks_like.or(scanned.looks_like);
         if self.failure.is_none() {
             self.failure = scanned.failure.map(|error| log_file::unreadable(path, &error));
@@ -397,16 +411,23 @@ impl<'a> ReadLogs<'a> {
         let most = self.malformed.iter().max_by_key(|reason| reason.lines)?;
         let is_all = self.malformed_lines() == self.lines;
         let is_most = 2 * most.lines > self.malformed_lines();
-        match (most.why, &self.without_time) {
+        let lacking = match most.why {
+            Malformed::Time | Malformed::Number => &self.without_time,
+            Malformed::Field => &self.without_field,
+            _ => &None,
+        };
+        match (most.why, lacking) {
             (Malformed::Zone, _) => {
                 Some("set the zone of the times, with --zone UTC or --zone Europe/Berlin".into())
             }
-            (Malformed::Time | Malformed::Number, Some(WithoutTime { tried, there })) if is_most => {
+            (why, Some(Lacking { tried, there })) if is_most => {
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-                Some(format!(
-                    "name the field with the time with --time-field: tried {}; there are {there}",
-                    tried.join(", ")
-                ))
+                let name = if why == Malformed::Field {
+                    "name the field of the key with --key"
+                } else {
+                    "name the field with the time with --time-field"
+                };
+                Some(format!("{name}: tried {}; there are {there}", tried.join(", ")))
             }
             (Malformed::Number, _) => {
                 Some("set the format of the times with --time-format, such as '%Y%m%d%H%M%S'".into())
@@ -414,6 +435,18 @@ impl<'a> ReadLogs<'a> {
             _ if is_all => Some(setup_hint(self.command)),
             _ => None,
         }
+    }
+}
+
+/// `ip is remote_addr`, or `ip is client_ip (5 lines), remote_addr (1 line)`.
+fn found_as(found: &FoundAs) -> String {
+    let FoundAs { field, names } = found;
+    let with_lines = |(name, lines): &(String, u64)| {
+        format!("{name} ({lines} {})", if *lines == 1 { "line" } else { "lines" })
+    };
+    match &names[..] {
+        [(name, _)] => format!("{field} is {name}"),
+        names => format!("{field} is {}", names.iter().map(with_lines).collect::<Vec<_>>().join(", ")),
     }
 }
 

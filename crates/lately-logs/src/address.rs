@@ -107,6 +107,34 @@ pub(crate) fn is_address(text: &[u8]) -> bool {
         || text.contains(&b':') && parse(text.split(|&byte| byte == b'%').next().unwrap_or(text)).is_some()
 }
 
+/// The address in a text that is one, with or without a port, or a list of them: then the first. The last element of a list is
+/// what a proxy added and has to be one, too.
+pub(crate) fn client(text: &[u8]) -> Option<&[u8]> {
+    if is_ipv4(text) {
+        return Some(text);
+    }
+    let mut elements = text.split(|&byte| byte == b',').map(|element| without_port(element.trim_ascii()));
+    let is_list = elements.clone().next_back().is_some_and(is_address);
+    elements.find(|element| is_address(element)).filter(|_| is_list)
+}
+
+/// `192.0.2.1:443` and `[2001:db8::1]:443` without the port.
+fn without_port(text: &[u8]) -> &[u8] {
+    let is_port = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let (address, port) = match (text, memchr::memrchr(b':', text)) {
+        ([b'[', inner @ .., b']'], _) => return inner,
+        (_, Some(colon)) => (&text[..colon], &text[colon + 1..]),
+        _ => return text,
+    };
+    match address {
+        _ if !is_port(port) => text,
+        [b'[', inner @ .., b']'] => inner,
+        // The last colon of an IPv6 address is not that of a port.
+        address if is_ipv4(address) => address,
+        _ => text,
+    }
+}
+
 /// Whether this is four numbers up to 255 with dots between them.
 pub(crate) fn is_ipv4(text: &[u8]) -> bool {
     ipv4_at_start(text).is_some_and(|ip| ip.len() == text.len())
@@ -239,6 +267,27 @@ mod tests {
         for bad in ["", "10.0.0.0/33", "::/129", "host", "10.0.0.0/", "10.0/8"] {
             assert_eq!(bad.parse::<Network>(), Err(SetupError::Network { text: bad.into() }));
         }
+    }
+
+    #[test]
+    fn clients_are_addresses_without_ports() {
+        let check = |from: &str, to: Option<&str>| {
+            assert_eq!(client(from.as_bytes()), to.map(str::as_bytes), "{from}");
+        };
+        for address in ["198.51.100.7", "2001:db8::7", "fe80::1%eth0", "::ffff:192.0.2.1", "2001:db8::7:80"] {
+            check(address, Some(address));
+        }
+        check("198.51.100.7:443", Some("198.51.100.7"));
+        check("[2001:db8::7]:443", Some("2001:db8::7"));
+        check("[2001:db8::7]", Some("2001:db8::7"));
+        check("198.51.100.7, 10.0.0.1", Some("198.51.100.7"));
+        check("unknown,198.51.100.7:80,[::1]:80", Some("198.51.100.7"));
+        for bad in ["", "-", "unix:", "host", "host:80", "198.51.100.7:", "198.51.100.7:x", "[host]:80", ","]
+        {
+            check(bad, None);
+        }
+        check("198.51.100.7, evil", None);
+        check("198.51.100.7:1:2", None);
     }
 
     #[test]

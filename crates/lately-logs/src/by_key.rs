@@ -8,6 +8,9 @@ use hashbrown::HashTable;
 
 use crate::runs::Runs;
 
+/// Hits in a batch.
+const BATCH_HITS: usize = 64;
+
 /// A number for each key, from 0 in the order they came, and the hits under it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByKey {
@@ -26,19 +29,60 @@ struct Names {
     ends: Vec<usize>,
 }
 
+/// Hits to count together. With many keys, a hit waits several times until memory was fetched; the hits of a batch wait at the
+/// same time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    keys: Names,
+    panes: Vec<i64>,
+    /// Of their keys.
+    numbers: Vec<u32>,
+}
+
+impl Batch {
+    pub(crate) fn push(&mut self, key: &[u8], pane: i64) {
+        self.keys.push(key);
+        self.panes.push(pane);
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.panes.len() >= BATCH_HITS
+    }
+}
+
 impl ByKey {
     /// One hit of `key` in `pane`. Panics past four billion distinct keys.
     pub(crate) fn hit(&mut self, key: &[u8], pane: i64) {
+        let number = self.number_or_new(key, pane);
+        self.runs[number as usize].hit(pane);
+    }
+
+    /// Counts the hits of a batch, which is empty then.
+    pub(crate) fn hit_all(&mut self, batch: &mut Batch) {
+        let Batch { keys, panes, numbers } = batch;
+        numbers.extend((0..).zip(&*panes).map(|(at, pane)| self.number_or_new(keys.get(at), *pane)));
+        for (number, pane) in numbers.iter().zip(&*panes) {
+            self.runs[*number as usize].hit(*pane);
+        }
+        keys.bytes.clear();
+        keys.ends.clear();
+        panes.clear();
+        numbers.clear();
+    }
+
+    /// The number of a key whose next hit is in `pane`.
+    #[inline]
+    fn number_or_new(&mut self, key: &[u8], pane: i64) -> u32 {
         let ByKey { hasher, index, names, runs } = self;
         let hash = hasher.hash_one(key);
         if let Some(&number) = index.find(hash, |&number| names.get(number) == key) {
-            runs[number as usize].hit(pane);
-            return;
+            return number;
         }
         let number = u32::try_from(runs.len()).expect("fewer than 2^32 keys");
         names.push(key);
         runs.push(Runs::new(pane));
         index.insert_unique(hash, number, |&number| hasher.hash_one(names.get(number)));
+        number
     }
 
     /// Distinct keys.
@@ -86,10 +130,15 @@ mod tests {
 
     #[test]
     fn keys_differ_in_any_byte() {
-        let mut hits = ByKey::default();
+        let (mut hits, mut batch) = (ByKey::default(), Batch::default());
         let keys: [&[u8]; 5] = [b"a", b"ab", b"", b"b", b"\xff\0"];
         for (pane, key) in (0..).zip(keys.repeat(3)) {
-            hits.hit(key, pane);
+            if pane < 7 {
+                batch.push(key, pane);
+            } else {
+                hits.hit_all(&mut batch);
+                hits.hit(key, pane);
+            }
         }
         assert_eq!(hits.len(), keys.len());
         for (number, key) in (0..).zip(keys) {

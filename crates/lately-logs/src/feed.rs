@@ -10,7 +10,7 @@ use crate::limits::{SAMPLE_BYTES, SAMPLE_LINES};
 use crate::lines::Line;
 use crate::options::Options;
 use crate::parser::{LineParser, Parsed, Record};
-use crate::scanned::{Scanned, WithoutTime};
+use crate::scanned::Scanned;
 use crate::time::Times;
 
 /// Parses the lines of one log, in their order. Without a format it keeps the first lines until it has detected one.
@@ -146,6 +146,7 @@ impl<'o> Feed<'o> {
         if self.parser.is_none() && !self.sample.lines.is_empty() {
             self.tell(head, visit)?;
         }
+        self.scanned.found_as = self.parser.as_ref().map(LineParser::found_as).unwrap_or_default();
         self.scanned
             .malformed
             .sort_by_key(|(why, ..)| Malformed::ALL.iter().position(|reason| reason == why));
@@ -215,12 +216,15 @@ fn parse(
         Ok(Parsed::Comment) => scanned.lines -= 1,
         Err(why) => {
             scanned.add_malformed(why, number);
-            if scanned.without_time.is_none()
-                && matches!(why, Malformed::Time | Malformed::Number)
+            let lacking = match why {
+                Malformed::Time | Malformed::Number => &mut scanned.without_time,
+                Malformed::Field => &mut scanned.without_field,
+                _ => return,
+            };
+            if lacking.is_none()
                 && let Ok(line) = line
-                && let Some((tried, there)) = parser.time_fields(line)
             {
-                scanned.without_time = Some(WithoutTime { tried, there });
+                *lacking = parser.lacking(line, why);
             }
         }
     }

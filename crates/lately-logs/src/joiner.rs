@@ -13,8 +13,9 @@ use regex::bytes::Regex;
 
 use crate::error::Malformed;
 use crate::format::expression;
-use crate::json::{self, Wanted};
+use crate::json;
 use crate::limits::{MAX_CUT_LINES, MAX_JOINED_BYTES, SAMPLE_LINES};
+use crate::wanted::Wanted;
 use crate::wrapper;
 
 /// A record of docker with this much text and no line end was cut. A shorter one may be all that its writer wrote.
@@ -315,16 +316,16 @@ impl<'a> Part<'a> {
     /// An object of docker or of journald, from `from` on.
     fn of_json(line: &'a [u8], from: usize) -> Option<Part<'a>> {
         let found = json::find(&line[from..], &FIELDS)?;
-        let value = |index: usize| json::value(FIELDS.name(index), found[index]?);
+        let value = |index: usize| json::value(FIELDS.name(index), found.get(index)?);
         let place = |raw: &str| {
             let start = raw.as_ptr().addr() - line.as_ptr().addr();
             start..start + raw.len()
         };
         let stream = |name: &[u8], part: &[u8]| [&line[..from], b" ", name, b" ", part].concat();
         let docker = || {
-            let (text, name, time) = (value(0)?, value(1)?, found[2]?);
+            let (text, name, time) = (value(0)?, value(1)?, found.get(2)?);
             let goes_on = !text.ends_with(b"\n");
-            Some((Carrier::Docker, stream(&name, b""), text, place(found[0]?), time, goes_on))
+            Some((Carrier::Docker, stream(&name, b""), text, place(found.get(0)?), time, goes_on))
         };
         let journald = || {
             let (text, _) = (value(3)?, value(4)?);
@@ -335,7 +336,7 @@ impl<'a> Part<'a> {
                 (Some(id), None) => (stream(&id, b""), is(6, b"line-max")),
                 (None, None) => return None,
             };
-            Some((Carrier::Journald, stream, text, place(found[3]?), "", goes_on))
+            Some((Carrier::Journald, stream, text, place(found.get(3)?), "", goes_on))
         };
         let (carrier, stream, text, place, time, goes_on) = docker().or_else(journald)?;
         Some(Part { carrier, stream, text, place, time, goes_on, has_front: from > 0 })

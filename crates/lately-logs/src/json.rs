@@ -1,20 +1,20 @@
 //! JSON lines: the few fields that are asked for, out of an object of any size.
 //!
-//! The object is walked once and what is not asked for is skipped, not built. A name with dots is
+//! The object is walked once and what is not asked for is checked and skipped, not built. A name with dots is
 //! first the name of a member as it stands (`{"user.id": 7}`), then a path into nested objects
-//! (`{"user": {"id": 7}}`). Of equal names the last counts.
+//! (`{"user": {"id": 7}}`). Of equal names the last counts. Only the values that are found are checked to be UTF-8.
 //!
 //! Servers that write JSON by a format of their own put more into strings than JSON has: nginx writes `\xHH` for a quote, or
 //! with `escape=json` bytes that are no UTF-8. [`repaired`] makes JSON of such a line, with a character in place of each of
 //! these bytes, and [`restored`] puts the bytes back into a value.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use memchr::memchr;
+use serde_json::{Map, Value};
 
-use crate::limits::{MAX_FILTERS, MAX_KEY_FIELDS};
+use crate::limits::MAX_LISTED_FIELDS;
+use crate::wanted::{Depth, Found, Wanted};
 
 /// Where the time is, in this order, when no field is named for it. The first that is a time counts.
 pub(crate) const TIME_FIELDS: [&str; 9] = [
@@ -32,57 +32,25 @@ pub(crate) const TIME_FIELDS: [&str; 9] = [
 /// When journald had a line. A JSON object that has it may carry another one.
 pub(crate) const JOURNALD_TIME: &str = "__REALTIME_TIMESTAMP";
 
-/// The most fields asked for at once: for the key, the conditions, the time in a template, and journald's.
-const MAX_WANTED: usize = 2 * MAX_KEY_FIELDS + MAX_FILTERS + TIME_FIELDS.len() + 1;
-
 /// What journald calls the text, which it writes as an array of bytes when it is no UTF-8.
 const MESSAGE: &str = "MESSAGE";
 
-/// The fields asked for.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    names: Vec<String>,
-    /// Sets of indices of names, by the low bits of their first bytes: most members are not asked for.
-    by_first: [u64; 32],
-}
-
-impl Wanted {
-    /// At most [`MAX_WANTED`] names.
-    pub(crate) fn new(names: &[String]) -> Wanted {
-        debug_assert!(names.len() <= MAX_WANTED, "the key, the conditions and the time fields are bounded");
-        let mut by_first = [0; 32];
-        for (index, name) in names.iter().enumerate() {
-            if let Some(first) = name.bytes().next() {
-                by_first[usize::from(first & 31)] |= 1 << index;
-            } else {
-                // The empty name is that of a member without one.
-                by_first.iter_mut().for_each(|set| *set |= 1 << index);
-            }
-        }
-        Wanted { names: names.to_vec(), by_first }
-    }
-
-    pub(crate) fn name(&self, index: usize) -> &str {
-        &self.names[index]
-    }
-}
-
-/// The values found, as they are written, in the order they were asked for.
-pub(crate) type Found<'a> = Vec<Option<&'a str>>;
-
-/// Looks up the fields in the object `json`; `None` when it is no object.
-pub(crate) fn find<'a>(json: &'a [u8], wanted: &Wanted) -> Option<Found<'a>> {
-    let mut object = serde_json::Deserializer::from_slice(json);
-    let found = Object { wanted }.deserialize(&mut object).ok()?;
-    object.end().ok()?;
-    Some(found)
+/// Looks up the fields in the object `json`; `None` when it is no object, or a value that is found is no UTF-8.
+pub(crate) fn find<'a>(json: &'a [u8], wanted: &Wanted) -> Option<Found<&'a str>> {
+    let mut found = Found::new();
+    let mut scanner = Scanner { json, at: 0 };
+    scanner.blanks();
+    scanner.take(b'{')?;
+    scanner.object(wanted, Depth::ROOT, &mut found)?;
+    scanner.blanks();
+    (scanner.at == json.len()).then_some(found)
 }
 
 /// The text of a value: strings without their escapes, numbers and booleans as they are written.
 /// `None` for null, objects and arrays.
 pub(crate) fn scalar(raw: &str) -> Option<Cow<'_, [u8]>> {
     match raw.as_bytes() {
-        [b'"', inner @ .., b'"'] if memchr::memchr(b'\\', inner).is_none() => Some(Cow::Borrowed(inner)),
+        [b'"', inner @ .., b'"'] if memchr(b'\\', inner).is_none() => Some(Cow::Borrowed(inner)),
         [b'"', ..] => serde_json::from_str::<String>(raw).ok().map(|text| Cow::Owned(text.into_bytes())),
         [b'{' | b'[' | b'n', ..] => None,
         other => Some(Cow::Borrowed(other)),
@@ -169,118 +137,373 @@ pub(crate) fn restored(value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The names of the members of an object.
+/// The names of the members of an object that have a value, with dots for those of nested objects.
 pub(crate) fn names(json: &[u8]) -> Vec<String> {
     let repaired = repaired(json);
     let json = repaired.as_deref().unwrap_or(json);
-    let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_slice(json);
-    object.map(|object| object.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
+    let mut names = Vec::new();
+    if let Ok(object) = serde_json::from_slice(json) {
+        add_names(&object, "", &mut names);
+    }
+    names
 }
 
-struct Object<'w> {
-    wanted: &'w Wanted,
-}
-
-impl<'de> DeserializeSeed<'de> for Object<'_> {
-    type Value = Found<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Found<'de>, D::Error> {
-        deserializer.deserialize_map(self)
+fn add_names(object: &Map<String, Value>, prefix: &str, names: &mut Vec<String>) {
+    for (name, value) in object {
+        match value {
+            _ if names.len() == MAX_LISTED_FIELDS => return,
+            Value::Object(inner) => add_names(inner, &format!("{prefix}{name}."), names),
+            Value::Array(_) if name != MESSAGE => {}
+            Value::Null => {}
+            _ => names.push(format!("{prefix}{name}")),
+        }
     }
 }
 
-impl<'de> Visitor<'de> for Object<'_> {
-    type Value = Found<'de>;
+/// Reads JSON from its start to its end. What it passes is valid, but that texts may be no UTF-8.
+struct Scanner<'a> {
+    json: &'a [u8],
+    at: usize,
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object")
+impl<'a> Scanner<'a> {
+    #[inline]
+    fn next(&self) -> Option<u8> {
+        self.json.get(self.at).copied()
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Found<'de>, M::Error> {
-        let mut found: Found<'de> = vec![None; self.wanted.names.len()];
-        let mut exact = 0_u64;
-        while let Some(matched) = members.next_key_seed(Name { wanted: self.wanted })? {
-            if matched.exact | matched.inside == 0 {
-                members.next_value::<IgnoredAny>()?;
-                continue;
+    #[inline]
+    fn take(&mut self, byte: u8) -> Option<()> {
+        let is_there = self.next() == Some(byte);
+        self.at += usize::from(is_there);
+        is_there.then_some(())
+    }
+
+    #[inline(always)]
+    fn blanks(&mut self) {
+        // Mostly there are none.
+        while let Some(byte) = self.next().filter(|byte| *byte <= b' ')
+            && matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+        {
+            self.at += 1;
+        }
+    }
+
+    /// Finds what is looked for in the object whose brace was taken, and passes the object.
+    fn object(&mut self, wanted: &Wanted, depth: Depth, found: &mut Found<&'a str>) -> Option<()> {
+        let mut settled = 0;
+        self.blanks();
+        if self.take(b'}').is_some() {
+            return Some(());
+        }
+        loop {
+            let name = self.name()?.unescaped()?;
+            let (is, inside) = wanted.matched(depth, &name);
+            let inside = inside & !settled;
+            let from = self.at;
+            if inside != 0 && self.take(b'{').is_some() {
+                // The names go on behind that of this member and a dot.
+                let prefix_len = depth.prefix_len + name.len() + 1;
+                self.object(wanted, Depth { looked_for: inside, prefix_len }, found)?;
+            } else {
+                self.value()?;
             }
-            let raw = members.next_value::<&'de RawValue>()?.get();
-            for (index, name) in self.wanted.names.iter().enumerate() {
-                if matched.exact & (1 << index) != 0 {
-                    found[index] = Some(raw);
-                } else if (matched.inside & !exact) & (1 << index) != 0 {
-                    // The name starts with this member's, and a dot follows.
-                    let rest = &name[matched.name_len + 1..];
-                    found[index] = inside(raw, rest).or(found[index]);
+            if is != 0 {
+                let raw = str::from_utf8(&self.json[from..self.at]).ok()?;
+                found.add(is, raw);
+                settled |= is;
+            }
+            self.blanks();
+            if self.take(b'}').is_some() {
+                return Some(());
+            }
+            self.take(b',')?;
+        }
+    }
+
+    /// Passes the name of a member, and what is between it and its value.
+    #[inline(always)]
+    fn name(&mut self) -> Option<Text<'a>> {
+        self.blanks();
+        self.take(b'"')?;
+        let name = self.string()?;
+        self.blanks();
+        self.take(b':')?;
+        self.blanks();
+        Some(name)
+    }
+
+    /// Passes a string whose first quote was taken.
+    #[inline(always)]
+    fn string(&mut self) -> Option<Text<'a>> {
+        let from = self.at;
+        let mut has_escapes = false;
+        loop {
+            self.at += plain_len(&self.json[self.at..]);
+            match self.next()? {
+                b'"' => break,
+                b'\\' => {
+                    has_escapes = true;
+                    self.at += escape_len(&self.json[self.at..])?;
                 }
+                // A control character.
+                _ => return None,
             }
-            exact |= matched.exact;
         }
-        Ok(found)
-    }
-}
-
-/// The value at `path` in the object `raw`, if it is one.
-fn inside<'a>(raw: &'a str, path: &str) -> Option<&'a str> {
-    if !raw.starts_with('{') {
-        return None;
-    }
-    find(raw.as_bytes(), &Wanted::new(&[path.to_owned()]))?[0]
-}
-
-/// The wanted names a member's name answers, as sets of indices.
-struct Matched {
-    exact: u64,
-    inside: u64,
-    name_len: usize,
-}
-
-struct Name<'w> {
-    wanted: &'w Wanted,
-}
-
-impl<'de> DeserializeSeed<'de> for Name<'_> {
-    type Value = Matched;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Matched, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name<'_> {
-    type Value = Matched;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a name")
+        let text = &self.json[from..self.at];
+        self.at += 1;
+        Some(Text { text, has_escapes })
     }
 
-    fn visit_str<E>(self, name: &str) -> Result<Matched, E> {
-        let mut matched = Matched { exact: 0, inside: 0, name_len: name.len() };
-        let mut candidates = match name.bytes().next() {
-            Some(first) => self.wanted.by_first[usize::from(first & 31)],
-            None => u64::MAX,
+    /// Passes a value.
+    fn value(&mut self) -> Option<()> {
+        // The brackets that close what is open.
+        let mut open = Vec::new();
+        loop {
+            match self.next()? {
+                bracket @ (b'{' | b'[') => {
+                    self.at += 1;
+                    self.blanks();
+                    let close = if bracket == b'{' { b'}' } else { b']' };
+                    if self.take(close).is_none() {
+                        open.push(close);
+                        if close == b'}' {
+                            self.name()?;
+                        }
+                        continue;
+                    }
+                }
+                _ => self.scalar()?,
+            }
+            loop {
+                let Some(close) = open.last() else { return Some(()) };
+                self.blanks();
+                if self.take(*close).is_some() {
+                    open.pop();
+                    continue;
+                }
+                self.take(b',')?;
+                if *close == b'}' {
+                    self.name()?;
+                } else {
+                    self.blanks();
+                }
+                break;
+            }
+        }
+    }
+
+    /// Passes a string, a number, `true`, `false` or `null`.
+    #[inline]
+    fn scalar(&mut self) -> Option<()> {
+        let word: &[u8] = match self.next()? {
+            b'"' => {
+                self.at += 1;
+                return self.string().map(|_| ());
+            }
+            b't' => b"true",
+            b'f' => b"false",
+            b'n' => b"null",
+            _ => return self.number(),
         };
-        while candidates != 0 {
-            let index = candidates.trailing_zeros() as usize;
-            candidates &= candidates - 1;
-            let Some(wanted) = self.wanted.names.get(index) else { break };
-            match wanted.strip_prefix(name) {
-                Some("") => matched.exact |= 1 << index,
-                Some(rest) if rest.starts_with('.') => matched.inside |= 1 << index,
-                _ => {}
-            }
+        self.json[self.at..].starts_with(word).then_some(())?;
+        self.at += word.len();
+        Some(())
+    }
+
+    fn number(&mut self) -> Option<()> {
+        _ = self.take(b'-');
+        // No digit may follow a zero.
+        if self.take(b'0').is_none() {
+            self.digits()?;
         }
-        Ok(matched)
+        if self.take(b'.').is_some() {
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.next() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.next() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Some(())
+    }
+
+    /// Passes digits, at least one.
+    #[inline]
+    fn digits(&mut self) -> Option<()> {
+        let from = self.at;
+        while self.next().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        (self.at > from).then_some(())
+    }
+}
+
+/// What is between the quotes of a string.
+struct Text<'a> {
+    text: &'a [u8],
+    has_escapes: bool,
+}
+
+impl<'a> Text<'a> {
+    #[inline]
+    fn unescaped(self) -> Option<Cow<'a, [u8]>> {
+        if !self.has_escapes {
+            return Some(Cow::Borrowed(self.text));
+        }
+        let text = serde_json::from_slice::<String>(&[b"\"", self.text, b"\""].concat()).ok()?;
+        Some(Cow::Owned(text.into_bytes()))
+    }
+}
+
+/// How many bytes of a string come before a quote, a backslash or a control character.
+#[inline]
+fn plain_len(text: &[u8]) -> usize {
+    let (words, rest) = text.as_chunks::<8>();
+    for (number, word) in words.iter().enumerate() {
+        let marks = marks(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return 8 * number + marks.trailing_zeros() as usize / 8;
+        }
+    }
+    let is_mark = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
+    8 * words.len() + rest.iter().position(is_mark).unwrap_or(rest.len())
+}
+
+/// The highest bit of the first of these bytes, lowest first, that is a quote, a backslash or a control character. Those of
+/// later bytes mean nothing.
+#[inline]
+fn marks(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // The highest bit of a byte below 128 that is smaller than another one.
+    let below = |word: u64, bound: u8| word.wrapping_sub(ONES * u64::from(bound)) & !word;
+    let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
+    let backslashes = below(word ^ (ONES * u64::from(b'\\')), 1);
+    (quotes | backslashes | below(word, b' ')) & (ONES << 7)
+}
+
+/// The length of the escape that a text begins with.
+fn escape_len(text: &[u8]) -> Option<usize> {
+    match text.get(1)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
+        b'u' => text.get(2..6)?.iter().all(u8::is_ascii_hexdigit).then_some(6),
+        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+    use serde_json::value::RawValue;
+
     use super::*;
+    use crate::wanted::MAX_WANTED;
+
+    /// The members of an object in their order, as the library reads them.
+    struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+    impl<'de> Deserialize<'de> for Members<'de> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members<'de>, D::Error> {
+            struct Object;
+            impl<'de> Visitor<'de> for Object {
+                type Value = Members<'de>;
+
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    write!(f, "an object")
+                }
+
+                fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members<'de>, M::Error> {
+                    let mut members = Vec::new();
+                    while let Some(member) = map.next_entry()? {
+                        members.push(member);
+                    }
+                    Ok(Members(members))
+                }
+            }
+            deserializer.deserialize_map(Object)
+        }
+    }
+
+    /// The value of one field by definition; the outer `None` when it is no object.
+    fn by_definition(json: &str, name: &str) -> Option<Option<String>> {
+        let (mut found, mut is_settled) = (None, false);
+        for (member, value) in serde_json::from_str::<Members<'_>>(json).ok()?.0 {
+            let value = value.get();
+            match name.strip_prefix(member.as_str()) {
+                Some("") => (found, is_settled) = (Some(value.to_owned()), true),
+                Some(rest) if rest.starts_with('.') && !is_settled => {
+                    found = by_definition(value, &rest[1..]).flatten().or(found);
+                }
+                _ => {}
+            }
+        }
+        Some(found)
+    }
+
+    const NAMES: [&str; 10] = ["a", "b", "a.b", "a.b.c", "b.a", "", ".a", "a.", "é", "a.b.c.a.b"];
+
+    fn check_definition(json: &str) {
+        let wanted = Wanted::new(&NAMES.map(String::from));
+        let found = find(json.as_bytes(), &wanted);
+        for (index, name) in NAMES.iter().enumerate() {
+            let found = found.as_ref().map(|found| found.get(index).map(str::to_owned));
+            assert_eq!(found, by_definition(json, name), "{name} in {json}");
+        }
+    }
+
+    /// Values of which objects are made.
+    fn value() -> impl Strategy<Value = String> {
+        const SCALARS: [&str; 14] = [
+            "null",
+            "true",
+            "false",
+            "0",
+            "-1.50e+3",
+            "12345678901234567890",
+            "1e999",
+            "\"\"",
+            "\"x\"",
+            r#""q\"\\\/\b""#,
+            r#""\u00e9\ud83d\ude00""#,
+            r#""\ud800""#,
+            "[]",
+            "{}",
+        ];
+        let name =
+            prop::sample::select(vec!["a", "b", "c", "a.b", "b.c", "", "é", r"\u0061", r"a\u002eb", r"\n"]);
+        let blank = prop::sample::select(vec!["", "", "", " ", "\t\r\n "]);
+        prop::sample::select(&SCALARS[..]).prop_map(String::from).prop_recursive(5, 40, 6, move |inner| {
+            let member = (name.clone(), blank.clone(), inner.clone());
+            let member = member.prop_map(|(name, blank, value)| format!("{blank}\"{name}\"{blank}:{blank}{value}{blank}"));
+            let list = |items: Vec<String>| items.join(",");
+            prop_oneof![
+                3 => prop::collection::vec(member, 0..6).prop_map(move |items| format!("{{{}}}", list(items))),
+                1 => prop::collection::vec(inner, 0..4).prop_map(move |items| format!("[{}]", list(items))),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_048))]
+
+        /// What is valid is what the library takes.
+        #[test]
+        fn fields_are_found_by_definition(json in value(), at in any::<prop::sample::Index>(), with in "[ -~\t\né]{0,2}", cut in 0..3_usize) {
+            check_definition(&json);
+            let mut changed: Vec<char> = json.chars().collect();
+            let at = at.index(changed.len() + 1);
+            let end = (at + cut).min(changed.len());
+            changed.splice(at..end, with.chars());
+            check_definition(&changed.into_iter().collect::<String>());
+        }
+    }
 
     fn get(json: &str, name: &str) -> Option<String> {
         let found = find(json.as_bytes(), &Wanted::new(&["unrelated".into(), name.into()]))?;
-        let value = scalar(found[1]?)?;
+        let value = scalar(found.get(1)?)?;
         Some(String::from_utf8_lossy(&value).into_owned())
     }
 
@@ -316,7 +539,7 @@ mod tests {
             let repaired = repaired(json);
             let found = repaired.as_ref().map(|line| {
                 let found = find(line, &Wanted::new(&["a".into()])).expect("an object");
-                restored(scalar(found[0].expect("a")).expect("text")).into_owned()
+                restored(scalar(found.get(0).expect("a")).expect("text")).into_owned()
             });
             assert_eq!(found.as_deref(), expected, "{}", json.escape_ascii());
         };
@@ -338,6 +561,7 @@ mod tests {
             assert!(find(&line, &Wanted::new(&["a".into()])).is_none(), "{}", bad.escape_ascii());
         }
         assert_eq!(names(br#"{"a":"\x22","b":1}"#), ["a", "b"]);
+        assert_eq!(names(br#"{"a":{"b":{"c":1,"d":[2],"e":null}},"f":{},"g":true}"#), ["a.b.c", "g"]);
     }
 
     #[test]
@@ -345,6 +569,41 @@ mod tests {
         for bad in ["", "[]", "1", "\"x\"", "{", "{}x", "{\"a\"}", "{\"a\":}", "{'a':1}", "{\"a\":1,}"] {
             assert!(find(bad.as_bytes(), &Wanted::new(&["a".into()])).is_none(), "{bad}");
         }
+        for value in [
+            "01",
+            "-",
+            "+1",
+            ".5",
+            "1.",
+            "1e",
+            "1e+",
+            "0x1",
+            "tru",
+            "nul",
+            "truex",
+            "\"\\x\"",
+            "\"\\u12g4\"",
+            "\"\\u123",
+            "\"\n\"",
+            "\"\\",
+            "[1,]",
+            "[,1]",
+            "[1 2]",
+            "[1}",
+            "{\"b\":1]",
+            "{\"b\":1,}",
+            "{1:2}",
+            "{\"b\" 1}",
+            "[",
+            "{",
+        ] {
+            check_definition(&format!("{{\"a\":{value}}}"));
+            check_definition(&format!("{{\"x\":{value},\"a\":1}}"));
+            assert!(find(format!("{{\"x\":{value}}}").as_bytes(), &Wanted::new(&[])).is_none(), "{value}");
+        }
+        // Deep nesting takes no stack.
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(400_000), "]".repeat(400_000));
+        assert!(find(deep.as_bytes(), &Wanted::new(&["a".into()])).is_some());
         assert!(find(b"{\"a\":\"\xff\"}", &Wanted::new(&["a".into()])).is_none(), "a value that is no UTF-8");
     }
 
@@ -354,6 +613,6 @@ mod tests {
         let last = wanted.last().expect("not empty");
         let json = format!("{{\"{last}\":5}}");
         let found = find(json.as_bytes(), &Wanted::new(&wanted)).expect("an object");
-        assert_eq!(found[MAX_WANTED - 1], Some("5"));
+        assert_eq!(found.get(MAX_WANTED - 1), Some("5"));
     }
 }

@@ -30,6 +30,9 @@ pub const SAMPLE_BYTES: usize = 4 << 20;
 /// Fields of a line that a message lists.
 pub const MAX_LISTED_FIELDS: usize = 12;
 
+/// Characters of the name of a field in such a list.
+pub const MAX_LISTED_CHARACTERS: usize = 64;
+
 /// Wrappers around one line, such as a container's around that of syslog.
 pub const MAX_WRAPPERS: usize = 3;
 

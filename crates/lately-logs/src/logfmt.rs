@@ -2,25 +2,34 @@
 
 use std::borrow::Cow;
 
+use crate::wanted::{Found, Wanted};
+
 /// The values of the wanted keys, as they are written, with their quotes; `None` when the line is no logfmt.
-pub(crate) fn find<'a>(line: &'a [u8], wanted: &[String]) -> Option<Vec<Option<&'a [u8]>>> {
-    let mut found = vec![None; wanted.len()];
+pub(crate) fn find<'a>(line: &'a [u8], wanted: &Wanted) -> Option<Found<&'a [u8]>> {
+    let mut found = Found::new();
     let mut pairs = 0;
     for pair in Pairs(line) {
         let (key, value) = pair?;
         if let Some(value) = value {
             pairs += 1;
-            for (index, _) in wanted.iter().enumerate().filter(|(_, name)| name.as_bytes() == key) {
-                found[index] = Some(value);
+            if let Some(index) = wanted.index(key) {
+                found.insert(index, value);
             }
         }
     }
     (pairs > 0).then_some(found)
 }
 
-/// The keys of a line.
+/// Whether all of a line is logfmt.
+pub(crate) fn is_whole(line: &[u8]) -> bool {
+    let mut pairs = Pairs(line).peekable();
+    pairs.peek().is_some() && pairs.all(|pair| pair.is_some())
+}
+
+/// The keys of a line that have a value.
 pub(crate) fn names(line: &[u8]) -> Vec<String> {
-    Pairs(line).map_while(|pair| pair).map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect()
+    let pairs = Pairs(line).map_while(|pair| pair).filter(|(_, value)| value.is_some());
+    pairs.map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect()
 }
 
 /// The text of a value: without quotes and escapes. `None` when nothing is there.
@@ -93,8 +102,8 @@ mod tests {
     use super::*;
 
     fn get(line: &str, name: &str) -> Option<String> {
-        let found = find(line.as_bytes(), &[name.into()])?;
-        Some(String::from_utf8_lossy(&text(found[0]?)?).into_owned())
+        let found = find(line.as_bytes(), &Wanted::new(&[name.into()]))?;
+        Some(String::from_utf8_lossy(&text(found.get(0)?)?).into_owned())
     }
 
     #[test]
@@ -111,7 +120,7 @@ mod tests {
         check(r#"msg="" ip="#, "ip", None);
         check("ip=a ip=b", "ip", Some("b"));
         check("flag ip=b", "flag", None);
-        assert_eq!(names(b"a=1 flag b=\"x y\""), ["a", "flag", "b"]);
+        assert_eq!(names(b"a=1 flag b=\"x y\""), ["a", "b"]);
     }
 
     #[test]
@@ -119,7 +128,7 @@ mod tests {
         for bad in
             ["", "hello", "hello world", "=a", "a=\"b", "a=\"b\"c", "a=b\"c", "\"a\"=b", "a=1 {\"b\":2}"]
         {
-            assert_eq!(find(bad.as_bytes(), &[]), None, "{bad}");
+            assert!(find(bad.as_bytes(), &Wanted::new(&[])).is_none(), "{bad}");
         }
     }
 }

@@ -9,17 +9,20 @@ use lately::limits::MAX_KEY_BYTES;
 use crate::access::{ACCESS_FIELDS, AccessField, AccessLine, COMBINED_FIELDS, COMMON_FIELDS};
 use crate::address::canonical_of;
 use crate::error::{Malformed, SetupError};
+use crate::fields::{Fields, FoundAs};
 use crate::filter::Filter;
 use crate::format::Format;
-use crate::json::{self, Wanted};
+use crate::json;
 use crate::layout::Layout;
-use crate::limits::{MAX_FILTERS, MAX_LISTED_FIELDS, MAX_WRAPPERS};
+use crate::limits::{MAX_FILTERS, MAX_LISTED_CHARACTERS, MAX_LISTED_FIELDS, MAX_WRAPPERS};
 use crate::logfmt;
 use crate::options::Options;
 use crate::pattern::Pattern;
+use crate::scanned::Lacking;
 use crate::template::Part;
 use crate::time::{LOG_DATE_LEN, TimeReader};
 use crate::w3c::W3c;
+use crate::wanted::Wanted;
 use crate::wrapper;
 
 /// A hit from a line: a time and a key.
@@ -69,9 +72,9 @@ enum Source {
         fields: Vec<AccessField>,
         has_vhost: bool,
     },
-    /// The last of the fields is journald's time.
-    Json(Wanted),
-    Logfmt,
+    /// The last of the names is journald's time.
+    Json(Fields, Wanted),
+    Logfmt(Fields, Wanted),
     W3c(W3c),
     Pattern(Pattern),
 }
@@ -120,7 +123,8 @@ impl LineParser {
     ///
     /// The fields of the key and of conditions are, for combined: `ip path url status method user request
     /// protocol bytes forwarded peer referer agent`, of which common lacks the last two; vhost has `vhost` as
-    /// well. For JSON and logfmt they are any names, for the others the names of the format.
+    /// well. For JSON and logfmt they are any names, and `ip path url status method user vhost` are found under the names
+    /// that servers give them; for the others they are the names of the format.
     ///
     /// # Errors
     /// When the format has no such field, or a time field is named and its time has a fixed place.
@@ -153,12 +157,14 @@ impl LineParser {
                     wanted.extend(json::TIME_FIELDS.map(String::from));
                     time = TimePlan::Fields(first_time..wanted.len());
                 }
+                let fields = Fields::new(&wanted, first_time);
                 if matches!(format, Format::Json) {
                     let journald = std::iter::once(json::JOURNALD_TIME.to_owned());
-                    let with_journald: Vec<String> = wanted.iter().cloned().chain(journald).collect();
-                    Source::Json(Wanted::new(&with_journald))
+                    let names: Vec<String> = fields.names().iter().cloned().chain(journald).collect();
+                    Source::Json(fields, Wanted::new(&names))
                 } else {
-                    Source::Logfmt
+                    let names = Wanted::new(fields.names());
+                    Source::Logfmt(fields, names)
                 }
             }
             Format::W3c => {
@@ -230,20 +236,54 @@ impl LineParser {
         }
     }
 
-    /// The fields a time was looked for in, and those that a line has, for formats whose lines say what they have.
-    pub(crate) fn time_fields(&self, line: &[u8]) -> Option<(Vec<String>, Vec<String>)> {
-        let tried = match &self.plan.time {
-            TimePlan::Fields(range) => self.plan.wanted[range.clone()].to_vec(),
-            TimePlan::Template(_, first) => self.plan.wanted[*first..].to_vec(),
-            TimePlan::Fixed => return None,
-        };
-        let mut there = match &self.source {
-            Source::Json(_) => json::names(line),
-            Source::Logfmt => logfmt::names(line),
+    /// The fields that `line` lacks for its time or, if it has one, for its key, and those that it has, for formats whose
+    /// lines name their fields.
+    pub(crate) fn lacking(&self, line: &[u8], why: Malformed) -> Option<Lacking> {
+        let is_json = match &self.source {
+            Source::Json(..) => true,
+            Source::Logfmt(..) => false,
             _ => return None,
         };
+        let line = unwrapped(line, is_json);
+        let line = json::repaired(&line).filter(|_| is_json).map_or(line, Cow::Owned);
+        let mut there = if is_json { json::names(&line) } else { logfmt::names(&line) };
         there.truncate(MAX_LISTED_FIELDS);
-        Some((tried, there))
+        let there = there.iter().map(|name| name.chars().take(MAX_LISTED_CHARACTERS).collect()).collect();
+        let tried = match (why, &self.plan.time) {
+            (Malformed::Field, _) => self.lacking_of_key(&line),
+            (Malformed::Time | Malformed::Number, TimePlan::Fields(places)) => {
+                self.plan.wanted[places.clone()].to_vec()
+            }
+            (Malformed::Time | Malformed::Number, TimePlan::Template(_, first)) => {
+                self.plan.wanted[*first..].to_vec()
+            }
+            _ => return None,
+        };
+        Some(Lacking { tried, there })
+    }
+
+    /// The fields of the key that a line out of its wrapper lacks.
+    fn lacking_of_key(&self, line: &[u8]) -> Vec<String> {
+        let has = |field: usize| match &self.source {
+            Source::Json(fields, wanted) => json::find(line, wanted).is_some_and(|found| {
+                fields.has(field, |name| json::value(wanted.name(name), found.get(name)?))
+            }),
+            Source::Logfmt(fields, wanted) => logfmt::find(line, wanted)
+                .is_some_and(|found| fields.has(field, |name| logfmt::text(found.get(name)?))),
+            _ => true,
+        };
+        let key = self.plan.wanted[..self.plan.first_filter].iter().enumerate();
+        key.filter(|(field, _)| !has(*field)).map(|(_, name)| name.clone()).collect()
+    }
+
+    /// The fields of the key that lines have under other names.
+    pub(crate) fn found_as(&self) -> Vec<FoundAs> {
+        match &self.source {
+            Source::Json(fields, _) | Source::Logfmt(fields, _) => {
+                fields.found_as(&self.plan.wanted[..self.plan.first_filter])
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// A line that is not of the format as it stands: a comment, or one in a wrapper.
@@ -260,7 +300,7 @@ impl LineParser {
 
     /// A line out of its wrapper. The carrier's time counts for a JSON or logfmt line that has none.
     fn read_carried(&mut self, inner: &wrapper::Inner<'_>, wrappers: usize) -> Result<Outcome, Malformed> {
-        if matches!(self.source, Source::Json(_) | Source::Logfmt)
+        if matches!(self.source, Source::Json(..) | Source::Logfmt(..))
             && matches!(self.plan.time, TimePlan::Fields(_))
         {
             self.work.carried_at = inner.at.as_deref().and_then(|at| self.work.times.text(at).ok());
@@ -307,23 +347,24 @@ impl LineParser {
         let LineParser { source, plan, work } = self;
         match source {
             Source::Access { .. } => Err(Malformed::Shape),
-            Source::Json(wanted) => {
+            Source::Json(fields, wanted) => {
                 let Some(found) = json::find(line, wanted) else {
                     let line = json::repaired(line).ok_or(Malformed::Shape)?;
                     let found = json::find(&line, wanted).ok_or(Malformed::Shape)?;
-                    let value = |index| json::value(wanted.name(index), found[index]?).map(json::restored);
-                    return plan.outcome(work, no_time, value, canonical_of);
+                    let text = |name| json::value(wanted.name(name), found.get(name)?).map(json::restored);
+                    return plan.outcome(work, no_time, |field| fields.value(field, text), canonical_of);
                 };
-                let is_carrier = wrapper::is_docker(line) || found.last().is_some_and(Option::is_some);
+                let is_carrier = wrapper::is_docker(line) || found.has(wanted.len() - 1);
                 if is_carrier && !work.is_carried {
                     return self.read_json_carrier(line);
                 }
-                let value = |index| json::value(wanted.name(index), found[index]?);
-                plan.outcome(work, no_time, value, canonical_of)
+                let text = |name| json::value(wanted.name(name), found.get(name)?);
+                plan.outcome(work, no_time, |field| fields.value(field, text), canonical_of)
             }
-            Source::Logfmt => {
-                let found = logfmt::find(line, &plan.wanted).ok_or(Malformed::Shape)?;
-                plan.outcome(work, no_time, |index| logfmt::text(found[index]?), canonical_of)
+            Source::Logfmt(fields, wanted) => {
+                let found = logfmt::find(line, wanted).ok_or(Malformed::Shape)?;
+                let text = |name: usize| logfmt::text(found.get(name)?);
+                plan.outcome(work, no_time, |field| fields.value(field, text), canonical_of)
             }
             Source::W3c(w3c) => {
                 if line.first() == Some(&b'#') {
@@ -345,6 +386,18 @@ impl LineParser {
             }
         }
     }
+}
+
+/// A JSON or logfmt line out of its wrappers.
+fn unwrapped(line: &[u8], is_json: bool) -> Cow<'_, [u8]> {
+    let mut line = Cow::Borrowed(line);
+    for _ in 0..MAX_WRAPPERS {
+        let is_bare = if is_json { line.first() == Some(&b'{') } else { logfmt::is_whole(&line) };
+        let inner = wrapper::inner(&line).filter(|inner| !is_bare || inner.text.first() == Some(&b'{'));
+        let Some(inner) = inner.map(|inner| inner.text.into_owned()) else { break };
+        line = Cow::Owned(inner);
+    }
+    line
 }
 
 impl Plan {

@@ -23,10 +23,10 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// One hit in `pane`.
+    /// No hits yet. The first is in `pane`.
     pub(crate) fn new(pane: i64) -> Runs {
         let sort_at = u32::try_from(SORT_BYTES).unwrap_or(u32::MAX);
-        Runs { written: Vec::new(), written_pane: 0, pane, hits: 1, sort_at }
+        Runs { written: Vec::new(), written_pane: 0, pane, hits: 0, sort_at }
     }
 
     /// One more hit in `pane`, which is from 0 to [`lately::Timestamp::MAX`].
@@ -132,7 +132,7 @@ mod tests {
             *expected.entry(pane).or_insert(0) += 1;
         }
         let mut runs = Runs::new(panes[0]);
-        panes[1..].iter().for_each(|&pane| runs.hit(pane));
+        panes.iter().for_each(|&pane| runs.hit(pane));
         let mut found = Vec::new();
         runs.sorted_into(&mut found);
         assert_eq!(found, Vec::from_iter(expected));

@@ -54,7 +54,9 @@ mod tests {
 
     use super::*;
     use crate::error::Malformed;
-    use crate::limits::{MAX_LINE_BYTES, MAX_LISTED_FIELDS, MAX_WRAPPERS, SAMPLE_BYTES, SAMPLE_LINES};
+    use crate::limits::{
+        MAX_LINE_BYTES, MAX_LISTED_CHARACTERS, MAX_LISTED_FIELDS, MAX_WRAPPERS, SAMPLE_BYTES, SAMPLE_LINES,
+    };
 
     fn keys(log: impl Read, key: &str) -> Result<(Vec<String>, Scanned), ScanError> {
         let options = Options { key: key.parse()?, ..Options::default() };
@@ -181,6 +183,45 @@ mod tests {
         assert_eq!(
             (there(MAX_LISTED_FIELDS), there(MAX_LISTED_FIELDS + 1)),
             (MAX_LISTED_FIELDS, MAX_LISTED_FIELDS)
+        );
+    }
+
+    #[test]
+    fn the_names_in_a_hint_have_a_bound() {
+        let there = |characters: usize| {
+            let name = "é".repeat(characters);
+            let (_, scanned) = keys(format!("{{\"{name}\":1}}").as_bytes(), "ip").expect("reads");
+            scanned.without_time.expect("no time").there.remove(0).chars().count()
+        };
+        assert_eq!(
+            (there(MAX_LISTED_CHARACTERS), there(MAX_LISTED_CHARACTERS + 1)),
+            (MAX_LISTED_CHARACTERS, MAX_LISTED_CHARACTERS)
+        );
+    }
+
+    #[test]
+    fn a_line_without_a_field_names_those_it_has() {
+        let check = |line: &str, key: &str, tried: &[&str], there: &[&str]| {
+            let (_, scanned) = keys(line.as_bytes(), key).expect(line);
+            let lacking = scanned.without_field.expect("a field is missing");
+            assert_eq!(lacking.tried, tried, "{line}");
+            assert_eq!(lacking.there, there, "{line}");
+        };
+        let json = r#"{"time":1431857103,"who":{"id":7,"ip":null},"path":"/a"}"#;
+        for front in ["", "web-1  | ", "2024-03-12T09:00:01.5Z stdout F "] {
+            check(&format!("{front}{json}"), "ip", &["ip"], &["path", "time", "who.id"]);
+            check(&format!("{front}{json}"), "{path} {who.id} {x}", &["x"], &["path", "time", "who.id"]);
+            let logfmt = format!("{front}time=2015-05-17T10:05:03Z path=/a");
+            check(&logfmt, "{path} {ip}", &["ip"], &["time", "path"]);
+        }
+        let nginx = r#"{"time":1431857103,"agent":"\x22","path":"/a"}"#;
+        check(nginx, "{path} {ip}", &["ip"], &["agent", "path", "time"]);
+        let log = serde_json::Value::from(json);
+        check(
+            &format!("{{\"log\":{log},\"stream\":\"stdout\",\"time\":\"2015-05-17T10:05:03Z\"}}"),
+            "ip",
+            &["ip"],
+            &["path", "time", "who.id"],
         );
     }
 

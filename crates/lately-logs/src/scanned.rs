@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::error::Malformed;
+use crate::fields::FoundAs;
 
 /// What was in a log.
 #[derive(Debug, Default)]
@@ -16,19 +17,23 @@ pub struct Scanned {
     /// Lines of these that do not parse: for each reason how many, and the number in the log, from 1, of the first.
     pub malformed: Vec<(Malformed, u64, u64)>,
     /// The fields of the first line without a time, for formats whose lines name theirs.
-    pub without_time: Option<WithoutTime>,
+    pub without_time: Option<Lacking>,
+    /// Those of the first line without a field of the key.
+    pub without_field: Option<Lacking>,
+    /// The fields of the key that lines have under other names.
+    pub found_as: Vec<FoundAs>,
     /// What the bytes look like when no line parses.
     pub looks_like: Option<&'static str>,
     /// Why it could not be read to its end.
     pub failure: Option<io::Error>,
 }
 
-/// A line that names its fields and has no time.
+/// A line that names its fields and lacks one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WithoutTime {
-    /// The fields that would be the time.
+pub struct Lacking {
+    /// The fields looked for.
     pub tried: Vec<String>,
-    /// The fields it has.
+    /// The fields it has, with dots for nested ones: at most [`crate::limits::MAX_LISTED_FIELDS`].
     pub there: Vec<String>,
 }
 

@@ -9,10 +9,17 @@ use std::cmp::{Ordering, Reverse};
 
 use lately::{RUNGS_MS, Span, Timestamp};
 
-use crate::by_key::ByKey;
+use crate::by_key::{Batch, ByKey};
 use crate::ranking::Ranking;
 
-/// Counts hits, and answers at the end.
+/// Counts hits. [`TallyBuilder::build`] answers.
+#[derive(Clone, Debug)]
+pub struct TallyBuilder {
+    tally: Tally,
+    batch: Batch,
+}
+
+/// The hits of a log, counted.
 #[derive(Clone, Debug)]
 pub struct Tally {
     pane_ms: i64,
@@ -47,10 +54,36 @@ struct Figures {
     total: u64,
 }
 
-impl Tally {
-    /// An empty tally for windows of this length.
+impl TallyBuilder {
+    /// Counts one hit. Panics past four billion distinct keys.
+    pub fn hit(&mut self, key: &[u8], at: Timestamp) {
+        let TallyBuilder { tally, batch } = self;
+        match tally.newest {
+            Some(newest) if at <= newest => {
+                if at < newest && tally.next_newest.is_none_or(|next| at > next) {
+                    tally.next_newest = Some(at);
+                }
+            }
+            before => (tally.newest, tally.next_newest) = (Some(at), before),
+        }
+        batch.push(key, at.as_millis() / tally.pane_ms);
+        if batch.is_full() {
+            tally.hits.hit_all(batch);
+        }
+    }
+
+    /// All hits so far.
     #[must_use]
-    pub fn new(window: Span) -> Tally {
+    pub fn build(mut self) -> Tally {
+        self.tally.hits.hit_all(&mut self.batch);
+        self.tally
+    }
+}
+
+impl Tally {
+    /// Counts for windows of this length.
+    #[must_use]
+    pub fn builder(window: Span) -> TallyBuilder {
         let window_ms = window.as_millis();
         let pane_ms = if window_ms % 1_000 == 0 {
             1_000
@@ -58,26 +91,14 @@ impl Tally {
             // The narrowest rung, a millisecond, divides every span.
             RUNGS_MS.into_iter().rev().find(|rung| window_ms % rung == 0).unwrap_or(1)
         };
-        Tally {
+        let tally = Tally {
             pane_ms,
             window_panes: window_ms / pane_ms,
             newest: None,
             next_newest: None,
             hits: ByKey::default(),
-        }
-    }
-
-    /// Counts one hit. Panics past four billion distinct keys.
-    pub fn hit(&mut self, key: &[u8], at: Timestamp) {
-        match self.newest {
-            Some(newest) if at <= newest => {
-                if at < newest && self.next_newest.is_none_or(|next| at > next) {
-                    self.next_newest = Some(at);
-                }
-            }
-            before => (self.newest, self.next_newest) = (Some(at), before),
-        }
-        self.hits.hit(key, at.as_millis() / self.pane_ms);
+        };
+        TallyBuilder { tally, batch: Batch::default() }
     }
 
     /// Time of the newest hit.
@@ -220,9 +241,9 @@ mod tests {
     }
 
     fn tally(hits: &[(u8, i64)], window: Span) -> Tally {
-        let mut tally = Tally::new(window);
+        let mut tally = Tally::builder(window);
         hits.iter().for_each(|&(key, at)| tally.hit(&[key], time(at)));
-        tally
+        tally.build()
     }
 
     #[test]
@@ -240,7 +261,9 @@ mod tests {
 
     #[test]
     fn panes_follow_the_window() {
-        let check = |window: Span, pane_ms: i64| assert_eq!(Tally::new(window).pane_ms, pane_ms, "{window}");
+        let check = |window: Span, pane_ms: i64| {
+            assert_eq!(Tally::builder(window).build().pane_ms, pane_ms, "{window}");
+        };
         check(seconds(1), 1_000);
         check(minutes(60), 1_000);
         check(milliseconds(1_500), 500);
@@ -271,17 +294,18 @@ mod tests {
 
     #[test]
     fn an_empty_tally_has_no_rows() {
-        assert_eq!(Tally::new(minutes(5)).rows(None, Some(10)), []);
-        assert_eq!(Tally::new(minutes(5)).rows(Some(time(5)), None), []);
-        assert_eq!(Tally::new(minutes(5)).newest(), None);
+        assert_eq!(Tally::builder(minutes(5)).build().rows(None, Some(10)), []);
+        assert_eq!(Tally::builder(minutes(5)).build().rows(Some(time(5)), None), []);
+        assert_eq!(Tally::builder(minutes(5)).build().newest(), None);
     }
 
     #[test]
     fn the_top_is_the_start_of_all() {
-        let mut tally = Tally::new(minutes(5));
+        let mut tally = Tally::builder(minutes(5));
         for hit in 0..9_000_u32 {
             tally.hit(&(hit % 3_001).to_le_bytes(), time(i64::from(hit) * 17));
         }
+        let tally = tally.build();
         let all = tally.rows(None, None);
         assert_eq!((all.len(), tally.keys()), (3_001, 3_001));
         for top in [0, 1, 10, 3_000, 3_001, 5_000, usize::MAX] {

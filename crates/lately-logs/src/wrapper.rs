@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use regex::bytes::Regex;
 
 use crate::format::expression;
-use crate::json::{self, Wanted};
+use crate::json;
+use crate::wanted::Wanted;
 
 /// A line out of its wrapper.
 #[derive(Debug)]
@@ -71,7 +72,7 @@ pub(crate) fn docker_text(line: &[u8]) -> Option<Cow<'_, [u8]>> {
 fn inner_json(line: &[u8]) -> Option<Inner<'_>> {
     let wanted = &*CARRIED;
     let found = json::find(line, wanted)?;
-    let value = |index: usize| json::value(wanted.name(index), found[index]?);
+    let value = |index: usize| json::value(wanted.name(index), found.get(index)?);
     let (text, at) = match (value(0), value(1), value(2), value(3), value(4)) {
         (Some(log), Some(_), Some(at), _, _) => (log, at),
         (_, _, _, Some(message), Some(at)) => (message, at),

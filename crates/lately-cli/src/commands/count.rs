@@ -79,10 +79,11 @@ pub(crate) fn run(count: &Count) -> Result<Outcome, CliError> {
 
 fn windows(count: &Count) -> Result<Outcome, CliError> {
     let at = count.at.as_ref().map(|at| count.logs.time("--at", at)).transpose()?;
-    let mut tally = Tally::new(count.window);
+    let mut tally = Tally::builder(count.window);
     let mut read =
         count.logs.read("count", &Template::default(), |record| tally.hit(record.key, record.at))?;
     read.check_some()?;
+    let tally = tally.build();
     let rows = tally.rows(at, count.logs.top());
     output::data(|out| {
         if count.json {
@@ -110,13 +111,14 @@ fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
     }
     // Before a long log is read, so that an error comes early.
     let file = (path.as_os_str() != "-").then(|| NewFile::create(path, PAGE_MODE)).transpose()?;
-    let (mut tally, mut all) = (Tally::new(count.window), Tally::new(count.window));
+    let (mut tally, mut all) = (Tally::builder(count.window), Tally::builder(count.window));
     let default_key = Template::default();
     let mut read = count.logs.read("count", &default_key, |&Record { key, at, .. }| {
         tally.hit(key, at);
         all.hit(b"*", at);
     })?;
     read.check_some()?;
+    let (tally, all) = (tally.build(), all.build());
     let top = count.logs.top().unwrap_or(usize::MAX).min(MAX_REPORT_KEYS);
     let rows = tally.rows(at, Some(top));
     let key = count.logs.key().unwrap_or(&default_key);

@@ -71,6 +71,17 @@ fn a_log_of_which_nothing_parses_is_an_error() {
     let latency = b"{\"time\":0.037,\"at\":\"x\",\"ip\":\"a\"}\n";
     let tried = "tried time, timestamp, ts, @timestamp, time_iso8601, msec, time_local, eventTime, __REALTIME_TIMESTAMP; there are ";
     check(&[], latency, "a number that is no time from 1990 to tomorrow (1, line 1)", tried);
+    // What the lines have is listed, as it cannot act on a terminal.
+    let fields = b"{\"time\":1710234000,\"who\":{\"name\":\"x\",\"tags\":[1]},\"a\\u001b[2J\":1}\n";
+    let cause = "none of 1 line parses: no such field for the key (1, line 1)";
+    check(
+        &[],
+        fields,
+        cause,
+        "hint: name the field of the key with --key: tried ip; there are a\\u{1b}[2J, time, who.name\n",
+    );
+    check(&["--key", "{who.name} {nam}"], fields, cause, "tried nam; there are ");
+    check(&["--key", "nam"], b"time=1710234000 name=x\n", cause, "tried nam; there are time, name\n");
     let digits = b"20240312094422 a\n";
     check(
         &["--format", r"regex:(?<time>\d+) (?<ip>.)"],

@@ -246,6 +246,59 @@ fn an_address_has_one_spelling_in_every_format() {
     }
 }
 
+/// Symptom: of logs in JSON nothing was counted without `--key`, because servers call the client something else. Fix: the known names are
+/// looked for, and standard error says which was there.
+#[test]
+fn the_fields_of_servers_are_found_in_json_and_logfmt() {
+    let at = "\"time\":\"2024-03-12T09:00:01Z\"";
+    let nginx = r#"{"time_iso8601":"2024-03-12T09:00:01+00:00","remote_addr":"198.51.100.7","realip_remote_addr":"10.0.0.1","http_x_forwarded_for":"203.0.113.9","request":"GET /a?b=c HTTP/1.1","status":"503","server_name":"www.example.com","remote_user":"jo"}"#;
+    let nginx_uri = r#"{"msec":"1710234001.000","remote_addr":"198.51.100.7","request_method":"GET","request_uri":"/a?b=c","uri":"/index.php","status":"503","http_host":"www.example.com","remote_user":"jo"}"#;
+    let caddy = r#"{"level":"info","ts":1710234001.5,"msg":"handled request","request":{"remote_ip":"10.0.0.1","remote_port":"5000","client_ip":"198.51.100.7","proto":"HTTP/2.0","method":"GET","host":"www.example.com","uri":"/a?b=c"},"user_id":"jo","status":503}"#;
+    let traefik = format!(
+        r#"{{"ClientAddr":"10.0.0.1:5000","ClientHost":"198.51.100.7","ClientUsername":"jo","DownstreamStatus":503,"OriginStatus":200,"RequestHost":"www.example.com","RequestMethod":"GET","RequestPath":"/a?b=c",{at}}}"#
+    );
+    let envoy = r#"{"start_time":"x","timestamp":"2024-03-12T09:00:01.000Z","downstream_remote_address":"198.51.100.7:5000","downstream_direct_remote_address":"10.0.0.1:80","method":"GET","path":"/a?b=c","response_code":503,"authority":"www.example.com","user":"jo"}"#;
+    let google = r#"{"timestamp":"2024-03-12T09:00:01Z","httpRequest":{"requestMethod":"GET","requestUrl":"https://www.example.com/a?b=c","status":503,"remoteIp":"198.51.100.7","serverIp":"10.0.0.1"},"user":"jo","vhost":"www.example.com"}"#;
+    let logfmt = r#"time=2024-03-12T09:00:01Z method=GET path="/a?b=c" host=www.example.com remote_addr=198.51.100.7:5000 status=503 user=jo"#;
+    let key = "{ip} {path} {status} {method} {user} {vhost}";
+    for (line, ip_is) in [
+        (nginx, "remote_addr"),
+        (nginx_uri, "remote_addr"),
+        (caddy, "request.client_ip"),
+        (&traefik, "ClientHost"),
+        (envoy, "downstream_remote_address"),
+        (google, "httpRequest.remoteIp"),
+        (logfmt, "remote_addr"),
+    ] {
+        let run =
+            count(&["--key", key, "--where", "status=5xx", "--where", "ip=198.51.100.0/24"], line.as_bytes());
+        let expected = "{\"key\":\"198.51.100.7 /a 503 GET jo www.example.com\",\"hits\":1,";
+        assert!(run.out.starts_with(expected), "{line}: {}{}", run.out, run.err);
+        let (by_default, explicit) =
+            (count(&[], line.as_bytes()), count(&["--key", "{ip}"], line.as_bytes()));
+        assert!(
+            by_default.out.starts_with("{\"key\":\"198.51.100.7\",\"hits\":1,"),
+            "{line}: {}",
+            by_default.out
+        );
+        assert_eq!((&by_default.out, &by_default.err), (&explicit.out, &explicit.err));
+        let told = format!("lately: count: standard input: ip is {ip_is}\n");
+        assert!(by_default.err.ends_with(&told), "{line}: {}", by_default.err);
+    }
+    let cloudtrail =
+        r#"{"Records":[{"eventTime":"2024-03-12T09:00:01Z","sourceIPAddress":"2001:DB8:0::7"}]}"#;
+    let run = count(&[], cloudtrail.as_bytes());
+    assert!(run.out.starts_with("{\"key\":\"2001:db8::7\",\"hits\":1,"), "{}{}", run.out, run.err);
+    // Lines that differ are counted by what each has, and that is said.
+    let ip = format!("{{{at},\"ip\":\"192.0.2.1\",\"remote_addr\":\"10.0.0.1\"}}\n");
+    let remote = format!("{{{at},\"remote_addr\":\"192.0.2.1\"}}\n");
+    let run = count(&[], (ip.repeat(2) + &remote).as_bytes());
+    assert_eq!((total(&run), run.code), (3, Some(0)));
+    let told = "lately: count: standard input: ip is ip (2 lines), remote_addr (1 line)\n";
+    assert!(run.err.ends_with(told), "{}", run.err);
+    assert!(!count(&[], ip.as_bytes()).err.contains("ip is"));
+}
+
 #[test]
 fn conditions_that_leave_nothing_are_named() {
     let log = std::fs::read(data("guide/combined.log")).expect("test data");
