@@ -13,4 +13,4 @@ mod redis;
 pub use engine::{Block, Engine, Known, Told, Write};
 pub use error::EngineError;
 pub use memory::Memory;
-pub use redis::Redis;
+pub use redis::{Redis, without_password};

@@ -130,8 +130,9 @@ fn error_of(error: &RedisError) -> EngineError {
     if is_away { EngineError::Away(error.to_string()) } else { EngineError::Refused(error.to_string()) }
 }
 
-/// An address without what stands between the scheme and the host.
-fn without_password(url: &str) -> String {
+/// An address without the user and the password, to be shown.
+#[must_use]
+pub fn without_password(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
         _ => url.to_owned(),

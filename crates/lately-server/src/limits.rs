@@ -240,9 +240,6 @@ pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long changes are gathered before they are sent to the engine of a cluster, where the config names no time.
 pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);
 
-/// How long a read waits for counts of other nodes of a key that is not known yet, where the config names no time.
-pub const DEFAULT_READ_TIMEOUT: Duration = Duration::from_millis(50);
-
 /// How long the counts of other nodes on a key are kept fresh after somebody asked for them.
 pub(crate) const INTEREST_LASTS: Duration = Duration::from_secs(10);
 

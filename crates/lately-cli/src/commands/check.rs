@@ -18,14 +18,14 @@ use crate::table::{harmless_json, printable, printable_path};
 
 /// Check a config file, and print its settings with all defaults.
 ///
-/// It prints a line each for server, storage and memory, then one for each class and limit. It binds no address and
+/// It prints a line each for server, storage and memory, then one for each class and limit, and one for the cluster. It binds no address and
 /// opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
 #[derive(Args)]
 pub(crate) struct Check {
     /// The config file.
     file: PathBuf,
 
-    /// Print one object: server, storage, memory, classes, limits.
+    /// Print one object: server, storage, memory, classes, limits, cluster.
     #[arg(long)]
     json: bool,
 }
@@ -72,6 +72,11 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
             "class {pattern}: resolution {resolution}, window {window}, exact {exact}, retain {retain}, max_skew {max_skew}, precision {precision}"
         )?;
     }
+    if let Some(cluster) = &config.cluster {
+        let (url, flush_ms) = (cluster.shown_url(), cluster.flush.as_millis());
+        let url = printable(url.as_bytes());
+        writeln!(out, "cluster: engine redis, node {}, urls {url}, flush {flush_ms}ms", cluster.node)?;
+    }
     config.limits.iter().try_for_each(|limit| {
         let NamedLimit { name, max, window, lockout, is_shadow, domain, descriptors } = limit;
         let lockout = or_word(*lockout, "none");
@@ -114,6 +119,15 @@ struct Checked<'a> {
     memory: CheckedMemory,
     classes: Vec<CheckedClass>,
     limits: Vec<CheckedLimit<'a>>,
+    cluster: Option<CheckedCluster<'a>>,
+}
+
+#[derive(Serialize)]
+struct CheckedCluster<'a> {
+    engine: &'static str,
+    node: &'a str,
+    urls: [String; 1],
+    flush_ms: u64,
 }
 
 #[derive(Serialize)]
@@ -178,6 +192,12 @@ impl Checked<'_> {
             memory: CheckedMemory { ceiling_bytes: config.ceiling_bytes },
             classes: config.classes.iter().map(CheckedClass::of).collect(),
             limits: config.limits.iter().map(CheckedLimit::of).collect(),
+            cluster: config.cluster.as_ref().map(|cluster| CheckedCluster {
+                engine: "redis",
+                node: &cluster.node,
+                urls: [cluster.shown_url()],
+                flush_ms: u64::try_from(cluster.flush.as_millis()).unwrap_or(u64::MAX),
+            }),
         }
     }
 }

@@ -92,10 +92,18 @@ fn check_prints_the_settings_as_json() {
         r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05},"#,
         r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01}],"#,
         r#""limits":[{"name":"login","max":5,"window_ms":60000,"lockout_ms":900000,"shadow":false,"domain":null,"descriptors":{}},"#,
-        r#"{"name":"edge:1","max":0,"window_ms":90000,"lockout_ms":null,"shadow":true,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}]}"#,
+        r#"{"name":"edge:1","max":0,"window_ms":90000,"lockout_ms":null,"shadow":true,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
+        r#""cluster":null}"#,
         "\n"
     );
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
+    let cluster =
+        "[cluster]\nengine = \"redis\"\nnode = \"eu-1\"\nurls = [\"redis://me:secret@127.0.0.1:7100\"]\n";
+    let line = "cluster: engine redis, node eu-1, urls redis://…@127.0.0.1:7100, flush 50ms\n";
+    assert!(check(cluster, &[]).out.ends_with(line), "{}", check(cluster, &[]).out);
+    let object =
+        r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"flush_ms":50}}"#;
+    assert!(check(cluster, &["--json"]).out.contains(object), "{}", check(cluster, &["--json"]).out);
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);

@@ -17,7 +17,6 @@ pub(super) struct ClusterSection {
     node: Option<Spanned<String>>,
     urls: Option<Spanned<Vec<String>>>,
     flush: Option<Length>,
-    read_timeout: Option<Length>,
 }
 
 /// Checks the section. Without an engine, or with `engine = "none"`, the server counts alone.
@@ -50,9 +49,5 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
         Problem { at, message }
     })?;
     let time = |span: Span| Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(0));
-    Ok(Some(ClusterConfig {
-        flush: section.flush.map_or(config.flush, |flush| time(flush.0)),
-        read_timeout: section.read_timeout.map_or(config.read_timeout, |timeout| time(timeout.0)),
-        ..config
-    }))
+    Ok(Some(ClusterConfig { flush: section.flush.map_or(config.flush, |flush| time(flush.0)), ..config }))
 }

@@ -241,6 +241,9 @@ impl Service {
         let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
         self.charge_as(&self.stats.journal_bytes, journal_bytes as u64);
         self.charge_as(&self.stats.dump_bytes, self.feed.held_bytes() as u64);
+        if let Some(cluster) = &self.cluster {
+            self.charge_as(&self.stats.cluster_bytes, cluster.held_bytes() as u64);
+        }
     }
 
     /// Charges fragmented memory. Called by one thread.

@@ -28,6 +28,8 @@ pub(crate) struct Stats {
     pub(crate) journal_bytes: AtomicU64,
     /// Bytes that are held for dumps.
     pub(crate) dump_bytes: AtomicU64,
+    /// Bytes of counts for other nodes.
+    pub(crate) cluster_bytes: AtomicU64,
     /// Bytes that are held for a restore.
     pub(crate) restore_bytes: AtomicU64,
     /// Bytes that are charged because the process's memory is fragmented.

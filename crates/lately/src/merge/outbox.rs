@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::allocation::allocated;
 use crate::limits::CELL_HELD_MS;
 use crate::time::Timestamp;
 
@@ -24,6 +25,8 @@ pub struct Outbox {
     dropped: u64,
     /// No cell that ends later was dropped.
     dropped_end_ms: i64,
+    /// Bytes of the keys and their cells.
+    bytes: usize,
 }
 
 /// A cell with its tally.
@@ -39,6 +42,11 @@ struct Open {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooOld;
 
+/// What a key takes beside its cells: its place in the map, which is at least half full, and its name.
+fn key_bytes(key: &[u8]) -> usize {
+    2 * size_of::<(Box<[u8]>, Vec<Open>)>() + allocated(key.len())
+}
+
 impl Outbox {
     /// The outbox of an origin that has counted nothing yet.
     #[must_use]
@@ -50,6 +58,7 @@ impl Outbox {
             acknowledged: 0,
             dropped: 0,
             dropped_end_ms: i64::MIN,
+            bytes: 0,
         }
     }
 
@@ -82,8 +91,12 @@ impl Outbox {
         let changed = self.sequence + 1;
         let held = match self.keys.get_mut(key) {
             Some(held) => held,
-            None => self.keys.entry(key.into()).or_default(),
+            None => {
+                self.bytes += key_bytes(key);
+                self.keys.entry(key.into()).or_default()
+            }
         };
+        let before = held.capacity();
         for cell in read {
             match held.iter_mut().rev().find(|open| open.cell == cell) {
                 Some(open) => {
@@ -93,6 +106,7 @@ impl Outbox {
                 None => held.push(Open { cell, tally: Tally { counted: hits, deleted: 0 }, changed }),
             }
         }
+        self.bytes += (held.capacity() - before) * size_of::<Open>();
         Ok(())
     }
 
@@ -159,7 +173,8 @@ impl Outbox {
         let acknowledged = self.acknowledged;
         let over_ms = now.as_millis() - CELL_HELD_MS;
         let (mut dropped, mut dropped_end_ms) = (self.dropped, self.dropped_end_ms);
-        self.keys.retain(|_, held| {
+        let mut bytes = 0;
+        self.keys.retain(|key, held| {
             held.retain(|open| {
                 let is_over = open.cell.end_ms() <= over_ms && open.changed <= acknowledged;
                 if is_over {
@@ -168,9 +183,19 @@ impl Outbox {
                 }
                 !is_over
             });
+            if held.capacity() > 2 * held.len() {
+                held.shrink_to_fit();
+            }
+            bytes += if held.is_empty() { 0 } else { key_bytes(key) + held.capacity() * size_of::<Open>() };
             !held.is_empty()
         });
-        (self.dropped, self.dropped_end_ms) = (dropped, dropped_end_ms);
+        (self.dropped, self.dropped_end_ms, self.bytes) = (dropped, dropped_end_ms, bytes);
+    }
+
+    /// Memory of what is held, in bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The number of cells that are held.

@@ -307,6 +307,8 @@ fn the_outbox_drops_what_has_arrived_and_ended() {
     let mut outbox = Outbox::new(Origin::new("a", 1).expect("a name"));
     outbox.hit(key, (at(0), 1), &levels, at(0)).expect("it is new");
     assert_eq!(outbox.len(), 5);
+    let held_bytes = outbox.held_bytes();
+    assert!(held_bytes > 5 * 40 && held_bytes < 1_000, "{held_bytes}");
     assert!(outbox.take().is_some() && outbox.take().is_none());
     let later = at(CELL_HELD_MS + 10_000);
     outbox.tidy(later);
@@ -318,6 +320,7 @@ fn the_outbox_drops_what_has_arrived_and_ended() {
     assert_eq!(outbox.since(1).map(|changes| changes.keys.len()), Some(0));
     assert_eq!(outbox.hit(key, (at(5), 1), &levels, later), Err(TooOld));
     assert_eq!(outbox.len(), 3);
+    assert!(outbox.held_bytes() < held_bytes);
     outbox.hit(key, (later, 1), &levels, later).expect("it is of now");
 }
 

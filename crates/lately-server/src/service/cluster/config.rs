@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use lately::Origin;
-use lately_engines::Redis;
+use lately_engines::{Redis, without_password};
 
-use crate::limits::{DEFAULT_FLUSH, DEFAULT_READ_TIMEOUT};
+use crate::limits::DEFAULT_FLUSH;
 
 /// How this node counts together with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,8 +16,6 @@ pub struct ClusterConfig {
     pub url: String,
     /// How long changes are gathered before they are sent.
     pub flush: Duration,
-    /// How long a read waits for counts of a key that is not known yet.
-    pub read_timeout: Duration,
 }
 
 impl ClusterConfig {
@@ -35,6 +33,12 @@ impl ClusterConfig {
         }
         Redis::new(url).map_err(|error| format!("{error}; give redis://HOST:PORT"))?;
         let (node, url) = (node.to_owned(), url.to_owned());
-        Ok(ClusterConfig { node, url, flush: DEFAULT_FLUSH, read_timeout: DEFAULT_READ_TIMEOUT })
+        Ok(ClusterConfig { node, url, flush: DEFAULT_FLUSH })
+    }
+
+    /// The address without its password.
+    #[must_use]
+    pub fn shown_url(&self) -> String {
+        without_password(&self.url)
     }
 }

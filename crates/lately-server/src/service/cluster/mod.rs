@@ -70,6 +70,12 @@ impl Cluster {
         work(outgoing.as_mut().expect("the exchange has started"))
     }
 
+    /// Memory of what is to be sent, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        outgoing.as_ref().map_or(0, Outgoing::held_bytes)
+    }
+
     /// Notes that somebody reads a key. What others counted of it is kept fresh for a while.
     pub(crate) fn note_read(&self, key: &[u8], window: Span, now: Timestamp) {
         if self.interest.note(key, window, now) {

@@ -123,6 +123,11 @@ impl Outgoing {
         (pending, numbers)
     }
 
+    /// Memory of what is held, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.outboxes.iter().map(Outbox::held_bytes).sum()
+    }
+
     /// Everything that is held is to be sent again.
     pub(super) fn send_again(&mut self) {
         self.outboxes.iter_mut().for_each(Outbox::unacknowledge);
