@@ -107,7 +107,7 @@ fn check_prints_the_settings_as_json() {
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);
-    assert!(run.out.ends_with("\"classes\":[],\"limits\":[]}\n"), "{}", run.out);
+    assert!(run.out.ends_with("\"classes\":[],\"limits\":[],\"cluster\":null}\n"), "{}", run.out);
 }
 
 #[test]
@@ -128,9 +128,10 @@ fn a_bad_config_is_reported_with_its_position() {
         "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n",
         "FILE:6:8: a second limit is named 'a': give each its own name",
     );
+    refused("\n[cluster]\n", "FILE:2:1: [cluster] names no engine: add engine = \"redis\"");
     refused(
-        "\n[cluster]\n",
-        "FILE:2:2: unknown field `cluster`, expected one of `server`, `storage`, `memory`, `class`, `limit`",
+        "\n[clusters]\n",
+        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `cluster`",
     );
     refused("x", "FILE:1:2: write `x = …`: a key and its value have = between them");
     let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);
