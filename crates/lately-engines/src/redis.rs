@@ -1,5 +1,7 @@
 //! Redis and Valkey: a sorted set for each block, with a time to live.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -14,6 +16,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Commands that are sent together.
 const TOGETHER: usize = 1_000;
 
+/// Blocks that are known to have their time to live.
+const LASTING: usize = 200_000;
+
 /// One Redis or Valkey server.
 #[derive(Debug)]
 pub struct Redis {
@@ -22,6 +27,9 @@ pub struct Redis {
     connection: Option<MultiplexedConnection>,
     /// How often it was connected.
     life: u64,
+    /// Hashes of the blocks that have their time to live, in this life.
+    lasting: HashSet<u64>,
+    hasher: RandomState,
 }
 
 impl Redis {
@@ -32,7 +40,7 @@ impl Redis {
     pub fn new(url: &str) -> Result<Redis, EngineError> {
         let client = Client::open(url)
             .map_err(|error| EngineError::Url { url: without_password(url), why: error.to_string() })?;
-        Ok(Redis { client, connection: None, life: 0 })
+        Ok(Redis { client, connection: None, life: 0, lasting: HashSet::new(), hasher: RandomState::new() })
     }
 
     async fn connection(&mut self) -> Result<&mut MultiplexedConnection, EngineError> {
@@ -43,6 +51,7 @@ impl Redis {
             let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
             self.connection = Some(connection.map_err(|error| error_of(&error))?);
             self.life += 1;
+            self.lasting.clear();
         }
         Ok(self.connection.as_mut().expect("it was made"))
     }
@@ -63,6 +72,7 @@ impl Redis {
 impl Engine for Redis {
     async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
         for writes in writes.chunks(TOGETHER / 2) {
+            let mut new = Vec::new();
             let mut pipeline = Pipeline::with_capacity(2 * writes.len());
             for Write { block, keep_until, counts } in writes {
                 let name = name(block);
@@ -71,9 +81,17 @@ impl Engine for Redis {
                     add.arg(score).arg(member);
                 }
                 add.ignore();
-                pipeline.cmd("PEXPIREAT").arg(name).arg(keep_until.as_millis()).ignore();
+                let hash = self.hasher.hash_one(block);
+                if !self.lasting.contains(&hash) {
+                    new.push(hash);
+                    pipeline.cmd("PEXPIREAT").arg(name).arg(keep_until.as_millis()).ignore();
+                }
             }
             self.run::<()>(&pipeline).await?;
+            if self.lasting.len() > LASTING {
+                self.lasting.clear();
+            }
+            self.lasting.extend(new);
         }
         Ok(())
     }

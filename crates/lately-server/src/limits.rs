@@ -256,3 +256,15 @@ pub(crate) const BLOCK_SLACK_MS: i64 = 3_600_000;
 pub(crate) const CLAIM_LASTS: Duration = Duration::from_secs(5);
 /// See [`CLAIM_LASTS`].
 pub(crate) const CLAIM_EVERY: Duration = Duration::from_secs(1);
+
+/// Parts with a lock each of the counts that a node sends to others.
+pub(crate) const OUTGOING_PARTS: usize = 64;
+
+/// Keys of a part that are sent together.
+pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
+
+/// Exchanges after which old cells of one part are dropped.
+pub(crate) const TIDY_EVERY: usize = 4;
+
+/// How long counts are sent at a stop, in milliseconds.
+pub(crate) const DRAIN_SENDS_MS: i64 = 10_000;

@@ -72,6 +72,9 @@ pub(crate) const CELLS_OF_A_LEVEL: i64 = 1_000;
 /// origin.
 pub const CELL_HELD_MS: i64 = 10 * 60_000;
 
+/// How long after a hit the wider cells are brought up to date, in milliseconds.
+pub const ROLL_UP_MS: i64 = 5_000;
+
 /// The longest name of a node, in bytes.
 pub const MAX_NODE_BYTES: usize = 64;
 

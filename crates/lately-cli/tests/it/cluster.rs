@@ -74,7 +74,7 @@ fn nodes_count_on_while_the_engine_is_away_and_send_it_later() {
     // It comes back empty.
     redis.restart();
     assert!(all_say(&[&one, &other], "HITS k", 22));
-    assert!(becomes(|| one.infos(["lately_engine_ok", "lately_unsent_cells"]) == ["1", "0"]));
+    assert!(becomes(|| one.infos(["lately_engine_ok", "lately_unsent_keys"]) == ["1", "0"]));
 }
 
 #[test]

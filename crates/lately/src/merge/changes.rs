@@ -1,7 +1,5 @@
 //! What one node tells the others: absolute counts of cells, and marks of what is deleted.
 
-use crate::time::Timestamp;
-
 use super::Origin;
 
 /// A piece of time. Its start is a multiple of its width.
@@ -73,9 +71,4 @@ pub struct KeyChanges {
     pub key: Box<[u8]>,
     /// Whose cell, which, and what is known of it. `None` is the sender.
     pub cells: Vec<(Option<Origin>, Cell, Tally)>,
-}
-
-/// The cells of a hit: one of each level.
-pub(super) fn cells_of(levels: &super::Levels, at: Timestamp) -> impl Iterator<Item = Cell> + '_ {
-    levels.as_slice().iter().map(move |level| level.cell(at))
 }

@@ -73,6 +73,12 @@ impl Levels {
         self.list.iter().zip(starts.zip(ends)).map(|(level, (start, end))| (*level, start, end))
     }
 
+    /// The cells of a hit, finest first: one of each level that is read for its time at `now` or later.
+    pub fn cells_of(&self, at: Timestamp, now: Timestamp) -> impl Iterator<Item = Cell> + '_ {
+        let cells = self.ranges_ms(now).map(move |(level, from_ms, _)| (level.cell(at), from_ms));
+        cells.filter(|(cell, from_ms)| *from_ms <= cell.start_ms).map(|(cell, _)| cell)
+    }
+
     /// Whether a cell is read at `now`.
     #[must_use]
     pub fn is_read(&self, cell: Cell, now: Timestamp) -> bool {

@@ -1,12 +1,16 @@
 //! The outbox of a node: what it has counted under one origin, as absolute counts, and which of it others were not told.
+//!
+//! A hit changes one cell of the finest level at once. The wider cells are brought up to date a few seconds later, for all
+//! hits of a key together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::quality::RandomState;
 
 use crate::allocation::allocated;
-use crate::limits::CELL_HELD_MS;
+use crate::limits::{CELL_HELD_MS, ROLL_UP_MS};
 use crate::time::Timestamp;
 
-use super::changes::cells_of;
 use super::{Cell, Changes, KeyChanges, Levels, Origin, Tally};
 
 /// What one origin has counted lately.
@@ -16,7 +20,11 @@ use super::{Cell, Changes, KeyChanges, Levels, Origin, Tally};
 #[derive(Debug)]
 pub struct Outbox {
     origin: Origin,
-    keys: HashMap<Box<[u8]>, Vec<Open>>,
+    keys: HashMap<Box<[u8]>, KeyCells, RandomState>,
+    /// Keys with counts that are in no message yet.
+    changed: VecDeque<Box<[u8]>>,
+    /// Keys whose wider cells lack hits, and when they are to be brought up to date.
+    behind: VecDeque<(Timestamp, Box<[u8]>)>,
     /// The number of the last message.
     sequence: u64,
     /// All messages up to this number have arrived.
@@ -29,22 +37,76 @@ pub struct Outbox {
     bytes: usize,
 }
 
+/// The cells of a key.
+#[derive(Default, Debug)]
+struct KeyCells {
+    cells: Vec<Open>,
+    /// Whether it is among the changed keys, and among those that are behind.
+    is_changed: bool,
+    is_behind: bool,
+}
+
 /// A cell with its tally.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     cell: Cell,
     tally: Tally,
-    /// The number of the message that has this tally.
-    changed: u64,
+    /// Of a cell of the finest level: hits that the wider cells have, too.
+    rolled_up: u64,
+    /// The number of the last message that had it, 0 for none.
+    sent_in: u64,
+    /// Whether it has changed since.
+    is_changed: bool,
 }
 
 /// The hit is for a cell whose count is no longer known. It must be counted under another origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooOld;
 
-/// What a key takes beside its cells: its place in the map, which is at least half full, and its name.
+/// What a key takes beside its cells: its place in the map, which is at least half full, and its name, there and in the lists.
 fn key_bytes(key: &[u8]) -> usize {
-    2 * size_of::<(Box<[u8]>, Vec<Open>)>() + allocated(key.len())
+    2 * size_of::<(Box<[u8]>, KeyCells)>()
+        + 3 * allocated(key.len())
+        + 2 * size_of::<(Timestamp, Box<[u8]>)>()
+}
+
+impl KeyCells {
+    /// Adds hits to a cell, and returns it.
+    fn add(&mut self, cell: Cell, hits: u64) -> &mut Open {
+        let index = self.cells.iter().rposition(|open| open.cell == cell).unwrap_or_else(|| {
+            let tally = Tally::default();
+            self.cells.push(Open { cell, tally, rolled_up: 0, sent_in: 0, is_changed: true });
+            self.cells.len() - 1
+        });
+        let open = &mut self.cells[index];
+        open.tally.counted += hits;
+        open.is_changed = true;
+        open
+    }
+
+    fn holds(&self, cell: Cell) -> bool {
+        self.cells.iter().any(|open| open.cell == cell)
+    }
+
+    /// Brings the wider cells up to date. True if any has changed.
+    fn roll_up(&mut self, levels: &Levels) -> bool {
+        let [finest, wider @ ..] = levels.as_slice() else { return false };
+        let mut has_changed = false;
+        for index in 0..self.cells.len() {
+            let Open { cell, tally, rolled_up, .. } = self.cells[index];
+            let more = tally.counted - rolled_up;
+            if cell.width_ms == finest.width_ms && more > 0 {
+                self.cells[index].rolled_up = tally.counted;
+                wider.iter().for_each(|level| _ = self.add(Cell::of(cell.start_ms, level.width_ms), more));
+                has_changed |= !wider.is_empty();
+            }
+        }
+        has_changed
+    }
+
+    fn cells_bytes(&self) -> usize {
+        self.cells.capacity() * size_of::<Open>()
+    }
 }
 
 impl Outbox {
@@ -53,7 +115,9 @@ impl Outbox {
     pub fn new(origin: Origin) -> Outbox {
         Outbox {
             origin,
-            keys: HashMap::new(),
+            keys: HashMap::default(),
+            changed: VecDeque::new(),
+            behind: VecDeque::new(),
             sequence: 0,
             acknowledged: 0,
             dropped: 0,
@@ -79,16 +143,14 @@ impl Outbox {
         levels: &Levels,
         now: Timestamp,
     ) -> Result<(), TooOld> {
-        let from = levels.ranges_ms(now).map(|(_, from_ms, _)| from_ms);
-        let read = cells_of(levels, at).zip(from).filter(|(cell, from_ms)| from_ms <= &cell.start_ms);
-        let read: Vec<Cell> = read.map(|(cell, _)| cell).collect();
+        let cells: Vec<Cell> = levels.cells_of(at, now).collect();
         let dropped_end_ms = self.dropped_end_ms;
-        let held = self.keys.get(key).map_or(&[][..], Vec::as_slice);
-        let is_held = |cell: Cell| held.iter().any(|open| open.cell == cell);
-        if read.iter().any(|&cell| cell.end_ms() <= dropped_end_ms && !is_held(cell)) {
+        let is_lost = |cell: &Cell| {
+            cell.end_ms() <= dropped_end_ms && !self.keys.get(key).is_some_and(|held| held.holds(*cell))
+        };
+        if cells.iter().any(is_lost) {
             return Err(TooOld);
         }
-        let changed = self.sequence + 1;
         let held = match self.keys.get_mut(key) {
             Some(held) => held,
             None => {
@@ -96,66 +158,106 @@ impl Outbox {
                 self.keys.entry(key.into()).or_default()
             }
         };
-        let before = held.capacity();
-        for cell in read {
-            match held.iter_mut().rev().find(|open| open.cell == cell) {
-                Some(open) => {
-                    open.tally.counted += hits;
-                    open.changed = changed;
+        let before = held.cells_bytes();
+        match cells.as_slice() {
+            [] => return Ok(()),
+            // The others follow from the finest.
+            [finest, _, ..] if finest.width_ms == levels.as_slice()[0].width_ms => {
+                held.add(*finest, hits);
+                if !std::mem::replace(&mut held.is_behind, true) {
+                    let due = Timestamp::from_millis(now.as_millis() + ROLL_UP_MS).unwrap_or(Timestamp::MAX);
+                    self.behind.push_back((due, key.into()));
                 }
-                None => held.push(Open { cell, tally: Tally { counted: hits, deleted: 0 }, changed }),
             }
+            late => late.iter().for_each(|cell| _ = held.add(*cell, hits)),
         }
-        self.bytes += (held.capacity() - before) * size_of::<Open>();
+        if !std::mem::replace(&mut held.is_changed, true) {
+            self.changed.push_back(key.into());
+        }
+        self.bytes += held.cells_bytes() - before;
         Ok(())
     }
 
     /// Whether the count of a cell is known here.
     #[must_use]
     pub fn holds(&self, key: &[u8], cell: Cell) -> bool {
-        self.keys.get(key).is_some_and(|held| held.iter().any(|open| open.cell == cell))
+        self.keys.get(key).is_some_and(|held| held.holds(cell))
     }
 
     /// Marks all hits of a key that are held as deleted.
-    pub fn delete(&mut self, key: &[u8]) {
-        let changed = self.sequence + 1;
-        for open in self.keys.get_mut(key).into_iter().flatten() {
+    pub fn delete(&mut self, key: &[u8], levels: &Levels) {
+        let Some(held) = self.keys.get_mut(key) else { return };
+        let before = held.cells_bytes();
+        held.roll_up(levels);
+        for open in &mut held.cells {
             if open.tally.deleted < open.tally.counted {
                 open.tally.deleted = open.tally.counted;
-                open.changed = changed;
+                open.is_changed = true;
+            }
+        }
+        if !std::mem::replace(&mut held.is_changed, true) {
+            self.changed.push_back(key.into());
+        }
+        self.bytes += held.cells_bytes() - before;
+    }
+
+    /// Brings the wider cells of up to `most` keys up to date, of those whose time has come by `now`. `levels` gives the levels of
+    /// a key.
+    pub fn roll_up<'l>(&mut self, now: Timestamp, most: usize, levels: impl Fn(&[u8]) -> &'l Levels) {
+        for _ in 0..most {
+            let Some((_, key)) = self.behind.pop_front_if(|(due, _)| *due <= now) else { return };
+            let Some(held) = self.keys.get_mut(&key) else { continue };
+            let before = held.cells_bytes();
+            held.is_behind = false;
+            let has_changed = held.roll_up(levels(&key));
+            self.bytes += held.cells_bytes() - before;
+            if has_changed && !std::mem::replace(&mut held.is_changed, true) {
+                self.changed.push_back(key);
             }
         }
     }
 
-    /// The next message: what changed since the last one. `None` when nothing did.
-    pub fn take(&mut self) -> Option<Changes> {
-        let changes = self.changed_after(self.sequence);
-        (!changes.keys.is_empty()).then(|| {
-            self.sequence += 1;
-            Changes { until: self.sequence, ..changes }
-        })
+    /// The next message: what changed since the last one, of at most this number of keys. `None` when nothing did.
+    pub fn take(&mut self, most: usize) -> Option<Changes> {
+        let sequence = self.sequence + 1;
+        let mut keys = Vec::new();
+        while keys.len() < most
+            && let Some(key) = self.changed.pop_front()
+        {
+            let Some(held) = self.keys.get_mut(&key) else { continue };
+            held.is_changed = false;
+            let changed = held.cells.iter_mut().filter(|open| open.is_changed);
+            let cells: Vec<_> = changed
+                .map(|open| {
+                    (open.sent_in, open.is_changed) = (sequence, false);
+                    (None, open.cell, open.tally)
+                })
+                .collect();
+            if !cells.is_empty() {
+                keys.push(KeyChanges { key, cells });
+            }
+        }
+        if keys.is_empty() {
+            return None;
+        }
+        self.sequence = sequence;
+        Some(Changes { origin: self.origin.clone(), after: sequence - 1, until: sequence, keys })
     }
 
     /// A message with everything that the messages after this number had. `None` when some of that is gone.
     #[must_use]
     pub fn since(&self, after: u64) -> Option<Changes> {
-        (after >= self.dropped).then(|| self.changed_after(after))
-    }
-
-    /// A message with everything that is not known to have arrived.
-    #[must_use]
-    pub fn unconfirmed(&self) -> Changes {
-        self.changed_after(self.acknowledged)
-    }
-
-    fn changed_after(&self, after: u64) -> Changes {
         let keys = self.keys.iter().filter_map(|(key, held)| {
-            let changed = held.iter().filter(|open| open.changed > after);
-            let cells: Vec<_> = changed.map(|open| (None, open.cell, open.tally)).collect();
+            let sent = held.cells.iter().filter(|open| open.sent_in > after);
+            let cells: Vec<_> = sent.map(|open| (None, open.cell, open.tally)).collect();
             (!cells.is_empty()).then(|| KeyChanges { key: key.clone(), cells })
         });
-        let keys = keys.collect();
-        Changes { origin: self.origin.clone(), after, until: self.sequence, keys }
+        (after >= self.dropped).then(|| Changes {
+            origin: self.origin.clone(),
+            after,
+            until: self.sequence,
+            keys: keys.collect(),
+        })
     }
 
     /// All messages up to this number have arrived wherever they had to.
@@ -163,9 +265,22 @@ impl Outbox {
         self.acknowledged = self.acknowledged.max(until);
     }
 
-    /// Nothing is known to have arrived: where the messages went, something may have been lost.
-    pub fn unacknowledge(&mut self) {
+    /// What was sent after the last message that has arrived is sent again.
+    pub fn send_again(&mut self) {
+        for (key, held) in &mut self.keys {
+            for open in held.cells.iter_mut().filter(|open| open.sent_in > self.acknowledged) {
+                open.is_changed = true;
+                if !std::mem::replace(&mut held.is_changed, true) {
+                    self.changed.push_back(key.clone());
+                }
+            }
+        }
+    }
+
+    /// Everything that is held is sent again: where the messages went, something may have been lost.
+    pub fn send_all_again(&mut self) {
         self.acknowledged = 0;
+        self.send_again();
     }
 
     /// Drops cells that ended long ago and whose messages have arrived.
@@ -175,19 +290,22 @@ impl Outbox {
         let (mut dropped, mut dropped_end_ms) = (self.dropped, self.dropped_end_ms);
         let mut bytes = 0;
         self.keys.retain(|key, held| {
-            held.retain(|open| {
-                let is_over = open.cell.end_ms() <= over_ms && open.changed <= acknowledged;
+            let is_behind = held.is_behind;
+            held.cells.retain(|open| {
+                let has_arrived = !open.is_changed && open.sent_in <= acknowledged;
+                let is_over = open.cell.end_ms() <= over_ms && has_arrived && !is_behind;
                 if is_over {
-                    dropped = dropped.max(open.changed);
+                    dropped = dropped.max(open.sent_in);
                     dropped_end_ms = dropped_end_ms.max(open.cell.end_ms());
                 }
                 !is_over
             });
-            if held.capacity() > 2 * held.len() {
-                held.shrink_to_fit();
+            if held.cells.capacity() > 2 * held.cells.len() {
+                held.cells.shrink_to_fit();
             }
-            bytes += if held.is_empty() { 0 } else { key_bytes(key) + held.capacity() * size_of::<Open>() };
-            !held.is_empty()
+            let is_kept = !held.cells.is_empty() || held.is_changed;
+            bytes += if is_kept { key_bytes(key) + held.cells_bytes() } else { 0 };
+            is_kept
         });
         (self.dropped, self.dropped_end_ms, self.bytes) = (dropped, dropped_end_ms, bytes);
     }
@@ -198,10 +316,16 @@ impl Outbox {
         self.bytes
     }
 
+    /// Keys with counts that are in no message yet.
+    #[must_use]
+    pub fn changed_keys(&self) -> usize {
+        self.changed.len()
+    }
+
     /// The number of cells that are held.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.keys.values().map(Vec::len).sum()
+        self.keys.values().map(|held| held.cells.len()).sum()
     }
 
     /// Whether no cell is held.

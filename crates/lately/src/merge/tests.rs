@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{Cell, Changes, KeyChanges, Merged, Origin, Outbox, Tally, TooOld};
 use crate::error::MergeError;
 use crate::limit::{Decision, Retry};
-use crate::limits::{CELL_HELD_MS, MAX_KEY_BYTES, MAX_TOTAL};
+use crate::limits::{CELL_HELD_MS, MAX_KEY_BYTES, MAX_TOTAL, ROLL_UP_MS};
 use crate::store::{JointRequest, Limit, Store};
 use crate::time::{Span, Timestamp, minutes, seconds};
 
@@ -155,8 +155,10 @@ proptest! {
                     log.push((key, time, hits));
                 }
                 Step::Send { node } => {
-                    for outbox in &mut nodes[node].outboxes {
-                        let Some(changes) = outbox.take() else { continue };
+                    let Node { outboxes, store, .. } = &mut nodes[node];
+                    for outbox in outboxes {
+                        outbox.roll_up(now, usize::MAX, |key| store.settings_of(key).levels());
+                        let Some(changes) = outbox.take(usize::MAX) else { continue };
                         let to = (0..NODES).filter(|&other| other != node);
                         network.extend(to.map(|other| (other, changes.clone())));
                     }
@@ -183,7 +185,11 @@ proptest! {
         }
         let now = at(now_ms);
         for node in &mut nodes {
-            node.outboxes.iter_mut().for_each(|outbox| _ = outbox.take());
+            let Node { outboxes, store, .. } = node;
+            for outbox in outboxes {
+                outbox.roll_up(Timestamp::MAX, usize::MAX, |key| store.settings_of(key).levels());
+                _ = outbox.take(usize::MAX);
+            }
         }
         for (node, from) in (0..NODES).flat_map(|node| (0..NODES).map(move |from| (node, from))) {
             catch_up(&mut nodes, node, from, now);
@@ -274,13 +280,20 @@ proptest! {
     }
 }
 
+/// What a node tells others, its wider cells up to date.
+fn taken(node: &mut Node) -> Option<Changes> {
+    let Node { outboxes, store, .. } = node;
+    outboxes[0].roll_up(Timestamp::MAX, usize::MAX, |key| store.settings_of(key).levels());
+    outboxes[0].take(usize::MAX)
+}
+
 #[test]
 fn what_leaves_the_retention_leaves_the_memory() {
     let (mut node, other) = (Node::new(0), store());
     for second in 0..100 {
         node.hit(KEYS[0], (at(second * 1_000), 1), at(second * 1_000));
     }
-    let changes = node.outboxes[0].take().expect("hits were counted");
+    let changes = taken(&mut node).expect("hits were counted");
     other.merge(&changes, at(100_000)).expect("well-formed");
     let sweep = |now_ms: i64| {
         let mut cursor = crate::store::Cursor::START;
@@ -306,10 +319,14 @@ fn the_outbox_drops_what_has_arrived_and_ended() {
     let (key, levels) = (KEYS[0], store().settings_of(KEYS[0]).levels().clone());
     let mut outbox = Outbox::new(Origin::new("a", 1).expect("a name"));
     outbox.hit(key, (at(0), 1), &levels, at(0)).expect("it is new");
+    assert_eq!(outbox.len(), 1);
+    outbox.roll_up(at(ROLL_UP_MS - 1), 9, |_| &levels);
+    assert_eq!(outbox.len(), 1, "the wider cells follow later");
+    outbox.roll_up(at(ROLL_UP_MS), 9, |_| &levels);
     assert_eq!(outbox.len(), 5);
     let held_bytes = outbox.held_bytes();
     assert!(held_bytes > 5 * 40 && held_bytes < 1_000, "{held_bytes}");
-    assert!(outbox.take().is_some() && outbox.take().is_none());
+    assert!(outbox.take(9).is_some() && outbox.take(9).is_none());
     let later = at(CELL_HELD_MS + 10_000);
     outbox.tidy(later);
     assert_eq!(outbox.len(), 5, "nothing was acknowledged");
@@ -329,13 +346,13 @@ fn a_deletion_takes_what_is_known_and_nothing_else() {
     let mut nodes: Vec<Node> = (0..2).map(Node::new).collect();
     let (key, now) = (KEYS[0], at(1_000));
     nodes[0].hit(key, (now, 3), now);
-    let told = nodes[0].outboxes[0].take().expect("hits were counted");
+    let told = taken(&mut nodes[0]).expect("hits were counted");
     arrive(&nodes[1], &told, now);
     // The second node deletes three hits, while the first counts two more.
     let marks = nodes[1].store.delete_known(key);
     assert_eq!(nodes[1].store.hits(key, minutes(5), now).estimate, 0);
     nodes[0].hit(key, (now, 2), now);
-    let told = nodes[0].outboxes[0].take().expect("hits were counted");
+    let told = taken(&mut nodes[0]).expect("hits were counted");
     arrive(&nodes[1], &told, now);
     assert_eq!(nodes[1].store.hits(key, minutes(5), now).estimate, 2);
     // A third node hears of the marks before it hears of the hits.
@@ -348,8 +365,11 @@ fn a_deletion_takes_what_is_known_and_nothing_else() {
     third.merge(&told, now).expect("well-formed");
     assert_eq!(third.hits(key, minutes(5), now).estimate, 2);
     // Its own hits a node deletes in its outbox.
-    nodes[0].outboxes[0].delete(key);
-    third.merge(&nodes[0].outboxes[0].take().expect("it was deleted"), now).expect("well-formed");
+    {
+        let levels = third.settings_of(key).levels();
+        nodes[0].outboxes[0].delete(key, levels);
+    }
+    third.merge(&taken(&mut nodes[0]).expect("it was deleted"), now).expect("well-formed");
     assert_eq!(third.hits(key, minutes(5), now).estimate, 0);
 }
 
@@ -359,7 +379,7 @@ fn limits_count_the_hits_of_other_nodes() {
     let (key, minute) = (KEYS[0], minutes(1));
     other.limit(key, 5, minute, 1, at(0)).expect("decided");
     node.hit(key, (at(1_500), 3), at(1_500));
-    other.merge(&node.outboxes[0].take().expect("hits were counted"), at(2_000)).expect("well-formed");
+    other.merge(&taken(&mut node).expect("hits were counted"), at(2_000)).expect("well-formed");
     let decide = |cost, now_ms| other.limit(key, 5, minute, cost, at(now_ms)).expect("decided");
     assert_eq!(decide(1, 2_000).remaining, 0);
     // The own hit of the first millisecond leaves first. Of the others only the second is known: they count until its last

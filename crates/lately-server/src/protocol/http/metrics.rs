@@ -138,10 +138,10 @@ pub(crate) fn text(service: &Service) -> String {
             &staleness_ms,
         );
         metric(
-            "lately_cluster_unsent_cells",
+            "lately_cluster_unsent_keys",
             gauge,
-            "Counts that other nodes do not have yet.",
-            &state.unsent_cells,
+            "Keys with counts that other nodes do not have yet.",
+            &state.unsent_keys,
         );
     }
     limits(service, &mut text);

@@ -9,7 +9,7 @@ mod origins;
 mod outgoing;
 mod worker;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use lately::{DeltaBatch, Span, Store, Timestamp};
 use tokio::sync::Notify;
@@ -24,7 +24,7 @@ pub(crate) use worker::{Signals, run, start};
 pub(crate) struct Cluster {
     pub(crate) config: ClusterConfig,
     /// What this node counted. `None` until the exchange starts, before the first client.
-    outgoing: Mutex<Option<Outgoing>>,
+    outgoing: OnceLock<Outgoing>,
     interest: Interest,
     /// Wakes the worker: a client waits for a key that is not known.
     wanted: Notify,
@@ -38,15 +38,15 @@ pub(crate) struct State {
     pub(crate) failure: Option<String>,
     /// When the engine was last reached.
     pub(crate) reached: Option<Timestamp>,
-    /// Cells that were not sent yet, or not confirmed.
-    pub(crate) unsent_cells: usize,
+    /// Keys with counts that others do not have.
+    pub(crate) unsent_keys: usize,
 }
 
 impl Cluster {
     pub(crate) fn new(config: ClusterConfig) -> Cluster {
         Cluster {
             config,
-            outgoing: Mutex::default(),
+            outgoing: OnceLock::new(),
             interest: Interest::default(),
             wanted: Notify::new(),
             state: Mutex::default(),
@@ -55,25 +55,14 @@ impl Cluster {
 
     /// Adds committed changes to what is to be sent.
     pub(crate) fn add(&self, deltas: &DeltaBatch, store: &Store) {
-        if deltas.is_empty() {
-            return;
-        }
-        let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outgoing) = &mut *outgoing {
+        if let Some(outgoing) = self.outgoing.get().filter(|_| !deltas.is_empty()) {
             outgoing.add(deltas.deltas(), store);
         }
     }
 
-    /// What this node counted, and what of it is to be sent.
-    fn with_outgoing<R>(&self, work: impl FnOnce(&mut Outgoing) -> R) -> R {
-        let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
-        work(outgoing.as_mut().expect("the exchange has started"))
-    }
-
     /// Memory of what is to be sent, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        let outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
-        outgoing.as_ref().map_or(0, Outgoing::held_bytes)
+        self.outgoing.get().map_or(0, Outgoing::held_bytes)
     }
 
     /// Notes that somebody reads a key. What others counted of it is kept fresh for a while.

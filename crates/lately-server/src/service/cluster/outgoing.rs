@@ -2,23 +2,32 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lately::{Cell, Delta, Deltas, Forgotten, Levels, Origin, Outbox, Store, Tally, Timestamp};
 use lately_engines::{Block, Known, Told, Write};
 
 use super::origins::Origins;
-use crate::limits::BLOCK_SLACK_MS;
+use crate::limits::{BLOCK_SLACK_MS, CLUSTER_SEND_KEYS, OUTGOING_PARTS};
 
-/// The outboxes of a node: one for what it counts now, and others for late hits, whose cells the first has dropped.
+/// Counts of this node, in parts with a lock each.
 pub(super) struct Outgoing {
-    outboxes: Vec<Outbox>,
-    /// The origins whose hits are in the store.
-    origins: Origins,
     node: String,
+    /// The origin of hits of now.
+    origin: Origin,
+    /// The origins whose hits are in the store.
+    origins: Mutex<Origins>,
+    parts: Box<[Mutex<Part>]>,
+}
+
+/// The counts of some of the keys.
+struct Part {
+    /// One outbox for hits of now, the first; others for late hits, whose cells that has dropped.
+    outboxes: Vec<Outbox>,
     /// Hits that wait for an origin.
     waiting: Vec<Waiting>,
     /// Keys that were deleted, and when: what the engine has of them is to be marked.
-    pub(super) deleted: Vec<(Box<[u8]>, Timestamp)>,
+    deleted: Vec<(Box<[u8]>, Timestamp)>,
 }
 
 /// The key of hits, their time and their number.
@@ -27,6 +36,12 @@ type Waiting = (Box<[u8]>, (Timestamp, u64));
 /// Counts to be sent, and their key.
 pub(super) type Pending = (Box<[u8]>, Known);
 
+/// What was taken out of a part to be sent: the number of each message.
+pub(super) struct Taken {
+    part: usize,
+    messages: Vec<(Origin, u64)>,
+}
+
 impl Outgoing {
     /// Nothing was counted yet.
     ///
@@ -34,67 +49,143 @@ impl Outgoing {
     /// The new origin cannot be written to the data folder.
     pub(super) fn new(node: &str, mut origins: Origins, now: Timestamp) -> io::Result<Outgoing> {
         let origin = origins.add(node, now)?;
-        Ok(Outgoing {
-            outboxes: vec![Outbox::new(origin)],
-            origins,
-            node: node.to_owned(),
-            waiting: Vec::new(),
-            deleted: Vec::new(),
-        })
+        let part =
+            || Part { outboxes: vec![Outbox::new(origin.clone())], waiting: Vec::new(), deleted: Vec::new() };
+        let parts = (0..OUTGOING_PARTS).map(|_| Mutex::new(part())).collect();
+        Ok(Outgoing { node: node.to_owned(), origin, origins: Mutex::new(origins), parts })
+    }
+
+    fn lock(&self, part: usize) -> MutexGuard<'_, Part> {
+        self.parts[part].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn part_of(&self, key: &[u8]) -> MutexGuard<'_, Part> {
+        let last = key.last_chunk::<2>().map_or(0, |last| u16::from_le_bytes(*last));
+        self.lock((usize::from(last) ^ key.len()) % OUTGOING_PARTS)
+    }
+
+    fn origins(&self) -> MutexGuard<'_, Origins> {
+        self.origins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the hits of an origin are in the store of this node: it counted them since its start, or has loaded them.
     pub(super) fn is_own(&self, origin: &Origin) -> bool {
-        self.origins.contains(origin)
-    }
-
-    /// Whether the count of a cell of an own origin is held here, so that its marks are, too.
-    fn holds(&self, key: &[u8], origin: &Origin, cell: Cell) -> bool {
-        self.outboxes.iter().any(|outbox| outbox.origin() == origin && outbox.holds(key, cell))
+        *origin == self.origin || self.origins().contains(origin)
     }
 
     /// Adds committed changes.
-    pub(super) fn add(&mut self, deltas: Deltas<'_>, store: &Store) {
+    pub(super) fn add(&self, deltas: Deltas<'_>, store: &Store) {
         let now = deltas.now();
-        for (key, hits) in std::mem::take(&mut self.waiting) {
-            self.hit(&key, hits, store.settings_of(&key).levels(), now);
-        }
         for delta in deltas.flatten() {
             match delta.1 {
                 Delta::Hits { key, at, hits, .. } => {
-                    self.hit(key, (at, hits), store.settings_of(key).levels(), now);
+                    let levels = store.settings_of(key).levels();
+                    self.part_of(key)
+                        .hit(key, (at, hits), levels, now, || self.origins().add(&self.node, now));
                 }
-                Delta::Forget { key, why: Forgotten::Deleted, .. } => self.delete(key, now),
+                Delta::Forget { key, why: Forgotten::Deleted, .. } => {
+                    let levels = store.settings_of(key).levels();
+                    let mut part = self.part_of(key);
+                    part.outboxes.iter_mut().for_each(|outbox| outbox.delete(key, levels));
+                    part.deleted.push((key.into(), now));
+                }
                 _ => {}
             }
         }
     }
 
-    fn hit(&mut self, key: &[u8], hits: (Timestamp, u64), levels: &Levels, now: Timestamp) {
-        let counts = |outbox: &mut Outbox| outbox.hit(key, hits, levels, now).is_ok();
-        if self.outboxes.iter_mut().any(counts) {
-            return;
+    /// Takes counts that others do not have, of a part of the keys. With `to_the_end`, the wider cells are up to date.
+    pub(super) fn take(
+        &self,
+        part: usize,
+        store: &Store,
+        now: Timestamp,
+        to_the_end: bool,
+    ) -> (Vec<Pending>, Taken) {
+        let levels = |key: &[u8]| store.settings_of(key).levels();
+        let (mut pending, mut taken) = (Vec::new(), Taken { part, messages: Vec::new() });
+        let mut part = self.lock(part);
+        for (key, hits) in std::mem::take(&mut part.waiting) {
+            part.hit(&key, hits, levels(&key), now, || self.origins().add(&self.node, now));
         }
-        // Without the line in the folder, the next start takes these hits for those of another node. So they wait here.
-        let Ok(origin) = self.origins.add(&self.node, now) else {
-            self.waiting.push((key.into(), hits));
-            return;
-        };
-        let mut outbox = Outbox::new(origin);
-        outbox.hit(key, hits, levels, now).expect("a new origin has dropped nothing");
-        self.outboxes.push(outbox);
+        for outbox in &mut part.outboxes {
+            let due = if to_the_end { Timestamp::MAX } else { now };
+            outbox.roll_up(due, CLUSTER_SEND_KEYS, levels);
+            let Some(changes) = outbox.take(CLUSTER_SEND_KEYS) else { continue };
+            taken.messages.push((changes.origin.clone(), changes.until));
+            for its in changes.keys {
+                for (_, cell, tally) in its.cells {
+                    // What was deleted here was removed here.
+                    let origin = changes.origin.clone();
+                    let known = Known { origin, cell, tally, removed: tally.deleted };
+                    pending.push((its.key.clone(), known));
+                }
+            }
+        }
+        (pending, taken)
     }
 
-    fn delete(&mut self, key: &[u8], now: Timestamp) {
-        self.outboxes.iter_mut().for_each(|outbox| outbox.delete(key));
-        self.deleted.push((key.into(), now));
+    /// What was taken has arrived. Cells that ended long ago are dropped if `tidies`.
+    pub(super) fn confirm(&self, taken: &[Taken], tidies: Option<usize>, now: Timestamp) {
+        for Taken { part, messages } in taken {
+            let mut part = self.lock(*part);
+            for (origin, until) in messages {
+                let outbox = part.outboxes.iter_mut().find(|outbox| outbox.origin() == origin);
+                outbox.into_iter().for_each(|outbox| outbox.acknowledge(*until));
+            }
+        }
+        if let Some(part) = tidies {
+            let mut part = self.lock(part % OUTGOING_PARTS);
+            part.outboxes.iter_mut().for_each(|outbox| outbox.tidy(now));
+            let first = &self.origin;
+            part.outboxes.retain(|outbox| !outbox.is_empty() || outbox.origin() == first);
+        }
+    }
+
+    /// What was taken may not have arrived: it is taken again. With `all`, everything that is held is.
+    pub(super) fn send_again(&self, all: bool) {
+        for part in 0..OUTGOING_PARTS {
+            let again = if all { Outbox::send_all_again } else { Outbox::send_again };
+            self.lock(part).outboxes.iter_mut().for_each(again);
+        }
+    }
+
+    /// The keys with counts that others do not have.
+    pub(super) fn unsent_keys(&self) -> usize {
+        let keys = |part: MutexGuard<'_, Part>| -> usize {
+            part.outboxes.iter().map(Outbox::changed_keys).sum::<usize>() + part.waiting.len()
+        };
+        (0..OUTGOING_PARTS).map(|part| keys(self.lock(part))).sum()
+    }
+
+    /// Memory of what is held, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        let bytes =
+            |part: MutexGuard<'_, Part>| -> usize { part.outboxes.iter().map(Outbox::held_bytes).sum() };
+        (0..OUTGOING_PARTS).map(|part| bytes(self.lock(part))).sum()
+    }
+
+    /// The first key that was deleted and whose marks are not sent.
+    pub(super) fn deleted(&self) -> Option<(Box<[u8]>, Timestamp)> {
+        (0..OUTGOING_PARTS).find_map(|part| self.lock(part).deleted.first().cloned())
+    }
+
+    /// The marks of the first deletion of a key are sent.
+    pub(super) fn marked(&self, key: &[u8]) {
+        let mut part = self.part_of(key);
+        if part.deleted.first().is_some_and(|(deleted, _)| **deleted == *key) {
+            part.deleted.remove(0);
+        }
     }
 
     /// The marks for a key that was deleted at a time, of what an engine has of it.
     pub(super) fn marks(&self, key: &[u8], deleted_at: Timestamp, told: Told) -> Vec<Pending> {
+        let part = self.part_of(key);
         let is_deleted = |Known { origin, cell, tally, .. }: &Known| {
             // What began later has no hit that was deleted. The marks of what is held here are held, too.
-            cell.start_ms <= deleted_at.as_millis() && tally.counted > 0 && !self.holds(key, origin, *cell)
+            let is_held =
+                part.outboxes.iter().any(|outbox| outbox.origin() == origin && outbox.holds(key, *cell));
+            cell.start_ms <= deleted_at.as_millis() && tally.counted > 0 && !is_held
         };
         let mark = |known: Known| {
             // Own hits left the store when the key was deleted.
@@ -104,59 +195,41 @@ impl Outgoing {
         };
         told.into_iter().filter(is_deleted).map(mark).collect()
     }
+}
 
-    /// The counts that are not known to have arrived, and for each outbox the number to confirm when they have.
-    pub(super) fn pending(&mut self) -> (Vec<Pending>, Vec<u64>) {
-        let (mut pending, mut numbers) = (Vec::new(), Vec::new());
-        for outbox in &mut self.outboxes {
-            let _ = outbox.take();
-            let changes = outbox.unconfirmed();
-            numbers.push(changes.until);
-            for its in changes.keys {
-                for (_, cell, tally) in its.cells {
-                    // What was deleted here was removed here.
-                    let known = Known { origin: changes.origin.clone(), cell, tally, removed: tally.deleted };
-                    pending.push((its.key.clone(), known));
-                }
-            }
+impl Part {
+    fn hit(
+        &mut self,
+        key: &[u8],
+        hits: (Timestamp, u64),
+        levels: &Levels,
+        now: Timestamp,
+        new_origin: impl FnOnce() -> io::Result<Origin>,
+    ) {
+        let counts = |outbox: &mut Outbox| outbox.hit(key, hits, levels, now).is_ok();
+        if self.outboxes.iter_mut().any(counts) {
+            return;
         }
-        (pending, numbers)
-    }
-
-    /// Memory of what is held, in bytes.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.outboxes.iter().map(Outbox::held_bytes).sum()
-    }
-
-    /// Everything that is held is to be sent again.
-    pub(super) fn send_again(&mut self) {
-        self.outboxes.iter_mut().for_each(Outbox::unacknowledge);
-    }
-
-    /// The counts with these numbers have arrived. Cells that ended long ago are dropped.
-    pub(super) fn confirm(&mut self, numbers: &[u64], now: Timestamp) {
-        for (outbox, until) in self.outboxes.iter_mut().zip(numbers) {
-            outbox.acknowledge(*until);
-            outbox.tidy(now);
-        }
-        let first = self.outboxes[0].origin().clone();
-        self.outboxes.retain(|outbox| !outbox.is_empty() || *outbox.origin() == first);
+        // Without the line in the folder, the next start takes these hits for those of another node. So they wait here.
+        let Ok(origin) = new_origin() else {
+            self.waiting.push((key.into(), hits));
+            return;
+        };
+        let mut outbox = Outbox::new(origin);
+        outbox.hit(key, hits, levels, now).expect("a new origin has dropped nothing");
+        self.outboxes.push(outbox);
     }
 }
 
 /// The writes that send counts: one for each block.
 pub(super) fn writes<'p>(pending: &'p [Pending], store: &Store) -> Vec<Write<'p>> {
-    let mut writes: HashMap<Block<'p>, Write<'p>> = HashMap::new();
+    let mut writes: HashMap<Block<'p>, Write<'p>> = HashMap::with_capacity(pending.len());
     for (key, known) in pending {
-        let cell = known.cell;
-        let block = Block::of(key, cell);
+        let Cell { width_ms, .. } = known.cell;
+        let block = Block::of(key, known.cell);
         let write = writes.entry(block).or_insert_with(|| {
-            let level = store
-                .settings_of(key)
-                .levels()
-                .as_slice()
-                .iter()
-                .find(|level| level.width_ms == cell.width_ms);
+            let levels = store.settings_of(key).levels().as_slice();
+            let level = levels.iter().find(|level| level.width_ms == width_ms);
             let read_for_ms = level.map_or(0, |level| level.until_age_ms) + BLOCK_SLACK_MS;
             let keep_until = Timestamp::from_millis(block.end_ms().saturating_add(read_for_ms));
             Write { block, keep_until: keep_until.unwrap_or(Timestamp::MAX), counts: Vec::new() }

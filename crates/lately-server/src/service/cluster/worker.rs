@@ -1,6 +1,6 @@
 //! The worker: sends what this node counted, and reads what others counted of the keys that are read here.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lately::{DeltaBatch, Span, Tally, Timestamp};
@@ -8,7 +8,9 @@ use lately_engines::{Block, Engine, EngineError, Known, Redis};
 
 use thiserror::Error;
 
-use crate::limits::{CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS};
+use crate::limits::{
+    CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, DRAIN_SENDS_MS, OUTGOING_PARTS, TIDY_EVERY,
+};
 use crate::service::Service;
 use crate::stopper::Stopper;
 
@@ -76,6 +78,9 @@ enum Claim {
 struct Worker<'s, E> {
     service: &'s Service,
     cluster: &'s Cluster,
+    outgoing: &'s Outgoing,
+    /// Counts exchanges.
+    turn: usize,
     engine: E,
     /// The life of the engine to which everything was sent that is confirmed.
     life: u64,
@@ -95,7 +100,7 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
     let outgoing = Origins::load(folder)
         .and_then(|origins| Outgoing::new(&cluster.config.node, origins, service.now()))
         .map_err(ClusterError::Origins)?;
-    *cluster.outgoing.lock().unwrap_or_else(PoisonError::into_inner) = Some(outgoing);
+    let _ = cluster.outgoing.set(outgoing);
     Ok(())
 }
 
@@ -106,8 +111,17 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
 pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
     let Ok(engine) = Redis::new(&cluster.config.url) else { unreachable!("the config was checked") };
-    let mut worker =
-        Worker { service: &service, cluster, engine, life: 0, claimed: None, refused_since: None };
+    let outgoing = cluster.outgoing.get().expect("it was started");
+    let mut worker = Worker {
+        service: &service,
+        cluster,
+        outgoing,
+        turn: 0,
+        engine,
+        life: 0,
+        claimed: None,
+        refused_since: None,
+    };
     let flush = cluster.config.flush;
     loop {
         let is_stopping = tokio::select! {
@@ -115,7 +129,7 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
             () = cluster.wanted.notified() => false,
             () = crate::protocol::pause(flush) => false,
         };
-        let done = worker.exchange(flush).await;
+        let done = worker.exchange(flush, is_stopping).await;
         note(cluster, &done, &*signals.tell, service.now());
         if let Ok(Some(taken)) = done {
             signals.stopper.stop();
@@ -132,13 +146,17 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
 
 impl<E: Engine> Worker<'_, E> {
     /// Sends what was counted, then reads what is due.
-    async fn exchange(&mut self, flush: Duration) -> Result<Option<ClusterError>, EngineError> {
+    async fn exchange(
+        &mut self,
+        flush: Duration,
+        is_stopping: bool,
+    ) -> Result<Option<ClusterError>, EngineError> {
         match self.claim().await? {
             Claim::Ours => {}
             Claim::Wait => return Ok(None),
             Claim::Taken(taken) => return Ok(Some(taken)),
         }
-        self.send().await?;
+        self.send(is_stopping).await?;
         self.read(flush).await?;
         Ok(None)
     }
@@ -167,34 +185,53 @@ impl<E: Engine> Worker<'_, E> {
         Ok(Claim::Taken(ClusterError::NodeTaken { node: config.node.clone() }))
     }
 
-    async fn send(&mut self) -> Result<(), EngineError> {
-        let (pending, numbers) = self.cluster.with_outgoing(Outgoing::pending);
-        self.cluster.set_state(|state| state.unsent_cells = pending.len());
-        self.engine.send(&writes(&pending, &self.service.store)).await?;
-        if self.life != self.engine.life() {
-            // What was confirmed before may be lost by now.
-            self.life = self.engine.life();
-            self.cluster.with_outgoing(Outgoing::send_again);
-            return Box::pin(self.send()).await;
+    /// Sends counts until others have all of them. With `to_the_end`, the wider cells are brought up to date first.
+    async fn send(&mut self, to_the_end: bool) -> Result<(), EngineError> {
+        let begun = self.service.now();
+        loop {
+            let now = self.service.now();
+            let mut sent = 0;
+            for part in 0..OUTGOING_PARTS {
+                let (pending, taken) = self.outgoing.take(part, &self.service.store, now, to_the_end);
+                if pending.is_empty() {
+                    continue;
+                }
+                sent += pending.len();
+                if let Err(error) = self.engine.send(&writes(&pending, &self.service.store)).await {
+                    self.outgoing.send_again(false);
+                    return Err(error);
+                }
+                self.outgoing.confirm(&[taken], None, now);
+            }
+            if self.life != self.engine.life() {
+                // What was confirmed before may be lost by now.
+                self.life = self.engine.life();
+                self.outgoing.send_again(true);
+                continue;
+            }
+            let unsent_keys = self.outgoing.unsent_keys();
+            self.cluster.set_state(|state| state.unsent_keys = unsent_keys);
+            let took_ms = now.as_millis() - begun.as_millis();
+            if sent == 0 || !to_the_end || took_ms > DRAIN_SENDS_MS {
+                break;
+            }
         }
-        let now = self.service.now();
-        self.cluster.with_outgoing(|outgoing| outgoing.confirm(&numbers, now));
-        self.cluster.set_state(|state| state.unsent_cells = 0);
+        self.turn = self.turn.wrapping_add(1);
+        let tidies = self.turn.is_multiple_of(TIDY_EVERY).then_some(self.turn / TIDY_EVERY);
+        self.outgoing.confirm(&[], tidies, self.service.now());
         self.delete().await
     }
 
     /// Marks everything that the engine has of deleted keys.
     async fn delete(&mut self) -> Result<(), EngineError> {
         let now = self.service.now();
-        while let Some((key, deleted_at)) =
-            self.cluster.with_outgoing(|outgoing| outgoing.deleted.first().cloned())
-        {
+        while let Some((key, deleted_at)) = self.outgoing.deleted() {
             let retain = self.service.store.settings_of(&key).retain();
             let told = self.told(&key, retain, now).await?;
-            let marks = self.cluster.with_outgoing(|outgoing| outgoing.marks(&key, deleted_at, told));
+            let marks = self.outgoing.marks(&key, deleted_at, told);
             self.engine.send(&writes(&marks, &self.service.store)).await?;
             self.service.store.unlearn(&key);
-            self.cluster.with_outgoing(|outgoing| outgoing.deleted.remove(0));
+            self.outgoing.marked(&key);
         }
         Ok(())
     }
@@ -256,9 +293,8 @@ impl<E: Engine> Worker<'_, E> {
         let due = self.cluster.interest.due(flush, CLUSTER_READ_KEYS, now);
         for (key, window) in &due {
             let told = self.told(key, *window, now).await?;
-            let (own, of_others): (Vec<_>, Vec<_>) = self
-                .cluster
-                .with_outgoing(|outgoing| told.into_iter().partition(|known| outgoing.is_own(&known.origin)));
+            let (own, of_others): (Vec<_>, Vec<_>) =
+                told.into_iter().partition(|known| self.outgoing.is_own(&known.origin));
             self.remove(key, own, now).await?;
             let of_others = of_others.into_iter().map(|known| (known.origin, known.cell, known.tally));
             // What the engine has was checked when it was read.
