@@ -244,7 +244,7 @@ pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);
 pub(crate) const INTEREST_LASTS: Duration = Duration::from_secs(10);
 
 /// Keys whose counts of other nodes are kept fresh at a time. Answers on others are of this node's hits alone.
-pub const INTEREST_KEYS: usize = 100_000;
+pub const INTEREST_KEYS: usize = 10_000;
 
 /// Keys that are read from the engine of a cluster between two flushes.
 pub(crate) const CLUSTER_READ_KEYS: usize = 1_000;

@@ -132,6 +132,24 @@ fn a_second_server_of_a_name_refuses() {
 }
 
 #[test]
+fn each_of_many_keys_has_its_own_count() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let (one, other) = (node(&redis, "a"), node(&redis, "b"));
+    let pairs: Vec<String> = (0..500).map(|key| format!("k{key} {}", key + 1)).collect();
+    one.ask::<Vec<u64>>(&format!("MHIT {}", pairs.join(" ")));
+    let keys: Vec<String> = (0..500).map(|key| format!("k{key}")).collect();
+    let expected: Vec<u64> = (1..=500).collect();
+    let question = format!("MHITS 5m {}", keys.join(" "));
+    assert!(becomes(|| other.ask::<Vec<u64>>(&question) == expected));
+    // Wider windows are read from other cells, too.
+    let question = format!("MHITS 7d {}", keys.join(" "));
+    assert!(becomes(|| other.ask::<Vec<u64>>(&question) == expected));
+}
+
+#[test]
 fn a_deleted_key_is_deleted_on_all_nodes() {
     if !has("redis-server") {
         return;

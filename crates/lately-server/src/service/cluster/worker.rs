@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lately::{DeltaBatch, Span, Tally, Timestamp};
-use lately_engines::{Block, Engine, EngineError, Known, Redis};
+use lately_engines::{Block, Engine, EngineError, Known, Redis, Told};
 
 use thiserror::Error;
 
@@ -15,6 +15,7 @@ use crate::service::Service;
 use crate::stopper::Stopper;
 
 use super::Cluster;
+use super::interest::Due;
 use super::origins::Origins;
 use super::outgoing::{Outgoing, writes};
 
@@ -227,7 +228,7 @@ impl<E: Engine> Worker<'_, E> {
         let now = self.service.now();
         while let Some((key, deleted_at)) = self.outgoing.deleted() {
             let retain = self.service.store.settings_of(&key).retain();
-            let told = self.told(&key, retain, now).await?;
+            let told = self.told(&[(key.clone(), retain)], now).await?.pop().unwrap_or_default();
             let marks = self.outgoing.marks(&key, deleted_at, told);
             self.engine.send(&writes(&marks, &self.service.store)).await?;
             self.service.store.unlearn(&key);
@@ -236,23 +237,28 @@ impl<E: Engine> Worker<'_, E> {
         Ok(())
     }
 
-    /// What the engine has of a key that a window which ends now may need.
-    async fn told(
-        &mut self,
-        key: &[u8],
-        window: Span,
-        now: Timestamp,
-    ) -> Result<lately_engines::Told, EngineError> {
-        let levels = self.service.store.settings_of(key).levels();
-        let (oldest_ms, newest_ms) = reach(window, self.service, key, now);
-        let mut blocks = Vec::new();
-        for (level, from_ms, to_ms) in levels.ranges_ms(now) {
-            let (from_ms, to_ms) = (from_ms.max(oldest_ms - level.width_ms), to_ms.min(newest_ms));
-            if from_ms < to_ms {
-                blocks.extend(Block::between(key, level, from_ms, to_ms));
+    /// What the engine has of keys that windows which end now may need, in the order of the keys.
+    async fn told(&mut self, due: &[Due], now: Timestamp) -> Result<Vec<Told>, EngineError> {
+        let (mut blocks, mut ends) = (Vec::new(), Vec::with_capacity(due.len()));
+        for (key, window) in due {
+            let levels = self.service.store.settings_of(key).levels();
+            let (oldest_ms, newest_ms) = reach(*window, self.service, key, now);
+            for (level, from_ms, to_ms) in levels.ranges_ms(now) {
+                let (from_ms, to_ms) = (from_ms.max(oldest_ms - level.width_ms), to_ms.min(newest_ms));
+                if from_ms < to_ms {
+                    blocks.extend(Block::between(key, level, from_ms, to_ms));
+                }
             }
+            ends.push(blocks.len());
         }
-        Ok(self.engine.read(&blocks).await?.into_iter().flatten().collect())
+        let mut told = self.engine.read(&blocks).await?.into_iter();
+        let mut start = 0;
+        let of_key = |end| {
+            let of_key = told.by_ref().take(end - start).flatten().collect();
+            start = end;
+            of_key
+        };
+        Ok(ends.into_iter().map(of_key).collect())
     }
 
     /// Removes own hits that another node has deleted, and notes in the engine that they are.
@@ -291,8 +297,8 @@ impl<E: Engine> Worker<'_, E> {
             self.service.store.unlearn(&key);
         }
         let due = self.cluster.interest.due(flush, CLUSTER_READ_KEYS, now);
-        for (key, window) in &due {
-            let told = self.told(key, *window, now).await?;
+        let told = self.told(&due, now).await?;
+        for ((key, _), told) in due.iter().zip(told) {
             let (own, of_others): (Vec<_>, Vec<_>) =
                 told.into_iter().partition(|known| self.outgoing.is_own(&known.origin));
             self.remove(key, own, now).await?;
