@@ -28,6 +28,10 @@ fn hits_on_one_node_show_on_all() {
     assert!(all_say(&all, "HITS page", 321));
     assert!(all_say(&all, "HITS page 10s", 321));
     assert!(all_say(&all, "HITS page 7d", 321));
+    let over_http = all[2].get("/v1/hits/other?window=5m");
+    assert!(over_http.contains("\"hits\":0"), "{over_http}");
+    nodes[0].ask::<u64>("HIT other 4");
+    assert!(becomes(|| all[2].get("/v1/hits/other?window=5m").contains("\"hits\":4")));
     // What is known of the others is in the answer to a hit.
     assert_eq!(nodes[0].ask::<u64>("HIT page"), 322);
     assert!(all_say(&all, "HITS page", 322));

@@ -238,6 +238,9 @@ impl Service {
     /// Answers questions, and changes nothing.
     fn ask<'k>(&self, ops: impl Iterator<Item = Op<'k>>, now: Timestamp) -> Vec<Count> {
         let ops: Vec<Op<'_>> = ops.collect();
+        if let Some(cluster) = &self.cluster {
+            ops.iter().for_each(|op| note_read(cluster, op, &self.store, now));
+        }
         let mut outcomes = Vec::with_capacity(ops.len());
         self.store.apply(&ops, now, &mut outcomes);
         let count = |outcome| match outcome {
