@@ -3,10 +3,10 @@
 //! What a batch changed is written before its replies leave. When it cannot be, the batch is refused and
 //! is to be taken back; from then on nothing is taken until the disk has recovered.
 
-mod bell;
 mod keeper;
 mod reserve;
 mod verdict;
+mod wakeup;
 
 use std::fmt;
 use std::io;
@@ -23,8 +23,8 @@ use crate::log::Log;
 use crate::loss::LossKind;
 use crate::names::{self, remove_before};
 use crate::recover::Recovery;
-use bell::Bell;
 pub use verdict::{Hold, Receipt, Verdict};
+use wakeup::Wakeup;
 
 /// When an acknowledged hit survives what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +88,10 @@ pub struct Journal<D: Disk> {
     /// How often it was tried to mend a failure.
     tries: AtomicU64,
     closing: AtomicBool,
-    /// The thread that syncs, and the one that makes checkpoints, wait here.
-    bells: [Bell; 2],
+    /// The thread that syncs waits here.
+    sync_wakeup: Wakeup,
+    /// The thread that makes checkpoints waits here.
+    checkpoint_wakeup: Wakeup,
     wakers: Mutex<Vec<Waker>>,
 }
 
@@ -206,7 +208,8 @@ impl<D: Disk> Journal<D> {
             block_bytes: AtomicUsize::new(0),
             tries: AtomicU64::new(0),
             closing: AtomicBool::new(false),
-            bells: [Bell::default(), Bell::default()],
+            sync_wakeup: Wakeup::default(),
+            checkpoint_wakeup: Wakeup::default(),
             wakers: Mutex::default(),
         };
         if !journal.keep_reserve() {
@@ -310,17 +313,17 @@ impl<D: Disk> Journal<D> {
         let unsynced = log.unsynced_bytes();
         drop(log);
         if self.is_much(unsynced) && !self.is_much(unsynced - bytes) {
-            self.bells[0].ring();
+            self.sync_wakeup.wake();
         }
         let log_bytes = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
         if self.is_to_look(log_bytes, bytes) {
-            self.bells[1].ring();
+            self.checkpoint_wakeup.wake();
         }
         if !waits || self.kept.load(Acquire) >= number {
             return Ok(Receipt::Kept);
         }
         self.holds.fetch_add(1, Relaxed);
-        self.bells[0].ring();
+        self.sync_wakeup.wake();
         Ok(Receipt::Wait(Hold { number, holds: Arc::clone(&self.holds) }))
     }
 
@@ -444,7 +447,7 @@ impl<D: Disk> Journal<D> {
             let kept = self.kept.fetch_max(told, Release).max(told);
             lock(&self.lost).push((kept + 1, log.number()));
         }
-        self.bells[0].ring();
+        self.sync_wakeup.wake();
     }
 
     /// Goes over to a new segment of the log, unless there is nothing in this one; gives which. Nobody waits for

@@ -4,8 +4,8 @@
 //! Most replies equal one of two earlier ones except for digits, which is cheap to recognize. The others are parsed byte
 //! by byte, because their lines are short.
 
-use crate::alike::Alike;
 use crate::error::LoadError;
+use crate::reply_pattern::ReplyPattern;
 use crate::tally::Tally;
 
 /// What has been read of a connection's replies.
@@ -19,12 +19,12 @@ pub(crate) struct Decisions {
     /// The start of a line whose end is still to come.
     cut: Vec<u8>,
     /// The two kinds that came last, the newer first.
-    last: [Alike; 2],
+    last: [ReplyPattern; 2],
 }
 
 impl Decisions {
     pub(crate) fn new(allowed: u8) -> Decisions {
-        Decisions { allowed, due: 0, is_open: false, cut: Vec::new(), last: <[Alike; 2]>::default() }
+        Decisions { allowed, due: 0, is_open: false, cut: Vec::new(), last: <[ReplyPattern; 2]>::default() }
     }
 
     /// Counts the replies that end in `bytes`.

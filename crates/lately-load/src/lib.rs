@@ -6,7 +6,6 @@
 //! [`Plan`], so it can be gone through again after the run to know how many hits each key was sent:
 //! [`Counts`] compares that with what the server has.
 
-mod alike;
 mod clock;
 mod connection;
 mod counts;
@@ -17,6 +16,7 @@ pub mod limits;
 mod lines;
 mod numbers;
 mod plan;
+mod reply_pattern;
 mod report;
 mod request;
 mod run;

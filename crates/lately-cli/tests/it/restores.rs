@@ -106,9 +106,9 @@ fn a_restore_reports_evicted_keys() {
     let before: u64 = server.info("evicted_keys").parse().expect("a number");
     let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
     assert_eq!(run.code, Some(0), "{}", run.err);
-    let said =
+    let message =
         run.err.strip_prefix(&format!("lately: {KEYS} keys restored\nlately: ")).expect("the keys are there");
-    let (number, cause) = said.split_once(' ').expect("a number");
+    let (number, cause) = message.split_once(' ').expect("a number");
     assert_eq!(
         cause,
         "keys of the server were evicted for them: the memory ceiling of the server is too low for all\n"
@@ -136,7 +136,8 @@ fn a_restore_without_a_folder_for_the_dump_changes_nothing() {
     server.ask::<u64>("HIT own");
     let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
     assert_eq!(run.code, Some(2), "{}", run.err);
-    let said = format!("the dump cannot be stored in \"{}\" while it is checked: No such file", text(&none));
-    assert!(run.err.contains(&said) && run.err.contains("hint: nothing was changed"), "{}", run.err);
+    let message =
+        format!("the dump cannot be stored in \"{}\" while it is checked: No such file", text(&none));
+    assert!(run.err.contains(&message) && run.err.contains("hint: nothing was changed"), "{}", run.err);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1h own other"), [1, 0]);
 }

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::bell::Bell;
 use super::{Journal, Trouble, lock};
 use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
@@ -18,7 +17,7 @@ impl<D: Disk> Journal<D> {
     /// Asks for a checkpoint soon, by the thread that makes them.
     pub fn want_checkpoint(&self) {
         self.wanted.store(true, Relaxed);
-        self.bells[1].ring();
+        self.checkpoint_wakeup.wake();
     }
 
     /// Begins a checkpoint.
@@ -124,7 +123,7 @@ impl<D: Disk> Journal<D> {
             let trouble = self.trouble() != Trouble::None;
             // What came while something was synced may be as much again.
             if trouble || !self.is_much(self.log().unsynced_bytes()) {
-                self.bells[0].wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
+                self.sync_wakeup.wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
             }
             if self.trouble() == Trouble::None {
                 self.sync();
@@ -151,12 +150,12 @@ impl<D: Disk> Journal<D> {
                 // there is was written for nothing, and each time the log has a segment more.
                 // One that is asked for from here on is another.
                 self.wanted.store(false, Relaxed);
-                let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
+                let made = self.make_checkpoint(|| self.checkpoint_wakeup.wait(BLOCK_PAUSE));
                 self.wanted.fetch_or(made.is_err(), Relaxed);
                 *lock(&self.checkpoint_trouble) = made.as_ref().err().map(ToString::to_string);
                 pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
             }
-            self.bells[1].wait(pause);
+            self.checkpoint_wakeup.wait(pause);
         }
     }
 
@@ -167,7 +166,8 @@ impl<D: Disk> Journal<D> {
     pub fn close(&self) -> io::Result<()> {
         // Pairs with the loads in the loops.
         self.closing.store(true, Release);
-        self.bells.iter().for_each(Bell::ring);
+        self.sync_wakeup.wake();
+        self.checkpoint_wakeup.wake();
         let _no_checkpoint = lock(&self.checkpointing);
         let sync = || if self.sync() { Ok(()) } else { Err(io::Error::other(lock(&self.why).clone())) };
         // Before the last record, too: it says that all before it is on the disk, and so none of that can be

@@ -7,8 +7,8 @@ use std::path::Path;
 use lately::{Store, days};
 use lately_journal::{Disk, DiskFile, Durability, JournalError, Loss, LossKind, Recovery};
 
-use crate::dice::trace;
 use crate::life::{Action, Batch, Fate, Life, difference, reference, time};
+use crate::rng::trace;
 use crate::sim_disk::SimDisk;
 
 /// Bytes of a frame before its payload, and of a file before its frames. The last of these is its version.

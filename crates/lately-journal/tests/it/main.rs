@@ -3,11 +3,11 @@
 mod checkpoints;
 mod classes;
 mod damage;
-mod dice;
 mod ends;
 mod life;
 mod past;
 mod released;
+mod rng;
 mod sim_disk;
 mod simulation;
 mod versions;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use lately::Store;
 
-use crate::dice::trace;
 use crate::life::{Action, Batch, Life, reference};
+use crate::rng::trace;
 
 /// What is known of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]

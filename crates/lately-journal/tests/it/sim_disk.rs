@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lately_journal::{Disk, DiskFile};
 
-use crate::dice::{Dice, trace};
+use crate::rng::{Rng, trace};
 
 /// Bytes that a disk writes whole or not at all.
 const SECTOR: usize = 512;
@@ -21,7 +21,7 @@ pub(crate) struct SimDisk(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    dice: Dice,
+    rng: Rng,
     files: Vec<FileState>,
     names: BTreeMap<String, usize>,
     /// The names as they are after a loss of power, and what has happened to them since.
@@ -58,17 +58,17 @@ enum Change {
 
 impl FileState {
     /// Of what was not synced, some is written.
-    fn write_some(&mut self, dice: &mut Dice) {
+    fn write_some(&mut self, rng: &mut Rng) {
         for change in std::mem::take(&mut self.changes) {
             match change {
-                Change::Truncate(size) if dice.once_in(2) => self.synced.truncate(size),
+                Change::Truncate(size) if rng.once_in(2) => self.synced.truncate(size),
                 Change::Truncate(_) => {}
-                Change::Write(offset, bytes) => match dice.below(3) {
+                Change::Write(offset, bytes) => match rng.below(3) {
                     0 => {}
                     1 => write(&mut self.synced, offset, &bytes),
                     _ => {
                         for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
-                            if dice.once_in(2) {
+                            if rng.once_in(2) {
                                 write(&mut self.synced, offset + sector * SECTOR, bytes);
                             }
                         }
@@ -97,7 +97,7 @@ fn write(bytes: &mut Vec<u8>, offset: usize, written: &[u8]) {
 impl SimDisk {
     pub(crate) fn new(seed: u64) -> SimDisk {
         SimDisk(Arc::new(Mutex::new(State {
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             files: Vec::new(),
             names: BTreeMap::new(),
             synced_names: BTreeMap::new(),
@@ -176,8 +176,8 @@ impl SimDisk {
     /// The power goes: of what was not synced, some is there.
     pub(crate) fn lose_power(&self) {
         let mut state = self.state();
-        let State { dice, files, names, synced_names, name_changes, .. } = &mut *state;
-        let kept = dice.below(name_changes.len() + 1);
+        let State { rng, files, names, synced_names, name_changes, .. } = &mut *state;
+        let kept = rng.below(name_changes.len() + 1);
         for (name, file) in name_changes.drain(..).take(kept) {
             match file {
                 Some(file) => synced_names.insert(name, file),
@@ -186,7 +186,7 @@ impl SimDisk {
         }
         *names = synced_names.clone();
         for file in files {
-            file.write_some(dice);
+            file.write_some(rng);
             file.bytes.clone_from(&file.synced);
         }
     }
@@ -281,7 +281,7 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str) -> io::Result<SimFile> {
         let mut state = self.fueled()?;
-        if state.writes_fail && state.dice.once_in(2) {
+        if state.writes_fail && state.rng.once_in(2) {
             return Err(ErrorKind::StorageFull.into());
         }
         let file = state.files.len();
@@ -366,8 +366,8 @@ impl DiskFile for SimFile {
         let mut result = Ok(());
         let mut count = bytes.len();
         // On a full disk some still find room.
-        if state.writes_fail && state.dice.once_in(2) {
-            count = state.dice.below(bytes.len() + 1);
+        if state.writes_fail && state.rng.once_in(2) {
+            count = state.rng.below(bytes.len() + 1);
             result = Err(ErrorKind::StorageFull.into());
         }
         let grows = (offset + count).saturating_sub(state.files[self.file].bytes.len());
@@ -402,11 +402,11 @@ impl DiskFile for SimFile {
         let mut state = self.disk.fueled()?;
         let fails = state.syncs_fail;
         trace(|| format!("sync file {}, fails: {fails}", self.file));
-        let State { dice, files, .. } = &mut *state;
+        let State { rng, files, .. } = &mut *state;
         let file = &mut files[self.file];
         if fails {
             // All is taken for written from here on, and what is not never will be.
-            file.write_some(dice);
+            file.write_some(rng);
             return Err(io::Error::other("input/output error"));
         }
         for change in std::mem::take(&mut file.changes) {

@@ -11,9 +11,9 @@ use lately::{Clock, SystemClock, Timestamp};
 use lately_journal::limits::Bounds;
 use lately_journal::{Checkpoint, Durability, Loss, LossKind};
 
-use crate::dice::{Dice, trace};
 use crate::life::{Action, Batch, Fate, Life, SOURCES, difference, hit_keys, keys, look, source_in, time};
 use crate::past::{Past, State};
+use crate::rng::{Rng, trace};
 use crate::sim_disk::SimDisk;
 
 /// Seeds that are run where nothing else is asked for.
@@ -49,7 +49,7 @@ fn is_flush(batch: &Batch) -> bool {
 
 struct Simulation {
     seed: u64,
-    dice: Dice,
+    rng: Rng,
     disk: SimDisk,
     durability: Durability,
     now_ms: i64,
@@ -63,15 +63,15 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Simulation {
-        let mut dice = Dice::new(seed);
-        let durability = if dice.once_in(2) { Durability::Always } else { Durability::Interval };
-        let disk = SimDisk::new(dice.next());
-        if !dice.once_in(3) {
-            disk.resize(DISK_BYTES + dice.below(3 * DISK_BYTES));
+        let mut rng = Rng::new(seed);
+        let durability = if rng.once_in(2) { Durability::Always } else { Durability::Interval };
+        let disk = SimDisk::new(rng.next());
+        if !rng.once_in(3) {
+            disk.resize(DISK_BYTES + rng.below(3 * DISK_BYTES));
         }
         Simulation {
             seed,
-            dice,
+            rng,
             disk,
             durability,
             now_ms: 0,
@@ -87,28 +87,28 @@ impl Simulation {
     }
 
     fn batch(&mut self) -> Batch {
-        let (dice, keys) = (&mut self.dice, keys());
+        let (rng, keys) = (&mut self.rng, keys());
         let small = |number: usize| i64::try_from(number).expect("small");
-        self.now_ms += match dice.below(20) {
-            0 => small(dice.below(40_000_000)),
-            1..5 => small(dice.below(60_000)),
-            _ => small(dice.below(50)),
+        self.now_ms += match rng.below(20) {
+            0 => small(rng.below(40_000_000)),
+            1..5 => small(rng.below(60_000)),
+            _ => small(rng.below(50)),
         };
-        if dice.once_in(150) {
+        if rng.once_in(150) {
             return Batch { now: time(self.now_ms), actions: vec![Action::Flush] };
         }
-        let is_hot = dice.once_in(3);
+        let is_hot = rng.once_in(3);
         let mut action = || {
-            let key = keys[if is_hot { 0 } else { dice.below(keys.len()) }].clone();
+            let key = keys[if is_hot { 0 } else { rng.below(keys.len()) }].clone();
             // Hits of many weights: two batches that did something else do not add up to the same by chance.
-            let weight = 1 + dice.below(1_000) as u64;
-            match dice.below(30) {
+            let weight = 1 + rng.below(1_000) as u64;
+            match rng.below(30) {
                 0 => Action::Delete { key },
-                1..4 => Action::Hit { key, weight, late_ms: 1 + small(dice.below(1_000_000_000)) },
+                1..4 => Action::Hit { key, weight, late_ms: 1 + small(rng.below(1_000_000_000)) },
                 // A few seconds later these have left the retention.
-                4 => Action::Hit { key, weight, late_ms: RETENTION_MS - small(dice.below(10_000)) },
-                5 => Action::Hit { key, weight: 1 << dice.below(40), late_ms: 0 },
-                6..9 => Action::Deny { key, hits: 1 + dice.below(5) as u64 },
+                4 => Action::Hit { key, weight, late_ms: RETENTION_MS - small(rng.below(10_000)) },
+                5 => Action::Hit { key, weight: 1 << rng.below(40), late_ms: 0 },
+                6..9 => Action::Deny { key, hits: 1 + rng.below(5) as u64 },
                 9 => Action::Abandon { key, weight },
                 _ => Action::Hit { key, weight, late_ms: 0 },
             }
@@ -127,25 +127,25 @@ impl Simulation {
         let mut end = end;
         let mut looked = None;
         let (life, recovery) = loop {
-            if self.dice.once_in(3) {
+            if self.rng.once_in(3) {
                 let files = self.disk.files();
-                let found = look(&self.disk, self.dice.next());
+                let found = look(&self.disk, self.rng.next());
                 looked = Some(found.unwrap_or_else(|error| panic!("{error}, {}", self.about("a look"))));
                 assert_eq!(files, self.disk.files(), "{}", self.about("a look"));
             }
-            if self.dice.once_in(3) {
-                let most = 1 << self.dice.below(12);
-                self.disk.end_after(Some(self.dice.next() % most));
+            if self.rng.once_in(3) {
+                let most = 1 << self.rng.below(12);
+                self.disk.end_after(Some(self.rng.next() % most));
             }
             // Checkpoints of one block, and of many.
-            let [block, sync] = [10 + self.dice.below(6), 8 + self.dice.below(8)];
+            let [block, sync] = [10 + self.rng.below(6), 8 + self.rng.below(8)];
             let bounds = Bounds {
                 block_bytes: 1 << block,
                 sync_bytes: 1 << sync,
                 reserve_bytes: RESERVE_BYTES,
                 ..Bounds::default()
             };
-            let started = Life::start_within(&self.disk, self.dice.next(), self.durability, false, bounds);
+            let started = Life::start_within(&self.disk, self.rng.next(), self.durability, false, bounds);
             if !self.disk.is_dead() {
                 self.disk.end_after(None);
                 match started {
@@ -161,7 +161,7 @@ impl Simulation {
             // A start has an end as well.
             self.disk.restart();
             trace(|| self.about("a start that ended"));
-            end = if end == End::PowerLoss || self.dice.once_in(2) { End::PowerLoss } else { End::Kill };
+            end = if end == End::PowerLoss || self.rng.once_in(2) { End::PowerLoss } else { End::Kill };
             if end == End::PowerLoss {
                 self.disk.lose_power();
                 looked = None;
@@ -209,20 +209,20 @@ impl Simulation {
     }
 
     fn live(&mut self, mut life: Life) -> End {
-        let end = [End::Close, End::Kill, End::Kill, End::PowerLoss, End::PowerLoss][self.dice.below(5)];
+        let end = [End::Close, End::Kill, End::Kill, End::PowerLoss, End::PowerLoss][self.rng.below(5)];
         if end != End::Close {
-            if self.dice.once_in(2) {
-                let most = 1 << (6 + self.dice.below(11));
-                self.disk.end_after(Some(self.dice.next() % most));
+            if self.rng.once_in(2) {
+                let most = 1 << (6 + self.rng.below(11));
+                self.disk.end_after(Some(self.rng.next() % most));
             } else {
-                let most = 1 << self.dice.below(8);
-                self.disk.end_after_calls(Some(self.dice.next() % most));
+                let most = 1 << self.rng.below(8);
+                self.disk.end_after_calls(Some(self.rng.next() % most));
             }
         }
         let journal = Arc::clone(&life.journal);
         let mut checkpoint = None;
-        for _ in 0..self.dice.below(150) {
-            match self.dice.below(14) {
+        for _ in 0..self.rng.below(150) {
+            match self.rng.below(14) {
                 0 => {
                     if journal.sync() {
                         self.verdicts(&mut life);
@@ -240,10 +240,10 @@ impl Simulation {
                         self.past.synced();
                     }
                 }
-                6 if self.dice.once_in(5) => self.disk.fail_writes(true),
-                7 if self.dice.once_in(8) => self.disk.fail_syncs(true),
-                7 if self.dice.once_in(8) => self.disk.fail_file_syncs(),
-                7 if self.dice.once_in(5) => {
+                6 if self.rng.once_in(5) => self.disk.fail_writes(true),
+                7 if self.rng.once_in(8) => self.disk.fail_syncs(true),
+                7 if self.rng.once_in(8) => self.disk.fail_file_syncs(),
+                7 if self.rng.once_in(5) => {
                     if let Some(checkpoint) = checkpoint.take() {
                         checkpoint.abandon();
                     }
@@ -271,7 +271,7 @@ impl Simulation {
             if self.disk.is_dead() || life.is_short() || self.past.is_torn_apart(&life) {
                 break;
             }
-            if !life.has_waiting() && self.dice.once_in(4) {
+            if !life.has_waiting() && self.rng.once_in(4) {
                 let wanted =
                     self.past.wanted(self.past.ran.len(), self.past.ran.len(), State::Acknowledged, false);
                 let found = difference(&keys(), &life.store, &wanted, self.now());
@@ -297,15 +297,15 @@ impl Simulation {
     }
 
     fn run(&mut self, life: &mut Life, checkpoint: &mut Option<Checkpoint<'_, SimDisk>>) {
-        if self.dice.once_in(30) {
-            let left_bytes = self.dice.below(KEYS_BYTES);
+        if self.rng.once_in(30) {
+            let left_bytes = self.rng.below(KEYS_BYTES);
             if let Some((batch, fate)) = life.squeeze(self.past.ran.len(), left_bytes, self.now()) {
                 self.take(vec![batch], fate);
             }
         }
         let mut batches = vec![self.batch()];
         // A flush is alone.
-        while !is_flush(&batches[0]) && self.dice.once_in(3) {
+        while !is_flush(&batches[0]) && self.rng.once_in(3) {
             batches.extend(Some(self.batch()).filter(|batch| !is_flush(batch)));
         }
         if !is_flush(&batches[0]) {
@@ -313,15 +313,15 @@ impl Simulation {
         }
         // One look at the clock for all.
         batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
-        if !is_flush(&batches[0]) && self.dice.once_in(4) && life.journal.check().is_ok() {
+        if !is_flush(&batches[0]) && self.rng.once_in(4) && life.journal.check().is_ok() {
             self.run_two(life, batches);
             return life.release();
         }
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         let checkpoint_goes_on = || {
             // Its end waits for this batch.
             let part = checkpoint.as_mut().filter(|checkpoint| checkpoint.has_parts_left());
-            if part.filter(|_| dice.once_in(3)).is_some_and(|part| part.step().is_err()) {
+            if part.filter(|_| rng.once_in(3)).is_some_and(|part| part.step().is_err()) {
                 *checkpoint = None;
             }
         };
@@ -338,10 +338,10 @@ impl Simulation {
     /// Has batches say how far a source was read, one at a time of each.
     fn add_positions(&mut self, life: &Life, batches: &mut [Batch]) {
         for index in 0..batches.len() {
-            let source = self.dice.below(SOURCES);
+            let source = self.rng.below(SOURCES);
             let is_free =
                 !life.is_busy(source) && batches.iter().all(|batch| source_in(batch) != Some(source));
-            if is_free && self.dice.once_in(2) {
+            if is_free && self.rng.once_in(2) {
                 self.position += 1;
                 batches[index].actions.push(Action::Read { source, position: self.position });
             }
@@ -354,12 +354,12 @@ impl Simulation {
         let _entered = journal.enter();
         let mut first = Batch { now: time(self.now_ms), actions: batches[0].actions.clone() };
         first.actions.retain(|action| !matches!(action, Action::Read { .. }));
-        self.dice.shuffle(&mut first.actions);
-        if self.dice.once_in(3) {
+        self.rng.shuffle(&mut first.actions);
+        if self.rng.once_in(3) {
             // A key that expires within seconds but for its last hit, and many keys that come then.
             let names = keys();
-            let (key, weight) = (names[self.dice.below(names.len())].clone(), 1_000);
-            let late_ms = RETENTION_MS - i64::try_from(self.dice.below(3_000)).expect("small");
+            let (key, weight) = (names[self.rng.below(names.len())].clone(), 1_000);
+            let late_ms = RETENTION_MS - i64::try_from(self.rng.below(3_000)).expect("small");
             let late = Action::Hit { key: key.clone(), weight, late_ms };
             first.actions.extend([
                 Action::Delete { key: key.clone() },
@@ -376,7 +376,7 @@ impl Simulation {
         let mut changed = life.apply(0, std::slice::from_mut(&mut first));
         let turn = self.past.turn();
         // What came seconds later is written before it.
-        self.now_ms += i64::try_from(self.dice.below(5_000)).expect("small");
+        self.now_ms += i64::try_from(self.rng.below(5_000)).expect("small");
         batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
         let others = life.apply(self.past.ran.len(), &mut batches);
         let hit: Vec<_> = others.iter().map(|(number, deltas)| (*number, hit_keys(deltas))).collect();

@@ -4,8 +4,8 @@ use lately::{Store, days, hours};
 use lately_journal::limits::{Bounds, LOG_TO_CHECKPOINT, START_BYTES};
 use lately_journal::{Durability, JournalError, Recovery};
 
-use crate::dice::{Dice, trace};
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
+use crate::rng::{Rng, trace};
 use crate::sim_disk::SimDisk;
 
 const WEEKS: usize = 6;
@@ -24,11 +24,11 @@ fn start(disk: &SimDisk) -> Result<(Life, Recovery), JournalError> {
     Life::start_within(disk, 4, Durability::Interval, false, bounds)
 }
 
-fn batch(dice: &mut Dice, keys: &[Vec<u8>], now_ms: i64) -> Batch {
+fn batch(rng: &mut Rng, keys: &[Vec<u8>], now_ms: i64) -> Batch {
     let mut hit = || {
         // Few keys are hit often, many seldom.
-        let key = keys[dice.below(keys.len()).min(dice.below(keys.len()))].clone();
-        let late_ms = if dice.once_in(20) { i64::try_from(dice.below(300_000)).expect("small") } else { 0 };
+        let key = keys[rng.below(keys.len()).min(rng.below(keys.len()))].clone();
+        let late_ms = if rng.once_in(20) { i64::try_from(rng.below(300_000)).expect("small") } else { 0 };
         Action::Hit { key, weight: 1, late_ms }
     };
     Batch { now: time(now_ms), actions: (0..HITS).map(|_| hit()).collect() }
@@ -44,7 +44,7 @@ struct Week {
 
 #[test]
 fn the_disk_holds_what_is_kept_and_no_more() {
-    let (disk, keys, mut dice) = (SimDisk::new(3), keys(), Dice::new(5));
+    let (disk, keys, mut rng) = (SimDisk::new(3), keys(), Rng::new(5));
     let (mut batches, mut weeks) = (Vec::new(), Vec::new());
     for week in 1..=i64::try_from(WEEKS).expect("few") {
         let mut told = Week::default();
@@ -52,7 +52,7 @@ fn the_disk_holds_what_is_kept_and_no_more() {
         let (mut life, _) = start(&disk).expect("a start");
         let ends_ms = week * 7 * DAY_MS;
         for now_ms in (ends_ms - 7 * DAY_MS..ends_ms).step_by(usize::try_from(STEP_MS).expect("small")) {
-            let batch = batch(&mut dice, &keys, now_ms);
+            let batch = batch(&mut rng, &keys, now_ms);
             // A batch is older than what waits for the disk: it is synced first.
             assert!(life.journal.sync());
             assert_eq!(life.run(batches.len(), &batch), Fate::Acknowledged);

@@ -10,7 +10,7 @@ use super::class::{Classes, KEYS};
 use super::restore;
 use super::script::{Act, Choices, End, Script, Step};
 use super::world::{Group, Kept, Server, World};
-use crate::dice::trace;
+use crate::rng::trace;
 use crate::sim_disk::SimDisk;
 
 /// What cannot be true.

@@ -1,7 +1,7 @@
 //! What happens to a server: steps that any subset of can be played.
 
 use super::class::{Classes, KEYS};
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Steps of a script made of a seed; of bytes, as many as they give, and at most this.
 const MOST_STEPS: usize = 40;
@@ -76,19 +76,19 @@ pub(crate) enum End {
 
 /// Where random choices come from. Bytes that run out are followed by zeros.
 pub(crate) enum Choices<'a> {
-    Seed(Dice),
+    Seed(Rng),
     Bytes(&'a [u8]),
 }
 
 impl Choices<'_> {
     pub(crate) fn of_seed(seed: u64) -> Choices<'static> {
-        Choices::Seed(Dice::new(seed))
+        Choices::Seed(Rng::new(seed))
     }
 
     /// A number below `end`; bytes say those below 65,536.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         match self {
-            Choices::Seed(dice) => dice.below(end),
+            Choices::Seed(rng) => rng.below(end),
             Choices::Bytes(bytes) => {
                 let mut take = || bytes.split_off_first().copied().map_or(0, usize::from);
                 let number = if end > 256 { take() << 8 | take() } else { take() };
@@ -120,7 +120,7 @@ impl Choices<'_> {
 
     fn salt(&mut self) -> u64 {
         match self {
-            Choices::Seed(dice) => dice.next(),
+            Choices::Seed(rng) => rng.next(),
             Choices::Bytes(_) => self.below(256) as u64,
         }
     }
@@ -186,7 +186,7 @@ impl Script {
         let start_ms = 1_700_000_000_000 + choices.span_ms();
         let classes = Classes::any(choices);
         let most = match choices {
-            Choices::Seed(dice) => 4 + dice.below(MOST_STEPS - 3),
+            Choices::Seed(rng) => 4 + rng.below(MOST_STEPS - 3),
             Choices::Bytes(_) => MOST_STEPS,
         };
         let mut steps = Vec::new();
