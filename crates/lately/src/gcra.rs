@@ -186,10 +186,10 @@ fn decide_any(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp) -> (D
     let (retry, used) = if quantity < 0 {
         (Retry::Now, used.saturating_sub(asked))
     } else {
-        match max.checked_sub(quantity.unsigned_abs()).map(|spare| rate.time_of(spare)) {
+        match max.checked_sub(quantity.unsigned_abs()).map(|room| rate.time_of(room)) {
             None => (Retry::Never, used),
-            Some(spare) if used <= spare => (Retry::Now, used.saturating_add(asked)),
-            Some(spare) => (span(used - spare).map_or(Retry::Now, Retry::After), used),
+            Some(room) if used <= room => (Retry::Now, used.saturating_add(asked)),
+            Some(room) => (span(used - room).map_or(Retry::Now, Retry::After), used),
         }
     };
     let used_hits = u64::try_from(rate.hits_in(used)).unwrap_or(u64::MAX);

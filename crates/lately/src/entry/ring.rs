@@ -29,7 +29,7 @@ pub(super) struct Ring {
 }
 
 /// A cell to spare for so many panes that have to be in the ring.
-const PANES_PER_SPARE: u32 = 8;
+const PANES_PER_EXTRA_CELL: u32 = 8;
 
 /// Panes of the exact span, and one that its edge may cut.
 fn least_panes(settings: &Settings) -> u32 {
@@ -42,7 +42,7 @@ impl Ring {
         let len = least_panes(settings);
         let window = u32::try_from(settings.panes_in(settings.window())).ok().filter(|&panes| panes < len);
         Ring {
-            cells: Cells::new(len + len / PANES_PER_SPARE),
+            cells: Cells::new(len + len / PANES_PER_EXTRA_CELL),
             head: settings.pane_of(now.as_millis()),
             head_cell: len - 1,
             len,
