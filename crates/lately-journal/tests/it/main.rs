@@ -1,4 +1,4 @@
-//! The journal as its users see it, on disks that fail.
+//! Tests of the journal's public interface, on disks that fail.
 
 mod checkpoints;
 mod classes;

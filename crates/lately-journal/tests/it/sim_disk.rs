@@ -1,4 +1,4 @@
-//! A disk in memory that loses what was not synced, fails, and stops in the middle of a write.
+//! A disk in memory that loses unsynced data, fails, and stops in the middle of a write.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -10,12 +10,12 @@ use lately_journal::{Disk, DiskFile};
 
 use crate::rng::{Rng, trace};
 
-/// Bytes that a disk writes whole or not at all.
+/// The bytes that a disk writes completely or not at all.
 const SECTOR: usize = 512;
-/// Why nothing works.
+/// The error after the end.
 const ENDED: &str = "the process ended";
 
-/// A disk that outlives who uses it.
+/// A disk that outlives the processes that use it.
 #[derive(Clone, Debug)]
 pub(crate) struct SimDisk(Arc<Mutex<State>>);
 
@@ -24,20 +24,20 @@ struct State {
     rng: Rng,
     files: Vec<FileState>,
     names: BTreeMap<String, usize>,
-    /// The names as they are after a loss of power, and what has happened to them since.
+    /// The names after a loss of power, and the changes since.
     synced_names: BTreeMap<String, usize>,
     name_changes: Vec<(String, Option<usize>)>,
-    /// Bytes that can be written before the process ends; what else is done costs as much as one.
+    /// The bytes that can be written before the process ends. Other operations cost one byte.
     fuel: Option<u64>,
-    /// Changes of any kind that can be made before it ends.
+    /// The changes of any kind that can be made before it ends.
     calls: Option<u64>,
     is_dead: bool,
     writes_fail: bool,
     syncs_fail: bool,
     folder_syncs_fail: bool,
-    /// Bytes that the files may have together.
+    /// The highest total size of the files.
     size: usize,
-    /// The most that they had.
+    /// The highest total size so far.
     most_bytes: usize,
 }
 
@@ -46,7 +46,7 @@ struct FileState {
     bytes: Vec<u8>,
     synced: Vec<u8>,
     changes: Vec<Change>,
-    /// The bytes before this one need not stay in memory.
+    /// Bytes before this one need not stay in memory.
     released: u64,
 }
 
@@ -57,7 +57,7 @@ enum Change {
 }
 
 impl FileState {
-    /// Of what was not synced, some is written.
+    /// Writes a part of the unsynced data.
     fn write_some(&mut self, rng: &mut Rng) {
         for change in std::mem::take(&mut self.changes) {
             match change {
@@ -79,7 +79,7 @@ impl FileState {
     }
 }
 
-/// A file of it.
+/// A file of the disk.
 #[derive(Debug)]
 pub(crate) struct SimFile {
     disk: SimDisk,
@@ -122,18 +122,18 @@ impl SimDisk {
         if state.is_dead { Err(io::Error::other(ENDED)) } else { Ok(state) }
     }
 
-    /// To do something else than to read or write, unless that is where the process ends.
+    /// Starts an operation other than reading or writing, unless the process ends here.
     fn fueled(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.alive()?;
         if state.burn(1) == 1 { Ok(state) } else { Err(io::Error::other(ENDED)) }
     }
 
-    /// From here on so many bytes are written, and then the process ends.
+    /// From now on, the process ends after this many written bytes.
     pub(crate) fn end_after(&self, bytes: Option<u64>) {
         self.state().fuel = bytes;
     }
 
-    /// From here on so many changes are made, and then the process ends.
+    /// From now on, the process ends after this many changes.
     pub(crate) fn end_after_calls(&self, calls: Option<u64>) {
         self.state().calls = calls;
     }
@@ -151,12 +151,12 @@ impl SimDisk {
         (state.syncs_fail, state.folder_syncs_fail) = (fail, fail);
     }
 
-    /// Files cannot be synced, and their names can.
+    /// Files cannot be synced, but their names can.
     pub(crate) fn fail_file_syncs(&self) {
         self.state().syncs_fail = true;
     }
 
-    /// From here on the files may have so many bytes together.
+    /// From now on, this is the highest total size of the files.
     pub(crate) fn resize(&self, bytes: usize) {
         self.state().size = bytes;
     }
@@ -165,7 +165,7 @@ impl SimDisk {
         self.state().room() < SECTOR
     }
 
-    /// Another process takes over: what was written is there.
+    /// Another process takes over. Everything written is there.
     pub(crate) fn restart(&self) {
         self.fail_writes(false);
         self.fail_syncs(false);
@@ -173,7 +173,7 @@ impl SimDisk {
         (state.is_dead, state.fuel, state.calls) = (false, None, None);
     }
 
-    /// The power goes: of what was not synced, some is there.
+    /// A loss of power. Unsynced data is there in part.
     pub(crate) fn lose_power(&self) {
         let mut state = self.state();
         let State { rng, files, names, synced_names, name_changes, .. } = &mut *state;
@@ -191,20 +191,20 @@ impl SimDisk {
         }
     }
 
-    /// The most bytes that the files had together since this was asked last.
+    /// The highest total size of the files since the last call.
     pub(crate) fn take_most_bytes(&self) -> usize {
         let mut state = self.state();
         let bytes = state.bytes();
         std::mem::replace(&mut state.most_bytes, bytes)
     }
 
-    /// The names of the files, and how long they are.
+    /// The names of the files and their sizes.
     pub(crate) fn files(&self) -> Vec<(String, usize)> {
         let state = self.state();
         state.names.iter().map(|(name, &file)| (name.clone(), state.files[file].bytes.len())).collect()
     }
 
-    /// Bytes of a file that are to stay in memory.
+    /// The bytes of a file that must stay in memory.
     pub(crate) fn unreleased(&self, name: &str) -> u64 {
         let state = self.state();
         let file = &state.files[state.names[name]];
@@ -235,7 +235,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// Uses up fuel; gives for how much of it there was any.
+    /// Uses up fuel. Returns how much of it there was.
     fn burn(&mut self, wanted: usize) -> usize {
         if let Some(calls) = &mut self.calls {
             self.is_dead = *calls == 0;
@@ -365,7 +365,7 @@ impl DiskFile for SimFile {
         let offset = usize::try_from(offset).expect("small");
         let mut result = Ok(());
         let mut count = bytes.len();
-        // On a full disk some still find room.
+        // On a full disk some writes still find room.
         if state.writes_fail && state.rng.once_in(2) {
             count = state.rng.below(bytes.len() + 1);
             result = Err(ErrorKind::StorageFull.into());
@@ -405,7 +405,7 @@ impl DiskFile for SimFile {
         let State { rng, files, .. } = &mut *state;
         let file = &mut files[self.file];
         if fails {
-            // All is taken for written from here on, and what is not never will be.
+            // Everything counts as written from now on, and lost data never comes back.
             file.write_some(rng);
             return Err(io::Error::other("input/output error"));
         }

@@ -150,10 +150,11 @@ fn copy_short<const N: usize>(key: &[u8], to: &mut [u8]) -> bool {
     true
 }
 
-/// Appends what most deltas are, a hit now to a key of the first generation that has 8 to 16 bytes: in half of the
-/// instructions that it takes `append`, byte by byte the same. False, and nothing is appended, when it is another.
+/// The fast path of `append`: one hit of now, on a key of 8 to 16 bytes in its first generation, as most are. It takes
+/// half of the instructions and appends the same bytes. Returns false and appends nothing if the key has another
+/// length.
 #[inline(always)]
-fn append_usual(out: &mut Vec<u8>, Sequence { part, number }: Sequence, key: &[u8]) -> bool {
+fn append_one_hit(out: &mut Vec<u8>, Sequence { part, number }: Sequence, key: &[u8]) -> bool {
     const BYTES: usize = 32;
     const HEAD: usize = 5;
     let start = out.len();
@@ -165,9 +166,9 @@ fn append_usual(out: &mut Vec<u8>, Sequence { part, number }: Sequence, key: &[u
     bytes[..HEAD].copy_from_slice(&[HITS, 0, low, high, key_len]);
     let Number { word, len } = Number::new(number);
     bytes[HEAD..HEAD + 8].copy_from_slice(&word.to_le_bytes());
-    let is_usual = copy_short::<8>(key, &mut bytes[HEAD + len..]);
-    out.truncate(if is_usual { start + HEAD + len + key.len() } else { start });
-    is_usual
+    let is_short = copy_short::<8>(key, &mut bytes[HEAD + len..]);
+    out.truncate(if is_short { start + HEAD + len + key.len() } else { start });
+    is_short
 }
 
 impl DeltaBatch {
@@ -259,8 +260,8 @@ impl DeltaBatch {
             }
         }
         let offset = self.bytes.len();
-        let is_usual = total == 1 && at == self.now && generation == Generation::default();
-        if !(is_usual && append_usual(&mut self.bytes, sequence, key)) {
+        let is_one_hit = total == 1 && at == self.now && generation == Generation::default();
+        if !(is_one_hit && append_one_hit(&mut self.bytes, sequence, key)) {
             self.append_hits(HITS, sequence, key, generation, (at, total));
         }
         self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
@@ -623,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_is_written_as_all_is() {
+    fn one_hit_is_encoded_like_any_other() {
         let (name, now) = ([b'k'; MAX_KEY_BYTES], time(1_700_000_000_123));
         for (len, bits) in
             (1..=40).chain([MAX_KEY_BYTES]).flat_map(|len| (0..=61).map(move |bits| (len, bits)))
