@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path, revision: &str, options: &Options) -> Outcome {
         cargo(root).args(["build", "--release", "--locked", "--package", "lately-bench"]),
         "bench: building",
     )?;
-    say::step("bench: measuring both in turns");
+    say::step("bench: measuring both in interleaved rounds");
     let mut command = bench::program(root, &programs)?;
     command.args(options.words()).arg("--compare").args([before, now]);
     let status = run::status(&mut command, "bench")?;

@@ -133,6 +133,6 @@ mod tests {
             }
         }
         let failed = shares.read(1, 0, |error| error, |_| Err(io::Error::other("enough")));
-        assert_eq!(failed.expect_err("as it was said").to_string(), "enough");
+        assert_eq!(failed.expect_err("the error of the callback").to_string(), "enough");
     }
 }

@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn other_replies_are_refused() {
         for text in ["$1\r\na\r\n", "+OK\r\n", ":1\r\n*-1\r\n", "*5\r\n_\r\n", "\r\n", "*x\r\n"] {
-            let said = Decisions::new(b'1').count(text.as_bytes(), &mut Tally::default()).expect_err(text);
-            assert!(said.to_string().ends_with("has no place here"), "{said}");
+            let error = Decisions::new(b'1').count(text.as_bytes(), &mut Tally::default()).expect_err(text);
+            assert!(error.to_string().ends_with("has no place here"), "{error}");
         }
     }
 }

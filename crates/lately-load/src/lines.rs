@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn other_replies_are_refused() {
         for text in ["$1\r\na\r\n", ":1\r\n*0\r\n", "_\r\n"] {
-            let said = Lines::default().count(text.as_bytes(), &mut Tally::default()).expect_err(text);
-            assert!(said.to_string().ends_with("has no place here"), "{said}");
+            let error = Lines::default().count(text.as_bytes(), &mut Tally::default()).expect_err(text);
+            assert!(error.to_string().ends_with("has no place here"), "{error}");
         }
     }
 }

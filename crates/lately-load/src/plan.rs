@@ -133,8 +133,8 @@ mod tests {
         let check = |change: fn(&mut Plan), expected: Option<&str>| {
             let mut plan = plan();
             change(&mut plan);
-            let said = plan.check().err().map(|error| error.to_string());
-            assert_eq!(said.as_deref(), expected);
+            let error = plan.check().err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), expected);
         };
         check(|_| {}, None);
         check(|plan| plan.clients = MAX_CLIENTS, None);

@@ -105,7 +105,7 @@ pub(super) fn in_time_order(
     prefix: &str,
     keys: u64,
     times: Times,
-    turns: u64,
+    passes: u64,
 ) -> Result<(), Failure> {
     let plan = Plan {
         keys,
@@ -114,7 +114,7 @@ pub(super) fn in_time_order(
         clients: 2,
         // No key occurs twice in a pipeline, so the hits of each key arrive in order.
         pipeline: usize::try_from(keys / 2).unwrap_or(usize::MAX).clamp(1, 400),
-        ending: Ending::Requests(keys * turns),
+        ending: Ending::Requests(keys * passes),
         ..Plan::new(server.address, Request::parse(request, prefix))
     };
     let report = run(&plan)?;

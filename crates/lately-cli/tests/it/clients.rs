@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use crate::common::{has, installed};
 use crate::running::{Running, serve, serve_with};
 
-/// Runs a program to its end; what it said on standard output.
+/// Runs a program to its end. Returns its standard output.
 fn run(command: &mut Command, input: &str) -> Output {
     let name = command.get_program().to_string_lossy().into_owned();
     let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

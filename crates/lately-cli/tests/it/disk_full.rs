@@ -277,7 +277,7 @@ fn a_disk_that_another_file_filled_takes_hits_when_that_goes() {
 #[test]
 fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
     let Some(disk) = SmallDisk::mount(8) else { return };
-    // Room for the log, and not for a checkpoint beside it.
+    // Room for the log, but not for a checkpoint, too.
     let other = disk.fill(6 << 20);
     let server = serve_in(&disk.data(), &[]);
     // Keys that take as much in a checkpoint as in the log.

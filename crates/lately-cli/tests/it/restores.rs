@@ -70,7 +70,7 @@ fn a_dump_that_nearly_fills_a_server_is_restored_again_and_again() {
             let hits = server.ask::<u64>(&format!("HITS {} 1d", key(number, lengths)));
             assert_eq!(hits, 1 + number % 5, "{name} {number}");
         }
-        // Nothing is left of it beside the files of counts.
+        // No file of it is left among the files of counts.
         let is_foreign =
             |name: &str| !["log-", "checkpoint-", "reserve"].iter().any(|own| name.starts_with(own));
         let names = fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("a file").file_name());

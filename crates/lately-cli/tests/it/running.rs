@@ -144,7 +144,7 @@ impl Running {
         answer
     }
 
-    /// Arenas of the allocator beside the first, by where they begin: each has 64 MiB of addresses.
+    /// The arenas of the allocator besides the first one, by their start: each has 64 MiB of addresses.
     pub(crate) fn arenas(&self) -> usize {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).expect("a process");
         let is_arena = |line: &&str| {

@@ -28,7 +28,7 @@ pub(crate) struct Ran {
     pub(crate) batch: Batch,
     pub(crate) state: State,
     /// Its position in the order in which batches were applied.
-    pub(crate) turn: usize,
+    pub(crate) position: usize,
     /// The keys that it hit, if batches that were applied before are written after it.
     pub(crate) hit: BTreeSet<Vec<u8>>,
     /// Whether it was written after batches that were applied later.
@@ -40,24 +40,24 @@ pub(crate) struct Ran {
 pub(crate) struct Past {
     /// Their order of writing.
     pub(crate) ran: Vec<Ran>,
-    turns: usize,
+    positions: usize,
 }
 
 impl Past {
     /// The next position in the order in which batches are applied.
-    pub(crate) fn turn(&mut self) -> usize {
-        self.turns += 1;
-        self.turns
+    pub(crate) fn position(&mut self) -> usize {
+        self.positions += 1;
+        self.positions
     }
 
     pub(crate) fn push(&mut self, batch: Batch, state: State) {
-        let turn = self.turn();
-        self.ran.push(Ran { batch, state, turn, ..Ran::default() });
+        let position = self.position();
+        self.ran.push(Ran { batch, state, position, ..Ran::default() });
     }
 
     /// Records what was found. All other batches are lost.
     pub(crate) fn found(&mut self, sure: usize, found: usize, least: State, shadows: bool) {
-        let synced = |(turn, batch)| Ran { batch, state: State::Synced, turn, ..Ran::default() };
+        let synced = |(position, batch)| Ran { batch, state: State::Synced, position, ..Ran::default() };
         self.ran = self.seen(sure, found, least, shadows).into_iter().map(synced).collect();
     }
 
@@ -68,20 +68,20 @@ impl Past {
         let least = |index: usize| if index < sure { State::Acknowledged } else { least };
         let counts = |index: usize| index < found && self.ran[index].state >= least(index);
         let shadow = |index: usize| {
-            let Ran { batch, turn, .. } = &self.ran[index];
-            let others = (0..index).filter(|&other| counts(other) && self.ran[other].turn > *turn);
+            let Ran { batch, position, .. } = &self.ran[index];
+            let others = (0..index).filter(|&other| counts(other) && self.ran[other].position > *position);
             let hit: BTreeSet<_> = others.flat_map(|other| &self.ran[other].hit).collect();
             let is_seen = |action: &&Action| matches!(action, Action::Delete { key } if hit.contains(key));
             Batch { now: batch.now, actions: batch.actions.iter().filter(is_seen).cloned().collect() }
         };
         let seen = |index: usize| {
-            let Ran { batch, turn, is_late, .. } = &self.ran[index];
+            let Ran { batch, position, is_late, .. } = &self.ran[index];
             let is_shadow = shadows && *is_late && !counts(index);
             let batch = if is_shadow { shadow(index) } else { batch.clone() };
-            (is_shadow || counts(index)).then_some((*turn, batch))
+            (is_shadow || counts(index)).then_some((*position, batch))
         };
         let mut seen: Vec<_> = (0..self.ran.len()).filter_map(seen).collect();
-        seen.sort_by_key(|&(turn, _)| turn);
+        seen.sort_by_key(|&(position, _)| position);
         seen
     }
 

@@ -373,7 +373,7 @@ impl Simulation {
             batches[0].actions.extend(crowd);
         }
         let mut changed = life.apply(0, std::slice::from_mut(&mut first));
-        let turn = self.past.turn();
+        let position = self.past.position();
         // Batches of seconds later are written before it.
         self.now_ms += i64::try_from(self.rng.below(5_000)).expect("small");
         batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
@@ -386,7 +386,7 @@ impl Simulation {
         let fate = life.write(changed);
         self.take(vec![first], fate);
         let first = self.past.ran.last_mut().expect("it was taken note of");
-        (first.turn, first.is_late) = (turn, true);
+        (first.position, first.is_late) = (position, true);
     }
 
     /// Records batches that were committed by one write.

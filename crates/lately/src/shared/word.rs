@@ -1,8 +1,8 @@
 //! The word of a slot: the number of its pane and its hits together, so that no hit is counted for a pane
 //! that has left the slot.
 //!
-//! From the top: the **turn**, which is the number of rounds of the ring before the pane (the slot's index is
-//! the rest of the pane's number); the **seal**, one bit; the count. Turns cover all times, so no two panes
+//! From the top: the **round**, which is the number of rounds of the ring before the pane (the slot's index is
+//! the rest of the pane's number); the **seal**, one bit; the count. Rounds cover all times, so no two panes
 //! have the same word. The count may reach half of what its bits hold. The other half is reserved for
 //! additions of threads that do not know yet that they are late.
 
@@ -12,7 +12,7 @@ use crate::limits::{MAX_SHARED_THREADS, MAX_TOTAL};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     slot_mask: u64,
-    /// The shift from the turn's place in a pane's number to its place in a word.
+    /// The shift from the round's place in a pane's number to its place in a word.
     lift: u32,
     seal: u64,
     most: u64,
@@ -36,9 +36,9 @@ impl Layout {
     /// The layout for `2^slot_bits` slots, `2^ring_bits` rings, and panes up to `last_pane`. The total of all
     /// slots is at most [`MAX_TOTAL`].
     pub(super) fn new(slot_bits: u32, ring_bits: u32, last_pane: u64) -> Layout {
-        let turn_bits = u64::BITS - (last_pane >> slot_bits).leading_zeros();
+        let round_bits = u64::BITS - (last_pane >> slot_bits).leading_zeros();
         let total_bits = u64::BITS - MAX_TOTAL.leading_zeros();
-        let count_bits = (u64::BITS - 1 - turn_bits).min(total_bits - slot_bits - ring_bits);
+        let count_bits = (u64::BITS - 1 - round_bits).min(total_bits - slot_bits - ring_bits);
         let most = 1 << (count_bits - 1);
         Layout {
             slot_mask: (1 << slot_bits) - 1,
@@ -124,8 +124,8 @@ mod tests {
             [(8, 0, LAST_PANES[0]), (9, 1, LAST_PANES[1]), (21, 9, LAST_PANES[0]), (9, 0, 2_932_896)]
         {
             let layout = Layout::new(slot_bits, ring_bits, last_pane);
-            let turn = 1 << slot_bits;
-            for pane in [0, 1, turn, last_pane - turn, last_pane] {
+            let round = 1 << slot_bits;
+            for pane in [0, 1, round, last_pane - round, last_pane] {
                 let empty = layout.empty(pane);
                 for hits in [0, 1, layout.most(), 2 * layout.most() - 1] {
                     let (open, sealed) = (empty + hits, (empty + hits) | layout.seal());
@@ -134,7 +134,7 @@ mod tests {
                     assert_eq!((layout.hits(empty, open), layout.hits(empty, sealed)), (hits, hits));
                     assert!(layout.is_open(empty, open) && !layout.is_open(empty, sealed));
                     assert!(layout.is_same_pane(open, sealed));
-                    let other = if pane < turn { pane + turn } else { pane - turn };
+                    let other = if pane < round { pane + round } else { pane - round };
                     let seen = if other > pane { Seen::Older } else { Seen::Newer };
                     let other = layout.empty(other);
                     for word in [open, sealed] {

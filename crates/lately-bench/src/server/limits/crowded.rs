@@ -46,9 +46,9 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
         *wrong.borrow_mut() += Told::of(&denying)?.is_off(&before, Told { hits: 0, denied: keys });
         Ok(measured)
     };
-    let turn = Cell::new(0_u64);
+    let round = Cell::new(0_u64);
     let allowed = || -> Result<Measured, Failure> {
-        if turn.replace(turn.get() + 1).is_multiple_of(GROWTH) {
+        if round.replace(round.get() + 1).is_multiple_of(GROWTH) {
             redis::cmd("FLUSHALL").exec(&mut allowing.connect()?)?;
             wide.fill(&allowing, keys, MAX - GROWTH / 2)?;
         }

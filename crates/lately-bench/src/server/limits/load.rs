@@ -57,9 +57,9 @@ impl Load {
     }
 
     /// Each key this many times; all requests must be allowed.
-    pub(super) fn fill(&self, server: &Process, keys: u64, turns: u64) -> Result<(), Failure> {
+    pub(super) fn fill(&self, server: &Process, keys: u64, passes: u64) -> Result<(), Failure> {
         let plan = fill(server, &self.request, PREFIX, keys);
-        filled(&Plan { answer: self.answer, ending: Ending::Requests(keys * turns), ..plan })
+        filled(&Plan { answer: self.answer, ending: Ending::Requests(keys * passes), ..plan })
     }
 
     /// Each key once, for a server that stalls with pipelines.

@@ -67,9 +67,9 @@ pub(crate) fn fault(kind: Kind, what: String) -> Fault {
 /// Runs `work`. A panic is a fault.
 pub(crate) fn guarded<T>(kind: Kind, run: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
-        let said = panic.downcast_ref::<String>().cloned();
-        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-        fault(kind, said.unwrap_or_else(|| "a panic without words".to_owned()))
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        fault(kind, text.unwrap_or_else(|| "a panic without words".to_owned()))
     })
 }
 
