@@ -13,7 +13,7 @@ use crate::say;
 /// The exit code of lately-bench when a figure misses its bound.
 const MISSED: i32 = 1;
 
-/// The rival that is a program but no Debian package. Its version is that of the library in lately-bench.
+/// The rival that is a program without a Debian package. Its version is that of the library in lately-bench.
 const RIVAL: &str = "throttlecrab-server";
 const RIVAL_VERSION: &str = "0.4.40";
 
@@ -89,7 +89,7 @@ pub(crate) fn program(root: &Path, programs: &Path) -> Outcome<Command> {
     Ok(command)
 }
 
-/// Installs what stands beside ours, unless it is there. Most of the run does not need it.
+/// Installs the rival's program, unless it is installed. Most of the run does not need it.
 fn install_rival(root: &Path) -> Outcome {
     let rivals = root.join("target/rivals");
     if run::find(RIVAL).is_some() || rivals.join("bin").join(RIVAL).is_file() {
@@ -103,14 +103,14 @@ fn install_rival(root: &Path) -> Outcome {
 }
 
 impl Options {
-    /// The options of lately-bench that say how much to measure.
+    /// The options of lately-bench for how much to measure.
     pub(crate) fn words(&self) -> Vec<&str> {
         let only = self.only.iter().flat_map(|only| ["--only", only]);
         self.quick.then_some("--quick").into_iter().chain(only).collect()
     }
 }
 
-/// The options of lately-bench. A full run of everything is written down.
+/// The options of lately-bench. A full run of everything writes the document.
 fn words(options: &Options) -> Vec<&str> {
     let mut words = options.words();
     if words.is_empty() {

@@ -1,7 +1,8 @@
 //! Installs the programs that tests need: those of Redis, and clients in Python and Node.
 //!
-//! Everything but Debian packages lands in `target/clients`, so nothing of the user's is touched and `cargo clean`
-//! removes it. Each part has a stamp with all that it was made from; while that is unchanged, it is left alone.
+//! Everything but Debian packages is in `target/clients`, so no files of the user are changed, and `cargo
+//! clean` removes it. Each part has a stamp with all its ingredients. While that is unchanged, the part is
+//! not made again.
 
 mod apt;
 mod node;
@@ -13,13 +14,13 @@ use std::path::{Path, PathBuf};
 
 use crate::run::{Failure, Outcome, find};
 
-/// Where the installed clients are.
+/// The installed clients.
 pub(crate) struct Clients {
-    /// To be put in front of PATH: holds `redis-server` where the system has none under that name.
+    /// The folder to put in front of PATH. It has `redis-server` if the system has no program of that name.
     pub(crate) programs: PathBuf,
     /// A Python that can import redis-py.
     pub(crate) python: PathBuf,
-    /// A Node that the clients run on.
+    /// A Node that is recent enough for the clients.
     pub(crate) node: PathBuf,
     /// The folder that holds ioredis and node-redis.
     pub(crate) node_modules: PathBuf,
@@ -36,7 +37,7 @@ impl Clients {
     }
 }
 
-/// Installs Debian packages that are missing; gives the folder to be put in front of PATH.
+/// Installs missing Debian packages. Returns the folder to put in front of PATH.
 pub(crate) fn install_programs(root: &Path) -> Outcome<PathBuf> {
     let programs = root.join("target/clients/bin");
     create(&programs)?;
@@ -45,7 +46,7 @@ pub(crate) fn install_programs(root: &Path) -> Outcome<PathBuf> {
     Ok(programs)
 }
 
-/// Installs what is called `protoc` on the PATH, with which programs that speak gRPC are built.
+/// Installs `protoc`, which is needed to build programs that use gRPC.
 pub(crate) fn install_protoc() -> Outcome {
     let missing = find("protoc").is_none();
     apt::install_packages(if missing { &["protobuf-compiler"] } else { &[] })
@@ -61,7 +62,7 @@ fn create(folder: &Path) -> Outcome {
     std::fs::create_dir_all(folder).map_err(|error| at(folder, &error))
 }
 
-/// Empties `folder`, its stamp included: what fails halfway is not taken for complete.
+/// Empties `folder`, including its stamp, so that an incomplete folder is not taken for complete.
 fn remade(folder: &Path) -> Outcome {
     if folder.exists() {
         std::fs::remove_dir_all(folder).map_err(|error| at(folder, &error))?;

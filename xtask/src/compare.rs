@@ -1,7 +1,7 @@
-//! `cargo xtask bench --compare REV`: the revision is built beside ours, and both are measured in turns.
+//! `cargo xtask bench --compare REV`: builds that revision, too, and measures both in interleaved rounds.
 //!
-//! Of each revision there is a folder with two programs: `lately`, and `lately-probe`, which is one source, ours, built with
-//! the library of either.
+//! Each revision has a folder with two programs: its `lately`, and our `lately-probe`, built with the library
+//! of that revision.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::say;
 
 const PROBE: &str = "crates/lately-bench/src/bin/lately-probe.rs";
 
-/// What lately-bench exits with when a figure is worse.
+/// The exit code of lately-bench if a figure is worse.
 const WORSE: i32 = 1;
 
 pub(crate) fn run(root: &Path, revision: &str, options: &Options) -> Outcome {
@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path, revision: &str, options: &Options) -> Outcome {
         cargo(root).args(["build", "--release", "--locked", "--package", "lately-bench"]),
         "bench: building",
     )?;
-    say::step("bench: measuring both in turns");
+    say::step("bench: measuring both in interleaved rounds");
     let mut command = bench::program(root, &programs)?;
     command.args(options.words()).arg("--compare").args([before, now]);
     let status = run::status(&mut command, "bench")?;
@@ -53,7 +53,7 @@ fn commit(root: &Path, revision: &str) -> Outcome<String> {
     Ok(commit.trim().to_owned())
 }
 
-/// The files of a commit, in a folder of their own.
+/// Checks a commit out into its own folder.
 fn check_out(root: &Path, folder: &Path, commit: &str) -> Outcome<PathBuf> {
     let tree = folder.join(commit).join("tree");
     if !tree.join("Cargo.toml").is_file() {
@@ -82,14 +82,14 @@ fn build(root: &Path, tree: &Path, folder: &Path) -> Outcome<PathBuf> {
     copy(&root.join(PROBE), &probe.join("src/main.rs"))?;
     let manifest = probe.join("Cargo.toml");
     fs::write(&manifest, manifest_of(tree)).map_err(|error| at(&manifest, &error))?;
-    // With the versions that the revision goes by.
+    // With the dependency versions of the revision.
     copy(&tree.join("Cargo.lock"), &probe.join("Cargo.lock"))?;
     build(&manifest, &folder.join("target-probe"), &[])?;
     copy(&folder.join("target-probe/release/lately-probe"), &programs.join("lately-probe"))?;
     Ok(programs)
 }
 
-/// A package of its own, built as the workspace is.
+/// The manifest of a separate package with the workspace's build settings.
 fn manifest_of(tree: &Path) -> String {
     format!(
         "[workspace]\n\n[package]\nname = \"lately-probe\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\

@@ -1,8 +1,8 @@
-//! `cargo xtask figures`: the tables of figures in documents for readers, filled from what the benchmark wrote.
+//! `cargo xtask figures`: fills the tables in documents for readers from the output of the benchmark.
 //!
-//! `figures/` has the tables with names in braces in place of figures: `{row}` is the value of a row, which may be named by
-//! how its name begins; `{row @ words}` is the number that stands next to these words beside it; `{row @ first > words}`
-//! looks for the words behind others.
+//! `figures/` has the tables, with names in braces instead of figures. `{row}` is the value of a row, which
+//! may be named by the start of its name. `{row @ words}` is the number next to these words in the row's
+//! note. `{row @ first > words}` searches for the words behind others.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::bench::DOCUMENT as SOURCE;
 use crate::run::{Failure, Outcome};
 use crate::say;
 
-/// The documents that have figures, and their tables.
+/// The documents with figures, and their tables.
 pub(crate) const DOCUMENTS: [(&str, &str); 3] = [
     ("README.md", include_str!("../figures/readme.md")),
     ("docs/benchmarks.md", include_str!("../figures/benchmarks.md")),
@@ -35,7 +35,7 @@ pub(crate) fn run(root: &Path) -> Outcome {
     Ok(())
 }
 
-/// A document with its tables filled from what the benchmark wrote; or what is wrong.
+/// A document with its tables filled from the output of the benchmark, or an error.
 pub(crate) fn filled(document: &str, tables: &str, source: &str) -> Result<String, String> {
     let source = serde_json::from_str(source).map_err(|error| format!("{SOURCE}: {error}"))?;
     let rows = Rows::of(&source);
@@ -50,10 +50,10 @@ pub(crate) fn filled(document: &str, tables: &str, source: &str) -> Result<Strin
     Ok(document)
 }
 
-/// What the benchmark says of a figure.
+/// A row of the benchmark.
 struct Figure<'a> {
     value: Option<f64>,
-    beside: &'a str,
+    note: &'a str,
 }
 
 /// The rows of the benchmark, by name.
@@ -65,13 +65,13 @@ impl<'a> Rows<'a> {
         let text = |value: &'a Value| value.as_str().unwrap_or_default();
         Rows(
             rows.map(|row| {
-                (text(&row["name"]), Figure { value: row["value"].as_f64(), beside: text(&row["beside"]) })
+                (text(&row["name"]), Figure { value: row["value"].as_f64(), note: text(&row["beside"]) })
             })
             .collect(),
         )
     }
 
-    /// The row of a name, or the only one whose name begins so.
+    /// The row with this name, or the only one whose name starts with it.
     fn get(&self, name: &str) -> Result<&Figure<'a>, String> {
         if let Some(figure) = self.0.get(name) {
             return Ok(figure);
@@ -84,7 +84,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Text with figures in place of what is in braces.
+    /// Replaces the names in braces by figures.
     fn fill(&self, text: &str) -> Result<String, String> {
         let mut parts = text.split('{');
         let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -92,7 +92,7 @@ impl<'a> Rows<'a> {
             let (wanted, rest) =
                 part.split_once('}').ok_or_else(|| format!("{part:?} has no closing brace"))?;
             if let Some((name, words)) = wanted.split_once(" @ ") {
-                filled.push_str(self.beside(name, words)?);
+                filled.push_str(self.number_in_note(name, words)?);
             } else {
                 filled.push_str(&self.get(wanted)?.value.map_or_else(|| "none".to_owned(), grouped));
             }
@@ -101,8 +101,8 @@ impl<'a> Rows<'a> {
         Ok(filled)
     }
 
-    fn beside(&self, name: &str, words: &str) -> Result<&'a str, String> {
-        number_at(self.get(name)?.beside, words)
+    fn number_in_note(&self, name: &str, words: &str) -> Result<&'a str, String> {
+        number_at(self.get(name)?.note, words)
             .ok_or_else(|| format!("{SOURCE} has no number at {words:?} beside {name:?}"))
     }
 }
@@ -121,7 +121,7 @@ fn grouped(value: f64) -> String {
     grouped + fraction
 }
 
-/// The number behind these words, or, where none is, before them.
+/// The number behind these words, or, if there is none, before them.
 fn number_at<'t>(text: &'t str, words: &str) -> Option<&'t str> {
     let (text, words) = match words.split_once(" > ") {
         Some((first, words)) => (text.split_once(first)?.1, words),

@@ -1,7 +1,8 @@
 //! `cargo xtask fuzz`: runs the fuzz targets, each for a while.
 //!
-//! Without a sanitizer, which stable refuses: there is next to no unsafe code for one to watch, and runs are several
-//! times as many. So neither nightly nor RUSTC_BOOTSTRAP is needed.
+//! Without a sanitizer, which the stable compiler does not support. There is hardly any unsafe code for one
+//! to check, and without it several times as many inputs run. So neither nightly nor RUSTC_BOOTSTRAP is
+//! needed.
 
 use std::path::Path;
 
@@ -12,10 +13,10 @@ use crate::say;
 
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// Long inputs come sooner than libFuzzer would have them: short ones do not get past the header of a trace.
+/// Long inputs earlier than by default: short ones do not get past the header of a trace.
 const LIBFUZZER: [&str; 2] = ["-len_control=4", "-max_len=1024"];
 
-/// Which targets, and for how long.
+/// The targets, and for how long.
 #[derive(Args)]
 pub(crate) struct Options {
     /// One target; without it, all

@@ -1,6 +1,6 @@
-//! The bounds that tidy holds the repository to, and the versions that clients need.
+//! The bounds that tidy checks, and the versions that clients need.
 
-/// Lines of a program's `main.rs`: fewer than this.
+/// `main.rs` of a program has fewer lines than this.
 pub(crate) const MAIN_LINES: usize = 100;
 /// Lines of `README.md`.
 pub(crate) const README_LINES: usize = 120;

@@ -8,7 +8,7 @@ use crate::say;
 /// The crates with models.
 const PACKAGES: [&str; 2] = ["lately", "lately-classics"];
 
-/// Models are small and run often: what takes long is building them, so the build is a quick one.
+/// Models are small and run often. Building them takes longest, so the build is a fast one.
 const PROFILE: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
@@ -19,7 +19,7 @@ const PROFILE: [(&str, &str); 4] = [
 pub(crate) fn run(root: &Path) -> Outcome {
     say::step("loom");
     let mut command = cargo(root);
-    // A folder of its own: with other flags, each build would make the other stale.
+    // A separate folder: the flags differ, so each build would invalidate the other.
     command.args(["test", "--release", "--target-dir", "target/loom", "--lib"]);
     command.args(PACKAGES.map(|package| ["--package", package]).as_flattened());
     // The models are in modules of this name; the other tests cannot run with loom's atomics.

@@ -1,4 +1,4 @@
-//! One verb per job: `cargo xtask VERB`. CI speaks only verbs, so what CI does anyone can do.
+//! One verb per job: `cargo xtask VERB`. CI only uses verbs, so every job of CI can be run locally.
 
 mod bench;
 mod ci;

@@ -23,14 +23,15 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The workspace's folder. Cargo names the crate's folder when it runs us; the one compiled in could be another clone's.
+/// The workspace's folder. Cargo sets the crate's folder when it runs us. The path at compile time could be
+/// another clone's.
 pub(crate) fn workspace_root() -> Outcome<PathBuf> {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .and_then(|folder| Path::new(&folder).parent().map(Path::to_path_buf))
         .ok_or_else(|| Failure::new("CARGO_MANIFEST_DIR is not set; run this as `cargo xtask`"))
 }
 
-/// The cargo that runs us, in the workspace's folder.
+/// The cargo that runs us, with the workspace as working directory.
 pub(crate) fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
@@ -38,7 +39,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Runs to the end with our own output. `step` is what failed if it fails.
+/// Runs a command to its end, with our output streams. `step` is the name of the step in an error.
 pub(crate) fn run(command: &mut Command, step: &str) -> Outcome {
     let status = status(command, step)?;
     if status.success() {
@@ -48,29 +49,33 @@ pub(crate) fn run(command: &mut Command, step: &str) -> Outcome {
     }
 }
 
-/// Runs to the end with our own output, and returns how it ended.
+/// Runs a command to its end, with our output streams. Returns its exit status.
 pub(crate) fn status(command: &mut Command, step: &str) -> Outcome<ExitStatus> {
     command.stdin(Stdio::null()).status().map_err(|error| not_started(command, step, &error))
 }
 
-/// Runs to the end and returns its standard output.
+/// Runs a command to its end. Returns its standard output.
 pub(crate) fn output(command: &mut Command, step: &str) -> Outcome<String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| not_started(command, step, &error))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let status = output.status;
-        return Err(Failure::new(format!("{step}: {} ended with {status}: {}", words(command), said.trim())));
+        return Err(Failure::new(format!(
+            "{step}: {} ended with {status}: {}",
+            words(command),
+            stderr.trim()
+        )));
     }
     String::from_utf8(output.stdout).map_err(|_| Failure::new(format!("{step}: output is not UTF-8")))
 }
 
-/// Whether it can be run and succeeds; its output is thrown away.
+/// Whether a command can be run and succeeds. Its output is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// Where `program` is on the PATH.
+/// The path of `program` on the PATH.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())

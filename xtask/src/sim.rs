@@ -1,7 +1,7 @@
 //! `cargo xtask sim`: two simulations on virtual time, one seed after the other, by time or by number.
 //!
-//! - `journal`: lives and ends of the journal on disks that fail.
-//! - `classes`: servers whose classes change from one start to the next and where a dump is restored.
+//! - `journal`: starts and ends of the journal on disks that fail.
+//! - `classes`: servers whose classes change from one start to the next, and dumps between them.
 //!
 //! A failing seed is reported with the command that repeats it. A run depends on its seed only.
 
@@ -18,7 +18,7 @@ const SECONDS: &str = "LATELY_SIM_SECONDS";
 const SEEDS: &str = "LATELY_SIM_SEEDS";
 const SEED: &str = "LATELY_SIM_SEED";
 
-/// Built quickly, for many ends in a second, with all checks.
+/// A fast build with all checks, for many runs per second.
 const PROFILE: [(&str, &str); 6] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
@@ -35,7 +35,7 @@ enum Simulation {
     Classes,
 }
 
-/// Which, and for how long.
+/// The simulations, and for how long.
 #[derive(Args)]
 pub(crate) struct Options {
     /// One simulation; without it, both
@@ -60,7 +60,7 @@ impl Simulation {
     }
 }
 
-/// As it is named on the command line.
+/// The name on the command line.
 impl fmt::Display for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -96,12 +96,12 @@ fn play(root: &Path, simulation: Simulation, options: &Options) -> Outcome {
         // A panic is reported with its place. Backtraces of many panics would be slow.
         command.env("RUST_BACKTRACE", "0");
     }
-    // Traces go to standard error as they come; the result comes to us.
+    // Traces go to standard error as they are printed. The result is captured.
     let output = command.env(name, value).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| Failure::new(format!("sim: cargo did not start: {error}")))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let seed = options.seed.or_else(|| last_seed(&said));
-    match (output.status.success(), counted(&said), seed) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let seed = options.seed.or_else(|| last_seed(&text));
+    match (output.status.success(), counted(&text), seed) {
         (true, Some(counted), _) => say::passed(&format!("sim: {simulation}, {counted}")),
         (true, None, _) => {
             return Err(Failure::new(format!("sim: the test {} did not run", simulation.test())));
@@ -117,20 +117,20 @@ fn play(root: &Path, simulation: Simulation, options: &Options) -> Outcome {
 
 fn test(root: &Path, arguments: &[&str]) -> Command {
     let mut command = cargo(root);
-    // A folder of its own, as that of the models.
+    // A separate folder, like for the models.
     command.args(["test", "--quiet", "--release", "--target-dir", "target/sim"]);
     command.args(["--package", "lately-journal", "--test", "it"]).args(arguments).envs(PROFILE);
     command
 }
 
-/// The line with which the test reports its seeds.
-fn counted(said: &str) -> Option<&str> {
-    said.lines().find(|line| line.ends_with(" ends") || line.ends_with(" steps"))
+/// The line in which the test reports its seeds.
+fn counted(output: &str) -> Option<&str> {
+    output.lines().find(|line| line.ends_with(" ends") || line.ends_with(" steps"))
 }
 
 /// The seed that failed: the last that was printed.
-fn last_seed(said: &str) -> Option<u64> {
-    said.lines().rev().find_map(|line| line.strip_prefix("seed ")?.parse().ok())
+fn last_seed(output: &str) -> Option<u64> {
+    output.lines().rev().find_map(|line| line.strip_prefix("seed ")?.parse().ok())
 }
 
 #[cfg(test)]
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn output_of_a_test_is_parsed() {
-        let said = "\nrunning 1 test\nseed 7\nseed 18446744073709551615\n";
-        assert_eq!(last_seed(said), Some(u64::MAX));
-        assert_eq!(counted(said), None);
+        let output = "\nrunning 1 test\nseed 7\nseed 18446744073709551615\n";
+        assert_eq!(last_seed(output), Some(u64::MAX));
+        assert_eq!(counted(output), None);
         assert_eq!(counted("\n2 seeds, 16 ends\n.\n"), Some("2 seeds, 16 ends"));
         assert_eq!(counted("\n3 seeds, 70 steps\n.\n"), Some("3 seeds, 70 steps"));
         assert_eq!(last_seed(""), None);

@@ -1,20 +1,20 @@
-//! Reports skipped tests: those that lack a program they need. libtest counts them as passed; here they are shown and
-//! counted as skips.
+//! Reports skipped tests, which lack a program that they need. libtest counts them as passed; here they are
+//! shown and counted as skips.
 //!
-//! A test that is skipped appends a line to a file, its name, a tab and the reason, before it returns.
+//! A skipped test appends a line to a file before it returns: its name, a tab and the reason.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::run::{Failure, Outcome};
 
-/// The variable that tells tests which file that is.
+/// The variable with the path of that file.
 pub(crate) const VARIABLE: &str = "LATELY_TEST_SKIPS";
 
 /// A test that was skipped.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Skip {
-    /// Its name, as libtest has it.
+    /// Its name in libtest.
     pub(crate) test: String,
     pub(crate) why: String,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Skip {
 pub(crate) struct Skips {
     file: PathBuf,
     found: Vec<Skip>,
-    /// Skips of the test binary that runs.
+    /// The skips of the current test binary.
     in_binary: u64,
 }
 
@@ -41,19 +41,19 @@ impl Skips {
         &self.file
     }
 
-    /// All of them, in the order in which they ended.
+    /// All skips, in the order in which the tests ended.
     pub(crate) fn into_found(self) -> Vec<Skip> {
         self.found
     }
 
-    /// Copies what `cargo test` prints, with skips shown as such.
+    /// Copies the output of `cargo test`, with skips shown as such.
     pub(crate) fn copy(&mut self, from: impl Read, to: &mut impl Write) -> io::Result<()> {
         let (mut from, mut line) = (BufReader::new(from), Vec::new());
         while from.read_until(b'\n', &mut line)? > 0 {
             let file = &self.file;
-            let said = || std::fs::read_to_string(file).unwrap_or_default();
+            let skipped = || std::fs::read_to_string(file).unwrap_or_default();
             let text = String::from_utf8_lossy(&line).into_owned();
-            if let Some(skip) = skip_of(text.trim_end(), said) {
+            if let Some(skip) = skip_of(text.trim_end(), skipped) {
                 writeln!(to, "test {} ... skipped: {}", skip.test, skip.why)?;
                 self.in_binary += 1;
                 self.found.push(skip);
@@ -69,11 +69,12 @@ impl Skips {
     }
 }
 
-/// The skip that a line of libtest is, if it is of a test that passed and said that it was skipped.
-fn skip_of(line: &str, said: impl FnOnce() -> String) -> Option<Skip> {
+/// The skip that a line of libtest shows: a passed test that has recorded a skip.
+fn skip_of(line: &str, skipped: impl FnOnce() -> String) -> Option<Skip> {
     let test = line.strip_prefix("test ")?.strip_suffix(" ... ok")?;
-    let said = said();
-    let (_, why) = said.lines().filter_map(|line| line.split_once('\t')).find(|(name, _)| *name == test)?;
+    let skipped = skipped();
+    let (_, why) =
+        skipped.lines().filter_map(|line| line.split_once('\t')).find(|(name, _)| *name == test)?;
     Some(Skip { test: test.to_owned(), why: why.to_owned() })
 }
 

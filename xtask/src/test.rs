@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the one test command. It installs the clients that tests connect with, then runs every test.
+//! `cargo xtask test`: runs every test, after installing the clients that they need.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::run::{Failure, Outcome, cargo, path_with};
 use crate::say;
 use crate::skips::{self, Skip, Skips};
 
-/// Which tests.
+/// The tests to run.
 #[derive(Args, Default)]
 pub(crate) struct Options {
     /// Install nothing and use no network; skip tests whose programs are missing
@@ -23,14 +23,14 @@ pub(crate) struct Options {
     cargo_arguments: Vec<OsString>,
 }
 
-/// The verb. Skips are shown, but do not fail it.
+/// Runs the verb. Skips are shown, but are not an error.
 pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     let skipped = run_tests(root, options)?;
     say::passed(if skipped.is_empty() { "test" } else { "test, but for the tests that were skipped" });
     Ok(())
 }
 
-/// All tests, for `ci`: a skip is a failure, unless it is offline.
+/// Runs all tests, for `ci`. A skip is an error, unless it is offline.
 pub(crate) fn run_all(root: &Path, offline: bool) -> Outcome {
     check_skips(&run_tests(root, &Options { offline, ..Options::default() })?, offline)
 }
@@ -59,7 +59,7 @@ fn run_tests(root: &Path, options: &Options) -> Outcome<Vec<Skip>> {
             .env("LATELY_TEST_NODE_MODULES", &clients.node_modules);
     }
     if options.cargo_arguments.is_empty() {
-        // Go on after a failing crate.
+        // Continue after a failing crate.
         command.args(["--workspace", "--no-fail-fast"]);
     } else {
         command.args(&options.cargo_arguments);

@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: checks the conventions of this repository that no lint covers.
 //!
-//! A check is a function from the text of files to problems, so its own tests need no repository.
+//! A check is a function from the text of files to problems, so its tests need no repository.
 
 mod crates;
 mod documents;

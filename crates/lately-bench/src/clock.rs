@@ -11,28 +11,30 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Leaves the core to others for about so long, before looking again.
+/// Yields the core for about `time`.
 pub(crate) fn pause(time: Duration) {
     std::thread::park_timeout(time);
 }
 
-/// How long `work` takes this thread, in nanoseconds. Not counted is what the core did for others in between.
+/// The time that `work` takes on this thread, in nanoseconds. Time of other threads on the core does not
+/// count.
 pub(crate) fn nanos_of(work: impl FnOnce()) -> f64 {
     let start = thread_nanos();
     work();
     thread_nanos() - start
 }
 
-/// What two threads took that worked at the same time, in nanoseconds.
+/// The times of two threads that worked at the same time, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Both {
     /// From the start of the first to the end of the last.
     pub(crate) wall: f64,
-    /// What the one that had more to do spent on a core: the same, if each has a core to itself.
+    /// The processor time of the thread with more work. It equals the wall time if each thread has its own
+    /// core.
     pub(crate) busy: f64,
 }
 
-/// Runs both, which start together. Each is timed on its own thread: starting threads costs nothing here.
+/// Runs both, with a common start. Each is timed on its own thread, so starting the threads does not count.
 pub(crate) fn nanos_of_both(one: impl FnOnce() + Send, other: impl FnOnce() + Send) -> Both {
     let barrier = Barrier::new(2);
     let (here, there) = std::thread::scope(|scope| {
@@ -51,7 +53,7 @@ fn timed(barrier: &Barrier, work: impl FnOnce()) -> (Instant, Instant, f64) {
     (start, now(), busy)
 }
 
-/// Time this thread has had a core.
+/// The processor time of this thread.
 fn thread_nanos() -> f64 {
     nanos_on(ClockId::ThreadCPUTime)
 }
@@ -75,7 +77,7 @@ mod tests {
     fn both_run_once_and_together() {
         let (runs, meeting) = (AtomicU32::new(0), Barrier::new(2));
         let work = || {
-            // Passes only when both are running.
+            // Passes only if both are running.
             meeting.wait();
             runs.fetch_add(1, Ordering::Relaxed);
         };

@@ -1,14 +1,14 @@
-//! What is not timed may use both cores.
+//! Runs untimed work on both cores.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Cores that work side by side.
+/// The cores that work at the same time.
 const CORES: usize = 2;
 
 /// Work that gives a `T`.
 pub(crate) type Job<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
 
-/// Does all of them, as many at once as there are cores, the first first, and gives what they gave, in their order.
+/// Runs all jobs in order, as many at a time as there are cores. Returns their results in that order.
 pub(crate) fn side_by_side<T: Send>(jobs: Vec<Job<'_, T>>) -> Vec<T> {
     let done: Vec<Mutex<Option<T>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
     let waiting = Mutex::new(jobs.into_iter().zip(&done));
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn two_at_once_and_all_in_their_order() {
-        // Passes only when two are at work.
+        // Passes only if two jobs run at the same time.
         let meeting = Barrier::new(2);
         let job = |number: u32| -> Job<'_, u32> {
             let meeting = &meeting;

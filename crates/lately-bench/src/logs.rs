@@ -1,4 +1,4 @@
-//! `lately count` on a log, beside what people use: awk's count of the first field, and goaccess.
+//! `lately count` on a log, compared with awk's count of the first field, and with goaccess.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -18,18 +18,18 @@ use crate::table::number;
 
 const TABLE: &str = "logs";
 
-/// Bytes of a log, and of a quick run's.
+/// The size of the log, and of that of a quick run.
 const LOG_BYTES: u64 = 300_000_000;
 const QUICK_LOG_BYTES: u64 = 60_000_000;
 
 const AGENT: &str = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/128.0.0.0 Safari/537.36";
 
-/// Clients in it; half of the lines are of a tenth of them.
+/// The clients in it. A tenth of them have half of the lines.
 const CLIENTS: u64 = 2_000;
 
 const MEGABYTE: f64 = 1e6;
 
-/// The rows, if they are wanted.
+/// The rows of this section, if they are wanted.
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
     let sections =
@@ -61,9 +61,9 @@ fn combined(options: &Options) -> io::Result<Vec<Row>> {
     let figures: Vec<Vec<f64>> = interleave(&mut contenders, options.rounds());
     let [ours, awk] = [&figures[0], &figures[1]].map(|seconds| log.rate(median(seconds)));
     let ratio = median_ratio(&figures[1], &figures[0]);
-    let beside = format!("mawk {} MB/s", number(awk));
+    let note = format!("mawk {} MB/s", number(awk));
     let mut rows = vec![
-        Row::new(TABLE, "lately count, combined log", ours, "MB/s", Must::Nothing).beside(beside),
+        Row::new(TABLE, "lately count, combined log", ours, "MB/s", Must::Nothing).note(note),
         Row::new(TABLE, "lately count ÷ mawk, combined log", ratio, "×", Must::AtLeast(2.4, 3.0)),
         memory_row(&lately, &log)?,
     ];
@@ -82,7 +82,7 @@ fn json(options: &Options) -> io::Result<Vec<Row>> {
     Ok(vec![Row::new(TABLE, "lately count, JSON lines", rate, "MB/s", Must::AtLeast(500.0, 600.0))])
 }
 
-/// The same lines as combined ones, by the string of nginx's configuration.
+/// The same lines, read by the format string of nginx's configuration.
 fn layout(options: &Options) -> io::Result<Vec<Row>> {
     const MAIN: &str = r#"nginx:$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#;
     let log = Log::write(options, combined_line)?;
@@ -99,12 +99,12 @@ fn layout(options: &Options) -> io::Result<Vec<Row>> {
     )])
 }
 
-/// One round: it takes a minute.
+/// One round, because it takes a minute.
 fn goaccess_row(log: &Log, ours: f64) -> io::Result<Row> {
     let name = "goaccess, combined log";
     if find("goaccess").is_none() {
         let row = Row::new(TABLE, name, f64::NAN, "MB/s", Must::Nothing);
-        return Ok(row.beside("not measured: not installed: apt-get install goaccess"));
+        return Ok(row.note("not measured: not installed: apt-get install goaccess"));
     }
     let report = log.folder.path().join("report.json");
     let mut command = Command::new("goaccess");
@@ -114,10 +114,10 @@ fn goaccess_row(log: &Log, ours: f64) -> io::Result<Row> {
         .arg(report);
     let rate = log.rate(log.seconds(&mut command));
     let row = Row::new(TABLE, name, rate, "MB/s", Must::Nothing);
-    Ok(row.beside(format!("lately count is {} times as fast", number(ours / rate))))
+    Ok(row.note(format!("lately count is {} times as fast", number(ours / rate))))
 }
 
-/// The most memory that it has at any time, up to the end of its input.
+/// The highest memory at any time, up to the end of its input.
 fn memory_row(lately: &Path, log: &Log) -> io::Result<Row> {
     let mut child = Command::new(lately)
         .args(["count", "-"])
@@ -160,7 +160,7 @@ impl Log {
         let path = folder.path().join("access.log");
         let most = options.pick(LOG_BYTES, QUICK_LOG_BYTES);
         let mut out = BufWriter::new(File::create(&path)?);
-        // Some 230 to 340 bytes a line.
+        // Lines have 230 to 340 bytes.
         for number in 0..most / 250 {
             line(&mut out, Request::of(number))?;
         }
@@ -170,7 +170,7 @@ impl Log {
         Ok(Log { folder, path, bytes })
     }
 
-    /// How long a command takes; none when it fails.
+    /// The time that a command takes. NaN if it fails.
     fn seconds(&self, command: &mut Command) -> f64 {
         let start = clock::now();
         let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -182,7 +182,7 @@ impl Log {
     }
 }
 
-/// What a line says. Made of its number alone: each run has the same log.
+/// The content of a line. It depends only on its number, so each run has the same log.
 #[derive(Clone, Copy)]
 struct Request {
     client: u64,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
 
-/// Rounds of the full run, and of the quick one. Medians need an odd number.
+/// Rounds of a full and of a quick run. An odd number, for medians.
 const FULL_ROUNDS: usize = 5;
 const QUICK_ROUNDS: usize = 3;
 
@@ -43,13 +43,13 @@ pub(crate) struct Options {
     #[arg(long, num_args = 2, value_names = ["BEFORE", "NOW"], conflicts_with = "write")]
     pub(crate) compare: Option<Vec<PathBuf>>,
 
-    /// The sections that were asked for by `wants`.
+    /// The names of all sections that `wants` was called for.
     #[arg(skip)]
     sections: Mutex<Vec<String>>,
 }
 
 impl Options {
-    /// How many rounds to take the medians of.
+    /// The number of rounds for a median.
     pub(crate) fn rounds(&self) -> usize {
         if self.quick { QUICK_ROUNDS } else { FULL_ROUNDS }
     }
@@ -59,12 +59,12 @@ impl Options {
         if self.quick { quick } else { full }
     }
 
-    /// Whether a section is to be run in which no figure has to be something: a quick run of everything leaves it out.
+    /// Whether to run a section without bounds. A quick run of everything leaves it out.
     pub(crate) fn wants_to_compare(&self, section: &str) -> bool {
         self.wants(section) && !(self.quick && self.only.is_none())
     }
 
-    /// Whether a section, such as `server/hot key`, is to be run.
+    /// Whether to run a section, such as `server/hot key`.
     pub(crate) fn wants(&self, section: &str) -> bool {
         self.lock().push(section.to_owned());
         self.only.as_deref().is_none_or(|only| section.contains(only))
@@ -74,7 +74,7 @@ impl Options {
         self.sections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The names of all sections, once the run has asked for them.
+    /// The names of all sections, after the run.
     pub(crate) fn sections(&self) -> String {
         self.lock().join(", ")
     }

@@ -15,7 +15,7 @@ use crate::table::{rounded, verdict};
 const LOCK_FILE: &str = include_str!("../../../Cargo.lock");
 const RIVALS: [&str; 4] = ["governor", "throttlecrab", "trypema", "dashmap"];
 
-/// What is known of the run before it starts: afterwards the machine would seem busier than it was.
+/// Facts that are collected before the run, because the machine is busier after it.
 pub(crate) struct Setting {
     date: String,
     load: String,
@@ -31,7 +31,7 @@ impl Setting {
     }
 }
 
-/// A row, as others read it. A figure that could not be measured is null.
+/// A row of the file. A figure that could not be measured is null.
 #[derive(Serialize)]
 struct Entry<'r> {
     table: &'static str,
@@ -47,7 +47,8 @@ struct Entry<'r> {
     #[serde(skip_serializing_if = "str::is_empty")]
     verdict: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    beside: &'r str,
+    #[serde(rename = "beside")]
+    note: &'r str,
 }
 
 impl<'r> Entry<'r> {
@@ -57,13 +58,13 @@ impl<'r> Entry<'r> {
             Must::AtMost(must, aim) => (None, Some(must), Some(aim).filter(|&aim| aim < must)),
             Must::Nothing => (None, None, None),
         };
-        let Row { table, name, value, unit, beside, .. } = row;
+        let Row { table, name, value, unit, note, .. } = row;
         let value = rounded(*value);
-        Entry { table, name, value, unit, at_least, at_most, aim, verdict: verdict(row), beside }
+        Entry { table, name, value, unit, at_least, at_most, aim, verdict: verdict(row), note }
     }
 }
 
-/// The whole file: the facts of the run, and a line for each row.
+/// The whole file: the facts of the run, and one line for each row.
 pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> serde_json::Result<String> {
     let throttlecrab =
         throttlecrab_program().map(|path| version_of(&path.to_string_lossy(), &["--version"], ""));
@@ -87,7 +88,7 @@ pub(crate) fn document(rows: &[Row], setting: &Setting, command: &str) -> serde_
     Ok(format!("{{\n\"run\":{run},\n\"rows\":[\n{}\n]\n}}\n", rows.join(",\n")))
 }
 
-/// Our version and commit, and whether what was measured is what was committed.
+/// Our version and commit, and whether the measured program is the committed one.
 fn lately() -> String {
     let commit = version_of("git", &["rev-parse", "--short", "HEAD"], env!("CARGO_PKG_VERSION"));
     let changes = Command::new("git").args(["status", "--porcelain", "--", ".", ":!docs"]).output();
@@ -123,11 +124,11 @@ fn memory() -> String {
     gigabytes.map_or_else(|| "unknown".to_owned(), |gigabytes| format!("{gigabytes} GiB"))
 }
 
-/// What a program says of itself, after what is known already.
+/// The version of a program, after `known`.
 fn version_of(program: &str, words: &[&str], known: &str) -> String {
     let output = Command::new(program).args(words).output().ok().filter(|output| output.status.success());
-    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    [known, said.as_deref().unwrap_or("not installed")].join(" ").trim().to_owned()
+    let version = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    [known, version.as_deref().unwrap_or("not installed")].join(" ").trim().to_owned()
 }
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn the_document_has_the_machine_and_every_row() {
         let rows = [
-            Row::new("server", "HIT ÷ INCR", 2.004, "×", Must::AtLeast(2.4, 3.0)).beside("Redis \"7\""),
+            Row::new("server", "HIT ÷ INCR", 2.004, "×", Must::AtLeast(2.4, 3.0)).note("Redis \"7\""),
             Row::new("server", "CPU", 1_234.56, "µs", Must::AtMost(1_300.0, 1_300.0)),
             Row::new("memory", "ZSET", f64::NAN, "bytes", Must::Nothing),
         ];

@@ -1,9 +1,9 @@
-//! Rounds: all contenders one after the other, again and again, and the median of each.
+//! Rounds: all contenders run one after the other, repeatedly. The figure is the median of each.
 //!
-//! The machine is shared and its speed wanders. Contenders that take turns wander together, so their
-//! ratios hold where a lone time says nothing.
+//! The machine is shared, and its speed varies. Interleaved contenders vary together, so their ratios are
+//! reliable where a single time is not.
 
-/// A contender: its name, and one round of it, which gives its figure.
+/// A contender: its name, and a function that runs one round and returns its figure.
 pub(crate) struct Contender<'a, T = f64> {
     pub(crate) name: &'static str,
     pub(crate) round: Box<dyn FnMut() -> T + 'a>,
@@ -15,7 +15,7 @@ impl<'a, T> Contender<'a, T> {
     }
 }
 
-/// Runs `rounds` rounds of all and gives the figures of each, in the order of the rounds.
+/// Runs `rounds` rounds of all contenders. Returns the figures of each, in the order of the rounds.
 pub(crate) fn interleave<T>(contenders: &mut [Contender<'_, T>], rounds: usize) -> Vec<Vec<T>> {
     let mut figures: Vec<Vec<T>> = contenders.iter().map(|_| Vec::with_capacity(rounds)).collect();
     for round in 0..rounds {
@@ -31,7 +31,7 @@ pub(crate) fn interleave<T>(contenders: &mut [Contender<'_, T>], rounds: usize) 
     figures
 }
 
-/// The median; NaN of nothing.
+/// The median; NaN if there are no figures.
 pub(crate) fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -42,7 +42,7 @@ pub(crate) fn median(figures: &[f64]) -> f64 {
     }
 }
 
-/// The least; none when one of them is none.
+/// The least figure; NaN if one of them is NaN.
 pub(crate) fn least(figures: &[f64]) -> f64 {
     figures
         .iter()
@@ -51,7 +51,7 @@ pub(crate) fn least(figures: &[f64]) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// The median of the ratios, round by round: what the machine did to a round it did to both.
+/// The median of the ratios of each round. A disturbance of a round affects both sides.
 pub(crate) fn median_ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
     median(&ratios)

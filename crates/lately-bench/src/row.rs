@@ -1,4 +1,4 @@
-//! A row of the table: a figure, its bound, and the rivals in the same run.
+//! A row of a table: a figure, its bound, and the rivals' figures of the same run.
 
 use crate::table::number;
 
@@ -25,13 +25,13 @@ pub(crate) struct Row {
     /// Its unit: `ns`, `bytes`, `×`.
     pub(crate) unit: &'static str,
     pub(crate) must: Must,
-    /// The rival by which the must is set where that is slower than where it was set first.
+    /// The rival that relaxes the bound if it is slower than when the bound was set.
     pub(crate) rival: Option<Rival>,
-    /// The rivals' or the bare machine's figures of the same run, for people to read.
-    pub(crate) beside: String,
+    /// The figures of rivals or of the bare machine in the same run, for readers.
+    pub(crate) note: String,
 }
 
-/// What a rival took in the same run, and on the machine on which the musts were set.
+/// The figure of a rival in this run, and on the machine on which the bounds were set.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Rival {
     pub(crate) name: &'static str,
@@ -40,8 +40,8 @@ pub(crate) struct Rival {
 }
 
 impl Rival {
-    /// By how much it is slower than there, at least one: what is quicker here is no reason to be so, too. A figure
-    /// that is to be large is the smaller, the slower it is.
+    /// How much slower the rival is here, at least 1: a faster machine does not tighten the bound. For a
+    /// figure that must be large, slower means smaller.
     fn slowness(self, must: Must) -> f64 {
         let slowness = match must {
             Must::AtLeast(..) => self.there / self.here,
@@ -51,14 +51,14 @@ impl Rival {
     }
 
     /// `÷ governor 0.59 (must by ratio 0.63)`, of our figure and its must.
-    fn beside(self, ours: f64, bound: f64) -> String {
+    fn note(self, ours: f64, bound: f64) -> String {
         let (ratio, must) = (number(ours / self.here), number(bound / self.there));
         format!("÷ {} {ratio} (must by ratio {must})", self.name)
     }
 }
 
 impl Row {
-    /// A row, nothing beside it.
+    /// A row without a note.
     pub(crate) fn new(
         table: &'static str,
         name: impl Into<String>,
@@ -66,35 +66,35 @@ impl Row {
         unit: &'static str,
         must: Must,
     ) -> Row {
-        Row { table, name: name.into(), value, unit, must, rival: None, beside: String::new() }
+        Row { table, name: name.into(), value, unit, must, rival: None, note: String::new() }
     }
 
-    /// Says what stood beside the figure, behind what was said already.
-    pub(crate) fn beside(mut self, beside: impl AsRef<str>) -> Row {
-        if !self.beside.is_empty() {
-            self.beside.push_str("; ");
+    /// Adds to the note.
+    pub(crate) fn note(mut self, note: impl AsRef<str>) -> Row {
+        if !self.note.is_empty() {
+            self.note.push_str("; ");
         }
-        self.beside.push_str(beside.as_ref());
+        self.note.push_str(note.as_ref());
         self
     }
 
-    /// Sets what a figure must be by a rival where that is slower than it was, and says how both stand to it.
+    /// Sets the rival of a bound, and adds both ratios to the note.
     pub(crate) fn by(self, rival: Option<Rival>) -> Row {
         match (self.must, rival) {
             (Must::AtMost(bound, _) | Must::AtLeast(bound, _), Some(rival)) => {
-                let beside = rival.beside(self.value, bound);
-                Row { rival: Some(rival), ..self }.beside(beside)
+                let note = rival.note(self.value, bound);
+                Row { rival: Some(rival), ..self }.note(note)
             }
             _ => self,
         }
     }
 
-    /// Whether the figure meets its bound, as it is or by ratio. NaN does not.
+    /// Whether the figure meets its bound, as it is or relative to the rival. NaN does not.
     pub(crate) fn holds(&self) -> bool {
         self.holds_within(self.rival.map_or(1.0, |rival| rival.slowness(self.must)))
     }
 
-    /// Whether it is that only by ratio.
+    /// Whether the figure meets its bound only relative to the rival.
     pub(crate) fn holds_by_ratio(&self) -> bool {
         self.holds() && !self.holds_within(1.0)
     }
@@ -131,10 +131,10 @@ mod tests {
             (row(100.0, 300.0), row(150.0, 300.0), row(151.0, 300.0)),
             ((true, false), (true, true), (false, false))
         );
-        // Quicker, or not there.
+        // A faster rival, or none.
         assert_eq!((row(100.0, 50.0), row(101.0, 50.0)), ((true, false), (false, false)));
         assert_eq!((row(100.0, f64::NAN), row(101.0, f64::NAN)), ((true, false), (false, false)));
-        // What is to be large.
+        // A figure that must be large.
         let row = |value: f64, here: f64| holds(value, Must::AtLeast(1.75, 1.9), here, 2.0);
         assert_eq!(
             (row(1.75, 1.5), row(1.5, 1.6), row(1.5, 1.8)),
@@ -142,6 +142,6 @@ mod tests {
         );
         assert_eq!((row(1.7, 2.5), row(1.7, f64::NAN)), ((false, false), (false, false)));
         let rival = Rival { name: "x", here: 300.0, there: 200.0 };
-        assert_eq!(rival.beside(150.0, 100.0), "÷ x 0.5 (must by ratio 0.5)");
+        assert_eq!(rival.note(150.0, 100.0), "÷ x 0.5 (must by ratio 0.5)");
     }
 }

@@ -6,7 +6,7 @@ use crate::row::{Must, Row};
 
 const HEADER: [&str; 6] = ["figure", "value", "must", "aim", "verdict", "beside it in the same run"];
 
-/// All rows, a table after the other, each under its name.
+/// All rows, as one table after the other, each with its name.
 pub(crate) fn render(rows: &[Row]) -> String {
     let mut text = String::new();
     let mut names: Vec<&str> = Vec::new();
@@ -59,10 +59,10 @@ fn cells(row: &Row) -> [String; 6] {
         |bound: Option<f64>| bound.map_or_else(String::new, |bound| format!("{sign} {}", number(bound)));
     let value =
         if row.value.is_nan() { "none".to_owned() } else { format!("{} {}", number(row.value), row.unit) };
-    [row.name.clone(), value, bound(must), bound(aim), verdict(row).to_owned(), row.beside.clone()]
+    [row.name.clone(), value, bound(must), bound(aim), verdict(row).to_owned(), row.note.clone()]
 }
 
-/// `MISSED` is what makes the run fail. An aim that is no further than the must is none.
+/// `MISSED` makes the run fail. An aim that is not beyond the bound does not count.
 pub(crate) fn verdict(row: &Row) -> &'static str {
     let aim = match row.must {
         Must::Nothing => return "",
@@ -97,12 +97,12 @@ fn table(text: &mut String, rows: &[[String; 6]]) {
     }
 }
 
-/// The value with the digits that [`number`] shows. `None` when there is none.
+/// The value as [`number`] shows it. `None` if there is none.
 pub(crate) fn rounded(value: f64) -> Option<f64> {
     number(value).replace(',', "").parse().ok()
 }
 
-/// Three digits that matter, and commas between thousands.
+/// Three significant digits, and commas between thousands.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "none".to_owned();
@@ -130,7 +130,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// The same of several, spaces between them.
+/// Several numbers, separated by spaces.
 pub(crate) fn numbers(values: &[f64]) -> String {
     values.iter().map(|value| number(*value)).collect::<Vec<String>>().join(" ")
 }
@@ -142,7 +142,7 @@ mod tests {
 
     fn rows() -> Vec<Row> {
         vec![
-            Row::new("server", "HIT ÷ INCR", 2.5, "×", Must::AtLeast(2.4, 3.0)).beside("Redis 1.15 M/s"),
+            Row::new("server", "HIT ÷ INCR", 2.5, "×", Must::AtLeast(2.4, 3.0)).note("Redis 1.15 M/s"),
             Row::new("server", "worst pause", 1.5, "ms", Must::AtMost(1.0, 0.3)),
             Row::new("memory", "Redis ZSET", 191.4, "bytes", Must::Nothing),
         ]

@@ -1,13 +1,12 @@
-//! A ring without locks: a word for each slot, which says how often the ring has gone round and how
-//! many hits came since.
+//! A ring without locks. The word of a slot has the number of the ring's round and the hits since then.
 //!
-//! The usual one keeps the second and the count in two atomics. Two threads that come to a slot at a new
-//! second both find the old one; the first sets it, clears the count and counts, the second clears the
-//! count again: a hit is lost. The model below finds it (`two_atomics_lose_a_hit`). In one word there is
-//! no between.
+//! The textbook version has the second and the count in two atomics. Two threads that come to a slot at a new
+//! second both find the old one. The first sets it, clears the count and counts; the second clears the count
+//! again, and a hit is lost. The model below shows it (`two_atomics_lose_a_hit`). One word has no such gap.
 //!
-//! Cost: a hit is an exchange, again when another thread was quicker; a read is a scan. A turn has 32
-//! bits and a count 32: seconds are at most 2^31 turns from the epoch, and a second counts 2^32 - 1.
+//! Cost: a hit is a compare-and-exchange, repeated if another thread was faster; a read is a scan. A round
+//! and a count have 32 bits each: seconds are at most 2^31 rounds from the epoch, and a second counts at most
+//! 2^32 - 1 hits.
 
 use std::cmp::Ordering as Compare;
 
@@ -16,7 +15,7 @@ use crate::limits::{MAX_RING_SLOTS, SPIN_TRIES};
 use crate::shared_counter::SharedCounter;
 use crate::sync::{AtomicI64, AtomicU64, Ordering, yield_now};
 
-/// Stands for "no hit yet": far more turns back than a turn counts.
+/// No hit yet. No second is this many rounds back.
 const NEVER: i64 = i64::MIN;
 
 /// A ring of words.
@@ -27,29 +26,29 @@ pub struct AtomicRing {
     newest: AtomicI64,
 }
 
-/// What a word holds. Without hits it is empty, whatever its turn.
+/// The content of a word. Without hits it is empty, whatever its round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Slot {
-    turn: i32,
+    round: i32,
     count: u32,
 }
 
 impl Slot {
     fn of_word(word: u64) -> Slot {
-        let [turn @ .., a, b, c, d] = word.to_be_bytes();
-        Slot { turn: i32::from_be_bytes(turn), count: u32::from_be_bytes([a, b, c, d]) }
+        let [round @ .., a, b, c, d] = word.to_be_bytes();
+        Slot { round: i32::from_be_bytes(round), count: u32::from_be_bytes([a, b, c, d]) }
     }
 
     fn word(self) -> u64 {
-        u64::from(self.turn.cast_unsigned()) << 32 | u64::from(self.count)
+        u64::from(self.round.cast_unsigned()) << 32 | u64::from(self.count)
     }
 
-    /// The slot with `count` hits more at `turn`; `None` when it is of a later turn or would be too full.
-    fn with(self, turn: i32, count: u32) -> Option<Slot> {
-        match self.turn.cmp(&turn) {
-            Compare::Equal => Some(Slot { turn, count: self.count.checked_add(count)? }),
+    /// The slot with `count` more hits in `round`. `None` if it has a later round or would overflow.
+    fn with(self, round: i32, count: u32) -> Option<Slot> {
+        match self.round.cmp(&round) {
+            Compare::Equal => Some(Slot { round, count: self.count.checked_add(count)? }),
             Compare::Greater if self.count > 0 => None,
-            Compare::Greater | Compare::Less => Some(Slot { turn, count }),
+            Compare::Greater | Compare::Less => Some(Slot { round, count }),
         }
     }
 }
@@ -69,8 +68,8 @@ impl AtomicRing {
         }
     }
 
-    /// `None` for a second further from the epoch than turns reach.
-    fn turn_of(&self, second: i64) -> Option<i32> {
+    /// The round of a second. `None` if it is too far from the epoch.
+    fn round_of(&self, second: i64) -> Option<i32> {
         i32::try_from(second.div_euclid(self.slot_count)).ok()
     }
 
@@ -81,13 +80,13 @@ impl AtomicRing {
     fn count_at(&self, second: i64) -> u64 {
         // Acquire: partner of the exchange in `hit`.
         let slot = Slot::of_word(self.word(second).load(Ordering::Acquire));
-        if Some(slot.turn) == self.turn_of(second) { slot.count.into() } else { 0 }
+        if Some(slot.round) == self.round_of(second) { slot.count.into() } else { 0 }
     }
 }
 
 impl SharedCounter for AtomicRing {
     fn hit(&self, second: i64, count: u64) -> bool {
-        let (Some(turn), Ok(count)) = (self.turn_of(second), u32::try_from(count)) else { return false };
+        let (Some(round), Ok(count)) = (self.round_of(second), u32::try_from(count)) else { return false };
         if self.newest().is_some_and(|newest| second < first_kept(newest, self.slot_count)) {
             return false;
         }
@@ -97,11 +96,11 @@ impl SharedCounter for AtomicRing {
         let word = self.word(second);
         for attempt in 1_u32.. {
             let seen = word.load(Ordering::Relaxed);
-            let Some(slot) = Slot::of_word(seen).with(turn, count) else { return false };
+            let Some(slot) = Slot::of_word(seen).with(round, count) else { return false };
             // AcqRel: partner of the load in `count_at`.
             if word.compare_exchange(seen, slot.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                // Before the hit is acknowledged: a read stops at the newest. AcqRel: partner of the load
-                // in `newest`.
+                // Before the hit is acknowledged, because a read stops at the newest. AcqRel: partner of the
+                // load in `newest`.
                 if self.newest.load(Ordering::Relaxed) < second {
                     self.newest.fetch_max(second, Ordering::AcqRel);
                 }
@@ -144,9 +143,9 @@ mod tests {
 
     #[test]
     fn words_come_back() {
-        for turn in [i32::MIN, -1, 0, 1, i32::MAX] {
+        for round in [i32::MIN, -1, 0, 1, i32::MAX] {
             for count in [0, 1, u32::MAX] {
-                let slot = Slot { turn, count };
+                let slot = Slot { round, count };
                 assert_eq!(Slot::of_word(slot.word()), slot);
             }
         }
@@ -195,7 +194,7 @@ mod models {
         });
     }
 
-    /// The usual slot: when it expires, and what it counts, in two atomics.
+    /// The textbook slot: its second and its count are two atomics.
     struct TwoAtomics {
         second: AtomicI64,
         count: AtomicU64,
@@ -222,7 +221,7 @@ mod models {
             });
         };
         let found = catch_unwind(AssertUnwindSafe(run)).expect_err("the model finds the loss");
-        let said = found.downcast_ref::<String>().map(String::as_str);
-        assert_eq!(said.or(found.downcast_ref::<&str>().copied()), Some(LOST));
+        let message = found.downcast_ref::<String>().map(String::as_str);
+        assert_eq!(message.or(found.downcast_ref::<&str>().copied()), Some(LOST));
     }
 }

@@ -1,16 +1,15 @@
-//! A ring with a lock for each slot: threads that hit different seconds do not meet. But threads mostly
-//! hit the same second.
+//! A ring with a lock for each slot: threads that hit different seconds do not wait for each other. But most
+//! threads hit the same second.
 //!
-//! Cost: a lock beside each slot; a read takes and releases as many locks as the window has
-//! seconds. The newest second is beside the locks, in a word of its own; the count and its second are
-//! under one lock, so that a roll loses nothing.
+//! Cost: a lock for each slot; a read takes and releases as many locks as the window has seconds. The newest
+//! second is a separate atomic. A slot's count and second are under one lock, so that a roll loses nothing.
 
 use crate::counter::{first_kept, sum_kept, window_seconds};
 use crate::limits::MAX_RING_SLOTS;
 use crate::shared_counter::SharedCounter;
 use crate::sync::{AtomicI64, Mutex, Ordering, lock};
 
-/// Stands for "no hit yet": the one second that cannot be hit.
+/// No hit yet: the one second that cannot be hit.
 const NEVER: i64 = i64::MIN;
 
 /// A ring of slots, each behind a lock.
@@ -72,7 +71,8 @@ impl SharedCounter for BucketLocked {
             *bucket = Bucket { second, count: 0 };
         }
         bucket.count = bucket.count.saturating_add(count);
-        // Before the hit is acknowledged: a read stops at the newest. AcqRel: partner of the load in `newest`.
+        // Before the hit is acknowledged, because a read stops at the newest. AcqRel: partner of the load in
+        // `newest`.
         if self.newest.load(Ordering::Relaxed) < second {
             self.newest.fetch_max(second, Ordering::AcqRel);
         }

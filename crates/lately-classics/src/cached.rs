@@ -1,8 +1,7 @@
-//! A cache of the last answer, over any other counter: reading again costs no scan.
+//! A cache of the last answer, for any other counter: reading again needs no scan.
 //!
-//! The textbook version forgets the answer when a hit comes, and only then: while none comes it goes
-//! on giving the answer of a time long past. Here the answer belongs to a window and a time, and is
-//! given again only to the same question.
+//! The textbook version drops the answer at the next hit, and only then. Without hits it returns the answer
+//! of a time long past. Here the answer is for a window and a time, and is only used for the same ones.
 
 use crate::counter::Counter;
 
@@ -54,7 +53,7 @@ mod tests {
     use crate::testing::{check_equality, check_examples};
     use crate::{ExactQueue, Ring, RunningTotal};
 
-    /// Counts the scans of what it wraps.
+    /// Counts the scans of the inner counter.
     struct Scans {
         inner: ExactQueue,
         scans: u32,
@@ -75,7 +74,7 @@ mod tests {
         }
     }
 
-    /// The usual cache: valid until a hit.
+    /// The textbook cache: valid until a hit.
     struct Textbook {
         inner: ExactQueue,
         last: Option<u64>,

@@ -1,9 +1,9 @@
 //! A queue of (second, count): as exact as a queue of timestamps, in memory that does not grow with
 //! the hits of a second.
 //!
-//! The textbook version compares a hit with the back of the queue only: a late hit lands behind a
-//! newer one, the queue is no longer sorted, and the read, which stops at the first entry that is too
-//! old, misses all that lie before. Here a hit goes to its place.
+//! The textbook version compares a hit only with the back of the queue. So a late hit is behind a newer one,
+//! the queue is not sorted any more, and a read, which stops at the first entry that is too old, misses all
+//! entries before it. Here a hit is inserted at its place.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::counter::{Counter, first_kept, saturating_sum, window_seconds};
 /// Keeps a count for each second of a span that had hits.
 #[derive(Clone, Debug)]
 pub struct CountedQueue {
-    /// (second, count), oldest first, a second at most once.
+    /// (second, count), oldest first. Each second occurs at most once.
     entries: VecDeque<(i64, u64)>,
     span_s: i64,
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::testing::{check_equality, check_examples};
 
-    /// The usual queue: sorted only if the hits are.
+    /// The textbook queue: sorted only if the hits are.
     #[derive(Default)]
     struct Textbook {
         entries: Vec<(i64, u64)>,

@@ -1,4 +1,4 @@
-//! What all classics have in common: the question they answer.
+//! The interface of all classics.
 
 use std::ops::RangeInclusive;
 
@@ -7,13 +7,12 @@ pub(crate) const DEFAULT_WINDOW_S: i64 = 300;
 
 /// A sliding-window counter of hits, in whole seconds.
 ///
-/// A hit at second `h` counts in `load(w, t)` when `0 <= t - h < w`. Hits may come in any order, and
-/// reads may be at any time. A counter that keeps a span of `s` seconds keeps the hits of the `s`
-/// seconds that end at its newest hit; older ones are gone, and a read that reaches past them
-/// answers what is kept. A sum past `u64::MAX` is answered as `u64::MAX`.
+/// A hit at second `h` counts in `load(w, t)` if `0 <= t - h < w`. Hits may come in any order, and reads may
+/// be at any time. A counter with a span of `s` seconds keeps the hits of the `s` seconds that end at its
+/// newest hit. A read that reaches further back counts only these. Sums are at most `u64::MAX`.
 pub trait Counter {
-    /// Counts `count` hits at `second`. `false`: the counter no longer (or never) holds that second,
-    /// and nothing changed. A count of 0 changes nothing either.
+    /// Counts `count` hits at `second`. `false`: the counter does not hold that second, and nothing changed.
+    /// A count of 0 changes nothing either.
     fn hit(&mut self, second: i64, count: u64) -> bool;
 
     /// Hits in the `window_s` seconds that end with second `at_s`. A window below 1 holds none.
@@ -44,7 +43,7 @@ pub trait Counter {
     }
 }
 
-/// The seconds of a window, `None` when it has none.
+/// The seconds of a window. `None` if it has none.
 pub(crate) fn window_seconds(window_s: i64, at_s: i64) -> Option<RangeInclusive<i64>> {
     (window_s >= 1).then(|| at_s.saturating_sub(window_s - 1)..=at_s)
 }

@@ -1,16 +1,15 @@
-//! Runs a trace on the model and on an implementation side by side, and names the first difference.
+//! Runs a trace on the model and on an implementation, and reports the first difference.
 
 use crate::limits::{MAX_TIME_MS, MAX_WINDOW_MS};
 use crate::model::{ExactLog, HitOutcome, ModelCount};
 use crate::model_settings::ModelSettings;
 use crate::op::Op;
 
-/// Where the clock of [`drive`] starts: in November 2023, and on no border of anything.
+/// The initial clock of [`drive`]: in November 2023, and not on a border of any pane.
 pub const START_MS: i64 = 1_700_000_000_123;
 
-/// What can be driven. Times are 0 to [`MAX_TIME_MS`], windows 1 to [`MAX_WINDOW_MS`]; `now_ms` is
-/// what the caller's clock says and may go back: what holds is the latest any call has given, a
-/// refused hit and a merge included.
+/// An implementation to test. Times are 0 to [`MAX_TIME_MS`], windows 1 to [`MAX_WINDOW_MS`]. `now_ms` is the
+/// caller's clock and may go back: the latest of all calls counts, also of refused hits and merges.
 pub trait Subject {
     /// Counts `count` hits of `key` at `at_ms`.
     fn hit(&mut self, key: u8, at_ms: i64, count: u64, now_ms: i64) -> HitOutcome;
@@ -21,10 +20,10 @@ pub trait Subject {
     /// Forgets all hits of `key`.
     fn forget(&mut self, key: u8, now_ms: i64);
 
-    /// Tidies `key`, which changes no answer.
+    /// Merges old panes of `key`, which changes no answer.
     fn merge(&mut self, key: u8, now_ms: i64);
 
-    /// Called after each operation: the place for a check of the inner state.
+    /// Called after each operation, for checks of the inner state.
     fn check(&mut self) {}
 }
 
@@ -41,7 +40,7 @@ impl Subject for ExactLog {
         ExactLog::forget(self, key, now_ms);
     }
 
-    /// A log has nothing to merge, but it sees the time.
+    /// A log has nothing to merge, but it takes the time.
     fn merge(&mut self, key: u8, now_ms: i64) {
         self.exists(key, now_ms);
     }
@@ -55,11 +54,11 @@ pub fn drive(subject: &mut impl Subject, settings: &ModelSettings, ops: &[Op]) -
     drive_from(START_MS, subject, settings, ops)
 }
 
-/// Runs `ops` on `subject` and on an [`ExactLog`] with `settings`, the clock starting at `start_ms`,
-/// and compares the outcome of each hit and read.
+/// Runs `ops` on `subject` and on an [`ExactLog`] with `settings`, with an initial clock of `start_ms`, and
+/// compares the outcome of each hit and read.
 ///
 /// # Errors
-/// The first difference: which operation, when, what was expected and what came.
+/// The first difference: the operation, its time, the expected and the actual outcome.
 pub fn drive_from(
     start_ms: i64,
     subject: &mut impl Subject,
@@ -256,7 +255,7 @@ mod tests {
         mistake: Mistake,
         ops: impl Strategy<Value = Vec<Op>>,
     ) -> Result<(), TestError<(ModelSettings, Vec<Op>)>> {
-        // The same traces each time, and the first that fails as it is: a miss here is no matter of luck.
+        // The same traces each time, and no shrinking, so the result does not depend on luck.
         let config = Config { failure_persistence: None, max_shrink_iters: 0, ..Config::with_cases(256) };
         let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
         runner.run(&(strategies::settings(), ops), |(settings, ops)| {

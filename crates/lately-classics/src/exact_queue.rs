@@ -1,16 +1,16 @@
-//! A queue with one timestamp per hit: the definition, and so the oracle of the other classics.
+//! A queue with one timestamp per hit: the definition, and so the oracle for the other classics.
 //!
-//! The textbook queue throws away what a read finds too old. A read at a later time, or through a
-//! narrower window, then changes what an earlier or wider one answers. Here only hits move the span
-//! that is kept, and reads change nothing.
+//! The textbook queue drops hits that are too old for a read. A read at a later time, or of a narrower
+//! window, then changes the answer of an earlier or wider one. Here only hits move the span that is kept, and
+//! reads change nothing.
 
 use std::collections::VecDeque;
 
 use crate::counter::{Counter, first_kept};
 use crate::limits::MAX_QUEUED_HITS;
 
-/// Keeps the second of each hit, all of them or those of a span. At most
-/// [`MAX_QUEUED_HITS`]: a hit that would pass them is not kept.
+/// Keeps the second of each hit: of all hits, or of a span. At most [`MAX_QUEUED_HITS`]; further hits are
+/// refused.
 #[derive(Clone, Debug, Default)]
 pub struct ExactQueue {
     /// Oldest first.
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::testing::{check_equality, check_examples};
 
-    /// The usual queue: a read drops what it finds too old.
+    /// The textbook queue: a read drops what is too old for it.
     #[derive(Default)]
     struct Textbook {
         seconds: VecDeque<i64>,

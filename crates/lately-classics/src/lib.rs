@@ -1,11 +1,11 @@
-//! What `lately` is measured against: the textbook sliding-window counters, and an exact model.
+//! What `lately` is compared with: the textbook sliding-window counters, and an exact model.
 //!
-//! This crate knows nothing of `lately`; its definitions are written a second time, naively, so that
-//! a mistake has to be made twice to go unseen.
+//! This crate does not depend on `lately`. It has its own naive definitions, so that a mistake is only missed
+//! if it is made twice.
 //!
 //! - The classics, in whole seconds, behind one trait, [`Counter`]: [`ExactQueue`] (the oracle),
 //!   [`CountedQueue`], [`Ring`], [`RunningTotal`], [`Cached`], [`MultiLevel`], [`Sparse`]. Each file
-//!   says what the usual version of it gets wrong, and its tests show it.
+//!   says what the textbook version of it gets wrong, and its tests show it.
 //! - The thread-safe classics, behind [`SharedCounter`]: [`Locked`], [`ReadWriteLocked`],
 //!   [`SequenceLocked`], [`BucketLocked`], [`AtomicRing`]. Each file says what it costs.
 //! - The model, in milliseconds: [`Op`], the one language of traces; [`ExactLog`], the answers by

@@ -1,14 +1,14 @@
-//! Any counter behind one lock: the least that can go wrong, and the queue all threads stand in.
+//! Any counter behind one lock. Simple, but all threads wait for each other.
 //!
-//! Cost: the lock and its release, two atomic exchanges, on top of what the counter costs; with two
-//! threads the lock's line goes to and fro, and a thread that is put aside while it holds the lock stops
-//! all others, readers too.
+//! Cost: taking and releasing the lock, two atomic exchanges, in addition to the counter. With two threads
+//! the cache line of the lock moves between cores. A thread that is preempted while it holds the lock stops
+//! all others, including readers.
 
 use crate::counter::Counter;
 use crate::shared_counter::SharedCounter;
 use crate::sync::{Mutex, lock};
 
-/// A counter and the lock before it.
+/// A counter and its lock.
 #[derive(Debug)]
 pub struct Locked<C> {
     inner: Mutex<C>,

@@ -1,8 +1,8 @@
-//! The answers by definition: a log of all hits, read by adding up.
+//! The model: the answers by definition. A log of all hits, read by adding them up.
 //!
-//! Nothing here is clever, and nothing is shared with what it judges. A read floors its edges to
-//! panes of the resolution; an edge older than the exact span is further snapped to a grid that
-//! widens with its age, and what lies in the cell around the edge counts by the share of time.
+//! The code is naive, and shares nothing with the code that it checks. A read rounds its edges down to panes
+//! of the resolution. An edge older than the exact span is also rounded down to a grid that widens with its
+//! age, and hits in the cell around the edge count by their share of time.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::model_settings::{ModelSettings, RUNGS_MS, ceil, floor};
 pub struct ExactLog {
     settings: ModelSettings,
     now_ms: i64,
-    /// (millisecond, count), as they came. A key without hits is not in the map.
+    /// (millisecond, count), in the order of arrival. A key without hits is not in the map.
     hits: BTreeMap<u8, Vec<(i64, u64)>>,
 }
 
@@ -30,16 +30,16 @@ pub struct ModelCount {
     pub cell_ms: i64,
 }
 
-/// What became of a hit.
+/// The result of a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HitOutcome {
-    /// Counted: the estimate over the default window that ends at the hit, this one included.
+    /// Counted: the estimate for the default window that ends at the hit, including this hit.
     Hits(u64),
     /// Refused: older than the retention.
     Late,
     /// Refused: further ahead than the skew allowed.
     Future,
-    /// Refused: the kept total of the key would pass `i64::MAX`.
+    /// Refused: the total of the key would exceed `i64::MAX`.
     Overflow,
 }
 
@@ -47,7 +47,7 @@ impl ExactLog {
     /// An empty log.
     ///
     /// # Panics
-    /// If the resolution is none of [`RUNGS_MS`].
+    /// If the resolution is not one of [`RUNGS_MS`].
     #[must_use]
     pub fn new(settings: ModelSettings) -> ExactLog {
         let resolution_ms = settings.resolution_ms;
@@ -55,7 +55,7 @@ impl ExactLog {
             RUNGS_MS.contains(&resolution_ms),
             "a resolution is a rung of the ladder, not {resolution_ms} ms"
         );
-        // The earliest number is no sentinel here, but what `max` leaves alone.
+        // `i64::MIN` is not a special value: `max` replaces it.
         ExactLog { settings, now_ms: i64::MIN, hits: BTreeMap::new() }
     }
 
@@ -75,11 +75,11 @@ impl ExactLog {
         if count > 0 {
             self.hits.entry(key).or_default().push((at_ms, count));
         }
-        // These hits are in the window, however small a share of a cell the estimate takes.
+        // These hits are in the window, even if the estimate takes only a share of their cell.
         HitOutcome::Hits(self.read(key, at_ms, self.settings.window_ms, now_ms).estimate.max(count))
     }
 
-    /// Hits of `key` in the window of `window_ms` that ends at `at_ms`; below 0 is read at 0.
+    /// The hits of `key` in the window of `window_ms` that ends at `at_ms`. A negative time counts as 0.
     pub fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
         let now = self.see(now_ms);
         let settings = &self.settings;
@@ -96,7 +96,7 @@ impl ExactLog {
         } else {
             let lower = self.hits_in(key, ceil(far, far_grid), floor(near, near_grid));
             let upper = self.hits_in(key, floor(far, far_grid), ceil(near, near_grid));
-            // Both sums as numerators over the far grid, which the near grid divides.
+            // Both sums are numerators over the far grid, which is a multiple of the near one.
             let until_near = self.hits_before(key, near, near_grid) * (far_grid / near_grid);
             let between = until_near - self.hits_before(key, far, far_grid);
             let half_up = (2 * between + far_grid).div_euclid(2 * far_grid);
@@ -123,21 +123,21 @@ impl ExactLog {
         self.hits.get(&key).is_some_and(|hits| hits.iter().any(|hit| i128::from(hit.0) >= edge))
     }
 
-    /// Hits of `key` that may still show in an answer: those from the horizon on.
+    /// The hits of `key` that can still show in an answer: those from the horizon on.
     pub fn kept_total(&mut self, key: u8, now_ms: i64) -> u64 {
         let now = self.see(now_ms);
         let horizon = self.settings.horizon(now);
         to_count(self.hits_in(key, horizon, i128::MAX))
     }
 
-    /// Sets the time, back too: a mistake for tests of the driver to make.
+    /// Sets the time, possibly to an earlier one: a mistake for the tests of the driver.
     #[cfg(test)]
     pub(crate) fn set_now(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
     }
 
-    /// The latest time seen, `now_ms` included. Keys whose newest hit left the retention a pane ago are forgotten:
-    /// limits, whose windows begin on any millisecond, have use for it until then.
+    /// The latest time seen, including `now_ms`. Removes keys whose newest hit left the retention a pane ago.
+    /// Limits, whose windows start at any millisecond, need it until then.
     fn see(&mut self, now_ms: i64) -> i128 {
         self.now_ms = self.now_ms.max(now_ms);
         let now = i128::from(self.now_ms);
@@ -156,8 +156,8 @@ impl ExactLog {
         inside.map(|hit| i128::from(hit.1)).sum()
     }
 
-    /// Hits of `key` before `edge`, times `grid`: all before its cell, and of the cell the share that
-    /// lies before the edge.
+    /// The hits of `key` before `edge`, times `grid`: all before the edge's cell, and of the cell the share
+    /// before the edge.
     fn hits_before(&self, key: u8, edge: i128, grid: i128) -> i128 {
         let cell = floor(edge, grid);
         let before_cell = self.hits_in(key, i128::MIN, cell);
@@ -165,7 +165,7 @@ impl ExactLog {
     }
 }
 
-/// Kept totals are bounded by `i64::MAX`, and so are the sums of answers.
+/// Totals, and so the sums of answers, are at most `i64::MAX`.
 fn to_count(sum: i128) -> u64 {
     u64::try_from(sum).unwrap_or(u64::MAX)
 }
@@ -210,7 +210,7 @@ mod tests {
         let mut log =
             log(&[(start - 4_001, 1_000), (start - 4_000, 5), (start + 5_999, 5), (start + 6_000, 7)]);
         assert_eq!(log.read(0, NOW, 1_007_000, NOW), count(13, 7, 17, 10_000));
-        // Half of a hit and more is one: 10 of 2 s, then 1 of 2 s.
+        // Half a hit or more rounds up: 10 of 2 s, then 1 of 2 s.
         let mut log = self::log(&[(1_699_999_498_000, 1)]);
         assert_eq!(log.read(0, NOW, 502_000, NOW), count(1, 0, 1, 2_000), "half is rounded up");
     }

@@ -1,8 +1,8 @@
-//! Settings of the model, and the definitions that need nothing but them: panes, grids and edges.
+//! The settings of the model, and the definitions that depend only on them: panes, grids and edges.
 
 use crate::limits::MAX_WINDOW_MS;
 
-/// Widths the grid of an edge may have, in milliseconds, narrowest first. Each divides the next.
+/// The widths that the grid of an edge can have, in milliseconds, narrowest first. Each divides the next.
 #[rustfmt::skip]
 pub const RUNGS_MS: [i64; 21] = [
     1, 2, 10, 50, 100, 500,
@@ -12,16 +12,16 @@ pub const RUNGS_MS: [i64; 21] = [
     86_400_000, 864_000_000, 8_640_000_000,
 ];
 
-/// What a model is of. All in milliseconds but the last.
+/// The settings of a model. All in milliseconds but the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModelSettings {
     /// Width of the newest panes; one of [`RUNGS_MS`].
     pub resolution_ms: i64,
-    /// The window a hit's outcome is read over.
+    /// The window of a hit's outcome.
     pub window_ms: i64,
-    /// How old an edge may be and still lie on the grid of the resolution.
+    /// The highest age of an edge on the grid of the resolution.
     pub exact_ms: i64,
-    /// How old a hit may be.
+    /// The highest age of a hit.
     pub retain_ms: i64,
     /// How far ahead of now a hit may be.
     pub max_skew_ms: i64,
@@ -44,8 +44,8 @@ impl Default for ModelSettings {
 }
 
 impl ModelSettings {
-    /// Settings that fit together, by panes of `resolution_ms`: the window, how much longer than it needs to be
-    /// the exact span is, and how much longer than that the retention is.
+    /// Consistent settings, in panes of `resolution_ms`: the window; how much longer than necessary the exact
+    /// span is; and how much longer than that the retention is.
     #[must_use]
     pub fn of_panes(resolution_ms: i64, [window, slack, retain]: [i64; 3]) -> ModelSettings {
         let window_ms = window * resolution_ms;
@@ -57,7 +57,7 @@ impl ModelSettings {
     }
 }
 
-/// In `i128`, where no sum or product of times can overflow.
+/// Computed in `i128`, where no sum or product of times overflows.
 impl ModelSettings {
     /// The number of the pane that holds `ms`.
     pub(crate) fn pane(&self, ms: i128) -> i128 {

@@ -1,9 +1,9 @@
-//! Three rings of buckets, ever wider: 300 of 1 s, 48 of 30 min, 14 of 12 h. A week in 362 slots.
+//! Three rings of ever wider buckets: 300 of 1 s, 48 of 30 min, 14 of 12 h. A week in 362 slots.
 //!
-//! The textbook version compares the start of a bucket with the start of the window, and so drops the
-//! bucket in which the window begins: up to 12 hours of hits, all of a window shorter than a bucket.
-//! Here the edge bucket counts whole: the answer never misses a kept hit, and has too many at most by
-//! the hits of one bucket less a second at each edge ([`MultiLevel::counted`] names them).
+//! The textbook version compares the start of a bucket with the start of the window. So it drops the bucket
+//! in which the window starts: up to 12 hours of hits, and all of a window shorter than a bucket. Here the
+//! edge bucket counts completely. The answer never misses a kept hit, and has too many by at most the hits of
+//! one bucket less a second at each edge ([`MultiLevel::counted`] returns these seconds).
 
 use std::ops::RangeInclusive;
 
@@ -15,9 +15,9 @@ const LEVELS: [(usize, i64); 3] = [(300, 1), (48, 1_800), (14, 43_200)];
 
 /// Keeps counts of seconds for 5 minutes, of half hours for a day, of half days for a week.
 ///
-/// A read takes the finest level that reaches back to the start of its window, or the coarsest when
-/// none does. Windows that start in the 300 s up to the newest hit are exact. The sum of all counts must
-/// stay below `u64::MAX`: past it an answer may be too low.
+/// A read uses the finest level that reaches back to the start of its window, or else the coarsest. Windows
+/// that start in the 300 s up to the newest hit are exact. The sum of all counts must stay below `u64::MAX`;
+/// beyond it an answer may be too low.
 #[derive(Clone, Debug)]
 pub struct MultiLevel {
     levels: [Level; LEVELS.len()],
@@ -26,7 +26,7 @@ pub struct MultiLevel {
 #[derive(Clone, Debug)]
 struct Level {
     width_s: i64,
-    /// A ring of bucket numbers in place of seconds.
+    /// A ring by the numbers of buckets instead of seconds.
     buckets: Ring,
 }
 
@@ -56,9 +56,9 @@ impl MultiLevel {
         MultiLevel { levels }
     }
 
-    /// The seconds whose hits `load(window_s, at_s)` counts, as far as they are kept; `None` when
-    /// there are none. They hold the window; they begin less than a bucket before it, and end with
-    /// it, or less than a bucket after it if it ends before the finest level begins.
+    /// The seconds whose hits `load(window_s, at_s)` counts, if they are kept. `None` if there are none. They
+    /// contain the window. They start less than a bucket before it. They end with it, or less than a bucket
+    /// after it if it ends before the start of the finest level.
     #[must_use]
     pub fn counted(&self, window_s: i64, at_s: i64) -> Option<RangeInclusive<i64>> {
         let window = window_seconds(window_s, at_s)?;
@@ -67,8 +67,7 @@ impl MultiLevel {
         Some(*widened.start()..=end)
     }
 
-    /// The first second of the level that answers `load(window_s, at_s)`: hits before it are gone
-    /// for this read.
+    /// The first second of the level that answers `load(window_s, at_s)`. This read counts no hits before it.
     #[must_use]
     pub fn first_kept(&self, window_s: i64, at_s: i64) -> Option<i64> {
         self.level_for(&window_seconds(window_s, at_s)?)?.first_kept_s()
@@ -80,7 +79,7 @@ impl MultiLevel {
         self.levels.iter().find(reaches).or(self.levels.last())
     }
 
-    /// Whether the finest level holds all hits after `at_s`, so that they can be taken out.
+    /// Whether the finest level has all hits after `at_s`, so that they can be subtracted.
     fn has_seconds_after(&self, at_s: i64) -> bool {
         self.levels[0].first_kept_s().is_some_and(|first| first <= at_s.saturating_add(1))
     }
@@ -123,7 +122,7 @@ mod tests {
     use crate::ExactQueue;
     use crate::testing::{Step, check_examples, for_each_step};
 
-    /// The usual cutoff, on buckets of half an hour.
+    /// The textbook cutoff, on buckets of half an hour.
     fn textbook(hits: &[i64], window_s: i64, at_s: i64) -> usize {
         let bucket_start = |hit: i64| hit.div_euclid(1_800) * 1_800;
         hits.iter().filter(|&&hit| bucket_start(hit) > at_s - window_s).count()

@@ -1,48 +1,48 @@
-//! The one language of traces: what property tests, fuzz targets and simulations do to a counter.
+//! The operations of a trace. Property tests, fuzz targets and simulations all use them.
 //!
-//! Times are relative to the caller's clock, so that any piece of a trace is a trace.
+//! Times are relative to the caller's clock, so that any part of a trace is a trace.
 
 use crate::limits::{KEYS, MAX_DECODED_OPS};
 
-/// One operation of a trace. What would lead out of `0..=MAX_TIME_MS` is clamped by the driver.
+/// One operation. The driver clamps times to `0..=MAX_TIME_MS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
     /// `count` hits of `key`, `offset_ms` from now: negative is late, positive in the future.
     Hit {
-        /// Which key.
+        /// The key.
         key: u8,
-        /// Time of the hits, from now.
+        /// The time of the hits, relative to now.
         offset_ms: i64,
-        /// How many.
+        /// The number of hits.
         count: u64,
     },
     /// Reads `key` over `window_ms`, ending `back_ms` before now; negative is in the future.
     Read {
-        /// Which key.
+        /// The key.
         key: u8,
-        /// How long ago the window ends.
+        /// The age of the window's end.
         back_ms: i64,
-        /// How long the window is.
+        /// The length of the window.
         window_ms: i64,
     },
-    /// The clock goes forward.
+    /// The clock advances.
     Advance {
-        /// By how much; below 0 counts as 0.
+        /// The time by which it advances; negative counts as 0.
         ms: i64,
     },
-    /// The caller's clock is set, forward or back: later operations pass that time.
+    /// The caller's clock is set, forward or back. Later operations pass the new time.
     Jump {
-        /// By how much.
+        /// The change.
         ms: i64,
     },
     /// Forgets all hits of `key`.
     Forget {
-        /// Which key.
+        /// The key.
         key: u8,
     },
-    /// Asks the implementation to tidy `key` now, which changes no answer.
+    /// Merges old panes of `key` now, which changes no answer.
     Merge {
-        /// Which key.
+        /// The key.
         key: u8,
     },
 }
@@ -68,7 +68,7 @@ pub fn ops_from_bytes(bytes: &[u8]) -> Vec<Op> {
     ops
 }
 
-/// What is left to decode.
+/// The bytes that are not decoded yet.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -106,7 +106,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// The next `N` bytes, zeros where there are none.
+    /// The next `N` bytes, padded with zeros.
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let (taken, rest) = self.0.split_at(N.min(self.0.len()));
         self.0 = rest;

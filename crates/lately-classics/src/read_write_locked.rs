@@ -1,8 +1,8 @@
-//! A ring behind a reader-writer lock: reads run side by side.
+//! A ring behind a reader-writer lock: reads run at the same time.
 //!
-//! Cost: a hit still locks all out. A read writes to the lock's word as well, to be counted in and out,
-//! so that readers on different cores still take the line from each other; what they share is only the
-//! scan. It pays where scans are long and hits are rare.
+//! Cost: a hit still excludes all other threads. A read also writes to the lock, at its start and its end, so
+//! readers on different cores still move the cache line between them; only the scans run at the same time. It
+//! pays if scans are long and hits are rare.
 
 use std::sync::PoisonError;
 
@@ -11,7 +11,7 @@ use crate::ring::Ring;
 use crate::shared_counter::SharedCounter;
 use crate::sync::RwLock;
 
-/// A ring and the lock before it.
+/// A ring and its lock.
 #[derive(Debug)]
 pub struct ReadWriteLocked {
     ring: RwLock<Ring>,

@@ -1,17 +1,16 @@
-//! A ring of slots, each with the second it stands for and a count: fixed memory, any hit in one step.
+//! A ring of slots, each with its second and a count. Memory is fixed, and a hit takes one step.
 //!
-//! The textbook ring goes wrong in three places. A late hit that falls on the slot of a newer second
-//! wipes it; here a hit older than the ring is refused. The read takes every slot that is young
-//! enough, those after the asked time too; here it takes only the seconds of the window. And an empty
-//! slot is a slot of second 0, or of `i32::MAX`, so that hits at those seconds (the epoch; a date in
-//! 2038) are lost; here an empty slot is `None`.
+//! The textbook ring has three mistakes. A late hit in the slot of a newer second clears it; here a hit older
+//! than the ring is refused. A read counts every slot that is young enough, even after the end of the window;
+//! here it counts only the seconds of the window. And an empty slot has second 0, or `i32::MAX`, so that hits
+//! at those seconds (the epoch; a date in 2038) are lost; here an empty slot is `None`.
 
 use std::ops::RangeInclusive;
 
 use crate::counter::{Counter, first_kept, sum_kept, window_seconds};
 use crate::limits::MAX_RING_SLOTS;
 
-/// Keeps a count for each of the newest seconds, as many as it has slots.
+/// Keeps a count for each of the newest seconds, one per slot.
 #[derive(Clone, Debug)]
 pub struct Ring {
     slots: Vec<Option<Slot>>,
@@ -76,7 +75,8 @@ impl Counter for Ring {
         }
         self.newest = self.newest.max(Some(second));
         let index = self.index(second);
-        // What else lies in the slot is older by a turn of the ring or more: newer would be past newest.
+        // Another second in the slot is a round of the ring or more older. A newer one would be after
+        // `newest`.
         let count = self.count_at(second).saturating_add(count);
         self.slots[index] = Some(Slot { second, count });
         true
@@ -98,7 +98,7 @@ mod tests {
 
     const SLOTS: usize = 300;
 
-    /// The usual ring. `never` is the second of an empty slot.
+    /// The textbook ring. `never` is the second of an empty slot.
     struct Textbook {
         never: i64,
         slots: Vec<(i64, u64)>,

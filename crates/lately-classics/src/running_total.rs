@@ -1,20 +1,20 @@
-//! A ring that also keeps the total of its whole span, so that the common read costs no scan.
+//! A ring that also keeps the total of its whole span, so that the usual read needs no scan.
 //!
-//! The textbook version adjusts the total when a hit comes, and only then: while no hit comes the
-//! total goes stale, and the read still counts what left the window long ago. Here the total
-//! belongs to a time, and a read at a later time first takes out what has left.
+//! The textbook version updates the total at hits only. Without hits the total goes stale, and a read still
+//! counts what left the window long ago. Here the total is for a time, and a read at a later time first
+//! subtracts what has left.
 
 use crate::counter::{Counter, window_seconds};
 use crate::ring::Ring;
 
-/// A ring and the total of the window as long as the ring, at the latest time it was asked or hit.
-/// Other windows and earlier times are scanned.
+/// A ring, and the total of the window of the ring's length at the latest time of a hit or read. Other
+/// windows and earlier times are scanned.
 #[derive(Clone, Debug)]
 pub struct RunningTotal {
     ring: Ring,
-    /// The last second of the window `total` is of; not before the newest hit.
+    /// The last second of the total's window; not before the newest hit.
     end_s: Option<i64>,
-    /// Wide enough for what can be taken out again to have been put in whole.
+    /// Wide enough that the sum of all slots never overflows.
     total: u128,
 }
 
@@ -28,7 +28,7 @@ impl RunningTotal {
         RunningTotal { ring: Ring::new(slots), end_s: None, total: 0 }
     }
 
-    /// Moves the window of the total forward to end at `to_s`, and takes out what has left it.
+    /// Moves the total's window to end at `to_s`, and subtracts what has left it.
     fn advance(&mut self, to_s: i64) {
         let span_s = self.ring.span_s();
         let end_s = self.end_s.replace(to_s).unwrap_or(to_s);
@@ -51,7 +51,7 @@ impl Counter for RunningTotal {
         if count == 0 || self.ring.first_kept().is_some_and(|first| second < first) {
             return self.ring.hit(second, count);
         }
-        // Before the ring gives the slots of what leaves to newer seconds.
+        // Before the ring reuses slots for newer seconds.
         if self.is_past_end(second) {
             self.advance(second);
         }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::testing::{check_equality, check_examples};
 
-    /// The usual running total: moved by hits alone.
+    /// The textbook running total: updated by hits only.
     #[derive(Default)]
     struct Textbook {
         seconds: Vec<i64>,

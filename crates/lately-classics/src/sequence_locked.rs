@@ -1,12 +1,12 @@
-//! A ring under a sequence lock: hits take turns, reads write nothing and look whether a hit came
-//! between.
+//! A ring under a sequence lock: hits exclude each other; reads write nothing, and check whether a hit came
+//! in between.
 //!
-//! The usual one lets a reader try for ever: under steady hits a scan of 300 slots never finds a quiet
-//! moment. Here a reader tries [`SPIN_TRIES`] times and then takes the writers' lock. And the usual one
-//! reads plain memory, which another thread may be writing: here every word is an atomic.
+//! The textbook version lets a reader retry for ever: under steady hits a scan of 300 slots never succeeds.
+//! Here a reader tries [`SPIN_TRIES`] times and then takes the writers' lock. The textbook version also reads
+//! plain memory while another thread may write it; here every word is an atomic.
 //!
-//! Cost: a hit pays the lock and two more stores; a read costs a scan, and once more for each hit
-//! that disturbs it.
+//! Cost: a hit pays for the lock and two more stores; a read pays for a scan, and another one for each hit
+//! that comes in between.
 
 use std::ops::RangeInclusive;
 
@@ -24,7 +24,7 @@ pub struct SequenceLocked {
     slots: Box<[Slot]>,
     slot_count: i64,
     newest: AtomicI64,
-    /// Whether there is a newest: 0 or 1.
+    /// Whether there is a newest second: 0 or 1.
     any: AtomicU64,
 }
 
@@ -54,15 +54,15 @@ impl SequenceLocked {
         }
     }
 
-    /// What `look` sees between two hits.
+    /// The result of `look` between two hits.
     fn read<T>(&self, look: impl Fn() -> T) -> T {
         for _ in 0..SPIN_TRIES {
             // Acquire: partner of the last store of `change`.
             let before = self.version.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
                 let seen = look();
-                // What `look` loads it acquires from the stores of a hit; having seen one, this load sees
-                // the odd version that the hit stored before, or a later one.
+                // The loads of `look` acquire from the stores of a hit. If one has seen such a store, this
+                // load sees the odd version that the hit stored before, or a later one.
                 if self.version.load(Ordering::Relaxed) == before {
                     return seen;
                 }
@@ -73,7 +73,7 @@ impl SequenceLocked {
         look()
     }
 
-    /// Runs `change` so that no read trusts what it sees meanwhile. The caller has the writers' lock.
+    /// Runs `change`, and makes reads meanwhile invalid. The caller has the writers' lock.
     fn change(&self, change: impl FnOnce()) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
@@ -149,7 +149,7 @@ mod tests {
         check_threads(SequenceLocked::new);
     }
 
-    /// A version that stays odd is what a reader meets who never finds a quiet moment.
+    /// A reader that never succeeds sees a version that is always odd.
     #[test]
     fn a_reader_does_not_spin_for_ever() {
         let counter = SequenceLocked::new(7);
@@ -166,7 +166,7 @@ mod models {
 
     use super::*;
 
-    /// Two hits each; a read between sees none, the first or both, and never half of one.
+    /// Two hits each. A read in between sees none, the first, or both, but never half of one.
     #[test]
     fn a_read_races_the_roll_of_a_slot() {
         loom::model(|| {

@@ -1,9 +1,8 @@
-//! What the thread-safe classics have in common: the question of [`Counter`](crate::Counter), asked
-//! by many threads at once.
+//! The interface of the thread-safe classics: that of [`Counter`](crate::Counter), for many threads.
 
 use crate::counter::DEFAULT_WINDOW_S;
 
-/// A [`Counter`](crate::Counter) for many threads; what a hit and a read mean is the same.
+/// A [`Counter`](crate::Counter) for many threads, with the same definitions.
 ///
 /// A read sees every hit that was acknowledged before it began, and none that was sent after it ended.
 pub trait SharedCounter: Sync {

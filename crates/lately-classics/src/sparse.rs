@@ -1,7 +1,7 @@
-//! A sorted map from second to count: memory for the seconds that had hits, any span.
+//! A sorted map from second to count. Only seconds with hits take memory, over any span.
 //!
-//! The textbook version tidies when it reads: it deletes what lies before the window asked about,
-//! and a wider window asked later finds its history gone. Here only hits move the span that is kept.
+//! The textbook version deletes during reads everything before the window, so a later read of a wider window
+//! misses hits. Here only hits move the span that is kept.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::testing::{check_equality, check_examples};
 
-    /// The usual map: reading deletes what the window does not reach.
+    /// The textbook map: a read deletes what its window does not reach.
     #[derive(Default)]
     struct Textbook {
         counts: BTreeMap<i64, u64>,

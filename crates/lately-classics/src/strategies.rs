@@ -1,8 +1,8 @@
 //! Random traces and settings for property tests.
 //!
-//! A trace has a pace: its clock moves by milliseconds, seconds, minutes, hours, days or all of them,
-//! so that some traces fill one second and others let what they count grow old. Many reads are aimed:
-//! an edge of their window lies close to a hit, where a mistake about edges and cells shows.
+//! A trace has a pace: its clock advances by milliseconds, seconds, minutes, hours, days or all of them. So
+//! some traces fill one second, and in others hits grow old. Many reads are aimed: an edge of their window is
+//! close to a hit, which shows mistakes about edges and cells.
 
 use proptest::collection::vec;
 use proptest::option::weighted;
@@ -19,7 +19,7 @@ const MINUTE_MS: i64 = 60 * SECOND_MS;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Traces as a well-kept server sees them: hits come now, the clock only goes forward. Reads may be of
+/// Traces of a server with a correct clock: hits come now, and the clock only advances. Reads may be of
 /// earlier times.
 pub fn ordered_ops() -> impl Strategy<Value = Vec<Op>> {
     (paces(), counts()).prop_flat_map(|(steps, counts)| {
@@ -34,7 +34,7 @@ pub fn ordered_ops() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-/// Traces with late hits and hits in the future, reads ahead of time, and a clock that is set.
+/// Traces with late hits, hits and reads in the future, and a clock that is set.
 pub fn disordered_ops() -> impl Strategy<Value = Vec<Op>> {
     (paces(), counts()).prop_flat_map(|(steps, counts)| {
         let around = prop_oneof![
@@ -60,8 +60,8 @@ pub fn disordered_ops() -> impl Strategy<Value = Vec<Op>> {
     })
 }
 
-/// Settings that fit together: the exact span holds the window and 60 panes or a minute more, the
-/// retention is whole panes and holds the exact span. The default is among them.
+/// Consistent settings: the exact span has the window and 60 panes or a minute more; the retention is whole
+/// panes and at least the exact span. The default is among them.
 pub fn settings() -> impl Strategy<Value = ModelSettings> {
     let resolutions = RUNGS_MS.into_iter().filter(|&rung| rung <= DAY_MS).collect::<Vec<i64>>();
     let resolution = prop_oneof![1 => Just(SECOND_MS), 1 => select(resolutions)];
@@ -81,29 +81,29 @@ pub fn settings() -> impl Strategy<Value = ModelSettings> {
     prop_oneof![1 => Just(ModelSettings::default()), 2 => made]
 }
 
-/// An operation, or a read that is to be aimed once the hits before it are known.
+/// An operation, or a read that is aimed once the hits before it are known.
 #[derive(Clone, Debug)]
 enum Draft {
     Op(Op),
     Aimed { far: Aim, near: Option<Aim> },
 }
 
-/// A hit among those before, and how far beside it, in millionths of its age.
+/// An earlier hit, and the distance from it, in millionths of its age.
 #[derive(Clone, Debug)]
 struct Aim {
     hit: Index,
-    beside_millionths: i64,
+    offset_millionths: i64,
 }
 
 fn aimed() -> impl Strategy<Value = Draft> {
     let aim = || {
-        let beside = prop_oneof![1 => Just(0_i64), 3 => -10_000_i64..10_000, 1 => -500_000_i64..500_000];
-        (any::<Index>(), beside).prop_map(|(hit, beside_millionths)| Aim { hit, beside_millionths })
+        let offset = prop_oneof![1 => Just(0_i64), 3 => -10_000_i64..10_000, 1 => -500_000_i64..500_000];
+        (any::<Index>(), offset).prop_map(|(hit, offset_millionths)| Aim { hit, offset_millionths })
     };
     (aim(), weighted(0.4, aim())).prop_map(|(far, near)| Draft::Aimed { far, near })
 }
 
-/// Aims the reads: walks the trace as the driver will, with the times of its hits.
+/// Aims the reads: goes through the trace like the driver, and records the times of its hits.
 fn finish(drafts: Vec<Draft>) -> Vec<Op> {
     let mut now_ms: i64 = START_MS;
     let mut hits: Vec<(u8, i64)> = Vec::new();
@@ -114,8 +114,8 @@ fn finish(drafts: Vec<Draft>) -> Vec<Op> {
             Draft::Aimed { far, near } => {
                 let ago_ms = |aim: &Aim| {
                     let age_ms = now_ms - aim.hit.get(&hits).1;
-                    let beside_ms = i128::from(age_ms) * i128::from(aim.beside_millionths) / 1_000_000;
-                    age_ms + i64::try_from(beside_ms).expect("less than the age")
+                    let offset_ms = i128::from(age_ms) * i128::from(aim.offset_millionths) / 1_000_000;
+                    age_ms + i64::try_from(offset_ms).expect("less than the age")
                 };
                 let (far_ms, near_ms) = (ago_ms(&far), near.as_ref().map_or(0, ago_ms));
                 let window_ms = (far_ms - near_ms).abs().clamp(1, MAX_WINDOW_MS);
@@ -132,7 +132,7 @@ fn finish(drafts: Vec<Draft>) -> Vec<Op> {
     finished.collect()
 }
 
-/// How far the clock moves in one step, for each pace; now and then it moves very far.
+/// The step of the clock, for each pace. Some steps are very long.
 fn paces() -> impl Strategy<Value = BoxedStrategy<i64>> {
     select(vec![5, 3 * SECOND_MS, 3 * MINUTE_MS, 3 * HOUR_MS, 3 * DAY_MS, 0]).prop_map(|most_ms| {
         if most_ms == 0 {
@@ -142,13 +142,13 @@ fn paces() -> impl Strategy<Value = BoxedStrategy<i64>> {
     })
 }
 
-/// Steps that land on borders and one beside them.
+/// Steps that end on borders, or a millisecond beside them.
 fn whole_steps(most_ms: i64) -> impl Strategy<Value = i64> {
     let borders = RUNGS_MS.into_iter().filter(|&rung| rung <= most_ms).collect::<Vec<i64>>();
-    (select(borders), -1_i64..=1).prop_map(|(border_ms, beside_ms)| (border_ms + beside_ms).max(0))
+    (select(borders), -1_i64..=1).prop_map(|(border_ms, offset_ms)| (border_ms + offset_ms).max(0))
 }
 
-/// A span of any length, the short ones more often.
+/// A span of any length; short ones are more frequent.
 fn span_ms() -> impl Strategy<Value = i64> + Clone {
     prop_oneof![
         8 => 0..SECOND_MS,
@@ -168,12 +168,12 @@ fn hit(offset: BoxedStrategy<i64>, count: BoxedStrategy<u64>) -> impl Strategy<V
     (key(), offset, count).prop_map(|(key, offset_ms, count)| Op::Hit { key, offset_ms, count })
 }
 
-/// Mostly small, some past the widths a count may be stored in. In one trace of five also what fills
-/// a key up: not in all, for a full key refuses all that comes.
+/// Mostly small counts, some wider than a stored count may be. One trace of five also has counts that fill a
+/// key. Not all traces, because a full key refuses every hit.
 fn counts() -> impl Strategy<Value = BoxedStrategy<u64>> {
     const MOST: u64 = i64::MAX.unsigned_abs();
     const U32_MOST: u64 = u32::MAX as u64;
-    let usual = prop_oneof![
+    let ordinary = prop_oneof![
         24 => 1_u64..5,
         2 => Just(0_u64),
         2 => 10_u64..300,
@@ -182,16 +182,16 @@ fn counts() -> impl Strategy<Value = BoxedStrategy<u64>> {
     ];
     let huge = prop_oneof![MOST - 300..=MOST, MOST / 4..=MOST, MOST + 1..=u64::MAX];
     weighted(0.2, Just(())).prop_map(move |with_huge| match with_huge {
-        Some(()) => prop_oneof![30 => usual.clone(), 1 => huge.clone()].boxed(),
-        None => usual.clone().boxed(),
+        Some(()) => prop_oneof![30 => ordinary.clone(), 1 => huge.clone()].boxed(),
+        None => ordinary.clone().boxed(),
     })
 }
 
 fn read(back: BoxedStrategy<i64>) -> impl Strategy<Value = Op> {
     let named = vec![1, SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 6 * MINUTE_MS, HOUR_MS, DAY_MS, 7 * DAY_MS];
     let window = prop_oneof![2 => select(named), 3 => span_ms()];
-    (key(), back, window, weighted(0.1, -1_i64..=1)).prop_map(|(key, back_ms, window_ms, beside)| {
-        let window_ms = (window_ms + beside.unwrap_or(0)).clamp(1, MAX_WINDOW_MS);
+    (key(), back, window, weighted(0.1, -1_i64..=1)).prop_map(|(key, back_ms, window_ms, offset)| {
+        let window_ms = (window_ms + offset.unwrap_or(0)).clamp(1, MAX_WINDOW_MS);
         Op::Read { key, back_ms, window_ms }
     })
 }
@@ -222,7 +222,8 @@ mod tests {
         }
     }
 
-    /// Without aim less than one read in a thousand has a hit in an edge cell; so one in twenty or more.
+    /// Without aim, fewer than one read in a thousand has a hit in an edge cell. With it, one in twenty or
+    /// more.
     #[test]
     fn reads_meet_hits_in_their_edge_cells() {
         let (reads, met) = (Cell::new(0), Cell::new(0));

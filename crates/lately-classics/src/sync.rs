@@ -1,5 +1,5 @@
-//! Where the thread-safe classics get their locks and atomics from: the standard library, or loom's when
-//! a model is run (`cargo xtask loom`, which builds with `--cfg loom`).
+//! The locks and atomics of the thread-safe classics: from the standard library, or from loom when a model is
+//! run (`cargo xtask loom`, which builds with `--cfg loom`).
 
 use std::sync::PoisonError;
 
@@ -16,7 +16,8 @@ pub(crate) use std::{
     thread::yield_now,
 };
 
-/// Takes a lock. No counter here stops half way, so what a thread left that panicked is whole.
+/// Takes a lock. After a panic of another thread the counter is still consistent, because no counter here
+/// panics half way.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! What the tests of all classics share: the examples, random traces against the exact queue, and threads.
+//! Shared parts of the tests of all classics: the examples, random traces against the exact queue, and
+//! threads.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -17,10 +18,10 @@ pub(crate) enum Step {
     Read { window_s: i64, at_s: i64 },
 }
 
-/// Where traces start: around the epoch, now, and at both ends of all seconds.
+/// The starts of traces: around the epoch, now, and at both ends of the range of seconds.
 const STARTS: [i64; 5] = [0, -1_000, 1_700_000_000, i64::MIN, i64::MAX - 1_000];
 
-/// The examples every classic must give to the number.
+/// The examples, which every classic must answer exactly.
 pub(crate) fn check_examples<C: Counter>(make: impl Fn() -> C) {
     let mut counter = make();
     assert_eq!((counter.newest(), counter.hits(0), counter.hits(300)), (None, 0, 0));
@@ -45,7 +46,7 @@ pub(crate) fn check_examples<C: Counter>(make: impl Fn() -> C) {
     assert_eq!((counter.newest(), counter.hits(7)), (None, 0), "a count of 0 changes nothing");
 }
 
-/// Every read of random traces equals that of the exact queue over the `span_s` seconds kept.
+/// Every read of random traces equals that of the exact queue over `span_s` seconds.
 pub(crate) fn check_equality<C: Counter>(span_s: i64, make: impl Fn() -> C) {
     check_equality_from(&STARTS, span_s, make);
 }
@@ -62,8 +63,8 @@ fn check_equality_from<C: Counter>(starts: &[i64], span_s: i64, make: impl Fn() 
     });
 }
 
-/// Runs random traces on a counter and the exact queue; `check` sees both after each hit and at
-/// each read.
+/// Runs random traces on a counter and the exact queue. Calls `check` with both after each hit and at each
+/// read.
 pub(crate) fn for_each_step<C: Counter>(
     make: impl Fn() -> C,
     check: impl Fn(&mut C, &mut ExactQueue, &Step),
@@ -93,7 +94,7 @@ fn for_each_step_from<C: Counter>(
     }
 }
 
-/// A walk forward in time with hits and reads around it, early and late.
+/// A trace that moves forward in time, with early and late hits and reads around it.
 fn steps(starts: &[i64]) -> impl Strategy<Value = Vec<Step>> {
     let start = select(starts.to_vec());
     let gap = prop_oneof![6 => 0_i64..4, 3 => 0_i64..400, 1 => 0_i64..100_000];
@@ -116,7 +117,7 @@ fn steps(starts: &[i64]) -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// A thread-safe counter as one for a single thread.
+/// Makes a thread-safe counter a [`Counter`].
 struct Alone<S>(S);
 
 impl<S: SharedCounter> Counter for Alone<S> {
@@ -133,12 +134,12 @@ impl<S: SharedCounter> Counter for Alone<S> {
     }
 }
 
-/// [`check_equality`] for a thread-safe counter, in one thread; and the examples, when it keeps them.
+/// [`check_equality`] of a thread-safe counter in one thread; and the examples, if it keeps their span.
 pub(crate) fn check_shared<S: SharedCounter>(span_s: i64, make: impl Fn() -> S) {
     check_shared_from(&STARTS, span_s, make);
 }
 
-/// [`check_shared`] with traces that start at `starts`, for counters that do not reach all seconds.
+/// [`check_shared`] with traces that start at `starts`, for counters that do not support all seconds.
 pub(crate) fn check_shared_from<S: SharedCounter>(starts: &[i64], span_s: i64, make: impl Fn() -> S) {
     check_equality_from(starts, span_s, || Alone(make()));
     if span_s >= 300 {
@@ -149,13 +150,13 @@ pub(crate) fn check_shared_from<S: SharedCounter>(starts: &[i64], span_s: i64, m
     }
 }
 
-/// No hit is lost or doubled by four threads; `make` takes the number of slots.
+/// Four threads lose no hit and double none. `make` gets the number of slots.
 pub(crate) fn check_threads<S: SharedCounter>(make: impl Fn(usize) -> S) {
     check_bounds(&make(300));
     check_rolls(&make(7), 7);
 }
 
-/// Every read lies between what was acknowledged before it began and what was sent before it ended.
+/// Every read is between the hits acknowledged before it started and the hits sent before it ended.
 fn check_bounds(counter: &impl SharedCounter) {
     const HITS: u64 = 20_000;
     let (sent, acknowledged, running) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(4));
@@ -178,7 +179,7 @@ fn check_bounds(counter: &impl SharedCounter) {
                 running.fetch_sub(1, SeqCst);
             });
         }
-        // One that does nothing but read.
+        // A thread that only reads.
         while running.load(SeqCst) > 0 {
             let before = acknowledged.load(SeqCst);
             assert!(counter.load(300, 299) >= before);
@@ -187,7 +188,7 @@ fn check_bounds(counter: &impl SharedCounter) {
     assert_eq!(counter.load(300, 299), 4 * HITS);
 }
 
-/// Each second that is kept has the hits that were acknowledged, after thousands of turns of the ring.
+/// After thousands of rounds of the ring, each second that is kept has the hits that were acknowledged.
 fn check_rolls(counter: &impl SharedCounter, slots: i64) {
     const SECONDS: i64 = 5_000;
     let threads: Vec<Vec<u64>> = thread::scope(|scope| {

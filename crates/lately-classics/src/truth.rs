@@ -1,8 +1,8 @@
-//! The hits of a key whose class changes, and what may be answered about them.
+//! The hits of a key whose class changes, and which answers about them are acceptable.
 //!
-//! A change of class has no single right answer: how hits known to wide panes are read in a class with narrow
-//! ones is up to the implementation. But the truth is known, and so is how far off an answer may be. Each hit is
-//! kept with its millisecond, with the width of the widest pane that may hold it, and with whether an earlier
+//! A change of class has no single right answer: the implementation decides how a class with narrow panes
+//! reads hits that are known to wide panes. But the true hits are known, and so is the largest error of an
+//! answer. Each hit is stored with its millisecond, the widest pane that may hold it, and whether an earlier
 //! class may have dropped it.
 
 use crate::model_settings::{ModelSettings, RUNGS_MS};
@@ -11,7 +11,7 @@ use crate::model_settings::{ModelSettings, RUNGS_MS};
 #[derive(Clone, Default, Debug)]
 pub struct Truth {
     hits: Vec<TrueHit>,
-    /// Whether hits were taken back. What a limit remembers of them may deny longer than it has to.
+    /// Whether hits were rolled back. A limit may then deny for longer than necessary.
     was_taken_back: bool,
 }
 
@@ -19,24 +19,24 @@ pub struct Truth {
 struct TrueHit {
     at_ms: i64,
     count: u64,
-    /// The widest pane that may hold it, by the classes before the present one.
+    /// The widest pane that may hold it, by the previous classes.
     widest_ms: i64,
-    /// Whether no earlier class may have dropped it.
+    /// Whether no previous class may have dropped it.
     is_certain: bool,
 }
 
-/// Hits in a window, from the fewest that an answer may be about to the most.
+/// Bounds for the hits in a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrueHits {
-    /// Certain hits further from the edges of the window than a pane is wide: a lower bound has all of them.
+    /// Certain hits in the window, more than a pane away from its edges. A lower bound includes all of them.
     pub inner: u64,
-    /// Certain hits in the window: an upper bound has all of them.
+    /// Certain hits in the window. An upper bound includes all of them.
     pub certain: u64,
-    /// Hits in the window: a lower bound has no more.
+    /// Hits in the window. A lower bound is not higher.
     pub all: u64,
-    /// Hits in the window or at most a pane away from it: an upper bound has no more.
+    /// Hits in the window, or at most a pane away from it. An upper bound is not higher.
     pub outer: u64,
-    /// Whether the window lies within the retention: only then there is an upper bound.
+    /// Whether the window is within the retention. Only then is there an upper bound.
     pub is_known: bool,
 }
 
@@ -47,7 +47,8 @@ impl Truth {
         Truth::default()
     }
 
-    /// Whether a hit at `at_ms` is taken by `class`, `None`; or what refuses it: whether it is too late.
+    /// Whether `class` refuses a hit at `at_ms`: `None` if not; `Some(true)` if the hit is too late,
+    /// `Some(false)` if it is too early.
     #[must_use]
     pub fn refusal(class: &ModelSettings, at_ms: i64, now_ms: i64) -> Option<bool> {
         if at_ms < oldest_ms(class, now_ms) {
@@ -56,21 +57,21 @@ impl Truth {
         (at_ms > now_ms + class.max_skew_ms).then_some(false)
     }
 
-    /// Takes note of hits that were counted.
+    /// Records hits that were counted.
     pub fn add(&mut self, at_ms: i64, count: u64, class: &ModelSettings) {
         if count == 0 {
             return;
         }
-        // The pane that holds one hit may be what the next falls into.
+        // The next hit may fall in the pane of an earlier one.
         let is_near = |hit: &&TrueHit| (hit.at_ms - at_ms).abs() < hit.widest_ms;
         let neighbours_ms = self.hits.iter().filter(is_near).map(|hit| hit.widest_ms).max().unwrap_or(0);
         let widest_ms = neighbours_ms.max(class.resolution_ms);
         self.hits.push(TrueHit { at_ms, count, widest_ms, is_certain: true });
     }
 
-    /// Takes note that `class` gives way to another class, or to the same one after a restart.
+    /// Records that `class` is replaced by another class, or by the same one after a restart.
     pub fn leave(&mut self, class: &ModelSettings, now_ms: i64, is_same: bool) {
-        // A limit sees hits of one pane more than the retention: a restart does not lose them.
+        // A limit reads hits of one pane more than the retention. A restart keeps them.
         let slack_ms = if is_same { class.resolution_ms } else { 0 };
         let kept_ms = oldest_ms(class, now_ms) - slack_ms;
         let widths = Widths::new(class);
@@ -80,25 +81,25 @@ impl Truth {
         }
     }
 
-    /// Takes note that hits which could not be kept were taken back.
+    /// Records that hits which could not be committed were rolled back.
     pub fn take_back(&mut self) {
         self.was_taken_back = true;
     }
 
-    /// Whether a limit may deny only for hits that are there.
+    /// Whether a limit may only deny because of hits that exist.
     #[must_use]
     pub fn is_denied_by_hits_only(&self) -> bool {
         !self.was_taken_back
     }
 
-    /// Adds hits of which it is not known whether they are there; nor is it known of those before.
+    /// Adds hits that may or may not exist. The hits before become uncertain, too.
     pub fn blur(&mut self, other: &Truth) {
         self.hits.extend_from_slice(&other.hits);
         self.hits.iter_mut().for_each(|hit| hit.is_certain = false);
         self.was_taken_back |= other.was_taken_back;
     }
 
-    /// Whether there is a hit that `class` surely keeps.
+    /// Whether there is a hit that `class` certainly keeps.
     #[must_use]
     pub fn is_surely_kept(&self, class: &ModelSettings, now_ms: i64) -> bool {
         let oldest_ms = oldest_ms(class, now_ms);
@@ -134,7 +135,8 @@ impl Truth {
         hits
     }
 
-    /// Hits that count in the window of a limit: those later than `at_ms - window_ms`, those after `at_ms` too.
+    /// The hits that count in the window of a limit: all those later than `at_ms - window_ms`, including
+    /// those after `at_ms`.
     #[must_use]
     pub fn used(&self, at_ms: i64, window_ms: i64, class: &ModelSettings, now_ms: i64) -> TrueHits {
         let from_ms = at_ms - window_ms + 1;
@@ -150,15 +152,15 @@ impl Truth {
 }
 
 impl TrueHit {
-    /// The widest pane that may hold it, in `class` too.
+    /// The widest pane that may hold it, now also in `class`.
     fn widest_in(&self, widths: &Widths, now_ms: i64) -> i64 {
         self.widest_ms.max(widths.widest_ms(now_ms - self.at_ms))
     }
 }
 
 impl TrueHits {
-    /// Adds a hit to the counts it belongs to. `reach_ms` is how far from each edge the pane that holds it may lie
-    /// on both sides of the edge.
+    /// Adds a hit to the counts that it belongs to. `reach_ms` is the distance from each edge up to which a
+    /// pane with the hit may contain the edge.
     fn take(&mut self, hit: &TrueHit, [from_ms, to_ms]: [i64; 2], reach_ms: [i64; 2]) {
         let TrueHit { at_ms, count, is_certain, .. } = *hit;
         let [far_ms, near_ms] = reach_ms;
@@ -179,7 +181,7 @@ fn oldest_ms(class: &ModelSettings, now_ms: i64) -> i64 {
     narrow(class.retention_edge(now_ms.into()))
 }
 
-/// The widths of a class above its resolution, and the least age of each.
+/// The widths of a class above its resolution, and the lowest age of each.
 struct Widths {
     resolution_ms: i64,
     wider_ms: Vec<(i64, i64)>,
@@ -197,7 +199,7 @@ impl Widths {
         Widths { resolution_ms, wider_ms: wider.map(|rung_ms| (least_age_ms(rung_ms), rung_ms)).collect() }
     }
 
-    /// The widest pane of a hit, or cell of an edge, of this age.
+    /// The widest pane of a hit, or the widest cell of an edge, of this age.
     fn widest_ms(&self, age_ms: i64) -> i64 {
         let wider = self.wider_ms.iter().rfind(|(least_age_ms, _)| *least_age_ms <= age_ms);
         wider.map_or(self.resolution_ms, |&(_, rung_ms)| rung_ms)
@@ -250,7 +252,7 @@ mod tests {
         let later_ms = NOW_MS + 60_000;
         assert_eq!(counts(truth.window(later_ms, 1_000, &fine, later_ms)), [0, 0, 0, 5]);
         assert_eq!(counts(truth.used(later_ms, 1_000, &fine, later_ms)), [0, 0, 0, 5]);
-        // A hit beside it may fall into its pane; one far from it does not.
+        // A close hit may fall into its pane. A distant one does not.
         truth.add(NOW_MS + 1_000, 2, &fine);
         truth.add(NOW_MS + 2 * HOUR_MS, 1, &fine);
         assert_eq!(truth.hits[1].widest_ms, HOUR_MS);

@@ -1,8 +1,9 @@
-//! A checkpoint: all keys of a store, a part at a time while hits go on. A part says which changes are in
-//! it, so that replaying the log counts none of them twice.
+//! A checkpoint: all keys of a store, a part at a time, while hits continue. A part has the number of its
+//! last change, so that replaying the log does not count a change twice.
 //!
-//! It is valid once it has its name. Before that, all that is in its parts has been written to the log: so
-//! it has no half of a batch, and nothing that was refused; and all parts have been read again and compared.
+//! A checkpoint is valid once it has its final name. Before that, every change in its parts has been written
+//! to the log, so it has no half of a batch and no refused change; and all parts have been read back and
+//! compared.
 
 use std::io;
 use std::sync::Arc;
@@ -19,21 +20,21 @@ use crate::part::{END, HEAD, PARTS, take_part, write_part};
 pub struct Checkpoint<'a, D: Disk> {
     journal: &'a Journal<D>,
     file: D::File,
-    /// The segment of the log that goes on behind it.
+    /// The segment of the log that follows it.
     segment: u64,
-    /// Failures of the journal when it began.
+    /// The number of failures of the journal at its start.
     failures: u64,
     next_part: u16,
-    /// What the parts have that were written, and those that were read again.
+    /// Summaries of the parts that were written, and of those that were read back.
     written: Content,
     checked: Content,
-    /// Where what is to be read again begins.
+    /// The start of the bytes that must be read back.
     check_from: u64,
     block: Block,
     unsynced: u64,
 }
 
-/// Bytes to be written.
+/// The bytes to write.
 #[derive(Default)]
 struct Block {
     bytes: Vec<u8>,
@@ -57,7 +58,7 @@ impl Block {
 }
 
 impl<'a, D: Disk> Checkpoint<'a, D> {
-    /// Begins one: from here on the log is written to a new segment.
+    /// Starts a checkpoint. From now on the log is written to a new segment.
     pub(crate) fn begin(journal: &'a Journal<D>) -> io::Result<Checkpoint<'a, D>> {
         journal.spend_start();
         let begun = Checkpoint::begin_in_room(journal);
@@ -94,17 +95,17 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         })
     }
 
-    /// Whether the next step writes parts, or reads some again. If not, it waits for those who have applied and not yet
-    /// written.
+    /// Whether the next step writes parts or reads them back. If not, it waits for batches that are applied
+    /// but not written yet.
     pub fn has_parts_left(&self) -> bool {
         self.next_part < Store::PARTS || self.check_from < self.block.written
     }
 
-    /// Writes the next few parts. When there are no more it reads the next few again and compares them; then it writes
-    /// the end, and gives true: the checkpoint is valid by that.
+    /// Writes the next few parts. When all are written, reads the next few back and compares them. Then
+    /// writes the end and returns true: the checkpoint is valid.
     ///
     /// # Errors
-    /// As the system says. The checkpoint came to nothing then, and the log holds all.
+    /// Errors of the system. The checkpoint has failed then, and the log is still complete.
     pub fn step(&mut self) -> io::Result<bool> {
         let is_last = !self.has_parts_left();
         if is_last {
@@ -119,7 +120,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         self.journal.hold_block(self.block.bytes.capacity());
         self.unsynced += self.block.write(&self.file)?;
         if is_last {
-            // The room that was kept for it was more.
+            // The reserved room was larger.
             self.file.truncate(self.block.written)?;
         }
         if is_last || self.unsynced >= self.journal.bounds().sync_bytes {
@@ -156,7 +157,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         });
     }
 
-    /// Reads a block again: the log is cut behind the checkpoint, so it has to be readable.
+    /// Reads a block back: the log is cut behind the checkpoint, so it must be readable.
     fn check_block(&mut self) -> io::Result<()> {
         let unreadable = |what: String| {
             let at = self.check_from;
@@ -186,7 +187,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         Ok(())
     }
 
-    /// Compares what was read again with what was written.
+    /// Compares the parts that were read back with those that were written.
     fn check_content(&self) -> io::Result<()> {
         if self.checked == self.written {
             return Ok(());
@@ -198,7 +199,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
         )))
     }
 
-    /// Removes what there is of it; its room is kept.
+    /// Removes the unfinished checkpoint, and reserves its room again.
     pub fn abandon(self) {
         self.journal.take_back_reserve(&names::unfinished(self.segment));
     }

@@ -1,4 +1,4 @@
-//! What the journal needs of a disk: a folder of files. Tests put one in its place that fails.
+//! The disk as the journal uses it: a folder of files. Tests use one that fails.
 
 use std::io;
 use std::ops::Range;
@@ -6,94 +6,95 @@ use std::path::PathBuf;
 
 /// A folder of files.
 pub trait Disk: Send + Sync {
-    /// One of its files.
+    /// A file in it.
     type File: DiskFile;
 
     /// The names of the files.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Makes an empty file, in place of one of that name.
+    /// Creates an empty file. Replaces an existing one.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Opens a file that is there, to read and to write.
+    /// Opens an existing file for reading and writing.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Gives a file another name, in place of one of that name.
+    /// Renames a file. Replaces an existing one.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Returns when the names of the files would survive a loss of power.
+    /// Makes the names of the files durable: they survive a loss of power afterwards.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn sync(&self) -> io::Result<()>;
 
-    /// Bytes that files can take up still.
+    /// The free room for files, in bytes.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn room(&self) -> io::Result<u64>;
 
-    /// Has a file take up so many bytes; what they are is no matter. It is made if there is none.
+    /// Makes a file take up this many bytes, with any content. Creates it if it does not exist.
     ///
     /// # Errors
-    /// As the system says. It takes up what it did then.
+    /// Errors of the system. The file keeps its size then.
     fn reserve(&self, name: &str, bytes: u64) -> io::Result<()>;
 
-    /// Where a file is, to tell an operator.
+    /// The path of a file, for messages.
     fn path(&self, name: &str) -> PathBuf;
 }
 
 /// A file.
 pub trait DiskFile: Send + Sync {
-    /// Its length in bytes.
+    /// The length in bytes.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn size(&self) -> io::Result<u64>;
 
-    /// Reads from `offset` on until `into` is full or the file ends; gives how many bytes.
+    /// Reads from `offset` on until `into` is full or the file ends. Returns the number of bytes.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn read_bytes(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes all bytes from `offset` on. After an error some of them may have been.
+    /// Writes all bytes from `offset` on. After an error some of them may be written.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn write_bytes(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Cuts the file.
+    /// Cuts the file to `size` bytes.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     fn truncate(&self, size: u64) -> io::Result<()>;
 
-    /// Returns when all that was written would survive a loss of power.
+    /// Makes everything durable that was written before: it survives a loss of power afterwards.
     ///
     /// # Errors
-    /// As the system says. What was written before is in doubt then, also when a later call succeeds.
+    /// Errors of the system. Everything that was written before is then in doubt, even if a later call
+    /// succeeds.
     fn sync(&self) -> io::Result<()>;
 
-    /// Says that nobody reads these bytes soon, all of them synced: the memory that the system keeps them in may go. It
-    /// is a wish.
+    /// A hint that these bytes, which are synced, will not be read soon, so the system need not keep them in
+    /// memory.
     fn release(&self, bytes: Range<u64>);
 }

@@ -1,7 +1,7 @@
-//! A dump: all keys of a store as a stream, while hits go on, as of the moment it ends.
+//! A dump: all keys of a store as a stream, while hits continue, as of the moment at which it ends.
 //!
-//! It has the parts of the store, one after the other, and between them what happened meanwhile. A change of a
-//! part that has not come yet is in it when it comes; a change of one that has come follows.
+//! It has the parts of the store one after the other, and between them the changes that happen meanwhile. A
+//! part includes the changes before it was written; later changes of the part follow it.
 
 use std::io::{self, Read};
 
@@ -14,25 +14,25 @@ use crate::frame::{
 use crate::limits::{BLOCK_BYTES, MAX_DUMP_FRAME_BYTES};
 use crate::part::{END, PARTS, take_time, write_part};
 
-/// What the first byte of a payload says, beside what it says in a checkpoint.
+/// The kind of a payload that a checkpoint does not have.
 const RECORD: u8 = 3;
 
 /// Why a dump cannot be restored.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DumpError {
-    /// It does not begin as a dump does.
+    /// It does not start like a dump.
     #[error("it is no dump of lately")]
     NoDump,
-    /// It was written by a version that is not known.
+    /// It was written by an unknown version.
     #[error("it was written by another version: its format is {found}, this one reads those up to {known}")]
     Version {
         /// Its version.
         found: u8,
-        /// The last that is read.
+        /// The last version that can be read.
         known: u8,
     },
-    /// It is not what was written.
+    /// Its bytes are not those that were written.
     #[error("it is damaged at byte {offset}: {what}")]
     Damaged {
         /// Where.
@@ -46,7 +46,7 @@ pub enum DumpError {
         /// Where.
         offset: u64,
     },
-    /// There is more than a dump.
+    /// Bytes follow its end.
     #[error("something follows its end, at byte {offset}")]
     TooLong {
         /// Where.
@@ -55,7 +55,7 @@ pub enum DumpError {
     /// It cannot be read.
     #[error("it cannot be read: {0}")]
     Read(#[from] io::Error),
-    /// It cannot be kept while it is checked.
+    /// It cannot be stored while it is checked.
     #[error("it cannot be kept while it is checked: {0}")]
     Spool(io::Error),
 }
@@ -68,20 +68,20 @@ pub struct Dump<'s> {
 }
 
 impl<'s> Dump<'s> {
-    /// Begins one; appends how it begins. From before this until its end all that happens is to be given to
+    /// Starts a dump, and appends its head. From before this call until the end, all changes must be given to
     /// [`Dump::record`].
     pub fn begin(store: &'s Store, out: &mut Vec<u8>) -> Dump<'s> {
         out.extend_from_slice(&Kind::Dump.magic());
         Dump { store, next_part: 0, frames: 0 }
     }
 
-    /// Whether the first [`Dump::HEAD_BYTES`] bytes of something are those of a dump.
+    /// Whether the first [`Dump::HEAD_BYTES`] bytes are those of a dump.
     #[must_use]
     pub fn is_head(bytes: &[u8]) -> bool {
         bytes.len() == MAGIC_BYTES && Kind::Dump.version_of(bytes).is_some()
     }
 
-    /// Bytes by which a dump is known.
+    /// The bytes that identify a dump.
     pub const HEAD_BYTES: usize = MAGIC_BYTES;
 
     fn frame(&mut self, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u8>)) {
@@ -89,7 +89,7 @@ impl<'s> Dump<'s> {
         self.frames += 1;
     }
 
-    /// Appends the next few parts; false when there are no more.
+    /// Appends the next few parts. False if there are no more.
     pub fn parts(&mut self, out: &mut Vec<u8>) -> bool {
         let (store, mut part) = (self.store, self.next_part);
         if part == Store::PARTS {
@@ -107,12 +107,12 @@ impl<'s> Dump<'s> {
         true
     }
 
-    /// Appends what a batch changed: its time, and its deltas as bytes.
+    /// Appends the changes of a batch: its time, and its encoded deltas.
     pub fn record(&mut self, now: Timestamp, deltas: &[u8], out: &mut Vec<u8>) {
         self.frame(out, |payload| push_record(now, deltas, payload));
     }
 
-    /// Appends how it ends.
+    /// Appends the end.
     pub fn end(mut self, out: &mut Vec<u8>) {
         let (generation, now) = (self.store.generation().0, self.store.now().as_millis());
         self.frame(out, |payload| {
@@ -123,7 +123,7 @@ impl<'s> Dump<'s> {
     }
 }
 
-/// Reads a dump, block by block.
+/// Reads a dump block by block.
 pub(crate) struct Reader<'r, R> {
     input: &'r mut R,
     version: u8,
@@ -132,9 +132,9 @@ pub(crate) struct Reader<'r, R> {
     payload: Vec<u8>,
 }
 
-/// What a block of a dump has.
+/// A block of a dump.
 pub(crate) enum Block<'p> {
-    /// Parts, to be taken by [`take_part`].
+    /// Parts, for [`take_part`].
     Parts(&'p [u8]),
     Record(Deltas<'p>),
     End {
@@ -162,7 +162,7 @@ impl<'p> Block<'p> {
     }
 }
 
-/// Appends the payload of a block of one part, as it was written.
+/// Appends the payload of a block with one encoded part.
 pub(crate) fn push_part(part: &[u8], payload: &mut Vec<u8>) {
     payload.push(PARTS);
     payload.extend_from_slice(part);
@@ -176,7 +176,7 @@ pub(crate) fn push_record(now: Timestamp, deltas: &[u8], payload: &mut Vec<u8>) 
 }
 
 impl<'r, R: Read> Reader<'r, R> {
-    /// Reads how it begins.
+    /// Reads the head.
     pub(crate) fn begin(input: &'r mut R) -> Result<Reader<'r, R>, DumpError> {
         let mut reader = Reader { input, version: VERSION, blocks: 0, offset: 0, payload: Vec::new() };
         let mut magic = [0; MAGIC_BYTES];
@@ -195,7 +195,7 @@ impl<'r, R: Read> Reader<'r, R> {
         self.version
     }
 
-    /// Reads a block; gives where it begins, and its payload.
+    /// Reads a block. Returns its offset and its payload.
     pub(crate) fn block(&mut self) -> Result<(u64, &[u8]), DumpError> {
         let offset = self.offset;
         let mut head = [0; HEAD_BYTES];
@@ -222,7 +222,7 @@ impl<'r, R: Read> Reader<'r, R> {
         Ok((offset, &self.payload))
     }
 
-    /// Makes sure that nothing follows.
+    /// Makes sure that the input ends here.
     pub(crate) fn end(&mut self) -> Result<(), DumpError> {
         match self.fill(&mut [0])? {
             0 => Ok(()),
@@ -230,7 +230,7 @@ impl<'r, R: Read> Reader<'r, R> {
         }
     }
 
-    /// Reads until `room` is full or the input ends; gives how many bytes.
+    /// Reads until `room` is full or the input ends. Returns the number of bytes.
     fn fill(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let mut read = 0;
         while read < room.len() {
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
     use crate::spool::Spool;
 
-    /// Reads a dump into an empty store; gives how many keys there are then.
+    /// Reads a dump into an empty store. Returns the number of keys.
     fn read_dump(input: &mut impl Read, store: &Store) -> Result<usize, DumpError> {
         let mut spool = Spool::receive(input, Cursor::new(Vec::new()))?;
         spool.shares().into_iter().try_for_each(|share| spool.read(share, store))?;
@@ -277,7 +277,7 @@ mod tests {
         deltas
     }
 
-    /// A dump of a store that is hit meanwhile, and that store.
+    /// A dump of a store that is hit meanwhile, and the store.
     fn dumped() -> (Vec<u8>, Store) {
         let store = store();
         (0..500).for_each(|n| drop(hit(&store, &format!("key:{}", n % 100), now())));
@@ -318,8 +318,8 @@ mod tests {
         copy.check_consistency();
     }
 
-    /// Dumps of version 1 are read for ever. This one was written by the first version that had any: keys with
-    /// one hit, a list, panes and a ring, one with a long name, one of a later generation.
+    /// Dumps of version 1 must stay readable. This one was written by the first version with dumps. It has
+    /// keys with one hit, a list, panes and a ring, one with a long name, and one of a later generation.
     #[test]
     fn a_dump_of_version_1_is_read() {
         let store = store();

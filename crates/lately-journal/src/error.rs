@@ -1,4 +1,4 @@
-//! What goes wrong with a journal, as facts and a sentence for an operator.
+//! The errors of a journal: facts, and a sentence for an operator.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The system refused.
+    /// An error of the system.
     #[error("cannot {what} {path}: {error}", path = path.display())]
     Disk {
         /// What was tried.
@@ -20,15 +20,15 @@ pub enum JournalError {
         /// Why.
         error: io::Error,
     },
-    /// What was named cannot be used as a folder of counts.
+    /// The path cannot be used as a data folder.
     #[error("{path:?} is no folder of counts: {why}")]
     NoFolder {
-        /// What was named.
+        /// The path.
         path: PathBuf,
         /// Why not.
         why: &'static str,
     },
-    /// The folder has files of others, and none of the journal's.
+    /// The folder has other files, and none of a journal.
     #[error("{path} is no folder of counts: it has other files in it, such as {file}", path = path.display(), file = file.escape_debug())]
     Foreign {
         /// The folder.
@@ -36,13 +36,13 @@ pub enum JournalError {
         /// One of the files.
         file: String,
     },
-    /// Another process has the folder.
+    /// Another process uses the folder.
     #[error("{path} is in use by another process", path = path.display())]
     InUse {
         /// The folder.
         path: PathBuf,
     },
-    /// A file does not hold what was written to it.
+    /// A file has other content than was written.
     #[error("{path} is damaged at byte {offset}: {what}", path = path.display())]
     Damaged {
         /// The file.
@@ -59,10 +59,10 @@ pub enum JournalError {
         path: PathBuf,
         /// Where.
         offset: u64,
-        /// What the bug says of itself.
+        /// The message of the bug.
         what: String,
     },
-    /// A file is gone.
+    /// A file is missing.
     #[error("{path} is missing: {what}", path = path.display())]
     Missing {
         /// The file.
@@ -79,19 +79,19 @@ pub enum JournalError {
     Ahead {
         /// The file.
         path: PathBuf,
-        /// When it was written.
+        /// The time at which it was written.
         written: Timestamp,
-        /// What the clock says.
+        /// The time of the clock.
         clock: Timestamp,
     },
-    /// A file was written by a version that is not known.
+    /// A file was written by an unknown version.
     #[error("{path} was written by another version: its format is {found}, this one reads those up to {known}", path = path.display())]
     Version {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: u8,
-        /// The last that is read.
+        /// The last version that can be read.
         known: u8,
     },
 }
@@ -100,6 +100,6 @@ pub enum JournalError {
 #[derive(Clone, Debug, Error)]
 #[error("the journal cannot be written: {why}")]
 pub struct Refused {
-    /// What the system said.
+    /// The error of the system.
     pub why: String,
 }

@@ -1,4 +1,4 @@
-//! A folder of the file system. It is held open: whatever becomes of its name, this is the folder that is used.
+//! A folder of the file system. It is kept open, so renaming it does no harm.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -14,28 +14,28 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::names;
 
-/// Who may enter a folder, and read and write its files: the owner.
+/// Only the owner may enter the folder, and read and write its files.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// Whoever is not the owner.
+/// All users but the owner.
 const OTHERS: u32 = 0o077;
 
-/// A folder, which one process has at a time. It is made for its owner alone, and so are its files; files that others
-/// may read are taken from them when they are opened to be written.
+/// A folder that one process uses at a time. It is created for its owner only, and so are its files. If other
+/// users may read an existing file, that right is removed when the file is opened for writing.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// The folder itself. Its lock lasts as long as it is open.
+    /// The open folder. It holds the lock.
     folder: File,
     may_write: bool,
 }
 
 impl Folder {
-    /// Takes a folder; makes it if there is none.
+    /// Opens a folder. Creates it if it does not exist.
     ///
     /// # Errors
-    /// [`JournalError::InUse`] when another process has it, [`JournalError::Foreign`] when it has files of others
-    /// only, [`JournalError::NoFolder`] or [`JournalError::Disk`] when it cannot be used.
+    /// [`JournalError::InUse`] if another process uses it, [`JournalError::Foreign`] if it has only files of
+    /// other programs, [`JournalError::NoFolder`] or [`JournalError::Disk`] if it cannot be used.
     pub fn open(path: &Path) -> Result<Folder, JournalError> {
         let no_folder = |why| JournalError::NoFolder { path: path.to_owned(), why };
         if path.as_os_str().is_empty() {
@@ -54,11 +54,10 @@ impl Folder {
         }
     }
 
-    /// Takes a folder that has counts, only to look at it: nothing in it is changed, and it need not be
-    /// writable.
+    /// Opens a data folder for reading only. Nothing in it is changed, and it need not be writable.
     ///
     /// # Errors
-    /// As [`Folder::open`].
+    /// Those of [`Folder::open`].
     pub fn open_to_look(path: &Path) -> Result<Folder, JournalError> {
         let no_folder = |why| JournalError::NoFolder { path: path.to_owned(), why };
         let metadata = fs::metadata(path).map_err(|error| match error.kind() {
@@ -78,8 +77,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The mode of the folder, if users beside its owner may enter it or see the names of its files. It is left as it is:
-    /// it may be a folder for other things, too.
+    /// The mode of the folder, if other users may enter or list it. The mode is not changed, because the
+    /// folder may have other uses.
     #[must_use]
     pub fn open_to_others(&self) -> Option<u32> {
         let mode = self.folder.metadata().ok()?.permissions().mode() & 0o7777;
@@ -87,7 +86,7 @@ impl Folder {
     }
 
     fn file(&self, name: &str, flags: OFlags) -> io::Result<File> {
-        // Not waiting for whoever writes to a pipe of that name.
+        // Do not block on a pipe of that name.
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(openat(&self.folder, name, flags, Mode::from_raw_mode(FILE_MODE))?);
         let metadata = file.metadata()?;
@@ -95,14 +94,14 @@ impl Folder {
             return Err(io::Error::other("it is no regular file"));
         }
         if self.may_write && metadata.permissions().mode() & OTHERS != 0 {
-            // Who is not its owner cannot, and may write all the same.
+            // This fails for a user who is not the owner, who may be allowed to write all the same.
             let _ = fchmod(&file, Mode::from_raw_mode(FILE_MODE));
         }
         Ok(file)
     }
 }
 
-/// Makes a folder for its owner alone; those it is in are as usual.
+/// Creates a folder for its owner only. Parent folders get the default mode.
 fn make(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent)?;
@@ -160,13 +159,14 @@ impl Disk for Folder {
     }
 
     fn reserve(&self, name: &str, bytes: u64) -> io::Result<()> {
-        // What it has is not given up for a moment: others write meanwhile.
+        // Keep the room that the file has: others write meanwhile.
         let file = self.file(name, OFlags::CREATE | OFlags::RDWR)?;
         let before = file.size()?;
         if bytes <= before {
             return file.truncate(bytes);
         }
-        // A file system may take all that is left before it says that this is too little, and others want it, too.
+        // A file system may take all remaining room before it reports that this is too little, while others
+        // need it.
         let taken = self.room().and_then(|room| match room < bytes - before {
             true => Err(Errno::NOSPC.into()),
             false => fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from),
@@ -206,7 +206,7 @@ impl DiskFile for File {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // The length is synced with the data; times are of no interest.
+        // The length is synced with the data. Times do not matter.
         self.sync_data()
     }
 
@@ -215,7 +215,7 @@ impl DiskFile for File {
         use std::num::NonZeroU64;
 
         use rustix::fs::{Advice, fadvise};
-        // Pages that are in it in part stay: more is written to the last.
+        // Pages that are only partly in the range stay: the last one will get more bytes.
         if let Some(len) = NonZeroU64::new(bytes.end.saturating_sub(bytes.start)) {
             let _ = fadvise(self, bytes.start, Some(len), Advice::DontNeed);
         }
@@ -237,7 +237,7 @@ mod tests {
         let error = Folder::open(&path).expect_err("it is taken");
         assert!(matches!(error, JournalError::InUse { .. }), "{error}");
         drop(folder);
-        // It is the same by whatever name, and goes by none.
+        // It is the same folder under any name, and without one.
         let other = root.path().join("other");
         let folder = Folder::open(&path).expect("it is free again");
         fs::rename(&path, &other).expect("renamed");
@@ -268,7 +268,7 @@ mod tests {
         );
         assert_eq!(folder.open_to_others(), None);
         drop(folder);
-        // As an earlier version made them. A look changes nothing.
+        // With the modes of an earlier version. A look changes nothing.
         set_mode("deep/data", 0o755);
         set_mode("deep/data/log-1", 0o644);
         fs::write(path.join("log-0000000001"), "").expect("written");
@@ -303,7 +303,7 @@ mod tests {
             "{error}"
         );
         assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 1);
-        // Beside its own files others may lie.
+        // A data folder may have other files, too.
         fs::write(root.path().join(names::log(1)), "").expect("written");
         Folder::open(root.path()).expect("it is ours");
     }

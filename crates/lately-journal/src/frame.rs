@@ -1,4 +1,4 @@
-//! Frames: what files are made of. A frame is a number and bytes, with checksums for both.
+//! Frames: the units of a file. A frame is a number and a payload, with checksums for both.
 //!
 //! | byte | what |
 //! |---|---|
@@ -9,9 +9,9 @@
 //! | 24–27 | checksum of bytes 0 to 23 |
 //! | 28– | the payload |
 //!
-//! Numbers are little-endian, checksums CRC-32 (ISO 3309). A head that fits its checksum can be trusted for
-//! the length, and can be found again behind damage: then it tells whether what is damaged had been synced,
-//! or may just not have been written.
+//! Numbers are little-endian, checksums are CRC-32 (ISO 3309). A head with a correct checksum has a reliable
+//! length, and can be found behind damage. It then shows whether the damaged bytes had been synced, or may
+//! just not have been written.
 
 use lately::DeltaFormat;
 
@@ -19,22 +19,22 @@ use crate::limits::MAX_FRAME_BYTES;
 
 /// Bytes before the payload.
 pub(crate) const HEAD_BYTES: usize = 28;
-/// Bytes of the head that its checksum is of.
+/// The bytes of the head that its checksum covers.
 const CHECKED_BYTES: usize = HEAD_BYTES - 4;
 
-/// The first bytes of a file, before its frames: what it is, and the version of its format.
+/// The first bytes of a file: its kind, and the version of its format.
 pub(crate) const MAGIC_BYTES: usize = 8;
 pub(crate) const VERSION: u8 = 3;
-/// The oldest that is read. Version 2 has other bytes for moments, which say so themselves; version 3 has deltas with
-/// a byte for their kind, and the time of parts.
+/// The oldest version that can be read. Version 2 changed the encoding of moments, which is recognizable by
+/// itself. Version 3 changed deltas (a byte for their kind) and parts (a time).
 pub(crate) const OLDEST_VERSION: u8 = 1;
 
-/// How the deltas of a file of a version are written.
+/// The encoding of deltas in a file of this version.
 pub(crate) fn delta_format(version: u8) -> DeltaFormat {
     if version < 3 { DeltaFormat::Old } else { DeltaFormat::Current }
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Log,
@@ -53,14 +53,14 @@ impl Kind {
         [l, a, t, e, t2, y, kind, VERSION]
     }
 
-    /// The version of a file of this kind that begins so; `None` of something else.
+    /// The version in the first bytes of a file of this kind. `None` if it is another kind.
     pub(crate) fn version_of(self, first: &[u8]) -> Option<u8> {
         let (&version, name) = first.split_last()?;
         (name == &self.magic()[..MAGIC_BYTES - 1]).then_some(version)
     }
 }
 
-/// What stands before a payload.
+/// The head of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub(crate) len: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The head that bytes begin with, if they do with one that is whole.
+    /// Decodes a head from the front of `bytes`. `None` if its checksum is wrong.
     pub(crate) fn read(bytes: &[u8]) -> Option<Head> {
         let head: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -82,13 +82,13 @@ impl Head {
         Some(Head { len, number: long(4), synced: long(12), checksum: word(20) })
     }
 
-    /// Whether this is the payload.
+    /// Whether the payload has the right length and checksum.
     pub(crate) fn fits(&self, payload: &[u8]) -> bool {
         payload.len() == self.len && crc32fast::hash(payload) == self.checksum
     }
 }
 
-/// Appends a frame, whose payload `write` appends.
+/// Appends a frame. `write` appends its payload.
 pub(crate) fn append(out: &mut Vec<u8>, number: u64, synced: u64, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
@@ -103,7 +103,7 @@ pub(crate) fn append(out: &mut Vec<u8>, number: u64, synced: u64, write: impl Fn
     head[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Takes a number off the front of a payload.
+/// Decodes a number from the front of a payload.
 pub(crate) fn take_u64(payload: &mut &[u8]) -> Option<u64> {
     let (first, rest) = payload.split_first_chunk()?;
     *payload = rest;

@@ -1,12 +1,12 @@
-//! A journal that is written to by many threads, and kept in order by two of its own.
+//! The journal: many threads write to it, and two threads of its own maintain it.
 //!
-//! What a batch changed is written before its replies leave. When it cannot be, the batch is refused and
-//! is to be taken back; from then on nothing is taken until the disk has recovered.
+//! The changes of a batch are written before its replies leave. If they cannot be written, the batch is
+//! refused and must be rolled back. From then on every batch is refused until the disk has recovered.
 
-mod bell;
 mod keeper;
 mod reserve;
 mod verdict;
+mod wakeup;
 
 use std::fmt;
 use std::io;
@@ -23,19 +23,19 @@ use crate::log::Log;
 use crate::loss::LossKind;
 use crate::names::{self, remove_before};
 use crate::recover::Recovery;
-use bell::Bell;
 pub use verdict::{Hold, Receipt, Verdict};
+use wakeup::Wakeup;
 
-/// When an acknowledged hit survives what.
+/// What an acknowledged hit survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
-    /// The end of the process at once; a loss of power if it is a second old.
+    /// A crash of the process at once; a loss of power once it is a second old.
     Interval,
     /// A loss of power, too: replies wait for the disk.
     Always,
 }
 
-/// The word that a config has for it.
+/// The word for it in the config file.
 impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -45,72 +45,74 @@ impl fmt::Display for Durability {
     }
 }
 
-/// A journal of a store.
+/// The journal of a store.
 pub struct Journal<D: Disk> {
     disk: D,
     store: Arc<Store>,
     durability: Durability,
     bounds: Bounds,
     log: Mutex<Log<D::File>>,
-    /// Held while something is synced, and while the log goes over to another segment.
+    /// Held during a sync, and while the log switches to another segment.
     syncing: Mutex<()>,
-    /// Held while a checkpoint is written.
+    /// Held during a checkpoint.
     checkpointing: Mutex<()>,
-    /// The last record that was written, and the last that was synced.
+    /// The number of the last record that was written, and of the last that was synced.
     written: AtomicU64,
     kept: AtomicU64,
-    /// What cannot be done, as a [`Trouble`].
+    /// The present fault, as a [`Trouble`].
     trouble: AtomicU8,
     why: Mutex<String>,
     failures: AtomicU64,
-    /// Records that were written and then refused: first and last.
+    /// Records that were written and then refused: the first and the last of each range.
     lost: Mutex<Vec<(u64, u64)>>,
-    /// The time of the oldest record that is not synced, 0 when there is none, and of the newest.
+    /// The time of the oldest record that was not synced, or 0; and the time of the newest record.
     unsynced_ms: AtomicI64,
     newest_ms: AtomicI64,
-    /// Held, shared, from before a batch is applied until it is written or taken back.
+    /// Read-locked from before a batch is applied until it is written or rolled back.
     gate: RwLock<()>,
-    /// Batches that wait for a verdict.
+    /// The number of batches that wait for a verdict.
     holds: Arc<AtomicU64>,
     log_bytes: AtomicU64,
     checkpoint_bytes: AtomicU64,
     checkpoints: AtomicU64,
-    /// Room on the disk that is kept.
+    /// The disk space that is reserved.
     reserved_bytes: AtomicU64,
-    /// Below 0 before there is one.
+    /// Negative before the first checkpoint.
     checkpoint_ms: AtomicI64,
     syncs: AtomicU64,
     wanted: AtomicBool,
-    /// Why the last checkpoint that was asked for, or due, came to nothing.
+    /// The error of the last checkpoint, if it failed.
     checkpoint_trouble: Mutex<Option<String>>,
-    /// Memory of the checkpoint that is being written.
+    /// The memory of the checkpoint that is being written.
     block_bytes: AtomicUsize,
-    /// How often it was tried to mend a failure.
+    /// The number of attempts to recover from a fault.
     tries: AtomicU64,
     closing: AtomicBool,
-    /// The thread that syncs, and the one that makes checkpoints, wait here.
-    bells: [Bell; 2],
+    /// The thread that syncs waits here.
+    sync_wakeup: Wakeup,
+    /// The thread that makes checkpoints waits here.
+    checkpoint_wakeup: Wakeup,
     wakers: Mutex<Vec<Waker>>,
 }
 
-/// Who is told when there is a verdict.
+/// A callback for when a verdict may be available.
 type Waker = Box<dyn Fn() + Send + Sync>;
 
-/// What is wrong with the disk.
+/// A fault of the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Trouble {
     None,
     /// A record could not be written.
     Write,
-    /// What was written could not be synced: what of it is on the disk is not known.
+    /// A sync failed. It is unknown which of the written records are on the disk.
     Sync,
 }
 
-/// A journal in figures.
+/// The statistics of a journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JournalStats {
-    /// What the server was told.
+    /// The configured durability.
     pub durability: Durability,
     /// Bytes of the log behind the newest checkpoint.
     pub log_bytes: u64,
@@ -118,19 +120,19 @@ pub struct JournalStats {
     pub checkpoint_bytes: u64,
     /// Checkpoints made since the start.
     pub checkpoints: u64,
-    /// When the last was made since the start, if one was.
+    /// The time of the last checkpoint since the start.
     pub checkpoint_at: Option<Timestamp>,
     /// Records written, over all starts.
     pub records: u64,
-    /// How often the disk was waited for.
+    /// The number of syncs.
     pub syncs: u64,
-    /// Whether one is being made.
+    /// Whether a checkpoint is being made.
     pub is_checkpointing: bool,
-    /// Why the last came to nothing, if so.
+    /// The error of the last checkpoint, if it failed.
     pub checkpoint_trouble: Option<String>,
-    /// Why nothing can be written, while that is so.
+    /// The error, while nothing can be written.
     pub trouble: Option<String>,
-    /// How often something could not be written or synced, and why the last time.
+    /// The number of failed writes and syncs. The last error is in `failed`.
     pub failures: u64,
     /// See `failures`.
     pub failed: String,
@@ -141,12 +143,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Goes on where a recovery ended, in a new segment of the log. After a repair a checkpoint takes the place of the
-    /// damaged files first: so what is acknowledged from here on does not depend on them, and the next start is a plain one. That
-    /// takes as long as writing all keys.
+    /// Continues after a recovery, in a new segment of the log. After a repair it first writes a checkpoint
+    /// that replaces the damaged files. So new hits do not depend on these files, and the next start is a
+    /// normal one. Writing the checkpoint takes as long as writing all keys.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     pub fn begin(
         disk: D,
         store: Arc<Store>,
@@ -156,10 +158,10 @@ impl<D: Disk> Journal<D> {
         Journal::begin_within(Bounds::default(), disk, store, durability, from)
     }
 
-    /// With other bounds.
+    /// Like [`Journal::begin`], with other bounds.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     pub fn begin_within(
         bounds: Bounds,
         disk: D,
@@ -167,7 +169,7 @@ impl<D: Disk> Journal<D> {
         durability: Durability,
         from: &Recovery,
     ) -> io::Result<Journal<D>> {
-        // On a full disk it is what the new segment finds room in.
+        // On a full disk, this makes room for the new segment.
         let _ = disk.remove(names::RESERVE);
         let file = Log::prepare(&disk, from.segment + 1)?;
         let mut log = Log::begin(file, from.segment + 1, (from.end, from.end), from.number)?;
@@ -200,18 +202,19 @@ impl<D: Disk> Journal<D> {
             reserved_bytes: AtomicU64::new(0),
             checkpoint_ms: AtomicI64::new(-1),
             syncs: AtomicU64::new(0),
-            // What was lost or cut is on the disk still: a checkpoint makes an end of it, and of many segments.
+            // Lost or cut data, or many segments, are still on the disk: a checkpoint replaces them.
             wanted: AtomicBool::new(!from.losses.is_empty() || from.segments > SEGMENTS),
             checkpoint_trouble: Mutex::default(),
             block_bytes: AtomicUsize::new(0),
             tries: AtomicU64::new(0),
             closing: AtomicBool::new(false),
-            bells: [Bell::default(), Bell::default()],
+            sync_wakeup: Wakeup::default(),
+            checkpoint_wakeup: Wakeup::default(),
             wakers: Mutex::default(),
         };
         if !journal.keep_reserve() {
             journal.wanted.fetch_or(journal.is_worth_cutting(), Relaxed);
-            // What room there is, is for a checkpoint, or the next start.
+            // The remaining room is for a checkpoint, or for the next start.
             let mut log = journal.log();
             if let Err(error) = log.try_room() {
                 journal.fail(&mut log, Trouble::Write, &error);
@@ -251,21 +254,21 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// To be held from before a batch is applied until it is written, and if that fails until it is taken
+    /// Must be held from before a batch is applied until it is written, or, after a failed write, rolled
     /// back.
     pub fn enter(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all that was applied by now is written, or taken back.
+    /// Waits until every batch that was applied before is written or rolled back.
     pub fn quiesce(&self) {
         drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Why nothing can be written, while that is so: then nothing is to be applied either.
+    /// Whether the journal can be written. If not, no batch may be applied either.
     ///
     /// # Errors
-    /// [`Refused`] says why.
+    /// [`Refused`] has the reason.
     #[inline]
     pub fn check(&self) -> Result<(), Refused> {
         if self.trouble.load(Relaxed) == Trouble::None as u8 {
@@ -274,16 +277,16 @@ impl<D: Disk> Journal<D> {
         Err(Refused { why: lock(&self.why).clone() })
     }
 
-    /// Writes what batches changed. Each is one record: all of it survives, or none.
+    /// Writes the changes of batches. Each batch is one record: all of it survives, or none.
     ///
     /// # Errors
-    /// [`Refused`]: nothing was written, and the batches are to be taken back, the last first.
+    /// [`Refused`]: nothing was written, and the batches must be rolled back, the last first.
     pub fn write<'b>(
         &self,
         batches: impl Iterator<Item = &'b DeltaBatch> + Clone,
     ) -> Result<Receipt, Refused> {
         let mut log = self.log();
-        // Under the lock: who finds trouble here has found what came of all records before.
+        // Under the lock: a thread that sees no fault here follows only records that were written.
         self.check()?;
         let bytes = match log.write(batches.clone()) {
             Ok(bytes) => bytes,
@@ -295,9 +298,9 @@ impl<D: Disk> Journal<D> {
         };
         let number = log.number();
         let batch_ms = batches.map(|batch| batch.now().as_millis()).max().unwrap_or(0);
-        // Another thread may have written what it did later: by then it is at least as late.
+        // Another thread may have written later changes first. Use the latest time.
         let now_ms = self.newest_ms.fetch_max(batch_ms, Relaxed).max(batch_ms);
-        // Under the lock of the log, as all changes of these.
+        // Under the lock of the log, like all changes of these fields.
         self.written.store(number, Relaxed);
         let _ = self.unsynced_ms.compare_exchange(0, now_ms.max(1), Relaxed, Relaxed);
         let waits = match self.durability {
@@ -305,29 +308,29 @@ impl<D: Disk> Journal<D> {
             Durability::Interval => now_ms - self.unsynced_ms.load(Relaxed) > UNSYNCED_MS,
         };
         if !waits {
-            log.set_told();
+            log.set_acknowledged();
         }
         let unsynced = log.unsynced_bytes();
         drop(log);
         if self.is_much(unsynced) && !self.is_much(unsynced - bytes) {
-            self.bells[0].ring();
+            self.sync_wakeup.wake();
         }
         let log_bytes = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
         if self.is_to_look(log_bytes, bytes) {
-            self.bells[1].ring();
+            self.checkpoint_wakeup.wake();
         }
         if !waits || self.kept.load(Acquire) >= number {
             return Ok(Receipt::Kept);
         }
         self.holds.fetch_add(1, Relaxed);
-        self.bells[0].ring();
+        self.sync_wakeup.wake();
         Ok(Receipt::Wait(Hold { number, holds: Arc::clone(&self.holds) }))
     }
 
-    /// Writes what a batch changed and waits for the verdict: for what cannot be taken back.
+    /// Writes the changes of a batch and waits for the verdict. For changes that cannot be rolled back.
     ///
     /// # Errors
-    /// [`Refused`]: nothing is to be changed.
+    /// [`Refused`]: the change must not be made.
     pub fn write_through(&self, batch: &DeltaBatch) -> Result<(), Refused> {
         match self.write([batch].into_iter())? {
             Receipt::Kept => Ok(()),
@@ -341,7 +344,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// What became of a batch that waits.
+    /// The state of a batch that waits.
     pub fn verdict(&self, hold: &Hold) -> Verdict {
         if lock(&self.lost).iter().any(|&(first, last)| (first..=last).contains(&hold.number)) {
             return Verdict::Lost;
@@ -350,7 +353,7 @@ impl<D: Disk> Journal<D> {
         if self.kept.load(Acquire) >= hold.number { Verdict::Kept } else { Verdict::Pending }
     }
 
-    /// Has `waker` called whenever there may be a verdict.
+    /// Registers a callback that is called whenever a verdict may be available.
     pub fn on_verdict(&self, waker: impl Fn() + Send + Sync + 'static) {
         lock(&self.wakers).push(Box::new(waker));
     }
@@ -361,7 +364,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// A journal in figures.
+    /// The statistics of the journal.
     pub fn stats(&self) -> JournalStats {
         JournalStats {
             durability: self.durability,
@@ -379,28 +382,28 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Bytes of memory it holds.
+    /// The memory that the journal holds, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.log().held_bytes() + self.block_bytes.load(Relaxed)
     }
 
-    /// Takes note of the memory of a checkpoint that is being written.
+    /// Sets the memory of the checkpoint that is being written.
     pub(crate) fn hold_block(&self, bytes: usize) {
         self.block_bytes.store(bytes, Relaxed);
     }
 
-    /// Syncs what was written by now; false when that failed, or had failed.
+    /// Syncs everything that was written before. False if that fails, or a sync had failed before.
     pub fn sync(&self) -> bool {
         let synced = {
             let _one = lock(&self.syncing);
             self.sync_alone()
         };
         self.wake();
-        // After a failure a segment that can be synced says nothing of the one before.
+        // If an earlier segment could not be synced, a successful sync of a later one proves nothing.
         synced && self.trouble() != Trouble::Sync
     }
 
-    /// As `sync`, for who holds its lock.
+    /// Like `sync`, for a caller that holds its lock.
     fn sync_alone(&self) -> bool {
         let (mut files, number, segment, end, released, newest_ms) = {
             let mut log = self.log();
@@ -426,37 +429,38 @@ impl<D: Disk> Journal<D> {
         }
         log.set_synced(segment, end);
         self.unsynced_ms.store(if log.number() == number { 0 } else { newest_ms.max(1) }, Relaxed);
-        // Pairs with the load in `verdict`: who is told so finds it on the disk.
+        // Pairs with the load in `verdict`: a caller that gets the verdict finds the record on the disk.
         self.kept.fetch_max(number, Release);
         true
     }
 
-    /// Takes note that the disk failed. Nothing is taken until it is mended.
+    /// Records a fault of the disk. Every batch is refused until recovery.
     fn fail(&self, log: &mut Log<D::File>, trouble: Trouble, error: &io::Error) {
         *lock(&self.why) = error.to_string();
         self.failures.fetch_add(1, Relaxed);
         self.trouble.fetch_max(trouble as u8, Relaxed);
         if trouble == Trouble::Sync {
             log.set_lost();
-            // Nobody was told of what is cut off: it is not to come back. What waits and lies before something
-            // that was acknowledged stays, and is acknowledged, too.
-            let told = log.cut();
-            let kept = self.kept.fetch_max(told, Release).max(told);
+            // The records that are cut off were not acknowledged, so they must not come back. A waiting
+            // record before an acknowledged one stays, and is acknowledged, too.
+            let acknowledged = log.cut();
+            let kept = self.kept.fetch_max(acknowledged, Release).max(acknowledged);
             lock(&self.lost).push((kept + 1, log.number()));
         }
-        self.bells[0].ring();
+        self.sync_wakeup.wake();
     }
 
-    /// Goes over to a new segment of the log, unless there is nothing in this one; gives which. Nobody waits for
-    /// the disk meanwhile: the segment before it is synced with it.
+    /// Switches to a new segment of the log, unless the current one is empty. Returns its number. No caller
+    /// waits for the disk: the old segment is synced together with the new one.
     pub(crate) fn rotate(&self) -> io::Result<u64> {
         let _one = lock(&self.syncing);
-        // What was gone over from is synced before another takes its place.
+        // The segment before the current one must be synced first.
         let is_lost = self.log().is_lost();
         if !is_lost && !self.sync_alone() {
             return Err(io::Error::other("the log cannot be synced"));
         }
-        // A checkpoint never goes with the first segment: without it, that would be a folder of which nothing is missing.
+        // A checkpoint never belongs to the first segment. Otherwise a folder without that checkpoint would
+        // look complete.
         if self.log().is_empty() && self.log().segment() > 1 {
             return Ok(self.log().segment());
         }
@@ -467,29 +471,29 @@ impl<D: Disk> Journal<D> {
         log.go_over(file).inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
         self.written.store(log.number(), Relaxed);
         if is_lost {
-            // What was there is told as lost, and nobody waits for the beginning of a segment.
+            // The old records are reported as lost, and no batch waits for the start of a segment.
             self.unsynced_ms.store(0, Relaxed);
             self.kept.fetch_max(before, Release);
         }
         Ok(segment)
     }
 
-    /// Waits until all that was applied by now is in the log and synced; false when something failed since
-    /// there were so many failures.
+    /// Waits until every applied batch is in the log and synced. False if there was a failure since the
+    /// counter had the value `failures`.
     pub(crate) fn settle(&self, failures: u64) -> bool {
-        // Nobody is between applying and writing.
+        // Wait for batches that are applied but not written yet.
         self.quiesce();
         let _one = lock(&self.syncing);
         self.sync_alone() && self.failures() == failures
     }
 
-    /// Takes note of a checkpoint: what it stands for goes.
+    /// Records a new checkpoint, and removes the files that it replaces.
     pub(crate) fn cut(&self, segment: u64, checkpoint_bytes: u64) {
         self.checkpoint_bytes.store(checkpoint_bytes, Relaxed);
         self.checkpoints.fetch_add(1, Relaxed);
         self.checkpoint_ms.store(self.store.now().as_millis(), Relaxed);
         self.log_bytes.store(self.log().end(), Relaxed);
-        // What cannot be removed is removed at the next start.
+        // A file that cannot be removed is removed at the next start.
         let _ = remove_before(&self.disk, segment);
         self.keep_reserve();
     }

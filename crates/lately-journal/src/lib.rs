@@ -1,8 +1,8 @@
 //! Keeps the counts of a store on disk.
 //!
-//! A [`Journal`] writes down what happens, a record for each batch of commands, in a log; and from time to
-//! time all keys, in a checkpoint, so that the log can be cut. [`recover`] puts both back. Everything is
-//! written through a [`Disk`], of which a [`Folder`] is the real one.
+//! A [`Journal`] writes a record for each batch of commands to a log, and from time to time all keys to a
+//! checkpoint, so that the log can be cut. [`recover`] loads both. All files are accessed through a [`Disk`];
+//! the real one is a [`Folder`].
 
 mod checkpoint;
 mod disk;

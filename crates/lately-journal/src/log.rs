@@ -1,7 +1,7 @@
-//! The log: a segment that records are written to, one behind the other.
+//! The log: a segment, to which records are appended.
 //!
-//! A segment begins with a frame that says which it is, where the one before it ends, and how far that was
-//! synced. What lies behind its end was refused.
+//! A segment starts with a frame that has its number, the end of the segment before, and how far that one was
+//! synced. Bytes of the earlier segment behind that end were refused.
 
 use std::io;
 use std::ops::Range;
@@ -14,61 +14,61 @@ use crate::frame::{self, Kind};
 use crate::limits::{KEPT_BYTES, ROOM_BYTES};
 use crate::names;
 
-/// A record: what the first byte of a payload says.
+/// The kinds of records: the first byte of a payload.
 pub(crate) const SEGMENT: u8 = 0;
 pub(crate) const BATCH: u8 = 1;
-/// The server stopped here and all was written.
+/// The server stopped here, after everything was written.
 pub(crate) const CLOSED: u8 = 2;
-/// Nobody was between changing something and writing it: what was changed before and is not there never will
-/// be. A number follows, which all changes from here on go on behind.
+/// No batch was applied but not written here: earlier changes that are missing will never come. The record
+/// has a number; all later changes have higher ones.
 pub(crate) const SETTLED: u8 = 3;
 
-/// A segment that is not written to any more, and not synced yet.
+/// The previous segment, while it is not synced.
 pub(crate) struct Before<F> {
     file: Arc<F>,
     synced: u64,
-    /// As in [`Log`].
-    told: (u64, u64),
+    /// See [`Log`].
+    acknowledged: (u64, u64),
 }
 
-/// The end of the log.
+/// The current segment of the log.
 pub(crate) struct Log<F> {
     file: Arc<F>,
     segment: u64,
-    /// What it says of the segment before, and where its records begin.
+    /// What the segment says about the previous one, and where its records start.
     previous: (u64, u64),
     start: u64,
-    /// Where what counts ends, and where what was synced does; and where what the system need not keep in memory does.
+    /// The end of valid records, of synced ones, and of the bytes that the system need not keep in memory.
     end: u64,
     synced: u64,
     released: u64,
-    /// The segment before it, until it is synced.
+    /// The previous segment, until it is synced.
     before: Option<Before<F>>,
-    /// The last record here that was acknowledged though it was not synced, and where it ends.
-    told: (u64, u64),
-    /// A sync failed: whether the disk has what was written before is not known, and never will be.
+    /// The last record here that was acknowledged before a sync, and where it ends.
+    acknowledged: (u64, u64),
+    /// A sync failed. It is unknown which of the earlier records are on the disk.
     is_lost: bool,
     /// The number of the last record.
     number: u64,
-    /// Whether it has nothing of a batch.
+    /// Whether no batch was written to it.
     is_empty: bool,
-    /// Records that are being made.
+    /// The buffer for encoding records.
     records: Vec<u8>,
 }
 
 impl<F: DiskFile> Log<F> {
-    /// Makes the file of a segment, which is not part of the log yet.
+    /// Creates the file of a segment, which is not part of the log yet.
     pub(crate) fn prepare<D: Disk<File = F>>(disk: &D, segment: u64) -> io::Result<F> {
         let file = disk.create(&names::log(segment))?;
         disk.sync()?;
         Ok(file)
     }
 
-    /// Begins a segment in its file. `previous` is where the segment before it ends, and how far that was
+    /// Starts a segment in its file. `previous` is the end of the previous segment and how far that was
     /// synced; `number` is its last record.
     pub(crate) fn begin(file: F, segment: u64, previous: (u64, u64), number: u64) -> io::Result<Log<F>> {
         let (file, records) = (Arc::new(file), Kind::Log.magic().to_vec());
-        let (start, end, synced, released, told, before, is_lost) = (0, 0, 0, 0, (0, 0), None, false);
+        let (start, end, synced, released, acknowledged, before, is_lost) = (0, 0, 0, 0, (0, 0), None, false);
         let is_empty = true;
         let mut log = Log {
             file,
@@ -78,7 +78,7 @@ impl<F: DiskFile> Log<F> {
             end,
             synced,
             released,
-            told,
+            acknowledged,
             before,
             is_lost,
             number,
@@ -91,26 +91,30 @@ impl<F: DiskFile> Log<F> {
         Ok(log)
     }
 
-    /// Goes over to another segment, in its file. After an error it goes on in this one.
+    /// Switches to another segment, in its file. After an error the current one stays.
     pub(crate) fn go_over(&mut self, file: F) -> io::Result<()> {
         let (segment, previous) = self.next();
         let mut next = Log::begin(file, segment, previous, self.number)?;
         if self.synced < self.end && !self.is_lost {
-            next.before = Some(Before { file: Arc::clone(&self.file), synced: self.synced, told: self.told });
+            next.before = Some(Before {
+                file: Arc::clone(&self.file),
+                synced: self.synced,
+                acknowledged: self.acknowledged,
+            });
         }
         *self = next;
         Ok(())
     }
 
-    /// The files to sync, in this order: no later one says anything before the earlier are synced.
+    /// The files to sync, in this order: a later one may not be synced before an earlier one.
     pub(crate) fn unsynced(&self) -> impl Iterator<Item = Arc<F>> + use<F> {
         let before = self.before.as_ref().map(|before| Arc::clone(&before.file));
         before.into_iter().chain([Arc::clone(&self.file)])
     }
 
-    /// The segment to go on with, and what it is to say of the one before. That is this one, unless nothing of
-    /// it counts or is on the disk for certain: then it is made anew, or else nobody could tell any more where
-    /// the one before it ends.
+    /// The number of the next segment, and what it says about the previous one. That is the current segment,
+    /// unless the current one has no valid records that are certainly on the disk. Then it is created again:
+    /// otherwise the end of the segment before it would be unknown.
     pub(crate) fn next(&self) -> (u64, (u64, u64)) {
         if self.is_lost && self.synced == 0 && self.end <= self.start {
             (self.segment, self.previous)
@@ -119,7 +123,7 @@ impl<F: DiskFile> Log<F> {
         }
     }
 
-    /// Whether a checkpoint can go on with this segment: there is nothing in it.
+    /// Whether a checkpoint can use this segment, because it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_empty && !self.is_lost
     }
@@ -136,12 +140,12 @@ impl<F: DiskFile> Log<F> {
         self.end
     }
 
-    /// Bytes that were written since a sync.
+    /// The bytes that were written since the last sync.
     pub(crate) fn unsynced_bytes(&self) -> u64 {
         self.end.saturating_sub(self.synced)
     }
 
-    /// Whether a sync failed: then no later one says that what was written before is on the disk.
+    /// Whether a sync failed. If so, no later sync proves that earlier records are on the disk.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost
     }
@@ -150,7 +154,7 @@ impl<F: DiskFile> Log<F> {
         self.is_lost = true;
     }
 
-    /// Takes note that all was synced up to `end` of a segment.
+    /// Records that everything up to `end` of a segment is synced.
     pub(crate) fn set_synced(&mut self, segment: u64, end: u64) {
         if segment == self.segment {
             self.synced = self.synced.max(end);
@@ -158,8 +162,8 @@ impl<F: DiskFile> Log<F> {
         }
     }
 
-    /// What the system need not keep in memory once all is synced, of so many bytes at least: that was not given before,
-    /// and the file that it is in.
+    /// The bytes that the system need not keep in memory after the next sync, and their file. `None` if they
+    /// are fewer than `least`. Each byte is returned once.
     pub(crate) fn take_unreleased(&mut self, least: u64) -> Option<(Arc<F>, Range<u64>)> {
         if self.end < self.released + least {
             return None;
@@ -168,17 +172,18 @@ impl<F: DiskFile> Log<F> {
         Some((Arc::clone(&self.file), released..self.end))
     }
 
-    /// Takes note that all that was written is acknowledged.
-    pub(crate) fn set_told(&mut self) {
-        self.told = (self.number, self.end);
+    /// Records that everything that was written is acknowledged.
+    pub(crate) fn set_acknowledged(&mut self) {
+        self.acknowledged = (self.number, self.end);
     }
 
-    /// Bytes of memory it holds.
+    /// The memory that it holds, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.records.capacity()
     }
 
-    /// Writes what batches changed, a record for each; gives the bytes that took. After an error nothing was.
+    /// Writes the changes of batches, a record for each. Returns the number of bytes. After an error nothing
+    /// was written.
     pub(crate) fn write<'b>(&mut self, batches: impl Iterator<Item = &'b DeltaBatch>) -> io::Result<u64> {
         self.is_empty = false;
         for batch in batches {
@@ -187,13 +192,13 @@ impl<F: DiskFile> Log<F> {
         self.put()
     }
 
-    /// Writes that nobody is between changing something and writing it, and that changes go on behind a number.
+    /// Writes a `SETTLED` record: later changes have numbers above `number`.
     pub(crate) fn settle(&mut self, number: u64) -> io::Result<u64> {
         self.add(&[&[SETTLED], &number.to_le_bytes()]);
         self.put()
     }
 
-    /// Writes that the server stops.
+    /// Writes the record of a regular stop.
     pub(crate) fn close(&mut self) -> io::Result<u64> {
         self.add(&[&[CLOSED]]);
         self.put()
@@ -206,8 +211,8 @@ impl<F: DiskFile> Log<F> {
         });
     }
 
-    /// Writes the records. The numbers of those that could not be written are not used again: their remains
-    /// may lie in the file.
+    /// Writes the records. The numbers of records that failed are not used again, because parts of them may
+    /// be in the file.
     fn put(&mut self) -> io::Result<u64> {
         let written = self.file.write_bytes(&self.records, self.end);
         let bytes = self.records.len() as u64;
@@ -225,26 +230,29 @@ impl<F: DiskFile> Log<F> {
         }
     }
 
-    /// Takes back all behind what was synced or acknowledged; gives the last record that was acknowledged.
+    /// Removes everything behind the last synced or acknowledged record. Returns the last acknowledged
+    /// record.
     pub(crate) fn cut(&mut self) -> u64 {
-        let (number, told) = self.told;
-        self.end = self.synced.max(told);
-        // If that fails, what follows says where the segment ends.
+        let (number, acknowledged) = self.acknowledged;
+        self.end = self.synced.max(acknowledged);
+        // If this fails, the next segment says where this one ends.
         let _ = self.file.truncate(self.end);
-        let Some(Before { file, synced, told: (number_before, told_before) }) = self.before.take() else {
+        let Some(Before { file, synced, acknowledged: (number_before, acknowledged_before) }) =
+            self.before.take()
+        else {
             return number;
         };
         if number > 0 {
-            // What was acknowledged here came after all that is there.
+            // A record of this segment was acknowledged: everything in the segment before stays.
             return number;
         }
-        let end = synced.max(told_before);
+        let end = synced.max(acknowledged_before);
         let _ = file.truncate(end);
         self.previous = (end, synced);
         number_before
     }
 
-    /// Whether some records more can be written.
+    /// Whether there is room for some more records.
     pub(crate) fn try_room(&self) -> io::Result<()> {
         let tried = self.file.write_bytes(&[0; ROOM_BYTES], self.end).and_then(|()| self.file.sync());
         self.file.truncate(self.end)?;

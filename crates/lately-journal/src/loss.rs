@@ -1,35 +1,35 @@
-//! What could not be put back.
+//! Data that could not be recovered.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use lately::Timestamp;
 
-/// What could not be put back.
+/// Data that could not be recovered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The file.
     pub path: PathBuf,
-    /// Where.
+    /// The offset in the file.
     pub offset: u64,
-    /// How much.
+    /// The length in bytes.
     pub bytes: u64,
-    /// What happened to it.
+    /// The cause.
     pub kind: LossKind,
 }
 
-/// What happened to what could not be put back.
+/// Why data could not be recovered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LossKind {
-    /// It was the end of the log, which the end of a process or a loss of power may tear.
+    /// The torn end of the log, after a crash or a loss of power.
     Torn,
-    /// It does not hold what was written to it.
+    /// The bytes are not those that were written.
     Damaged,
-    /// One key there could not be read, or one of its changes could not be made.
+    /// A key could not be decoded, or a change of it could not be applied.
     Key(Box<[u8]>),
-    /// The file is gone.
+    /// The file is missing.
     Missing,
-    /// It was written by a clock that was ahead, at this time: it counts as of now.
+    /// It was written at this time by a clock that was ahead. It counts as of now.
     Ahead(Timestamp),
 }
 

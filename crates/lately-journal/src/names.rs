@@ -1,16 +1,16 @@
-//! Names of the files: `log-` or `checkpoint-` and a number.
+//! The names of the files: `log-` or `checkpoint-`, and a number.
 
 use std::io;
 
 use crate::disk::Disk;
 
-/// The name of what takes up room for the next checkpoint.
+/// The file that reserves room for the next checkpoint.
 pub(crate) const RESERVE: &str = "reserve";
 
-/// Digits of a number in a name: names sort as their numbers do.
+/// The digits of a number, padded so that names sort like their numbers.
 const DIGITS: usize = 10;
 
-/// No folder has had so many.
+/// No folder has had that many.
 const MAX_SEGMENT: u64 = 1 << 60;
 
 const LOG: &str = "log-";
@@ -22,31 +22,31 @@ pub(crate) fn log(segment: u64) -> String {
     format!("{LOG}{segment:0DIGITS$}")
 }
 
-/// The name of the checkpoint behind which the log goes on with a segment.
+/// The name of the checkpoint that this segment of the log follows.
 pub(crate) fn checkpoint(segment: u64) -> String {
     format!("{CHECKPOINT}{segment:0DIGITS$}")
 }
 
-/// The name of a checkpoint that is not whole yet.
+/// The name of an unfinished checkpoint.
 pub(crate) fn unfinished(segment: u64) -> String {
     checkpoint(segment) + PART
 }
 
-/// The files of a folder that are the journal's.
+/// The journal's files in a folder.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// Numbers, lowest first.
+    /// Numbers, in ascending order.
     pub(crate) logs: Vec<u64>,
     pub(crate) checkpoints: Vec<u64>,
-    /// Names of what is no use.
+    /// Names of unused files.
     pub(crate) unfinished: Vec<String>,
 }
 
-/// Tells the files of the journal from others.
+/// Picks the journal's files by their names.
 pub(crate) fn sort(names: impl IntoIterator<Item = String>) -> Files {
     let mut files = Files::default();
     for name in names {
-        // Only names that are written like this, and numbers that can be counted on from.
+        // Only names with exactly this form, and numbers that can be incremented.
         let number = |prefix: &str| {
             let number =
                 name.strip_prefix(prefix)?.parse::<u64>().ok().filter(|&number| number < MAX_SEGMENT)?;
@@ -65,8 +65,8 @@ pub(crate) fn sort(names: impl IntoIterator<Item = String>) -> Files {
     files
 }
 
-/// A file that is not the journal's, in a folder that has none of the journal's: it is somebody else's folder. What a
-/// file system puts into its own root does not count.
+/// A file of another program, in a folder without files of a journal. Files that a file system puts into its
+/// own root do not count.
 pub(crate) fn foreign(names: Vec<String>) -> Option<String> {
     const OF_THE_SYSTEM: [&str; 3] = [".", "..", "lost+found"];
     let Files { logs, checkpoints, unfinished } = sort(names.iter().cloned());
@@ -77,12 +77,12 @@ pub(crate) fn foreign(names: Vec<String>) -> Option<String> {
     names.into_iter().filter(|name| !OF_THE_SYSTEM.contains(&name.as_str())).min()
 }
 
-/// Removes what a checkpoint that goes on with a segment stands for.
+/// Removes the files that the checkpoint before this segment replaces.
 pub(crate) fn remove_before<D: Disk>(disk: &D, segment: u64) -> io::Result<()> {
     let files = sort(disk.list()?);
     let checkpoints = files.checkpoints.into_iter().filter(|&older| older < segment).map(checkpoint);
     let logs = files.logs.into_iter().filter(|&older| older < segment).map(log);
-    // The oldest first: what is left is without a gap.
+    // The oldest first, so that the rest has no gap.
     checkpoints.chain(logs).try_for_each(|name| disk.remove(&name))
 }
 

@@ -1,21 +1,21 @@
-//! What a checkpoint is made of: a head, parts of a store, an end. A dump has parts, too.
+//! The parts of a checkpoint: a head, parts of a store, an end. A dump consists of parts, too.
 
 use lately::{Part, Sequence, Store, Timestamp};
 
 use crate::frame::{VERSION, take_u64};
 
-/// What the first byte of a payload says.
+/// The first byte of a payload: its kind.
 pub(crate) const HEAD: u8 = 0;
 pub(crate) const PARTS: u8 = 1;
 pub(crate) const END: u8 = 2;
 
-/// What stands before a part: its number, its last change, its time, its length, and a checksum of these and its keys.
-/// Before version 3 it had no time and no checksum.
+/// The head of a part: its number, its last change, its time, its length, and a checksum of these and the
+/// keys. Before version 3 it had no time and no checksum.
 pub(crate) const PART_HEAD_BYTES: usize = CHECKED_BYTES + 4;
 const CHECKED_BYTES: usize = OLD_PART_HEAD_BYTES + 8;
 const OLD_PART_HEAD_BYTES: usize = 2 + 8 + 8;
 
-/// Appends a part and what stands before it.
+/// Appends a part with its head.
 pub(crate) fn write_part(store: &Store, number: u16, payload: &mut Vec<u8>) -> Part {
     let head = payload.len();
     payload.extend_from_slice(&[0; PART_HEAD_BYTES]);
@@ -38,7 +38,7 @@ fn checksum_of(head: &[u8], keys: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The parts that fit their checksums, wherever they are in damaged bytes. Parts from before version 3 have none.
+/// The parts with a correct checksum, anywhere in damaged bytes. Parts from before version 3 have none.
 pub(crate) fn whole_parts(mut bytes: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     while !bytes.is_empty() {
@@ -49,10 +49,10 @@ pub(crate) fn whole_parts(mut bytes: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// The part that bytes begin with, if they do with one that fits its checksum.
+/// The part at the front of `bytes`, if its checksum is correct.
 fn first_part(bytes: &[u8]) -> Option<&[u8]> {
     let WrittenPart { part, number, keys, .. } = take_part(&mut { bytes }, VERSION)?;
-    // Hardly any place looks like the head of a part and is none: few checksums are made in vain.
+    // Check the fields first: few wrong places pass, so few checksums are computed in vain.
     if part >= Store::PARTS || number > Sequence::MAX_NUMBER || !has_checksum(&bytes[..PART_HEAD_BYTES], keys)
     {
         return None;
@@ -65,7 +65,7 @@ fn has_checksum(head: &[u8], keys: &[u8]) -> bool {
     checksum_of(checked, keys).to_le_bytes() == *checksum
 }
 
-/// Whether a payload consists of parts, as files of this version have them.
+/// Whether a payload consists of parts in the encoding of this version.
 pub(crate) fn are_parts(mut payload: &[u8], version: u8) -> bool {
     while !payload.is_empty() {
         let before = payload;
@@ -77,17 +77,17 @@ pub(crate) fn are_parts(mut payload: &[u8], version: u8) -> bool {
     true
 }
 
-/// A part as it was written.
+/// An encoded part.
 pub(crate) struct WrittenPart<'a> {
     pub(crate) part: u16,
-    /// Its last change.
+    /// The number of its last change.
     pub(crate) number: u64,
-    /// Its time, if it has one.
+    /// Its time; absent before version 3.
     pub(crate) now: Option<Timestamp>,
     pub(crate) keys: &'a [u8],
 }
 
-/// Takes a part off the front of a payload of a file of this version.
+/// Decodes a part from the front of a payload.
 pub(crate) fn take_part<'a>(payload: &mut &'a [u8], version: u8) -> Option<WrittenPart<'a>> {
     let has_time = version >= 3;
     let head_bytes = if has_time { PART_HEAD_BYTES } else { OLD_PART_HEAD_BYTES };
@@ -98,7 +98,7 @@ pub(crate) fn take_part<'a>(payload: &mut &'a [u8], version: u8) -> Option<Writt
     Some(WrittenPart { part: u16::from_le_bytes(*part), number, now, keys })
 }
 
-/// Takes a time off the front of a payload.
+/// Decodes a time from the front of a payload.
 pub(crate) fn take_time(payload: &mut &[u8]) -> Option<Timestamp> {
     Timestamp::from_millis(i64::try_from(take_u64(payload)?).ok()?)
 }

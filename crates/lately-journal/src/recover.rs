@@ -1,8 +1,8 @@
-//! Putting back what a journal kept: the newest checkpoint, then the log behind it.
+//! Recovery: loads the newest checkpoint and replays the log behind it.
 //!
-//! The end of the log may be torn: the process or the machine ended while it was written. It is cut, and
-//! that is told. Damage anywhere else stops the start, unless it is to be repaired: then what can be read is
-//! put back, and what was lost is told. Who only looks changes nothing.
+//! The end of the log may be torn, because the process or the machine stopped during a write. It is cut, and
+//! reported. Damage anywhere else stops the start, unless a repair was requested: then everything readable is
+//! loaded, and the losses are reported. A look changes nothing.
 
 mod checkpoint;
 mod segments;
@@ -27,7 +27,7 @@ use crate::replayer::{Replayer, panic_text};
 use crate::scan::{Begin, Scan};
 use version::{BEFORE, versions_of};
 
-/// How far a recovery is, for who looks on.
+/// The progress of a recovery.
 #[derive(Debug, Default)]
 pub struct Progress {
     total_bytes: AtomicU64,
@@ -35,14 +35,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes that were read, and bytes there are.
+    /// The bytes that were read, and all bytes.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         (self.done_bytes.load(Relaxed), self.total_bytes.load(Relaxed))
     }
 }
 
-/// What was put back.
+/// The result of a recovery.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Recovery {
@@ -52,34 +52,33 @@ pub struct Recovery {
     pub checkpoint_bytes: u64,
     /// Bytes of the log.
     pub log_bytes: u64,
-    /// What could not be put back.
+    /// What could not be recovered.
     pub losses: Vec<Loss>,
     /// Segments of the log.
     pub(crate) segments: usize,
-    /// The newest of them, where it ends, and the last record.
+    /// The newest segment, where it ends, and its last record.
     pub(crate) segment: u64,
     pub(crate) end: u64,
     pub(crate) number: u64,
 }
 
-/// What is to come of a recovery.
+/// The purpose of a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intent {
-    /// The journal is gone on with.
+    /// To continue the journal.
     GoOn,
-    /// It is gone on with although files are damaged or missing, without what is lost.
+    /// To continue the journal even if files are damaged or missing, without the lost data.
     Repair,
-    /// Nobody goes on with it: nothing is changed.
+    /// To read only: nothing is changed.
     Look,
 }
 
-/// Puts back into an empty store what a folder has. `threads` threads share the work. `clock` is the time: what was
-/// written later than that, by more than [`MAX_AHEAD`], is turned back to it if that is to be
-/// repaired.
+/// Recovers the content of a folder into an empty store, with `threads` threads. `clock` is the present time.
+/// A repair changes data that was written more than [`MAX_AHEAD`] later than that to the present time.
 ///
 /// # Errors
-/// [`JournalError`] when a file is damaged or missing or of a time far ahead, unless that is to be repaired; or when it
-/// cannot be read.
+/// [`JournalError`] if a file cannot be read, or if one is damaged, missing or far ahead of the clock, except
+/// in a repair.
 pub fn recover<D: Disk>(
     disk: &D,
     store: &Store,
@@ -91,7 +90,7 @@ pub fn recover<D: Disk>(
     if intent == Intent::Repair {
         store.repair_clock(Some((clock.saturating_add(MAX_AHEAD), clock)));
     }
-    // A bug must not leave a server that neither starts nor ends.
+    // A panic must not leave a server that neither starts nor stops.
     let read = catch_unwind(AssertUnwindSafe(|| read_all(disk, store, (intent, clock), threads, progress)));
     store.repair_clock(None);
     read.unwrap_or_else(|panic| {
@@ -126,7 +125,7 @@ fn read_all<D: Disk>(
     replayer.finish(generation);
     reader.recovery.losses.extend(replayer.losses());
     if reader.may_change() {
-        // They are no use, and whether they go is no matter.
+        // These files are unused. If they cannot be removed, that does no harm.
         let _ = remove_before(disk, first);
     }
     Ok(reader.recovery)
@@ -137,11 +136,11 @@ struct Reader<'a, D: Disk> {
     intent: Intent,
     progress: &'a Progress,
     recovery: Recovery,
-    /// Of the last file that said one.
+    /// The version of the last file that has one.
     version: u8,
 }
 
-/// A file that is read.
+/// An open file.
 struct Opened<F> {
     path: Arc<PathBuf>,
     name: String,
@@ -167,14 +166,14 @@ impl<D: Disk> Reader<'_, D> {
         Ok(Opened { path: Arc::new(self.disk.path(name)), name: name.to_owned(), file })
     }
 
-    /// Takes note that a file will be read.
+    /// Adds a file to the bytes to read.
     fn expect(&self, opened: &Opened<D::File>) -> Result<(), JournalError> {
         let size = opened.file.size().map_err(|error| self.failed("read", &opened.name, error))?;
         self.progress.total_bytes.fetch_add(size, Relaxed);
         Ok(())
     }
 
-    /// Takes note of damage: an end of the recovery, unless it is to be repaired.
+    /// Handles damage: an error, or in a repair a loss.
     fn damaged(&mut self, path: &Path, offset: u64, bytes: u64, what: &str) -> Result<(), JournalError> {
         let path = path.to_owned();
         if self.intent != Intent::Repair {
@@ -184,7 +183,7 @@ impl<D: Disk> Reader<'_, D> {
         Ok(())
     }
 
-    /// Takes note of an end that was torn off, if anything was.
+    /// Records a torn end, if it has any bytes.
     fn torn(&mut self, path: &Path, offset: u64, bytes: u64) {
         if bytes > 0 {
             self.recovery.losses.push(Loss { path: path.to_owned(), offset, bytes, kind: LossKind::Torn });
@@ -200,9 +199,9 @@ impl<D: Disk> Reader<'_, D> {
         Ok(())
     }
 
-    /// Reads how a file begins, and takes note of its version; false where it does not begin as such a file does. A version
-    /// other than that of its frames is damage; a repair then takes that of its frames. Where no frame is whole the version
-    /// does not matter: all that the file had is lost.
+    /// Reads the header of a file and sets its version. False if it is not the header of such a file. A
+    /// version that differs from that of the file's frames is damage; a repair uses that of the frames. If no
+    /// frame is whole the version does not matter, because the whole content is lost.
     fn begin(
         &mut self,
         scan: &mut Scan<'_, D::File>,
@@ -212,25 +211,25 @@ impl<D: Disk> Reader<'_, D> {
         let failed = |reader: &Self, error| reader.failed("read", &opened.name, error);
         let begin = scan.begin(kind).map_err(|error| failed(self, error))?;
         let versions = versions_of(&opened.file, kind).map_err(|error| failed(self, error))?;
-        let told = versions.as_ref().and_then(|versions| versions.first().copied());
-        let is_told =
+        let of_frames = versions.as_ref().and_then(|versions| versions.first().copied());
+        let is_possible =
             |version: u8| versions.as_ref().is_some_and(|versions| versions.contains(&version.max(BEFORE)));
         match begin {
-            Begin::Well(version) if told.is_none() || is_told(version) => self.version = version,
-            // A version that is not known is not to be repaired, and neither are its frames.
+            Begin::Well(version) if of_frames.is_none() || is_possible(version) => self.version = version,
+            // A file of an unknown version must not be repaired, nor one with unknown frames.
             Begin::Version(found)
-                if self.intent != Intent::Repair || versions.is_some() && told.is_none() =>
+                if self.intent != Intent::Repair || versions.is_some() && of_frames.is_none() =>
             {
                 let path = PathBuf::clone(&opened.path);
                 return Err(JournalError::Version { path, found, known: VERSION });
             }
             Begin::Well(_) | Begin::Version(_) => {
                 self.damaged(&opened.path, 0, 0, "its frames are of another version than it says")?;
-                self.version = told.unwrap_or(VERSION);
+                self.version = of_frames.unwrap_or(VERSION);
                 scan.skip_begin();
             }
             Begin::Damage => {
-                self.version = told.unwrap_or(self.version);
+                self.version = of_frames.unwrap_or(self.version);
                 return Ok(false);
             }
         }

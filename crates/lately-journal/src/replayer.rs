@@ -1,5 +1,5 @@
-//! Threads that put back what a journal kept: keys of a checkpoint, each thread some of them; then the
-//! changes of the log, each thread those of its own keys, in order.
+//! Threads that replay what a journal kept: the keys of a checkpoint, which they share; then the changes of
+//! the log, each thread those of its own keys, in order.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,10 +17,10 @@ use crate::limits::{CHUNK_BYTES, CHUNKS, MAX_AHEAD};
 use crate::loss::{Loss, LossKind};
 use crate::part::{WrittenPart, take_part, take_time};
 
-/// Puts back into a store.
+/// Loads and replays into a store.
 pub(crate) struct Replayer<'s> {
     store: &'s Store,
-    /// Of each part, the last change that the checkpoint has, and when that was written.
+    /// For each part: the last change that the checkpoint includes, and the time of the part.
     included: Vec<(AtomicU64, AtomicI64)>,
     /// The highest number of a change.
     last: AtomicU64,
@@ -29,14 +29,14 @@ pub(crate) struct Replayer<'s> {
     failed: AtomicBool,
     failure: Mutex<Option<JournalError>>,
     clock: Timestamp,
-    /// Whether something was written far ahead of the clock.
+    /// Whether data was written far ahead of the clock.
     is_ahead: AtomicBool,
-    /// Whether to go on without what cannot be put back.
+    /// Whether to continue without data that cannot be recovered.
     repair: bool,
     losses: Mutex<Vec<Loss>>,
 }
 
-/// Where the threads are given what they put back.
+/// Distributes the work to the threads.
 pub(crate) struct Feed<'r> {
     replayer: &'r Replayer<'r>,
     doors: Vec<SyncSender<Work>>,
@@ -44,22 +44,22 @@ pub(crate) struct Feed<'r> {
     next: usize,
 }
 
-/// What is given to a thread.
+/// Work for a thread.
 enum Work {
     Parts(Chunk),
     Records(Arc<Chunk>),
-    /// What is missing by now never comes; changes go on behind the number.
+    /// Changes that are missing by now never come. Later numbers are higher than this one.
     Settled(u64),
 }
 
-/// Payloads of a file that follow each other, without the byte that says what they are.
+/// Successive payloads of a file, without the byte of their kind.
 #[derive(Default)]
 struct Chunk {
     path: Arc<PathBuf>,
     /// The version of the file.
     version: u8,
     bytes: Vec<u8>,
-    /// Where in the file each begins, and where in `bytes` it ends.
+    /// For each payload, its offset in the file and its end in `bytes`.
     ends: Vec<(u64, usize)>,
 }
 
@@ -91,7 +91,7 @@ impl<'s> Replayer<'s> {
         }
     }
 
-    /// Runs so many threads and `read`, which feeds them; returns when all it gave them is put back.
+    /// Runs `threads` threads, and `read`, which feeds them. Returns when all work is done.
     pub(crate) fn run<T>(
         &self,
         threads: usize,
@@ -109,12 +109,12 @@ impl<'s> Replayer<'s> {
             feed.flush();
             result
         });
-        // What was read so far is what went wrong first.
+        // The threads process earlier data than `read`, so their error comes first.
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         failure.map_or(result, Err)
     }
 
-    /// Brings the store's time up to that of the last record, and has its changes go on behind it.
+    /// Sets the store's time to that of the last record. New changes get higher numbers.
     pub(crate) fn finish(&self, generation: Generation) {
         self.store.set_now(time_of(&self.now_ms));
         self.store.start_after(generation, self.last.load(Relaxed));
@@ -156,7 +156,7 @@ impl<'s> Replayer<'s> {
         self.fail_keys(path, 0, replay.take_unreadable());
     }
 
-    /// Takes note that a payload fits its checksum and cannot be put back, or not all of it.
+    /// Records that a payload has a correct checksum but cannot be applied, at least in part.
     fn fail(&self, path: &Path, offset: u64, bytes: usize, malformed: &Malformed) {
         let loss = Loss { path: path.to_owned(), offset, bytes: bytes as u64, kind: LossKind::Damaged };
         self.lose(loss, |Loss { path, offset, .. }| JournalError::Damaged {
@@ -166,7 +166,7 @@ impl<'s> Replayer<'s> {
         });
     }
 
-    /// Takes note that some keys of a payload could not be put back.
+    /// Records that some keys of a payload could not be loaded.
     fn fail_keys(&self, path: &Path, offset: u64, unreadable: Vec<Unreadable>) {
         for Unreadable { key, why } in unreadable {
             let what = format!("key {} is {why}", key.escape_ascii());
@@ -175,11 +175,11 @@ impl<'s> Replayer<'s> {
         }
     }
 
-    /// Takes note of a loss, which is an error unless it is to be lived with.
+    /// Records a loss, or an error unless this is a repair.
     fn lose(&self, loss: Loss, error: impl FnOnce(Loss) -> JournalError) {
         if self.repair {
             let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
-            // Each thread meets the same.
+            // Each thread finds the same loss.
             if !losses.contains(&loss) {
                 losses.push(loss);
             }
@@ -190,8 +190,8 @@ impl<'s> Replayer<'s> {
         self.failed.store(true, Relaxed);
     }
 
-    /// Whether a file was written at a time that can be gone on with: not far ahead of the clock, unless that is to be
-    /// repaired. It takes note of the first that was not.
+    /// Whether the time at which a file was written is acceptable: not far ahead of the clock, or this is a
+    /// repair. Records the first file that is not.
     fn is_in_time(&self, path: &Path, written: Timestamp) -> bool {
         let clock = self.clock;
         if written <= clock.saturating_add(MAX_AHEAD) {
@@ -204,13 +204,13 @@ impl<'s> Replayer<'s> {
         self.repair
     }
 
-    /// What was left out.
+    /// The losses of a repair.
     pub(crate) fn losses(self) -> Vec<Loss> {
         self.losses.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts back each payload of a chunk. A panic is a bug of this version: it is reported as an error, so that the start
-    /// ends with it.
+    /// Applies each payload of a chunk. A panic is a bug of this version. It is returned as an error, so that
+    /// the start ends with it.
     fn each(
         &self,
         chunk: &Chunk,
@@ -241,7 +241,7 @@ impl<'s> Replayer<'s> {
         while !payload.is_empty() {
             let written = take_part(&mut payload, version).ok_or(Malformed::Entry)?;
             let WrittenPart { part, number, now, keys } = written;
-            // Before version 3 a part did not say when it was written, only the checkpoint did.
+            // Before version 3 only the checkpoint had a time, not its parts.
             let now = now.unwrap_or_else(|| time_of(&self.now_ms));
             unreadable.extend(self.store.read_part(keys, now)?);
             let included = self.included.get(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
@@ -267,24 +267,24 @@ fn time_of(ms: &AtomicI64) -> Timestamp {
     Timestamp::from_millis(ms.load(Relaxed)).unwrap_or(Timestamp::MIN)
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
 impl Feed<'_> {
-    /// Whether a file was written at a time that can be gone on with.
+    /// Whether the time at which a file was written is acceptable.
     pub(crate) fn is_in_time(&self, path: &Path, written: Timestamp) -> bool {
         self.replayer.is_in_time(path, written)
     }
 
-    /// Takes note of when the checkpoint was written. The store has that time when all is put back.
+    /// Records the time of the checkpoint. The store is set to it at the end.
     pub(crate) fn set_now(&self, now: Timestamp) {
         self.replayer.now_ms.fetch_max(now.as_millis(), Relaxed);
     }
 
-    /// Gives a payload of a checkpoint; false when something went wrong with those before.
+    /// Adds a payload of a checkpoint. False if an earlier one failed.
     pub(crate) fn parts(
         &mut self,
         path: &Arc<PathBuf>,
@@ -293,13 +293,13 @@ impl Feed<'_> {
     ) -> bool {
         let mut chunk = Chunk { path: Arc::clone(path), version, ..Chunk::default() };
         chunk.push(offset, payload);
-        // A thread that is gone had a bug, which is reported when it is waited for.
+        // A thread that is gone had a bug, which is reported when it is joined.
         let _ = self.doors[self.next].send(Work::Parts(chunk));
         self.next = (self.next + 1) % self.doors.len();
         !self.replayer.failed.load(Relaxed)
     }
 
-    /// Gives a record; false when something went wrong with those before.
+    /// Adds a record. False if an earlier one failed.
     pub(crate) fn record(
         &mut self,
         path: &Arc<PathBuf>,
@@ -317,7 +317,7 @@ impl Feed<'_> {
         !self.replayer.failed.load(Relaxed)
     }
 
-    /// Takes note that what is missing by now never comes.
+    /// Records that changes that are missing by now never come.
     pub(crate) fn settled(&mut self, number: u64) {
         self.flush();
         for door in &self.doors {
@@ -345,8 +345,8 @@ mod tests {
         chunk
     }
 
-    /// Symptom: a panic while a folder was read left a server that neither started nor stopped. Cause: the thread that
-    /// read was gone, and others waited for it. Fix: a panic is an error that names the file.
+    /// Symptom: a panic while a folder was read left a server that neither started nor stopped. Cause: the
+    /// reading thread was gone, and others waited for it. Fix: a panic becomes an error that names the file.
     #[test]
     fn a_panic_while_keys_are_put_back_ends_the_start_with_an_error() {
         let store = Store::builder().build().expect("valid");

@@ -1,4 +1,4 @@
-//! Reads a file frame by frame, and finds its way again behind damage.
+//! Reads a file frame by frame, and finds the next frame behind damage.
 
 use std::io;
 
@@ -9,64 +9,64 @@ use crate::limits::READ_BYTES;
 /// A reader of frames.
 pub(crate) struct Scan<'a, F> {
     file: &'a F,
-    /// Bytes of the file from `start` on, of which those before `at` have been read.
+    /// Bytes of the file from `start` on. The first `at` of them have been read.
     buffer: Vec<u8>,
     start: u64,
     at: usize,
-    /// Where the file ends, or what of it counts.
+    /// The end of the file, or of its valid part.
     end: u64,
     /// The number of the last frame.
     number: Option<u64>,
-    /// How far the file was synced, as the frames that were read say.
+    /// How far the file was synced, according to the frames that were read.
     synced: u64,
 }
 
-/// What a file goes on with.
+/// The next thing in a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
     /// A frame.
     Frame { number: u64, payload: &'a [u8] },
-    /// Its end.
+    /// The end.
     End,
-    /// Something else, from [`Scan::offset`] on.
+    /// Damage, from [`Scan::offset`] on.
     Damage,
 }
 
-/// How a file begins.
+/// The header of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// As one of its kind does, of this version.
+    /// The header of this kind, with this version.
     Well(u8),
-    /// As one of its kind of a version that is not known.
+    /// The header of this kind, with an unknown version.
     Version(u8),
-    /// In another way, or not at all.
+    /// Another header, or none.
     Damage,
 }
 
 impl<'a, F: DiskFile> Scan<'a, F> {
-    /// Reads a file up to `end`, or all of it.
+    /// Reads a file up to `end`, or completely.
     pub(crate) fn new(file: &'a F, end: Option<u64>) -> io::Result<Scan<'a, F>> {
         let size = file.size()?;
         let end = end.map_or(size, |end| end.min(size));
         Ok(Scan { file, buffer: Vec::new(), start: 0, at: 0, end, number: None, synced: 0 })
     }
 
-    /// Where in the file the next step begins.
+    /// The offset of the next step.
     pub(crate) fn offset(&self) -> u64 {
         self.start + self.at as u64
     }
 
-    /// Bytes from here to the end.
+    /// The bytes from here to the end.
     pub(crate) fn left(&self) -> u64 {
         self.end - self.offset()
     }
 
-    /// How far the file was synced, as the frames that were read say.
+    /// How far the file was synced, according to the frames that were read.
     pub(crate) fn known_synced(&self) -> u64 {
         self.synced
     }
 
-    /// Reads how the file begins; the frames follow.
+    /// Reads the header of the file. The frames follow.
     pub(crate) fn begin(&mut self, kind: Kind) -> io::Result<Begin> {
         let begin = match kind.version_of(self.peek(MAGIC_BYTES)?) {
             Some(version @ OLDEST_VERSION..=VERSION) => Begin::Well(version),
@@ -79,7 +79,7 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         Ok(begin)
     }
 
-    /// Goes to where the frames begin, whatever stands before.
+    /// Skips the header, whatever it is.
     pub(crate) fn skip_begin(&mut self) {
         self.go_to((MAGIC_BYTES as u64).min(self.end));
     }
@@ -91,7 +91,7 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         }
         let Some(head) = Head::read(self.peek(HEAD_BYTES)?) else { return Ok(Step::Damage) };
         let frame_bytes = HEAD_BYTES + head.len;
-        // Numbers rise: one that does not is of something that was written here before.
+        // Numbers rise. A frame with a lower number is a remainder of an earlier file content.
         let is_next = self.number.is_none_or(|number| head.number > number);
         if !is_next || !head.fits(self.peek(frame_bytes)?.get(HEAD_BYTES..).unwrap_or_default()) {
             return Ok(Step::Damage);
@@ -103,12 +103,12 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         Ok(Step::Frame { number: head.number, payload: &self.buffer[payload] })
     }
 
-    /// Goes on with the first whole frame behind damage, if there is one; else stays where it is.
+    /// Continues with the first whole frame behind damage. Returns false and stays if there is none.
     pub(crate) fn resume(&mut self) -> io::Result<bool> {
         let damaged = self.offset();
         while self.left() > 1 {
             self.at += 1;
-            // Heads have a checksum: hardly any place looks like one and is none.
+            // Heads have a checksum, so hardly any wrong place looks like one.
             if Head::read(self.peek(HEAD_BYTES)?).is_some() {
                 let (offset, number, synced) = (self.offset(), self.number, self.synced);
                 let found = matches!(self.step()?, Step::Frame { .. });
@@ -123,7 +123,7 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         Ok(false)
     }
 
-    /// How far the file was synced, as far as the frames from here on tell; stays where it is.
+    /// How far the file was synced, according to the frames from here on. Does not move.
     pub(crate) fn synced(&mut self) -> io::Result<u64> {
         let (offset, number, synced) = (self.offset(), self.number, self.synced);
         while self.resume()? {
@@ -142,7 +142,7 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         }
     }
 
-    /// The next bytes, so many unless the file ends before.
+    /// The next bytes: `wanted` of them, or fewer at the end.
     fn peek(&mut self, wanted: usize) -> io::Result<&[u8]> {
         let wanted = usize::try_from(self.left()).map_or(wanted, |left| left.min(wanted));
         if self.buffer.len() < self.at + wanted {
@@ -155,7 +155,7 @@ impl<'a, F: DiskFile> Scan<'a, F> {
             let read = self.file.read_bytes(&mut self.buffer[held..], self.start + held as u64)?;
             self.buffer.truncate(held + read);
             if self.buffer.len() < wanted {
-                // It became shorter since it was opened.
+                // The file became shorter after it was opened.
                 self.end = self.start + self.buffer.len() as u64;
             }
         }

@@ -1,6 +1,6 @@
-//! Bytes sorted into shares in a file, to be read again one share at a time.
+//! A file of items that are sorted into shares, which can be read one at a time.
 //!
-//! A share is written in runs, which lie between the runs of other shares.
+//! A share is written in runs, between the runs of other shares.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -16,9 +16,9 @@ pub(crate) struct Shares<F> {
 
 #[derive(Clone, Default)]
 struct Share {
-    /// Bytes that were not written yet.
+    /// Bytes that are not written yet.
     waiting: Vec<u8>,
-    /// Where its runs begin, and their lengths.
+    /// The offsets and the lengths of its runs.
     runs: Vec<(u64, usize)>,
 }
 
@@ -28,7 +28,7 @@ impl<F: Read + Write + Seek> Shares<F> {
         Shares { file, end: 0, shares: vec![Share::default(); SHARES], runs: 0 }
     }
 
-    /// Has `append` append an item to a share.
+    /// Calls `append` to append an item to a share.
     pub(crate) fn append(&mut self, share: usize, append: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let waiting = &mut self.shares[share].waiting;
         append(waiting);
@@ -53,9 +53,9 @@ impl<F: Read + Write + Seek> Shares<F> {
         Ok(())
     }
 
-    /// Gives `take` the items of a share in the order they were appended in: as many at once as have `piece_bytes`, or a
-    /// run more, and at least one.
-    /// What goes wrong with the file is an error by `failed`.
+    /// Calls `take` with the items of a share, in the order in which they were appended. It gets
+    /// `piece_bytes` at once, or up to a run more, and at least one item. Errors of the file are converted by
+    /// `failed`.
     pub(crate) fn read<E>(
         &mut self,
         share: usize,
@@ -79,7 +79,7 @@ impl<F: Read + Write + Seek> Shares<F> {
         if piece.is_empty() { Ok(()) } else { take(&piece) }
     }
 
-    /// The shares that have anything.
+    /// The shares that are not empty.
     pub(crate) fn filled(&self) -> Vec<usize> {
         let is_filled = |share: &usize| {
             let Share { waiting, runs } = &self.shares[*share];
@@ -88,7 +88,7 @@ impl<F: Read + Write + Seek> Shares<F> {
         (0..SHARES).filter(is_filled).collect()
     }
 
-    /// Bytes of memory that grow with the file.
+    /// Memory that grows with the file, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.runs * size_of::<(u64, usize)>()
     }
@@ -110,7 +110,7 @@ mod tests {
             appended.expect("written");
         }
         assert!(shares.held_bytes() > 0);
-        // One that is larger than a run does not leave its memory behind.
+        // The memory of an item larger than a run is freed.
         shares.append(1, |bytes| bytes.resize(bytes.len() + 50 * RUN_BYTES, 7)).expect("written");
         assert!(shares.shares[1].waiting.capacity() <= 2 * RUN_BYTES);
         for share in [0, 2, SHARES - 1, 0] {
@@ -133,6 +133,6 @@ mod tests {
             }
         }
         let failed = shares.read(1, 0, |error| error, |_| Err(io::Error::other("enough")));
-        assert_eq!(failed.expect_err("as it was said").to_string(), "enough");
+        assert_eq!(failed.expect_err("the error of the callback").to_string(), "enough");
     }
 }

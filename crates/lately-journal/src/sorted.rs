@@ -1,4 +1,5 @@
-//! The keys of a dump, sorted by where they are to go: so that what they take there is known before the first of them comes.
+//! The keys of a dump, sorted by where they will be stored. So the memory that they need is known before the
+//! first of them is added.
 
 use std::io::{self, Read, Seek, Write};
 
@@ -17,10 +18,10 @@ impl<F: Read + Write + Seek> Sorted<F> {
         Sorted(Shares::new(file))
     }
 
-    /// Adds the keys of a store, which is one of those that [`Store::empty_like`] makes of the store they are for.
+    /// Adds the keys of a store that [`Store::empty_like`] made of the target store.
     ///
     /// # Errors
-    /// [`DumpError::Spool`] when they cannot be written.
+    /// [`DumpError::Spool`] if they cannot be written.
     pub fn add(&mut self, store: &Store, now: Timestamp) -> Result<(), DumpError> {
         for part in 0..Store::PARTS {
             let append = |bytes: &mut Vec<u8>| _ = store.write_part(part, now, bytes);
@@ -35,17 +36,17 @@ impl<F: Read + Write + Seek> Sorted<F> {
         self.0.filled()
     }
 
-    /// Bytes of memory that grow with the keys.
+    /// Memory that grows with the keys, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.0.held_bytes()
     }
 
-    /// Brings the keys of a share to an empty store like that they are for, of the same time and generation. They take as much
-    /// there as they would in that.
+    /// Adds the keys of a share to an empty store like the target, with the same time and generation. They
+    /// take the same memory there.
     ///
     /// # Errors
-    /// [`DumpError::Spool`] when they cannot be read.
+    /// [`DumpError::Spool`] if they cannot be read.
     pub fn try_in(&mut self, share: usize, store: &Store) -> Result<(), DumpError> {
         self.0.read(share, 0, DumpError::Spool, |keys| {
             let brought = store.bring_part(keys, store.now(), &mut DeltaBatch::default());
@@ -53,10 +54,10 @@ impl<F: Read + Write + Seek> Sorted<F> {
         })
     }
 
-    /// Gives `take` the keys of a share, some at a time, for [`Store::bring_part`].
+    /// Calls `take` with the keys of a share, some at a time, for [`Store::bring_part`].
     ///
     /// # Errors
-    /// Those of `take`; and when they cannot be read, what `failed` makes of that.
+    /// Those of `take`. If the keys cannot be read, the result of `failed`.
     pub fn pieces<E>(
         &mut self,
         share: usize,

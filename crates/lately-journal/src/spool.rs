@@ -1,7 +1,7 @@
-//! A dump that is kept in a file while it is checked, so that memory holds a few of its keys at a time.
+//! A dump in a file while it is checked, so that only some of its keys are in memory at a time.
 //!
-//! A change of a part follows the part, so a key's state is known only at the end of the dump. The dump is sorted into
-//! shares as it comes: each has some of the parts and what happened to their keys.
+//! A change of a part follows the part, so a key's state is known only at the end of the dump. The dump is
+//! sorted into shares as it arrives. Each share has some of the parts, and the changes of their keys.
 
 use std::io::{self, Read, Seek, Write};
 
@@ -16,30 +16,29 @@ use crate::shares::Shares;
 /// A dump in a file.
 pub struct Spool<F> {
     shares: Shares<F>,
-    /// Shares with keys.
+    /// The shares with keys.
     filled: Vec<bool>,
     version: u8,
-    /// When the dump ended.
+    /// The time at which the dump ended.
     now: Timestamp,
 }
 
-/// What is known of a dump while it comes.
+/// The state of a dump while it arrives.
 struct Arriving<F> {
     shares: Shares<F>,
     filled: Vec<bool>,
     version: u8,
-    /// The last change that each part has, of those that have come.
+    /// The last change of each part that has arrived.
     parts: Vec<Option<u64>>,
-    /// The deltas of a record by share.
+    /// The deltas of a record, by share.
     split: Vec<Vec<u8>>,
 }
 
 impl<F: Read + Write + Seek> Spool<F> {
-    /// Reads a whole dump into an empty file. It is of the format of a dump then; whether its keys can be read shows in
-    /// [`Spool::read`].
+    /// Reads a whole dump into an empty file, and checks its format. [`Spool::read`] checks its keys.
     ///
     /// # Errors
-    /// [`DumpError`] says what is wrong, and where.
+    /// [`DumpError`] has what is wrong, and where.
     pub fn receive(input: &mut impl Read, file: F) -> Result<Spool<F>, DumpError> {
         let mut reader = Reader::begin(input)?;
         let version = reader.version();
@@ -66,23 +65,23 @@ impl<F: Read + Write + Seek> Spool<F> {
         (0..SHARES).filter(|&share| self.filled[share]).collect()
     }
 
-    /// When the dump ended, by the clock of its server.
+    /// The time at which the dump ended, by its server's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Bytes of memory that grow with the dump.
+    /// Memory that grows with the dump, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.shares.held_bytes()
     }
 
-    /// Reads the keys of a share into an empty store. An error leaves a part of them there. Dumps before version 3 do not
-    /// say when their parts were written: they are read as of the store's time, or of the end of the dump if that is later.
+    /// Reads the keys of a share into an empty store. After an error some of them are there. Before version 3
+    /// parts have no time: they are read as of the store's time, or of the end of the dump if that is later.
     ///
     /// # Errors
-    /// [`DumpError`] says which key cannot be read, and where it is in the dump.
+    /// [`DumpError`] has the key that cannot be decoded, and its offset in the dump.
     pub fn read(&mut self, share: usize, store: &Store) -> Result<(), DumpError> {
         let (version, now) = (self.version, self.now);
         let mut replay = Replay::new(store, Portion::ALL);
@@ -102,7 +101,7 @@ impl<F: Read + Write + Seek> Spool<F> {
 }
 
 impl<F: Read + Write + Seek> Arriving<F> {
-    /// Takes a block, which begins at `offset`; gives when the dump ended if it is the last.
+    /// Adds a block at `offset`. Returns the end time of the dump if the block is the last.
     fn take(&mut self, offset: u64, payload: &[u8]) -> Result<Option<Timestamp>, DumpError> {
         match Block::read(payload, self.version).map_err(|what| damaged(offset, what))? {
             Block::Parts(mut rest) => {
@@ -133,7 +132,7 @@ impl<F: Read + Write + Seek> Arriving<F> {
                     }
                     let last = self.parts.get(usize::from(part)).filter(|_| number <= Sequence::MAX_NUMBER);
                     let last = last.ok_or_else(|| damaged(offset, "it is no part"))?;
-                    // A part that comes later has the change.
+                    // Otherwise a later part will include the change.
                     if last.is_some_and(|last| number > last) {
                         self.filled[share_of(part)] = true;
                         self.split[share_of(part)].extend_from_slice(bytes);
@@ -156,7 +155,7 @@ impl<F: Read + Write + Seek> Arriving<F> {
         Ok(None)
     }
 
-    /// Appends a block to a share. In place of its number it has where it was in the dump.
+    /// Appends a block to a share, with its offset in the dump instead of its number.
     fn append(
         &mut self,
         share: usize,
@@ -212,7 +211,7 @@ fn read_block(
     }
 }
 
-/// An error that names the first key that could not be read, if there is one.
+/// An error with the first key that could not be decoded, if there is one.
 fn all_read(unreadable: Vec<Unreadable>) -> Result<(), String> {
     let first = unreadable.into_iter().next();
     first.map_or(Ok(()), |Unreadable { key, why }| Err(format!("key {} is {why}", key.escape_ascii())))
@@ -334,7 +333,7 @@ mod tests {
         assert_eq!((copy.len(), sorted.shares().len()), (1, 1));
     }
 
-    /// Its checksums fit, and so does its structure.
+    /// The checksums and the structure are correct.
     #[test]
     fn a_key_that_cannot_be_read_is_named() {
         let original = store();
@@ -379,7 +378,7 @@ mod tests {
         assert!(matches!(error, DumpError::Spool(_)), "{error}");
     }
 
-    /// A file of which each byte that is read is another than was written.
+    /// A file in which each byte is changed when it is read.
     #[derive(Default)]
     struct FlippedLater(Cursor<Vec<u8>>);
 

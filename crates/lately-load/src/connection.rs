@@ -1,4 +1,4 @@
-//! One connection: a batch out, its replies in.
+//! A connection: sends a batch, and reads its replies.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -16,13 +16,13 @@ use crate::tally::Tally;
 
 pub(crate) struct Connection {
     socket: TcpStream,
-    /// A whole pipeline of requests, whose digits change.
+    /// The requests of a whole pipeline, whose digits are patched.
     out: Vec<u8>,
-    /// What of `out` is still to be written.
+    /// The part of `out` that is not written yet.
     unsent: std::ops::Range<usize>,
     reader: Reader,
     due: usize,
-    /// When the batch was due to be sent.
+    /// The time at which the batch was due.
     pub(crate) since_ns: u64,
 }
 
@@ -66,7 +66,7 @@ impl Connection {
         self.write()
     }
 
-    /// Writes what the system takes.
+    /// Writes as much as the socket takes.
     pub(crate) fn write(&mut self) -> Result<(), LoadError> {
         while !self.unsent.is_empty() {
             match self.socket.write(&self.out[self.unsent.clone()]) {
@@ -79,8 +79,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come; true when it was the last reply of the batch. `ended` is whether the server
-    /// sends nothing more.
+    /// Reads replies. Returns true after the last reply of the batch. `ended` is whether the server has
+    /// closed the connection.
     pub(crate) fn read(
         &mut self,
         buffer: &mut [u8],
@@ -108,8 +108,8 @@ impl Connection {
             if self.due == 0 {
                 return Ok(true);
             }
-            // A short read has emptied the socket: what comes next is announced. An end that came with
-            // what was read is not announced again.
+            // A short read has emptied the socket, so the next bytes cause an event. An end that came with
+            // these bytes causes no further event.
             if count < buffer.len() && !ended {
                 return Ok(false);
             }

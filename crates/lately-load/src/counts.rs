@@ -9,16 +9,16 @@ use crate::limits::{KEY_DIGITS, KEYS_AT_ONCE, PATIENCE};
 use crate::numbers::Numbers;
 use crate::plan::Plan;
 
-/// How the server is asked for its counts.
+/// The command for reading counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Counted {
-    /// `MHITS` over all that is kept.
+    /// `MHITS` over the whole retention.
     Hits,
-    /// `MGET`, of counters that `INCR` made.
+    /// `MGET`, for counters of `INCR`.
     Values,
 }
 
-/// The longest window there is: it answers all that is kept.
+/// The longest window, which covers the whole retention.
 const WHOLE_WINDOW: &str = "1000000000";
 
 /// The counts of all keys of a plan.
@@ -47,10 +47,10 @@ impl Checked {
 }
 
 impl Counts {
-    /// Asks the server for the counts of all keys of the plan.
+    /// Reads the counts of all keys of the plan from the server.
     ///
     /// # Errors
-    /// A server that cannot be reached, or does not have these commands.
+    /// The server cannot be reached, or does not have these commands.
     pub fn read(plan: &Plan, how: Counted) -> Result<Counts, LoadError> {
         let mut connection = connect(plan.address)?;
         let mut counts = Vec::with_capacity(usize::try_from(plan.keys).unwrap_or(0));
@@ -74,8 +74,8 @@ impl Counts {
         Ok(Counts(counts))
     }
 
-    /// Compares the hits since `before` with those of `requests` requests of the plan. Each hits every key that it names
-    /// once; reads hit none.
+    /// Compares the hits since `before` with those of `requests` requests of the plan. Each request hits each
+    /// of its keys once; reads hit none.
     #[must_use]
     pub fn check(&self, before: &Counts, plan: &Plan, requests: u64) -> Checked {
         let mut expected = vec![0_u64; self.0.len()];
@@ -86,7 +86,7 @@ impl Counts {
             named.clear();
             for _ in 0..plan.request.keys() {
                 let key = numbers.next_key();
-                // A key that a request names twice is hit once.
+                // A request that names a key twice hits it once.
                 if named.contains(&key) {
                     continue;
                 }
@@ -141,7 +141,7 @@ mod tests {
         let check = |after: [u64; 4]| Counts(after.to_vec()).check(&before, &plan, 6);
         let good = check([7, 2, 1, 10]);
         assert!(good.holds() && good.sent == 6 && good.counted == 6 && good.first_wrong.is_none());
-        // The sum is right, two keys are not.
+        // The sum is right, but two keys are wrong.
         let swapped = check([7, 1, 2, 10]);
         assert_eq!((swapped.counted, swapped.wrong_keys), (6, 2));
         assert_eq!(swapped.first_wrong, Some(("key:000000000001".to_owned(), 2, 1)));

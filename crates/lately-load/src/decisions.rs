@@ -1,30 +1,30 @@
-//! Counts decisions: replies that are an integer, or an array that starts with one. The integer is whether the request was
-//! allowed.
+//! Counts decisions: replies that are an integer, or an array that starts with one. The integer says whether
+//! the request was allowed.
 //!
 //! Most replies equal one of two earlier ones except for digits, which is cheap to recognize. The others are parsed byte
 //! by byte, because their lines are short.
 
-use crate::alike::Alike;
 use crate::error::LoadError;
+use crate::reply_pattern::ReplyPattern;
 use crate::tally::Tally;
 
-/// What has been read of a connection's replies.
+/// The state of reading a connection's replies.
 pub(crate) struct Decisions {
     /// The digit that means allowed.
     allowed: u8,
-    /// Values of the reply under way that are still to come; none between two replies.
+    /// The values of the current reply that are still missing; 0 between two replies.
     due: usize,
-    /// Whether the one that decides is among them.
+    /// Whether the deciding value is among them.
     is_open: bool,
-    /// The start of a line whose end is still to come.
+    /// The start of an incomplete line.
     cut: Vec<u8>,
-    /// The two kinds that came last, the newer first.
-    last: [Alike; 2],
+    /// The patterns of the last two kinds of replies, the newer first.
+    last: [ReplyPattern; 2],
 }
 
 impl Decisions {
     pub(crate) fn new(allowed: u8) -> Decisions {
-        Decisions { allowed, due: 0, is_open: false, cut: Vec::new(), last: <[Alike; 2]>::default() }
+        Decisions { allowed, due: 0, is_open: false, cut: Vec::new(), last: <[ReplyPattern; 2]>::default() }
     }
 
     /// Counts the replies that end in `bytes`.
@@ -40,7 +40,7 @@ impl Decisions {
                 self.cut = line;
             }
         }
-        // Where the reply under way starts, and how many errors there were before; unless it came in pieces.
+        // The start of the current reply and the number of errors before it, unless it came in pieces.
         let mut start = None;
         while at < bytes.len() {
             if self.due == 0 {
@@ -72,7 +72,7 @@ impl Decisions {
         Ok(replies)
     }
 
-    /// Takes a whole line, and tells whether it ends a reply.
+    /// Reads a complete line. Returns whether it ends a reply.
     #[inline]
     fn line(&mut self, line: &[u8], tally: &mut Tally) -> Result<bool, LoadError> {
         if self.due == 0 {
@@ -97,14 +97,14 @@ impl Decisions {
     }
 }
 
-/// Where the line that starts at `start` has ended.
+/// The end of the line that starts at `start`.
 #[inline]
 fn line_end(bytes: &[u8], start: usize) -> Option<usize> {
     let end = bytes[start..].iter().position(|&byte| byte == b'\n')?;
     Some(start + end + 1)
 }
 
-/// How many values an array has, of the digits behind its marker.
+/// The length of an array, from the digits behind its marker.
 fn array_len(digits: &[u8]) -> Result<usize, LoadError> {
     let digits = std::str::from_utf8(digits).ok().map(str::trim_end);
     digits.and_then(|digits| digits.parse().ok()).ok_or(LoadError::Reply { first: b'*' })
@@ -127,8 +127,8 @@ mod tests {
                 let mut count = |bytes: &[u8]| decisions.count(bytes, &mut tally).expect("good replies");
                 let replies =
                     count(&text[..cut]) + count(&text[cut..second_cut]) + count(&text[second_cut..]);
-                let told = (replies, tally.allowed, tally.denied, tally.errors);
-                assert_eq!(told, (9, 4, 4, 1), "cut at {cut} and {second_cut}");
+                let expected = (replies, tally.allowed, tally.denied, tally.errors);
+                assert_eq!(expected, (9, 4, 4, 1), "cut at {cut} and {second_cut}");
                 assert_eq!(tally.first_error.as_deref(), Some("ERR no - 1"));
             }
         }
@@ -150,13 +150,13 @@ mod tests {
             (":0\r\n", [0, 1, 0]),
             (":11\r\n", [0, 1, 0]),
         ];
-        // Each behind each, and twice.
+        // Each kind behind each other, and twice.
         let pairs = kinds.iter().flat_map(|one| kinds.iter().flat_map(move |other| [one, other, other]));
-        let (mut text, mut told, mut replies) = (String::new(), [0, 0, 0], 0);
-        for (reply, tells) in pairs {
+        let (mut text, mut expected, mut replies) = (String::new(), [0, 0, 0], 0);
+        for (reply, of_reply) in pairs {
             text.push_str(reply);
             replies += 1;
-            told = [0, 1, 2].map(|at| told[at] + tells[at]);
+            expected = [0, 1, 2].map(|at| expected[at] + of_reply[at]);
         }
         for piece in [1, 7, 15, 16, 17, 40, 64, 333, text.len()] {
             let (mut decisions, mut tally) = (Decisions::new(b'1'), Tally::default());
@@ -166,7 +166,7 @@ mod tests {
                 .map(|bytes| decisions.count(bytes, &mut tally).expect("good replies"))
                 .sum();
             assert_eq!(counted, replies, "pieces of {piece}");
-            assert_eq!([tally.allowed, tally.denied, tally.errors], told, "pieces of {piece}");
+            assert_eq!([tally.allowed, tally.denied, tally.errors], expected, "pieces of {piece}");
         }
     }
 
@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn other_replies_are_refused() {
         for text in ["$1\r\na\r\n", "+OK\r\n", ":1\r\n*-1\r\n", "*5\r\n_\r\n", "\r\n", "*x\r\n"] {
-            let said = Decisions::new(b'1').count(text.as_bytes(), &mut Tally::default()).expect_err(text);
-            assert!(said.to_string().ends_with("has no place here"), "{said}");
+            let error = Decisions::new(b'1').count(text.as_bytes(), &mut Tally::default()).expect_err(text);
+            assert!(error.to_string().ends_with("has no place here"), "{error}");
         }
     }
 }

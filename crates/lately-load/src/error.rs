@@ -1,4 +1,4 @@
-//! Errors of a load.
+//! The errors of a load.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A part of the plan that is out of bounds.
+    /// A part of the plan is out of bounds.
     #[error("{what} {value} is out of bounds: give {least} to {most}")]
     Bounds {
-        /// Which part.
+        /// The name of the part.
         what: &'static str,
         /// What was given.
         value: String,
-        /// The least it can be.
+        /// The lower bound.
         least: String,
-        /// The most it can be.
+        /// The upper bound.
         most: String,
     },
     /// No connection.
     #[error("{address}: {cause}")]
     Connect {
-        /// Where to.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         cause: std::io::Error,
     },
     /// The server closed a connection while replies were due.
     #[error("the server closed a connection that still waited for {due} replies")]
     Closed {
-        /// How many were due.
+        /// The number of missing replies.
         due: usize,
     },
     /// The server did not answer.
     #[error("no reply came for {} s", patience.as_secs())]
     Silent {
-        /// How long was waited.
+        /// The time that was waited.
         patience: Duration,
     },
     /// A reply that is neither an integer, a simple string nor an error.
@@ -48,10 +48,10 @@ pub enum LoadError {
     /// More replies than requests.
     #[error("{extra} replies more came than were due")]
     Extra {
-        /// How many.
+        /// Their number.
         extra: usize,
     },
-    /// The system refused something.
+    /// An error of the system.
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// The counts could not be read.

@@ -5,19 +5,19 @@ use crate::limits::ZIPF_DRAWN;
 /// The order of keys.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Order {
-    /// One after the other, again and again.
+    /// One after the other, cyclically.
     Sequential,
-    /// All in turn, each far from the one before.
+    /// All in turn, each far from the previous one.
     Permuted,
-    /// Drawn, all alike: of N draws among N keys a third is not named.
+    /// Random, with equal probabilities: of N draws among N keys, a third of the keys is never drawn.
     Uniform,
-    /// Drawn: the key of rank r comes r^-s as often as the first.
+    /// Random: the probability of the key of rank r is r^-s times that of the first.
     Zipf(f64),
 }
 
 /// The stream.
 pub(crate) enum Keys {
-    /// Steps that have no divisor in common with the number of keys reach all of them.
+    /// Steps that are coprime to the number of keys, and so reach all of them.
     Step {
         key: u64,
         step: u64,
@@ -27,14 +27,14 @@ pub(crate) enum Keys {
         state: u64,
         keys: u64,
     },
-    /// Drawn beforehand: drawing costs more than the request.
+    /// Drawn in advance, because drawing costs more than a request.
     Drawn {
         keys: Vec<u32>,
         at: usize,
     },
 }
 
-/// Where drawing starts: any number does.
+/// The seed of the draws.
 const SEED: u64 = 0x1a7e_1b0a_d5ee_d001;
 
 impl Keys {
@@ -67,7 +67,7 @@ impl Keys {
     }
 }
 
-/// About 0.618 of the keys, with no divisor in common with them.
+/// About 0.618 of the number of keys, and coprime to it.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -93,13 +93,13 @@ fn random(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A number below `bound`, by its share of the range.
+/// A number below `bound`, in proportion to `random`.
 #[inline]
 fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
-/// Keys by their rank, by looking up how many draws fall before each rank.
+/// Random keys by rank: counts the draws below each rank.
 #[expect(clippy::cast_precision_loss, reason = "draws need no more than 53 bits")]
 fn draw_zipf(exponent: f64, keys: u64) -> Vec<u32> {
     let mut sum = 0.0;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_alike() {
+    fn uniform_draws_are_even() {
         let tally = tally(Order::Uniform, 100, 100_000);
         assert!(tally.iter().all(|&count| (800..1_200).contains(&count)), "{tally:?}");
     }

@@ -1,12 +1,10 @@
 //! Load for a server that speaks the Redis protocol, and a check that it counted what was sent.
 //!
-//! A load generator that costs more than the server measures itself. Here requests are rendered once
-//! and only the digits of their keys change; a batch is one write and mostly one read, in one thread;
-//! of the replies only the line ends are looked at, and of decisions what they are. The stream of keys depends on nothing but the
-//! [`Plan`], so it can be gone through again after the run to know how many hits each key was sent:
-//! [`Counts`] compares that with what the server has.
+//! A generator that costs more than the server would measure itself. So requests are encoded once, and only
+//! the digits of their keys change. A batch is one write and mostly one read, in one thread. In replies only
+//! line ends are parsed, and decisions. The sequence of keys depends only on the [`Plan`], so it can be
+//! repeated after the run: [`Counts`] compares the hits of each key with the counts of the server.
 
-mod alike;
 mod clock;
 mod connection;
 mod counts;
@@ -17,6 +15,7 @@ pub mod limits;
 mod lines;
 mod numbers;
 mod plan;
+mod reply_pattern;
 mod report;
 mod request;
 mod run;

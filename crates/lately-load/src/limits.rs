@@ -6,13 +6,13 @@ use std::time::Duration;
 pub const MAX_CLIENTS: usize = 10_000;
 /// The most requests of a connection that wait for their replies.
 pub const MAX_PIPELINE: usize = 10_000;
-/// The most keys: what is expected of each is held in memory.
+/// The most keys. The expected count of each is in memory.
 pub const MAX_KEYS: u64 = 100_000_000;
 /// The longest run.
 pub const MAX_SECONDS: u64 = 86_400;
 /// The most requests a second of a fixed rate.
 pub const MAX_RATE: u64 = 1_000_000_000;
-/// The steepest Zipf distribution: beyond it, one key has nearly all.
+/// The steepest Zipf distribution. Beyond it, one key has nearly all requests.
 pub const MAX_ZIPF: f64 = 10.0;
 
 /// How long a server may be silent while replies are due.
@@ -24,9 +24,9 @@ pub const MAX_LATENCY: Duration = Duration::from_secs(100);
 pub(crate) const KEY_DIGITS: usize = 12;
 /// Digits of a time, in Unix seconds.
 pub(crate) const TIME_DIGITS: usize = 10;
-/// Bytes taken at once from a connection.
+/// Bytes that are read at once from a connection.
 pub(crate) const READ_BYTES: usize = 64 << 10;
-/// Keys drawn beforehand from a Zipf distribution, and gone through again and again.
+/// Keys that are drawn in advance from a Zipf distribution, and used cyclically.
 pub(crate) const ZIPF_DRAWN: usize = 1 << 20;
-/// Keys whose counts are asked for at once.
+/// Keys whose counts are read at once.
 pub(crate) const KEYS_AT_ONCE: u64 = 1_000;

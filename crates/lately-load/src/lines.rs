@@ -1,11 +1,11 @@
-//! Counting replies that are a line each: integers, simple strings and errors.
+//! Counts replies of one line each: integers, simple strings and errors.
 
 use memchr::{memchr, memchr_iter, memchr3};
 
 use crate::error::LoadError;
 use crate::tally::Tally;
 
-/// What has been read of a connection's replies.
+/// The state of reading a connection's replies.
 #[derive(Default)]
 pub(crate) struct Lines {
     /// Whether the last byte read was inside a line, and whether that line is an error.
@@ -24,7 +24,7 @@ impl Lines {
         Ok(memchr_iter(b'\n', bytes).count())
     }
 
-    /// Line by line: there is an error among them, or something that has no place here.
+    /// Line by line, because there is an error among the lines, or an invalid reply.
     #[cold]
     fn count_lines(&mut self, mut bytes: &[u8], tally: &mut Tally) -> Result<usize, LoadError> {
         let mut replies = 0;
@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn other_replies_are_refused() {
         for text in ["$1\r\na\r\n", ":1\r\n*0\r\n", "_\r\n"] {
-            let said = Lines::default().count(text.as_bytes(), &mut Tally::default()).expect_err(text);
-            assert!(said.to_string().ends_with("has no place here"), "{said}");
+            let error = Lines::default().count(text.as_bytes(), &mut Tally::default()).expect_err(text);
+            assert!(error.to_string().ends_with("has no place here"), "{error}");
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::plan::{Plan, Times};
 pub(crate) struct Numbers {
     keys: Keys,
     count: u64,
-    /// How many keys have had their turn at this time.
-    turn: u64,
+    /// The number of keys that were used at the current time.
+    used_keys: u64,
     time: u64,
     times: Times,
 }
@@ -17,13 +17,13 @@ impl Numbers {
         Numbers {
             keys: Keys::new(plan.order, plan.keys),
             count: plan.keys,
-            turn: 0,
+            used_keys: 0,
             time: plan.times.start,
             times: plan.times,
         }
     }
 
-    /// The time of the key that comes next.
+    /// The time of the next key.
     #[inline]
     pub(crate) fn time(&self) -> u64 {
         self.time
@@ -32,9 +32,9 @@ impl Numbers {
     /// The next key.
     #[inline]
     pub(crate) fn next_key(&mut self) -> u64 {
-        self.turn += 1;
-        if self.turn == self.count {
-            self.turn = 0;
+        self.used_keys += 1;
+        if self.used_keys == self.count {
+            self.used_keys = 0;
             self.time += self.times.step;
         }
         self.keys.next()

@@ -17,22 +17,22 @@ pub enum Ending {
     Requests(u64),
 }
 
-/// The times hits carry: they go on by a step whenever all keys have had their turn.
+/// The times of the hits. They advance by a step whenever all keys were used once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
     /// The first, in Unix seconds.
     pub start: u64,
-    /// Seconds from one to the next.
+    /// The step in seconds.
     pub step: u64,
 }
 
 /// The kind of replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// A line each, of which hardly more than the end is looked at.
+    /// One line, of which little more than the end is parsed.
     Line,
-    /// A decision each: an integer, or an array that starts with one, of one digit, which says whether the request
-    /// was allowed.
+    /// A decision: an integer of one digit, or an array that starts with one. It says whether the request was
+    /// allowed.
     Decision {
         /// The digit that means allowed.
         allowed: u8,
@@ -56,18 +56,18 @@ pub struct Plan {
     pub times: Times,
     /// The number of connections.
     pub clients: usize,
-    /// How many requests a connection sends before it waits for their replies.
+    /// The number of requests that a connection sends before it waits for their replies.
     pub pipeline: usize,
-    /// When it ends.
+    /// When the load ends.
     pub ending: Ending,
-    /// Requests a second over all connections, whatever the server makes of them; none is as many as
-    /// it answers. With a rate, latency runs from when a request was due, not from when it could be sent.
+    /// Requests per second over all connections, independent of the server. `None`: as many as the server
+    /// answers. With a rate, the latency of a request starts when it was due, not when it could be sent.
     pub rate: Option<u64>,
 }
 
 impl Plan {
-    /// A load of this request, answered by a line, over a million keys in permuted order, 50 connections, one request at a
-    /// time, for a second.
+    /// A load of this request, whose reply is a line. A million keys in permuted order, 50 connections, one
+    /// request at a time, for a second.
     #[must_use]
     pub fn new(address: SocketAddr, request: Request) -> Plan {
         Plan {
@@ -84,10 +84,10 @@ impl Plan {
         }
     }
 
-    /// Whether everything is within its bounds.
+    /// Checks all bounds.
     ///
     /// # Errors
-    /// [`LoadError::Bounds`] names what is not.
+    /// [`LoadError::Bounds`] has the value that is out of bounds.
     pub fn check(&self) -> Result<(), LoadError> {
         check("clients", self.clients, 1, MAX_CLIENTS)?;
         check("pipeline", self.pipeline, 1, MAX_PIPELINE)?;
@@ -133,8 +133,8 @@ mod tests {
         let check = |change: fn(&mut Plan), expected: Option<&str>| {
             let mut plan = plan();
             change(&mut plan);
-            let said = plan.check().err().map(|error| error.to_string());
-            assert_eq!(said.as_deref(), expected);
+            let error = plan.check().err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), expected);
         };
         check(|_| {}, None);
         check(|plan| plan.clients = MAX_CLIENTS, None);

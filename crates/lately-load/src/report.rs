@@ -10,17 +10,17 @@ use crate::tally::Tally;
 /// The result of a load.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// How many requests were sent; each was answered.
+    /// The number of requests. Each was answered.
     pub requests: u64,
-    /// How many of the replies were errors.
+    /// The number of error replies.
     pub errors: u64,
     /// The first of them.
     pub first_error: Option<String>,
-    /// Of replies that are decisions, those that say that the request was allowed.
+    /// The number of replies that say that the request was allowed.
     pub allowed: u64,
-    /// Those that say that it was not.
+    /// The number of replies that say that it was denied.
     pub denied: u64,
-    /// From the first request to the last reply.
+    /// The time from the first request to the last reply.
     pub elapsed: Duration,
     latency: Histogram<u64>,
 }
@@ -53,15 +53,15 @@ impl Report {
         (self.allowed, self.denied) = (tally.allowed, tally.denied);
     }
 
-    /// Requests a second.
+    /// Requests per second.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate is not counted to the last digit")]
     pub fn per_second(&self) -> f64 {
         self.requests as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// The latency that this share of the batches stayed within: 0.5 is the median, 1.0 the worst. It
-    /// runs to the last reply of the batch.
+    /// The latency that this share of the batches did not exceed: 0.5 is the median, 1.0 the worst. It ends
+    /// with the last reply of the batch.
     #[must_use]
     pub fn latency(&self, share: f64) -> Duration {
         Duration::from_nanos(self.latency.value_at_quantile(share))

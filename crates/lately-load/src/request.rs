@@ -1,4 +1,4 @@
-//! A request as it is sent: rendered once, then only the digits of its keys and its time change.
+//! An encoded request. It is encoded once; afterwards only the digits of its keys and its time change.
 
 use crate::limits::{KEY_DIGITS, TIME_DIGITS};
 use crate::numbers::Numbers;
@@ -6,11 +6,11 @@ use crate::numbers::Numbers;
 /// A word of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Word {
-    /// The same in every request.
+    /// A fixed word.
     Fixed(Vec<u8>),
-    /// This prefix and the twelve digits of the key's number.
+    /// A key: this prefix, and the twelve digits of its number.
     Key(Vec<u8>),
-    /// The hit's time in Unix seconds, ten digits, see [`crate::Times`].
+    /// The time of the hit in Unix seconds, ten digits; see [`crate::Times`].
     Time,
 }
 
@@ -24,8 +24,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Of these words. Each key is one of its own; they share a prefix, or only those with that of the last are
-    /// found by [`crate::Counts`]. Of several times only the last changes.
+    /// A request of these words. Each key word is a key of its own. They must share a prefix:
+    /// [`crate::Counts`] uses that of the last. Of several times only the last changes.
     #[must_use]
     pub fn new(words: &[Word]) -> Request {
         let rendered: Vec<Vec<u8>> = words
@@ -40,7 +40,7 @@ impl Request {
         let mut bytes = Vec::new();
         lately_resp::write_request(&mut bytes, &args);
         let mut request = Request { prefix: Vec::new(), bytes, keys_at: Vec::new(), time_at: None };
-        // From the end: what follows a word, its own line end included, has a known length.
+        // From the end, because the length of what follows a word, including its line end, is known.
         let mut end = request.bytes.len();
         for (word, rendered) in words.iter().zip(&rendered).rev() {
             let line = format!("${}\r\n", rendered.len()).len();
@@ -61,7 +61,7 @@ impl Request {
         request
     }
 
-    /// From text, words parted by spaces: `HIT {key} 1 AT {time}`. Keys get this prefix.
+    /// Parses text with words separated by spaces: `HIT {key} 1 AT {time}`. Keys get this prefix.
     #[must_use]
     pub fn parse(text: &str, prefix: &str) -> Request {
         let word = |word: &str| match word {
@@ -72,22 +72,22 @@ impl Request {
         Request::new(&text.split(' ').map(word).collect::<Vec<Word>>())
     }
 
-    /// Its length, which never changes.
+    /// The length, which never changes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// `count` requests, one after the other.
+    /// This request `times` times.
     pub(crate) fn repeat(&self, times: usize) -> Vec<u8> {
         self.bytes.repeat(times)
     }
 
-    /// How many keys it has.
+    /// The number of keys.
     pub(crate) fn keys(&self) -> usize {
         self.keys_at.len()
     }
 
-    /// Sets the keys and the time in one of them to those of the next request.
+    /// Sets the keys and the time in one of them to the next ones.
     #[inline]
     pub(crate) fn patch(&self, bytes: &mut [u8], numbers: &mut Numbers) {
         if let Some(at) = self.time_at {
@@ -110,7 +110,7 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// Writes `number` into digits of an even count, two at a time.
+/// Writes `number` into an even number of digits, two at a time.
 #[inline]
 fn write_digits(digits: &mut [u8], mut number: u64) {
     for pair in digits.rchunks_exact_mut(2) {

@@ -17,11 +17,11 @@ use crate::tally::Tally;
 /// The resolution of the system's timers. For shorter waits the loop polls.
 const TIMER: Duration = Duration::from_millis(2);
 
-/// Puts the load on the server until its end, and waits for the last reply.
+/// Runs the load to its end, and waits for the last reply.
 ///
 /// # Errors
-/// A plan out of bounds, a server that cannot be reached, or one that does not answer as it should.
-/// Error replies are no error here: they are counted.
+/// The plan is out of bounds, the server cannot be reached, or it does not answer correctly. Error replies
+/// are counted; they are no error here.
 pub fn run(plan: &Plan) -> Result<Report, LoadError> {
     plan.check()?;
     let mut poll = Poll::new()?;
@@ -52,9 +52,9 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
 struct Load<'a> {
     plan: &'a Plan,
     connections: Vec<Connection>,
-    /// Connections that wait for nothing, while batches are not due yet.
+    /// Connections that are idle until the next batch is due.
     idle: Vec<usize>,
-    /// How many wait for replies.
+    /// The number of connections that wait for replies.
     active: usize,
     numbers: Numbers,
     schedule: Schedule,
@@ -99,7 +99,7 @@ impl Load<'_> {
         }
     }
 
-    /// Gives idle connections what is due by now, and says how long to wait for the next.
+    /// Sends batches that are due on idle connections. Returns how long to wait for the next one.
     fn feed_idle(&mut self, now_ns: u64) -> Result<Duration, LoadError> {
         while let Some(index) = self.idle.pop() {
             if let Some(due_ns) = self.feed(index, now_ns)? {
@@ -110,7 +110,7 @@ impl Load<'_> {
         Ok(PATIENCE)
     }
 
-    /// Sends a connection's next batch, unless there is none yet: then says when.
+    /// Sends a connection's next batch. If none is due yet, returns when it is.
     fn feed(&mut self, index: usize, now_ns: u64) -> Result<Option<u64>, LoadError> {
         match self.schedule.next(now_ns) {
             Next::Batch { requests, due_ns } => {
@@ -129,7 +129,7 @@ impl Load<'_> {
     }
 }
 
-/// Waits for events; a signal that interrupts this brings none.
+/// Waits for events. Treats an interruption by a signal as no events.
 fn poll_again(poll: &mut Poll, events: &mut Events, wait: Duration) -> Result<(), LoadError> {
     match poll.poll(events, Some(wait)) {
         Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(error.into()),
@@ -146,8 +146,8 @@ mod tests {
     use crate::plan::Ending;
     use crate::request::Request;
 
-    /// Runs ten requests, two at a time, against a server that reads a pair and answers each with the
-    /// next of these texts, and closes after the last.
+    /// Runs ten requests, two at a time, against a server that answers each pair with the next of these
+    /// texts, and closes the connection after the last.
     fn against(answers: &[&'static str]) -> Result<Report, String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -156,7 +156,7 @@ mod tests {
             let (mut socket, _) = listener.accept().expect("a client");
             for answer in answers {
                 let mut pair = [0; 72];
-                // The client may have gone.
+                // The client may be gone.
                 if socket.read_exact(&mut pair).and_then(|()| socket.write_all(answer.as_bytes())).is_err() {
                     return;
                 }
@@ -185,10 +185,10 @@ mod tests {
 
     #[test]
     fn an_unreachable_server_is_an_error() {
-        // Bound and not listening any more.
+        // Bound, but not listening any more.
         let address = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("an address");
-        let said =
+        let error =
             run(&Plan::new(address, Request::parse("HIT {key}", "key:"))).map_err(|error| error.to_string());
-        assert!(said.err().is_some_and(|said| said.starts_with(&format!("{address}: "))));
+        assert!(error.err().is_some_and(|error| error.starts_with(&format!("{address}: "))));
     }
 }

@@ -7,11 +7,11 @@ use crate::plan::{Ending, Plan};
 /// The next step of an idle connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// Send this many requests, which were due then.
+    /// Send this many requests, which were due at this time.
     Batch { requests: usize, due_ns: u64 },
-    /// Nothing before then.
+    /// Nothing is due before this time.
     NotBefore { due_ns: u64 },
-    /// Nothing any more.
+    /// The load is over.
     Over,
 }
 
@@ -49,7 +49,7 @@ impl Schedule {
         Next::Batch { requests: usize::try_from(requests).unwrap_or(usize::MAX), due_ns }
     }
 
-    /// Requests handed out.
+    /// The number of requests so far.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn at_a_rate_what_is_late_was_due_all_the_same() {
-        // Ten requests each 10 ms.
+        // Ten requests every 10 ms.
         let mut timed = schedule(Ending::After(Duration::from_millis(25)), Some(1_000));
         assert_eq!(timed.next(0), batch(10, 0));
         assert_eq!(timed.next(9_999_999), Next::NotBefore { due_ns: 10_000_000 });

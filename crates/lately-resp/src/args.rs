@@ -1,21 +1,21 @@
-//! The arguments of a request: where they lie in the read buffer, and a view of them as byte strings.
+//! The arguments of a request: their places in the read buffer, and a view of them as byte strings.
 
 use crate::limits::{IDLE_ARGUMENTS, KEPT_CAPACITY};
 
-/// The arguments of one request, and how far the parser came with a request that is not yet whole.
+/// The arguments of one request, and the parser's progress with an incomplete request.
 ///
 /// Made to be reused: it keeps its memory from one request to the next.
 #[derive(Default, Debug)]
 pub struct Args {
     /// Start and end of each argument, in the read buffer or in `unquoted`.
     pub(crate) ranges: Vec<(usize, usize)>,
-    /// What an inline command says once its quotes are undone.
+    /// The words of an inline command without their quotes.
     pub(crate) unquoted: Vec<u8>,
     pub(crate) source: Source,
     pub(crate) progress: Progress,
 }
 
-/// Where the bytes of the arguments are.
+/// The buffer that has the bytes of the arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Source {
     #[default]
@@ -23,12 +23,12 @@ pub(crate) enum Source {
     Unquoted,
 }
 
-/// Where to go on in an array of which only a part has come.
+/// Where to continue in an array that is incomplete.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Progress {
-    /// Bytes already understood.
+    /// Bytes that are parsed already.
     pub(crate) position: usize,
-    /// Arguments still to come.
+    /// Arguments that are still missing.
     pub(crate) missing: usize,
 }
 
@@ -39,8 +39,8 @@ impl Args {
         Args::default()
     }
 
-    /// The arguments of a complete request, out of the buffer it was parsed from. Panics when the
-    /// buffer is shorter than the request.
+    /// The arguments of a complete request, out of the buffer it was parsed from. Panics if the buffer is
+    /// shorter than the request.
     #[must_use]
     pub fn list<'a>(&'a self, buffer: &'a [u8]) -> ArgList<'a> {
         let bytes = match self.source {
@@ -50,13 +50,13 @@ impl Args {
         ArgList { bytes, ranges: &self.ranges }
     }
 
-    /// Bytes of memory it holds.
+    /// The memory that it holds, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.ranges.capacity() * size_of::<(usize, usize)>() + self.unquoted.capacity()
     }
 
-    /// Gives back memory a long request needed, unless such a request is on its way.
+    /// Frees the memory of a long request, unless such a request is incomplete.
     pub fn release(&mut self) {
         if self.progress.position == 0 {
             self.ranges.clear();
@@ -65,7 +65,7 @@ impl Args {
         }
     }
 
-    /// Forgets a request of which only a part has come, so that another buffer can be parsed.
+    /// Drops an incomplete request, so that another buffer can be parsed.
     pub fn reset(&mut self) {
         self.progress = Progress::default();
         self.clear(Source::Buffer);
@@ -88,7 +88,7 @@ pub struct ArgList<'a> {
 }
 
 impl<'a> ArgList<'a> {
-    /// How many arguments there are.
+    /// The number of arguments.
     #[must_use]
     pub fn len(self) -> usize {
         self.ranges.len()
@@ -111,7 +111,7 @@ impl<'a> ArgList<'a> {
         self.ranges.iter().map(move |&(start, end)| &self.bytes[start..end])
     }
 
-    /// The arguments from `index` on; none when there are not as many.
+    /// The arguments from `index` on. Empty if there are fewer.
     #[must_use]
     pub fn from(self, index: usize) -> ArgList<'a> {
         ArgList { ranges: self.ranges.get(index..).unwrap_or_default(), ..self }
@@ -124,7 +124,7 @@ impl<'a> ArgList<'a> {
     }
 }
 
-/// Equal when the arguments are, wherever they lie.
+/// Compares the bytes of the arguments, not their places.
 impl PartialEq for ArgList<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())

@@ -1,5 +1,5 @@
-//! Commands: what a request means, with its options read and checked. One file per family; each has
-//! the family's part of the command table, from which names, arities and documentation come.
+//! Commands: requests whose options are parsed and checked. Each family of commands has a file, with its part
+//! of the command table. Names, arities and documentation come from the table.
 
 mod client;
 mod connection;
@@ -65,7 +65,7 @@ pub enum Command<'a> {
 
     /// `LIMIT key max window [COST n] [PEEK] [LOCKOUT duration] [AT time]`
     Limit(Request<'a>),
-    /// `LIMIT key @name [COST n] [PEEK] [AT time]`: the config says the rest.
+    /// `LIMIT key @name [COST n] [PEEK] [AT time]`: the config has the rest of the limit.
     LimitByRule { key: &'a [u8], name: &'a [u8], cost: u64, at: Option<Timestamp>, is_peek: bool },
     /// `MLIMIT key max window [key max window …] [COST n] [PEEK] [AT time]`
     LimitAll(JointRequest<'a>),
@@ -76,7 +76,7 @@ pub enum Command<'a> {
 
     /// `DEL key [key …]`
     Delete { keys: ArgList<'a> },
-    /// `EXISTS key [key …]`; a key named twice counts twice.
+    /// `EXISTS key [key …]`. A key that is named twice counts twice.
     Exists { keys: ArgList<'a> },
     /// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]`
     Scan(Scan<'a>),
@@ -106,7 +106,7 @@ pub enum Command<'a> {
     Hello(Hello<'a>),
     /// `AUTH [user] password`
     Auth { user: Option<&'a [u8]>, password: &'a [u8] },
-    /// `SELECT 0`; another database is an error.
+    /// `SELECT 0`. Another database is an error.
     Select,
     /// `CLIENT …`
     Client(ClientCommand<'a>),
@@ -127,17 +127,17 @@ pub enum Command<'a> {
     BackgroundSave,
     /// `LASTSAVE`
     LastSave,
-    /// `SHUTDOWN [SAVE | NOSAVE] [NOW] [FORCE]`: the options change nothing here, what is kept is the
-    /// configuration's to say.
+    /// `SHUTDOWN [SAVE | NOSAVE] [NOW] [FORCE]`. The options have no effect: the configuration decides what
+    /// is kept.
     Shutdown,
     /// `SHUTDOWN ABORT`
     ShutdownAbort,
-    /// `CLIENT HELP` and its like; see [`write_help`].
+    /// `CLIENT HELP` and similar commands; see [`write_help`].
     Help { container: ContainerName },
 }
 
 impl<'a> Command<'a> {
-    /// The command that `args`, its name first, are.
+    /// Parses `args`, which start with the command's name.
     pub fn parse(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
         spec_of(args)?.read(args)
     }

@@ -1,9 +1,9 @@
-//! Integers as lines: a marker, decimal digits, a line end. Replies are made of them: of a decision more is
-//! spent on its five integers than on its count, when they are written digit by digit.
+//! Integers as lines: a marker, decimal digits, a line end. Replies consist of them. Written digit by digit,
+//! the five integers of a decision would cost more than the decision itself.
 
 use itoa::Buffer;
 
-/// Bytes of a line that is looked up, rounded up.
+/// Bytes of a line in the table, rounded up.
 const LINE_BYTES: usize = 16;
 
 /// Appends a line.
@@ -28,12 +28,13 @@ fn small_line(marker: u8, value: i64) -> Option<(u64, usize)> {
     Some((line ^ u64::from(marker ^ b':'), (line >> SMALL_LEN_SHIFT) as usize))
 }
 
-/// Lines of small numbers as integers, the marker in the lowest byte; in the highest the length. A power of two.
+/// The lines of small numbers as integers: the marker in the lowest byte, the length in the highest. The size
+/// is a power of two.
 static SMALL: [u64; 1_024] = small_lines();
 const SMALL_LEN_SHIFT: u32 = 56;
 
-/// Where the line of a number is among the small ones, past them if it is not there. What never is told as -1, so that
-/// is the first.
+/// The index of a number in the table; past its end if it is not there. -1, which stands for "never", is the
+/// first.
 #[inline(always)]
 fn small_index(value: i64) -> u64 {
     value.wrapping_add(1).cast_unsigned()
@@ -58,22 +59,23 @@ const fn small_lines() -> [u64; 1_024] {
     lines
 }
 
-/// Appends a line that says how many bytes or replies follow.
+/// Appends a line with the number of bytes or replies that follow.
 #[inline]
 pub(crate) fn push_len(out: &mut Vec<u8>, marker: u8, len: usize) {
     push_line(out, marker, i64::try_from(len).expect("what is in memory can be counted"));
 }
 
-/// Appends a line that says so, and one for each of five values. Those that are known where this is called cost nothing.
+/// Appends the head of an array of five, and a line for each of the values. Constants at the call cost
+/// nothing.
 #[inline(always)]
 pub(crate) fn push_five(out: &mut Vec<u8>, values: [i64; 5]) {
     let start = out.len();
-    // They are made where they are to be: what was just written in pieces is slow to copy.
+    // Encode in place: copying bytes that were just written in pieces is slow.
     out.extend_from_slice(&FIVE);
     let room = out[start..].first_chunk_mut::<{ FIVE.len() }>().expect("it was just added");
     let (mut end, [first @ .., next_to_last, last]) = (0, values);
     let times = [next_to_last, last];
-    // One question instead of three, to which the answer is yes most of the time; the others are times, mostly.
+    // One branch instead of three, which is almost always taken the same way. The last two are mostly times.
     if first.iter().fold(0, |all, &value| all | small_index(value)) < SMALL.len() as u64 {
         for value in first {
             let index = usize::try_from(small_index(value) % SMALL.len() as u64).expect("below 1,024");
@@ -97,7 +99,7 @@ pub(crate) fn push_five(out: &mut Vec<u8>, values: [i64; 5]) {
     }
 }
 
-/// Where the next of five lines is made, when those before it end there.
+/// The room for the next of five lines, after lines that end at `end`.
 #[inline(always)]
 fn line_at(room: &mut [u8; FIVE.len()], end: usize) -> &mut [u8; LINE_BYTES] {
     let line = room[FIVE_LINE.len() + (end & MOST_OF_FOUR)..].first_chunk_mut();
@@ -105,17 +107,18 @@ fn line_at(room: &mut [u8; FIVE.len()], end: usize) -> &mut [u8; LINE_BYTES] {
 }
 
 const FIVE_LINE: &[u8; 4] = b"*5\r\n";
-/// Four lines that are written end below this, a mask; the fifth has room behind.
+/// The first four lines end below this, which is a mask. The fifth has room behind.
 const MOST_OF_FOUR: usize = 63;
 const FIVE: [u8; FIVE_LINE.len() + MOST_OF_FOUR + 1 + LINE_BYTES] = {
     let mut room = [0; FIVE_LINE.len() + MOST_OF_FOUR + 1 + LINE_BYTES];
     room.split_at_mut(FIVE_LINE.len()).0.copy_from_slice(FIVE_LINE);
     room
 };
-/// The length of a line that was not written.
+/// The length for a number that was not written.
 const TOO_LONG: usize = 1 << 16;
 
-/// Writes the line of a number below 1,000,000,000, or of -1; gives its length, [`TOO_LONG`] of another.
+/// Writes the line of a number below 1,000,000,000, or of -1. Returns its length, or [`TOO_LONG`] for other
+/// numbers.
 #[inline(always)]
 fn write_line(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> usize {
     let Some((small, len)) = small_line(marker, value) else {
@@ -125,7 +128,7 @@ fn write_line(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> usize {
     len
 }
 
-/// As `write_line`, of a number that is not small, three digits at a time.
+/// Like `write_line`, for a number that is not in the table: three digits at a time.
 #[inline(never)]
 fn write_by_threes(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> Option<usize> {
     let value = u32::try_from(value).ok().filter(|value| (1_000..1_000_000_000).contains(value))?;
@@ -142,7 +145,7 @@ fn write_by_threes(line: &mut [u8; LINE_BYTES], marker: u8, value: i64) -> Optio
     append_three(line, len, ones)
 }
 
-/// Appends three digits to a line; gives its length.
+/// Appends three digits to a line. Returns its length.
 #[inline(always)]
 fn append_three(line: &mut [u8; LINE_BYTES], len: usize, digits: u32) -> Option<usize> {
     let end: &mut [u8; 5] = line.get_mut(len - LINE_END.len()..)?.first_chunk_mut()?;
@@ -153,7 +156,7 @@ fn append_three(line: &mut [u8; LINE_BYTES], len: usize, digits: u32) -> Option<
 
 const LINE_END: &[u8; 2] = b"\r\n";
 
-/// Three digits each, with the zeros that lead, and the first byte of a line end.
+/// Three digits each, with leading zeros, and the first byte of a line end.
 static THREE_DIGITS: [[u8; 4]; 1_000] = {
     let mut lines = [*b"000\r"; 1_000];
     let (mut value, mut digits) = (0, *b"000\r");

@@ -1,5 +1,5 @@
-//! What a client can do wrong, with the words it is told. Where Redis has a text, it is that text,
-//! because clients look for it.
+//! The errors of clients and their texts. Where Redis has a text, it is the same, because clients look for
+//! it.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -12,11 +12,11 @@ use crate::args::ArgList;
 use crate::command::{CommandSpec, instead_of, usage_of};
 use crate::limits::{MAX_CLIENT_NAME_BYTES, MAX_ECHOED_BYTES};
 
-/// Error replies that depend on the connection's state, which is the server's to know.
+/// Error replies that depend on the state of the connection.
 pub mod texts {
     /// `EXEC` outside a transaction.
     pub const EXEC_WITHOUT_MULTI: &str = "ERR EXEC without MULTI";
-    /// `EXEC` that is refused, before the reason.
+    /// The start of the reply to an `EXEC` that is refused; the reason follows.
     pub const EXEC_REFUSED: &str = "EXECABORT Transaction discarded because of: ";
     /// `DISCARD` outside a transaction.
     pub const DISCARD_WITHOUT_MULTI: &str = "ERR DISCARD without MULTI";
@@ -26,28 +26,28 @@ pub mod texts {
     pub const EXEC_ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
     /// A command whose table entry has the flag `no_multi`, inside a transaction.
     pub const NOT_IN_MULTI: &str = "ERR Command not allowed inside a transaction";
-    /// A command for keys, before the server has them back.
+    /// A command for keys, before they are loaded.
     pub const LOADING: &str = "LOADING Lately is loading the dataset in memory";
     /// A login that failed.
     pub const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-    /// `AUTH` with a password alone where none is set.
+    /// `AUTH` with only a password, where none is set.
     pub const AUTH_WITHOUT_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
     /// `SHUTDOWN ABORT` while none is under way.
     pub const NO_SHUTDOWN: &str = "ERR No shutdown in progress.";
 }
 
-/// Bytes that are no request. Its `Display` is the error reply without the leading `-`; after it the
-/// connection is closed.
+/// Bytes that are not a request. `Display` gives the error reply without the leading `-`. The connection is
+/// closed after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The number of arguments is no integer, or too large.
+    /// The number of arguments is not an integer, or is too large.
     #[error("ERR Protocol error: invalid multibulk length")]
     Count,
-    /// The length of a bulk string is no integer, or negative.
+    /// The length of a bulk string is not an integer, or is negative.
     #[error("ERR Protocol error: invalid bulk length")]
     BulkLength,
-    /// A bulk string is longer than one may be.
+    /// A bulk string that is too long.
     #[error("ERR Protocol error: invalid bulk length {bytes}: a bulk string has at most {most} bytes")]
     BulkTooLong {
         /// Its length in bytes.
@@ -55,28 +55,28 @@ pub enum ProtocolError {
         /// The bound in bytes.
         most: usize,
     },
-    /// Something else than a bulk string inside the array.
+    /// Another type than a bulk string inside the array.
     #[error("ERR Protocol error: expected '$', got '{}'", char::from(*got))]
     ExpectedBulk {
-        /// The byte found.
+        /// The first byte found.
         got: u8,
     },
     /// A bulk string is not followed by CR LF, so its length is wrong.
     #[error("ERR Protocol error: expected CRLF after bulk string")]
     BulkEnd,
-    /// An inline command without an end.
+    /// An inline command that is too long.
     #[error("ERR Protocol error: too big inline request")]
     InlineLine,
-    /// A number of arguments without an end.
+    /// The line of a number of arguments is too long.
     #[error("ERR Protocol error: too big mbulk count string")]
     CountLine,
-    /// A length of a bulk string without an end.
+    /// The line of a length of a bulk string is too long.
     #[error("ERR Protocol error: too big bulk count string")]
     BulkLine,
     /// A quote in an inline command that is not closed, or closed inside a word.
     #[error("ERR Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
-    /// A NUL in an inline command: no text, so another protocol.
+    /// A NUL in an inline command, which is then another protocol.
     #[error("ERR Protocol error: NUL in inline request: this port speaks the Redis protocol without TLS")]
     InlineNul,
     /// The first byte of a TLS handshake.
@@ -87,7 +87,7 @@ pub enum ProtocolError {
         "ERR Protocol error: HTTP request: this port speaks the Redis protocol, HTTP has a port of its own"
     )]
     Http,
-    /// The request is longer than a request may be.
+    /// The request is too long.
     #[error("ERR Protocol error: too big request, a request has at most {most} bytes")]
     RequestLength {
         /// The bound in bytes.
@@ -95,24 +95,24 @@ pub enum ProtocolError {
     },
 }
 
-/// A request that is no command. Its `Display` is the error reply without the leading `-`.
+/// A request that is not a valid command. `Display` gives the error reply without the leading `-`.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum CommandError {
     /// No such command.
     #[error("ERR unknown command '{name}', with args beginning with: {args}{}", instead_of(name))]
     UnknownCommand {
-        /// The name given, cut.
+        /// The name, truncated.
         name: String,
-        /// The arguments given, quoted and cut.
+        /// The arguments, quoted and truncated.
         args: String,
     },
     /// No such subcommand.
     #[error("ERR unknown subcommand '{name}'. Try {} HELP.", container.to_ascii_uppercase())]
     UnknownSubcommand {
-        /// The name given, cut.
+        /// The name, truncated.
         name: String,
-        /// The command it was given to.
+        /// The command that it was given to.
         container: &'static str,
     },
     /// Too few or too many arguments.
@@ -130,13 +130,13 @@ pub enum CommandError {
     /// The client may run the command, but not on these keys.
     #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
     ForbiddenKey,
-    /// Options that make no sense, of a command that Redis has: its words.
+    /// Wrong options of a command that Redis has, in the words of Redis.
     #[error("ERR syntax error")]
     Syntax,
-    /// A wrong argument of a command that Redis has not, and how the command is used.
+    /// A wrong argument of a command that Redis does not have, and the command's usage.
     #[error("{error}. Usage: {}", usage_of(command))]
     Usage {
-        /// What is wrong.
+        /// The error.
         error: Box<CommandError>,
         /// The command's name.
         command: &'static str,
@@ -144,23 +144,23 @@ pub enum CommandError {
     /// An argument that the store or the config refuses.
     #[error("ERR {error}")]
     Refused {
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// An argument that is not what the command takes there.
+    /// An argument of the wrong form.
     #[error("ERR invalid {what} '{value}': {expected}")]
     Invalid {
-        /// What the argument is: `max`, `count`.
+        /// The name of the argument: `max`, `count`.
         what: &'static str,
-        /// What was given, cut.
+        /// The argument, truncated.
         value: String,
-        /// What would be right.
+        /// The right form.
         expected: Cow<'static, str>,
     },
-    /// An argument where none is expected.
+    /// An unexpected argument.
     #[error("ERR unexpected argument '{value}'{hint}")]
     Unexpected {
-        /// What was given, cut.
+        /// The argument, truncated.
         value: String,
         /// Where it belongs, after a colon, or nothing.
         hint: &'static str,
@@ -173,24 +173,24 @@ pub enum CommandError {
         /// What it needs.
         needed: &'static str,
     },
-    /// An option that is there a second time.
+    /// An option that is given twice.
     #[error("ERR {option} is given twice")]
     Twice {
         /// The option.
         option: &'static str,
     },
-    /// A limit of `MLIMIT` that ends too early.
+    /// An incomplete limit of `MLIMIT`.
     #[error("ERR the limit of '{key}' has no {missing}: give key, max and window of each limit")]
     Incomplete {
-        /// The key, cut.
+        /// The key, truncated.
         key: String,
-        /// What is missing.
+        /// The missing argument.
         missing: &'static str,
     },
-    /// No hits in a period, or a period of no time.
+    /// No hits in a period, or a period of length 0.
     #[error("ERR zero rates are not supported")]
     ZeroRate,
-    /// A burst that at its rate takes longer than any time.
+    /// A burst that would take longer than any time at its rate.
     #[error("ERR invalid rate: max_burst hits at this rate would take longer than 146 million years")]
     LongBurst,
     /// `LOCKOUT` in `MLIMIT`.
@@ -199,7 +199,7 @@ pub enum CommandError {
     /// `DENIED` and `BOUNDS`.
     #[error("ERR BOUNDS does not go with DENIED")]
     BoundsOfDenied,
-    /// Not an integer, or one that is out of range, of a command that Redis has: its words.
+    /// Not an integer, or out of range, for a command that Redis has, in the words of Redis.
     #[error("ERR value is not an integer or out of range")]
     NotInteger,
     /// The key is empty or too long.
@@ -214,7 +214,7 @@ pub enum CommandError {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// A stretch of a source that ends before it begins.
+    /// A range of a source that ends before it begins.
     #[error("ERR the stretch ends at {to}, before it begins at {from}")]
     Backward {
         /// Where it begins.
@@ -225,7 +225,7 @@ pub enum CommandError {
     /// Not a time or not a duration.
     #[error("ERR {0}")]
     Time(#[from] TimeError),
-    /// An option that is known and not there yet.
+    /// A known option that is not supported yet.
     #[error("ERR the {option} option of {command} is not supported by this version")]
     UnsupportedOption {
         /// The option.
@@ -233,44 +233,44 @@ pub enum CommandError {
         /// The command.
         command: &'static str,
     },
-    /// `LOCKOUT` where the limit is named: whether it locks out is for the config to say.
+    /// `LOCKOUT` with a named limit, whose lockout is in the config.
     #[error("ERR LOCKOUT does not go with @name: the limit has its own in the config")]
     NamedLockout,
-    /// More of something than one command takes.
+    /// Too many arguments of one kind.
     #[error("ERR {command} takes at most {most} {what}")]
     TooMany {
         /// The command.
         command: &'static str,
-        /// What there is too much of: `windows`, `keys`, `ids`, `names` or `patterns`.
+        /// The kind: `windows`, `keys`, `ids`, `names` or `patterns`.
         what: &'static str,
-        /// How many it takes.
+        /// The bound.
         most: usize,
     },
-    /// An id in `CLIENT LIST` that is no integer.
+    /// An id in `CLIENT LIST` that is not an integer.
     #[error("ERR Invalid client ID")]
     ClientId,
-    /// A type in `CLIENT LIST` that there is not.
+    /// An unknown type in `CLIENT LIST`.
     #[error("ERR Unknown client type '{name}'")]
     ClientType {
-        /// The type given, cut.
+        /// The type, truncated.
         name: String,
     },
-    /// `COMMAND GETKEYS` of a command that there is not.
+    /// `COMMAND GETKEYS` of an unknown command.
     #[error("ERR Invalid command specified")]
     KeysOfNoCommand,
     /// `COMMAND GETKEYS` of a command without keys.
     #[error("ERR The command has no key arguments")]
     NoKeys,
-    /// `COMMAND GETKEYS` of too few or too many arguments.
+    /// `COMMAND GETKEYS` with too few or too many arguments.
     #[error("ERR Invalid number of arguments specified for command")]
     KeysOfArity,
-    /// `COMMAND GETKEYS` of arguments that are wrong.
+    /// `COMMAND GETKEYS` with wrong arguments.
     #[error("ERR Invalid arguments specified for command")]
     KeysOfArguments,
-    /// The cursor of `SCAN` is no unsigned integer.
+    /// The cursor of `SCAN` is not an unsigned integer.
     #[error("ERR invalid cursor")]
     Cursor,
-    /// The version in `HELLO` is no integer.
+    /// The version in `HELLO` is not an integer.
     #[error("ERR Protocol version is not an integer or out of range")]
     ProtocolVersion,
     /// The version in `HELLO` is neither 2 nor 3.
@@ -279,7 +279,7 @@ pub enum CommandError {
     /// An option of `HELLO` that is unknown or incomplete.
     #[error("ERR Syntax error in HELLO option '{option}'")]
     HelloOption {
-        /// The option given, cut.
+        /// The option, truncated.
         option: String,
     },
     /// A client's name with bytes other than printable ASCII.
@@ -300,7 +300,7 @@ pub enum CommandError {
     /// An unknown attribute of `CLIENT SETINFO`.
     #[error("ERR Unrecognized option '{attribute}'")]
     ClientInfoAttribute {
-        /// The attribute given, cut.
+        /// The attribute, truncated.
         attribute: String,
     },
     /// `CLIENT TRACKING ON`.
@@ -309,7 +309,7 @@ pub enum CommandError {
     /// A database other than 0.
     #[error("ERR DB index is out of range")]
     Database,
-    /// `CONFIG SET` and its like.
+    /// `CONFIG SET` and similar commands.
     #[error("ERR CONFIG {subcommand} is not supported: settings come from the config file")]
     ConfigReadOnly {
         /// The subcommand.
@@ -324,8 +324,8 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// Whether the command is refused at once inside `MULTI`, so that `EXEC` aborts. Other errors are
-    /// replies of their command when the transaction runs.
+    /// Whether the error is returned at once inside `MULTI`, so that `EXEC` aborts. Other errors are the
+    /// reply of their command when the transaction runs.
     #[must_use]
     pub fn aborts_transaction(&self) -> bool {
         match self {
@@ -339,14 +339,14 @@ impl CommandError {
         }
     }
 
-    /// An error about an argument that only the store or the config could find, with the usage of the command of this name.
+    /// An error of the store or the config about an argument, with the usage of the command of this name.
     #[must_use]
     pub fn about_argument(error: impl Display, command: &'static str) -> CommandError {
         CommandError::Refused { error: error.to_string() }.with_usage_of(command)
     }
 
-    /// The error with the usage of its command, whatever it is. Commands that Redis has answer in the words of Redis,
-    /// which clients compare.
+    /// The error with the usage of its command. Commands of Redis keep the words of Redis, which clients
+    /// compare.
     pub(crate) fn of_command(self, spec: &'static CommandSpec) -> CommandError {
         if spec.is_in_redis() { self } else { self.with_usage_of(spec.name) }
     }
@@ -374,7 +374,7 @@ impl CommandError {
     }
 }
 
-/// The start of what was given, as text.
+/// The start of the input, as text.
 pub(crate) fn echo(given: &[u8]) -> String {
     String::from_utf8_lossy(&given[..given.len().min(MAX_ECHOED_BYTES)]).into_owned()
 }

@@ -1,13 +1,13 @@
 //! The parser of requests: an array of bulk strings, or an inline command on a line of its own.
 //!
-//! It is incremental: given the same bytes and more, it goes on where it stopped, so that a long
-//! request that comes in many pieces is not read from its start for each of them. A request parses to
-//! the same arguments, or the same error, however the network cut it.
+//! It is incremental. Given the same bytes and more, it continues where it stopped, so that a long request
+//! that arrives in many pieces is not parsed from its start each time. A request parses to the same
+//! arguments, or the same error, however the network cut it.
 //!
-//! It is stricter than Redis. What follows a bulk string must be CR LF, and so must what
-//! follows a length: Redis skips any two bytes there, and so takes a wrong length for a shorter
-//! argument. And a byte that cannot start a bulk string is refused at once, not when its line ends.
-//! A line of words that has a NUL, or starts as TLS or HTTP do, is refused: see `parse_inline`.
+//! It is stricter than Redis. A bulk string and a length must be followed by CR LF; Redis skips any two bytes
+//! there, and so takes a wrong length for a shorter argument. A byte that cannot start a bulk string is
+//! refused at once, not at the end of its line. An inline command with a NUL, or that starts like TLS or
+//! HTTP, is refused: see `parse_inline`.
 
 use memchr::{memchr, memchr2};
 
@@ -17,17 +17,17 @@ use crate::inline::split_inline;
 use crate::integer::parse_integer;
 use crate::limits::Limits;
 
-/// What [`parse_request`] found at the start of the buffer.
+/// The result of [`parse_request`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed {
-    /// Not yet a whole request: read more and call again with the same bytes and the new ones.
+    /// The request is incomplete. Read more and call again with the same bytes and the new ones.
     Incomplete,
-    /// A request without arguments, an empty line or `*0`, which gets no reply.
+    /// A request without arguments (an empty line or `*0`), which gets no reply.
     Empty {
         /// Its length in bytes.
         consumed: usize,
     },
-    /// A request, whose arguments are in [`Args`].
+    /// A complete request. Its arguments are in [`Args`].
     Complete {
         /// Its length in bytes.
         consumed: usize,
@@ -36,9 +36,9 @@ pub enum Parsed {
 
 /// Parses the request at the start of `buffer` into `args`.
 ///
-/// After `Incomplete`, the next call with the same `args` must be given a buffer that starts with the
-/// same bytes; [`Args::reset`] drops that claim. After an error the stream has lost its frame: send
-/// the error and close.
+/// After `Incomplete`, the buffer of the next call with the same `args` must start with the same bytes,
+/// unless [`Args::reset`] was called. After an error the stream cannot be parsed further: send the error and
+/// close.
 pub fn parse_request(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, ProtocolError> {
     match buffer.first() {
         None => Ok(Parsed::Incomplete),
@@ -76,7 +76,7 @@ fn parse_array(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed
     Ok(Parsed::Complete { consumed: position })
 }
 
-/// Where the content of the bulk string at `position` starts and ends, or `None` when it has not all come.
+/// The start and the end of the content of the bulk string at `position`. `None` if it is incomplete.
 fn read_bulk(
     buffer: &[u8],
     position: usize,
@@ -123,7 +123,7 @@ enum Length {
     Is { value: i64, line_bytes: usize },
 }
 
-/// Reads `*3\r\n` or `$16\r\n`. Lengths that clients really send have a few digits and are read here.
+/// Reads `*3\r\n` or `$16\r\n`. This is the fast path for lengths of a few digits, as clients send them.
 #[inline]
 fn read_length(line: &[u8], limits: &Limits) -> Length {
     const SHORT_DIGITS: usize = 8;
@@ -159,11 +159,12 @@ fn read_long_length(line: &[u8], limits: &Limits) -> Length {
 /// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Reads a line of words.
+/// Reads an inline command.
 ///
-/// A website can make a browser send TLS to this port, and can choose some bytes of the handshake: a line end and a command
-/// among them. So a line that starts as TLS does, or has a NUL, which nobody types, is an error that closes the connection.
-/// Redis looks for the end of the line only up to the first NUL. It runs none of this either, but never replies.
+/// A website can make a browser send TLS to this port, and can choose some bytes of the handshake, such as a
+/// line end and a command. So a line that starts like TLS, or has a NUL, which nobody types, is an error that
+/// closes the connection. Redis looks for the end of the line only up to the first NUL. It does not run such
+/// commands either, but never replies.
 fn parse_inline(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, ProtocolError> {
     if buffer.first() == Some(&TLS_HANDSHAKE) {
         return Err(ProtocolError::Tls);
@@ -185,7 +186,8 @@ fn parse_inline(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parse
     Ok(if args.ranges.is_empty() { Parsed::Empty { consumed } } else { Parsed::Complete { consumed } })
 }
 
-/// Whether a line begins an HTTP request: method, target, version. A page can choose the method, `DEL` too, and the path.
+/// Whether a line is the start of an HTTP request: method, target, version. A website can choose the method,
+/// even `DEL`, and the path.
 fn is_http(line: &[u8]) -> bool {
     let mut words = line.trim_ascii().rsplit(|byte| *byte == b' ');
     let version = words.next().unwrap_or_default();

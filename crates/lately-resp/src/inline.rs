@@ -1,11 +1,11 @@
 //! Inline commands: words on a line, as typed into telnet or sent by a health check.
 //!
-//! Words are parted by whitespace. Inside `"…"` stand `\n \r \t \b \a`, `\xHH` and `\` before any
-//! other byte, which stands for itself; inside `'…'` only `\'` is special. A closing quote ends the word.
+//! Words are separated by whitespace. Inside `"…"` the escapes are `\n \r \t \b \a`, `\xHH`, and `\` before
+//! any other byte, which stands for itself; inside `'…'` only `\'`. A closing quote ends the word.
 
 use crate::error::ProtocolError;
 
-/// Splits `line` into words: their bytes go to `unquoted`, where each lies to `ranges`.
+/// Splits `line` into words. Their bytes are appended to `unquoted`, their places to `ranges`.
 pub(crate) fn split_inline(
     line: &[u8],
     unquoted: &mut Vec<u8>,
@@ -27,7 +27,7 @@ pub(crate) fn split_inline(
     }
 }
 
-/// Takes one word off the front and gives what follows it.
+/// Parses a word from the front and returns the rest.
 fn take_word<'a>(mut rest: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
     loop {
         match rest {
@@ -98,7 +98,7 @@ fn hex_digit(byte: u8) -> u8 {
     }
 }
 
-/// What C calls a space.
+/// Whitespace as in C.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }

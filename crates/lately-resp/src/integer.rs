@@ -1,9 +1,9 @@
-//! Integers as Redis reads them: an optional minus and digits, without a plus, spaces or leading zeros.
+//! Integers as Redis parses them: an optional minus and digits, without a plus, spaces or leading zeros.
 
-/// Digits of the largest integers; so many fit a word without a sign, too.
+/// Digits of the largest integers. A number of that many digits fits in a word without a sign.
 const MAX_DIGITS: usize = 19;
 
-/// The integer that `text` is, or `None` when it is none or does not fit.
+/// Parses an integer. `None` if `text` is not one or does not fit.
 #[inline]
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {

@@ -1,9 +1,9 @@
 //! The Redis protocol, versions 2 and 3, without I/O: bytes in, typed commands out; typed replies in,
 //! bytes out.
 //!
-//! A server calls [`parse_request`] on its read buffer, or [`Requests::parse`] for all that it holds,
-//! then [`Command::parse`] on the arguments found, and writes the answer with an [`Encoder`]. Commands
-//! borrow from the read buffer and from an [`Args`] or [`Requests`] that is used again for the next read.
+//! A server calls [`parse_request`] on its read buffer, or [`Requests::parse`] for all requests in it. Then
+//! it calls [`Command::parse`] on the arguments, and writes the reply with an [`Encoder`]. Commands borrow
+//! from the read buffer and from an [`Args`] or [`Requests`], which is reused for the next read.
 
 mod args;
 pub mod command;

@@ -1,9 +1,9 @@
-//! Every bound of the protocol, by name. What is past one is refused, never cut down.
+//! Every bound of the protocol, by name. Input beyond a bound is refused, never truncated.
 
 /// The longest bulk string a request may have, in bytes.
 pub const MAX_BULK_BYTES: usize = 1 << 20;
 
-/// Arguments of one request, the command's name among them.
+/// Arguments of one request, including the command's name.
 pub const MAX_ARGUMENTS: usize = 1 << 20;
 
 /// The longest inline command, in bytes before its newline, and the longest line with a length.
@@ -18,41 +18,41 @@ pub const MAX_CLIENT_NAME_BYTES: usize = 128;
 /// Windows of one `HITS`: each may be a walk over a million panes.
 pub const MAX_WINDOWS: usize = 128;
 
-/// Keys of one `MHIT` or `MHITS`: each has a reply of its own, which may be an error of a hundred bytes.
+/// Keys of one `MHIT` or `MHITS`. Each has a reply, which may be an error of a hundred bytes.
 pub const MAX_COUNTED_KEYS: usize = 16_384;
 
-/// Names of one `COMMAND DOCS` or `COMMAND INFO`: more than there are, because a name may be of seven
-/// bytes and its description of kilobytes.
+/// Names of one `COMMAND DOCS` or `COMMAND INFO`. More than there are commands; but a name of seven bytes may
+/// have a description of kilobytes.
 pub const MAX_COMMAND_NAMES: usize = 128;
 
-/// Ids of one `CLIENT LIST`: more than there are clients, where the config says nothing else.
+/// Ids of one `CLIENT LIST`: more than the default bound of clients.
 pub const MAX_CLIENT_IDS: usize = 16_384;
 
-/// Patterns of one `CONFIG GET`: many more than there are settings, and each may take long to match.
+/// Patterns of one `CONFIG GET`: far more than there are settings, and each may take long to match.
 pub const MAX_PATTERNS: usize = 128;
 
-/// How much of a request's text an error repeats, in bytes.
+/// The bytes of a request that an error repeats.
 pub const MAX_ECHOED_BYTES: usize = 128;
 
-/// Arguments of the requests that are taken at once; a request with more is taken alone.
+/// Arguments of the requests of one batch. A request with more is parsed alone.
 pub const MAX_BATCH_ARGUMENTS: usize = 4_096;
 
-/// Room for arguments, and for bytes of inline commands, that is kept from one request to the next.
+/// Room for arguments, and for bytes of inline commands, that is kept for the next request.
 pub(crate) const KEPT_CAPACITY: usize = 1_024;
 
-/// Room for arguments that is kept while nothing comes.
+/// Room for arguments that is kept while a connection is idle.
 pub(crate) const IDLE_ARGUMENTS: usize = 8;
 
-/// Room for requests, their arguments, and bytes of inline commands that is kept from one batch to
-/// the next.
+/// Room for requests, their arguments, and bytes of inline commands that is kept for the next batch.
 pub(crate) const KEPT_BATCH: usize = 2 * MAX_BATCH_ARGUMENTS;
 
-/// Arguments of a short request at most, and bytes of each, in two digits: larger requests are read a longer way.
+/// Bounds of a short request: its arguments, and the bytes of each, have two digits. Larger requests take the
+/// general path.
 pub(crate) const SHORT_ARGUMENTS: usize = 99;
 /// See [`SHORT_ARGUMENTS`].
 pub(crate) const SHORT_BYTES: usize = 99;
 
-/// The bounds [`parse_request`](crate::parse_request) holds a request to.
+/// The bounds of [`parse_request`](crate::parse_request).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The longest bulk string, in bytes.

@@ -1,5 +1,5 @@
-//! The encoder of replies. It knows the connection's protocol version and writes what that version
-//! has for each type; version 2 has no maps, sets, doubles, booleans, nulls of any type, or pushes.
+//! The encoder of replies, for the connection's version of the protocol. Version 2 has no maps, sets,
+//! doubles, booleans, typed nulls, or pushes.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -40,7 +40,7 @@ impl<'a> Encoder<'a> {
         Encoder { out, protocol }
     }
 
-    /// The version it writes.
+    /// The version of the protocol.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -125,8 +125,8 @@ impl<'a> Encoder<'a> {
         self.aggregate(b'>', len);
     }
 
-    /// A double in the fewest digits that read back as the same; in version 2 as a bulk string.
-    /// What is no number is `inf`, `-inf` or `nan`.
+    /// A double, in the fewest digits that parse to the same value; in version 2 a bulk string. Other values
+    /// are `inf`, `-inf` or `nan`.
     pub fn double(&mut self, value: f64) {
         let text = double_text(value);
         match self.protocol {
@@ -152,7 +152,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// A newline inside a line would let what a client sent look like a reply of its own.
+    /// A newline inside a line would let a client's text look like another reply.
     fn line(&mut self, marker: u8, text: &dyn Display) {
         self.out.push(marker);
         let start = self.out.len();

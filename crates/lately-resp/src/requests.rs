@@ -1,5 +1,5 @@
-//! The requests of one read, found before any of them is run: so that what they ask can be looked at
-//! together while all of it borrows from the read buffer.
+//! The requests of one read, which are all parsed before any of them is run. So their operations can be
+//! applied as a batch, while all borrow from the read buffer.
 
 use std::ops::Range;
 use std::slice;
@@ -13,49 +13,50 @@ use crate::limits::{KEPT_BATCH, Limits, MAX_BATCH_ARGUMENTS, SHORT_BYTES};
 use crate::short_array;
 use crate::template::Template;
 
-/// Whole requests in the order in which they came. Made to be reused.
+/// Complete requests, in the order of arrival. Can be reused.
 #[derive(Default, Debug)]
 pub struct Requests {
-    /// Start and end of each argument, from the start of its request. Requests that are alike have them in common.
+    /// The start and the end of each argument, relative to the start of its request. Requests of one template
+    /// share them.
     ranges: Vec<(usize, usize)>,
-    /// What inline commands say once their quotes are undone.
+    /// The words of inline commands without their quotes.
     unquoted: Vec<u8>,
     places: Vec<Place>,
-    /// How many arguments all of them have.
+    /// The number of arguments of all requests.
     arguments: usize,
 }
 
-/// Where a request is.
+/// The place of a request.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     source: Source,
     /// Its arguments, in `ranges`.
     args: (usize, usize),
-    /// Where it starts, in the read buffer or in `unquoted`.
+    /// Its start, in the read buffer or in `unquoted`.
     start: usize,
-    /// Where it ends in the read buffer.
+    /// Its end in the read buffer.
     end: usize,
-    /// It is like the one before but for its key.
+    /// Whether it differs from the one before only in its key.
     repeats: bool,
 }
 
-/// How far [`Requests::parse`] came, and why no further.
+/// How far [`Requests::parse`] came, and why it stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Where in the buffer what was understood ends.
+    /// The end of the parsed bytes in the buffer.
     pub consumed: usize,
-    /// Why it ended there.
+    /// Why it stopped there.
     pub end: End,
 }
 
-/// What follows the requests found.
+/// What follows the parsed requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Nothing, or a part of a request.
+    /// Nothing, or an incomplete request.
     Incomplete,
-    /// Perhaps more requests: these are as many as are taken at once.
+    /// Possibly more requests: the batch is full.
     Full,
-    /// The stream has lost its frame there.
+    /// Bytes that are not a request. The stream cannot be parsed further.
     Broken(ProtocolError),
 }
 
@@ -66,16 +67,16 @@ impl Requests {
         Requests::default()
     }
 
-    /// Finds the whole requests at the start of `buffer`, as many as are taken at once.
+    /// Parses the complete requests at the start of `buffer`, up to a full batch.
     ///
-    /// `args` has what is known of the request that ends it, as after [`parse_request`].
+    /// `args` has the state of an incomplete last request, like in [`parse_request`].
     pub fn parse(&mut self, buffer: &[u8], limits: &Limits, args: &mut Args) -> Progress {
         self.clear();
         self.parse_more(buffer, 0, limits, args)
     }
 
-    /// Adds the whole requests that `buffer` has from `start` on, which may be of another client:
-    /// what came before them stays. Positions are those in all of `buffer`.
+    /// Adds the complete requests of `buffer` from `start` on, which may be of another client. Earlier
+    /// requests stay. All positions are in `buffer` as a whole.
     pub fn parse_more(&mut self, buffer: &[u8], start: usize, limits: &Limits, args: &mut Args) -> Progress {
         let (mut consumed, short) = (start, short_array::are_within(limits));
         let mut template: Option<Template<'_>> = None;
@@ -127,14 +128,14 @@ impl Requests {
         Progress { consumed, end }
     }
 
-    /// Adds a request that was found.
+    /// Adds a parsed request.
     #[inline(always)]
     fn push(&mut self, place: Place) {
         self.arguments += place.args.1 - place.args.0;
         self.places.push(place);
     }
 
-    /// Forgets them.
+    /// Removes all requests.
     pub fn clear(&mut self) {
         self.places.clear();
         self.places.shrink_to(KEPT_BATCH);
@@ -145,7 +146,7 @@ impl Requests {
         self.arguments = 0;
     }
 
-    /// How many requests there are.
+    /// The number of requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
@@ -157,19 +158,19 @@ impl Requests {
         self.places.is_empty()
     }
 
-    /// Where in the buffer the first `count` requests end.
+    /// The end of the first `count` requests in the buffer.
     #[must_use]
     pub fn bytes_of_first(&self, count: usize) -> usize {
         count.checked_sub(1).map_or(0, |last| self.places[last].end)
     }
 
-    /// The requests one by one, out of the buffer they were parsed from. Panics when that is shorter.
+    /// The requests, out of the buffer they were parsed from. Panics if that is shorter.
     #[must_use]
     pub fn iter<'a>(&'a self, buffer: &'a [u8]) -> Selected<'a> {
         self.range(0..self.len(), buffer)
     }
 
-    /// Those of these numbers, as [`Requests::iter`] gives them.
+    /// The requests with these numbers, like [`Requests::iter`].
     #[must_use]
     pub fn range<'a>(&'a self, numbers: Range<usize>, buffer: &'a [u8]) -> Selected<'a> {
         Selected { places: self.places[numbers].iter(), requests: self, buffer }
@@ -200,8 +201,8 @@ impl<'a> Iterator for Selected<'a> {
 }
 
 impl<'a> Selected<'a> {
-    /// The keys of those that come next and are like the one before but for their key, their second argument. Those that are
-    /// not asked for are given as requests.
+    /// The keys, which are the second arguments, of the next requests that differ from the one before only in
+    /// their key. Requests whose keys are not taken are returned by the iterator as usual.
     pub fn repeated_keys(&mut self) -> impl Iterator<Item = &'a [u8]> {
         const { assert!(SHORT_BYTES <= MAX_KEY_BYTES, "no more is looked for in those that repeat") };
         std::iter::from_fn(|| {
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!((requests.len(), progress.end), (MAX_BATCH_ARGUMENTS, End::Full));
         let (requests, _, progress) = parsed(&most[5..]);
         assert_eq!((requests.len(), progress.end), (MAX_BATCH_ARGUMENTS - 1, End::Incomplete));
-        // A request of more arguments is a batch of its own.
+        // A request with more arguments is a batch of its own.
         let many = format!("DEL{}\nPING\n", " k".repeat(MAX_BATCH_ARGUMENTS));
         let (requests, _, progress) = parsed(&many);
         assert_eq!((requests.len(), progress.end), (1, End::Full));

@@ -1,19 +1,19 @@
-//! The fast path for requests as clients send most of them: all there, an array of few short arguments.
-//! It says the same of them as [`parse_request`](crate::parse_request), and nothing of any others.
+//! The fast path for the usual requests of clients: a complete array of few short arguments. It gives the
+//! same result as [`parse_request`](crate::parse_request), or none.
 
 use crate::limits::{Limits, SHORT_ARGUMENTS, SHORT_BYTES};
 
-/// Whether these bounds are such that all short requests are within them.
+/// Whether all short requests are within these bounds.
 pub(crate) fn are_within(limits: &Limits) -> bool {
-    // The digits of a length, two at most, count as a line.
+    // A length has at most two digits, which count as a line.
     limits.bulk_bytes >= SHORT_BYTES
         && limits.arguments >= SHORT_ARGUMENTS
         && limits.line_bytes >= 3
         && limits.request_bytes >= (SHORT_ARGUMENTS + 1) * (SHORT_BYTES + 7)
 }
 
-/// Reads the short array that bytes start with: adds where its arguments lie and gives where it ends.
-/// Adds nothing when what is there is none.
+/// Parses the short array at the start of `buffer`. Appends the places of its arguments and returns its end.
+/// If there is none, nothing is appended.
 pub(crate) fn read_array(buffer: &[u8], ranges: &mut Vec<(usize, usize)>) -> Option<usize> {
     let (count, mut position) = read_length(buffer, 0, b'*').filter(|&(count, _)| count > 0)?;
     let before = ranges.len();
@@ -28,7 +28,7 @@ pub(crate) fn read_array(buffer: &[u8], ranges: &mut Vec<(usize, usize)>) -> Opt
     Some(position)
 }
 
-/// Where the content of the short bulk string at a position starts and ends.
+/// The start and the end of the content of the short bulk string at `position`.
 #[inline]
 pub(crate) fn read_bulk(buffer: &[u8], position: usize) -> Option<(usize, usize)> {
     let (bytes, start) = read_length(buffer, position, b'$')?;
@@ -36,7 +36,7 @@ pub(crate) fn read_bulk(buffer: &[u8], position: usize) -> Option<(usize, usize)
     (buffer.get(end..end + 2)? == b"\r\n").then_some((start, end))
 }
 
-/// A length of one digit or two, and where its line ends.
+/// A length of one or two digits, and the end of its line.
 #[inline(always)]
 fn read_length(buffer: &[u8], position: usize, marker: u8) -> Option<(u8, usize)> {
     match *buffer.get(position..)? {
@@ -57,7 +57,7 @@ mod tests {
     use crate::frame::{Parsed, parse_request};
     use crate::request::write_request;
 
-    /// Where a short request ends and its arguments lie, which is what the general path says, too.
+    /// The end of a short request, after comparing its arguments with those of the general path.
     fn check(stream: &[u8]) -> Option<usize> {
         let mut ranges = vec![(7, 7)];
         let end = read_array(stream, &mut ranges);

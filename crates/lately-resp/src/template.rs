@@ -1,28 +1,29 @@
-//! Requests that differ from the one before in their key only, as most do in a pipeline. A comparison finds their arguments,
-//! and the server repeats the last operation with another key (`Selected::repeated_keys`) in place of parsing a command.
+//! Recognizes requests that differ from the one before only in their key, like most in a pipeline. A
+//! comparison of bytes finds their arguments, and the server repeats the last operation with the new key
+//! (`Selected::repeated_keys`) instead of parsing a command.
 //!
-//! This is a second path beside `short_array.rs`, for speed. Without it, a `HIT` at pipeline 64 takes 7 to 13 % more of the
-//! server's processor and a `LIMIT` 8 to 15 % more (redis-benchmark, 50 connections, three series of 9 to 21 rounds in turns on
-//! a busy machine); at pipeline 16 there is no difference. `cargo xtask bench --compare REV` has the rows. The test below holds
-//! both paths to the same requests.
+//! This is a second path besides `short_array.rs`, for speed. Without it, a `HIT` at pipeline 64 takes 7 to
+//! 13 % more of the server's processor time, and a `LIMIT` 8 to 15 % more (redis-benchmark, 50 connections,
+//! three series of 9 to 21 interleaved rounds on a busy machine). At pipeline 16 there is no difference.
+//! `cargo xtask bench --compare REV` has the rows. The test below compares both paths.
 
 use crate::short_array::read_bulk;
 
-/// What is the same in a request and those like it, cut at the key.
+/// The parts of a request that the next ones may share, split at the key.
 #[derive(Clone, Debug)]
 pub(crate) struct Template<'b> {
-    /// Its bytes up to the key; and up to the length of the key.
+    /// Its bytes before the key, and where the length of the key starts in them.
     before: &'b [u8],
     name_end: usize,
-    /// Its bytes behind the key.
+    /// Its bytes after the key.
     behind: &'b [u8],
     key_len: usize,
-    /// Where among the ranges of arguments its own are.
+    /// The range of its arguments among all ranges.
     args: (usize, usize),
 }
 
 impl<'b> Template<'b> {
-    /// Of a request of these bytes, and these of the ranges for arguments; `None` when it has no key.
+    /// The template of a request with these bytes and these ranges of arguments. `None` if it has no key.
     pub(crate) fn of(
         bytes: &'b [u8],
         args: (usize, usize),
@@ -38,8 +39,8 @@ impl<'b> Template<'b> {
         })
     }
 
-    /// Reads a request of this shape that bytes start with: gives its length, and where among the ranges its
-    /// arguments are. Adds nothing when what is there has another shape.
+    /// Parses a request of this template at the start of `bytes`. Returns its length and the range of its
+    /// arguments. If there is none, nothing is appended.
     #[inline(always)]
     pub(crate) fn read(
         &mut self,
@@ -54,7 +55,7 @@ impl<'b> Template<'b> {
         self.read_another_length(bytes, ranges)
     }
 
-    /// As `read`, of a key of another length.
+    /// Like `read`, for a key of another length.
     #[inline(never)]
     fn read_another_length(
         &mut self,
@@ -84,7 +85,8 @@ impl<'b> Template<'b> {
     }
 }
 
-/// Whether bytes start with others. A comparison of slices is a call; of short ones this is a load or two of each.
+/// Whether `bytes` starts with `start`. Comparing slices would be a call; for short ones this is one or two
+/// loads each.
 #[inline(always)]
 fn starts_with(bytes: &[u8], start: &[u8]) -> bool {
     let Some(bytes) = bytes.get(..start.len()) else { return false };
@@ -109,7 +111,7 @@ mod tests {
     use crate::request::write_request;
     use crate::requests::Requests;
 
-    /// A request: its name, a number that its key is made of, and what follows the key.
+    /// A request: its name, a number in its key, and the words after the key.
     fn request() -> impl Strategy<Value = Vec<String>> {
         let names = prop::sample::select(vec!["HIT", "hit", "LIMIT", "LIMIS", "CL.THROTTLE", "HITS"]);
         let keys = prop::sample::select(vec![0, 1, 1, 2, 2, 2, 16, 16, 17, 98, 99, 100, 1_025]);

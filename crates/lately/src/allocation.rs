@@ -1,6 +1,7 @@
 //! The size of an allocation with the allocator's own bytes, which count towards the ceiling.
 
-/// Bytes that glibc's malloc takes for `bytes`: one word more, in steps of two words. 0 for 0. Others are close to it.
+/// The bytes that glibc's malloc takes for `bytes`: one word more, in steps of two words. 0 for 0. Other
+/// allocators are similar.
 pub(crate) const fn allocated(bytes: usize) -> usize {
     match bytes {
         0 => 0,
@@ -9,7 +10,7 @@ pub(crate) const fn allocated(bytes: usize) -> usize {
     }
 }
 
-/// The most bytes that take the same allocation as `bytes`.
+/// The most bytes that fit in the same allocation as `bytes`.
 pub(crate) const fn filled(bytes: usize) -> usize {
     match bytes {
         0 => 0,

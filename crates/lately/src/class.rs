@@ -10,7 +10,7 @@ use crate::settings::Settings;
 pub struct Pattern(Box<[u8]>);
 
 impl Pattern {
-    /// Parses a pattern. Every text is valid: an open set ends with the text.
+    /// Parses a pattern. Every text is valid: an open set ends at the end of the text.
     #[must_use]
     pub fn new(text: &[u8]) -> Pattern {
         Pattern(text.into())
@@ -35,7 +35,7 @@ impl Pattern {
     pub(crate) fn matches_for(&self, key: &[u8], work: &mut u64) -> bool {
         let pattern = &self.0[..];
         let (mut p, mut k) = (0, 0);
-        // Where to go on after a mismatch: past the last star, and the byte it would swallow next.
+        // Where to continue after a mismatch: behind the last star, and the next byte that it would match.
         let mut retry = None;
         while k < key.len() {
             if pattern.get(p) == Some(&b'*') {
@@ -105,7 +105,7 @@ pub(crate) struct ClassId(u8);
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
     patterns: Box<[Pattern]>,
-    /// One more than there are patterns.
+    /// One more than there are patterns: the last is the default.
     settings: Box<[Settings]>,
 }
 

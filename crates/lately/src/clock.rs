@@ -42,12 +42,12 @@ pub struct SystemClock {
     state: Mutex<Slew>,
 }
 
-/// Time that passed since a start.
+/// The time since a start.
 #[derive(Debug)]
 struct Uptime {
-    /// Where the system has a clock that goes on while the machine sleeps.
+    /// From a clock that advances while the machine sleeps, where there is one.
     booted: Option<Duration>,
-    /// Elsewhere.
+    /// Used elsewhere.
     instant: Instant,
 }
 
@@ -65,29 +65,29 @@ impl Uptime {
     }
 }
 
-/// Time may be moved towards the wall clock by a microsecond for each of these that pass.
+/// Time may be moved towards the wall clock by one microsecond for each this many that pass.
 const SLEW_EVERY_US: i64 = 20;
 
-/// In microseconds: in milliseconds, two clocks that agree seem to be a millisecond apart, now and then.
+/// In microseconds: in milliseconds, two clocks that agree would sometimes seem to differ by one.
 #[derive(Debug)]
 struct Slew {
     monotonic_us: i64,
     now_us: i64,
     wall_us: i64,
-    /// Time that passed and was not yet used for moving time; below [`SLEW_EVERY_US`].
+    /// Time that has passed and was not yet used for slewing; below [`SLEW_EVERY_US`].
     credit_us: i64,
-    /// While the wall clock is far ahead.
+    /// Set while the wall clock is far ahead.
     lead: Option<Lead>,
-    /// How far time jumped to the wall clock, in sum.
+    /// The sum of the jumps to the wall clock.
     jumped_us: i64,
 }
 
-/// The wall clock is far ahead.
+/// A period during which the wall clock is far ahead.
 #[derive(Debug)]
 struct Lead {
-    /// Since then, by the monotonic clock.
+    /// Its start, by the monotonic clock.
     since_us: i64,
-    /// By at least so much at each reading.
+    /// The smallest lead of all its readings.
     least_us: i64,
 }
 
@@ -96,8 +96,8 @@ impl Slew {
         Slew { monotonic_us: 0, now_us: wall_us, wall_us, credit_us: 0, lead: None, jumped_us: 0 }
     }
 
-    /// Moves on to a reading of both clocks. A wall clock that is ahead by more than `max_skew_us` for
-    /// [`ADOPTED_AFTER`] is jumped to.
+    /// Advances to a reading of both clocks. Jumps if the wall clock was ahead by more than `max_skew_us` for
+    /// [`ADOPTED_AFTER`].
     fn advance(&mut self, monotonic_us: i64, wall_us: i64, max_skew_us: i64) -> i64 {
         let passed_us = (monotonic_us - self.monotonic_us).max(0);
         self.monotonic_us += passed_us;
@@ -106,13 +106,13 @@ impl Slew {
         let most_us = self.credit_us / SLEW_EVERY_US;
         self.credit_us %= SLEW_EVERY_US;
         let behind_us = wall_us - (self.now_us + passed_us);
-        // Ahead of the wall clock time runs a twentieth slower, behind it a twentieth faster.
+        // Ahead of the wall clock, time runs a twentieth slower; behind it, a twentieth faster.
         self.now_us += passed_us + behind_us.clamp(-most_us, most_us);
         self.jump(max_skew_us);
         self.now_us
     }
 
-    /// Jumps to where the wall clock has been at least for a while, if it is far ahead for so long.
+    /// Jumps by the smallest lead of the wall clock, if it has been far ahead for long enough.
     fn jump(&mut self, max_skew_us: i64) {
         let ahead_us = self.wall_us - self.now_us;
         if ahead_us <= max_skew_us {
@@ -228,8 +228,8 @@ mod tests {
     const SECOND_US: i64 = 1_000_000;
     const MAX_SKEW_US: i64 = 10 * SECOND_US;
 
-    /// Reads the clocks each second from one to the other, with the wall clock `ahead_us` of the monotonic
-    /// clock; gives by how much time was behind the wall clock at last.
+    /// Reads the clocks once a second, with the wall clock `ahead_us` ahead of the monotonic one. Returns how
+    /// far time is behind the wall clock at the end.
     fn run(slew: &mut Slew, seconds: std::ops::RangeInclusive<i64>, ahead_us: i64) -> i64 {
         for monotonic_us in seconds.map(|second| second * SECOND_US) {
             let before_us = slew.now_us;
@@ -242,8 +242,8 @@ mod tests {
     fn a_system_clock_set_back_slows_time_but_never_reverses_it() {
         let mut slew = Slew::new(1_000_000_000);
         assert_eq!(slew.advance(100_000, 1_000_100_000, MAX_SKEW_US), 1_000_100_000);
-        // Set back by a minute and read every millisecond: time runs a twentieth slower until both
-        // agree again, 20 minutes later.
+        // The wall clock is set back by a minute and read every millisecond. Time runs a twentieth slower
+        // until both agree, 20 minutes later.
         let mut now_us = slew.now_us;
         for tick_us in (1..=1_200_100).map(|tick| tick * 1_000) {
             let later_us = slew.advance(100_000 + tick_us, 940_100_000 + tick_us, MAX_SKEW_US);
@@ -267,7 +267,7 @@ mod tests {
         let mut slew = Slew::new(0);
         assert_eq!(run(&mut slew, 1..=60, hour_us), hour_us - 3 * SECOND_US);
         assert_eq!((run(&mut slew, 61..=61, hour_us), slew.jumped_us), (0, hour_us - 61 * SECOND_US / 20));
-        // Set back again, it is slewed to: an hour takes 20.
+        // Set back again, time slews: an hour takes 20.
         assert_eq!(run(&mut slew, 62..=161, 0), -hour_us + 5 * SECOND_US);
         // Two readings far apart are enough.
         let mut slew = Slew::new(0);
@@ -283,7 +283,7 @@ mod tests {
         run(&mut slew, 1..=60, year_us);
         assert_eq!((run(&mut slew, 61..=62, 0), slew.jumped_us), (-29 * SECOND_US / 10, 0));
         run(&mut slew, 63..=100, year_us);
-        // What it jumps to is where the wall clock was all the time.
+        // It jumps by the smallest lead of the period.
         assert_eq!(run(&mut slew, 101..=124, 60 * SECOND_US), 0);
         assert!((50 * SECOND_US..60 * SECOND_US).contains(&slew.jumped_us), "{}", slew.jumped_us);
     }
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn an_undisturbed_system_clock_is_followed() {
-        // It started in the middle of a millisecond, and is read at any moment.
+        // It starts within a millisecond, and is read at odd moments.
         let mut slew = Slew::new(1_700_000_000_000_555);
         for monotonic_us in (0..1_000_000).step_by(333) {
             let wall_us = 1_700_000_000_000_555 + monotonic_us;

@@ -19,7 +19,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// This count and that of other hits in the same window.
+    /// The sum of this count and that of other hits in the same window.
     pub(crate) fn plus(self, other: Count) -> Count {
         Count {
             estimate: self.estimate.saturating_add(other.estimate),

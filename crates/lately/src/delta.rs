@@ -1,12 +1,12 @@
-//! What happened in a store, in the words a journal, a cluster or a dump passes on.
+//! The changes of a store, as a journal, a cluster or a dump passes them on.
 //!
-//! A delta is a fact, not a command: it was checked when it happened and is applied as it stands.
-//! Rules, each held by a test of [`crate::Store::replay`]:
-//! - Deltas of one key, replayed on an empty store, give its answers. Hits may come in any order.
-//! - A key that is forgotten and comes back has a higher generation. Deltas of an older generation
-//!   change nothing.
-//! - A flush names the generation that ends: what came back after it is not lost when the flush is
-//!   replayed late.
+//! A delta is a fact, not a command: it was checked when it happened, and is applied without a check. The
+//! rules, which tests of [`crate::Store::replay`] hold:
+//! - The deltas of one key, replayed on an empty store, give its answers. Hits may come in any order.
+//! - A key that is deleted and comes back has a higher generation. Deltas of an older generation change
+//!   nothing.
+//! - A flush has the number of the first generation after it. Keys of that generation survive a late replay
+//!   of the flush.
 
 mod batch;
 
@@ -93,7 +93,7 @@ pub enum Delta<'a> {
         key: &'a [u8],
         /// The key's generation.
         generation: Generation,
-        /// Until when.
+        /// The end of the limit.
         until: Timestamp,
     },
     /// Hits were denied by a limit. They are not among the key's hits.
@@ -122,10 +122,10 @@ pub enum Delta<'a> {
         key: &'a [u8],
         /// The key's generation.
         generation: Generation,
-        /// How, and until when.
+        /// The protection, and its end.
         guard: EvictionGuard,
     },
-    /// A key and its hits were forgotten.
+    /// A key and its hits were removed.
     Forget {
         /// The key.
         key: &'a [u8],
@@ -140,28 +140,28 @@ pub enum Delta<'a> {
         key: &'a [u8],
         /// The generation that began with it.
         generation: Generation,
-        /// What limits know of it beside its hits.
+        /// Its limit state.
         limits: LimitState<'a>,
-        /// Its hits, as a part of a store has them.
+        /// Its hits, encoded as in a part of a store.
         entry: &'a [u8],
     },
-    /// All keys of a lower generation were forgotten.
+    /// All keys of a lower generation were deleted.
     Flush {
         /// The first generation after the flush.
         below: Generation,
     },
-    /// A source was read up to a position. The hits of that stretch are in the same batch.
+    /// A source was read up to a position. The hits of that part are in the same batch.
     Position {
         /// The source.
         source: &'a [u8],
-        /// How far it was read.
+        /// The position.
         position: u64,
     },
-    /// A change that was taken back before its batch was written.
+    /// A change that was rolled back before its batch was written.
     Void,
 }
 
-/// The state of limits on a key, beside its hits.
+/// The limit state of a key, besides its hits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LimitState<'a> {
     /// The time until which a limit on the key is in force, if one is.
@@ -186,12 +186,12 @@ impl Delta<'_> {
             | Delta::Forget { generation, .. }
             | Delta::Restored { generation, .. } => generation,
             Delta::Flush { below } => below,
-            // Sources are of no generation: a flush leaves them.
+            // Sources have no generation: a flush keeps them.
             Delta::Position { .. } | Delta::Void => Generation::MAX,
         }
     }
 
-    /// The key. A flush has none, and neither has a source.
+    /// The key. A flush and a source have none.
     pub(crate) fn key(&self) -> &[u8] {
         match *self {
             Delta::Hits { key, .. }

@@ -1,7 +1,7 @@
-//! Division by a number that is known before, without a division: each hit asks which pane a time is in.
+//! Division by a known number, without a division instruction: each hit needs the pane of its time.
 
-/// Divides times. A time is multiplied by the reciprocal, of 64 bits and rounded up (T. Granlund and P. Montgomery,
-/// Division by Invariant Integers using Multiplication, 1994).
+/// Divides times. A time is multiplied by the reciprocal, which has 64 bits and is rounded up (T. Granlund
+/// and P. Montgomery, Division by Invariant Integers using Multiplication, 1994).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Divisor {
     /// 2^(64 + shift) over twice the divisor.
@@ -15,18 +15,19 @@ const MAX_DIVISOR: u64 = 1 << 32;
 
 impl Divisor {
     /// # Panics
-    /// When the number is not in 1 to 2^32: no width of a pane is.
+    /// If the number is not in 1 to 2^32. The width of a pane always is.
     pub(crate) fn new(divisor: i64) -> Divisor {
         let divisor = u64::try_from(divisor).ok().filter(|divisor| (1..=MAX_DIVISOR).contains(divisor));
-        // Twice, so that it is not 1. It lies above 2^shift and at most at 2^(shift + 1), so the reciprocal fits; it
-        // is too large by less than 2^-64 of itself for each 2^63, and times are far below that.
+        // Twice the number, so that it is not 1. It is above 2^shift and at most 2^(shift + 1), so the
+        // reciprocal fits. The reciprocal is too large by less than 2^-64 of itself for each 2^63, and times
+        // are far below that.
         let twice = 2 * divisor.expect("a width of panes");
         let shift = (twice - 1).ilog2();
         let reciprocal = (1_u128 << (64 + shift)).div_ceil(twice.into());
         Divisor { reciprocal: u64::try_from(reciprocal).expect("at most 2^64 over a little more"), shift }
     }
 
-    /// A time over the divisor, rounded down.
+    /// A time divided by the divisor, rounded down.
     #[inline]
     pub(crate) fn quotient(self, time_ms: i64) -> i64 {
         debug_assert!((0..MAX_TIME.cast_signed()).contains(&time_ms), "{time_ms} is no time");

@@ -1,4 +1,4 @@
-//! Errors: each has its facts, and a sentence for an operator.
+//! Errors: facts, and a sentence for an operator.
 
 use std::error::Error;
 use std::fmt;
@@ -8,18 +8,18 @@ use crate::limits::{
 };
 use crate::time::{Span, Timestamp};
 
-/// A text that is no time or no span.
+/// A text that is not a time or not a span.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TimeError {
-    /// The text is no time.
+    /// The text is not a time.
     Timestamp {
         /// The text.
         text: String,
     },
-    /// Not a span.
+    /// The text is not a span.
     Span {
-        /// What was given.
+        /// The text.
         text: String,
     },
 }
@@ -46,7 +46,7 @@ impl fmt::Display for TimeError {
 
 impl Error for TimeError {}
 
-/// The unit that a number too large for seconds is probably in, and the time it means in that unit.
+/// If a number is too large for seconds: the unit that it probably has, and the time it means in that unit.
 fn finer_seconds(text: &str) -> Option<(&'static str, Timestamp)> {
     let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
     let number = whole.parse().ok().filter(|_| whole.bytes().all(|byte| byte.is_ascii_digit()))?;

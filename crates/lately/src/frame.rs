@@ -8,14 +8,14 @@ use crate::time::{Span, Timestamp};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     pub(crate) now: Timestamp,
-    /// Hits before it are late, and show in no answer if none came after it.
+    /// Hits before it are late. They show in no answer, unless a later hit of the key came.
     pub(crate) oldest_ms: i64,
-    /// A key whose newest hit is before it has expired: none of its hits matter to a limit, either.
+    /// A key whose newest hit is before it has expired. None of its hits counts against a limit.
     pub(crate) kept_ms: i64,
-    /// The default window that ends now: its first millisecond and one past its last.
+    /// The first millisecond of the default window that ends now, and one past its last.
     pub(crate) from_ms: i64,
     pub(crate) to_ms: i64,
-    /// Whether both lie on the grid: then the sum between them is the answer.
+    /// Whether both are on the grid. If so, the sum between them is the answer.
     pub(crate) is_exact: bool,
 }
 
@@ -35,7 +35,7 @@ impl Frame {
         }
     }
 
-    /// With the window of a limit, to the millisecond, in place of the default window.
+    /// A frame with a limit's window, to the millisecond, instead of the default window.
     #[inline]
     pub(crate) fn of_limit(&self, window: Span) -> Frame {
         let to_ms = self.now.as_millis() + 1;

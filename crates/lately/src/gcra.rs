@@ -1,9 +1,10 @@
-//! The generic cell rate algorithm, in its virtual-scheduling form (ITU-T I.371, annex A): hits come evenly
+//! The generic cell rate algorithm, in its virtual-scheduling form (ITU-T I.371, annex A): hits are evenly
 //! spaced, and a burst of them may come early.
 //!
-//! All that is known of a key is its theoretical arrival time: when all it was given would be used up at an even
-//! pace. Time is cut into 2^-64 ms. The space between hits is rounded down to that, so that what comes to whole
-//! milliseconds is decided as with exact fractions, for every rate a clock in milliseconds can tell from another.
+//! The only state of a key is its theoretical arrival time: when all that it was granted would be used up at
+//! an even pace. Time has units of 2^-64 ms. The interval between hits is rounded down to that, so that
+//! decisions in whole milliseconds are the same as with exact fractions, for every rate that a millisecond
+//! clock can distinguish.
 
 use crate::limit::{Decision, Retry};
 use crate::limits::MAX_BURST_MS;
@@ -12,9 +13,9 @@ use crate::time::{Span, Timestamp};
 /// A rate with a burst, for the generic cell rate algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
-    /// The most hits at once: the burst and one more.
+    /// The most hits at once: the burst plus one.
     limit: u64,
-    /// The time between hits, never 0: whole milliseconds, and ticks beside them.
+    /// The time between hits, never 0: whole milliseconds, and the rest in ticks.
     interval: (u64, u64),
 }
 
@@ -30,10 +31,10 @@ impl Rate {
     /// every request is denied. `None` as for [`Rate::new`].
     #[must_use]
     pub fn of_limit(limit: u64, count: u64, period: Span) -> Option<Rate> {
-        // Of the most that can be counted, a period is a tick or more for each.
+        // For the highest count, a period is at least a tick for each hit.
         let period_ms = period.as_millis().unsigned_abs();
         let (millis, rest) = (period_ms.checked_div(count)?, period_ms % count);
-        // Most come to whole milliseconds.
+        // Most intervals are whole milliseconds.
         let below = if rest == 0 { 0 } else { (u128::from(rest) << TICK_BITS) / u128::from(count) };
         let interval = whole((millis, 0)) | below;
         let burst_ticks = interval.checked_mul(u128::from(limit)).filter(|_| interval > 0)?;
@@ -54,7 +55,7 @@ impl Rate {
     fn hits_in(self, ticks: u128) -> u128 {
         let (millis, below) = self.interval;
         if below == 0 && millis > 0 {
-            // A hit takes whole milliseconds: no 128-bit division.
+            // The interval is whole milliseconds: no 128-bit division is needed.
             let whole_ms = ticks.div_ceil(1 << TICK_BITS);
             return u64::try_from(whole_ms)
                 .map_or_else(|_| whole_ms.div_ceil(u128::from(millis)), |ms| ms.div_ceil(millis).into());
@@ -129,7 +130,7 @@ fn ticks(millis: i64) -> u128 {
     u128::from(millis.unsigned_abs()) << TICK_BITS
 }
 
-/// Whole milliseconds, and ticks beside them.
+/// Whole milliseconds, and the rest in ticks.
 #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
 fn parts(ticks: u128) -> (u64, u64) {
     ((ticks >> TICK_BITS) as u64, ticks as u64)
@@ -186,10 +187,10 @@ fn decide_any(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp) -> (D
     let (retry, used) = if quantity < 0 {
         (Retry::Now, used.saturating_sub(asked))
     } else {
-        match max.checked_sub(quantity.unsigned_abs()).map(|spare| rate.time_of(spare)) {
+        match max.checked_sub(quantity.unsigned_abs()).map(|room| rate.time_of(room)) {
             None => (Retry::Never, used),
-            Some(spare) if used <= spare => (Retry::Now, used.saturating_add(asked)),
-            Some(spare) => (span(used - spare).map_or(Retry::Now, Retry::After), used),
+            Some(room) if used <= room => (Retry::Now, used.saturating_add(asked)),
+            Some(room) => (span(used - room).map_or(Retry::Now, Retry::After), used),
         }
     };
     let used_hits = u64::try_from(rate.hits_in(used)).unwrap_or(u64::MAX);
@@ -203,15 +204,16 @@ mod tests {
     use super::*;
     use crate::time::seconds;
 
-    /// The algorithm in whole numbers: times in milliseconds, each counted `count` times over, so that the space
-    /// between hits, `period / count`, is whole.
+    /// The algorithm in whole numbers: times are in milliseconds times `count`, so that the interval `period
+    /// / count` is whole.
     struct Exact {
         count: i128,
         arrival: i128,
     }
 
     impl Exact {
-        /// Whether it is allowed, what is left, the milliseconds until it would be (-1: never) and until all is.
+        /// Whether it is allowed, the remaining hits, the milliseconds until it would be allowed (-1: never),
+        /// and the milliseconds until nothing is used.
         fn ask(
             &mut self,
             (burst, period_ms): (i128, i128),
@@ -272,7 +274,7 @@ mod tests {
     fn rates_past_a_million_a_second_are_kept() {
         let rate = Rate::new(0, 4_000_000, seconds(1)).expect("a rate");
         let at = |ms: i64| Timestamp::from_millis(1_700_000_000_000 + ms).expect("a time");
-        // A clock in milliseconds: one each millisecond, and 4,000 with a burst of as many.
+        // The fastest rate of a millisecond clock: one hit each millisecond. And 4,000 at once.
         let (first, arrival) = decide(rate, Arrival::default(), 1, at(0));
         let (second, _) = decide(rate, arrival, 1, at(0));
         assert!(first.is_allowed() && !second.is_allowed());

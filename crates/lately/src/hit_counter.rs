@@ -30,17 +30,17 @@ use crate::window::Window;
 pub struct HitCounter {
     entry: Entry,
     settings: Settings,
-    /// Hits of one millisecond that are not in the entry yet: most hits find their time there.
+    /// The hits of one millisecond that are not in the entry yet. Most hits are added here.
     pending: Moment,
-    /// The most the pending hits may become.
+    /// The most that the pending hits may become.
     most: u64,
     /// The pane of the pending hits.
     pane_ms: Range<i64>,
-    /// Hits in the entry of the default window that ends with that pane, when that is exact.
+    /// The hits in the entry for the default window that ends with that pane, if that is exact.
     window_hits: Option<u64>,
 }
 
-/// No pending hits: of no time, so that no hit finds its own there.
+/// No pending hits. No hit has this time.
 const NOTHING: Moment = Moment { at_ms: -1, hits: 0 };
 
 impl HitCounter {
@@ -83,7 +83,7 @@ impl HitCounter {
         self.add_elsewhere(at, weight)
     }
 
-    /// Counts hits at another time than those before, which go to the entry first.
+    /// Counts hits at another time than the pending ones, which are moved to the entry first.
     fn add_elsewhere(&mut self, at: Timestamp, weight: u64) -> Result<(), HitError> {
         let now = self.now_at(at);
         let oldest = self.settings.oldest(now);
@@ -97,7 +97,7 @@ impl HitCounter {
         let at_ms = at.as_millis();
         let left = MAX_TOTAL.checked_sub(self.entry.total()).filter(|&left| weight <= left);
         let Some(most) = left.filter(|_| at >= now) else {
-            // Hits of the past, or more than there is room for before old ones are dropped.
+            // Late hits, or too many hits unless expired ones are dropped.
             self.window_hits = None;
             return self.entry.add(at, weight, &self.settings, now);
         };
@@ -119,12 +119,12 @@ impl HitCounter {
             let at = Timestamp::from_millis(at_ms).unwrap_or(Timestamp::MIN);
             let added = self.entry.add(at, hits, &self.settings, now);
             debug_assert!(added.is_ok(), "there was room when they were counted");
-            // They are of the pane that the window ends with.
+            // They are in the pane that the window ends with.
             self.window_hits = self.window_hits.map(|window_hits| window_hits + hits);
         }
     }
 
-    /// Counts the default window that ends with the pane of `at`, a time no hit is after.
+    /// Counts the default window that ends with the pane of `at`. No hit is later.
     fn count_window(&mut self, at: Timestamp, now: Timestamp) {
         let window = Window::ending_at(at, self.settings.window(), &self.settings, now);
         self.window_hits = window.exact_range_ms().map(|(from_ms, _)| {

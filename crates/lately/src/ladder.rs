@@ -33,7 +33,7 @@ pub const RUNGS_MS: [i64; 21] = [
 /// The widest rung that may be a resolution: one day.
 pub(crate) const MAX_RESOLUTION_MS: i64 = 86_400_000;
 
-/// Precision is kept in millionths, so that widths come out the same on every machine.
+/// Precision is stored in millionths, so that widths are the same on every machine.
 pub(crate) const PRECISION_UNIT: i64 = 1_000_000;
 
 /// The widths one class uses, and the age from which each may be used.
@@ -46,7 +46,7 @@ pub struct Ladder {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Step {
     width_ms: i64,
-    /// A pane whose newer edge is at least this old may be this wide.
+    /// The age of its newer edge from which a pane may have this width.
     pane_age_ms: i64,
 }
 
@@ -59,14 +59,14 @@ impl Ladder {
             let least = i128::from(width_ms) * i128::from(PRECISION_UNIT);
             let least = (least + i128::from(precision_ppm) - 1) / i128::from(precision_ppm);
             let pane_age_ms = i64::try_from(least).unwrap_or(i64::MAX).max(exact.as_millis());
-            // A width that a wider one allowed at the same age makes useless stays in the list: the
-            // search from the wide end never reaches it.
+            // A width may be useless because a wider one is allowed at the same age. It stays in the list,
+            // because searches start at the wide end and never reach it.
             steps.push(Step { width_ms, pane_age_ms });
         }
         Ladder { steps }
     }
 
-    /// The ladder of panes that are never joined.
+    /// The ladder of panes that are never merged.
     pub(crate) fn of_one_width(width_ms: i64) -> Ladder {
         Ladder { steps: vec![Step { width_ms, pane_age_ms: 0 }] }
     }
@@ -96,8 +96,8 @@ impl Ladder {
         self.steps.iter().find(|step| step.width_ms == width_ms).map(|step| step.pane_age_ms)
     }
 
-    /// The widest of the wider panes that may be `age_ms` old, else the next wider one; with the age from which it may be
-    /// used.
+    /// The widest of the wider panes that may be `age_ms` old. If none may, the next wider one. With the age
+    /// from which it is allowed.
     pub(crate) fn next_wider(&self, width_ms: i64, age_ms: i64) -> Option<(i64, i64)> {
         let wider = self.steps.iter().filter(|step| step.width_ms > width_ms);
         let next = wider.clone().next()?;
@@ -106,8 +106,8 @@ impl Ladder {
         Some((width_ms, pane_age_ms))
     }
 
-    /// The widest a cell of an edge can be that is `age_ms` old, with `exact` the exact span: the resolution up to and
-    /// including the exact span, then as wide as precision allows.
+    /// The widest cell that an edge of age `age_ms` can have: the resolution up to and including the exact
+    /// span, then as wide as the precision allows.
     #[must_use]
     pub fn edge_grid_ms(&self, age_ms: i64, exact: Span) -> i64 {
         if age_ms <= exact.as_millis() {
@@ -116,9 +116,9 @@ impl Ladder {
         self.pane_width_ms(age_ms)
     }
 
-    /// The cell around an edge, as seen from `now_ms`: its start and its width. It is the widest pane that may hold
-    /// the edge at that time, so a pane that starts before a border of the cell never ends behind it. The cells of
-    /// all edges lie side by side: answers over nested windows are nested, too.
+    /// The cell around an edge, as seen from `now_ms`: its start and its width. It is the widest pane that
+    /// may contain the edge at that time, so a pane that starts before a border of the cell never ends behind
+    /// it. The cells of all edges are disjoint or equal, so answers over nested windows are nested, too.
     #[must_use]
     pub fn cell(&self, edge_ms: i64, now_ms: i64) -> (i64, i64) {
         let age_ms = now_ms - edge_ms;
@@ -135,9 +135,9 @@ impl Ladder {
         self.steps.iter().rev().find(|step| allowed(step)).unwrap_or(&self.steps[0]).width_ms
     }
 
-    /// The most panes that remain of a key's hits after merging, `ahead` being how far hits may be
-    /// ahead of the clock: for each width, the ages at which it is the widest allowed, divided by
-    /// it, and the panes that wait for their neighbours to grow old enough to merge.
+    /// The most panes of a key after merging. `ahead` is how far hits may be ahead of the clock. It is the
+    /// sum over all widths of the ages at which the width is the widest allowed, divided by the width, and of
+    /// the panes that wait for their neighbours to grow old enough to merge.
     #[must_use]
     pub fn pane_bound(&self, retain: Span, ahead: Span) -> usize {
         let age_limit_ms = retain.as_millis();
@@ -203,7 +203,7 @@ mod tests {
             assert_eq!((start_ms / 1_000, width_ms / 1_000), expected, "edge {edge_s}");
         };
         check(now_s - 360, (999_647, 1));
-        // The pane of 2 s around an edge that is 361 s old would end 359 s ago: it may not be there yet.
+        // A pane of 2 s around an edge that is 361 s old would end 359 s ago, so it may not exist yet.
         check(now_s - 361, (999_646, 1));
         check(now_s - 362, (999_644, 2));
         // 1,003 s old: a pane of 10 s would end 997 s ago.

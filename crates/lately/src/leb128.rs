@@ -1,5 +1,5 @@
-//! Whole numbers in as few bytes as they need: seven bits a byte, the low ones first, the top bit set
-//! where more follow (LEB128, DWARF Debugging Information Format 4, 7.6).
+//! LEB128: whole numbers in as few bytes as they need. Seven bits per byte, the low ones first; the top bit
+//! is set if more bytes follow (DWARF Debugging Information Format 4, 7.6).
 
 /// The most bytes a number takes.
 pub(crate) const MAX_BYTES: usize = 10;
@@ -33,8 +33,8 @@ pub(crate) fn encode(mut value: u64) -> Encoded {
     Encoded { bytes, len }
 }
 
-/// The number at `offset`, and the offset of what follows. What [`encode`] did not write reads as
-/// some number; past the end is a panic.
+/// Decodes the number at `offset`, and returns the offset behind it. Bytes that [`encode`] did not write
+/// decode to some number. Panics past the end.
 #[inline]
 pub(crate) fn decode(bytes: &[u8], offset: usize) -> (u64, usize) {
     let first = bytes[offset];
@@ -65,7 +65,7 @@ pub(crate) fn push(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Takes a number off the front of bytes from anywhere; `None` when they do not begin with one.
+/// Decodes a number from the front of untrusted bytes. `None` if they do not start with one.
 #[inline]
 pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;

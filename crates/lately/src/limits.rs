@@ -8,8 +8,8 @@ pub const MAX_KEY_BYTES: usize = 1_024;
 /// The most hits of a key within its retention: the largest signed 64-bit integer.
 pub const MAX_TOTAL: u64 = i64::MAX.unsigned_abs();
 
-/// Distinct milliseconds that a key keeps before older ones are merged into panes. A limit is decided exactly while its
-/// window has hits of fewer milliseconds than this.
+/// Distinct milliseconds that a key stores before older ones are merged into panes. A limit is exact while
+/// its window has hits in fewer milliseconds than this.
 pub const MAX_MOMENTS: usize = 257;
 
 /// Panes of the exact span. A dense ring then takes at most 8 MiB.
@@ -30,10 +30,10 @@ pub const MAX_LIMITS: usize = 128;
 /// The longest name of a source, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 256;
 
-/// Sources with a position. When there is one more, the one that was not heard of for longest is forgotten.
+/// Sources with a position. Above it, the least recently changed source is forgotten.
 pub const MAX_SOURCES: usize = 10_000;
 
-/// Keys compared for each that is evicted, and how many of them one shard gives.
+/// Keys that are compared for each eviction.
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// How many of the [`EVICTION_SAMPLE`] keys come from one shard.
 pub(crate) const EVICTION_SAMPLE_A_SHARD: usize = 4;

@@ -1,10 +1,10 @@
-//! What is asked of the machine and of the allocator: memory before it is needed, and less of it; and a clock that the
-//! standard library does not read. The one place with `unsafe` in this workspace.
+//! Calls to the processor and to the allocator: prefetching, allocator settings, returning memory; and a
+//! clock that the standard library does not read. The only `unsafe` code of this workspace.
 
 use std::time::Duration;
 
-/// Has the cache line at `address` fetched, whatever is there, if anything. It is a hint: it reads nothing the program can
-/// see and cannot fault, wherever it points.
+/// Prefetches the cache line at `address`, which may be any. It is a hint: it has no visible effect and
+/// cannot fault.
 #[inline]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -51,7 +51,7 @@ pub fn give_blocks_back(bytes: u32) -> bool {
     set_allocator(MMAP_THRESHOLD, i32::try_from(bytes).unwrap_or(i32::MAX))
 }
 
-/// Sets a number of glibc's allocator. False when it cannot be set, as with other allocators.
+/// Sets a parameter of glibc's allocator. False if it cannot be set, as with other allocators.
 fn set_allocator(parameter: i32, value: i32) -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -98,13 +98,13 @@ pub fn give_memory_back() -> bool {
     false
 }
 
-/// Time since the machine was booted, its sleep included: `CLOCK_BOOTTIME`. `None` where there is no such clock. `Instant`
-/// stands still while a machine sleeps.
+/// The time since the machine was booted, including sleep: `CLOCK_BOOTTIME`. `None` if there is no such
+/// clock. `Instant` does not advance while a machine sleeps.
 pub(crate) fn since_boot() -> Option<Duration> {
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     {
         use std::ffi::{c_int, c_long};
-        /// From time.h, where a machine has 64 bits.
+        /// From time.h, on 64-bit machines.
         #[repr(C)]
         struct Timespec {
             seconds: i64,
@@ -151,7 +151,7 @@ mod tests {
         let [first, second] = [(); 2].map(|()| since_boot());
         assert_eq!(first.is_some(), cfg!(all(target_os = "linux", target_pointer_width = "64")));
         assert!(first <= second && first != Some(Duration::ZERO));
-        // It is the clock that it should be: the system shows it in seconds, too.
+        // Compare with the uptime in seconds that the system shows.
         let uptime = std::fs::read_to_string("/proc/uptime").ok();
         let uptime_s = uptime.and_then(|text| text.split('.').next()?.parse::<u64>().ok());
         if let Some((now, uptime_s)) = since_boot().zip(uptime_s) {
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(lengths.map(|thread| thread.join().expect("it allocates")), [1_000, 2_000]);
     }
 
-    /// Checked is what can be seen from within: that the number is set, and that blocks of both kinds hold what they are given.
+    /// Checks what the process can see: the parameter is set, and blocks of both kinds hold their content.
     #[test]
     fn large_blocks_are_given_back() {
         let is_glibc = cfg!(all(target_os = "linux", target_env = "gnu"));

@@ -1,9 +1,9 @@
-//! Numbers that are written and read without a branch.
+//! Numbers that are encoded and decoded without a branch.
 //!
-//! A number takes one to eight bytes: its three lowest bits say how many, less one. So it is read with
+//! A number takes one to eight bytes. Its three lowest bits are its length less one, so it is decoded with
 //! one load (the idea of PrefixVarint; here with three bits, for times and counts).
 
-/// A number as bytes, the first lowest, and how many they are.
+/// An encoded number: its bytes, lowest first, and their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Number {
     pub(crate) word: u64,
@@ -11,12 +11,12 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    /// Numbers have 61 bits.
+    /// Numbers have at most 61 bits.
     pub(crate) const MAX: u64 = (1 << 61) - 1;
 
-    /// The byte that is the number one; its multiples are the other numbers of a byte.
+    /// The encoded number one. Its multiples are the other one-byte numbers.
     pub(crate) const ONE_BYTE: u8 = 1 << 3;
-    /// The largest number of a byte.
+    /// The largest one-byte number.
     pub(crate) const MAX_BYTE: u8 = u8::MAX / Number::ONE_BYTE;
 
     #[inline]
@@ -26,7 +26,7 @@ impl Number {
         Number { word: value << 3 | (len as u64 - 1), len }
     }
 
-    /// The number that a word starts with.
+    /// Decodes the number at the start of a word. Returns it and its length in bytes.
     #[inline]
     pub(crate) fn read(word: u64) -> (u64, usize) {
         const MASKS: [u64; 8] =
@@ -35,23 +35,23 @@ impl Number {
         ((word & MASKS[len]) >> 3, len + 1)
     }
 
-    /// Takes a number off the front of a word of them. Zeros end them.
+    /// Decodes a number from the front of a word of numbers. Zeros end the numbers.
     #[inline]
     pub(crate) fn take_word(numbers: &mut u64) -> u64 {
         let (value, len) = Number::read(*numbers);
-        // In two steps: a number of eight bytes takes all there is.
+        // Two shifts, because a number of eight bytes takes the whole word.
         *numbers = *numbers >> (8 * (len - 1)) >> 8;
         value
     }
 
-    /// A word of numbers with this one before them; `None` when they do not fit.
+    /// Puts this number in front of a word of numbers. `None` if they do not fit.
     #[inline]
     pub(crate) fn before(self, numbers: u64) -> Option<u64> {
         let bits = 8 * self.len;
         (numbers.leading_zeros() as usize >= bits).then(|| numbers << (bits - 8) << 8 | self.word)
     }
 
-    /// Takes a number off the front of bytes from anywhere; `None` when they do not begin with one.
+    /// Decodes a number from the front of untrusted bytes. `None` if they do not start with one.
     #[inline]
     pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
         let (value, len) = Number::read(first_word(bytes));
@@ -60,7 +60,7 @@ impl Number {
     }
 }
 
-/// The first eight bytes, zeros past the end.
+/// The first eight bytes, padded with zeros.
 #[inline]
 pub(crate) fn first_word(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
@@ -85,7 +85,7 @@ mod tests {
             let bits = 64 - value.leading_zeros() as usize;
             assert_eq!(len, (bits + 3).div_ceil(8), "{value}");
             assert!(len == 8 || word >> (8 * len) == 0, "{value}");
-            // What follows does not matter.
+            // The bytes behind it do not matter.
             let noise = if len == 8 { 0 } else { u64::MAX << (8 * len) };
             assert_eq!(Number::read(word | noise), (value, len));
         }

@@ -18,7 +18,7 @@ pub struct Point {
     pub hits: u64,
 }
 
-/// Hits between two borders.
+/// The hits between two borders.
 #[derive(Clone, Copy)]
 struct Known {
     from_ms: i64,
@@ -54,7 +54,7 @@ impl SeriesReader {
             return Err(QueryError::Step { step, resolution });
         }
         let end_ms = (settings.pane_of(at.as_millis()) + 1) * resolution_ms;
-        // Time starts at 0: a window that reaches further back has nothing to show there.
+        // Time starts at 0: a window that reaches further back shows nothing there.
         let start_ms = (end_ms - settings.panes_in(window) * resolution_ms).max(0);
         let (next, end) = (start_ms.div_euclid(step_ms), ceil_div(end_ms, step_ms));
         let points = end - next;
@@ -70,9 +70,10 @@ impl SeriesReader {
         usize::try_from(self.end - self.next).unwrap_or(usize::MAX)
     }
 
-    /// The next points, oldest first, `most` at most; of zeros where there is no entry.
+    /// The next points, oldest first, at most `most`. Without an entry they are zeros.
     ///
-    /// Old panes may be wider than a step: then each point is a difference of two estimates, kept
+    /// Old panes may be wider than a step. A point is then the difference of two estimates, and at least
+    /// zero. Points that are read together add up to the count of their time.
     /// from falling below zero. Points that are read at once add up to the count of their time.
     pub(crate) fn read(
         &mut self,
@@ -84,8 +85,8 @@ impl SeriesReader {
         let SeriesReader { step_ms, start_ms, end_ms, next: first, .. } = *self;
         let points = i64::try_from(most).unwrap_or(i64::MAX).min(self.end - first);
         self.next += points;
-        // All points ask for hits up to the cell of the series' end, up to its far edge, and in the cell of their own edge.
-        // The last of each are kept: from there the next point differs by little, or by nothing.
+        // Each point needs the hits up to the end of the series, up to its far edge, and in the cell of the
+        // point's own edge. The last values are cached, because the next point differs by little or nothing.
         let known: [Cell<Option<Known>>; 3] = Default::default();
         let hits_from = |from_ms: i64| {
             let Some(entry) = entry else { return 0 };
@@ -136,7 +137,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever form the entry has, and wherever the series lies.
+        /// Holds for each form of the entry, wherever the series is.
         #[test]
         fn a_point_is_the_hits_from_its_start_less_those_from_its_end(
             gaps_ms in prop::collection::vec(prop_oneof![0..50_i64, 0..5_000_i64, 0..4_000_000_i64], 1..600),

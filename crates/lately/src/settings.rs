@@ -7,14 +7,14 @@ use crate::limits::{MAX_EXACT_PANES, PRECISION_RANGE};
 use crate::merge::Levels;
 use crate::time::{Span, Timestamp, ceil_div, days, milliseconds, minutes, seconds};
 
-/// The window of a read that names none, unless the settings name another.
+/// The default window, unless the settings set one.
 pub const DEFAULT_WINDOW: Span = minutes(5);
-/// Panes of the exact span where none is named: the default window and a fifth more.
+/// Panes of the default exact span: the default window and a fifth more.
 const DEFAULT_EXACT_PANES: i64 = 360;
-/// Panes of the exact span beside the default window: for late hits and reads in the past.
+/// Panes of the exact span besides the default window, for late hits and reads in the past.
 const EXACT_SLACK_PANES: i64 = 60;
 
-/// Settings of a class, checked against each other. Made by [`SettingsBuilder`].
+/// The settings of a class, checked against each other. Built by [`SettingsBuilder`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     resolution: Span,
@@ -28,18 +28,18 @@ pub struct Settings {
     pane_bound: usize,
     /// The resolution as a divisor of times.
     divisor: Divisor,
-    /// The default window in panes; it and the retention in milliseconds, rounded up to whole panes.
+    /// The default window in panes. The window and the retention in milliseconds, rounded up to whole panes.
     window_panes: i64,
     window_ms: i64,
     retain_ms: i64,
 }
 
-/// Borders of panes as seen from a time.
+/// Borders of panes at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Edges {
-    /// The first millisecond of a window of exactly the retention.
+    /// The first millisecond of a window of the retention's length.
     pub(crate) oldest_ms: i64,
-    /// The same for limits, whose windows begin on any millisecond: what is before it is of no use any more.
+    /// The same for limits, whose windows start at any millisecond. Nothing before it is needed.
     pub(crate) kept_ms: i64,
     /// The first millisecond of the default window.
     pub(crate) window_ms: i64,
@@ -114,7 +114,7 @@ impl Settings {
     /// The precision: the most that an older pane may span, as a share of its age.
     #[must_use]
     pub fn precision(&self) -> f64 {
-        // Both fit 2^53: exact.
+        // Both fit in 53 bits, so this is exact.
         self.precision_ppm as f64 / PRECISION_UNIT as f64
     }
 
@@ -124,13 +124,13 @@ impl Settings {
         &self.ladder
     }
 
-    /// The widths of the cells in which nodes tell each other their counts.
+    /// The widths of the cells in which nodes exchange their counts.
     #[must_use]
     pub fn levels(&self) -> &Levels {
         &self.levels
     }
 
-    /// The most panes merging leaves of one key.
+    /// The most panes of a key after merging.
     pub(crate) fn pane_bound(&self) -> usize {
         self.pane_bound
     }
@@ -140,7 +140,7 @@ impl Settings {
         time_ms.div_euclid(self.resolution.as_millis())
     }
 
-    /// The first millisecond of the pane of the resolution's width that holds a time.
+    /// The start of the pane of the resolution that contains a time.
     #[inline]
     pub(crate) fn pane_start(&self, at: Timestamp) -> Timestamp {
         let pane = self.divisor.quotient(at.as_millis());
@@ -149,7 +149,7 @@ impl Settings {
 
     /// `span` in panes of the resolution, rounded up.
     pub(crate) fn panes_in(&self, span: Span) -> i64 {
-        // What nearly every question is about is kept divided.
+        // The most frequent span: its result is cached.
         if span == self.window {
             return self.window_panes;
         }
@@ -168,12 +168,12 @@ impl Settings {
         Span::from_millis(self.panes_in(span) * self.resolution.as_millis()).unwrap_or(Span::MAX)
     }
 
-    /// The first millisecond of a window of exactly the retention that ends at `now`.
+    /// The first millisecond of a window of the retention's length that ends at `now`.
     pub(crate) fn retention_edge_ms(&self, now: Timestamp) -> i64 {
         self.edges(now).oldest_ms
     }
 
-    /// Where the windows that end at `now` begin and end.
+    /// The starts and the end of the windows that end at `now`.
     #[inline]
     pub(crate) fn edges(&self, now: Timestamp) -> Edges {
         let pane = self.divisor.quotient(now.as_millis());
@@ -183,7 +183,7 @@ impl Settings {
         Edges { oldest_ms, kept_ms, window_ms: end_ms - self.window_ms, end_ms }
     }
 
-    /// What ends at or before this millisecond can no longer show in any answer from `now` on.
+    /// Hits that end at or before this millisecond cannot show in an answer from `now` on.
     pub(crate) fn horizon_ms(&self, now: Timestamp) -> i64 {
         let coarsest = self.ladder.edge_grid_ms(self.retain.as_millis(), self.exact);
         self.edges(now).kept_ms.div_euclid(coarsest) * coarsest
@@ -271,14 +271,14 @@ impl SettingsBuilder {
             let most = Span::from_millis(resolution_ms * MAX_EXACT_PANES).unwrap_or(Span::MAX);
             return Err(SettingsError::ExactTooLong { exact, most });
         }
-        // A retention of whole panes: then its edge is never older than the retention itself.
+        // A retention of whole panes: its edge is then never older than the retention itself.
         let whole_ms = ceil_div(retain.as_millis(), resolution_ms) * resolution_ms;
         let longest_ms = Span::MAX.as_millis() / resolution_ms * resolution_ms;
         let retain_ms = whole_ms.min(longest_ms);
         let retain = Span::from_millis(retain_ms).unwrap_or(retain);
         let max_skew = self.max_skew.unwrap_or(seconds(10));
         let ladder = Ladder::new(resolution_ms, exact, precision_ppm);
-        // Limits have a pane more kept.
+        // Limits need one more pane.
         let kept = Span::from_millis(retain_ms + resolution_ms).unwrap_or(Span::MAX);
         let pane_bound = ladder.pane_bound(kept, max_skew);
         let levels = Levels::new(&ladder, resolution_ms, retain_ms);
@@ -310,7 +310,7 @@ impl SettingsBuilder {
     }
 }
 
-/// The window and 60 panes more, at most a minute: room for late hits and reads in the past.
+/// The window and 60 panes more, but at most a minute more, for late hits and reads in the past.
 fn with_slack(window: Span, resolution_ms: i64) -> Span {
     let slack_ms = (EXACT_SLACK_PANES * resolution_ms).min(minutes(1).as_millis());
     Span::from_millis(window.as_millis() + slack_ms).unwrap_or(Span::MAX)

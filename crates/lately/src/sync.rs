@@ -1,8 +1,7 @@
-//! Where the counters shared by threads get their atomics from, and the store its locks: the standard library, or
-//! loom's when a model is run.
+//! The atomics of the shared counters, and the locks of the store: from the standard library, or from loom.
 //!
-//! Built with `--cfg loom` an atomic or a lock here is one whose interleavings and stale values loom plays through;
-//! `cargo xtask loom` does that.
+//! With `--cfg loom`, loom explores the interleavings of threads and the stale values that loads may see.
+//! `cargo xtask loom` runs it.
 
 #[cfg(loom)]
 pub(crate) use loom::{

@@ -1,13 +1,13 @@
-//! A small number for each thread that asks: the lowest that no living thread has.
+//! A small number for each thread: the lowest that no living thread has.
 //!
-//! So as many threads as there are stripes never share one, however many came and went before, and what a
-//! thread did under a number is seen by the next that has it.
+//! So threads share a stripe only if there are more of them than stripes, however many threads came and went.
+//! The writes of a thread are visible to the next one that gets its number.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// Numbers given back by threads that ended, and the next that was never given.
+/// The returned numbers of ended threads, and the next new number.
 struct Pool {
     free: BTreeSet<usize>,
     next: usize,
@@ -19,16 +19,16 @@ const UNNUMBERED: usize = usize::MAX;
 /// The number that ending threads share after they have returned theirs.
 const ENDED: usize = usize::MAX - 1;
 
-/// Gives the number back when the thread ends.
+/// Returns the number when the thread ends.
 struct Lease(Cell<usize>);
 
 thread_local! {
-    /// Apart from the lease: what needs no drop is read without asking whether it was dropped.
+    /// Separate from the lease: a thread-local without a destructor is read without a check.
     static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
     static LEASE: Lease = const { Lease(Cell::new(UNNUMBERED)) };
 }
 
-/// The number of this thread; a high one, which is not its alone, while it ends.
+/// The number of this thread. While it ends, a high number that threads share.
 #[inline]
 pub(crate) fn thread_number() -> usize {
     let number = NUMBER.get();
@@ -47,7 +47,7 @@ fn take_number() -> usize {
         lease.0.set(number);
         number
     });
-    // A thread that is ending gets no lease.
+    // A thread that is ending cannot have a lease.
     let number = number.unwrap_or(ENDED);
     NUMBER.set(number);
     number
@@ -55,7 +55,7 @@ fn take_number() -> usize {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // First: later hits of this thread have no number of their own.
+        // First, so that later hits of this thread do not use the returned number.
         NUMBER.set(ENDED);
         if self.0.get() != UNNUMBERED {
             POOL.lock().unwrap_or_else(PoisonError::into_inner).free.insert(self.0.get());
@@ -89,8 +89,8 @@ mod tests {
         assert_eq!(numbers.len(), 8);
     }
 
-    /// A destructor that hits after the number was given back must not write where the next thread of that
-    /// number does.
+    /// A destructor that hits after the number was returned must not write to the stripe of the next thread
+    /// with that number.
     #[test]
     fn a_thread_that_ends_has_no_number_of_its_own() {
         struct Last(std::sync::mpsc::Sender<usize>);
@@ -103,7 +103,7 @@ mod tests {
             static LAST: Cell<Option<Last>> = const { Cell::new(None) };
         }
         let (sender, numbers) = std::sync::mpsc::channel();
-        // Destructors run in the order of first use, or the other way round: one of the two is after.
+        // Destructors run in the order of first use or in reverse, so test both.
         for first in [true, false] {
             let last = Last(sender.clone());
             let ask = thread::spawn(move || {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn numbers_of_threads_that_ended_are_given_again() {
-        // Other tests run meanwhile and take some: far fewer than a thousand at a time.
+        // Other tests take numbers meanwhile, but far fewer than a thousand at a time.
         let numbers = (0..1_000).map(|_| thread::spawn(thread_number).join().expect("no panic"));
         assert!(numbers.max().is_some_and(|most| most < 500));
     }

@@ -12,7 +12,8 @@ use crate::error::TimeError;
 /// Milliseconds in a second.
 pub(crate) const MILLIS_PER_SECOND: i64 = 1_000;
 
-/// The most decimals that whole milliseconds can have: a day and a week hold 2^10 of them times an odd number.
+/// The most decimals that whole milliseconds can need: a day and a week have 2^10 of them times an odd
+/// number.
 const DECIMALS: usize = 10;
 
 /// A point in time: milliseconds since the Unix epoch, from 0 to the end of the year 9999.
@@ -107,8 +108,8 @@ impl Span {
         }
     }
 
-    /// A span as most are written, up to nine digits and one of the letters `s m h d` or none; `None` of other text,
-    /// whether that is a span or not.
+    /// Parses the most frequent spans: up to nine digits, and one of the letters `s m h d` or none. `None`
+    /// for any other text, even if it is a span.
     #[inline]
     #[must_use]
     pub fn from_short(text: &[u8]) -> Option<Span> {
@@ -166,8 +167,8 @@ pub const fn days(n: u64) -> Span {
     Span::of(n, 86_400 * MILLIS_PER_SECOND)
 }
 
-/// Unix seconds, whole or with decimals: `1700000000`, `1700000000.25`. Digits past the millisecond
-/// are cut off.
+/// Unix seconds, whole or with decimals: `1700000000`, `1700000000.25`. Digits beyond the millisecond are
+/// dropped.
 impl FromStr for Timestamp {
     type Err = TimeError;
 
@@ -181,8 +182,8 @@ impl FromStr for Timestamp {
     }
 }
 
-/// A number with a unit, `250ms 5m 7d`, or a whole number of seconds. Units: `ms s m h d w`. A
-/// number with a unit may have decimals (`1.5h`); what is left must be whole milliseconds.
+/// A number with a unit, `250ms 5m 7d`, or a whole number of seconds. Units: `ms s m h d w`. A number with a
+/// unit may have decimals (`1.5h`), but must be whole milliseconds.
 impl FromStr for Span {
     type Err = TimeError;
 
@@ -222,8 +223,8 @@ pub(crate) const fn ceil_div(dividend: i64, divisor: i64) -> i64 {
     if floor * divisor == dividend { floor } else { floor + 1 }
 }
 
-/// Splits `12.5` into digits before and after the point; `None` unless both are digits only and
-/// there is a digit before it (and after it, when there is a point).
+/// Splits `12.5` into the digits before and after the point. `None` unless both are digits only, and there is
+/// a digit before the point, and after it if there is one.
 fn split_decimal(text: &str) -> Option<(&str, &str)> {
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, fraction) = match text.split_once('.') {
@@ -234,7 +235,8 @@ fn split_decimal(text: &str) -> Option<(&str, &str)> {
     (!whole.is_empty() && digits(whole) && digits(fraction)).then_some((whole, fraction))
 }
 
-/// `0.fraction` of `unit`, rounded down, by its first [`DECIMALS`] digits: finer than any unit's millisecond.
+/// `0.fraction` of `unit`, rounded down, from its first [`DECIMALS`] digits, which is finer than a
+/// millisecond of any unit.
 fn fraction_of(fraction: &str, unit: i64) -> Option<i64> {
     let digits = &fraction[..fraction.len().min(DECIMALS)];
     if digits.is_empty() {
@@ -265,7 +267,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The widest unit that divides the span: `5m`, `90s`, `250ms`. What it prints, it parses.
+/// The widest unit that divides the span: `5m`, `90s`, `250ms`. The result can be parsed again.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(i64, &str); 5] =

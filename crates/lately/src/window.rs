@@ -1,28 +1,28 @@
-//! A window of time laid on the grid of panes, and the answer it gives.
+//! A window of time on the grid of panes, and the answer for it.
 //!
-//! An answer is a function of the hits, the time asked about, the window and the clock. It does not
-//! depend on when panes were merged: edges are snapped to a grid that every allowed pane respects.
+//! An answer is a function of the hits, the end of the window, its length and the clock. It does not depend
+//! on when panes were merged: edges are snapped to a grid that every allowed pane respects.
 //! `docs/internals/design.md` has the definitions and the proof.
 
 use crate::count::Count;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
-/// A window, its edges on pane borders.
+/// A window. Its edges are on pane borders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Window {
     far: Edge,
     near: Edge,
-    /// Whether all of the window lies within the retention.
+    /// Whether the whole window is within the retention.
     known: bool,
 }
 
-/// One edge of a window: a border of panes of the resolution, and the cell of the grid it lies in.
+/// An edge of a window: a border of panes of the resolution, and the grid cell that contains it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Edge {
     at_ms: i64,
     grid_ms: i64,
-    /// The edge on the grid, rounded down; the edge itself where it lies on the grid.
+    /// The edge rounded down to the grid.
     floor_ms: i64,
 }
 
@@ -64,33 +64,33 @@ impl Window {
         }
     }
 
-    /// First and one past the last millisecond, when both edges lie on pane borders as they are.
+    /// The first millisecond, and one past the last, if both edges are on the grid.
     pub(crate) fn exact_range_ms(&self) -> Option<(i64, i64)> {
         let exact = self.far.is_on_grid() && self.near.is_on_grid();
         (exact && self.far.at_ms < self.near.at_ms).then_some((self.far.at_ms, self.near.at_ms))
     }
 
-    /// Its first millisecond that is kept and one past its last.
+    /// The first millisecond that is kept, and one past the last.
     pub(crate) fn edges_ms(&self) -> (i64, i64) {
         (self.far.at_ms, self.near.at_ms)
     }
 
-    /// The cell that the end of the window cuts, or the end twice where it cuts none.
+    /// The cell that contains the end of the window. If the end is on the grid, the end twice.
     pub(crate) fn near_cell_ms(&self) -> (i64, i64) {
         (self.near.floor_ms, self.near.ceil_ms())
     }
 
-    /// Where the first hits lie that the answer may depend on.
+    /// The start of the first hits that the answer may depend on.
     pub(crate) fn first_ms(&self) -> i64 {
         self.far.floor_ms
     }
 
-    /// The answer when `exact_range_ms` holds `hits`.
+    /// The answer, if `exact_range_ms` has `hits`.
     pub(crate) fn exact_count(&self, hits: u64) -> Count {
         Count { estimate: hits, lower: hits, upper: self.known.then_some(hits), cell: self.cell() }
     }
 
-    /// The answer over `sum`, which gives the hits between two pane borders.
+    /// The answer. `sum` returns the hits between two pane borders.
     pub(crate) fn count(&self, sum: impl Fn(i64, i64) -> u64) -> Count {
         if self.near.at_ms <= self.far.at_ms {
             return self.exact_count(0);
@@ -102,11 +102,11 @@ impl Window {
         let far_cell = sum(far.floor_ms, far.ceil_ms());
         let near_cell = sum(near.floor_ms, near.ceil_ms());
         let whole = sum(far.floor_ms, near.floor_ms);
-        // Where both edges lie in one cell, no cell lies between them.
+        // If both edges are in one cell, there is no cell between them.
         let lower = if far.ceil_ms() <= near.floor_ms { whole - far_cell } else { 0 };
         let upper = whole + near_cell;
-        // Hits before the near edge less hits before the far edge, each cell spread evenly over its
-        // time. The older edge has the wider grid, and rungs nest: the far grid is the denominator.
+        // Hits before the near edge minus hits before the far edge, with each cell spread evenly over its
+        // time. The older edge has the wider grid, and rungs nest, so the far grid is the common denominator.
         let denominator = i128::from(far.grid_ms);
         let near_share = i128::from(near_cell)
             * i128::from(near.at_ms - near.floor_ms)
@@ -131,7 +131,7 @@ mod tests {
         Timestamp::from_millis(millis).expect("a time")
     }
 
-    /// One hit in each second from 0 on: sums are lengths.
+    /// One hit in each second from 0 on, so a sum is a length.
     fn each_second(from_ms: i64, to_ms: i64) -> u64 {
         u64::try_from((to_ms.max(0) - from_ms.max(0)).max(0) / 1_000).expect("not negative")
     }

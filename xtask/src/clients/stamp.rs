@@ -1,11 +1,12 @@
-//! A note of what a folder was made from, to tell whether it must be made again.
+//! A record of a folder's ingredients, to decide whether it must be made again.
 
 use std::path::{Path, PathBuf};
 
 use super::at;
 use crate::run::Outcome;
 
-/// A folder that is made from `ingredients`: manifests and the versions of the tools that read them.
+/// The stamp of a folder that is made from `ingredients`: manifests, and the versions of the tools that read
+/// them.
 pub(super) struct Stamp {
     path: PathBuf,
     ingredients: String,
@@ -16,12 +17,12 @@ impl Stamp {
         Self { path: folder.join(".made-from"), ingredients: ingredients.join("\n") }
     }
 
-    /// Whether the folder was completed from these very ingredients.
+    /// Whether the folder was completed from exactly these ingredients.
     pub(super) fn is_current(&self) -> bool {
         std::fs::read_to_string(&self.path).is_ok_and(|written| written == self.ingredients)
     }
 
-    /// To be called when the folder is complete.
+    /// Must be called when the folder is complete.
     pub(super) fn write(&self) -> Outcome {
         std::fs::write(&self.path, &self.ingredients).map_err(|error| at(&self.path, &error))
     }

@@ -1,19 +1,20 @@
-//! Which crate may know which: dependencies point inward, and the core depends on next to nothing.
+//! Checks the dependencies between crates: they point inward, and the core has hardly any.
 
 use std::path::Path;
 
 use super::tree::Tree;
 use crate::run::{self, Outcome, cargo};
 
-/// A crate, the workspace's crates it may depend on, and all it may depend on where that is held down.
+/// A crate, and the crates of the workspace that it may depend on.
 struct Place {
     name: &'static str,
     inner: &'static [&'static str],
-    /// Everything that is built for it, all the way down.
+    /// All crates that may be built for it, including indirect dependencies, if they are restricted.
     whole: Option<&'static [&'static str]>,
 }
 
-/// From the inside out. Dependencies for tests are free: an inner crate's tests may use an outer one.
+/// From the inside out. Dependencies of tests are not restricted: tests of an inner crate may use an outer
+/// one.
 const PLACES: [Place; 12] = [
     Place { name: "lately", inner: &[], whole: Some(&["foldhash", "thin-vec"]) },
     Place { name: "lately-classics", inner: &[], whole: Some(&[]) },
@@ -40,7 +41,7 @@ const PLACES: [Place; 12] = [
         ],
         whole: None,
     },
-    // Rivals are dependencies of this crate and of no other.
+    // Rivals are dependencies of this crate only.
     Place {
         name: "lately-bench",
         inner: &["lately", "lately-classics", "lately-resp", "lately-load"],
@@ -50,7 +51,7 @@ const PLACES: [Place; 12] = [
     Place { name: "xtask", inner: &[], whole: None },
 ];
 
-/// A folder with a manifest is named after its package.
+/// A folder with a manifest must have the name of its package.
 pub(super) fn check_names(tree: &Tree) -> Vec<String> {
     let mut problems = Vec::new();
     for file in tree.files() {
@@ -68,7 +69,7 @@ pub(super) fn check_names(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// Compares what cargo resolves with the table.
+/// Compares the dependencies that cargo resolves with the table.
 pub(super) fn check_dependencies(root: &Path) -> Outcome<Vec<String>> {
     let mut direct = cargo(root);
     direct.args(["tree", "--locked", "--workspace", "--edges", "normal", "--depth", "1"]);
@@ -85,7 +86,8 @@ pub(super) fn check_dependencies(root: &Path) -> Outcome<Vec<String>> {
     Ok(problems)
 }
 
-/// `tree` has lines such as `0lately-cli v0.1.0 (…)` and, for what that one depends on, `1lately v0.1.0 (…)`.
+/// Parses `tree`, which has lines such as `0lately-cli v0.1.0 (…)`, and `1lately v0.1.0 (…)` for its
+/// dependencies.
 fn directions(tree: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let mut current: Option<&Place> = None;
@@ -109,7 +111,7 @@ fn directions(tree: &str) -> Vec<String> {
     problems
 }
 
-/// `tree` has a line per crate, that of `name` itself first.
+/// Parses `tree`, which has a line per crate; the first is that of `name` itself.
 fn difference(name: &str, expected: &[&str], tree: &str) -> Option<String> {
     let mut found: Vec<_> = tree.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
     found.sort_unstable();
@@ -156,8 +158,8 @@ mod tests {
         let expected = ["foldhash", "hashbrown"];
         let tree = "lately v0.1.0 (x)\nhashbrown v0.17.1\nfoldhash v0.2.0\nfoldhash v0.2.0\n";
         assert_eq!(difference("lately", &expected, tree), None);
-        let said = difference("lately", &expected, &format!("{tree}serde v1.0.0\n")).unwrap();
-        assert!(said.starts_with("lately: depends on foldhash, hashbrown, serde; "), "{said}");
+        let problem = difference("lately", &expected, &format!("{tree}serde v1.0.0\n")).unwrap();
+        assert!(problem.starts_with("lately: depends on foldhash, hashbrown, serde; "), "{problem}");
         assert!(
             difference("lately", &expected, "lately v0.1.0 (x)\n").unwrap().contains("depends on nothing;")
         );

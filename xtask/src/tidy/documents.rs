@@ -1,4 +1,4 @@
-//! Documents: how long the main ones are, and that links lead to a file, and to a heading in it.
+//! Checks documents: the length of the main ones, and that links lead to an existing file and heading.
 
 use super::tree::{File, Tree};
 use crate::limits::{ARCHITECTURE_LINES, README_LINES, README_WORDS};
@@ -64,7 +64,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     links
 }
 
-/// The headings as links name them: lower case, a hyphen for each space, without punctuation.
+/// The anchors of the headings: lower case, a hyphen for each space, without punctuation.
 fn anchors(text: &str) -> impl Iterator<Item = String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     headings.map(|line| {
@@ -74,7 +74,7 @@ fn anchors(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The path from the root that a link in the file at `from` leads to; none when it leads elsewhere.
+/// The path, from the root, that a link in the file at `from` leads to. `None` if it leads outside.
 fn local_path(from: &str, target: &str) -> Option<String> {
     let path = target.split('#').next().unwrap_or(target);
     if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {

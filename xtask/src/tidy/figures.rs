@@ -1,4 +1,4 @@
-//! Figures: the tables of documents say what the benchmark wrote.
+//! Checks that the tables of documents have the figures of the benchmark.
 
 use super::tree::Tree;
 use crate::bench::DOCUMENT;

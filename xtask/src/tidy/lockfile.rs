@@ -1,17 +1,17 @@
-//! One version of each crate: a second one is built, downloaded and trusted twice.
+//! Checks that each crate has one version: a second one must be built, downloaded and trusted, too.
 
-/// Crates that may be there in several versions. Each with a reason, and in deny.toml as well.
+/// Crates that may have several versions, with reasons. They are in deny.toml, too.
 const SEVERAL_VERSIONS: [&str; 4] = [
-    // Version 2 comes with a part of jiff, never built, and with rivals of lately-bench.
+    // Version 2 is a dependency of a part of jiff that is never built, and of rivals in lately-bench.
     "syn",
-    // Older ones come with dashmap and governor, rivals in lately-bench, built nowhere else.
+    // Older versions are dependencies of dashmap and governor, rivals in lately-bench.
     "hashbrown",
-    // 0.3 comes with ahash, a part of the same rivals, and r-efi 5 with it, for UEFI only.
+    // 0.3 is a dependency of ahash, in the same rivals; r-efi 5 comes with it, for UEFI only.
     "getrandom",
     "r-efi",
 ];
 
-/// Problems of the text of a Cargo.lock.
+/// Checks the text of a Cargo.lock.
 pub(super) fn check(text: &str) -> Vec<String> {
     let mut packages = packages(text);
     packages.sort_unstable();
@@ -29,7 +29,7 @@ pub(super) fn check(text: &str) -> Vec<String> {
     problems
 }
 
-/// Name and version of each `[[package]]`, where they are the first two lines.
+/// The name and the version of each `[[package]]`, if they are in its first two lines.
 fn packages(text: &str) -> Vec<(&str, &str)> {
     text.split("[[package]]\n").skip(1).filter_map(package).collect()
 }

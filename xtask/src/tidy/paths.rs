@@ -1,4 +1,4 @@
-//! Nothing in the repository names a place on someone's machine or a registry's host.
+//! Checks that nothing in the repository names a path of one machine, or a registry's host.
 
 use super::tree::File;
 
@@ -25,7 +25,7 @@ pub(super) fn check(file: &File) -> Vec<String> {
     problems
 }
 
-/// Whether `line` has `banned` where an absolute path may begin, and not as the end of a longer one.
+/// Whether `line` has `banned` where an absolute path may start, not at the end of a longer path.
 fn contains_at_start(line: &str, banned: &str) -> bool {
     line.match_indices(banned).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,4 +1,5 @@
-//! `docs/guarantees.md` is the one page that names tests: each name in a last column of its tables is a test that exists.
+//! Checks `docs/guarantees.md`, the one page that names tests: each name in a last column of its tables must
+//! be an existing test.
 
 use std::collections::HashSet;
 
@@ -34,7 +35,7 @@ const HEAD: &str = "| promise | tests |";
 const BOUNDS_HEAD: &str = "| bound | tests |";
 const MARKS: [&str; 2] = ["(test:", "(tests:"];
 
-/// The functions that have a `#[test]` among the attributes before them, as in `#[tokio::test]`.
+/// The functions with a `#[test]` among their attributes, or a similar one such as `#[tokio::test]`.
 fn tests(text: &str) -> impl Iterator<Item = &str> {
     let mut is_test = false;
     text.lines().filter_map(move |line| {
@@ -52,13 +53,13 @@ fn tests(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The name of the function that a line begins.
+/// The name of the function that starts in a line.
 fn function(code: &str) -> Option<&str> {
     let at = if code.starts_with("fn ") { 3 } else { code.find(" fn ")? + 4 };
     code[at..].split(|c: char| !c.is_alphanumeric() && c != '_').next()
 }
 
-/// What stands in backticks in the last column of a row.
+/// The words in backticks in the last column of a row.
 fn named(row: &str) -> Vec<&str> {
     let columns = row.trim_end().trim_end_matches('|').rsplit_once(" | ");
     columns.map_or_else(Vec::new, |(_, last)| last.split('`').skip(1).step_by(2).collect())

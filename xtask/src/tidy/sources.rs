@@ -1,9 +1,10 @@
-//! Habits of Rust files: what they start with, what they do not contain, and that main.rs is short.
+//! Checks Rust files: their first line, banned words, and that main.rs is short.
 
 use super::tree::File;
 use crate::limits::MAIN_LINES;
 
-/// What no line of code contains, and what to do instead. Split, so that this file does not contain them either.
+/// Words that no line of code may contain, and what to do instead. Split, so that this file does not contain
+/// them either.
 const BANNED: [(&str, &str); 6] = [
     (concat!("#[", "ignore"), "repair the test or remove it"),
     (
@@ -16,7 +17,7 @@ const BANNED: [(&str, &str); 6] = [
     (concat!("#![", "allow("), "use `#![expect(…, reason = \"…\")]`"),
 ];
 
-/// The word for code the compiler does not vouch for, and the one file that has it.
+/// The word for code without the compiler's guarantees, and the one file that may have it.
 const UNSAFE: &str = concat!("unsafe", " ");
 const UNSAFE_FILE: &str = "crates/lately/src/machine.rs";
 

@@ -1,4 +1,4 @@
-//! A test file that no `mod` names is never compiled, and says nothing about it.
+//! Checks that a `mod` names each test file. Otherwise the file is silently not compiled.
 
 use super::tree::Tree;
 
@@ -8,7 +8,7 @@ pub(super) fn check(tree: &Tree) -> Vec<String> {
         let Some((folder, name)) = file.path.rsplit_once('/') else { continue };
         let (folder, module) = match name {
             "main.rs" => continue,
-            // A folder as a module is named one folder further up.
+            // A folder module is named one folder further up.
             "mod.rs" => folder.rsplit_once('/').unwrap_or(("", folder)),
             _ => (folder, name.trim_end_matches(".rs")),
         };

@@ -1,5 +1,5 @@
-//! One round of the library alone, a figure a line. It uses nothing but what `lately` has had since its first journal, so that
-//! it builds with the library of another revision, too: that is how two of them are compared.
+//! One round of the library alone, with a figure per line. It uses only what `lately` has had since its first
+//! journal, so it also builds with the library of another revision. So two revisions can be compared.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use lately::{Op, Span, Store, Timestamp, minutes, seconds};
 const KEYS: usize = 1_000_000;
 const OPERATIONS: usize = 2_000_000;
 const BATCH: usize = 64;
-/// Keys with several hits, and how many: one in each of as many seconds.
+/// Keys with several hits, and the number of hits: one in each of that many seconds.
 const FEW_KEYS: usize = 50_000;
 const SECONDS: i64 = 60;
 
@@ -48,7 +48,8 @@ fn main() {
     tell("bytes per key, a hit a second for a minute", "B", (resident_bytes() - base) / to_f64(FEW_KEYS));
 }
 
-/// A place for each step, with no pattern (multiplicative hashing: Knuth, The Art of Computer Programming 3, 6.4).
+/// A pseudo-random place for each step (multiplicative hashing: Knuth, The Art of Computer Programming 3,
+/// 6.4).
 fn scattered(step: usize) -> usize {
     (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % KEYS
 }
@@ -81,7 +82,7 @@ fn nanos_in_batches<'a>(
     nanos(OPERATIONS / BATCH, batch) / to_f64(BATCH)
 }
 
-/// What the process has of the machine's memory, its program left out.
+/// The resident memory of the process, without its program.
 fn resident_bytes() -> f64 {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").expect("Linux has it");
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("a line of it");

@@ -1,4 +1,4 @@
-//! Two revisions of ours side by side: the same loads on both, in turns, and the ratio of each figure.
+//! Compares two revisions of ours: the same loads on both, interleaved, and the ratio of each figure.
 
 mod probe;
 mod servers;
@@ -13,21 +13,21 @@ use crate::say;
 use crate::table::number;
 use side::Side;
 
-/// What is called slower, or larger: more than this beyond the other revision.
+/// A figure counts as worse beyond this share of the old one.
 const TOLERANCE: f64 = 0.1;
 
-/// A figure of both revisions, round by round.
+/// A figure of both revisions, in each round.
 struct Compared {
     name: String,
     unit: &'static str,
-    /// Whether more of it is better.
+    /// Whether a higher figure is better.
     is_rate: bool,
     before: Vec<f64>,
     now: Vec<f64>,
 }
 
 impl Compared {
-    /// How much of it there is now for each one before: the median of the rounds' ratios.
+    /// The median of the ratios of the rounds: now to before.
     fn ratio(&self) -> f64 {
         median_ratio(&self.now, &self.before)
     }
@@ -46,7 +46,7 @@ impl Compared {
     }
 }
 
-/// Compares what two folders have, each with a `lately` and a `lately-probe`. True when nothing is worse.
+/// Compares two folders, each with a `lately` and a `lately-probe`. True if no figure is worse.
 pub(crate) fn run(options: &Options, before: &Path, now: &Path) -> Result<bool, Error> {
     let (before, now) = (Side::new(before)?, Side::new(now)?);
     let mut compared = Vec::new();

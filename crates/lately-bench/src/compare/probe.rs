@@ -1,4 +1,4 @@
-//! The library alone: each round is a process of `lately-probe`, which prints a figure a line.
+//! Compares the library: each round is a process of `lately-probe`, which prints a figure per line.
 
 use std::io::Error;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::{Compared, Side};
 use crate::options::Options;
 use crate::rounds::{Contender, interleave};
 
-/// A figure: its name, its unit, and how much.
+/// A figure: its name, its unit, and its value.
 type Figure = (String, String, f64);
 
 pub(super) fn compare(options: &Options, before: &Side, now: &Side) -> Result<Vec<Compared>, Error> {

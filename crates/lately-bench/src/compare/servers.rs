@@ -1,4 +1,5 @@
-//! The servers: HIT and LIMIT at three depths of pipelining, by two load generators, in memory and with a journal.
+//! Compares the servers: HIT and LIMIT at three depths of pipelining, with two load generators, in memory and
+//! with a journal.
 
 use std::ffi::OsStr;
 
@@ -14,10 +15,10 @@ use crate::server::measured::Measured;
 use crate::server::plans::{KEYS, fill, round};
 use crate::server::process::Process;
 
-/// A depth each, and how many requests redis-benchmark sends in a round of it.
+/// The depths, and the number of requests that redis-benchmark sends in a round of each.
 const DEPTHS: [(usize, u64); 3] = [(64, 3_000_000), (16, 1_500_000), (1, 150_000)];
 
-/// Requests: what it is called, the words of redis-benchmark, and those of our generator.
+/// The requests: a name, the words for redis-benchmark, and those for our generator.
 const REQUESTS: [(&str, &[&str], &str); 2] = [
     ("HIT", &["HIT", "key:__rand_int__"], "HIT {key}"),
     ("LIMIT", &["LIMIT", "key:__rand_int__", "1000000", "1m"], "LIMIT {key} 1000000 1m"),
@@ -36,7 +37,7 @@ pub(super) fn compare(options: &Options, before: &Side, now: &Side) -> Result<Ve
     Ok(compared)
 }
 
-/// Both servers run all the time: one that is not asked takes no time.
+/// Both servers run all the time: an idle one takes no processor time.
 fn mode_of(
     options: &Options,
     sides: [&Side; 2],
@@ -78,7 +79,7 @@ fn plan(options: &Options, server: &Process, request: &str, pipeline: usize) -> 
     }
 }
 
-/// Throughput, and the server's processor time for each request.
+/// The throughput, and the server's processor time per request.
 fn rows(
     options: &Options,
     servers: [&Process; 2],

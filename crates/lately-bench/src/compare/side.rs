@@ -9,7 +9,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Those in a folder.
+    /// The programs in a folder.
     pub(super) fn new(folder: &Path) -> Result<Side, Error> {
         let of = |name: &str| {
             let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! What the bare machine takes for the least that could be done: it says what a nanosecond is worth here.
+//! The bare machine's figures for the least possible work, as a scale for the other figures.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use crate::clock::nanos_of;
 use crate::rounds::{Contender, interleave, median};
 use crate::row::{Must, Rival, Row};
 
-/// Loads fetched together: as many as a batch has operations.
+/// Loads that are prefetched together: as many as a batch has operations.
 const BATCH: usize = 64;
 /// A cache line of numbers.
 type Line = [u64; 8];
@@ -15,21 +15,21 @@ type Line = [u64; 8];
 /// The machine's own figures, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Bare {
-    /// A load that waits for the one before it, in 512 MiB.
+    /// A load that depends on the one before, in 512 MiB.
     miss: f64,
-    /// One of 64 loads that wait together, in 512 MiB.
+    /// One of 64 independent loads, in 512 MiB.
     miss_together: f64,
 }
 
 impl Bare {
-    /// What a figure of a batch of keys that are in no cache is judged by: one of 64 took 11 ns on the machine on which the
-    /// musts were set.
+    /// The rival for figures of a batch of uncached keys. One of 64 loads took 11 ns on the machine on which
+    /// the bounds were set.
     pub(crate) fn of_a_batch(&self) -> Rival {
         Rival { name: "bare miss of 64 together", here: self.miss_together, there: 11.0 }
     }
 
-    /// To stand beside a figure of keys that are in no cache.
-    pub(crate) fn beside(&self) -> String {
+    /// The note for figures of uncached keys.
+    pub(crate) fn note(&self) -> String {
         format!("bare miss {:.0}, of 64 together {:.1}", self.miss, self.miss_together)
     }
 }
@@ -64,8 +64,8 @@ fn per_step(steps: usize, work: impl FnOnce()) -> f64 {
     nanos_of(work) / steps as f64
 }
 
-/// A power of two of cache lines. Each names another, and they form one ring through all of them, in
-/// an order no prefetcher guesses.
+/// A power of two of cache lines. Each has the index of another, and they form one ring through all of them,
+/// in an order that no prefetcher predicts.
 struct Lines(Vec<Line>);
 
 impl Lines {
@@ -78,14 +78,14 @@ impl Lines {
         Lines((0..count).map(|line| [next(line, count) as u64; 8]).collect())
     }
 
-    /// Each load says where the next one is.
+    /// Each load depends on the one before.
     fn chase(&self, steps: usize) {
         let line =
             (0..steps).fold(0, |line: usize, _| usize::try_from(self.0[line][0]).expect("a line's number"));
         black_box(line);
     }
 
-    /// The places of a batch are known before its first load.
+    /// All loads of a batch are independent.
     fn gather(&self, steps: usize) {
         let mask = self.0.len() - 1;
         let mut line = 0;
@@ -94,15 +94,16 @@ impl Lines {
                 line = next(line, mask + 1);
                 sum.wrapping_add(self.0[line][0])
             });
-            // The next batch waits for this one: what is added is 0, but only a load can tell.
+            // The next batch waits for this one: the added value is 0, but that is only known after the
+            // loads.
             line = (line + usize::from(sum == u64::MAX)) & mask;
         }
         black_box(line);
     }
 }
 
-/// A generator with the full period (Hull and Dobell, 1962): odd increment, multiplier 1 modulo 4. The
-/// multiplier is large, so that neighbours end up far apart.
+/// A generator with full period (Hull and Dobell, 1962): odd increment, multiplier 1 modulo 4. The multiplier
+/// is large, so that neighbours end up far apart.
 fn next(line: usize, count: usize) -> usize {
     line.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F) & (count - 1)
 }

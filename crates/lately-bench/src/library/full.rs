@@ -12,12 +12,12 @@ use super::subject::{START_MS, Subject, hit_in_batches, share, timestamp};
 use crate::rounds::{Contender, interleave, median, median_ratio};
 use crate::row::{Must, Row};
 
-/// Live panes of a full key.
+/// The panes of a full key.
 const PANES: i64 = 60;
 const SECOND_MS: i64 = 1_000;
 const MINUTE_MS: i64 = 60 * SECOND_MS;
-/// Turns around the keys that make a round, where there are few.
-const TURNS: u32 = 16;
+/// Passes over the keys in a round, if there are few keys.
+const PASSES: u32 = 16;
 /// A hit a minute for as long as the default retention.
 const MINUTES: i64 = 7 * 24 * 60;
 
@@ -32,7 +32,7 @@ pub(crate) fn rows(scale: &Scale, bare: Bare) -> Vec<Row> {
         "hits sent are hits counted"
     );
     let same_second = RefCell::new(Vec::new());
-    // Between rounds a second passes: the first hit to a key opens a pane, another at once does not.
+    // A second passes between rounds: the first hit of a key then opens a pane.
     let next_second = || subject.advance(SECOND_MS - subject.now_ms() % SECOND_MS);
     let mut contenders = [
         Contender::new("single", || {
@@ -53,7 +53,7 @@ pub(crate) fn rows(scale: &Scale, bare: Bare) -> Vec<Row> {
     let row = |what: &str, figures: &[f64], must: Must| {
         let name = format!("hit, {what}, 1 M keys with {PANES} live panes");
         let value = median(figures);
-        Row::new("library", name, value, "ns", must).by(Some(bare.of_a_batch())).beside(bare.beside())
+        Row::new("library", name, value, "ns", must).by(Some(bare.of_a_batch())).note(bare.note())
     };
     let must = Must::AtMost(MOST, 75.0);
     let mut rows = vec![
@@ -65,8 +65,8 @@ pub(crate) fn rows(scale: &Scale, bare: Bare) -> Vec<Row> {
     rows
 }
 
-/// A hit to each of the keys in each of the past seconds, on both cores, a key after the other: which is
-/// quicker than second by second, and leaves the same entries.
+/// A hit to each key in each of the past seconds, on both cores, one key after the other. That is faster than
+/// second by second, and leaves the same entries.
 fn fill(subject: &Subject<'_>, keys: &Keys) {
     let (store, start_ms) = (&subject.store, subject.now_ms());
     let now = timestamp(start_ms + PANES * SECOND_MS - 1);
@@ -85,7 +85,8 @@ fn fill(subject: &Subject<'_>, keys: &Keys) {
     subject.advance(PANES * SECOND_MS);
 }
 
-/// Keys hit at equal intervals until their form is full: what a read of a long window costs beside a hit.
+/// Keys that are hit at equal intervals until their form is full. Compares a read of a long window with a
+/// hit.
 struct Steady {
     keys: u32,
     every_ms: i64,
@@ -99,7 +100,8 @@ pub(crate) fn week_rows(scale: &Scale) -> Vec<Row> {
     Steady { keys: scale.week_keys, every_ms: MINUTE_MS, hits: MINUTES, name }.rows(scale)
 }
 
-/// Keys hit once a second, whose newest hits are a ring, and once in ten, whose newest are a list; panes before that.
+/// Keys that are hit once a second, whose newest hits are a ring, and once in ten seconds, whose newest hits
+/// are a list; with panes before them.
 pub(crate) fn steady_rows(scale: &Scale) -> Vec<Row> {
     let second =
         Steady { keys: 200_000, every_ms: SECOND_MS, hits: 480, name: "keys with a hit a second for 8 min" };
@@ -123,14 +125,15 @@ impl Steady {
         assert_eq!(subject.now_ms(), START_MS + self.hits * self.every_ms);
         let subject = &subject;
         let mut contenders = vec![Contender::new("hit", || {
-            turns(|| {
+            mean_of_passes(|| {
                 subject.advance(self.every_ms);
                 subject.hit_in_batches(scale.ops)
             })
         })];
         for (name, window) in WINDOWS {
-            contenders
-                .push(Contender::new(name, move || turns(|| subject.read_in_batches(window, scale.ops))));
+            contenders.push(Contender::new(name, move || {
+                mean_of_passes(|| subject.read_in_batches(window, scale.ops))
+            }));
         }
         let figures = interleave(&mut contenders, scale.rounds);
         let what = format!("{} {}", self.keys, self.name);
@@ -144,14 +147,14 @@ impl Steady {
         let read = |(index, (name, _)): (usize, &(&str, _))| {
             let (hit, read) = (&figures[0], &figures[index + 1]);
             let name = format!("read of {name}, batches of 64, {what}");
-            let beside = format!("throughput ÷ that of hits to the same keys {:.2}", median_ratio(hit, read));
-            Row::new("library", name, median(read), "ns", Must::Nothing).beside(beside)
+            let note = format!("throughput ÷ that of hits to the same keys {:.2}", median_ratio(hit, read));
+            Row::new("library", name, median(read), "ns", Must::Nothing).note(note)
         };
         std::iter::once(hit).chain(WINDOWS.iter().enumerate().map(read)).collect()
     }
 }
 
-/// The mean of some turns: one around these few keys is short.
-fn turns(turn: impl Fn() -> f64) -> f64 {
-    (0..TURNS).map(|_| turn()).sum::<f64>() / f64::from(TURNS)
+/// The mean of some passes, because one over these few keys is short.
+fn mean_of_passes(pass: impl Fn() -> f64) -> f64 {
+    (0..PASSES).map(|_| pass()).sum::<f64>() / f64::from(PASSES)
 }

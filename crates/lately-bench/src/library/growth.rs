@@ -1,4 +1,4 @@
-//! Ten million keys that come one by one: the longest that the hit of one of them takes.
+//! Ten million new keys: the longest hit.
 
 use std::hint::black_box;
 
@@ -11,7 +11,7 @@ use crate::rounds::least;
 use crate::row::{Must, Row};
 use crate::table::numbers;
 
-/// Hits to a millisecond.
+/// Hits per millisecond.
 const HITS_PER_MS: usize = 1_024;
 
 pub(super) fn rows(scale: &Scale) -> Vec<Row> {
@@ -33,14 +33,14 @@ pub(super) fn rows(scale: &Scale) -> Vec<Row> {
 /// The row of several rounds. Pauses of the machine come at random; pauses of growth come in every round.
 fn row(growing: &[f64], looking: &[f64]) -> Row {
     let name = "longest hit of 10 M keys that come one by one";
-    Row::new("library", name, least(growing), "ms", Must::AtMost(1.0, 0.3)).beside(format!(
+    Row::new("library", name, least(growing), "ms", Must::AtMost(1.0, 0.3)).note(format!(
         "the least of the rounds, {}; looking at the clock only {}",
         numbers(growing),
         numbers(looking)
     ))
 }
 
-/// The longest that `work` took with one of the keys, in milliseconds.
+/// The longest time that `work` took with one of the keys, in milliseconds.
 fn longest_ms(keys: &[Key], mut work: impl FnMut(&Key, i64)) -> f64 {
     let (mut longest, mut before, mut at_ms) = (0.0, now(), START_MS);
     for (index, key) in keys.iter().enumerate() {

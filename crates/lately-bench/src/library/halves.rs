@@ -1,4 +1,4 @@
-//! Two stores with half of the keys each: what two threads can do on this machine when they share nothing.
+//! Two stores with half of the keys each: the speed of two threads on this machine that share nothing.
 
 use lately::Store;
 
@@ -9,15 +9,15 @@ use crate::clock::nanos_of_both;
 pub(crate) struct Halves<'a>([Subject<'a>; 2]);
 
 impl<'a> Halves<'a> {
-    /// Stores in which every key has one hit, and then `rounds` more of `ops` hits to both together.
+    /// Stores in which every key has one hit, for `rounds` rounds of `ops` hits to both together.
     pub(crate) fn new(half: &'a Keys, rounds: usize, ops: usize) -> Halves<'a> {
         let halves = Halves([(); 2].map(|()| Subject::with_a_hit_each(half)));
         (0..rounds).for_each(|_| _ = halves.hit_on_threads(1, ops));
         halves
     }
 
-    /// Hits in batches of 64 to one store after the other, or to both at once by two threads: nanoseconds by all
-    /// hits.
+    /// Hits in batches of 64, to one store after the other, or to both at once on two threads. Returns
+    /// nanoseconds per hit.
     pub(crate) fn hit_on_threads(&self, threads: usize, ops: usize) -> f64 {
         let shares = self.0.each_ref().map(|half| (&half.store, half.stride(ops / 2), half.now_ms()));
         let hits: usize = shares.iter().map(|(_, keys, _)| keys.len()).sum();

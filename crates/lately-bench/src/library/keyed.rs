@@ -1,4 +1,4 @@
-//! Keys with a hit or a few, a million of them and ten: the common case.
+//! A million or ten million keys with one hit or a few: the common case.
 
 use std::cell::RefCell;
 
@@ -17,16 +17,17 @@ use crate::table::number;
 /// Windows that are read, and their names.
 pub(crate) const WINDOWS: [(&str, Span); 3] = [("5m", minutes(5)), ("24h", hours(24)), ("7d", days(7))];
 
-/// The rows of `keys` keys that are in no cache.
+/// The rows of `keys` uncached keys.
 pub(crate) struct Many {
     pub(crate) keys: u32,
     pub(crate) name: &'static str,
-    /// The most nanoseconds of a hit, and what they should be.
+    /// The bound and the aim of a hit in nanoseconds.
     pub(crate) single: (f64, f64),
     pub(crate) batch: (f64, f64),
-    /// What adding to a number of an array with one for each key took on the machine on which the musts were set.
+    /// The time of an addition in an array with a number per key, on the machine on which the bounds were
+    /// set.
     pub(crate) floor: f64,
-    /// Whether rivals take part, or the floor alone.
+    /// Whether all rivals take part, or only the floor.
     pub(crate) all_rivals: bool,
 }
 
@@ -35,7 +36,7 @@ impl Many {
         let keys = Keys::shuffled(self.keys);
         let subject = Subject::with_a_hit_each(&keys);
         let ops = scale.ops;
-        // All ours before the rivals, and each with a stride of its own: a key gets few hits.
+        // All of ours before the rivals, and each with its own stride, so that a key gets few hits.
         let mut contenders = vec![
             Contender::new("single", || subject.hit_one_by_one(ops)),
             Contender::new("batch", || subject.hit_in_batches(ops)),
@@ -53,10 +54,10 @@ impl Many {
         drop(contenders);
         let (name, here) = others[others.len() - 1];
         let floor = Rival { name, here, there: self.floor };
-        let row = |what: &str, value: f64, (most, aim): (f64, f64), (floor, beside): (Rival, String)| {
+        let row = |what: &str, value: f64, (most, aim): (f64, f64), (floor, note): (Rival, String)| {
             let name = format!("{what}, {} keys", self.name);
             let row = Row::new("library", name, value, "ns", Must::AtMost(most, aim));
-            row.beside(beside).by(Some(floor)).beside(bare.beside())
+            row.note(note).by(Some(floor)).note(bare.note())
         };
         let building = format!("building the batch {:.1}", medians[2]);
         let mut rows = vec![
@@ -71,7 +72,7 @@ impl Many {
 
     fn two_threads(&self, subject: &Subject<'_>, keys: &Keys, scale: &Scale) -> Row {
         let has_must = self.keys == MILLION;
-        // One by what a core spends, beside the wall time that is the figure.
+        // The processor time, beside the wall time, which is the figure.
         let busy: [RefCell<Vec<f64>>; 2] = Default::default();
         let ours = |threads: usize| {
             let both = subject.hit_on_threads(threads, scale.ops);
@@ -88,7 +89,7 @@ impl Many {
             let keys = &keys.bytes()[walk.stride(scale.ops)];
             share(keys, threads, |keys| keys.iter().for_each(|key| governor.check(key))).wall
         };
-        // As many hits to a key as ours have had.
+        // As many hits per key as ours.
         let half = has_must.then(|| Keys::shuffled(self.keys / 2));
         let apart = half.as_ref().map(|half| Halves::new(half, 2 * scale.rounds, scale.ops));
         let mut contenders = vec![Contender::new("one", || ours(1)), Contender::new("two", || ours(2))];
@@ -107,18 +108,18 @@ impl Many {
         };
         let must = if has_must { Must::AtLeast(1.75, 1.9) } else { Must::Nothing };
         let ratio = median_ratio(&figures[0], &figures[1]);
-        let beside = |who: &str, ratio: Option<f64>| {
+        let note = |who: &str, ratio: Option<f64>| {
             ratio.map_or_else(String::new, |ratio| format!("; {who} {ratio:.2} ×"))
         };
         let (governors, apart) = (of("governor, one"), of("apart, one"));
         let name = format!("two threads ÷ one, hits in batches of 64, {} keys", self.name);
-        let row = Row::new("library", name, ratio, "×", must).beside(format!(
+        let row = Row::new("library", name, ratio, "×", must).note(format!(
             "one thread {:.1} ns, two {:.1}; by the time on a core {:.2} ×{}{}",
             median(&figures[0]),
             median(&figures[1]),
             median_ratio(&busy[0].borrow(), &busy[1].borrow()),
-            beside("governor", governors),
-            beside(APART, apart),
+            note("governor", governors),
+            note(APART, apart),
         ));
         row.by(apart.map(|here| Rival { name: APART, here, there: 2.0 }))
     }
@@ -130,7 +131,7 @@ const APART: &str = "a store with half of the keys each";
 /// The number of keys that has the most bounds.
 pub(crate) const MILLION: u32 = 1_000_000;
 
-/// Reads of each window, single and in batches, if they are wanted for comparison.
+/// Reads of each window, single and in batches, if comparisons are wanted.
 pub(crate) fn reads(subject: &Subject<'_>, keys: &str, scale: &Scale, bare: Bare) -> Vec<Row> {
     if !scale.is_whole {
         return Vec::new();
@@ -143,20 +144,20 @@ pub(crate) fn reads(subject: &Subject<'_>, keys: &str, scale: &Scale, bare: Bare
     let figures = interleave(&mut contenders, scale.rounds);
     let row = |(pair, figures): (&[Contender<'_>], &[Vec<f64>])| {
         let name = format!("read of {}, batches of 64, {keys}", pair[0].name);
-        let beside = format!("one at a time {:.1}; {}", median(&figures[0]), bare.beside());
-        Row::new("library", name, median(&figures[1]), "ns", Must::Nothing).beside(beside)
+        let note = format!("one at a time {:.1}; {}", median(&figures[0]), bare.note());
+        Row::new("library", name, median(&figures[1]), "ns", Must::Nothing).note(note)
     };
     contenders.chunks(2).zip(figures.chunks(2)).map(row).collect()
 }
 
-/// Names and figures in a line.
+/// Names and figures on one line.
 pub(crate) fn list(figures: &[(&str, f64)]) -> String {
     let figures: Vec<String> =
         figures.iter().map(|(name, figure)| format!("{name} {}", number(*figure))).collect();
     figures.join(", ")
 }
 
-/// What was sent in this run is what is counted: a fast wrong answer is worth nothing.
+/// Checks that the counts equal the hits of this run: a fast wrong answer is worthless.
 fn check(subject: &Subject<'_>, keys: usize, scale: &Scale) {
     // Single, batch, one thread, two threads: a round of each hits `ops` keys.
     let sent = keys + 4 * scale.rounds * scale.ops.min(keys);

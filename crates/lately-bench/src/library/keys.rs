@@ -1,4 +1,4 @@
-//! The keys of the keyed contenders, rendered before anything is timed.
+//! The keys of the keyed contenders, made before anything is timed.
 
 use std::cell::Cell;
 use std::fmt::Write;
@@ -7,17 +7,17 @@ use std::ops::Range;
 /// Bytes of a key: `key:` and twelve digits.
 pub(crate) const KEY_BYTES: usize = 16;
 
-/// A key as all that take bytes get it.
+/// A key, for all contenders that take bytes.
 pub(crate) type Key = [u8; KEY_BYTES];
 
-/// Keys in random order, so that a walk along them jumps about in whatever holds them.
+/// Keys in random order, so that walking along them accesses memory at random.
 pub(crate) struct Keys {
     text: String,
     ids: Vec<u32>,
 }
 
 impl Keys {
-    /// `count` keys, `key:000000000000` and on, shuffled; the same order each time.
+    /// The keys `key:000000000000` to `count`, shuffled in the same order each time.
     pub(crate) fn shuffled(count: u32) -> Keys {
         let mut ids: Vec<u32> = (0..count).collect();
         let mut random = Random::new();
@@ -45,10 +45,9 @@ impl Keys {
         &self.text[place * KEY_BYTES..(place + 1) * KEY_BYTES]
     }
 
-    /// All places in another order than theirs: what is filled in that order does not lie in memory as a
-    /// walk along the keys will need it.
+    /// All places in another order, for filling: so the memory is not in the order of a walk along the keys.
     pub(crate) fn fill_order(&self) -> impl Iterator<Item = usize> + use<> {
-        // A prime that divides no number of keys: the multiples pass through every place.
+        // A prime that divides no number of keys, so its multiples visit every place.
         const STEP: usize = 7_368_787;
         let keys = self.len();
         (0..keys).map(move |index| index * STEP % keys)
@@ -60,7 +59,7 @@ impl Keys {
     }
 }
 
-/// A walk around the keys in strides: a key comes again only when all others have been.
+/// A walk along the keys in strides. A key comes again only after all others.
 pub(crate) struct Walk {
     next: Cell<usize>,
     keys: usize,
@@ -71,7 +70,7 @@ impl Walk {
         Walk { next: Cell::new(0), keys }
     }
 
-    /// The next `count` places; what is left of a turn that is too short for them is left out.
+    /// The next `count` places. If fewer are left of this pass, they are skipped.
     pub(crate) fn stride(&self, count: usize) -> Range<usize> {
         let count = count.min(self.keys);
         let start = if self.next.get() + count > self.keys { 0 } else { self.next.get() };
@@ -80,7 +79,7 @@ impl Walk {
     }
 }
 
-/// Random numbers, always the same: a linear congruential generator and the high bits of it.
+/// Random numbers, the same each time: the high bits of a linear congruential generator.
 pub(crate) struct Random(u64);
 
 impl Random {

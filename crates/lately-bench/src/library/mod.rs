@@ -1,8 +1,7 @@
-//! The library beside others, in nanoseconds.
+//! The library and its rivals, in nanoseconds.
 //!
-//! Keys are rendered and shuffled before anything is timed, and time is passed in: it runs on by a
-//! millisecond every 1,024 operations, a million hits a second. What a nanosecond is worth on this
-//! machine the rows of the bare machine tell.
+//! Keys are made and shuffled before anything is timed. Time is passed in: it advances by a millisecond every
+//! 1,024 operations, a million hits a second. The rows of the bare machine show how fast the machine is.
 
 mod bare;
 mod full;

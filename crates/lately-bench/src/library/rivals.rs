@@ -1,4 +1,5 @@
-//! What others have for counting by key in a process. Each gets time as it wants it, and what it does best.
+//! Other libraries that count by key in a process. Each gets time in its own form, and its best
+//! configuration.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -25,11 +26,11 @@ use crate::rounds::Contender;
 pub(crate) trait Rival {
     fn hit(&mut self, keys: &Keys, place: usize);
 
-    /// It is so late now. Rivals that read a clock of their own do not listen.
+    /// Sets the time. Rivals that read a clock of their own ignore it.
     fn set_time(&mut self, _now_ms: i64) {}
 }
 
-/// `rival` as a contender of single hits. It has a hit for every key when this returns.
+/// `rival` as a contender of single hits. It has had a hit for every key when this returns.
 pub(crate) fn contender<'a>(
     name: &'static str,
     keys: &'a Keys,
@@ -69,18 +70,18 @@ pub(crate) fn floor(keys: &Keys, ops: usize) -> Contender<'_> {
     contender("bare array", keys, ops, Array(vec![0; keys.len()]))
 }
 
-/// A quota that is never reached: the rivals are timed on allowed requests.
+/// A quota that is never reached, so that the rivals are timed on allowed requests.
 pub(crate) fn quota() -> Quota {
     Quota::per_second(NonZeroU32::MAX)
 }
 
-/// It only says yes or no.
+/// A middleware without extra results.
 pub(crate) type Admit = NoOpMiddleware<<FakeRelativeClock as Clock>::Instant>;
 
-/// The one for a single thing.
+/// The limiter without a key.
 pub(crate) type Direct = RateLimiter<NotKeyed, InMemoryState, FakeRelativeClock, Admit>;
 
-/// Its map is a dashmap. The clock is its mock, one atomic: its own would cost it a look at the time for
+/// governor's limiter on dashmap. The clock is governor's mock, one atomic; its real clock would be read for
 /// every hit.
 pub(crate) struct Governor<K: Clone + Eq + std::hash::Hash> {
     limiter: RateLimiter<K, DashMapStateStore<K>, FakeRelativeClock, Admit>,
@@ -128,7 +129,7 @@ impl<K: Clone + Eq + std::hash::Hash> Rival for Governor<K> {
     }
 }
 
-/// Its store that cleans up now and then; no lock, as one thread has it to itself.
+/// throttlecrab's store with periodic cleanup. No lock, because only one thread uses it.
 struct Throttlecrab {
     limiter: throttlecrab::RateLimiter<PeriodicStore>,
     now: SystemTime,
@@ -153,7 +154,7 @@ impl Rival for Throttlecrab {
     }
 }
 
-/// The one that slides, in buckets of a second over five minutes. It reads the clock for every hit.
+/// trypema's sliding window, in buckets of a second over five minutes. It reads the clock for every hit.
 struct Trypema {
     provider: Arc<LocalRateLimiterProvider>,
     rate: RateLimit,
@@ -176,7 +177,7 @@ impl Rival for Trypema {
     }
 }
 
-/// No window: what the lookup and an atomic alone cost.
+/// No window: the cost of the lookup and an atomic.
 struct Dashmap(DashMap<u64, AtomicU64>);
 
 impl Rival for Dashmap {

@@ -1,4 +1,4 @@
-//! How much is measured.
+//! The size of a run.
 
 use crate::options::Options;
 
@@ -7,14 +7,14 @@ use crate::options::Options;
 pub(crate) struct Scale {
     /// Rounds of each contender; the figure is their median.
     pub(crate) rounds: usize,
-    /// Operations of a round where each misses the cache.
+    /// Operations of a round with cache misses.
     pub(crate) ops: usize,
-    /// Operations of a round where none does.
+    /// Operations of a round without cache misses.
     pub(crate) steps: usize,
     /// Keys that get a hit a minute for a week: ten thousand hits each.
     pub(crate) week_keys: u32,
-    /// Whether what has to be nothing is measured, too, for comparison; and rounds go on when the figure is what it
-    /// has to be, where it can only become better.
+    /// Whether rows without a bound are measured, too; and whether rounds continue after a figure has met its
+    /// bound, if it can only improve.
     pub(crate) is_whole: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One counter for several threads: a hit and a read on one, and what becomes of them on two.
+//! One counter for several threads: hits and reads on one thread, and on two.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -21,25 +21,25 @@ use crate::rounds::{Contender, interleave, median};
 use crate::row::{Must, Rival, Row};
 use crate::table::number;
 
-/// Hits between looks at the time, each of which is a second later: what a core counts in some tens of microseconds. With a
-/// thousand, half of a hit on two threads would be that they tell each other of a new pane.
+/// Hits between two advances of the time, by a second each: about some tens of microseconds of a core. With a
+/// thousand, half of the cost of a hit on two threads would be the exchange of new panes.
 const PER_SECOND: usize = 10_000;
 const START_S: i64 = START_MS / 1_000;
 /// The default window.
 const WINDOW_S: i64 = 300;
-/// Hits per read: some counters visit three hundred slots for a read.
+/// Hits per read: some counters visit three hundred slots in a read.
 const HITS_PER_READ: usize = 8;
 /// The key both threads hit.
 const HOT: [u8; 16] = *b"key:000000000000";
 
-/// What any thread may hit and read.
+/// A counter that any thread may hit and read.
 trait Subject: Sync {
     fn hit(&self, now: Moment);
     /// Hits in the five minutes that end now.
     fn read(&self, now: Moment) -> u64;
 }
 
-/// The time as each wants it.
+/// The time in the form of each counter.
 #[derive(Clone, Copy)]
 struct Moment {
     second: i64,
@@ -52,14 +52,14 @@ impl Moment {
     }
 }
 
-/// A subject, what it is called, and the time it is for it.
+/// A counter under test, its name, and its time.
 struct Entrant {
     name: &'static str,
     second: i64,
     subject: Box<dyn Rounds>,
 }
 
-/// The rounds of a subject, each with the loop made for it.
+/// The rounds of a counter, each with a loop compiled for it.
 trait Rounds {
     fn hits(&self, threads: usize, ops: usize, start_s: i64) -> Both;
     fn reads(&self, threads: usize, ops: usize, second: i64) -> Both;
@@ -70,7 +70,7 @@ impl<S: Subject> Rounds for S {
         on_threads(threads, ops, start_s, |now| self.hit(now))
     }
 
-    /// On two threads the other one hits as long as this one reads.
+    /// On two threads, the other one hits while this one reads.
     fn reads(&self, threads: usize, ops: usize, second: i64) -> Both {
         let now = Moment::new(second);
         self.hit(now);
@@ -89,7 +89,7 @@ impl<S: Subject> Rounds for S {
     }
 }
 
-/// What to time a round of.
+/// The operations that a round times.
 #[derive(Clone, Copy)]
 enum Work {
     Hits,
@@ -97,7 +97,7 @@ enum Work {
 }
 
 impl Entrant {
-    /// Warmed up with a window of hits.
+    /// Filled with a window of hits.
     fn new(name: &'static str, subject: impl Subject + 'static) -> Entrant {
         (START_S - WINDOW_S..START_S).for_each(|second| subject.hit(Moment::new(second)));
         Entrant { name, second: START_S, subject: Box::new(subject) }
@@ -117,7 +117,7 @@ impl Entrant {
     }
 }
 
-/// Rivals come first, then ours, then the classics.
+/// Rivals first, then ours, then the classics.
 fn entrants() -> Vec<Entrant> {
     vec![
         Entrant::new("fetch_add, no window", AtomicU64::new(0)),
@@ -137,10 +137,10 @@ fn entrants() -> Vec<Entrant> {
 }
 
 const STRIPED: &str = "StripedCounter";
-/// Entrants at the head that are not counters of a window: they are not read.
+/// The number of entrants at the start without a window: they are not read.
 const NOT_READ: usize = 2;
 
-/// A row for each: nanoseconds of a hit on one thread, of a hit on either of two, and of reads.
+/// A row for each: nanoseconds of a hit on one thread, of a hit on each of two, and of reads.
 pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     let mut entrants = entrants();
     let one = run(&mut entrants, Work::Hits, 1, scale);
@@ -149,18 +149,16 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     let reads_beside_hits = run(&mut entrants[NOT_READ..], Work::Reads, 2, scale);
     let mut rows = vec![striped(&two)];
     for (index, &(name, hit, _)) in one.iter().enumerate() {
-        let mut beside = format!("on either of two threads {}", number(two[index].1));
+        let mut note = format!("on either of two threads {}", number(two[index].1));
         if let Some(read) = index.checked_sub(NOT_READ) {
-            beside.push_str(&format!(
+            note.push_str(&format!(
                 "; read of the default window {}, while another thread hits {}; {} bytes",
                 number(reads[read].1),
                 number(reads_beside_hits[read].1),
                 number(bytes_of_a_counter(name))
             ));
         }
-        rows.push(
-            Row::new("library", format!("shared hit: {name}"), hit, "ns", Must::Nothing).beside(beside),
-        );
+        rows.push(Row::new("library", format!("shared hit: {name}"), hit, "ns", Must::Nothing).note(note));
     }
     let plain = two.iter().take(NOT_READ + 1).map(|&(name, hit, _)| (name, hit)).chain(stores(scale));
     rows.extend(plain.map(|(name, hit)| {
@@ -169,8 +167,8 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     rows
 }
 
-/// The one with a must. What others on the machine do to two threads is in the figure; it is not in the
-/// time a thread had a core.
+/// The row with a bound. Its figure is wall time, which includes what other processes do to two threads;
+/// processor time does not.
 fn striped(two: &[Figure]) -> Row {
     let of = |name: &str| two.iter().find(|(other, ..)| *other == name).copied();
     let of = |name: &str| of(name).map_or((f64::NAN, f64::NAN), |(_, hit, busy)| (hit, busy));
@@ -179,15 +177,15 @@ fn striped(two: &[Figure]) -> Row {
     let others: Vec<_> = others.take(4).collect();
     let name = "two threads on one un-keyed counter, striped";
     let rival = Rival { name: "governor", here: governor, there: 87.0 };
-    let beside = format!(
+    let note = format!(
         "from a hit of a thread to its next, by the time on a core {busy:.1}, by the hits of both {:.1}; {}",
         hit / 2.0,
         list(&others)
     );
-    Row::new("library", name, hit, "ns", Must::AtMost(6.0, 3.0)).beside(beside).by(Some(rival))
+    Row::new("library", name, hit, "ns", Must::AtMost(6.0, 3.0)).note(note).by(Some(rival))
 }
 
-/// Name, figure by the clock, and by the time a thread had a core.
+/// The name, the wall time, and the processor time.
 type Figure = (&'static str, f64, f64);
 
 fn run(entrants: &mut [Entrant], work: Work, threads: usize, scale: &Scale) -> Vec<Figure> {
@@ -205,7 +203,7 @@ fn run(entrants: &mut [Entrant], work: Work, threads: usize, scale: &Scale) -> V
     names.into_iter().zip(&figures).map(figure).collect()
 }
 
-/// A store whose one key both threads hit.
+/// A store in which both threads hit one key.
 fn stores(scale: &Scale) -> Vec<(&'static str, f64)> {
     let ops = scale.steps;
     let store = Store::builder().build().expect("the defaults are valid");
@@ -231,7 +229,7 @@ fn stores(scale: &Scale) -> Vec<(&'static str, f64)> {
     names.into_iter().zip(figures.iter().map(|figures| median(figures))).collect()
 }
 
-/// `ops` hits on each thread; nanoseconds from one hit of a thread to its next.
+/// `ops` hits on each thread. Returns nanoseconds between two hits of a thread.
 fn on_threads(threads: usize, ops: usize, start_s: i64, hit: impl Fn(Moment) + Sync) -> Both {
     let work = || {
         for (second, first) in (start_s..).zip((0..ops).step_by(PER_SECOND)) {
@@ -243,7 +241,7 @@ fn on_threads(threads: usize, ops: usize, start_s: i64, hit: impl Fn(Moment) + S
     each(both, ops)
 }
 
-/// One thread: nothing it waits for is in its time.
+/// On one thread, waiting does not count.
 fn alone(work: impl FnOnce()) -> Both {
     let busy = nanos_of(work);
     Both { wall: busy, busy }
@@ -264,7 +262,7 @@ impl Subject for AtomicU64 {
     }
 }
 
-/// The limiter for one thing; its clock stands still. It tells no count.
+/// governor's limiter without a key. Its clock stands still. It has no count.
 struct Limiter(super::rivals::Direct);
 
 impl Subject for Limiter {

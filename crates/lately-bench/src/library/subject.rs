@@ -1,4 +1,4 @@
-//! Our store under load, and the pace of its clock.
+//! Our store under load, and its clock.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -9,14 +9,14 @@ use lately::{Op, Outcome, Span, Store, Timestamp};
 use super::keys::{Key, Keys, Walk};
 use crate::clock::{Both, nanos_of, nanos_of_both};
 
-/// Operations that come together, as a pipeline of 64 brings them to the server.
+/// Operations of a batch, as a pipeline of 64 sends them to the server.
 pub(crate) const BATCH: usize = 64;
-/// Where time starts, in milliseconds: late in 2023.
+/// The initial time in milliseconds: late in 2023.
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
-/// Batches to a millisecond: a million operations a second.
+/// Batches per millisecond: a million operations a second.
 const BATCHES_PER_MS: usize = 16;
 
-/// A store, its keys, and the time it is by what was done to it.
+/// A store, its keys, and its time, which depends on the operations so far.
 pub(crate) struct Subject<'a> {
     pub(crate) store: Store,
     keys: &'a Keys,
@@ -56,7 +56,7 @@ impl<'a> Subject<'a> {
         &self.keys.bytes()[self.walk.stride(ops)]
     }
 
-    /// Nanoseconds of a hit, each a call of its own.
+    /// Nanoseconds per hit, by single calls.
     pub(crate) fn hit_one_by_one(&self, ops: usize) -> f64 {
         self.timed(self.stride(ops), |keys, now_ms| {
             in_batches(keys, now_ms, |batch, now| {
@@ -67,17 +67,17 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// Nanoseconds of a hit in batches of 64.
+    /// Nanoseconds per hit, in batches of 64.
     pub(crate) fn hit_in_batches(&self, ops: usize) -> f64 {
         self.hit_again_in_batches(self.stride(ops))
     }
 
-    /// Nanoseconds of a hit to these keys, in batches of 64.
+    /// Nanoseconds per hit of these keys, in batches of 64.
     pub(crate) fn hit_again_in_batches(&self, keys: &[Key]) -> f64 {
         self.timed(keys, |keys, now_ms| hit_in_batches(&self.store, keys, now_ms))
     }
 
-    /// Hits in batches of 64 on one thread or, half of them each, on two: nanoseconds by all hits.
+    /// Hits in batches of 64 on one thread, or half of them on each of two. Returns nanoseconds per hit.
     pub(crate) fn hit_on_threads(&self, threads: usize, ops: usize) -> Both {
         let keys = self.stride(ops);
         let (store, now_ms) = (&self.store, self.now_ms());
@@ -88,7 +88,7 @@ impl<'a> Subject<'a> {
         both
     }
 
-    /// Nanoseconds of a read, each a call of its own.
+    /// Nanoseconds per read, by single calls.
     pub(crate) fn read_one_by_one(&self, window: Span, ops: usize) -> f64 {
         self.timed(self.stride(ops), |keys, now_ms| {
             in_batches(keys, now_ms, |batch, now| {
@@ -99,7 +99,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// Nanoseconds of a read in batches of 64.
+    /// Nanoseconds per read, in batches of 64.
     pub(crate) fn read_in_batches(&self, window: Span, ops: usize) -> f64 {
         let read = |key: &'a Key| Op::Hits { key, window: Some(window), at: None };
         self.timed(self.stride(ops), |keys, now_ms| apply_in_batches(&self.store, keys, now_ms, read))
@@ -118,7 +118,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Does `work` on all keys on one thread or, half of them each, on two: nanoseconds by all keys.
+/// Runs `work` on all keys on one thread, or on half of them on each of two. Returns nanoseconds per key.
 pub(crate) fn share(keys: &[Key], threads: usize, work: impl Fn(&[Key]) + Sync) -> Both {
     let (one, other) = keys.split_at(keys.len() / threads);
     let Both { wall, busy } = nanos_of_both(|| work(one), || work(other));
@@ -126,7 +126,7 @@ pub(crate) fn share(keys: &[Key], threads: usize, work: impl Fn(&[Key]) + Sync) 
     Both { wall: wall / count, busy: busy / count }
 }
 
-/// A hit now to each of the keys, in batches; when it is then.
+/// A hit of now to each of the keys, in batches. Returns the time afterwards.
 pub(crate) fn hit_in_batches(store: &Store, keys: &[Key], now_ms: i64) -> i64 {
     apply_in_batches(store, keys, now_ms, hit)
 }
@@ -136,7 +136,7 @@ pub(crate) fn hit(key: &Key) -> Op<'_> {
     Op::Hit { key, weight: 1, at: None }
 }
 
-/// Builds the batches and does nothing with them: what the loop itself costs.
+/// Builds the batches without applying them: the cost of the loop.
 pub(crate) fn build_batches(keys: &[Key]) -> f64 {
     let mut ops = Vec::with_capacity(BATCH);
     let nanos = nanos_of(|| {
@@ -161,7 +161,7 @@ fn apply_in_batches<'a>(store: &Store, keys: &'a [Key], now_ms: i64, op: impl Fn
     })
 }
 
-/// Calls `each` for every 64 keys with one time for them, which runs on; when it is then.
+/// Calls `each` for every 64 keys, with their time, which advances. Returns the time afterwards.
 fn in_batches<'a>(keys: &'a [Key], now_ms: i64, mut each: impl FnMut(&'a [Key], Timestamp)) -> i64 {
     for (index, batch) in keys.chunks(BATCH).enumerate() {
         each(batch, timestamp(now_ms + ms_of(index * BATCH)));
@@ -169,13 +169,13 @@ fn in_batches<'a>(keys: &'a [Key], now_ms: i64, mut each: impl FnMut(&'a [Key], 
     now_ms + ms_of(keys.len())
 }
 
-/// How long `ops` operations take at the pace of the benchmark's clock.
+/// The time of `ops` operations by the benchmark's clock.
 pub(crate) fn ms_of(ops: usize) -> i64 {
     i64::try_from(ops / BATCH / BATCHES_PER_MS).expect("a benchmark is short")
 }
 
-/// `ops` places from 0, a batch of them for each time. Not part of who calls it: as such governor takes twice as long in some
-/// builds, and no rival is to be slow by what stands around it.
+/// `ops` places from 0, a batch of them for each time. Not inlined: inlined in its caller, governor takes
+/// twice as long in some builds, and the surrounding code should not slow down a rival.
 #[inline(never)]
 pub(crate) fn places_in_batches(
     places: Range<usize>,

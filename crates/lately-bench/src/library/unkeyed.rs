@@ -20,33 +20,33 @@ use crate::rounds::{Contender, interleave, median};
 use crate::row::{Must, Rival, Row};
 use crate::table::number;
 
-/// Hits, or reads, to a second.
+/// Hits or reads per second of the clock.
 const PER_SECOND: usize = 1_000;
-/// Hits per read: some counters visit three hundred slots for a read.
+/// Hits per read: some counters visit three hundred slots in a read.
 const HITS_PER_READ: usize = 8;
-/// The same for the one that looks at every hit there is.
+/// The same for the counter that visits every hit.
 const HITS_PER_LONG_READ: usize = 256;
 /// The default window.
 const WINDOW_S: u64 = 300;
-/// Where time starts.
+/// The initial time.
 const START_S: u64 = 1_700_000_000;
 
-/// What counts hits by the second.
+/// A counter of hits by the second.
 trait Subject {
     fn hit(&mut self, second: u64);
     /// Hits in the five minutes that end with `second`.
     fn read(&mut self, second: u64) -> u64;
 }
 
-/// A subject under load, and what it is called.
+/// A counter under load, and its name.
 struct Entrant {
     name: &'static str,
-    /// How many operations of a round there are for one read, where reads are timed.
+    /// The number of operations per read, if reads are timed.
     hits_per_read: usize,
     round: Box<dyn FnMut(Work) -> f64>,
 }
 
-/// What to time a round of.
+/// The operations that a round times.
 #[derive(Clone, Copy)]
 enum Work {
     Hits(usize),
@@ -54,7 +54,7 @@ enum Work {
 }
 
 impl Entrant {
-    /// Warmed up with a window of hits.
+    /// Filled with a window of hits.
     fn new(name: &'static str, mut subject: impl Subject + 'static) -> Entrant {
         let mut second = START_S;
         let mut work = move |work: Work| {
@@ -77,7 +77,7 @@ impl Entrant {
         Entrant { name, hits_per_read: HITS_PER_READ, round: Box::new(work) }
     }
 
-    /// One that takes long to read.
+    /// A counter whose reads take long.
     fn reading_less(self) -> Entrant {
         Entrant { hits_per_read: HITS_PER_LONG_READ, ..self }
     }
@@ -91,7 +91,7 @@ impl Entrant {
     }
 }
 
-/// A hit, so that the second has a pane and a remembered answer is none, then reads.
+/// A hit, so that the second has a pane and no cached answer is valid; then reads.
 fn read_for_a_second(subject: &mut impl Subject, second: u64) {
     subject.hit(second);
     for _ in 0..PER_SECOND {
@@ -111,26 +111,26 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     let atomics = Rival { name: "300 atomics", here: reads[4].1, there: 147.0 };
     let mut rows = vec![
         row("hit", hits[0].0, hits[0].1, Must::AtMost(5.0, 3.0))
-            .beside(list(&hits[1..OURS_AND_RIVALS]))
-            .beside(format!("{} bytes", number(bytes_of_a_counter(hits[0].0))))
+            .note(list(&hits[1..OURS_AND_RIVALS]))
+            .note(format!("{} bytes", number(bytes_of_a_counter(hits[0].0))))
             .by(Some(governor)),
         row("read of the default window", reads[0].0, reads[0].1, Must::AtMost(10.0, 3.0))
-            .beside(list(&reads[3..OURS_AND_RIVALS]))
+            .note(list(&reads[3..OURS_AND_RIVALS]))
             .by(Some(atomics)),
     ];
     for (hit, read) in hits.iter().zip(&reads).skip(OURS_AND_RIVALS) {
         let bytes = number(bytes_of_a_counter(hit.0));
-        let beside = format!("read of the default window {}; {bytes} bytes", number(read.1));
-        rows.push(row("hit and read, classic", hit.0, hit.1, Must::Nothing).beside(beside));
+        let note = format!("read of the default window {}; {bytes} bytes", number(read.1));
+        rows.push(row("hit and read, classic", hit.0, hit.1, Must::Nothing).note(note));
     }
     rows
 }
 
-/// Those at the head of the table that are no classics.
+/// The number of entrants at the start of the table that are not classics.
 const OURS_AND_RIVALS: usize = 5;
 
-/// Ours first, then what is beside it, then the classics. One more classic is one more line. The two that
-/// come after ours keep no window: their reads mean nothing.
+/// Ours first, then rivals, then the classics, one line each. The two after ours have no window, so their
+/// reads mean nothing.
 fn entrants() -> Vec<Entrant> {
     vec![
         Entrant::new("HitCounter", HitCounter::new()),
@@ -190,7 +190,7 @@ impl Subject for Alone {
     }
 }
 
-/// The limiter for one thing. Its clock is the mock: a look at a real one would come on top.
+/// governor's limiter without a key. Its clock is the mock; a real one would cost more.
 struct Governor {
     limiter: Direct,
     clock: FakeRelativeClock,
@@ -218,7 +218,7 @@ impl Subject for Governor {
     }
 }
 
-/// The log under a lock, as it is written first: every hit its second.
+/// The first version one writes: a log of the seconds of all hits, under a lock.
 #[derive(Default)]
 struct Log(Mutex<VecDeque<u64>>);
 
@@ -242,10 +242,10 @@ impl Subject for Log {
     }
 }
 
-/// A slot for each second, the second and its count in one word; a read looks at all of them.
+/// A slot for each second, with the second and its count in one word. A read visits all of them.
 struct Atomics(Vec<AtomicU64>);
 
-/// Bits of a count in a slot; the second has the others.
+/// Bits of a count in a slot. The other bits are the second.
 const COUNT_BITS: u32 = 32;
 
 impl Atomics {

@@ -1,4 +1,4 @@
-//! What one counter without a key takes, once it has seen five minutes of hits.
+//! The memory of one counter without a key, after five minutes of hits.
 
 use std::any::Any;
 use std::sync::Mutex;
@@ -9,18 +9,18 @@ use lately_classics::{
     Ring, RunningTotal, SequenceLocked, SharedCounter, Sparse,
 };
 
-/// Counters that are made, so that one is measured to a few bytes.
+/// The number of counters that are made, so that one is measured to a few bytes.
 pub(crate) const COUNT: u32 = 2_000;
 
 const START_S: i64 = 1_700_000_000;
 const SECONDS: i64 = 300;
-/// Hits of each second: for the counter that keeps every hit.
+/// Hits in each second, for the counter that stores every hit.
 const HITS_A_SECOND: u32 = 3;
 
-/// A counter that has had its hits, and what the tables call it.
+/// Makes a counter with its hits; and its name in the tables.
 pub(crate) type Make = (&'static str, fn() -> Box<dyn Any>);
 
-/// One more counter is one more line.
+/// The counters, one line each.
 pub(crate) const COUNTERS: [Make; 16] = [
     ("HitCounter", || hit(HitCounter::new(), |counter, second| _ = counter.hit(second.cast_unsigned()))),
     ("HitCounter in a mutex", || {

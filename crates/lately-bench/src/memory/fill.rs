@@ -9,15 +9,15 @@ use lately::{Op, Outcome, Store, Timestamp};
 use super::layout::{Hits, Keeper, ONE_HIT, Stretch};
 use crate::library::keys::{KEY_BYTES, Key, Random};
 
-/// Where time starts, in milliseconds: late in 2023.
+/// The initial time in milliseconds: late in 2023.
 const START_MS: u64 = 1_700_000_000_000;
-/// Hits that come at one time.
+/// Hits at the same time.
 const BATCH: usize = 64;
-/// Keys of a hit that a store has before others are measured in it: four for each of its 1,024 shards, so
-/// that what a shard takes with its first keys does not count as theirs.
+/// Keys with a hit that a store has before the measured ones: four for each of its 1,024 shards, so that the
+/// fixed cost of a shard's first keys does not count.
 pub(crate) const BASE_KEYS: u32 = 4_096;
 
-/// What is filled in, and holds on to it.
+/// The filled object.
 pub(crate) enum Kept {
     Store(Box<Store>),
     Queues(HashMap<Box<[u8]>, VecDeque<(u32, u32)>>),
@@ -25,7 +25,7 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    /// Nothing yet.
+    /// An empty one.
     pub(crate) fn new(keeper: Keeper, keys: u32) -> Kept {
         match keeper {
             Keeper::Store => Kept::Store(Box::new(Store::builder().build().expect("the defaults are valid"))),
@@ -43,7 +43,8 @@ impl Kept {
             Kept::Floor { index, entries, keys: count } => {
                 if entries.is_empty() {
                     entries.reserve_exact(*count);
-                    // As a table of seven eighths at most is sized; each place is written once, in any order.
+                    // The size of a table that is at most seven eighths full. Each place is written once, in
+                    // any order.
                     index.resize((*count * 8 / 7).next_power_of_two(), u32::MAX);
                 }
                 for &key in keys {
@@ -54,7 +55,7 @@ impl Kept {
         }
     }
 
-    /// Bytes it says it takes; 0 when it does not say.
+    /// The bytes that it accounts for itself; 0 if it does not.
     pub(crate) fn accounted_bytes(&self) -> f64 {
         match self {
             Kept::Store(store) => store.memory().used_bytes as f64,
@@ -62,7 +63,7 @@ impl Kept {
         }
     }
 
-    /// Keys there are.
+    /// The number of keys.
     pub(crate) fn keys(&self) -> usize {
         match self {
             Kept::Store(store) => store.len(),
@@ -72,7 +73,7 @@ impl Kept {
     }
 }
 
-/// Gives a store the keys it has before others are measured in it; the others need none.
+/// Gives a store its base keys. The others need none.
 pub(crate) fn give_base(kept: &mut Kept) {
     if let Kept::Store(_) = kept {
         fill(kept, &render(u32::MAX - BASE_KEYS..u32::MAX), ONE_HIT);
@@ -105,7 +106,7 @@ fn hit_queue(queues: &mut HashMap<Box<[u8]>, VecDeque<(u32, u32)>>, key: &Key, s
     }
 }
 
-/// All hits to the keys. Those of a batch are hit in the same millisecond.
+/// Applies all hits to the keys. Those of a batch have the same millisecond.
 pub(crate) fn fill(kept: &mut Kept, keys: &[Key], hits: Hits) {
     let mut outcomes = Vec::with_capacity(BATCH);
     match hits {
@@ -134,7 +135,7 @@ pub(crate) fn fill(kept: &mut Kept, keys: &[Key], hits: Hits) {
     }
 }
 
-/// The keys of these numbers, as they are sent.
+/// The keys with these numbers.
 pub(crate) fn render(numbers: Range<u32>) -> Vec<Key> {
     let render = |number: u32| {
         let mut key = [0; KEY_BYTES];
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use lately::{days, minutes};
 
-    /// Five in turn, a second apart but for the last two.
+    /// Five hits, a second apart except the last two.
     const FIVE: Hits =
         Hits::InTurn(&[Stretch { ms: 1_000, times: 3, weight: 1 }, Stretch { ms: 500, times: 1, weight: 2 }]);
 

@@ -4,14 +4,14 @@
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
     pub(crate) keys: u32,
-    /// Keys of a quick run: fewer where each gets many hits.
+    /// Keys of a quick run: fewer if each gets many hits.
     pub(crate) quick_keys: u32,
     pub(crate) hits: Hits,
-    /// The most bytes per key, and what they should be.
+    /// The bound and the aim of the bytes per key.
     pub(crate) must: (f64, f64),
-    /// What else keeps the same.
-    pub(crate) beside: &'static [Keeper],
-    /// What a reader has to know, if anything.
+    /// Other keepers to compare with.
+    pub(crate) rivals: &'static [Keeper],
+    /// A note for readers; may be empty.
     pub(crate) note: &'static str,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Stretch {
     pub(crate) weight: u32,
 }
 
-/// What keeps the hits.
+/// An object that keeps the hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keeper {
     /// Ours.
     Store,
-    /// The count of each second that had hits, all of them, in what the standard library has.
+    /// A queue of counts by second, with containers of the standard library.
     Queues,
-    /// A table of indices and an array of key, second and count, both at their final size.
+    /// A table of indices, and an array of key, second and count, both in their final size.
     Floor,
 }
 
@@ -60,17 +60,17 @@ const MINUTE_MS: u32 = 60 * SECOND_MS;
 const HOUR_MS: u32 = 60 * MINUTE_MS;
 const WEEK_MS: u32 = 7 * 24 * HOUR_MS;
 
-/// A hit a second. What is older than two hours is kept by the minute or coarser, so that sixty at once each
-/// minute leave there as many panes, and a few bytes more, in a sixtieth of the time.
+/// A hit a second. Hits older than two hours are kept in panes of a minute or more. Sixty at once each minute
+/// leave as many panes there, and a few bytes more, in a sixtieth of the time.
 const EACH_SECOND: [Stretch; 2] = [
     Stretch { ms: MINUTE_MS, times: (WEEK_MS - 2 * HOUR_MS) / MINUTE_MS, weight: 60 },
     Stretch { ms: SECOND_MS, times: 2 * HOUR_MS / SECOND_MS, weight: 1 },
 ];
 
-/// A hit, and nothing else.
+/// One hit.
 pub(crate) const ONE_HIT: Hits = Hits::InTurn(&[Stretch { ms: SECOND_MS, times: 1, weight: 1 }]);
 
-/// The last two take about as long as each other, and longer than all others.
+/// The last two take about equally long, and longer than the others.
 pub(crate) const LAYOUTS: [Layout; 5] = [
     Layout {
         name: "one hit",
@@ -78,7 +78,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
         quick_keys: 1_000_000,
         hits: ONE_HIT,
         must: (52.0, 42.0),
-        beside: &[Keeper::Floor, Keeper::Queues],
+        rivals: &[Keeper::Floor, Keeper::Queues],
         note: "",
     },
     Layout {
@@ -87,7 +87,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
         quick_keys: 10_000,
         hits: Hits::InTurn(&[Stretch { ms: SECOND_MS, times: 300, weight: 1 }]),
         must: (450.0, 260.0),
-        beside: &[Keeper::Queues],
+        rivals: &[Keeper::Queues],
         note: "",
     },
     Layout {
@@ -96,7 +96,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
         quick_keys: 20_000,
         hits: Hits::Randomly { within_ms: WEEK_MS, times: 70 },
         must: (400.0, 300.0),
-        beside: &[Keeper::Queues],
+        rivals: &[Keeper::Queues],
         note: "",
     },
     Layout {
@@ -105,7 +105,7 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
         quick_keys: 600,
         hits: Hits::InTurn(&[Stretch { ms: MINUTE_MS, times: WEEK_MS / MINUTE_MS, weight: 1 }]),
         must: (2_500.0, 2_000.0),
-        beside: &[Keeper::Queues],
+        rivals: &[Keeper::Queues],
         note: "",
     },
     Layout {
@@ -114,8 +114,8 @@ pub(crate) const LAYOUTS: [Layout; 5] = [
         quick_keys: 600,
         hits: Hits::InTurn(&EACH_SECOND),
         must: (5_000.0, 4_000.0),
-        // Every second a pair of its own: gigabytes that are known without filling them.
-        beside: &[],
+        // A queue would need an entry for every second: gigabytes, which is known without measuring.
+        rivals: &[],
         note: "beyond the last two hours: 60 hits at once each minute",
     },
 ];

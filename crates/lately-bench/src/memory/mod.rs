@@ -1,11 +1,11 @@
-//! Bytes per key: how much the resident set of a process grows when keys are filled in, its program left out.
+//! Bytes per key: the growth of the resident set of a process, without its program, by its keys.
 //!
-//! Each layout is filled in a process of its own, this program started again, so that none begins
-//! with what another left behind. The allocator is the default one. A store has a few thousand keys
-//! before others are measured in it: its 1,024 shards, and what each takes with its first keys, are a
-//! row of their own and count as nobody's. Nor does what any filling leaves behind, however short: a
-//! key costs what those added that came after the first quarter, which has a process of its own. All keys get their hits at the same pace, so that their
-//! entries grow at the same moment and what one gives back no other needs: the dearest case.
+//! Each layout is filled in its own process, which is this program started again, so that none inherits
+//! memory of another. The allocator is the default one. A store has a few thousand keys before the measured
+//! ones: the fixed cost of its 1,024 shards, and of each shard's first keys, is a separate row and does not
+//! count for the keys. Nor do the remainders of any filling: a key's cost is that of the keys after the first
+//! quarter, which has its own process. All keys get their hits at the same pace, so that their entries grow
+//! at the same time and cannot reuse each other's memory. That is the most expensive case.
 
 mod counters;
 mod fill;
@@ -38,7 +38,7 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     if fillings.is_empty() {
         return Vec::new();
     }
-    // The longest come last: they start first.
+    // The longest are last in the table, and start first.
     let jobs = fillings.iter().rev().map(|filling| -> Job<'_, Found> { Box::new(|| filling.measure()) });
     let mut found = section("memory", || side_by_side(jobs.collect()));
     found.reverse();
@@ -58,19 +58,19 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
 
 type Found = Result<Cost, String>;
 
-/// What a keeper was found to take.
+/// The measured cost of a keeper.
 #[derive(Clone, Copy)]
 struct Cost {
     bytes_per_key: f64,
-    /// What the keeper accounts for itself, each.
+    /// The bytes per key that the keeper accounts for itself.
     accounted: f64,
     filled: Filled,
 }
 
-/// The first keys bring what is there once: they are this share of all, and do not count.
+/// The first keys cause fixed costs. This share of all keys does not count.
 const FIRST: u32 = 4;
 
-/// A layout that one keeper is filled with.
+/// A layout in a keeper.
 struct Filling {
     layout: &'static Layout,
     keys: u32,
@@ -78,10 +78,10 @@ struct Filling {
 }
 
 impl Filling {
-    /// Ours, then those beside it.
+    /// Ours, then the rivals.
     fn all(layout: &'static Layout, options: &Options) -> impl Iterator<Item = Filling> {
         let keys = options.pick(layout.keys, layout.quick_keys);
-        let keepers = [Keeper::Store].into_iter().chain(layout.beside.iter().copied());
+        let keepers = [Keeper::Store].into_iter().chain(layout.rivals.iter().copied());
         keepers.map(move |keeper| Filling { layout, keys, keeper })
     }
 
@@ -105,20 +105,20 @@ fn row(filling: &Filling, found: &Found, others: &[String]) -> Row {
         Ok(cost) => format!("accounted for {}", number(cost.accounted)),
         Err(error) => error.clone(),
     };
-    let beside = [&[ours], others, &[layout.note.to_owned()]].concat();
-    let beside: Vec<String> = beside.into_iter().filter(|part| !part.is_empty()).collect();
-    Row::new("memory", name, value, "bytes", Must::AtMost(most, aim)).beside(beside.join("; "))
+    let note = [&[ours], others, &[layout.note.to_owned()]].concat();
+    let note: Vec<String> = note.into_iter().filter(|part| !part.is_empty()).collect();
+    Row::new("memory", name, value, "bytes", Must::AtMost(most, aim)).note(note.join("; "))
 }
 
-/// What the figures of the keys leave out.
+/// The costs that the figures of keys do not include.
 fn empty(found: &Found) -> Row {
     let row = |value: f64| Row::new("memory", "an empty store", value, "KiB", Must::Nothing);
     match found {
-        Ok(Cost { filled, .. }) => row(filled.empty / 1_024.0).beside(format!(
+        Ok(Cost { filled, .. }) => row(filled.empty / 1_024.0).note(format!(
             "with {BASE_KEYS} keys of a hit, which are in each store before the keys that are measured: {}",
             number(filled.base / 1_024.0)
         )),
-        Err(error) => row(f64::NAN).beside(error.clone()),
+        Err(error) => row(f64::NAN).note(error.clone()),
     }
 }
 

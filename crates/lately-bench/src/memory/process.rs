@@ -1,4 +1,4 @@
-//! This program once more, to fill one layout and say what that took.
+//! Starts this program again, to fill one layout and measure it.
 
 use std::fmt;
 use std::process::{Command, ExitCode, Stdio};
@@ -8,20 +8,20 @@ use super::fill::{BASE_KEYS, Kept, fill, give_base, render};
 use super::layout::{Keeper, LAYOUTS, Layout};
 use crate::say;
 
-/// The hidden first argument: a layout, by its place in its table, the number of keys and a keeper follow.
+/// The hidden first argument for a layout. The index of the layout, the number of keys and a keeper follow.
 const CHILD: &str = "--fill-layout";
-/// The other: a counter without a key, by its place in its table, follows.
+/// The hidden first argument for a counter without a key. The index of the counter follows.
 const COUNTERS_CHILD: &str = "--make-counters";
-/// What a process of its own found, in bytes.
+/// The results of a process, in bytes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Filled {
-    /// What all keys added to the resident set.
+    /// The growth of the resident set by all keys.
     pub(crate) grown: f64,
-    /// What the keeper accounts for of that; 0 where it does not.
+    /// The growth that the keeper accounts for; 0 if it does not.
     pub(crate) accounted: f64,
-    /// What the keeper took before, with nothing in it.
+    /// The memory of the empty keeper.
     pub(crate) empty: f64,
-    /// The same with the keys in it that are there beside those that are measured.
+    /// The memory with the base keys, before the measured ones.
     pub(crate) base: f64,
 }
 
@@ -46,14 +46,14 @@ pub(crate) fn measure(layout: &Layout, keys: u32, keeper: Keeper) -> Result<Fill
     Filled::parse(&text).ok_or_else(|| format!("the process that measures said {text}"))
 }
 
-/// Bytes of one counter without a key, as a process of its own measures them; NaN when it cannot.
+/// The bytes of one counter without a key, measured by a separate process. NaN on an error.
 pub(crate) fn bytes_of_a_counter(name: &str) -> f64 {
     let place = COUNTERS.iter().position(|(other, _)| *other == name);
-    let said = place.and_then(|place| again(&[COUNTERS_CHILD, &place.to_string()]).ok());
-    said.and_then(|text| text.trim().parse().ok()).unwrap_or(f64::NAN)
+    let text = place.and_then(|place| again(&[COUNTERS_CHILD, &place.to_string()]).ok());
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// What this program says when it is started with these words.
+/// The output of this program for these arguments.
 fn again(words: &[&str]) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|error| format!("no program to start again: {error}"))?;
     let child = Command::new(program)
@@ -78,8 +78,8 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
         (CHILD | COUNTERS_CHILD, _) => Err(format!("{first} takes the numbers its parent gives it")),
         _ => return None,
     };
-    let said = found.and_then(|text| say::data(&text).map_err(|error| error.to_string()));
-    Some(match said {
+    let written = found.and_then(|text| say::data(&text).map_err(|error| error.to_string()));
+    Some(match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say::message(format_args!("lately-bench: {error}"));
@@ -97,7 +97,7 @@ fn fill_numbered(layout: u32, keys: u32, keeper: u32) -> Result<String, String> 
 fn counter_bytes(counter: u32) -> Result<f64, String> {
     let (_, make) = COUNTERS.get(counter as usize).ok_or("a counter that is not in the table")?;
     let mut made = Vec::with_capacity(COUNT as usize);
-    // The first makes what any needs.
+    // The first request allocates what every request needs.
     made.push(make());
     let before = resident_bytes()?;
     made.extend((1..COUNT).map(|_| make()));
@@ -113,7 +113,7 @@ fn filled(layout: &Layout, keys: u32, keeper: Keeper) -> Result<Filled, String> 
     let (base, base_keys, base_accounted) = (resident_bytes()?, kept.keys(), kept.accounted_bytes());
     fill(&mut kept, &rendered, layout.hits);
     let full = resident_bytes()?;
-    // After the measure, and so that what was filled is still there.
+    // After the measurement, so that the keeper still exists during it.
     if kept.keys() != base_keys + rendered.len() {
         return Err(format!("{keys} keys and {BASE_KEYS} were filled in, {} are there", kept.keys()));
     }
@@ -125,13 +125,13 @@ fn filled(layout: &Layout, keys: u32, keeper: Keeper) -> Result<Filled, String> 
     })
 }
 
-/// What this process has of the machine's memory: see [`resident_of`].
+/// The resident memory of this process: see [`resident_of`].
 fn resident_bytes() -> Result<f64, String> {
     resident_of("self")
 }
 
-/// Bytes that a process has of the machine's memory, its program left out: which of the program's pages it has
-/// been through says nothing about keys. `process` is its number, or `self`.
+/// The resident memory of a process without its program: pages of the program that were used say nothing
+/// about keys. `process` is its number, or `self`.
 pub(crate) fn resident_of(process: impl fmt::Display) -> Result<f64, String> {
     let path = format!("/proc/{process}/smaps_rollup");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -167,13 +167,13 @@ mod tests {
         assert_eq!(Filled::parse(""), None);
     }
 
-    // The resident set of this process is also that of the tests beside: it is not looked at here.
+    // Other tests share the resident set of this process, so it is not checked here.
     #[test]
     fn keys_are_accounted_for() {
         let filled = filled(&LAYOUTS[0], 50_000, Keeper::Store).expect("a process can look at itself");
         assert!((30.0..100.0).contains(&(filled.accounted / 50_000.0)), "{filled:?}");
-        let said = fill_numbered(0, 1_000, 0).expect("the first layout in the store");
-        assert!(Filled::parse(&said).is_some(), "{said}");
+        let filled = fill_numbered(0, 1_000, 0).expect("the first layout in the store");
+        assert!(Filled::parse(&filled).is_some(), "{filled}");
     }
 
     #[test]

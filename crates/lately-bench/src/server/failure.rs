@@ -1,4 +1,4 @@
-//! Why a section could not be measured, as a sentence.
+//! The reason why a section could not be measured.
 
 use std::fmt;
 

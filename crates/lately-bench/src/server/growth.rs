@@ -1,4 +1,4 @@
-//! Ten million keys: what a hit waits while the table grows, and what it costs when it has grown.
+//! Ten million keys: the pauses of hits while the table grows, and the cost of a hit afterwards.
 
 use lately_load::{Ending, Order, Plan, Request};
 
@@ -13,14 +13,14 @@ use crate::server::plans::{MANY_KEYS, round};
 use crate::server::process::Process;
 use crate::table::{number, numbers};
 
-/// The most that a pause is to take, in milliseconds.
+/// The longest acceptable pause, in milliseconds.
 const MOST_MS: f64 = 1.0;
 
-/// Few requests under way: one that waits for a pause is not hidden by waiting for its turn.
+/// Few requests at a time, so that a request that waits for a pause is not hidden by queueing.
 const CLIENTS: usize = 4;
 const PIPELINE: usize = 32;
 
-/// What the rounds found.
+/// The results of the rounds.
 #[derive(Default)]
 struct Rounds {
     floor: Vec<Measured>,
@@ -35,7 +35,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     for _ in 0..options.rounds() {
         let lately = Process::lately(options)?;
         rounds.growing.push(Measured::load(&lately, &each_key_once(&lately)));
-        // As many again: the longer the load, the longer the longest pause.
+        // As many hits again, because a longer load has longer pauses.
         rounds.floor.push(Measured::load(&nothing, &each_key_once(&nothing)));
         rounds.grown.push(Measured::load(&lately, &each_key_once(&lately)));
         let plan = Plan { keys: MANY_KEYS, ..round(options, &lately, "HIT {key}", "key:", 64) };
@@ -55,9 +55,10 @@ impl Rounds {
         let milliseconds = |figures: &[f64]| number(median(figures) / 1e3);
         let Rounds { floor, growing, grown, many } = self;
         let (growing_ms, floor_ms) = (worst(growing), worst(floor));
-        // What the machine does comes at random; what growing does comes in every round.
+        // Pauses of the machine are random; pauses of growth occur in every round.
         let pause = least(&growing_ms);
-        // The machine pauses, too, and is taken not to have where the must was set: by ratio it is to be no more beyond that.
+        // The machine pauses, too. It is assumed not to have paused when the bound was set. Relative to it,
+        // the bound is 1 ms more than the machine's pause.
         let machine =
             Rival { name: "doing nothing and 1 ms", here: least(&floor_ms) + MOST_MS, there: MOST_MS };
         let pauses = format!(
@@ -77,12 +78,11 @@ impl Rounds {
         let row = |name: &str, value: f64, unit, must| Row::new(TABLE, name, value, unit, must);
         vec![
             row("worst pause while growing from 0 to 10 M keys", pause, "ms", Must::AtMost(MOST_MS, 0.3))
-                .beside(pauses)
+                .note(pauses)
                 .by(Some(machine)),
-            row("p99.9 growing from 0 to 10 M keys ÷ grown", ratio, "×", Must::AtMost(3.0, 3.0))
-                .beside(ratios),
+            row("p99.9 growing from 0 to 10 M keys ÷ grown", ratio, "×", Must::AtMost(3.0, 3.0)).note(ratios),
             row("lately HIT, 10 M keys, pipeline 64", many.per_second / 1e6, "M/s", Must::Nothing)
-                .beside(many.describe()),
+                .note(many.describe()),
         ]
     }
 }

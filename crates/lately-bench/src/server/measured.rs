@@ -23,7 +23,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// No figure at all: it misses every must.
+    /// No figure, which misses every bound.
     pub(crate) const NONE: Measured = Measured {
         per_second: f64::NAN,
         cpu_us: f64::NAN,
@@ -33,17 +33,17 @@ impl Measured {
         worst_us: f64::NAN,
     };
 
-    /// Under our generator. Of decisions, all must be that the request is allowed.
+    /// Measures a load of our generator. All decisions must be "allowed".
     pub(crate) fn load(server: &Process, plan: &Plan) -> Measured {
         Measured::or_none(load(server, plan, Verdict::Allowed))
     }
 
-    /// The same, of requests that must be denied.
+    /// The same for requests that must be denied.
     pub(crate) fn load_denied(server: &Process, plan: &Plan) -> Measured {
         Measured::or_none(load(server, plan, Verdict::Denied))
     }
 
-    /// The figures. `NaN` if the load failed, which is reported.
+    /// The figures. NaN if the load failed, which is reported.
     pub(crate) fn or_none(measured: Result<Measured, Failure>) -> Measured {
         measured.unwrap_or_else(|failure| {
             say::message(format_args!("lately-bench: {failure}"));
@@ -51,7 +51,7 @@ impl Measured {
         })
     }
 
-    /// Under redis-benchmark: a million keys, 50 connections.
+    /// Measures a load of redis-benchmark: a million keys, 50 connections.
     pub(crate) fn redis_benchmark(
         server: &Process,
         words: &[&str],
@@ -76,7 +76,7 @@ impl Measured {
 
     /// `p50 0.1, p99 0.2, p99.9 0.3 ms; server CPU 0.25 µs`.
     pub(crate) fn describe(&self) -> String {
-        // redis-benchmark does not tell the thousandth.
+        // redis-benchmark has no p99.9.
         let shares = [("p50", self.p50_us), ("p99", self.p99_us), ("p99.9", self.p999_us)];
         let told = shares.into_iter().filter(|(_, us)| us.is_finite());
         let told: Vec<String> = told.map(|(name, us)| format!("{name} {}", number(us / 1e3))).collect();
@@ -84,7 +84,7 @@ impl Measured {
     }
 }
 
-/// What decisions must be.
+/// The required decisions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Allowed,
@@ -143,18 +143,19 @@ fn redis_benchmark(
     let spent = server.cpu_ns()? - before;
     let text = String::from_utf8_lossy(&output.stdout);
     let figures = parse_csv(&text).ok_or_else(|| {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         Failure::new(format!(
             "redis-benchmark {}: no figures: {}{}",
             words.join(" "),
             text.trim(),
-            said.trim()
+            stderr.trim()
         ))
     })?;
     Ok(Measured { cpu_us: microseconds_each(spent, requests), ..figures })
 }
 
-/// Of `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95…","p99…","max_latency_ms"`.
+/// Parses the columns
+/// `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95…","p99…","max_latency_ms"`.
 fn parse_csv(text: &str) -> Option<Measured> {
     let line = text.lines().rfind(|line| line.starts_with('"'))?;
     let fields: Vec<f64> = line

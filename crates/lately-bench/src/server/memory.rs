@@ -1,4 +1,5 @@
-//! Bytes per key: how much a process grew with the keys it was given, over their number. Redis's layouts beside.
+//! Bytes per key: the growth of a process by its keys, divided by their number. Compared with layouts in
+//! Redis.
 
 use lately_load::{Times, run};
 
@@ -17,20 +18,20 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const WEEK: u64 = 7 * 24 * HOUR;
 const FIVE_MINUTES: u64 = 5 * MINUTE;
-/// Left out at the far end of the week, so that no hit is too old when it arrives.
+/// Left out at the start of the week, so that no hit is too old when it arrives.
 const MARGIN: u64 = 10 * MINUTE;
 
-/// Keys of a hit that our server has before others are measured in it, so that what its store takes with
-/// the first keys of each shard does not count as theirs.
+/// Keys with a hit that our server has before the measured ones, so that the fixed cost of each shard's first
+/// keys does not count.
 const BASE_KEYS: u64 = 4_096;
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let sizes = Sizes::of(options);
-    // Memory can be measured on both cores at once, unlike time. The longest first.
+    // Unlike time, memory can be measured on both cores at once. The longest jobs first.
     let jobs: Vec<Job<'_, Result<Grown, Failure>>> = vec![
         Box::new(|| weeks(options, sizes.each_minute, &[(WEEK - MARGIN, 0, MINUTE, 1)])),
-        // What is older than two hours is kept by the minute or coarser: a weight of 60 a minute leaves there
-        // as many panes as a hit a second does, in a sixtieth of the time.
+        // Hits older than two hours are kept in panes of a minute or more. A weight of 60 once a minute
+        // leaves as many panes there as a hit each second, in a sixtieth of the time.
         Box::new(|| {
             let stretches = [(WEEK - MARGIN, 2 * HOUR, MINUTE, 60), (2 * HOUR, 0, 1, 1)];
             weeks(options, sizes.each_second, &stretches)
@@ -51,13 +52,13 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let told = |grown: Grown| number(grown.bytes_per_key);
     let name = |keys: u64, what: &str| format!("{} keys, {what}", number(count(keys)));
     Ok(vec![
-        Row::new(TABLE, "an empty server", one.empty / 1_024.0, "KiB", Must::Nothing).beside(format!(
+        Row::new(TABLE, "an empty server", one.empty / 1_024.0, "KiB", Must::Nothing).note(format!(
             "with {} keys of a hit, which are there before the keys that are measured: {}; Redis {}",
             number(count(BASE_KEYS)),
             number(one.base / 1_024.0),
             number(incr.empty / 1_024.0)
         )),
-        row("1 M keys, one hit", one, Must::AtMost(52.0, 42.0)).beside(format!(
+        row("1 M keys, one hit", one, Must::AtMost(52.0, 42.0)).note(format!(
             "Redis: INCR {}, INCR + EXPIRE {}, sorted set {}, hash of seconds {}",
             told(incr),
             told(expire),
@@ -65,21 +66,21 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
             told(hash)
         )),
         row(&name(sizes.five_minutes, "300 hits in 300 seconds"), five, Must::AtMost(450.0, 260.0))
-            .beside(format!("Redis: sorted set {}, hash of seconds {}", told(five_set), told(five_hash))),
+            .note(format!("Redis: sorted set {}, hash of seconds {}", told(five_set), told(five_hash))),
         row(&name(sizes.ten_a_day, "10 hits a day for 7 d"), days, Must::AtMost(400.0, 300.0)),
         row(&name(sizes.each_minute, "a hit a minute for 7 d"), minute, Must::AtMost(2_500.0, 2_000.0)),
         row(&name(sizes.each_second, "a hit a second for 7 d"), second, Must::AtMost(5_000.0, 4_000.0))
-            .beside("beyond the last two hours: 60 hits at once each minute"),
+            .note("beyond the last two hours: 60 hits at once each minute"),
     ])
 }
 
-/// How many keys.
+/// Numbers of keys.
 struct Sizes {
     once: u64,
-    /// A quarter of them fills the tables, which double, just as far.
+    /// With a quarter of them, the tables, which double, are equally full.
     once_redis: u64,
     five_minutes: u64,
-    /// Theirs takes long, and is the same for fewer.
+    /// Redis takes long, and has the same result with fewer.
     five_minutes_redis: u64,
     ten_a_day: u64,
     each_minute: u64,
@@ -100,18 +101,18 @@ impl Sizes {
     }
 }
 
-/// What keys did to the memory of a server.
+/// The memory of a server with keys.
 #[derive(Clone, Copy)]
 struct Grown {
-    /// What they added, each.
+    /// The bytes that each key added.
     bytes_per_key: f64,
-    /// What the server had before it had any.
+    /// The memory of the empty server.
     empty: f64,
-    /// What it had when they came.
+    /// The memory before the keys.
     base: f64,
 }
 
-/// Ours, with its base in it when it is filled.
+/// Our server, with its base keys when it is filled.
 fn lately(options: &Options) -> Result<(Process, u64), Failure> {
     Ok((Process::lately(options)?, BASE_KEYS))
 }
@@ -120,10 +121,10 @@ fn redis() -> Result<(Process, u64), Failure> {
     Ok((Process::redis(&[])?, 0))
 }
 
-/// The first keys bring what is there once: they are this share of all, and do not count.
+/// The first keys cause fixed costs. This share of all keys does not count.
 const FIRST: u64 = 4;
 
-/// The bytes per key: the memory added by the keys after the first share, in servers that `give` filled.
+/// The bytes per key: the memory that the keys after the first share added, in servers that `give` fills.
 fn grown(
     start: impl Fn() -> Result<(Process, u64), Failure>,
     keys: u64,
@@ -131,7 +132,7 @@ fn grown(
 ) -> Result<Grown, Failure> {
     let of = |keys: u64| {
         let (server, base_keys) = start()?;
-        // The first request makes what any request needs.
+        // The first request allocates what every request needs.
         run(&fill(&server, "PING", "key:", 10_000))?;
         let empty = server.resident_bytes()?;
         if base_keys > 0 {
@@ -139,7 +140,8 @@ fn grown(
         }
         let base = server.resident_bytes()?;
         give(&server, keys)?;
-        // Redis can give back what growing has left behind. Others do not know the word, and that is fine.
+        // Redis can free what growing has left behind. Other servers do not know the command; that error is
+        // ignored.
         _ = redis::cmd("MEMORY").arg("PURGE").query::<redis::Value>(&mut server.connect()?);
         Ok::<_, Failure>((server.resident_bytes()? - base, empty, base))
     };
@@ -176,7 +178,7 @@ fn five_minutes(
     })
 }
 
-/// Hits at a fixed distance, from one time ago to another, each with this weight.
+/// Hits at a fixed distance, from one age to another, each with this weight.
 type Stretch = (u64, u64, u64, u64);
 
 fn weeks(options: &Options, keys: u64, stretches: &[Stretch]) -> Result<Grown, Failure> {

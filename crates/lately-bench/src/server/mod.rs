@@ -1,4 +1,4 @@
-//! Servers: ours, its rivals, and one that does nothing, on free ports and under the same load.
+//! Servers: ours, its rivals, and one without work, on free ports and under the same load.
 
 mod durability;
 pub(crate) mod failure;
@@ -24,7 +24,7 @@ const TABLE: &str = "server";
 
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
-/// In the order in which they run, each under the names that `--only` knows.
+/// The sections, in the order in which they run, each with its names for `--only`.
 const SECTIONS: [(&[&str], Section); 7] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
@@ -35,14 +35,14 @@ const SECTIONS: [(&[&str], Section); 7] = [
     (&["server/memory"], memory::rows),
 ];
 
-/// The rows of the servers. A section that cannot be measured is a row that is missed.
+/// The rows of the servers. A section that cannot be measured is a missed row.
 pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
     for (names, section) in SECTIONS {
         let Some(name) = names.iter().find(|name| options.wants(name)) else { continue };
         rows.extend(say::section(name, || section(options)).unwrap_or_else(|failure| {
             let row = Row::new(TABLE, format!("{name}, not measured"), f64::NAN, "", Must::AtLeast(0.0, 0.0));
-            vec![row.beside(failure.to_string())]
+            vec![row.note(failure.to_string())]
         }));
     }
     rows

@@ -1,7 +1,7 @@
-//! A server that parses each request and answers `:1`: what is above it, no server of this kind reaches.
+//! A server that parses each request and answers `:1`. No server of the same design can be faster.
 //!
-//! Two of them: one that reads, parses and writes just as ours does, over the same runtime; and one
-//! over the bare event queue, in one thread, which is what the runtime is measured by.
+//! There are two. One reads, parses and writes like ours, on the same runtime. The other uses the bare event
+//! queue, in one thread, to measure the cost of the runtime.
 
 use std::io::{self, Read, Write};
 
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::say;
 
-/// Over what it serves.
+/// The I/O of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Way {
     /// The runtime that our server uses.
@@ -26,7 +26,7 @@ const READ_BYTES: usize = 64 << 10;
 const ANY_PORT: &str = "127.0.0.1:0";
 const REPLY: &[u8] = b":1\r\n";
 
-/// Serves until it is ended from outside.
+/// Serves until the process is killed.
 pub(crate) fn serve(way: Way) -> io::Result<()> {
     match way {
         Way::Tokio => {
@@ -36,7 +36,7 @@ pub(crate) fn serve(way: Way) -> io::Result<()> {
     }
 }
 
-/// What has been read, and the replies to what is whole of it.
+/// The bytes that were read, and the replies to the complete requests.
 struct Dialogue {
     input: BytesMut,
     output: Vec<u8>,
@@ -120,7 +120,7 @@ struct Client {
 }
 
 impl Client {
-    /// Reads and answers until nothing more comes or goes; an error when the client has gone.
+    /// Reads and answers until the socket blocks. An error if the client has closed the connection.
     fn converse(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         loop {
             match self.socket.read(buffer) {

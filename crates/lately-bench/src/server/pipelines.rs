@@ -1,4 +1,4 @@
-//! HIT beside INCR, at one depth of pipelining, under two load generators.
+//! HIT compared with INCR, at one depth of pipelining, with two load generators.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::server::process::{Process, THROTTLECRAB_MISSING};
 use crate::server::scripts;
 use crate::table::number;
 
-/// A depth each, deepest first.
+/// The depths, deepest first.
 const DEPTHS: [usize; 3] = [64, 16, 1];
 pub(super) const NAMES: [&str; 3] = ["server/pipeline 64", "server/pipeline 16", "server/pipeline 1"];
 
-/// Rounds of those that rows are made of. For the first quarter of a second of a load, ours looks whether the machine
-/// has a core to spare for its last loop.
+/// Rounds of the contenders with rows. During the first quarter of a second of a load, our server checks
+/// whether the machine has a free core for its last event loop.
 const LONG_ROUND: Duration = Duration::from_secs(3);
 const QUICK_LONG_ROUND: Duration = Duration::from_secs(1);
 
-/// All servers of the section, but Redis with the scripts: what they make expires, which costs time later.
+/// All servers of the section except Redis with scripts, whose keys expire, which costs time later.
 struct Servers {
     lately: Process,
     redis: Process,
@@ -37,7 +37,7 @@ struct Servers {
     throttlecrab: Option<Process>,
 }
 
-/// Names of the contenders that rows are made of.
+/// Names of the contenders with rows.
 const HIT: &str = "lately HIT";
 const INCR: &str = "redis INCR";
 const NOTHING: &str = "doing nothing, tokio";
@@ -71,8 +71,8 @@ fn rows_at(options: &Options, servers: &Servers, pipeline: usize) -> Result<Vec<
             let per_second = Measured::median(of(name).unwrap_or_default()).per_second;
             format!("{name} {} M/s", number(per_second / 1e6))
         };
-        let beside: Vec<String> = [ours, theirs].into_iter().chain(ceiling).map(millions).collect();
-        Row::new(TABLE, format!("{name}, pipeline {pipeline}"), value, "×", must).beside(beside.join("; "))
+        let note: Vec<String> = [ours, theirs].into_iter().chain(ceiling).map(millions).collect();
+        Row::new(TABLE, format!("{name}, pipeline {pipeline}"), value, "×", must).note(note.join("; "))
     };
     let (by_benchmark, by_load) = musts(pipeline);
     rows.push(ratio(
@@ -88,12 +88,12 @@ fn rows_at(options: &Options, servers: &Servers, pipeline: usize) -> Result<Vec<
     }
     if pipeline == 64 {
         let cpu = |name: &str| Measured::median(of(name).unwrap_or_default()).cpu_us;
-        let beside =
+        let note =
             format!("INCR {}, doing nothing {}", number(cpu(BENCHMARK_INCR)), number(cpu(BENCHMARK_NOTHING)));
         let incr = Rival { name: "INCR", here: cpu(BENCHMARK_INCR), there: 0.87 };
         let name = "server CPU per HIT, redis-benchmark, pipeline 64";
         let row = Row::new(TABLE, name, cpu(BENCHMARK_HIT), "µs", Must::AtMost(0.36, 0.26));
-        rows.push(row.beside(beside).by(Some(incr)));
+        rows.push(row.note(note).by(Some(incr)));
     }
     for (name, figures) in names.iter().zip(&figures) {
         let measured = Measured::median(figures);
@@ -104,7 +104,7 @@ fn rows_at(options: &Options, servers: &Servers, pipeline: usize) -> Result<Vec<
             "M/s",
             Must::Nothing,
         );
-        rows.push(row.beside(measured.describe()));
+        rows.push(row.note(measured.describe()));
     }
     Ok(rows)
 }
@@ -119,7 +119,7 @@ fn musts(pipeline: usize) -> (Must, Must) {
 }
 
 impl Servers {
-    /// Starts them and gives each its keys.
+    /// Starts the servers and fills them with keys.
     fn start(options: &Options) -> Result<Servers, Failure> {
         let servers = Servers {
             lately: Process::lately(options)?,
@@ -168,7 +168,7 @@ fn measure(options: &Options, servers: &Servers, pipeline: usize) -> Result<Name
         benchmark(BENCHMARK_INCR, redis, &["INCR", RANDOM_KEY], pipeline, requests),
         benchmark(BENCHMARK_NOTHING, tokio, &["HIT", RANDOM_KEY], pipeline, requests),
     ];
-    // No must depends on these.
+    // No bound depends on these.
     if !options.quick {
         contenders.extend([
             load("doing nothing, event queue", queue, "HIT {key}", "key:"),
@@ -179,7 +179,7 @@ fn measure(options: &Options, servers: &Servers, pipeline: usize) -> Result<Name
         ]);
     }
     if let Some(throttlecrab) = throttlecrab.as_ref().filter(|_| pipeline == 1) {
-        // It decides and does not count; a limit that is never reached. Pipelines stall it.
+        // It decides and does not count; the limit is never reached. It stalls with pipelines.
         let words = &["THROTTLE", RANDOM_KEY, "1000000", "1000000", "60"];
         let name = "throttlecrab THROTTLE, redis-benchmark";
         contenders.push(benchmark(name, throttlecrab, words, 1, requests));
@@ -188,10 +188,10 @@ fn measure(options: &Options, servers: &Servers, pipeline: usize) -> Result<Name
     Ok((names, interleave(&mut contenders, options.rounds())))
 }
 
-/// The key in the words of redis-benchmark: twelve digits, as ours.
+/// The key for redis-benchmark: twelve digits, like ours.
 const RANDOM_KEY: &str = "key:__rand_int__";
 
-/// How many requests redis-benchmark sends: a round of about the length of the others'.
+/// The number of requests of redis-benchmark: a round of about the same length as the others.
 fn requests(options: &Options, pipeline: usize) -> u64 {
     match pipeline {
         64 => options.pick(3_000_000, 1_000_000),
@@ -200,16 +200,16 @@ fn requests(options: &Options, pipeline: usize) -> u64 {
     }
 }
 
-/// Whether each key counts what it is sent, under the load of the section.
+/// Whether each key has the right count under the load of this section.
 fn counts_row(options: &Options, lately: &Process) -> Result<Row, Failure> {
     let plan = round(options, lately, "HIT {key}", "key:", 64);
     let before = Counts::read(&plan, Counted::Hits)?;
     let report = run(&plan)?;
     let checked = Counts::read(&plan, Counted::Hits)?.check(&before, &plan, report.requests);
-    let beside =
+    let note =
         format!("{} of {} hits counted", number(to_f64(checked.counted)), number(to_f64(checked.sent)));
     let name = "keys whose count is not what they were sent, pipeline 64";
-    Ok(Row::new(TABLE, name, to_f64(checked.wrong_keys), "", Must::AtMost(0.0, 0.0)).beside(beside))
+    Ok(Row::new(TABLE, name, to_f64(checked.wrong_keys), "", Must::AtMost(0.0, 0.0)).note(note))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]

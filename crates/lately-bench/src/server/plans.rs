@@ -7,14 +7,14 @@ use lately_load::{Ending, Order, Plan, Request};
 use crate::options::Options;
 use crate::server::process::Process;
 
-/// Keys of a usual load, and of a large one.
+/// Keys of a normal load, and of a large one.
 pub(crate) const KEYS: u64 = 1_000_000;
 pub(crate) const MANY_KEYS: u64 = 10_000_000;
 
-/// Connections of a usual load.
+/// Connections of a normal load.
 pub(crate) const CLIENTS: usize = 50;
 
-/// A request with a key of this prefix, over a million keys that are drawn alike, for one round's time.
+/// A request with a key of this prefix, over a million uniformly random keys, for the time of one round.
 pub(crate) fn round(
     options: &Options,
     server: &Process,
@@ -33,7 +33,7 @@ pub(crate) fn round(
     }
 }
 
-/// Each key once, so that a round that follows finds them all.
+/// A request for each key, so that a following round finds all keys.
 pub(crate) fn fill(server: &Process, request: &str, prefix: &str, keys: u64) -> Plan {
     Plan {
         keys,

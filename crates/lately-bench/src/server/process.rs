@@ -1,4 +1,4 @@
-//! A server as a process of its own: started on a free port, ended with its handle.
+//! A server process: started on a free port, killed when its handle is dropped.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::server::nothing::Way;
 /// How long a server may take to listen.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The note on figures that lack throttlecrab-server.
+/// The note on figures without throttlecrab-server.
 pub(crate) const THROTTLECRAB_MISSING: &str =
     "not measured: not installed: cargo install throttlecrab-server --root target/rivals";
 
@@ -28,19 +28,19 @@ pub(crate) const THROTTLECRAB_MISSING: &str =
 pub(crate) struct Process {
     pub(crate) address: SocketAddr,
     child: Child,
-    /// Held open: a server that writes to a closed pipe may end.
+    /// Kept open: a server that writes to a closed pipe may end.
     out: Option<BufReader<ChildStdout>>,
     /// Its files, if it has any.
     _folder: Option<TempDir>,
 }
 
 impl Process {
-    /// `lately serve` as it is installed, in memory only, and with as much of it as the run needs.
+    /// `lately serve`, in memory only, and with as much memory as the run needs.
     pub(crate) fn lately(options: &Options) -> Result<Process, Failure> {
         Process::ours(options, &["--in-memory".as_ref()])
     }
 
-    /// The same with its counts in a folder, which outlives it.
+    /// The same with its counts in a folder, which is kept.
     pub(crate) fn lately_in(folder: &Path, durability: &str, options: &Options) -> Result<Process, Failure> {
         let words = ["--data".as_ref(), folder.as_os_str(), "--durability".as_ref(), durability.as_ref()];
         Process::ours(options, &words)
@@ -61,7 +61,7 @@ impl Process {
         Process::announced(&mut command, Some(folder))
     }
 
-    /// The server that does nothing.
+    /// The server without work.
     pub(crate) fn nothing(way: Way) -> Result<Process, Failure> {
         let way = match way {
             Way::Tokio => "tokio",
@@ -70,7 +70,7 @@ impl Process {
         Process::announced(Command::new(std::env::current_exe()?).args(["--nothing", way]), None)
     }
 
-    /// `redis-server` without persistence, or with what these arguments say.
+    /// `redis-server` with these arguments, without persistence by default.
     pub(crate) fn redis(more: &[&str]) -> Result<Process, Failure> {
         let address = free_address()?;
         let folder = folder::on_disk()?;
@@ -83,8 +83,8 @@ impl Process {
         Process::listening(&mut command, address, Some(folder))
     }
 
-    /// `redis-server` with an append-only file that is synced as `appendfsync` says; never rewritten, which
-    /// would take a core in the middle of a round.
+    /// `redis-server` with an append-only file that is synced by `appendfsync`. It is never rewritten, which
+    /// would take a core during a round.
     pub(crate) fn redis_appending(fsync: &str) -> Result<Process, Failure> {
         Process::redis(&["--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"])
     }
@@ -105,7 +105,7 @@ impl Process {
         }))
     }
 
-    /// One whose first line says where it serves.
+    /// A server whose first line has its address.
     fn announced(command: &mut Command, folder: Option<TempDir>) -> Result<Process, Failure> {
         let mut process = Process::start(command.stdout(Stdio::piped()), folder)?;
         let Some(out) = process.child.stdout.take() else { return Err(Failure::new("no pipe")) };
@@ -118,7 +118,7 @@ impl Process {
         Ok(process)
     }
 
-    /// One that serves at `address` as soon as it can: it is tried until then.
+    /// A server that listens at `address`. Connects repeatedly until it does.
     fn listening(
         command: &mut Command,
         address: SocketAddr,
@@ -165,12 +165,12 @@ impl Process {
         Ok(sum)
     }
 
-    /// What it has of the machine's memory, its program left out, in bytes.
+    /// Its resident memory without its program, in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<f64, Failure> {
         resident_of(self.child.id()).map_err(Failure::new)
     }
 
-    /// A connection for setting up.
+    /// A connection for preparing the server.
     pub(crate) fn connect(&self) -> Result<redis::Connection, Failure> {
         Ok(redis::Client::open(format!("redis://{}/", self.address))?.get_connection()?)
     }
@@ -184,14 +184,14 @@ impl Drop for Process {
     }
 }
 
-/// Where `program` is on the PATH.
+/// The path of `program` on the PATH.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|candidate| candidate.is_file())
 }
 
-/// Where `throttlecrab-server` is: on the PATH, or where `cargo xtask bench` installs it, in `rivals` beside the folder
-/// that this program was built into.
+/// The path of `throttlecrab-server`: on the PATH, or where `cargo xtask bench` installs it, in `rivals`
+/// beside the build folder of this program.
 pub(crate) fn throttlecrab_program() -> Option<PathBuf> {
     let name = "throttlecrab-server";
     let installed = || {
@@ -202,7 +202,7 @@ pub(crate) fn throttlecrab_program() -> Option<PathBuf> {
     find(name).or_else(installed)
 }
 
-/// The binary named, or the one beside ours.
+/// The binary of the option, or the one beside ours.
 pub(crate) fn lately_binary(options: &Options) -> Result<PathBuf, Failure> {
     let path = match &options.lately {
         Some(path) => path.clone(),
@@ -218,7 +218,7 @@ fn words(command: &Command) -> String {
     command.get_program().to_string_lossy().into_owned()
 }
 
-/// A port that was free a moment ago, for servers that cannot pick one themselves.
+/// A port that was free a moment ago, for servers that cannot choose one themselves.
 fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

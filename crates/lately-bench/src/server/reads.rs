@@ -1,4 +1,4 @@
-//! HITS on keys that are full: a hit each minute for a week, and each second of the last five minutes.
+//! HITS on keys with many panes: a hit each minute for a week, and each second of the last five minutes.
 
 use lately_load::{Ending, Order, Plan, Request, Times, run};
 
@@ -14,9 +14,9 @@ use crate::server::process::Process;
 use crate::table::number;
 
 const MINUTES_A_WEEK: u64 = 7 * 24 * 60;
-/// The fullest window of seconds that is asked for.
+/// The longest window of seconds that is filled.
 const SECONDS: u64 = 300;
-/// The pipeline at which reads and hits are compared: what is beside the work hardly counts.
+/// The pipeline for comparing reads and hits, where the cost beside the work hardly counts.
 const PIPELINE: usize = 64;
 const PREFIX: &str = "wk7:";
 
@@ -47,7 +47,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let figures = interleave(&mut contenders, options.rounds());
     let throughput = |at: usize| figures[at].iter().map(|measured| measured.per_second).collect::<Vec<f64>>();
     let mut rows = Vec::new();
-    // The last reads the keys of the first.
+    // The last one reads the keys of the first.
     for (at, must) in [
         (2, Must::AtLeast(0.9, 0.9)),
         (3, Must::Nothing),
@@ -62,7 +62,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
         } else {
             String::new()
         };
-        let beside = format!(
+        let note = format!(
             "HITS {} M/s, HIT {} M/s{same}; {}",
             number(measured.per_second / 1e6),
             number(Measured::median(&figures[0]).per_second / 1e6),
@@ -70,15 +70,15 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
         );
         let on = if is_full { format!("{} full keys", number(small(keys))) } else { "the same".to_owned() };
         let name = format!("{} on {on} ÷ HIT on 1 M keys, pipeline {PIPELINE}", names[at]);
-        rows.push(Row::new(TABLE, name, value, "×", must).beside(beside));
+        rows.push(Row::new(TABLE, name, value, "×", must).note(note));
     }
     Ok(rows)
 }
 
-/// Hits in the order of time, all keys at each time: a server that is fed by a log gets them so.
+/// Hits in order of time, all keys at each time, like a server that is fed by a log.
 fn fill_week(lately: &Process, keys: u64) -> Result<(), Failure> {
     let now = seconds_of(lately)?;
-    // The oldest minute is left out: it would be gone before it is read.
+    // Without the oldest minute, which would have expired before it is read.
     let minutes = MINUTES_A_WEEK - 10;
     in_time_order(
         lately,
@@ -105,16 +105,16 @@ pub(super) fn in_time_order(
     prefix: &str,
     keys: u64,
     times: Times,
-    turns: u64,
+    passes: u64,
 ) -> Result<(), Failure> {
     let plan = Plan {
         keys,
         order: Order::Sequential,
         times,
         clients: 2,
-        // No key twice in what is under way: the hits of each arrive in order.
+        // No key occurs twice in a pipeline, so the hits of each key arrive in order.
         pipeline: usize::try_from(keys / 2).unwrap_or(usize::MAX).clamp(1, 400),
-        ending: Ending::Requests(keys * turns),
+        ending: Ending::Requests(keys * passes),
         ..Plan::new(server.address, Request::parse(request, prefix))
     };
     let report = run(&plan)?;

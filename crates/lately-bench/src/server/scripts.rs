@@ -1,9 +1,9 @@
-//! How people count hits in a window, and limit them, with Redis today: scripts.
+//! Scripts that count and limit hits in a window with Redis.
 
 use crate::server::failure::Failure;
 use crate::server::process::Process;
 
-/// A counter that expires: a fixed window of five minutes from the first hit.
+/// An expiring counter: a fixed window of five minutes from the first hit.
 pub(crate) const INCR_EXPIRE: &str = "local n = redis.call('INCR', KEYS[1]) \
     if n == 1 then redis.call('EXPIRE', KEYS[1], 300) end \
     return n";
@@ -16,7 +16,7 @@ pub(crate) const SORTED_SET: &str = "local t = redis.call('TIME') \
     redis.call('EXPIRE', KEYS[1], 300) \
     return redis.call('ZCARD', KEYS[1])";
 
-/// A hash with a field per second: what ours answers, to the second.
+/// A hash with a field per second: our answer, to the second.
 pub(crate) const HASH: &str = "local now = tonumber(redis.call('TIME')[1]) \
     redis.call('HINCRBY', KEYS[1], now, 1) \
     redis.call('EXPIRE', KEYS[1], 300) \
@@ -27,14 +27,15 @@ pub(crate) const HASH: &str = "local now = tonumber(redis.call('TIME')[1]) \
     else redis.call('HDEL', KEYS[1], fields[i]) end end \
     return sum";
 
-/// A script that decides on a hit of a key by a limit and a window in seconds: it gives 1 and counts the hit, or 0.
+/// A script that decides a hit of a key by a limit and a window in seconds. It returns 1 and counts the hit,
+/// or 0.
 pub(crate) struct Deciding {
     pub(crate) text: &'static str,
-    /// The command that tells how many hits of a key count.
+    /// The command that returns how many hits of a key count.
     count: &'static str,
 }
 
-/// A counter that expires, which counts no more than the limit.
+/// An expiring counter that counts at most the limit.
 pub(crate) const DECIDING_COUNTER: Deciding = Deciding {
     text: "local n = tonumber(redis.call('GET', KEYS[1]) or '0') \
         if n >= tonumber(ARGV[1]) then return 0 end \
@@ -43,7 +44,7 @@ pub(crate) const DECIDING_COUNTER: Deciding = Deciding {
     count: "GET",
 };
 
-/// A sliding log: a sorted set with a member per hit that was allowed.
+/// A sliding log: a sorted set with a member per allowed hit.
 pub(crate) const DECIDING_SET: Deciding = Deciding {
     text: "local t = redis.call('TIME') \
         local now = t[1] * 1000000 + t[2] \
@@ -58,7 +59,7 @@ pub(crate) const DECIDING_SET: Deciding = Deciding {
 };
 
 impl Deciding {
-    /// Whether it works: of four hits and a limit of two, two are allowed and counted.
+    /// Whether the script works: of four hits with a limit of two, two are allowed and counted.
     pub(crate) fn check(&self, server: &Process) -> Result<(), Failure> {
         let (mut connection, key) = (server.connect()?, "probe");
         let mut verdicts: Vec<i64> = Vec::new();
@@ -78,7 +79,7 @@ impl Deciding {
     }
 }
 
-/// Has the server keep a script, and gives the request that runs it on a key.
+/// Loads a script into the server, and returns the request that runs it on a key.
 pub(crate) fn load(server: &Process, script: &str) -> Result<String, Failure> {
     let mut command = redis::cmd("SCRIPT");
     command.arg("LOAD").arg(script);

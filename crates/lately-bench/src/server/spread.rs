@@ -1,4 +1,4 @@
-//! How hits are spread over keys: all on one, as in life (Zipf), or over all; and at a fixed rate.
+//! The distribution of hits over keys: all on one, Zipf, or uniform; and a fixed rate.
 
 use lately_load::{Order, Plan, run};
 
@@ -12,7 +12,7 @@ use crate::server::plans::{KEYS, fill, round};
 use crate::server::process::Process;
 use crate::table::number;
 
-/// Requests a second of the fixed rate, one at a time: half of what Redis can do on two cores.
+/// Requests per second at the fixed rate, one at a time: half of what Redis can do on two cores.
 const RATE: u64 = 40_000;
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
@@ -43,14 +43,14 @@ fn hot(options: &Options, lately: &Process, pipeline: usize) -> Vec<Row> {
     let row = |at: usize| {
         let measured = Measured::median(&figures[at]);
         let spread = Measured::median(&figures[0]).per_second;
-        let beside = format!(
+        let note = format!(
             "{} M/s, spread {} M/s; {}",
             number(measured.per_second / 1e6),
             number(spread / 1e6),
             measured.describe()
         );
         let name = format!("HIT on {} ÷ on 1 M keys, pipeline {pipeline}", names[at]);
-        Row::new(TABLE, name, median_ratio(&throughput(at), &throughput(0)), "×", musts[at]).beside(beside)
+        Row::new(TABLE, name, median_ratio(&throughput(at), &throughput(0)), "×", musts[at]).note(note)
     };
     (1..names.len()).map(row).collect()
 }
@@ -69,7 +69,7 @@ fn fixed_rate(options: &Options, lately: &Process) -> Result<Vec<Row>, Failure> 
     let row = |(name, figures): (&&str, &Vec<Measured>)| {
         let measured = Measured::median(figures);
         let name = format!("{name} at 40,000 a second, from when it was due: p99");
-        Row::new(TABLE, name, measured.p99_us / 1e3, "ms", Must::Nothing).beside(measured.describe())
+        Row::new(TABLE, name, measured.p99_us / 1e3, "ms", Must::Nothing).note(measured.describe())
     };
     Ok(names.iter().zip(&figures).map(row).collect())
 }

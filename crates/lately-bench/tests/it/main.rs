@@ -1,4 +1,4 @@
-//! Decisions beside those of another program's library, and what users of others asked for. Nothing is timed here.
+//! Compares decisions with those of other libraries, and tests features that their users asked for. Nothing is timed.
 
 mod redis_cell;
 mod throttlecrab;

@@ -58,8 +58,8 @@ fn a_folder_years_ahead_is_refused_and_repaired() {
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1h right wrong"), [1, 1]);
     assert!(server.ask::<Vec<i64>>("TIME")[0] < now.as_millis() / 1_000 + 600);
     assert!(becomes(|| server.info("rdb_saves") != "0"), "the times are on the disk for ever");
-    let said = stop(server);
-    assert!(said.contains("by a clock that was ahead: what came then counts as of now"), "{said}");
+    let messages = stop(server);
+    assert!(messages.contains("by a clock that was ahead: what came then counts as of now"), "{messages}");
     // It is repaired for good.
     let server = serve_in(&folder, &[]);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1h right wrong"), [1, 1]);

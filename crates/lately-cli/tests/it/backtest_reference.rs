@@ -1,7 +1,7 @@
 //! `lately backtest` against an independent program.
 
 use crate::common::{access_log, has, lately, python};
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Runs both, expects the same rows and sums, and gives the rows.
 fn compare(log: &str, key: &str, limits: &[&str], lockout: Option<&str>) -> String {
@@ -28,12 +28,12 @@ fn compare(log: &str, key: &str, limits: &[&str], lockout: Option<&str>) -> Stri
 fn brute_force() -> String {
     const START_MS: u64 = 1_431_857_103_000;
     const LENGTH_MS: u64 = 2 * 3_600_000;
-    let mut dice = Dice::new(5);
+    let mut rng = Rng::new(5);
     let mut tries: Vec<(u64, String)> = Vec::new();
     for user in 0..30 {
         for from_ms in (START_MS..START_MS + LENGTH_MS).step_by(1_200_000) {
-            let first_ms = from_ms + dice.below(600_000);
-            let mistakes = 1 + dice.below(3);
+            let first_ms = from_ms + rng.below(600_000);
+            let mistakes = 1 + rng.below(3);
             tries.extend((0..mistakes).map(|mistake| (first_ms + mistake * 7_000, format!("user-{user}"))));
         }
     }
@@ -41,7 +41,7 @@ fn brute_force() -> String {
         let mut at_ms = START_MS + 600_000;
         while at_ms < START_MS + LENGTH_MS {
             tries.push((at_ms, name.to_owned()));
-            at_ms += pause_ms + dice.below(spread_ms);
+            at_ms += pause_ms + rng.below(spread_ms);
         }
     };
     steady("robot", 800, 3_000);
@@ -51,7 +51,7 @@ fn brute_force() -> String {
         tries.extend((0..40).map(|attempt| (from_ms + attempt / 3, "volley".to_owned())));
     }
     // Workers write their lines when they get to it.
-    tries.sort_by_cached_key(|&(at_ms, _)| at_ms + dice.below(30_000));
+    tries.sort_by_cached_key(|&(at_ms, _)| at_ms + rng.below(30_000));
     let line = |(at_ms, name): &(u64, String)| {
         format!("{{\"ip\":\"{name}\",\"time\":{}.{:03}}}\n", at_ms / 1_000, at_ms % 1_000)
     };

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use crate::common::{has, installed};
 use crate::running::{Running, serve, serve_with};
 
-/// Runs a program to its end; what it said on standard output.
+/// Runs a program to its end. Returns its standard output.
 fn run(command: &mut Command, input: &str) -> Output {
     let name = command.get_program().to_string_lossy().into_owned();
     let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -68,20 +68,23 @@ fn redis_cli_reads_commands_from_a_pipe() {
     let expected = "1\n3\nOK\nQUEUED\nQUEUED\n4\n4\n4\nERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>]\n\n4\n";
     assert_eq!(redis_cli(&server, &[], commands), expected);
     let hits = "HIT many\r\n".repeat(10_000);
-    let said = redis_cli(&server, &["--pipe"], &hits);
-    assert!(said.ends_with("errors: 0, replies: 10000\n"), "{said}");
+    let output_text = redis_cli(&server, &["--pipe"], &hits);
+    assert!(output_text.ends_with("errors: 0, replies: 10000\n"), "{output_text}");
     assert_eq!(server.ask::<u64>("HITS many"), 10_000);
 }
 
 fn redis_benchmark(server: &Running, args: &[&str]) {
     let mut command = Command::new("redis-benchmark");
     let output = run(command.args(["-h", "127.0.0.1", "-p", server.port()]).args(args), "");
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let output_text = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "{output_text}");
     for trouble in ["WARNING", "ERR", "Error"] {
-        assert!(!said.contains(trouble), "{args:?}: {said}");
+        assert!(!output_text.contains(trouble), "{args:?}: {output_text}");
     }
-    assert!(said.contains("requests per second") || said.contains("throughput summary"), "{said}");
+    assert!(
+        output_text.contains("requests per second") || output_text.contains("throughput summary"),
+        "{output_text}"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 pub(crate) use test_support::{has, installed, skip};
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// What a run left behind.
 pub(crate) struct Run {
@@ -50,7 +50,7 @@ pub(crate) fn data(name: &str) -> String {
 }
 
 /// The path of a file in `tests/it`.
-pub(crate) fn beside(name: &str) -> PathBuf {
+pub(crate) fn test_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(name)
 }
 
@@ -60,44 +60,44 @@ pub(crate) struct AccessLog {
     _folder: Option<tempfile::TempDir>,
 }
 
-/// A real one where there is one, in `LATELY_TEST_LOG` or beside the repository; else one that is made up.
+/// A real log, from `LATELY_TEST_LOG` or from beside the repository; without one, a generated log.
 pub(crate) fn access_log() -> AccessLog {
-    let beside = || {
+    let real_log = || {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/apache_access.log");
         path.is_file().then(|| path.display().to_string())
     };
-    if let Some(path) = std::env::var("LATELY_TEST_LOG").ok().or_else(beside) {
+    if let Some(path) = std::env::var("LATELY_TEST_LOG").ok().or_else(real_log) {
         return AccessLog { path, _folder: None };
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("access.log");
-    std::fs::write(&path, made_up_log()).expect("a file");
+    std::fs::write(&path, generated_log()).expect("a file");
     AccessLog { path: path.into_os_string().into_string().expect("text"), _folder: Some(folder) }
 }
 
 /// Two days of May 2015: a few clients and paths have most of the requests, which come in bursts, and some lines are
 /// late, or none that parse.
-fn made_up_log() -> String {
+fn generated_log() -> String {
     const LINES: u64 = 12_000;
-    let mut dice = Dice::new(1_431_857_103);
-    let skewed = |dice: &mut Dice, most: u64| {
-        let reach = dice.below(most);
-        dice.below(reach + 1)
+    let mut rng = Rng::new(1_431_857_103);
+    let skewed = |rng: &mut Rng, most: u64| {
+        let reach = rng.below(most);
+        rng.below(reach + 1)
     };
     let mut at: i64 = 1_431_857_103;
     let mut log = String::new();
     for line in 0..LINES {
-        if dice.once_in(8) {
-            at += i64::try_from(dice.below(240)).expect("little");
+        if rng.once_in(8) {
+            at += i64::try_from(rng.below(240)).expect("little");
         }
-        let late = if dice.once_in(5) { i64::try_from(dice.below(20)).expect("little") } else { 0 };
+        let late = if rng.once_in(5) { i64::try_from(rng.below(20)).expect("little") } else { 0 };
         let time =
             jiff::Timestamp::from_second(at - late).expect("a time").strftime("%d/%b/%Y:%H:%M:%S +0000");
-        let (a, b) = (skewed(&mut dice, 90), skewed(&mut dice, 5));
-        let page = skewed(&mut dice, 60);
-        let query = if dice.once_in(4) { format!("?q={line}") } else { String::new() };
-        let status = [200, 200, 200, 304, 404, 500][usize::try_from(dice.below(6)).expect("little")];
-        log += &match dice.below(100) {
+        let (a, b) = (skewed(&mut rng, 90), skewed(&mut rng, 5));
+        let page = skewed(&mut rng, 60);
+        let query = if rng.once_in(4) { format!("?q={line}") } else { String::new() };
+        let status = [200, 200, 200, 304, 404, 500][usize::try_from(rng.below(6)).expect("little")];
+        log += &match rng.below(100) {
             0 => "no line of this format\n".to_owned(),
             1 => format!("10.0.{b}.{a} - - [{time}] \"-\" 408 -\n"),
             _ => format!(
@@ -108,9 +108,9 @@ fn made_up_log() -> String {
     log
 }
 
-/// What a Python program of `tests/it` makes of these arguments.
+/// Runs a Python program of `tests/it`.
 pub(crate) fn python(program: &str, args: &[&str]) -> Run {
-    let output = Command::new("python3").arg(beside(program)).args(args).output().expect("python3 runs");
+    let output = Command::new("python3").arg(test_file(program)).args(args).output().expect("python3 runs");
     Run {
         out: String::from_utf8(output.stdout).expect("data is UTF-8"),
         err: String::from_utf8(output.stderr).expect("messages are UTF-8"),

@@ -57,11 +57,11 @@ fn a_disordered_log_with_many_zones() {
 #[test]
 fn a_cut_table_reports_the_number_of_keys() {
     let log = data("disordered.log");
-    let said = |top: &str| lately(&["count", "--top", top, &log]).err;
+    let stderr = |top: &str| lately(&["count", "--top", top, &log]).err;
     let first = "lately: count: the first 2 of 3 keys; --top 0 prints all\n";
-    assert!(said("2").contains(first), "{}", said("2"));
+    assert!(stderr("2").contains(first), "{}", stderr("2"));
     for all in ["0", "3", "9"] {
-        assert!(!said(all).contains("the first"), "{all}: {}", said(all));
+        assert!(!stderr(all).contains("the first"), "{all}: {}", stderr(all));
     }
 }
 

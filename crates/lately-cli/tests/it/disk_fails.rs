@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::books::Books;
 use crate::common::skip;
-use crate::dice::Dice;
+use crate::expected_counts::ExpectedCounts;
 use crate::ledger::Client;
+use crate::rng::Rng;
 use crate::running::{FREE, Running, becomes, serve_in, start_command};
 use crate::wire::Wire;
 
@@ -52,20 +52,20 @@ fn serve_failing(folder: &Path, durability: &str, failures: Failures<'_>) -> Run
     start_command(command.stdout(Stdio::piped()).stderr(Stdio::piped())).loaded()
 }
 
-/// Runs clients at once; gives the books of all.
-fn visit(server: &Running, visit: impl Fn(&mut dyn FnMut() -> bool) + Sync) -> Books {
-    let mut dice = Dice::new(SEED);
-    let clients = (0..CLIENTS).map(|name| Client::new(name, &mut dice));
-    let mut all = Books::default();
+/// Runs clients at the same time. Returns the sum of their expected counts.
+fn visit(server: &Running, visit: impl Fn(&mut dyn FnMut() -> bool) + Sync) -> ExpectedCounts {
+    let mut rng = Rng::new(SEED);
+    let clients = (0..CLIENTS).map(|name| Client::new(name, &mut rng));
+    let mut all = ExpectedCounts::default();
     std::thread::scope(|scope| {
         let visit = &visit;
         let run = |mut client: Client| {
             client.look_at_the_clock(server);
             scope.spawn(move || {
-                let (mut books, mut wire) =
-                    (Books::default(), Wire::connect(&server.resp).expect("it listens"));
-                visit(&mut || books.exchange(&mut wire, &client.requests(PIPELINE)));
-                books
+                let (mut expected, mut wire) =
+                    (ExpectedCounts::default(), Wire::connect(&server.resp).expect("it listens"));
+                visit(&mut || expected.exchange(&mut wire, &client.requests(PIPELINE)));
+                expected
             })
         };
         let threads: Vec<_> = clients.map(run).collect();
@@ -75,9 +75,9 @@ fn visit(server: &Running, visit: impl Fn(&mut dyn FnMut() -> bool) + Sync) -> B
 }
 
 /// All that was refused was refused because of the disk.
-fn check_why(books: &Books, when: &str) {
+fn check_why(expected: &ExpectedCounts, when: &str) {
     let words = "MISCONF the journal cannot be written: ";
-    assert!(books.why.starts_with(words), "{when}: {}", books.why);
+    assert!(expected.why.starts_with(words), "{when}: {}", expected.why);
 }
 
 fn check_recovery(durability: &str, failures: Failures<'_>) {
@@ -86,7 +86,7 @@ fn check_recovery(durability: &str, failures: Failures<'_>) {
     let server = serve_failing(folder.path(), durability, failures);
     // By whomever: a client may be too slow to see it.
     let refused = AtomicBool::new(false);
-    let books = visit(&server, |exchange| {
+    let expected = visit(&server, |exchange| {
         let is_refused = |all_taken: bool| refused.fetch_or(!all_taken, Relaxed) || !all_taken;
         assert!(becomes(|| is_refused(exchange())), "{when}: nothing was refused");
         let mut taken = 0;
@@ -96,11 +96,11 @@ fn check_recovery(durability: &str, failures: Failures<'_>) {
         });
         assert!(recovered, "{when}: hits are not taken again");
     });
-    check_why(&books, &when);
-    books.check(&server, &when);
+    check_why(&expected, &when);
+    expected.check(&server, &when);
     assert_eq!(server.info("aof_last_write_status"), "ok", "{when}");
     drop(server);
-    books.check(&serve_in(folder.path(), &[]), &format!("{when}, after a kill"));
+    expected.check(&serve_in(folder.path(), &[]), &format!("{when}, after a kill"));
 }
 
 /// The disk never recovers, and the server tries until the log has a file of this number.
@@ -108,18 +108,18 @@ fn check_failure(durability: &str, failures: Failures<'_>, number: u32) {
     let when = format!("{durability}, {failures:?}");
     let folder = tempfile::tempdir().expect("a folder");
     let server = serve_failing(folder.path(), durability, failures);
-    let books = visit(&server, |exchange| {
+    let expected = visit(&server, |exchange| {
         assert!(becomes(|| !exchange()), "{when}: nothing was refused");
         assert!((0..REFUSED).all(|_| !exchange()), "{when}: a disk that fails took hits");
     });
-    check_why(&books, &when);
-    books.check(&server, &when);
+    check_why(&expected, &when);
+    expected.check(&server, &when);
     assert_eq!(server.info("aof_last_write_status"), "err", "{when}");
     let file = folder.path().join(format!("log-{number:010}"));
     let is_begun = || server.ask::<String>("PING") == "PONG" && file.metadata().is_ok_and(|it| it.len() > 0);
     assert!(becomes(is_begun), "{when}: no {}", file.display());
     drop(server);
-    books.check(&serve_in(folder.path(), &[]), &format!("{when}, after a kill"));
+    expected.check(&serve_in(folder.path(), &[]), &format!("{when}, after a kill"));
 }
 
 #[test]

@@ -8,10 +8,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::books::Books;
 use crate::common::{lately, skip};
-use crate::dice::Dice;
+use crate::expected_counts::ExpectedCounts;
 use crate::ledger::{Change, Client, Request};
+use crate::rng::Rng;
 use crate::running::{Running, becomes, serve, serve_in};
 use crate::wire::{Reply, Wire};
 
@@ -36,8 +36,8 @@ struct SmallDisk {
 
 fn run(program: &str, args: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(said) }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(message) }
 }
 
 impl SmallDisk {
@@ -102,21 +102,25 @@ fn hit_long_keys(connection: &mut redis::Connection, keys: impl Iterator<Item = 
 /// A client of a server with a disk that gets full.
 struct Visit {
     client: Client,
-    books: Books,
+    expected: ExpectedCounts,
     wire: Wire,
 }
 
 impl Visit {
     fn new(server: &Running) -> Visit {
-        let mut client = Client::new(0, &mut Dice::new(SEED));
+        let mut client = Client::new(0, &mut Rng::new(SEED));
         client.look_at_the_clock(server);
-        Visit { client, books: Books::default(), wire: Wire::connect(&server.resp).expect("it listens") }
+        Visit {
+            client,
+            expected: ExpectedCounts::default(),
+            wire: Wire::connect(&server.resp).expect("it listens"),
+        }
     }
 
     /// Some requests; whether all were acknowledged.
     fn exchange(&mut self) -> bool {
         let requests = self.client.requests(PIPELINE);
-        self.books.exchange(&mut self.wire, &requests)
+        self.expected.exchange(&mut self.wire, &requests)
     }
 
     /// Sends requests until nothing else than refusals comes.
@@ -142,8 +146,8 @@ impl Visit {
     }
 
     fn is_full(&mut self, server: &Running, when: &str) -> bool {
-        assert_eq!(self.books.why, FULL, "{when}");
-        assert!(self.books.acknowledged > 0, "{when}");
+        assert_eq!(self.expected.why, FULL, "{when}");
+        assert!(self.expected.acknowledged > 0, "{when}");
         // Of one moment: a checkpoint that makes room after it is one more.
         let [status, trouble, saves] =
             server.infos(["aof_last_write_status", "journal_trouble", "rdb_saves"]);
@@ -158,15 +162,15 @@ impl Visit {
             ("HIT another", vec![hits("another", 1)]),
             ("MHIT another 1 more 2", vec![hits("another", 1), hits("more", 2)]),
             ("DEL another", vec![forget(&"another".to_owned())]),
-            ("FLUSHALL", self.books.counts.keys().map(forget).collect()),
+            ("FLUSHALL", self.expected.counts.keys().map(forget).collect()),
         ];
         let taken = probes.into_iter().find_map(|(line, changes)| {
             let reply = self.wire.ask(line);
-            self.books.take(&Request { changes, ..Request::idle(line) }, &reply);
+            self.expected.take(&Request { changes, ..Request::idle(line) }, &reply);
             let is_refused = reply.leaves().iter().all(|leaf| **leaf == error);
             (!is_refused).then(|| format!("{line}: {reply:?}"))
         });
-        self.books.check(server, when);
+        self.expected.check(server, when);
         // What is taken is taken because a checkpoint made room meanwhile.
         if let Some(taken) = &taken {
             assert_ne!(server.info("rdb_saves"), saves, "{when}: {taken}");
@@ -176,11 +180,11 @@ impl Visit {
 
     /// Sends hits until one is taken, and more that are all taken.
     fn until_taken(&mut self, server: &Running, when: &str) {
-        let taken = becomes(|| self.books.exchange(&mut self.wire, &[Request::hit("one")]));
-        assert!(taken, "{when}: {}", self.books.why);
-        assert!((0..20).all(|_| self.exchange()), "{when}: {}", self.books.why);
+        let taken = becomes(|| self.expected.exchange(&mut self.wire, &[Request::hit("one")]));
+        assert!(taken, "{when}: {}", self.expected.why);
+        assert!((0..20).all(|_| self.exchange()), "{when}: {}", self.expected.why);
         assert_eq!(server.info("aof_last_write_status"), "ok", "{when}");
-        self.books.check(server, when);
+        self.expected.check(server, when);
     }
 }
 
@@ -232,7 +236,7 @@ fn check_that_room_is_found(durability: &str) {
     disk.grow();
     visit.until_taken(&server, durability);
     drop(server);
-    visit.books.check(&start(), &format!("{durability}, after a kill"));
+    visit.expected.check(&start(), &format!("{durability}, after a kill"));
 }
 
 fn check_that_another_file_may_go(durability: &str) {
@@ -240,7 +244,7 @@ fn check_that_another_file_may_go(durability: &str) {
     let start = || serve_in(&disk.data(), &["--durability", durability]);
     let server = start();
     let mut visit = Visit::new(&server);
-    assert!((0..50).all(|_| visit.exchange()), "{durability}: {}", visit.books.why);
+    assert!((0..50).all(|_| visit.exchange()), "{durability}: {}", visit.expected.why);
     let fill = |visit: &mut Visit| {
         let other = disk.fill(0);
         visit.until_surely_full(&server, durability);
@@ -253,7 +257,7 @@ fn check_that_another_file_may_go(durability: &str) {
     let other = fill(&mut visit);
     drop(server);
     std::fs::remove_file(other).expect("it goes");
-    visit.books.check(&start(), &format!("{durability}, after a kill"));
+    visit.expected.check(&start(), &format!("{durability}, after a kill"));
 }
 
 #[test]
@@ -273,7 +277,7 @@ fn a_disk_that_another_file_filled_takes_hits_when_that_goes() {
 #[test]
 fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
     let Some(disk) = SmallDisk::mount(8) else { return };
-    // Room for the log, and not for a checkpoint beside it.
+    // Room for the log, but not for a checkpoint, too.
     let other = disk.fill(6 << 20);
     let server = serve_in(&disk.data(), &[]);
     // Keys that take as much in a checkpoint as in the log.
@@ -312,16 +316,16 @@ fn a_log_that_filled_the_disk_is_cut() {
     for start in 1..=3 {
         let server = serve_in(&disk.data(), &[]);
         visit.wire = Wire::connect(&server.resp).expect("it listens");
-        visit.books.check(&server, &format!("start {start}"));
+        visit.expected.check(&server, &format!("start {start}"));
         let mut records = 0;
         let are_taken = becomes(|| {
-            records += usize::from(visit.books.exchange(&mut visit.wire, &requests));
+            records += usize::from(visit.expected.exchange(&mut visit.wire, &requests));
             records == RECORDS
         });
         assert!(are_taken, "start {start}: {records} records");
-        visit.books.check(&server, "a log that filled the disk");
+        visit.expected.check(&server, "a log that filled the disk");
         // A kill when there is hardly any room.
-        while visit.books.exchange(&mut visit.wire, &requests) {}
+        while visit.expected.exchange(&mut visit.wire, &requests) {}
     }
-    assert_eq!(visit.books.why, FULL);
+    assert_eq!(visit.expected.why, FULL);
 }

@@ -9,10 +9,10 @@ const CEILING_BYTES: u64 = 16 << 20;
 /// Keys of the flood: several times what fits.
 const KEYS: u64 = 1_000_000;
 const BATCH: u64 = 1_000;
-/// What the process takes beside what it accounts for.
+/// Memory of the process that it does not account for.
 const BASE_BYTES: u64 = 16 << 20;
 
-/// A key of the flood. A multiplication spreads them: no two are alike.
+/// A key of the flood. The multiplication makes each different.
 fn key(n: u64) -> String {
     format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -22,9 +22,9 @@ fn batch(first: u64) -> String {
     (first..first + BATCH).map(|n| format!("HIT {}\r\n", key(n))).collect()
 }
 
-/// Sends the flood; between its batches a hit of the key `real`. Gives how many those were, and the
-/// most memory that was resident.
-fn flood(server: &Running, beside: impl Fn(u64)) -> (u64, u64) {
+/// Sends the flood, with hits of the key `real` and calls of `after_some` between its batches. Returns the number of
+/// hits of `real`, and the highest resident memory.
+fn flood(server: &Running, after_some: impl Fn(u64)) -> (u64, u64) {
     let mut socket = TcpStream::connect(&server.resp).expect("the server listens");
     let mut replies = BufReader::new(socket.try_clone().expect("a socket"));
     let (mut real, mut most_bytes) = (0, 0);
@@ -40,7 +40,7 @@ fn flood(server: &Running, beside: impl Fn(u64)) -> (u64, u64) {
             real += 1;
             assert_eq!(server.ask::<u64>("HIT real"), real, "the key that is used keeps its count");
             most_bytes = most_bytes.max(server.info("used_memory_rss").parse().expect("a number"));
-            beside(first);
+            after_some(first);
         }
     }
     (real, most_bytes)

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
 
 use crate::common::command;
-use crate::dice::Dice;
 use crate::ledger::{Change, Client, Counts, Request, counted, is_shared};
+use crate::rng::Rng;
 use crate::running::{FREE, Running, serve_in};
 use crate::wire::Wire;
 
@@ -43,7 +43,7 @@ fn run(client: &mut Client, address: &str, save: bool, mut replied: impl FnMut()
     let Ok(mut wire) = Wire::connect(address) else { return sent };
     let mut goes_on = true;
     while goes_on {
-        let is_long = client.dice.once_in(LONG_EVERY);
+        let is_long = client.rng.once_in(LONG_EVERY);
         let mut requests = client.requests(PIPELINES[usize::from(is_long)]);
         if save && sent.requests.is_empty() {
             requests.push(Request::idle("BGSAVE"));
@@ -103,17 +103,17 @@ fn start_and_kill(folder: &Path, looks: u64) {
 }
 
 /// What a client sent happened up to some request, all that was acknowledged included, and nothing behind it
-/// did. Takes it into the books; gives how many requests that may have been.
-fn settle(sent: &Sent, found: &Counts, books: &mut Counts, when: &str) -> RangeInclusive<usize> {
+/// did. Adds it to the expected counts; returns how many requests that may have been.
+fn settle(sent: &Sent, found: &Counts, expected: &mut Counts, when: &str) -> RangeInclusive<usize> {
     let own = || sent.requests.iter().map(|request| request.changes.iter().filter(|it| !is_shared(it.key())));
-    let wrong = |key: &str, books: &Counts| books.get(key) != found.get(key);
+    let wrong = |key: &str, expected: &Counts| expected.get(key) != found.get(key);
     let keys: BTreeSet<&str> = own().flatten().map(Change::key).collect();
-    let mut all_wrong: BTreeSet<&str> = keys.into_iter().filter(|key| wrong(key, books)).collect();
+    let mut all_wrong: BTreeSet<&str> = keys.into_iter().filter(|key| wrong(key, expected)).collect();
     let (mut first, mut last, mut wrong_then) = (None, 0, Vec::new());
     let mut changes = own();
     for happened in 0..=sent.requests.len() {
         if happened == sent.acknowledged {
-            let told = |key: &&str| (key.to_string(), found.get(*key).copied(), books.get(*key).copied());
+            let told = |key: &&str| (key.to_string(), found.get(*key).copied(), expected.get(*key).copied());
             wrong_then = all_wrong.iter().map(told).collect();
         }
         if all_wrong.is_empty() && happened >= sent.acknowledged {
@@ -121,8 +121,8 @@ fn settle(sent: &Sent, found: &Counts, books: &mut Counts, when: &str) -> RangeI
             last = happened;
         }
         for change in changes.next().into_iter().flatten() {
-            change.apply(books);
-            if wrong(change.key(), books) {
+            change.apply(expected);
+            if wrong(change.key(), expected) {
                 all_wrong.insert(change.key());
             } else {
                 all_wrong.remove(change.key());
@@ -138,8 +138,8 @@ fn settle(sent: &Sent, found: &Counts, books: &mut Counts, when: &str) -> RangeI
     });
     for key in own().flatten().map(Change::key) {
         match found.get(key) {
-            Some(hits) => _ = books.insert(key.to_owned(), *hits),
-            None => _ = books.remove(key),
+            Some(hits) => _ = expected.insert(key.to_owned(), *hits),
+            None => _ = expected.remove(key),
         }
     }
     first..=last
@@ -155,14 +155,14 @@ fn hits_of(key: &str, requests: &[Request]) -> u64 {
     hits.sum()
 }
 
-/// Compares what there is with what must be there and what may be, and takes it into the books.
-fn check(server: &Running, sent: &[Sent], books: &mut Counts, when: &str) {
+/// Compares the counts with what must be there and what may be there, and updates the expected counts.
+fn check(server: &Running, sent: &[Sent], expected: &mut Counts, when: &str) {
     let changes = || sent.iter().flat_map(|sent| &sent.requests).flat_map(|request| &request.changes);
     let keys: BTreeSet<&str> = changes().map(Change::key).collect();
     let found = counted(server, keys.iter().copied());
-    let happened: Vec<_> = sent.iter().map(|sent| settle(sent, &found, books, when)).collect();
+    let happened: Vec<_> = sent.iter().map(|sent| settle(sent, &found, expected, when)).collect();
     for key in keys.into_iter().filter(|key| is_shared(key)) {
-        let before = books.get(key).copied().unwrap_or(0);
+        let before = expected.get(key).copied().unwrap_or(0);
         let sum = |end: fn(&RangeInclusive<usize>) -> usize| {
             let hits = sent.iter().zip(&happened).map(|(sent, all)| hits_of(key, &sent.requests[..end(all)]));
             before + hits.sum::<u64>()
@@ -171,10 +171,10 @@ fn check(server: &Running, sent: &[Sent], books: &mut Counts, when: &str) {
         let hits = found.get(key).copied().unwrap_or(0);
         assert!((least..=most).contains(&hits), "{when}: {key}: {hits}, not {least} to {most}");
         if hits > 0 {
-            books.insert(key.to_owned(), hits);
+            expected.insert(key.to_owned(), hits);
         }
     }
-    assert_eq!(server.ask::<usize>("DBSIZE"), books.len(), "{when}: keys");
+    assert_eq!(server.ask::<usize>("DBSIZE"), expected.len(), "{when}: keys");
 }
 
 /// Whether a checkpoint was being written.
@@ -185,26 +185,26 @@ fn has_part(folder: &Path) -> bool {
 
 fn kill_again_and_again(durability: &str, seed: u64) {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut dice = Dice::new(seed);
-    let mut clients: Vec<Client> = (0..CLIENTS).map(|name| Client::new(name, &mut dice)).collect();
-    let mut books = Counts::new();
+    let mut rng = Rng::new(seed);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|name| Client::new(name, &mut rng)).collect();
+    let mut expected = Counts::new();
     let mut in_checkpoints = 0;
     let start = |threads| serve_in(folder.path(), &["--durability", durability, "--threads", threads]);
     let mut server = start("1");
     for round in 0..ROUNDS {
         let when = format!("{durability}, seed {seed:#x}, round {round}");
         clients.iter_mut().for_each(|client| client.look_at_the_clock(&server));
-        let sent = load(server, &mut clients, dice.once_in(2), dice.below(REPLIES));
+        let sent = load(server, &mut clients, rng.once_in(2), rng.below(REPLIES));
         in_checkpoints += u32::from(has_part(folder.path()));
-        if dice.once_in(4) {
-            start_and_kill(folder.path(), dice.below(LOOKS));
+        if rng.once_in(4) {
+            start_and_kill(folder.path(), rng.below(LOOKS));
         }
-        server = start(["1", "2"][usize::from(dice.once_in(2))]);
-        check(&server, &sent, &mut books, &when);
+        server = start(["1", "2"][usize::from(rng.once_in(2))]);
+        check(&server, &sent, &mut expected, &when);
         if round % FLUSHED_EVERY == FLUSHED_EVERY - 1 {
-            assert!(counted(&server, books.keys().map(String::as_str)) == books, "{when}: all keys");
+            assert!(counted(&server, expected.keys().map(String::as_str)) == expected, "{when}: all keys");
             assert_eq!(server.ask::<String>("FLUSHALL"), "OK");
-            books.clear();
+            expected.clear();
         }
     }
     assert!(in_checkpoints > 0, "{durability}, seed {seed:#x}: no kill fell into a checkpoint");

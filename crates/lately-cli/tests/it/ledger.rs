@@ -1,8 +1,8 @@
-//! Clients that keep books: each knows what it asked for, what was acknowledged, and so what must be counted.
+//! Clients that record what they sent and what was acknowledged, and so know which counts the server must have.
 
 use std::collections::BTreeMap;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::running::Running;
 use crate::wire::Reply;
 
@@ -40,7 +40,7 @@ pub(crate) type Counts = BTreeMap<String, u64>;
 /// A client.
 pub(crate) struct Client {
     name: u64,
-    pub(crate) dice: Dice,
+    pub(crate) rng: Rng,
     /// Keys that it has hit once and will not hit again.
     keys: u64,
     /// The server's time when it began.
@@ -99,8 +99,8 @@ impl Request {
 }
 
 impl Client {
-    pub(crate) fn new(name: u64, dice: &mut Dice) -> Client {
-        Client { name, dice: Dice::new(dice.next()), keys: 0, now: 0 }
+    pub(crate) fn new(name: u64, rng: &mut Rng) -> Client {
+        Client { name, rng: Rng::new(rng.next()), keys: 0, now: 0 }
     }
 
     /// Asks for the time.
@@ -110,16 +110,16 @@ impl Client {
 
     /// Some requests.
     pub(crate) fn requests(&mut self, most: u64) -> Vec<Request> {
-        let count = self.dice.below(most) + 1;
+        let count = self.rng.below(most) + 1;
         (0..count).map(|_| self.request()).collect()
     }
 
     fn request(&mut self) -> Request {
-        match self.dice.below(16) {
+        match self.rng.below(16) {
             0..=7 => self.hit_of(Client::own_key, 1),
             8..=11 => {
-                let hits = self.dice.below(5) + 1;
-                self.hit_of(|client| shared(client.dice.below(SHARED)), hits)
+                let hits = self.rng.below(5) + 1;
+                self.hit_of(|client| shared(client.rng.below(SHARED)), hits)
             }
             12 => self.hit_of(Client::fickle_key, 3),
             13 => {
@@ -140,7 +140,7 @@ impl Client {
     /// A hit, at times a late one.
     fn hit_of(&mut self, key: impl Fn(&mut Client) -> String, hits: u64) -> Request {
         let key = key(self);
-        let late = self.dice.once_in(4).then(|| self.now - self.dice.below(LATE_SECONDS));
+        let late = self.rng.once_in(4).then(|| self.now - self.rng.below(LATE_SECONDS));
         let at = late.map(|at| format!(" AT {at}")).unwrap_or_default();
         Request::line(format!("HIT {key} {hits}{at}"), vec![Change::Hits(key, hits)])
     }
@@ -148,7 +148,7 @@ impl Client {
     fn transaction(&mut self) -> Request {
         let own = self.hit_of(Client::own_key, 1);
         let fickle = self.hit_of(Client::fickle_key, 1);
-        let all = self.hit_of(|client| shared(client.dice.below(SHARED)), 7);
+        let all = self.hit_of(|client| shared(client.rng.below(SHARED)), 7);
         let parts = [own, fickle, all];
         let lines: String = parts.iter().map(|part| part.text.as_str()).collect();
         let before = 1 + parts.len();
@@ -163,11 +163,11 @@ impl Client {
 
     /// One of its own keys; it may be forgotten, or refused.
     fn known_key(&mut self) -> String {
-        format!("own:{}:{}", self.name, self.dice.below(self.keys + 1))
+        format!("own:{}:{}", self.name, self.rng.below(self.keys + 1))
     }
 
     fn fickle_key(&mut self) -> String {
-        format!("fickle:{}:{}", self.name, self.dice.below(FICKLE))
+        format!("fickle:{}:{}", self.name, self.rng.below(FICKLE))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::running::{Running, serve_in};
 use crate::wire::{Reply, Wire};
 
@@ -30,7 +30,7 @@ fn counts(server: &Running) -> Vec<u64> {
     (0..ROUNDS).flat_map(ask).collect()
 }
 
-fn check_races(durability: &str, share: impl Fn(&mut Dice, &str) -> String + Sync) {
+fn check_races(durability: &str, share: impl Fn(&mut Rng, &str) -> String + Sync) {
     let root = tempfile::tempdir().expect("a folder");
     let args = ["--threads", "4", "--durability", durability];
     let server = serve_in(root.path(), &args);
@@ -38,13 +38,13 @@ fn check_races(durability: &str, share: impl Fn(&mut Dice, &str) -> String + Syn
         for client in 0..THREADS {
             let (server, share) = (&server, &share);
             scope.spawn(move || {
-                let (mut wire, mut dice) =
-                    (Wire::connect(&server.resp).expect("it listens"), Dice::new(client));
+                let (mut wire, mut rng) =
+                    (Wire::connect(&server.resp).expect("it listens"), Rng::new(client));
                 for round in 0..ROUNDS {
                     let mut lines = String::new();
                     for _ in 0..PIPELINE {
-                        let key = format!("{round}:{}", dice.below(KEYS));
-                        writeln!(lines, "{}\r", share(&mut dice, &key)).expect("text");
+                        let key = format!("{round}:{}", rng.below(KEYS));
+                        writeln!(lines, "{}\r", share(&mut rng, &key)).expect("text");
                     }
                     send(&mut wire, &lines);
                 }
@@ -61,13 +61,13 @@ fn check_races(durability: &str, share: impl Fn(&mut Dice, &str) -> String + Syn
 #[test]
 fn keys_deleted_by_threads_stay_deleted() {
     for durability in ["interval", "always"] {
-        check_races(durability, |dice, key| format!("{} {key}", if dice.once_in(3) { "DEL" } else { "HIT" }));
+        check_races(durability, |rng, key| format!("{} {key}", if rng.once_in(3) { "DEL" } else { "HIT" }));
     }
 }
 
 #[test]
 fn keys_flushed_by_threads_stay_flushed() {
-    let share = |dice: &mut Dice, key: &str| match dice.below(60) {
+    let share = |rng: &mut Rng, key: &str| match rng.below(60) {
         0 => "FLUSHALL".to_owned(),
         1..10 => format!("DEL {key}"),
         _ => format!("HIT {key}"),

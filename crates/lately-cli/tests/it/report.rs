@@ -200,8 +200,8 @@ fn a_page_is_small_whatever_the_log() {
         let page = Page::read(Path::new(html));
         let shown = top.parse().ok().filter(|top| (1..=100).contains(top)).unwrap_or(100);
         assert_eq!((page.rows("keys").len(), number(page.text("total"))), (shown, 3_000));
-        let said = format!("lately: count: the page has the first {shown} of 3000 keys");
-        assert!(run.err.contains(&said), "{}", run.err);
+        let message = format!("lately: count: the page has the first {shown} of 3000 keys");
+        assert!(run.err.contains(&message), "{}", run.err);
     }
 }
 

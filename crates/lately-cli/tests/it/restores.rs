@@ -70,7 +70,7 @@ fn a_dump_that_nearly_fills_a_server_is_restored_again_and_again() {
             let hits = server.ask::<u64>(&format!("HITS {} 1d", key(number, lengths)));
             assert_eq!(hits, 1 + number % 5, "{name} {number}");
         }
-        // Nothing is left of it beside the files of counts.
+        // No file of it is left among the files of counts.
         let is_foreign =
             |name: &str| !["log-", "checkpoint-", "reserve"].iter().any(|own| name.starts_with(own));
         let names = fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("a file").file_name());
@@ -106,9 +106,9 @@ fn a_restore_reports_evicted_keys() {
     let before: u64 = server.info("evicted_keys").parse().expect("a number");
     let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
     assert_eq!(run.code, Some(0), "{}", run.err);
-    let said =
+    let message =
         run.err.strip_prefix(&format!("lately: {KEYS} keys restored\nlately: ")).expect("the keys are there");
-    let (number, cause) = said.split_once(' ').expect("a number");
+    let (number, cause) = message.split_once(' ').expect("a number");
     assert_eq!(
         cause,
         "keys of the server were evicted for them: the memory ceiling of the server is too low for all\n"
@@ -136,7 +136,8 @@ fn a_restore_without_a_folder_for_the_dump_changes_nothing() {
     server.ask::<u64>("HIT own");
     let run = lately(&["restore", "--server", &server.resp, "--replace", text(&dump)]);
     assert_eq!(run.code, Some(2), "{}", run.err);
-    let said = format!("the dump cannot be stored in \"{}\" while it is checked: No such file", text(&none));
-    assert!(run.err.contains(&said) && run.err.contains("hint: nothing was changed"), "{}", run.err);
+    let message =
+        format!("the dump cannot be stored in \"{}\" while it is checked: No such file", text(&none));
+    assert!(run.err.contains(&message) && run.err.contains("hint: nothing was changed"), "{}", run.err);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1h own other"), [1, 0]);
 }

@@ -41,8 +41,8 @@ impl Ruled {
         words(line).exec(&mut self.server.connect()).expect_err(line).to_string()
     }
 
-    /// All that the server said, when it is stopped.
-    fn said(self) -> String {
+    /// Stops the server and returns what it wrote to standard error.
+    fn messages(self) -> String {
         self.server.signal("TERM");
         let run = self.server.ended();
         assert_eq!(run.code, Some(0), "{}", run.err);
@@ -71,8 +71,8 @@ fn a_named_limit_allows_denies_and_locks_out() {
     assert!(unknown.contains("no such limit 'nosuch': the config has login"), "{unknown}");
     let lockout = server.refused("LIMIT k @login LOCKOUT 5m");
     assert!(lockout.contains("LOCKOUT does not go with @name"), "{lockout}");
-    let said = "max=2,window_ms=3600000,lockout_ms=7200000,shadow=0,allowed=2,denied=1,would_deny=0";
-    assert_eq!(server.server.info("limit_login"), said);
+    let expected = "max=2,window_ms=3600000,lockout_ms=7200000,shadow=0,allowed=2,denied=1,would_deny=0";
+    assert_eq!(server.server.info("limit_login"), expected);
     let metrics = server.server.get("/metrics");
     for (decision, requests) in [("allowed", 2), ("denied", 1), ("would_deny", 0)] {
         let line =
@@ -117,8 +117,8 @@ fn a_hang_up_reloads_the_limits_and_no_count_is_lost() {
     assert_eq!(server.limit("new @c")[..4], [0, 0, 0, -1]);
     assert!(server.refused("LIMIT k @b").contains("the config has a, c"));
     assert_eq!(server.limit("locked 100 1ms PEEK")[0], 0);
-    let said = "max=2,window_ms=3600000,lockout_ms=0,shadow=0,allowed=1,denied=2,would_deny=0";
-    assert_eq!(server.server.info("limit_a"), said);
+    let expected = "max=2,window_ms=3600000,lockout_ms=0,shadow=0,allowed=1,denied=2,would_deny=0";
+    assert_eq!(server.server.info("limit_a"), expected);
     // Nothing new is a reload, too, when it is asked for.
     server.server.signal("HUP");
     server.wait_for_reload("2 limits");
@@ -169,8 +169,8 @@ fn a_change_of_the_file_is_taken() {
     rename_over(&server.config, &text(3));
     server.wait_for_reload("1 limit");
     assert_eq!(server.limit("k @a")[..3], [1, 3, 0]);
-    let said = "max=3,window_ms=3600000,lockout_ms=0,shadow=0,allowed=3,denied=0,would_deny=0";
-    assert_eq!(server.server.info("limit_a"), said);
+    let expected = "max=3,window_ms=3600000,lockout_ms=0,shadow=0,allowed=3,denied=0,would_deny=0";
+    assert_eq!(server.server.info("limit_a"), expected);
 }
 
 /// Kubernetes replaces a link to the folder of the file; the file that the server was given is a link as well.
@@ -219,10 +219,10 @@ fn a_bad_file_leaves_the_limits_as_they_are() {
     server.write(&bad.replace("soon", "1h"));
     server.wait_for_reload("2 limits");
     assert_eq!(server.limit("k @b")[..3], [1, 9, 7]);
-    let said = server.said();
-    let lines: Vec<&str> = said.lines().filter(|line| line.starts_with(&told)).collect();
-    assert_eq!(lines.len(), 2, "{said}");
-    assert!(lines.iter().all(|line| line.ends_with(": the old config stays")), "{said}");
+    let messages = server.messages();
+    let lines: Vec<&str> = messages.lines().filter(|line| line.starts_with(&told)).collect();
+    assert_eq!(lines.len(), 2, "{messages}");
+    assert!(lines.iter().all(|line| line.ends_with(": the old config stays")), "{messages}");
 }
 
 #[test]

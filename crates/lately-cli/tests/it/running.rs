@@ -26,7 +26,7 @@ pub(crate) struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
     err: BufReader<ChildStderr>,
-    said: String,
+    messages: String,
 }
 
 /// Asks again and again until something is so; gives whether it came to be.
@@ -79,13 +79,13 @@ pub(crate) fn start_command(command: &mut Command) -> Running {
         out.read_line(&mut line).expect("text");
         let address = line.strip_prefix(name).and_then(|rest| rest.strip_suffix('\n'));
         address.map(str::to_owned).unwrap_or_else(|| {
-            let mut said = String::new();
-            _ = err.read_to_string(&mut said);
-            panic!("no line that starts with '{name}': '{line}'; messages: {said}")
+            let mut messages = String::new();
+            _ = err.read_to_string(&mut messages);
+            panic!("no line that starts with '{name}': '{line}'; messages: {messages}")
         })
     };
     let (resp, http) = (address("resp "), address("http "));
-    Running { resp, http, child, out, err, said: String::new() }
+    Running { resp, http, child, out, err, messages: String::new() }
 }
 
 impl Running {
@@ -144,7 +144,7 @@ impl Running {
         answer
     }
 
-    /// Arenas of the allocator beside the first, by where they begin: each has 64 MiB of addresses.
+    /// The arenas of the allocator besides the first one, by their start: each has 64 MiB of addresses.
     pub(crate) fn arenas(&self) -> usize {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).expect("a process");
         let is_arena = |line: &&str| {
@@ -186,13 +186,13 @@ impl Running {
         while !line.contains(part) {
             line.clear();
             assert_ne!(self.err.read_line(&mut line).expect("text"), 0, "it ended without saying '{part}'");
-            self.said.push_str(&line);
+            self.messages.push_str(&line);
         }
     }
 
     /// Waits for the end: what came after the addresses, all messages, and the exit code.
     pub(crate) fn ended(mut self) -> Run {
-        let mut run = Run { out: String::new(), err: std::mem::take(&mut self.said), code: None };
+        let mut run = Run { out: String::new(), err: std::mem::take(&mut self.messages), code: None };
         self.out.read_to_string(&mut run.out).expect("text");
         self.err.read_to_string(&mut run.err).expect("text");
         run.code = self.child.wait().expect("it ends").code();

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use lately::{Clock, SystemClock};
 
 use crate::common::{Run, command, lately, lately_reading};
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::running::{FREE, Running, becomes, serve, serve_in, start};
 use crate::top::append;
 
@@ -22,7 +22,7 @@ const KEYS: u64 = 7;
 struct Writer {
     folder: tempfile::TempDir,
     file: Option<File>,
-    dice: Dice,
+    rng: Rng,
     lines: u64,
     rotations: u64,
     keys: BTreeMap<String, u64>,
@@ -31,7 +31,7 @@ struct Writer {
 impl Writer {
     fn new(seed: u64) -> Writer {
         let folder = tempfile::tempdir().expect("a folder");
-        Writer { folder, file: None, dice: Dice::new(seed), lines: 0, rotations: 0, keys: BTreeMap::new() }
+        Writer { folder, file: None, rng: Rng::new(seed), lines: 0, rotations: 0, keys: BTreeMap::new() }
     }
 
     fn path(&self) -> PathBuf {
@@ -46,14 +46,14 @@ impl Writer {
     fn write(&mut self) {
         let path = self.path();
         let now_ms = SystemClock::new().now().as_millis();
-        for _ in 0..=self.dice.below(60) {
-            let key = format!("k{}", self.dice.below(KEYS));
+        for _ in 0..=self.rng.below(60) {
+            let key = format!("k{}", self.rng.below(KEYS));
             let (second, milli) = (now_ms / 1_000, now_ms % 1_000);
             let line = format!("{{\"time\":{second}.{milli:03},\"ip\":\"{key}\",\"n\":{}}}\n", self.lines);
             let open = || File::options().append(true).create(true).open(&path).expect("a file");
             let file = self.file.get_or_insert_with(open);
-            let cut = usize::try_from(self.dice.below(line.len() as u64)).expect("short");
-            if self.dice.once_in(8) {
+            let cut = usize::try_from(self.rng.below(line.len() as u64)).expect("short");
+            if self.rng.once_in(8) {
                 file.write_all(&line.as_bytes()[..cut]).expect("room");
                 file.write_all(&line.as_bytes()[cut..]).expect("room");
             } else {
@@ -71,11 +71,11 @@ impl Writer {
         }
         self.rotations += 1;
         fs::rename(self.path(), self.rotated(self.rotations)).expect("it is there");
-        if self.dice.once_in(2) {
+        if self.rng.once_in(2) {
             self.write();
         }
         self.file = None;
-        if self.dice.once_in(2) && self.rotations > 1 {
+        if self.rng.once_in(2) && self.rotations > 1 {
             self.compress(self.rotations - 1);
         }
     }
@@ -162,15 +162,15 @@ fn survives_kills(durability: &str, seed: u64) {
     let mut server = serve_in(data.path(), &more);
     let mut shipping = Shipping::start(&server.resp, &[&log]);
     for round in 0..ROUNDS {
-        for _ in 0..=writer.dice.below(40) {
+        for _ in 0..=writer.rng.below(40) {
             writer.write();
-            if writer.dice.once_in(12) {
+            if writer.rng.once_in(12) {
                 writer.rotate();
             }
             // It goes on to read, to send and to be answered meanwhile.
-            (0..writer.dice.below(3_000)).for_each(|_| drop(fs::read_dir(writer.folder.path())));
+            (0..writer.rng.below(3_000)).for_each(|_| drop(fs::read_dir(writer.folder.path())));
         }
-        let kills_server = writer.dice.once_in(2);
+        let kills_server = writer.rng.once_in(2);
         if kills_server {
             let address = server.resp.clone();
             drop(server);
@@ -186,10 +186,10 @@ fn survives_kills(durability: &str, seed: u64) {
             ];
             server = start(&[&restart[..], &more].concat()).loaded();
         }
-        if !kills_server || writer.dice.once_in(3) {
+        if !kills_server || writer.rng.once_in(3) {
             drop(shipping);
             writer.write();
-            if writer.dice.once_in(2) {
+            if writer.rng.once_in(2) {
                 writer.rotate();
                 writer.write();
             }

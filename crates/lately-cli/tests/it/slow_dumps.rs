@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::running::{Running, serve_with_ceiling};
 
 const CEILING_BYTES: u64 = 32 << 20;
-/// What the process may take beside what it accounts for.
+/// Memory that the process may take without accounting for it.
 const MOST_BYTES: u64 = CEILING_BYTES + CEILING_BYTES / 10 + (16 << 20);
 /// Few enough for them to stay below the ceiling: what is held for dumps is what is looked at.
 const KEYS: u64 = 30_000;

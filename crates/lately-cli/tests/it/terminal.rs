@@ -26,7 +26,7 @@ pub(crate) struct Ended {
     /// Whether the terminal is as it was: lines are edited and echoed, and the usual screen is shown, with its cursor.
     pub(crate) is_restored: bool,
     /// What was written on the usual screen.
-    pub(crate) said: String,
+    pub(crate) messages: String,
 }
 
 impl Terminal {
@@ -125,7 +125,7 @@ impl Terminal {
         Ended {
             code,
             is_restored: is_cooked && !screen.alternate_screen() && !screen.hide_cursor(),
-            said: screen.contents().replace("(end)", ""),
+            messages: screen.contents().replace("(end)", ""),
         }
     }
 

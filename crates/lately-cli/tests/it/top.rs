@@ -184,7 +184,7 @@ struct Following {
     child: Child,
     out: BufReader<ChildStdout>,
     err: BufReader<ChildStderr>,
-    said: String,
+    messages: String,
 }
 
 impl Following {
@@ -193,7 +193,7 @@ impl Following {
             command(&[&["top", "--json", "--every", "100ms"], args].concat()).spawn().expect("it starts");
         let out = BufReader::new(child.stdout.take().expect("a pipe"));
         let err = BufReader::new(child.stderr.take().expect("a pipe"));
-        Following { child, out, err, said: String::new() }
+        Following { child, out, err, messages: String::new() }
     }
 
     /// Waits until a key has this number of hits.
@@ -217,7 +217,7 @@ impl Following {
         while !line.contains(part) {
             line.clear();
             assert_ne!(self.err.read_line(&mut line).expect("text"), 0, "it ended without saying '{part}'");
-            self.said += &line;
+            self.messages += &line;
         }
     }
 
@@ -227,8 +227,8 @@ impl Following {
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");
         let mut rest = Vec::new();
         self.out.read_to_end(&mut rest).expect("it ends");
-        self.err.read_to_string(&mut self.said).expect("text");
-        (std::mem::take(&mut self.said), self.child.wait().expect("it ends").code())
+        self.err.read_to_string(&mut self.messages).expect("text");
+        (std::mem::take(&mut self.messages), self.child.wait().expect("it ends").code())
     }
 }
 
@@ -326,8 +326,8 @@ fn a_line_in_parts_is_counted_when_its_last_part_comes() {
     append(&log, &(record("F", end) + &whole("c") + &record("P", start)));
     following.wait("a", 1);
     following.wait("c", 1);
-    let (said, code) = following.end("TERM");
-    assert!(!said.contains("parse") && code == Some(0), "{said}");
+    let (messages, code) = following.end("TERM");
+    assert!(!messages.contains("parse") && code == Some(0), "{messages}");
 }
 
 #[test]
@@ -347,10 +347,11 @@ fn a_problem_with_a_file_is_shown_until_it_is_gone() {
         fs::write(&log, lines(&[("d", 1)])).expect("room");
         following.wait("d", round);
     }
-    let (said, code) = following.end("TERM");
+    let (messages, code) = following.end("TERM");
     assert!(
-        said.contains(&format!("lately: top: {name} was truncated without a copy: lines may be missing\n")),
-        "{said}"
+        messages
+            .contains(&format!("lately: top: {name} was truncated without a copy: lines may be missing\n")),
+        "{messages}"
     );
     assert_eq!(code, Some(0));
 }
@@ -365,14 +366,14 @@ fn a_log_that_is_not_there_is_waited_for() {
     following.wait("a", 1);
     append(&path("two"), &lines(&[("a", 1)]));
     following.wait("a", 2);
-    let (said, code) = following.end("TERM");
-    let mut said: Vec<&str> = said.lines().collect();
-    said.sort_unstable();
+    let (messages, code) = following.end("TERM");
+    let mut messages: Vec<&str> = messages.lines().collect();
+    messages.sort_unstable();
     let mut expected = [
         format!("lately: top: {one} is read as json"),
         format!("lately: top: {two} is not there: waiting for it"),
         format!("lately: top: {two} is read as json"),
     ];
     expected.sort_unstable();
-    assert_eq!((said, code), (expected.iter().map(String::as_str).collect(), Some(0)));
+    assert_eq!((messages, code), (expected.iter().map(String::as_str).collect(), Some(0)));
 }

@@ -96,7 +96,7 @@ fn the_screen_follows_the_log_and_the_keyboard() {
         });
         terminal.press("q");
         let ended = terminal.ended();
-        assert_eq!((ended.code, ended.is_restored, ended.said.trim()), (Some(0), true, ""));
+        assert_eq!((ended.code, ended.is_restored, ended.messages.trim()), (Some(0), true, ""));
     }
 }
 
@@ -115,7 +115,7 @@ fn every_way_out_gives_the_terminal_back() {
             terminal.signal(way);
         }
         let ended = terminal.ended();
-        assert_eq!((ended.code, ended.is_restored, ended.said.trim()), (Some(0), true, ""), "{way:?}");
+        assert_eq!((ended.code, ended.is_restored, ended.messages.trim()), (Some(0), true, ""), "{way:?}");
     }
 }
 
@@ -132,7 +132,7 @@ fn an_error_is_shown_when_the_screen_is_gone() {
     terminal.press("q");
     let ended = terminal.ended();
     assert_eq!((ended.code, ended.is_restored), (Some(2), true));
-    assert!(ended.said.contains("no known format in the first 2 lines"), "{}", ended.said);
+    assert!(ended.messages.contains("no known format in the first 2 lines"), "{}", ended.messages);
 }
 
 #[test]

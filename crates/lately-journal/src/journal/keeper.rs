@@ -1,38 +1,37 @@
-//! What the two threads of a journal do: sync what was written and mend what fails; and make checkpoints, so
-//! that the log stays short.
+//! The two threads of a journal. One syncs and recovers from faults. The other makes checkpoints, so that the
+//! log stays short.
 
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::bell::Bell;
 use super::{Journal, Trouble, lock};
 use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
 use crate::limits::{
-    BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, LOG_TO_CHECKPOINT, LOOK_BYTES, QUICK_TRIES, RETRY_EVERY, SYNC_EVERY,
+    BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, FIRST_TRIES, LOG_TO_CHECKPOINT, LOOK_BYTES, RETRY_EVERY, SYNC_EVERY,
     TRIES,
 };
 
 impl<D: Disk> Journal<D> {
-    /// Asks for a checkpoint soon, by the thread that makes them.
+    /// Asks the checkpoint thread for a checkpoint soon.
     pub fn want_checkpoint(&self) {
         self.wanted.store(true, Relaxed);
-        self.bells[1].ring();
+        self.checkpoint_wakeup.wake();
     }
 
-    /// Begins a checkpoint.
+    /// Starts a checkpoint.
     ///
     /// # Errors
-    /// As the system says.
+    /// Errors of the system.
     pub fn checkpoint(&self) -> io::Result<Checkpoint<'_, D>> {
         Checkpoint::begin(self)
     }
 
-    /// Makes a checkpoint, with a pause after each block.
+    /// Makes a checkpoint. Calls `pause` after each block.
     ///
     /// # Errors
-    /// As the system says. All is in the log then.
+    /// Errors of the system. The log is still complete then.
     pub fn make_checkpoint(&self, mut pause: impl FnMut()) -> io::Result<()> {
         let _one = lock(&self.checkpointing);
         let mut checkpoint = self.checkpoint()?;
@@ -55,39 +54,40 @@ impl<D: Disk> Journal<D> {
         log_bytes >= self.bounds.log_bytes.max(LOG_TO_CHECKPOINT * self.checkpoint_bytes.load(Relaxed))
     }
 
-    /// Whether the thread that makes checkpoints is to look, the log having grown by `more` to so many bytes. When one
-    /// is wanted already it knows: it was woken for that, or it could not be made and waits to try again.
+    /// Whether to wake the checkpoint thread, after the log has grown by `more` to `log_bytes`. If a
+    /// checkpoint is wanted already, the thread knows: it was woken for that, or it waits for its next
+    /// attempt.
     pub(super) fn is_to_look(&self, log_bytes: u64, more: u64) -> bool {
         let before = log_bytes - more;
         let is_long_now = self.is_long(log_bytes) && !self.is_long(before);
         (is_long_now || log_bytes / LOOK_BYTES > before / LOOK_BYTES) && !self.wanted.load(Relaxed)
     }
 
-    /// Whether so many bytes are to be synced before it is time for that.
+    /// Whether this many bytes must be synced before the next regular sync.
     pub(super) fn is_much(&self, unsynced_bytes: u64) -> bool {
         unsynced_bytes >= self.bounds.sync_bytes
     }
 
-    /// Whether the disk would have more room without the log than a checkpoint takes, as far as is known.
+    /// Whether a checkpoint would free more room by cutting the log than it takes, as far as is known.
     pub(super) fn is_worth_cutting(&self) -> bool {
         self.log_bytes.load(Relaxed) > self.checkpoint_bytes.load(Relaxed)
     }
 
-    /// Tries to get over a failure; true when there is none any more.
+    /// Tries to recover from a fault. Returns true if there is none any more.
     pub fn mend(&self) -> bool {
-        // Batches that were refused are taken back, all of them, before what is there is kept for good.
+        // All refused batches must be rolled back before the present state is made durable.
         self.quiesce();
         let trouble = self.trouble();
         let mended = match trouble {
             Trouble::None => true,
             Trouble::Write => {
                 let has_room = self.sync() && self.log().try_room().is_ok();
-                // A checkpoint also where hits would not be replayed as they were counted.
+                // If hits would not be replayed as they were counted, a checkpoint is needed, too.
                 let is_enough = has_room && !self.store.is_mixed();
-                // Room is made by one if the log is what fills the disk.
+                // If the log is what fills the disk, a checkpoint makes room.
                 is_enough || (has_room || self.is_worth_cutting()) && self.checkpoint_if_due()
             }
-            // What the disk has of the log is not known: a checkpoint takes its place.
+            // It is unknown what of the log is on the disk, so a checkpoint must replace it.
             Trouble::Sync => self.holds.load(Acquire) == 0 && self.checkpoint_if_due(),
         };
         let mended = mended && (trouble == Trouble::None || self.go_on().is_ok());
@@ -97,8 +97,7 @@ impl<D: Disk> Journal<D> {
         mended
     }
 
-    /// Takes batches again. What was refused leaves gaps between the changes that were written: it is told that
-    /// nothing fills them.
+    /// Accepts batches again. Refused changes left gaps in the numbers. The log records that these gaps stay.
     fn go_on(&self) -> io::Result<()> {
         let _nobody_changes_anything = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut log = self.log();
@@ -111,20 +110,21 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Makes a checkpoint, which writes all there is and so is tried seldom, but for so many times at first.
+    /// Makes a checkpoint. Since it writes all keys, only a few of the attempts do: the first ones, and then
+    /// one in [`TRIES`].
     fn checkpoint_if_due(&self) -> bool {
         let tries = self.tries.fetch_add(1, Relaxed);
-        let is_due = tries < QUICK_TRIES || tries.is_multiple_of(TRIES);
+        let is_due = tries < FIRST_TRIES || tries.is_multiple_of(TRIES);
         is_due && self.make_checkpoint(|| ()).is_ok()
     }
 
-    /// Syncs, and mends what fails, until the journal is closed. For a thread of its own.
+    /// Syncs, and recovers from faults, until the journal is closed. Runs in a thread of its own.
     pub fn keep_synced(&self) {
         while !self.closing.load(Acquire) {
             let trouble = self.trouble() != Trouble::None;
-            // What came while something was synced may be as much again.
+            // During a sync, enough for another one may have been written.
             if trouble || !self.is_much(self.log().unsynced_bytes()) {
-                self.bells[0].wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
+                self.sync_wakeup.wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
             }
             if self.trouble() == Trouble::None {
                 self.sync();
@@ -134,44 +134,45 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Whether a checkpoint is due: the log is long, or one was asked for; and the disk is well.
+    /// Whether a checkpoint is due (the log is long, or one was requested) and there is no fault.
     pub fn needs_checkpoint(&self) -> bool {
         let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
         wanted && self.trouble() == Trouble::None
     }
 
-    /// Makes checkpoints when one is due, until the journal is closed. For a thread of its own.
+    /// Makes checkpoints when they are due, until the journal is closed. Runs in a thread of its own.
     pub fn keep_short(&self) {
         let mut pause = SYNC_EVERY;
         while !self.closing.load(Acquire) {
             self.tend_reserve();
             self.tend_room();
             if self.needs_checkpoint() {
-                // If it fails the log holds all, and it is tried again: less and less often, because all
-                // there is was written for nothing, and each time the log has a segment more.
-                // One that is asked for from here on is another.
+                // If it fails, the log is still complete, and the next attempt comes after a longer pause:
+                // each attempt writes all keys in vain and adds a segment to the log. Clear the request
+                // first, so that a new one is not lost.
                 self.wanted.store(false, Relaxed);
-                let made = self.make_checkpoint(|| self.bells[1].wait(BLOCK_PAUSE));
+                let made = self.make_checkpoint(|| self.checkpoint_wakeup.wait(BLOCK_PAUSE));
                 self.wanted.fetch_or(made.is_err(), Relaxed);
                 *lock(&self.checkpoint_trouble) = made.as_ref().err().map(ToString::to_string);
                 pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
             }
-            self.bells[1].wait(pause);
+            self.checkpoint_wakeup.wait(pause);
         }
     }
 
-    /// Ends the threads and the log: all that was written is synced, and says so.
+    /// Ends the threads and the log. Everything is synced, and the log says so.
     ///
     /// # Errors
-    /// As the system says: then what was acknowledged in the last second may be lost with the power.
+    /// Errors of the system. A loss of power may then lose hits that were acknowledged in the last second.
     pub fn close(&self) -> io::Result<()> {
         // Pairs with the loads in the loops.
         self.closing.store(true, Release);
-        self.bells.iter().for_each(Bell::ring);
+        self.sync_wakeup.wake();
+        self.checkpoint_wakeup.wake();
         let _no_checkpoint = lock(&self.checkpointing);
         let sync = || if self.sync() { Ok(()) } else { Err(io::Error::other(lock(&self.why).clone())) };
-        // Before the last record, too: it says that all before it is on the disk, and so none of that can be
-        // taken for torn.
+        // Sync also before the last record. It records that everything before it is on the disk, so damage
+        // there is not taken for a torn end.
         sync()?;
         let mut log = self.log();
         log.close()?;
@@ -180,7 +181,7 @@ impl<D: Disk> Journal<D> {
         sync()
     }
 
-    /// Has a checkpoint take the place of damaged files.
+    /// Replaces damaged files by a checkpoint.
     pub(super) fn end_repair(&self) -> io::Result<()> {
         self.make_checkpoint(|| ()).map_err(|error| {
             let what = format!("the repair is not ended, start with --repair again: {error}");
@@ -202,8 +203,8 @@ mod tests {
     use crate::journal::Durability;
     use crate::recover::Recovery;
 
-    /// Symptom: a checkpoint that did not fit was tried again with each MiB of the log. Cause: the thread that waits
-    /// before the next try was woken. Fix: not while one is wanted.
+    /// Symptom: a checkpoint that did not fit was tried again with each MiB of the log. Cause: the thread
+    /// that waited before the next attempt was woken. Fix: it is not woken while a checkpoint is wanted.
     #[test]
     fn a_log_that_grows_is_looked_at_unless_a_checkpoint_is_wanted() {
         let root = tempfile::tempdir().expect("a folder");

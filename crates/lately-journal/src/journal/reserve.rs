@@ -1,5 +1,5 @@
-//! Room on the disk that is kept for the next checkpoint: a log that has filled the disk can be cut then, and a
-//! server can start.
+//! Disk space that is reserved for the next checkpoint. With it, a log that has filled the disk can be cut,
+//! and a server can start.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use crate::limits::{LEAST_RESERVE_BYTES, LOOK_BYTES, SMALL_DISK, START_BYTES};
 use crate::names::RESERVE;
 
 impl<D: Disk> Journal<D> {
-    /// What a checkpoint may take by now, at most about as much as the keys in memory.
+    /// An upper bound of the size of a checkpoint: about the memory of the keys.
     fn checkpoint_needs(&self) -> u64 {
         let checkpoint_bytes = self.checkpoint_bytes.load(Relaxed);
         self.store.memory().used_bytes.max(checkpoint_bytes + checkpoint_bytes / 8)
@@ -20,9 +20,10 @@ impl<D: Disk> Journal<D> {
         START_BYTES + self.bounds.reserve_bytes + self.checkpoint_needs()
     }
 
-    /// Takes up room for the next checkpoint; false if it is less than that needs. Of a small disk it is a part
-    /// before there are keys: the log may fill it faster than is looked how many there are. Half of what is left
-    /// is for the log, unless the log is what fills the disk: then no room is worth more than for cutting it.
+    /// Reserves room for the next checkpoint. False if it is less than a checkpoint needs. On a small disk a
+    /// part is reserved before there are keys, because the log may fill the disk between two checks. Half of
+    /// the free room is left for the log, unless the log is what fills the disk: then cutting it is more
+    /// important.
     pub(crate) fn keep_reserve(&self) -> bool {
         let needed = self.wanted_reserve();
         let reserved = self.reserved_bytes.load(Relaxed);
@@ -34,14 +35,14 @@ impl<D: Disk> Journal<D> {
         let is_for_the_log = self.log_bytes.load(Relaxed) < self.checkpoint_needs();
         let share = if is_for_the_log { most / 2 } else { most - most / 8 };
         let bytes = wanted.min(share.max(reserved)).max(START_BYTES.min(most - most / 8));
-        // Where no room can be taken up it is gone on without.
+        // If no room can be reserved, continue without.
         if bytes >= LEAST_RESERVE_BYTES && self.disk.reserve(RESERVE, bytes).is_ok() {
             self.reserved_bytes.store(bytes, Relaxed);
         }
         bytes >= needed
     }
 
-    /// Gives back what a new segment of the log takes.
+    /// Frees the part that a new segment of the log needs.
     pub(crate) fn spend_start(&self) {
         let reserved = self.reserved_bytes.load(Relaxed);
         let left = reserved.saturating_sub(START_BYTES).max(LEAST_RESERVE_BYTES);
@@ -50,13 +51,13 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// A file for a checkpoint, which has the room that was kept: nobody else takes it meanwhile.
+    /// Creates the file of a checkpoint from the reserved room, so that no other file can take that room.
     pub(crate) fn spend_reserve(&self, name: &str) -> io::Result<D::File> {
         if self.reserved_bytes.swap(0, Relaxed) == 0 || self.disk.rename(RESERVE, name).is_err() {
             return self.disk.create(name);
         }
         let file = self.disk.open(name).inspect_err(|_| self.take_back_reserve(name))?;
-        // What is there for the next start again, as far as it can be had.
+        // Reserve room for the next start again, as far as there is some.
         let sizes = std::iter::successors(Some(START_BYTES), |bytes| Some(bytes / 2));
         let mut sizes = sizes.take_while(|&bytes| bytes >= LEAST_RESERVE_BYTES);
         if let Some(bytes) = sizes.find(|&bytes| self.disk.reserve(RESERVE, bytes).is_ok()) {
@@ -65,7 +66,7 @@ impl<D: Disk> Journal<D> {
         Ok(file)
     }
 
-    /// Keeps the room that a checkpoint has which comes to nothing.
+    /// Reserves the room of a failed checkpoint again.
     pub(crate) fn take_back_reserve(&self, name: &str) {
         let size = self.disk.open(name).and_then(|file| file.size());
         if let Ok(bytes) = size
@@ -74,14 +75,14 @@ impl<D: Disk> Journal<D> {
         {
             self.reserved_bytes.store(bytes, Relaxed);
         } else {
-            // What cannot be removed is removed at the next start.
+            // A file that cannot be removed is removed at the next start.
             let _ = self.disk.remove(name);
         }
         self.keep_reserve();
     }
 
-    /// Wants a checkpoint when the log has taken half of the room it finds, if that cuts it by more than a
-    /// checkpoint takes: on a disk smaller than the log may get nobody is to wait until it is full.
+    /// Requests a checkpoint when the log has taken half of its room, if that frees more than a checkpoint
+    /// takes. On a disk smaller than the log's bound, hits then do not wait until it is full.
     pub(super) fn tend_room(&self) {
         let log_bytes = self.log_bytes.load(Relaxed);
         let is_worth_it = log_bytes > self.checkpoint_needs().max(LOOK_BYTES);
@@ -90,8 +91,8 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Keeps more room when there are more keys. Where there is not as much, a checkpoint is wanted while it fits
-    /// still, if that cuts the log by half of what it may take.
+    /// Reserves more room when there are more keys. If there is not enough, requests a checkpoint while it
+    /// still fits, if the log is longer than half of what the checkpoint may take.
     pub(super) fn tend_reserve(&self) {
         let Ok(_no_checkpoint) = self.checkpointing.try_lock() else { return };
         if self.wanted_reserve() <= self.reserved_bytes.load(Relaxed) * 5 / 4 || self.keep_reserve() {

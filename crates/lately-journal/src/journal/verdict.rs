@@ -1,15 +1,15 @@
-//! What came of writing a batch, and what becomes of one that waits.
+//! The results of writing a batch, at once and after waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// What came of writing a batch.
+/// The result of writing a batch.
 #[derive(Debug)]
 pub enum Receipt {
-    /// It may be acknowledged.
+    /// The batch may be acknowledged.
     Kept,
-    /// It may be acknowledged when [`verdict`](super::Journal::verdict) says so.
+    /// The batch may be acknowledged once [`verdict`](super::Journal::verdict) returns [`Verdict::Kept`].
     Wait(Hold),
 }
 
@@ -29,18 +29,18 @@ impl Clone for Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Pairs with the load in `mend`: what was taken back before shows in the next checkpoint.
+        // Pairs with the load in `mend`: a rollback before this is included in the next checkpoint.
         self.holds.fetch_sub(1, Release);
     }
 }
 
-/// What becomes of a batch that waited.
+/// The state of a batch that waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is not known yet.
+    /// Not known yet.
     Pending,
-    /// It may be acknowledged.
+    /// The batch may be acknowledged.
     Kept,
-    /// It is to be taken back.
+    /// The batch must be rolled back.
     Lost,
 }

@@ -16,7 +16,7 @@ use crate::replayer::Feed;
 use crate::scan::{Scan, Step};
 
 impl<D: Disk> Reader<'_, D> {
-    /// Puts back the keys of a checkpoint; gives the generation of keys that came after it.
+    /// Loads the keys of a checkpoint. Returns the generation of keys that are created after it.
     pub(super) fn checkpoint(
         &mut self,
         opened: &Opened<D::File>,
@@ -28,11 +28,11 @@ impl<D: Disk> Reader<'_, D> {
         let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
         self.recovery.checkpoint_bytes = scan.left();
         if let Some(end) = End::read_ahead(&opened.file).map_err(failed)? {
-            // No key takes fewer bytes than this.
+            // No key takes fewer bytes than that.
             let most = self.recovery.checkpoint_bytes / MIN_KEY_BYTES;
             store.reserve(usize::try_from(end.keys.min(most)).unwrap_or(0));
             if !feed.is_in_time(&opened.path, end.now) {
-                // The feed says why.
+                // The feed has the error.
                 return Ok(end.generation);
             }
             feed.set_now(end.now);
@@ -41,7 +41,7 @@ impl<D: Disk> Reader<'_, D> {
             self.damaged(&opened.path, 0, 0, "it does not begin as such a file does")?;
         }
         let version = self.version;
-        // Behind damage any number may follow.
+        // After damage any number may follow.
         let (mut expected, mut end) = (Some(0), None);
         loop {
             let offset = scan.offset();
@@ -67,8 +67,8 @@ impl<D: Disk> Reader<'_, D> {
                     let left = scan.left();
                     let found = scan.resume().map_err(failed)?;
                     let bytes = if found { scan.offset() - offset } else { left };
-                    // The parts of a block have checksums of their own: only those that do not fit are lost, whatever else of
-                    // the block is damaged.
+                    // The parts of a block have their own checksums. Only damaged parts are lost, not the
+                    // whole block.
                     let kept = if self.intent == Intent::Repair {
                         whole_parts(&read_at(&opened.file, offset, bytes).map_err(failed)?)
                     } else {
@@ -94,10 +94,10 @@ impl<D: Disk> Reader<'_, D> {
     }
 }
 
-/// A key with its length and hits in a checkpoint.
+/// The smallest key in a checkpoint: its name with its length, and its hits.
 const MIN_KEY_BYTES: u64 = 4;
 
-/// Bytes of a file, at most as many as a block has.
+/// Reads bytes of a file, at most a block.
 fn read_at(file: &impl DiskFile, offset: u64, bytes: u64) -> io::Result<Vec<u8>> {
     let mut room =
         vec![0; usize::try_from(bytes).map_or(MAX_FRAME_BYTES, |bytes| bytes.min(MAX_FRAME_BYTES))];
@@ -106,7 +106,7 @@ fn read_at(file: &impl DiskFile, offset: u64, bytes: u64) -> io::Result<Vec<u8>>
     Ok(room)
 }
 
-/// What a checkpoint ends with.
+/// The last frame of a checkpoint.
 pub(super) struct End {
     generation: Generation,
     now: Timestamp,
@@ -123,7 +123,7 @@ impl End {
         payload.is_empty().then_some(End { generation, now, keys })
     }
 
-    /// Reads the end first: it says what there is to come.
+    /// Reads the last frame first: it has the number of keys.
     fn read_ahead(file: &impl DiskFile) -> io::Result<Option<End>> {
         let mut bytes = [0; End::BYTES];
         let offset = file.size()?.saturating_sub(End::BYTES as u64);

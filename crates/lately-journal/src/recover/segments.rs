@@ -18,12 +18,12 @@ use crate::scan::{Begin, Scan, Step};
 pub(super) struct Segment {
     segment: u64,
     name: String,
-    /// Where the segment before ends, and how far it was synced, as far as this one knows.
+    /// The end of the previous segment, and how far that was synced, as this segment knows.
     previous: Option<(u64, u64)>,
 }
 
 impl<D: Disk> Reader<'_, D> {
-    /// Opens the segments of the log. Those at its end that never came to be are removed.
+    /// Opens the segments of the log. Unborn segments at its end are removed.
     pub(super) fn open_log(
         &mut self,
         segments: &[u64],
@@ -48,7 +48,7 @@ impl<D: Disk> Reader<'_, D> {
         }
         self.remove_unborn(&mut log)?;
         self.recovery.segments = log.len();
-        // The log goes on without a gap.
+        // The log has no gaps.
         self.recovery.segment = log.last().map_or(expected - 1, |last| last.segment);
         for &Segment { segment, .. } in &log {
             if segment != expected {
@@ -59,7 +59,7 @@ impl<D: Disk> Reader<'_, D> {
         Ok(log)
     }
 
-    /// Removes the segments at the end that never came to be.
+    /// Removes unborn segments at the end: those without a readable first frame and without a batch.
     fn remove_unborn(&mut self, log: &mut Vec<Segment>) -> Result<(), JournalError> {
         while let Some(last @ Segment { previous: None, .. }) = log.last() {
             let last = std::slice::from_ref(last);
@@ -72,7 +72,7 @@ impl<D: Disk> Reader<'_, D> {
         Ok(())
     }
 
-    /// What a segment says of the one before it.
+    /// What a segment says about the previous one.
     fn previous(
         &mut self,
         opened: &Opened<D::File>,
@@ -90,7 +90,7 @@ impl<D: Disk> Reader<'_, D> {
         let mut number = || take_u64(&mut payload);
         let (own, previous) = (number(), number().zip(number()));
         let mut is_born = matches!(begin, Begin::Well(_));
-        // Else there is nothing in it that could be lost, unless it has more than what each segment begins with.
+        // Otherwise nothing in it can be lost, unless it has a record that not every segment starts with.
         while !is_born && let Step::Frame { payload, .. } = scan.step().map_err(failed)? {
             is_born = !matches!(payload.first(), Some(&(SETTLED | CLOSED)));
         }
@@ -103,19 +103,19 @@ impl<D: Disk> Reader<'_, D> {
         Ok(previous)
     }
 
-    /// Puts back what the log says happened.
+    /// Replays the log.
     pub(super) fn log(&mut self, log: &[Segment], feed: &mut Feed<'_>) -> Result<(), JournalError> {
         for (index, segment) in log.iter().enumerate() {
             let after = &log[index + 1..];
             if !self.segment(segment, after, feed)? {
-                // Segments are synced in order: none of those after it was.
+                // Segments are synced in order, so none of the later ones was.
                 return self.drop_segments(after);
             }
         }
         Ok(())
     }
 
-    /// Removes segments that were begun and never synced.
+    /// Removes segments that were started but never synced.
     fn drop_segments(&mut self, segments: &[Segment]) -> Result<(), JournalError> {
         for Segment { name, .. } in segments {
             let opened = self.open(name)?;
@@ -126,7 +126,7 @@ impl<D: Disk> Reader<'_, D> {
         Ok(())
     }
 
-    /// Whether segments say that all before them was synced.
+    /// Whether these segments say that everything before them was synced.
     fn are_synced(&self, segments: &[Segment]) -> Result<bool, JournalError> {
         for Segment { name, .. } in segments {
             let (opened, failed) = (self.open(name)?, |error| self.failed("read", name, error));
@@ -138,7 +138,7 @@ impl<D: Disk> Reader<'_, D> {
         Ok(false)
     }
 
-    /// Whether a repair is to keep what can be read of a segment: it has a record.
+    /// Whether a repair must keep the readable part of a segment, because it has a record.
     fn is_to_be_repaired(&self, Segment { name, .. }: &Segment) -> Result<bool, JournalError> {
         if self.intent != Intent::Repair {
             return Ok(false);
@@ -155,8 +155,8 @@ impl<D: Disk> Reader<'_, D> {
         Ok(false)
     }
 
-    /// Puts back what a segment says happened, of which `after` are those after it. False when it is torn
-    /// where it had not been synced: then nothing after that counts.
+    /// Replays a segment; `after` are the later ones. False if it is torn where it had not been synced: then
+    /// nothing behind it is valid.
     fn segment(
         &mut self,
         Segment { name, segment, .. }: &Segment,
@@ -165,11 +165,11 @@ impl<D: Disk> Reader<'_, D> {
     ) -> Result<bool, JournalError> {
         let opened = self.open(name)?;
         let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
-        // The last has no other to say where it ends.
+        // No later segment says where the last one ends.
         let (end, synced) = after.first().and_then(|next| next.previous).unzip();
         let mut scan = Scan::new(&opened.file, end).map_err(failed)?;
         if end == Some(0) {
-            // Nothing that was written to it counts.
+            // Nothing in it is valid.
             return Ok(true);
         }
         let mut is_whole = true;
@@ -197,13 +197,13 @@ impl<D: Disk> Reader<'_, D> {
                 Step::End if end.is_none_or(|end| offset >= end) => break,
                 Step::End | Step::Damage => {
                     let left = scan.left();
-                    // What had not been synced need not all be there, and what is need not be in order.
+                    // Bytes that were not synced may be missing or incomplete, in any order.
                     let synced = synced.unwrap_or(0).max(scan.synced().map_err(failed)?);
                     let is_over = self.are_synced(after)?;
-                    // A repair keeps what can be read behind it.
+                    // A repair keeps the readable part behind the damage.
                     let found = self.intent == Intent::Repair && scan.resume().map_err(failed)?;
                     if !found && is_over && offset == 0 && synced == 0 {
-                        // Nothing of it came to be, and what came after it says so.
+                        // Nothing of it reached the disk, and later segments say so.
                         self.torn(&opened.path, offset, left);
                         return Ok(true);
                     }
@@ -238,8 +238,8 @@ impl<D: Disk> Reader<'_, D> {
         Ok(is_whole)
     }
 
-    /// Writes again what may not have reached the disk, and syncs it: whether an earlier sync failed, and
-    /// the system took for written what is not, nobody can tell.
+    /// Writes bytes again that may not have reached the disk, and syncs them. An earlier sync may have
+    /// failed, and the system may still take these bytes for written.
     fn write_again(&self, opened: &Opened<D::File>, from: u64, to: u64) -> io::Result<()> {
         let mut bytes = vec![0; READ_BYTES];
         let mut offset = from;

@@ -1,4 +1,4 @@
-//! Files that fit their checksums and make no sense.
+//! Files with correct checksums and invalid content.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn a_record_that_makes_no_sense_is_damage_and_can_be_repaired() {
     let root = tempfile::tempdir().expect("a folder");
     let now = 1_700_000_000_000_u64.to_le_bytes();
     let garbage = [&[BATCH][..], &now, b"\x07\0\0\0garbage"].concat();
-    // A part there is not, and a number that nothing can follow.
+    // A part that does not exist, and a number that is too high to continue from.
     let part = [&[BATCH][..], &now, &[0, 0, 0xff, 0xff, 2, 2], b"k"].concat();
     for record in [&garbage, &part] {
         write(root.path(), &names::log(1), Kind::Log, &[&segment(1), record]);
@@ -59,7 +59,7 @@ fn a_checkpoint_that_promises_too_much_takes_no_memory() {
     write(root.path(), &names::log(1), Kind::Log, &[&segment(1)]);
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(0, u64::MAX)]);
     assert_eq!(recovered(root.path(), Intent::GoOn).expect("read").losses, []);
-    // A number of a change that nothing can follow.
+    // A number of a change that is too high to continue from.
     let part = [&[PARTS][..], &[0; 2], &u64::MAX.to_le_bytes(), &[0; 20]].concat();
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &part, &end(0, 0)]);
     assert!(recovered(root.path(), Intent::GoOn).is_err());
@@ -68,7 +68,7 @@ fn a_checkpoint_that_promises_too_much_takes_no_memory() {
     assert!(error.contains("it has no end"), "{error}");
 }
 
-/// Writes a checkpoint of three keys, and the log that goes on behind it.
+/// Writes a checkpoint of three keys, and the log behind it.
 fn write_checkpoint(folder: &Path, parts: &[u8], now: Timestamp) {
     let head = [&[HEAD][..], &1_u64.to_le_bytes()].concat();
     let end = [&[END][..], &[0; 8], &now.as_millis().to_le_bytes(), &3_u64.to_le_bytes()].concat();
@@ -76,7 +76,7 @@ fn write_checkpoint(folder: &Path, parts: &[u8], now: Timestamp) {
     write(folder, &names::checkpoint(1), Kind::Checkpoint, &[&head, parts, &end]);
 }
 
-/// Of three keys of a checkpoint the second has hits that are none.
+/// The second of three keys of a checkpoint has invalid hits.
 #[test]
 fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
     let root = tempfile::tempdir().expect("a folder");
@@ -87,7 +87,7 @@ fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
     }
     let mut parts = vec![PARTS];
     (0..Store::PARTS).for_each(|part| _ = write_part(&store, part, &mut parts));
-    // Behind the key is the length of its hits, then their kind.
+    // The key is followed by the length of its hits and their kind.
     let name = parts.windows(3).position(|bytes| bytes == b"two").expect("it was written");
     parts[name + 4] = 0xff;
     write_checkpoint(root.path(), &parts, now);
@@ -104,7 +104,7 @@ fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
     assert_eq!([b"one".as_slice(), b"three"].map(|key| copy.hits(key, minutes(5), now).estimate), [1, 1]);
 }
 
-/// Of three keys of one block the second is damaged on the disk.
+/// The second of three keys of a block is damaged on the disk.
 #[test]
 fn of_a_damaged_block_only_the_part_that_does_not_fit_is_lost() {
     let root = tempfile::tempdir().expect("a folder");
@@ -128,12 +128,12 @@ fn of_a_damaged_block_only_the_part_that_does_not_fit_is_lost() {
     let recovery =
         recover(&folder, &copy, Intent::Repair, Timestamp::MAX, 2, &Progress::default()).expect("repaired");
     assert_eq!(recovery.losses.len(), 1);
-    // All but the part of the key: its head and some ten bytes.
+    // Only the part of the key is lost: its head and some ten bytes.
     assert!(recovery.losses[0].bytes < 200, "{:?}", recovery.losses);
     assert_eq!(keys.map(|key| copy.hits(key, minutes(5), now).estimate), [1, 0, 1]);
 }
 
-/// A change that cannot be made does not take those behind it, of the same record.
+/// A change that cannot be applied does not affect later ones of the same record.
 #[test]
 fn a_change_that_cannot_be_made_names_its_key() {
     let root = tempfile::tempdir().expect("a folder");
@@ -146,7 +146,7 @@ fn a_change_that_cannot_be_made_names_its_key() {
         other.write_part(index, now, &mut part);
     }
     other.bring_part(&part, now, &mut deltas).expect("its own");
-    // A number of the hits does not end.
+    // Make a number of the hits endless.
     let mut first = [&[BATCH][..], &now.as_millis().to_le_bytes(), deltas.bytes()].concat();
     *first.iter_mut().nth_back(1).expect("bytes") = 0xff;
     deltas.clear();
@@ -168,7 +168,7 @@ fn a_change_that_cannot_be_made_names_its_key() {
     assert_eq!(store.hits(b"last", minutes(5), now).estimate, 5);
 }
 
-/// What a later version wrote is not to be overwritten by a repair.
+/// A repair must not overwrite what a later version wrote.
 #[test]
 fn a_file_of_a_version_that_is_not_known_is_not_repaired() {
     let root = tempfile::tempdir().expect("a folder");
@@ -195,8 +195,8 @@ fn a_segment_in_place_of_another_is_damage() {
     assert!(error.contains("log-0000000001 is damaged at byte 0: it is another segment"), "{error}");
 }
 
-/// A store of a server whose clock is right, whose clock is ten years ahead, and again right; each life with a
-/// checkpoint behind it or none.
+/// A store in three lives of a server: with a correct clock, with a clock ten years ahead, and with a correct
+/// clock again. Each life ends with a checkpoint, or none does.
 fn lives_of_a_wrong_clock(root: &Path, with_checkpoint: bool) -> [Timestamp; 2] {
     let right = Timestamp::from_seconds(1_700_000_000).expect("a time");
     let wrong = right.saturating_add(lately::days(3_650));
@@ -237,7 +237,7 @@ fn a_folder_of_a_time_far_ahead_is_refused_and_repaired() {
             assert_eq!((written, clock), (wrong, now));
             assert!(error.to_string().contains("3649 days ahead of the clock"), "{error}");
         }
-        // A day is not far.
+        // A day is not far ahead.
         let a_day_before = Timestamp::from_millis(wrong.as_millis() - 86_400_000).expect("a time");
         let (store, recovery) = recovered(Intent::GoOn, a_day_before).expect("read");
         assert_eq!((store.now(), recovery.losses), (wrong, vec![]));
@@ -246,7 +246,7 @@ fn a_folder_of_a_time_far_ahead_is_refused_and_repaired() {
         assert_eq!(recovery.losses[0].kind, LossKind::Ahead(wrong));
         assert_eq!(store.now(), now);
         let hits = |key: &str, at| store.hits(key.as_bytes(), lately::minutes(5), at).estimate;
-        // With a checkpoint of the wrong time what was there before is gone: it had left the retention by then.
+        // A checkpoint of the wrong time does not have the earlier hits, because they had expired by then.
         let before = if with_checkpoint { 0 } else { 1 };
         assert_eq!(
             [hits("right", now), hits("wrong", now), hits("both", now)],

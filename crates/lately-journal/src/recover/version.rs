@@ -1,4 +1,4 @@
-//! Which version a file is of. Its header says so in one byte that no checksum covers; its frames tell as well.
+//! The version of a file. Its header has it in one byte without a checksum. Its frames show it, too.
 
 use std::io;
 
@@ -7,26 +7,26 @@ use lately::Deltas;
 use super::checkpoint::End;
 use crate::disk::DiskFile;
 use crate::frame::{Kind, VERSION, delta_format};
-use crate::limits::TOLD_FRAMES;
+use crate::limits::VERSION_FRAMES;
 use crate::log::{BATCH, CLOSED, SEGMENT, SETTLED};
 use crate::part::{END, HEAD, PARTS, are_parts, take_time};
 use crate::scan::{Scan, Step};
 
-/// The last version before [`VERSION`] whose frames differ. Those of version 1 are read in the same way.
+/// The last version before [`VERSION`] with other frames. Version 1 is decoded in the same way.
 pub(super) const BEFORE: u8 = 2;
 
-/// The versions by which the first whole frames of a file make sense, the newest first: none where they are of a version
-/// that is not known. `None` where no frame is whole.
+/// The versions in which the first whole frames of a file can be decoded, the newest first. Empty if the
+/// version is unknown. `None` if no frame is whole.
 pub(super) fn versions_of(file: &impl DiskFile, kind: Kind) -> io::Result<Option<Vec<u8>>> {
     let mut versions = None;
     let mut scan = Scan::new(file, None)?;
     scan.skip_begin();
-    let mut told = 0;
-    while told < TOLD_FRAMES {
+    let mut decoded = 0;
+    while decoded < VERSION_FRAMES {
         match scan.step()? {
             Step::Frame { payload, .. } => {
-                // The other frames are the same in all versions.
-                told += usize::from(matches!(
+                // Other frames are the same in all versions.
+                decoded += usize::from(matches!(
                     (kind, payload.first()),
                     (Kind::Log, Some(&BATCH)) | (_, Some(&PARTS))
                 ));
@@ -44,7 +44,7 @@ pub(super) fn versions_of(file: &impl DiskFile, kind: Kind) -> io::Result<Option
     Ok(versions)
 }
 
-/// Whether files of a kind and version have such a payload.
+/// Whether a payload can be decoded as one of this kind and version.
 fn makes_sense(payload: &[u8], kind: Kind, version: u8) -> bool {
     match (kind, payload.split_first()) {
         (Kind::Checkpoint, Some((&PARTS, parts))) => are_parts(parts, version),

@@ -1,4 +1,4 @@
-//! Checkpoints that are made while others count: what they have is in the log, too.
+//! Checkpoints during hits: everything in them is in the log, too.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use lately_journal::{Disk, Durability, JournalError, Recovery};
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
 use crate::sim_disk::SimDisk;
 
-/// More than a thread needs to come to the end of a checkpoint.
+/// More than a thread needs to finish a checkpoint.
 const TURNS: usize = 20_000;
 
 fn start(disk: &SimDisk) -> Result<(Life, Recovery), JournalError> {
@@ -52,8 +52,9 @@ fn what_was_refused_meanwhile_is_in_no_checkpoint() {
     assert!(refused > 0);
 }
 
-/// Symptom: without its checkpoint a restored folder was one of no keys, and nothing said so. Cause: the first segment of the
-/// log needs no checkpoint, and the checkpoint went with it. Fix: a checkpoint goes with a later one.
+/// Symptom: a folder was restored without its checkpoint, had no keys, and nothing reported it. Cause: the
+/// first segment of the log needs no checkpoint, and the checkpoint belonged to it. Fix: a checkpoint belongs
+/// to a later segment.
 #[test]
 fn a_checkpoint_is_missed_even_if_the_log_before_it_was_empty() {
     let disk = SimDisk::new(6);
@@ -67,7 +68,7 @@ fn a_checkpoint_is_missed_even_if_the_log_before_it_was_empty() {
     assert!(matches!(start(&disk).err(), Some(JournalError::Missing { .. })));
 }
 
-/// A disk that gives back other bytes than it was given.
+/// A disk that returns other bytes than were written.
 #[test]
 fn a_checkpoint_that_reads_back_wrong_does_not_cut_the_log() {
     let disk = SimDisk::new(5);
@@ -95,7 +96,7 @@ fn a_checkpoint_that_reads_back_wrong_does_not_cut_the_log() {
     assert!(flips > 2);
 }
 
-/// So often more is written to a small disk than it has room for, with a few keys.
+/// The bytes written to a small disk with a few keys, as a multiple of its size.
 #[test]
 fn a_log_that_filled_the_disk_is_cut() {
     const DISK_BYTES: usize = 512 << 10;
@@ -119,7 +120,7 @@ fn a_log_that_filled_the_disk_is_cut() {
             }
         }
         written = 0;
-        // It is full when the server ends.
+        // The disk is full when the server ends.
         while life.run(batches.len(), &batch()) == Fate::Acknowledged {
             batches.push(batch());
         }
@@ -140,14 +141,14 @@ fn a_checkpoint_waits_for_those_who_have_not_written_yet() {
                 checkpoint.step().expect("a step");
             }
             let ends = scope.spawn(move || checkpoint.step());
-            // It has all the time it could want.
+            // There is enough time.
             (0..TURNS).take_while(|_| !ends.is_finished()).for_each(|_| thread::yield_now());
             assert!(!ends.is_finished());
             assert_counted(&disk, &[]);
         };
         assert_eq!(life.run_group(0, &mut [batch()], ends), Fate::Acknowledged);
     });
-    // It came to its end behind the batch.
+    // The checkpoint ended after the batch.
     assert_eq!(journal.stats().checkpoints, 1);
     assert_counted(&disk, &[batch()]);
 }

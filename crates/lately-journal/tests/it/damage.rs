@@ -1,5 +1,5 @@
-//! Files that are not as they were written: a flipped bit, a file that is gone, a torn end. A start tells
-//! which file and where, or cuts what had not been synced and tells that; it never counts something else.
+//! Damaged files: a flipped bit, a missing file, a torn end. A start reports the file and the place, or cuts
+//! what had not been synced and reports that. It never counts anything else.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -7,20 +7,21 @@ use std::path::Path;
 use lately::{Store, days};
 use lately_journal::{Disk, DiskFile, Durability, JournalError, Loss, LossKind, Recovery};
 
-use crate::dice::trace;
 use crate::life::{Action, Batch, Fate, Life, difference, reference, time};
+use crate::rng::trace;
 use crate::sim_disk::SimDisk;
 
-/// Bytes of a frame before its payload, and of a file before its frames. The last of these is its version.
+/// The bytes of a frame before its payload, and of a file before its frames. The last byte of the latter is
+/// the version.
 const HEAD_BYTES: usize = 28;
 const MAGIC_BYTES: usize = 8;
-/// The version that is written.
+/// The version of new files.
 const VERSION: u8 = 3;
 
 const CHECKPOINT: &str = "checkpoint-0000000002";
 const LOGS: [&str; 4] = ["", "log-0000000001", "log-0000000002", "log-0000000003"];
 
-/// Keys so long that a checkpoint of them has several blocks, and short ones.
+/// Keys so long that their checkpoint has several blocks, and short keys.
 fn names() -> Vec<Vec<u8>> {
     let long = (0..40).map(|n| format!("key:{n}{}", "x".repeat(700)).into_bytes());
     long.chain([b"short".to_vec(), b"other".to_vec()]).collect()
@@ -31,7 +32,7 @@ fn hits(now_ms: i64, names: impl IntoIterator<Item = Vec<u8>>) -> Batch {
     Batch { now: time(now_ms), actions: names.into_iter().zip(1..).map(hit).collect() }
 }
 
-/// A folder, and what was counted. Nothing was deleted, so of what is left no key has more than it had.
+/// A folder, and its batches. Nothing was deleted, so a key with fewer batches never has more hits.
 struct Made {
     disk: SimDisk,
     batches: Vec<Batch>,
@@ -56,8 +57,8 @@ impl Made {
         self.batches.push(batch);
     }
 
-    /// A checkpoint and a segment behind it, of which the first records were synced before the last were
-    /// written.
+    /// A checkpoint and a segment behind it. The first records of the segment were synced before the last
+    /// ones were written.
     fn checkpoint() -> (Made, Life) {
         let mut made = Made::new();
         let mut life = made.start();
@@ -85,7 +86,7 @@ impl Made {
         Made::checkpoint().0
     }
 
-    /// Three segments without a checkpoint: one that was killed, one that was closed, one just begun.
+    /// Three segments without a checkpoint: of a killed server, of a stopped one, and a new one.
     fn segments() -> Made {
         let mut made = Made::new();
         for is_closed in [false, true] {
@@ -109,7 +110,7 @@ impl Made {
     fn files(&self) -> Vec<File> {
         let mut next = self.in_checkpoint;
         let mut files = self.disk.files();
-        // It is there for its length.
+        // Only its length matters.
         files.retain(|(name, _)| name != "reserve");
         let last = files.last().map(|(name, _)| name.clone());
         let read = |(name, size): (String, usize)| {
@@ -129,18 +130,18 @@ struct File {
     name: String,
     size: usize,
     frames: Vec<Frame>,
-    /// Whether no other tells that it was synced.
+    /// Whether no other frame says that it was synced.
     is_last: bool,
 }
 
-/// A frame as the head of `src/frame.rs` describes it.
+/// A frame: see the head in `src/frame.rs`.
 struct Frame {
     start: usize,
     end: usize,
     synced: usize,
     /// The first byte of its payload.
     what: u8,
-    /// The batch of which it is the record.
+    /// The batch of its record.
     batch: Option<usize>,
 }
 
@@ -163,12 +164,12 @@ impl Frame {
     }
 }
 
-/// What a start has to make of a flipped bit.
+/// The expected result of a flipped bit.
 #[derive(Debug, PartialEq)]
 enum Judged {
     Version,
     Damaged(usize),
-    /// All from there on is cut.
+    /// Everything from there on is cut.
     Torn(usize),
 }
 
@@ -181,16 +182,16 @@ impl File {
         let hit = self.frame_at(byte);
         let start = hit.map_or(0, |frame| frame.start);
         let others = self.frames.iter().filter(|frame| hit.is_none_or(|hit| hit.start != frame.start));
-        // What the other frames say was synced is certain, and nothing else.
+        // Only what other frames say was synced is certain.
         let synced = others.map(|frame| frame.synced).max().unwrap_or(0);
         if self.is_last && synced <= start {
-            // Without its first frame a segment never came to be.
+            // Without its first frame a segment is unborn.
             return Judged::Torn(if start <= MAGIC_BYTES { 0 } else { start });
         }
         if byte == MAGIC_BYTES - 1 { Judged::Version } else { Judged::Damaged(start) }
     }
 
-    /// The first batch of which the record begins there or later.
+    /// The first batch whose record starts there or later.
     fn first_batch(&self, start: usize) -> Option<usize> {
         self.frames.iter().filter(|frame| frame.start >= start).find_map(|frame| frame.batch)
     }
@@ -209,12 +210,12 @@ fn assert_same(found: &Store, wanted: &Store, made: &Made, what: impl Debug) {
     assert_eq!(difference(&names(), found, wanted, now(made)), None, "{what:?}");
 }
 
-/// What each key has.
+/// The counts of each key.
 fn counts(store: &Store, made: &Made) -> Vec<u64> {
     names().iter().map(|key| store.count(key, Some(days(7)), None, now(made)).estimate).collect()
 }
 
-/// Starts once more, as it is: nothing is damaged any more.
+/// Starts again. No damage is left.
 fn assert_mended(disk: &SimDisk, life: &Life, made: &Made, what: impl Debug) {
     assert!(!life.journal.needs_checkpoint(), "{what:?}");
     let (again, recovery) = start(disk, false).unwrap_or_else(|error| panic!("{error}, {what:?}"));
@@ -223,7 +224,8 @@ fn assert_mended(disk: &SimDisk, life: &Life, made: &Made, what: impl Debug) {
     assert_same(&again.store, &life.store, made, what);
 }
 
-/// Starts once more after a repair. What is cut of the end of a log is a reason for a checkpoint soon, all else for one at once.
+/// Starts again after a repair. A cut end of a log requests a checkpoint soon; any other damage is replaced
+/// by one at once.
 fn assert_repaired(disk: &SimDisk, life: &Life, recovery: &Recovery, made: &Made, what: impl Debug) {
     let is_torn = recovery.losses.iter().all(|loss| loss.kind == LossKind::Torn);
     assert_eq!(life.journal.needs_checkpoint(), is_torn, "{what:?}");
@@ -235,7 +237,7 @@ fn assert_repaired(disk: &SimDisk, life: &Life, recovery: &Recovery, made: &Made
     assert_mended(disk, life, made, what);
 }
 
-/// Flips a bit and starts; gives the keys that a repair lost.
+/// Flips a bit and starts. Returns the keys that a repair lost.
 fn flip(made: &Made, file: &File, bit: usize) -> Vec<usize> {
     let what = format!("bit {bit} of {}", file.name);
     trace(|| what.clone());
@@ -249,7 +251,7 @@ fn flip(made: &Made, file: &File, bit: usize) -> Vec<usize> {
             assert_eq!(recovery.losses, [loss], "{what}");
             let lost = file.first_batch(at).unwrap_or(usize::MAX);
             assert_same(&life.store, &made.without(|index| index >= lost), made, &what);
-            // What was cut is a reason for a checkpoint soon.
+            // The cut end requests a checkpoint soon.
             assert!(life.journal.needs_checkpoint(), "{what:?}");
             life.journal.make_checkpoint(|| ()).expect("made");
             let life = start(&disk, false).unwrap_or_else(|error| panic!("{error}, {what:?}")).0;
@@ -276,7 +278,7 @@ fn repair(made: &Made, file: &File, bit: usize, disk: &SimDisk) -> Vec<usize> {
     let (life, recovery) = repaired.unwrap_or_else(|error| panic!("{error}, {what}"));
     let at = match file.judge(bit / 8) {
         Judged::Damaged(at) => at,
-        // The frames say which version it is.
+        // The frames show the version.
         Judged::Version => 0,
         Judged::Torn(_) => unreachable!("it was refused"),
     };
@@ -293,7 +295,7 @@ fn repair(made: &Made, file: &File, bit: usize, disk: &SimDisk) -> Vec<usize> {
         assert!(found.iter().zip(&all).all(|(found, all)| found <= all), "{found:?}, {what}");
         lost = (0..all.len()).filter(|&key| found[key] < all[key]).collect();
     } else {
-        // Only what the frame has is lost.
+        // Only the content of the frame is lost.
         let lost = frame.and_then(|frame| frame.batch);
         assert_same(&life.store, &made.without(|index| Some(index) == lost), made, &what);
     }
@@ -303,7 +305,7 @@ fn repair(made: &Made, file: &File, bit: usize, disk: &SimDisk) -> Vec<usize> {
     lost
 }
 
-/// Bits to flip: one or two of each byte of a short file; of a long one those of what its frames begin with,
+/// Bits to flip: one or two of each byte of a short file; in a long file, those of the heads of its frames,
 /// and some of the rest.
 fn bits(file: &File) -> impl Iterator<Item = usize> {
     let is_head = |byte: usize| {
@@ -329,7 +331,8 @@ fn a_flipped_bit_in_every_region_of_every_file_is_detected() {
                     lost.push((file.frame_at(bit / 8).map_or(0, |frame| frame.start), keys));
                 }
             }
-            // Of a block the part that is damaged is lost, here a key or two; nothing where its head is damaged.
+            // Only the damaged part of a block is lost, here a key or two; if its head is damaged, nothing
+            // is.
             let blocks = file.frames.iter().filter(|frame| file.name == CHECKPOINT && frame.what == 1);
             for block in blocks {
                 let of_block =
@@ -343,8 +346,9 @@ fn a_flipped_bit_in_every_region_of_every_file_is_detected() {
     }
 }
 
-/// Symptom: after a start with `--repair`, hits and a kill, or a stop, the next start found the damaged file again. Cause: the
-/// checkpoint that takes its place was made after the start, in the background. Fix: the start makes it.
+/// Symptom: after a start with `--repair`, hits and a kill, or a stop, the next start found the damaged file
+/// again. Cause: the checkpoint that replaces it was made after the start, in the background. Fix: the start
+/// makes it.
 #[test]
 fn a_start_that_repairs_leaves_nothing_to_repair() {
     let made = Made::closed();
@@ -371,8 +375,9 @@ fn a_start_that_repairs_leaves_nothing_to_repair() {
     assert_same(&again.store, &life.store, &made, "a start after a kill");
 }
 
-/// Symptom: with the byte of a file's version damaged, `--repair` lost the whole file, or refused it. Cause: no checksum covers
-/// that byte, and nothing else was asked. Fix: the version is the one by which the first frames make sense.
+/// Symptom: with a damaged version byte, `--repair` lost the whole file, or refused it. Cause: no checksum
+/// covers that byte, and nothing else was used. Fix: the version is one in which the first frames can be
+/// decoded.
 #[test]
 fn a_damaged_version_costs_nothing() {
     for made in [Made::closed(), Made::killed(), Made::segments()] {
@@ -401,15 +406,16 @@ fn a_damaged_version_costs_nothing() {
     }
 }
 
-/// Symptom: with the byte of the version damaged and the first frame as well, `--repair` lost the whole file, or refused it.
-/// Cause: only the first frame was asked for the version, and a segment without it was cut as torn. Fix: the first whole
-/// frames are asked, wherever they are, and a repair goes on behind damage though nothing says that it was synced.
+/// Symptom: with a damaged version byte and a damaged first frame, `--repair` lost the whole file, or refused
+/// it. Cause: only the first frame was used to find the version, and a segment without it was cut as torn.
+/// Fix: the first whole frames are used, wherever they are, and a repair continues behind damage even if
+/// nothing says that it was synced.
 #[test]
 fn a_damaged_version_and_first_frame_cost_no_other_frame() {
     for made in [Made::closed(), Made::killed(), Made::segments()] {
         let all = made.without(|_| false);
         for file in made.files() {
-            // What it begins with has no hits.
+            // The first frames have no hits.
             let first = &file.frames[0];
             for version in [0, 1, 2, VERSION, VERSION + 1, u8::MAX] {
                 for byte in
@@ -432,7 +438,8 @@ fn a_damaged_version_and_first_frame_cost_no_other_frame() {
     }
 }
 
-/// The head of every frame but one is damaged, and the version. Of the parts of a checkpoint only those that are damaged are lost.
+/// The version, and the heads of all frames but one, are damaged. Of the parts of a checkpoint only the
+/// damaged ones are lost.
 #[test]
 fn a_repair_keeps_each_frame_that_is_whole() {
     for made in [Made::closed(), Made::killed(), Made::segments()] {
@@ -446,7 +453,7 @@ fn a_repair_keeps_each_frame_that_is_whole() {
                 let (life, recovery) = start(&disk, true).unwrap_or_else(|error| panic!("{error}, {what}"));
                 let lost: Vec<usize> = damaged().filter_map(|(_, frame)| frame.batch).collect();
                 assert_same(&life.store, &made.without(|batch| lost.contains(&batch)), &made, &what);
-                // It says how much was given up: all that is not in the frame that is whole.
+                // The report has the size of the loss: everything but the whole frame.
                 if file.name != CHECKPOINT {
                     let bytes: u64 = recovery.losses.iter().map(|loss| loss.bytes).sum();
                     let whole = file.frames.get(kept).map_or(0, |frame| frame.end - frame.start);
@@ -512,7 +519,7 @@ fn a_torn_end_is_cut_wherever_it_is() {
         assert_eq!(recovery.losses, losses, "{size}");
         assert_eq!(life.journal.needs_checkpoint(), bytes > 0);
         assert_same(&life.store, &made.without(|index| Some(index) == last.batch), &made, size);
-        // The log goes on, with or without the checkpoint that is wanted.
+        // The log continues, with or without the requested checkpoint.
         if size.is_multiple_of(2) {
             life.journal.make_checkpoint(|| ()).expect("made");
         }

@@ -1,4 +1,4 @@
-//! Ends that a start did not survive once.
+//! Regression tests of ends that a start could not handle.
 
 use lately_journal::{Durability, JournalError, LossKind, Recovery};
 
@@ -16,8 +16,8 @@ fn batch() -> Batch {
 }
 
 /// Symptom: after a start that was killed before its first record, the next start made a second segment, and
-/// the one after that missed the first. Cause: a segment that never came to be was removed, and its number
-/// not given back. Repair: the log goes on behind the last segment that is kept.
+/// the one after that missed the first. Cause: an unborn segment was removed, but its number was not reused.
+/// Fix: the log continues behind the last segment that is kept.
 #[test]
 fn a_first_start_may_end_anywhere() {
     for fuel in 0_u64.. {
@@ -35,9 +35,9 @@ fn a_first_start_may_end_anywhere() {
     }
 }
 
-/// Symptom: after several syncs that failed, and a kill, a start said that a segment did not begin as one
-/// does. Cause: each try to mend the log began a segment, and the one before was cut to nothing, so that it
-/// did not tell any more where the one before that ended. Repair: a segment that has nothing is made anew.
+/// Symptom: after several failed syncs and a kill, a start reported a segment with a wrong first frame.
+/// Cause: each attempt to recover started a segment, and the one before was cut to nothing, so it did not
+/// have the end of its predecessor any more. Fix: an empty segment is created again.
 #[test]
 fn syncs_may_fail_for_long() {
     for durability in [Durability::Interval, Durability::Always] {
@@ -74,9 +74,9 @@ fn syncs_may_fail_for_long() {
     }
 }
 
-/// Symptom: after a sync that failed and a loss of power, a start said that a segment did not begin as one
-/// does. Cause: nothing of it had been synced, some of it was there, and the next one was there, too. Repair:
-/// such a segment is told as torn.
+/// Symptom: after a failed sync and a loss of power, a start reported a segment with a wrong first frame.
+/// Cause: nothing of the segment had been synced, only a part of it existed, and the next one existed, too.
+/// Fix: such a segment is reported as torn.
 #[test]
 fn power_may_go_while_the_log_is_mended() {
     for seed in 0..400 {
@@ -87,7 +87,7 @@ fn power_may_go_while_the_log_is_mended() {
         disk.fail_syncs(true);
         assert!(!life.journal.sync());
         disk.fail_syncs(false);
-        // It ends between the beginning of the next segment and the sync of it.
+        // The end is between the start of the next segment and its sync.
         disk.end_after(Some(1_000));
         assert!(!life.journal.mend());
         disk.restart();

@@ -1,4 +1,4 @@
-//! A store and its journal, as a server has them, from a start to an end.
+//! A store and its journal, used as a server uses them, from a start to an end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::sim_disk::SimDisk;
 
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Hit {
@@ -32,12 +32,12 @@ pub(crate) enum Action {
     Delete {
         key: Vec<u8>,
     },
-    /// A source was read up to here, with the hits of the batch.
+    /// A source was read up to this position, with the hits of the batch.
     Read {
         source: usize,
         position: u64,
     },
-    /// A hit that is taken back before its batch is written.
+    /// A hit that is rolled back before its batch is written.
     Abandon {
         key: Vec<u8>,
         weight: u64,
@@ -45,7 +45,7 @@ pub(crate) enum Action {
     Flush,
 }
 
-/// What several clients ask for at a time.
+/// The requests of several clients that are applied together.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Batch {
     pub(crate) now: Timestamp,
@@ -56,7 +56,7 @@ pub(crate) fn time(ms: i64) -> Timestamp {
     Timestamp::from_millis(START_MS + ms).expect("a time")
 }
 
-/// The memory ceiling of a store: keys alone do not reach it.
+/// The memory ceiling of a store. Keys alone do not reach it.
 const CEILING_BYTES: usize = 64 << 20;
 
 fn store(seed: u64) -> Store {
@@ -64,7 +64,7 @@ fn store(seed: u64) -> Store {
     builder.build().expect("the defaults are valid")
 }
 
-/// Keys that were evicted.
+/// The keys that were evicted.
 fn evicted(deltas: &DeltaBatch) -> Vec<Action> {
     let evicted = |delta| match delta {
         Ok((_, Delta::Forget { key, why: Forgotten::Evicted, .. })) => {
@@ -75,7 +75,7 @@ fn evicted(deltas: &DeltaBatch) -> Vec<Action> {
     deltas.deltas().filter_map(evicted).collect()
 }
 
-/// Applies an action; gives whether it was not refused. A flush is for the caller.
+/// Applies an action. Returns whether it was accepted. The caller applies a flush.
 fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch) -> bool {
     match action {
         Action::Hit { key, weight, late_ms } => {
@@ -92,11 +92,11 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             let before = denials(deltas);
             let request = Request::new(key, 0, minutes(1), *hits);
             store.apply_into(&[Op::of(request)], now, &mut Vec::new(), deltas);
-            // What is denied makes no key where there is no memory for one.
+            // Without memory, a denial creates no key.
             denials(deltas) > before
         }
         Action::Delete { key } => {
-            // It is written also when another batch, which may be taken back, has deleted the key just before.
+            // It is written even if another batch, which may be rolled back, has just deleted the key.
             store.forget_into(key, now, Some(deltas));
             true
         }
@@ -114,7 +114,7 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
     }
 }
 
-/// Sources that batches are of.
+/// The sources of batches.
 pub(crate) const SOURCES: usize = 8;
 
 fn name_of(source: usize) -> String {
@@ -125,7 +125,7 @@ fn source_of(name: &str) -> Source<'_> {
     Source::new(name.as_bytes()).expect("a short name")
 }
 
-/// The source that a batch says the position of.
+/// The source whose position a batch has.
 pub(crate) fn source_in(batch: &Batch) -> Option<usize> {
     batch.actions.iter().find_map(|action| match action {
         Action::Read { source, .. } => Some(*source),
@@ -133,13 +133,13 @@ pub(crate) fn source_in(batch: &Batch) -> Option<usize> {
     })
 }
 
-/// What is found on a disk by who only looks.
+/// The content of a disk, for a read-only look.
 pub(crate) fn look(disk: &SimDisk, seed: u64) -> Result<Store, JournalError> {
     let store = store(seed);
     recover(disk, &store, Intent::Look, Timestamp::MAX, 2, &Progress::default()).map(|_| store)
 }
 
-/// A store that batches were applied to, without a journal.
+/// A store with these batches, without a journal.
 pub(crate) fn reference<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> Store {
     let store = store(0);
     for batch in batches {
@@ -160,7 +160,7 @@ fn apply_all(store: &Store, batch: &Batch) {
     }
 }
 
-/// What came of a batch.
+/// The result of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     Acknowledged,
@@ -168,10 +168,10 @@ pub(crate) enum Fate {
     Refused,
 }
 
-/// What batches changed, with their numbers.
+/// The changes of batches, with their numbers.
 pub(crate) type Changed = Vec<(usize, DeltaBatch)>;
 
-/// Keys that were hit.
+/// The keys that were hit.
 pub(crate) fn hit_keys(deltas: &DeltaBatch) -> BTreeSet<Vec<u8>> {
     let hit = |delta| match delta {
         Ok((_, Delta::Hits { key, .. } | Delta::Denied { key, .. })) => Some(key.to_vec()),
@@ -184,11 +184,11 @@ pub(crate) fn hit_keys(deltas: &DeltaBatch) -> BTreeSet<Vec<u8>> {
 pub(crate) struct Life {
     pub(crate) store: Arc<Store>,
     pub(crate) journal: Arc<Journal<SimDisk>>,
-    /// Batches that wait, by their numbers.
+    /// Waiting batches, by number.
     held: Vec<(usize, Hold, DeltaBatch)>,
-    /// Memory that is taken from the store.
+    /// Memory that is charged to the store.
     taken_bytes: usize,
-    /// Whether keys were evicted that are on the disk still, because that could not be written.
+    /// Whether keys were evicted that are still on the disk, because the eviction could not be written.
     is_short: bool,
 }
 
@@ -222,7 +222,7 @@ impl Life {
         ))
     }
 
-    /// Runs a batch as a server does.
+    /// Runs a batch like a server.
     pub(crate) fn run(&mut self, number: usize, batch: &Batch) -> Fate {
         if let [Action::Flush] = batch.actions[..] {
             let _gate = self.journal.enter();
@@ -233,8 +233,8 @@ impl Life {
         self.run_group(number, &mut [batch.clone()], || ())
     }
 
-    /// Leaves so much memory for keys until it is released, and evicts what does not fit: that is a batch, if
-    /// anything came of it.
+    /// Limits the memory for keys until it is released, and evicts what does not fit. That is a batch if it
+    /// changed anything.
     pub(crate) fn squeeze(
         &mut self,
         number: usize,
@@ -258,8 +258,9 @@ impl Life {
         self.store.charge(std::mem::take(&mut self.taken_bytes), 0);
     }
 
-    /// Runs batches that one write is made for, as a server does; the first has the number. What they evict is
-    /// added to them, and what there is no memory for is taken out. Between applying and writing them other threads do what they do.
+    /// Runs batches that are committed by one write, like a server. The first has the number. Their evictions
+    /// are added to them, and hits without memory are removed. `others` runs between applying and writing
+    /// them, as other threads.
     pub(crate) fn run_group(&mut self, number: usize, batches: &mut [Batch], others: impl FnOnce()) -> Fate {
         let journal = Arc::clone(&self.journal);
         let _gate = journal.enter();
@@ -271,7 +272,7 @@ impl Life {
         self.write(changed)
     }
 
-    /// Applies batches, which are to be written.
+    /// Applies batches, which must be written.
     pub(crate) fn apply(&self, number: usize, batches: &mut [Batch]) -> Changed {
         let mut changed = Vec::new();
         for (number, batch) in (number..).zip(batches) {
@@ -284,7 +285,8 @@ impl Life {
                 gone += evicted.len();
                 done.extend(evicted);
             }
-            // What changed nothing, such as the end of a key that was not there, is not written, and no other batch depends on it.
+            // Batches without changes, such as the deletion of an absent key, are not written, and no other
+            // batch depends on them.
             if !deltas.is_empty() {
                 batch.actions = done;
                 changed.push((number, deltas));
@@ -293,7 +295,7 @@ impl Life {
         changed
     }
 
-    /// Writes what batches changed.
+    /// Writes the changes of batches.
     pub(crate) fn write(&mut self, mut changed: Changed) -> Fate {
         if changed.is_empty() {
             return Fate::Acknowledged;
@@ -315,7 +317,7 @@ impl Life {
         !self.held.is_empty()
     }
 
-    /// Whether a batch waits that says the position of a source: nobody sends another of it meanwhile.
+    /// Whether a batch waits that has a position of the source: no other one is sent meanwhile.
     pub(crate) fn is_busy(&self, source: usize) -> bool {
         let name = name_of(source);
         let is_its =
@@ -327,10 +329,10 @@ impl Life {
         self.held.iter().any(|(waiting, ..)| *waiting == number)
     }
 
-    /// What became of batches that waited: their numbers, and whether they are kept.
+    /// The results of batches that waited: their numbers, and whether they are kept.
     pub(crate) fn verdicts(&mut self) -> Vec<(usize, bool)> {
         let (mut told, mut waiting, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-        // The last first: so they are taken back.
+        // The last first, which is the order of rollback.
         for (number, hold, deltas) in self.held.drain(..).rev() {
             match self.journal.verdict(&hold) {
                 Verdict::Pending => waiting.push((number, hold, deltas)),
@@ -357,13 +359,13 @@ impl Life {
     }
 }
 
-/// The names that actions use: short, longer, and a few as long as they may be.
+/// The keys of actions: short, longer, and a few of the highest length.
 pub(crate) fn keys() -> Vec<Vec<u8>> {
     let length = |n: usize| if n % 10 == 9 { MAX_KEY_BYTES } else { 6 + n % 5 * 7 };
     (0..40).map(|n| format!("{n:x<width$}", width = length(n)).into_bytes()).collect()
 }
 
-/// The first answer in which two stores differ, of keys over many windows.
+/// The first answer in which two stores differ, for keys over many windows.
 pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: Timestamp) -> Option<String> {
     for source in 0..SOURCES {
         let name = name_of(source);

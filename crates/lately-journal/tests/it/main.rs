@@ -1,13 +1,13 @@
-//! The journal as its users see it, on disks that fail.
+//! Tests of the journal's public interface, on disks that fail.
 
 mod checkpoints;
 mod classes;
 mod damage;
-mod dice;
 mod ends;
 mod life;
 mod past;
 mod released;
+mod rng;
 mod sim_disk;
 mod simulation;
 mod versions;

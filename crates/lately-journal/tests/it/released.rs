@@ -1,4 +1,4 @@
-//! What of the log need not stay in the memory of the system.
+//! Tests of which bytes of the log need not stay in the memory of the system.
 
 use lately_journal::Durability;
 use lately_journal::limits::Bounds;
@@ -22,7 +22,7 @@ fn what_was_synced_need_not_stay_in_memory() {
         assert_eq!(life.run(number, &batch), Fate::Acknowledged);
         let before = disk.unreleased(&name);
         assert!(life.journal.sync());
-        // As much as is synced at once under load, and not a little each time.
+        // As many bytes as are synced at once under load, not a few each time.
         let after = disk.unreleased(&name);
         assert_eq!(after, if before < SYNC_BYTES { before } else { 0 });
     }

@@ -1,4 +1,4 @@
-//! A disk in memory that loses what was not synced, fails, and stops in the middle of a write.
+//! A disk in memory that loses unsynced data, fails, and stops in the middle of a write.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -8,36 +8,36 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lately_journal::{Disk, DiskFile};
 
-use crate::dice::{Dice, trace};
+use crate::rng::{Rng, trace};
 
-/// Bytes that a disk writes whole or not at all.
+/// The bytes that a disk writes completely or not at all.
 const SECTOR: usize = 512;
-/// Why nothing works.
+/// The error after the end.
 const ENDED: &str = "the process ended";
 
-/// A disk that outlives who uses it.
+/// A disk that outlives the processes that use it.
 #[derive(Clone, Debug)]
 pub(crate) struct SimDisk(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    dice: Dice,
+    rng: Rng,
     files: Vec<FileState>,
     names: BTreeMap<String, usize>,
-    /// The names as they are after a loss of power, and what has happened to them since.
+    /// The names after a loss of power, and the changes since.
     synced_names: BTreeMap<String, usize>,
     name_changes: Vec<(String, Option<usize>)>,
-    /// Bytes that can be written before the process ends; what else is done costs as much as one.
+    /// The bytes that can be written before the process ends. Other operations cost one byte.
     fuel: Option<u64>,
-    /// Changes of any kind that can be made before it ends.
+    /// The changes of any kind that can be made before it ends.
     calls: Option<u64>,
     is_dead: bool,
     writes_fail: bool,
     syncs_fail: bool,
     folder_syncs_fail: bool,
-    /// Bytes that the files may have together.
+    /// The highest total size of the files.
     size: usize,
-    /// The most that they had.
+    /// The highest total size so far.
     most_bytes: usize,
 }
 
@@ -46,7 +46,7 @@ struct FileState {
     bytes: Vec<u8>,
     synced: Vec<u8>,
     changes: Vec<Change>,
-    /// The bytes before this one need not stay in memory.
+    /// Bytes before this one need not stay in memory.
     released: u64,
 }
 
@@ -57,18 +57,18 @@ enum Change {
 }
 
 impl FileState {
-    /// Of what was not synced, some is written.
-    fn write_some(&mut self, dice: &mut Dice) {
+    /// Writes a part of the unsynced data.
+    fn write_some(&mut self, rng: &mut Rng) {
         for change in std::mem::take(&mut self.changes) {
             match change {
-                Change::Truncate(size) if dice.once_in(2) => self.synced.truncate(size),
+                Change::Truncate(size) if rng.once_in(2) => self.synced.truncate(size),
                 Change::Truncate(_) => {}
-                Change::Write(offset, bytes) => match dice.below(3) {
+                Change::Write(offset, bytes) => match rng.below(3) {
                     0 => {}
                     1 => write(&mut self.synced, offset, &bytes),
                     _ => {
                         for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
-                            if dice.once_in(2) {
+                            if rng.once_in(2) {
                                 write(&mut self.synced, offset + sector * SECTOR, bytes);
                             }
                         }
@@ -79,7 +79,7 @@ impl FileState {
     }
 }
 
-/// A file of it.
+/// A file of the disk.
 #[derive(Debug)]
 pub(crate) struct SimFile {
     disk: SimDisk,
@@ -97,7 +97,7 @@ fn write(bytes: &mut Vec<u8>, offset: usize, written: &[u8]) {
 impl SimDisk {
     pub(crate) fn new(seed: u64) -> SimDisk {
         SimDisk(Arc::new(Mutex::new(State {
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             files: Vec::new(),
             names: BTreeMap::new(),
             synced_names: BTreeMap::new(),
@@ -122,18 +122,18 @@ impl SimDisk {
         if state.is_dead { Err(io::Error::other(ENDED)) } else { Ok(state) }
     }
 
-    /// To do something else than to read or write, unless that is where the process ends.
+    /// Starts an operation other than reading or writing, unless the process ends here.
     fn fueled(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.alive()?;
         if state.burn(1) == 1 { Ok(state) } else { Err(io::Error::other(ENDED)) }
     }
 
-    /// From here on so many bytes are written, and then the process ends.
+    /// From now on, the process ends after this many written bytes.
     pub(crate) fn end_after(&self, bytes: Option<u64>) {
         self.state().fuel = bytes;
     }
 
-    /// From here on so many changes are made, and then the process ends.
+    /// From now on, the process ends after this many changes.
     pub(crate) fn end_after_calls(&self, calls: Option<u64>) {
         self.state().calls = calls;
     }
@@ -151,12 +151,12 @@ impl SimDisk {
         (state.syncs_fail, state.folder_syncs_fail) = (fail, fail);
     }
 
-    /// Files cannot be synced, and their names can.
+    /// Files cannot be synced, but their names can.
     pub(crate) fn fail_file_syncs(&self) {
         self.state().syncs_fail = true;
     }
 
-    /// From here on the files may have so many bytes together.
+    /// From now on, this is the highest total size of the files.
     pub(crate) fn resize(&self, bytes: usize) {
         self.state().size = bytes;
     }
@@ -165,7 +165,7 @@ impl SimDisk {
         self.state().room() < SECTOR
     }
 
-    /// Another process takes over: what was written is there.
+    /// Another process takes over. Everything written is there.
     pub(crate) fn restart(&self) {
         self.fail_writes(false);
         self.fail_syncs(false);
@@ -173,11 +173,11 @@ impl SimDisk {
         (state.is_dead, state.fuel, state.calls) = (false, None, None);
     }
 
-    /// The power goes: of what was not synced, some is there.
+    /// A loss of power. Unsynced data is there in part.
     pub(crate) fn lose_power(&self) {
         let mut state = self.state();
-        let State { dice, files, names, synced_names, name_changes, .. } = &mut *state;
-        let kept = dice.below(name_changes.len() + 1);
+        let State { rng, files, names, synced_names, name_changes, .. } = &mut *state;
+        let kept = rng.below(name_changes.len() + 1);
         for (name, file) in name_changes.drain(..).take(kept) {
             match file {
                 Some(file) => synced_names.insert(name, file),
@@ -186,25 +186,25 @@ impl SimDisk {
         }
         *names = synced_names.clone();
         for file in files {
-            file.write_some(dice);
+            file.write_some(rng);
             file.bytes.clone_from(&file.synced);
         }
     }
 
-    /// The most bytes that the files had together since this was asked last.
+    /// The highest total size of the files since the last call.
     pub(crate) fn take_most_bytes(&self) -> usize {
         let mut state = self.state();
         let bytes = state.bytes();
         std::mem::replace(&mut state.most_bytes, bytes)
     }
 
-    /// The names of the files, and how long they are.
+    /// The names of the files and their sizes.
     pub(crate) fn files(&self) -> Vec<(String, usize)> {
         let state = self.state();
         state.names.iter().map(|(name, &file)| (name.clone(), state.files[file].bytes.len())).collect()
     }
 
-    /// Bytes of a file that are to stay in memory.
+    /// The bytes of a file that must stay in memory.
     pub(crate) fn unreleased(&self, name: &str) -> u64 {
         let state = self.state();
         let file = &state.files[state.names[name]];
@@ -235,7 +235,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// Uses up fuel; gives for how much of it there was any.
+    /// Uses up fuel. Returns how much of it there was.
     fn burn(&mut self, wanted: usize) -> usize {
         if let Some(calls) = &mut self.calls {
             self.is_dead = *calls == 0;
@@ -281,7 +281,7 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str) -> io::Result<SimFile> {
         let mut state = self.fueled()?;
-        if state.writes_fail && state.dice.once_in(2) {
+        if state.writes_fail && state.rng.once_in(2) {
             return Err(ErrorKind::StorageFull.into());
         }
         let file = state.files.len();
@@ -365,9 +365,9 @@ impl DiskFile for SimFile {
         let offset = usize::try_from(offset).expect("small");
         let mut result = Ok(());
         let mut count = bytes.len();
-        // On a full disk some still find room.
-        if state.writes_fail && state.dice.once_in(2) {
-            count = state.dice.below(bytes.len() + 1);
+        // On a full disk some writes still find room.
+        if state.writes_fail && state.rng.once_in(2) {
+            count = state.rng.below(bytes.len() + 1);
             result = Err(ErrorKind::StorageFull.into());
         }
         let grows = (offset + count).saturating_sub(state.files[self.file].bytes.len());
@@ -402,11 +402,11 @@ impl DiskFile for SimFile {
         let mut state = self.disk.fueled()?;
         let fails = state.syncs_fail;
         trace(|| format!("sync file {}, fails: {fails}", self.file));
-        let State { dice, files, .. } = &mut *state;
+        let State { rng, files, .. } = &mut *state;
         let file = &mut files[self.file];
         if fails {
-            // All is taken for written from here on, and what is not never will be.
-            file.write_some(dice);
+            // Everything counts as written from now on, and lost data never comes back.
+            file.write_some(rng);
             return Err(io::Error::other("input/output error"));
         }
         for change in std::mem::take(&mut file.changes) {

@@ -1,9 +1,8 @@
-//! Whole lives of a journal from one seed each: batches, checkpoints, failing disks, and ends of all kinds
-//! at any byte, on virtual time. After each end the next start has to answer as a store that was given the
-//! batches that count, and no others.
-//!
-//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` that number of them; `LATELY_SIM_SECONDS` runs others each time, for so
-//! long.
+//! Simulation of whole lives of a journal, each from one seed: batches, checkpoints, failing disks, and all
+//! kinds of ends at any byte, on virtual time. After each end, the next start must answer like a store with
+//! exactly the valid batches.
+//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them. `LATELY_SIM_SECONDS` runs new
+//! ones each time, for this long.
 
 use std::sync::Arc;
 
@@ -11,35 +10,35 @@ use lately::{Clock, SystemClock, Timestamp};
 use lately_journal::limits::Bounds;
 use lately_journal::{Checkpoint, Durability, Loss, LossKind};
 
-use crate::dice::{Dice, trace};
 use crate::life::{Action, Batch, Fate, Life, SOURCES, difference, hit_keys, keys, look, source_in, time};
 use crate::past::{Past, State};
+use crate::rng::{Rng, trace};
 use crate::sim_disk::SimDisk;
 
-/// Seeds that are run where nothing else is asked for.
+/// The default number of seeds.
 const SEEDS: u64 = 40;
-/// Lives of one seed.
+/// The lives of one seed.
 const LIVES: usize = 8;
-/// Room kept for a checkpoint: two disks of three are smaller than what is written to them.
+/// Room that is reserved for a checkpoint. Two disks of three are smaller than what is written to them.
 const RESERVE_BYTES: u64 = 32 << 10;
 const DISK_BYTES: usize = 80 << 10;
-/// About the memory that keys take.
+/// About the memory of the keys.
 const KEYS_BYTES: usize = 40 << 10;
-/// Keys that share parts of the store with others, in one start or the next.
+/// Keys that share a shard with others in some starts.
 const CROWD: usize = 200;
-/// How far back hits are kept.
+/// The retention.
 const RETENTION_MS: i64 = 604_800_000;
-/// What is acknowledged is synced after so long at most.
+/// The longest time until an acknowledged batch is synced.
 const UNSYNCED_MS: i64 = 1_000;
 
-/// How a life ends.
+/// The end of a life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// In order.
+    /// A stop.
     Close,
     /// The process is killed, maybe in the middle of a write.
     Kill,
-    /// The power goes.
+    /// A loss of power.
     PowerLoss,
 }
 
@@ -49,29 +48,29 @@ fn is_flush(batch: &Batch) -> bool {
 
 struct Simulation {
     seed: u64,
-    dice: Dice,
+    rng: Rng,
     disk: SimDisk,
     durability: Durability,
     now_ms: i64,
     past: Past,
     lives: usize,
-    /// What the last start said was lost.
+    /// The losses that the last start reported.
     losses: Vec<Loss>,
-    /// How far sources were read: no two batches say the same.
+    /// The positions of sources. No two batches have the same one.
     position: u64,
 }
 
 impl Simulation {
     fn new(seed: u64) -> Simulation {
-        let mut dice = Dice::new(seed);
-        let durability = if dice.once_in(2) { Durability::Always } else { Durability::Interval };
-        let disk = SimDisk::new(dice.next());
-        if !dice.once_in(3) {
-            disk.resize(DISK_BYTES + dice.below(3 * DISK_BYTES));
+        let mut rng = Rng::new(seed);
+        let durability = if rng.once_in(2) { Durability::Always } else { Durability::Interval };
+        let disk = SimDisk::new(rng.next());
+        if !rng.once_in(3) {
+            disk.resize(DISK_BYTES + rng.below(3 * DISK_BYTES));
         }
         Simulation {
             seed,
-            dice,
+            rng,
             disk,
             durability,
             now_ms: 0,
@@ -87,28 +86,28 @@ impl Simulation {
     }
 
     fn batch(&mut self) -> Batch {
-        let (dice, keys) = (&mut self.dice, keys());
+        let (rng, keys) = (&mut self.rng, keys());
         let small = |number: usize| i64::try_from(number).expect("small");
-        self.now_ms += match dice.below(20) {
-            0 => small(dice.below(40_000_000)),
-            1..5 => small(dice.below(60_000)),
-            _ => small(dice.below(50)),
+        self.now_ms += match rng.below(20) {
+            0 => small(rng.below(40_000_000)),
+            1..5 => small(rng.below(60_000)),
+            _ => small(rng.below(50)),
         };
-        if dice.once_in(150) {
+        if rng.once_in(150) {
             return Batch { now: time(self.now_ms), actions: vec![Action::Flush] };
         }
-        let is_hot = dice.once_in(3);
+        let is_hot = rng.once_in(3);
         let mut action = || {
-            let key = keys[if is_hot { 0 } else { dice.below(keys.len()) }].clone();
-            // Hits of many weights: two batches that did something else do not add up to the same by chance.
-            let weight = 1 + dice.below(1_000) as u64;
-            match dice.below(30) {
+            let key = keys[if is_hot { 0 } else { rng.below(keys.len()) }].clone();
+            // Hits with many different weights, so that two different batches hardly have the same sum.
+            let weight = 1 + rng.below(1_000) as u64;
+            match rng.below(30) {
                 0 => Action::Delete { key },
-                1..4 => Action::Hit { key, weight, late_ms: 1 + small(dice.below(1_000_000_000)) },
-                // A few seconds later these have left the retention.
-                4 => Action::Hit { key, weight, late_ms: RETENTION_MS - small(dice.below(10_000)) },
-                5 => Action::Hit { key, weight: 1 << dice.below(40), late_ms: 0 },
-                6..9 => Action::Deny { key, hits: 1 + dice.below(5) as u64 },
+                1..4 => Action::Hit { key, weight, late_ms: 1 + small(rng.below(1_000_000_000)) },
+                // These expire a few seconds later.
+                4 => Action::Hit { key, weight, late_ms: RETENTION_MS - small(rng.below(10_000)) },
+                5 => Action::Hit { key, weight: 1 << rng.below(40), late_ms: 0 },
+                6..9 => Action::Deny { key, hits: 1 + rng.below(5) as u64 },
                 9 => Action::Abandon { key, weight },
                 _ => Action::Hit { key, weight, late_ms: 0 },
             }
@@ -121,31 +120,31 @@ impl Simulation {
         format!("{what}: seed {}, life {}, {:?}", self.seed, self.lives, self.durability)
     }
 
-    /// Starts after an end. What is found has to be all that counts for certain, and of the rest, in the
-    /// order it was written, the first few.
+    /// Starts after an end. It must find all batches that are certainly there, and of the others the first
+    /// few, in the order of writing.
     fn start(&mut self, end: End) -> Life {
         let mut end = end;
         let mut looked = None;
         let (life, recovery) = loop {
-            if self.dice.once_in(3) {
+            if self.rng.once_in(3) {
                 let files = self.disk.files();
-                let found = look(&self.disk, self.dice.next());
+                let found = look(&self.disk, self.rng.next());
                 looked = Some(found.unwrap_or_else(|error| panic!("{error}, {}", self.about("a look"))));
                 assert_eq!(files, self.disk.files(), "{}", self.about("a look"));
             }
-            if self.dice.once_in(3) {
-                let most = 1 << self.dice.below(12);
-                self.disk.end_after(Some(self.dice.next() % most));
+            if self.rng.once_in(3) {
+                let most = 1 << self.rng.below(12);
+                self.disk.end_after(Some(self.rng.next() % most));
             }
-            // Checkpoints of one block, and of many.
-            let [block, sync] = [10 + self.dice.below(6), 8 + self.dice.below(8)];
+            // Checkpoints of one block and of many.
+            let [block, sync] = [10 + self.rng.below(6), 8 + self.rng.below(8)];
             let bounds = Bounds {
                 block_bytes: 1 << block,
                 sync_bytes: 1 << sync,
                 reserve_bytes: RESERVE_BYTES,
                 ..Bounds::default()
             };
-            let started = Life::start_within(&self.disk, self.dice.next(), self.durability, false, bounds);
+            let started = Life::start_within(&self.disk, self.rng.next(), self.durability, false, bounds);
             if !self.disk.is_dead() {
                 self.disk.end_after(None);
                 match started {
@@ -158,10 +157,10 @@ impl Simulation {
                     Err(error) => panic!("{error}, {}", self.about("a start")),
                 }
             }
-            // A start has an end as well.
+            // A start may end early, too.
             self.disk.restart();
             trace(|| self.about("a start that ended"));
-            end = if end == End::PowerLoss || self.dice.once_in(2) { End::PowerLoss } else { End::Kill };
+            end = if end == End::PowerLoss || self.rng.once_in(2) { End::PowerLoss } else { End::Kill };
             if end == End::PowerLoss {
                 self.disk.lose_power();
                 looked = None;
@@ -177,7 +176,7 @@ impl Simulation {
             "{losses:?}, {}",
             self.about("a start")
         );
-        // What was lost before is told until there is a checkpoint.
+        // Earlier losses are reported until there is a checkpoint.
         let is_known = |loss| end != End::Close || self.losses.contains(loss);
         assert!(losses.iter().all(is_known), "{losses:?}, {}", self.about("after a stop"));
         let certain = match end {
@@ -189,12 +188,12 @@ impl Simulation {
         trace(|| {
             format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.past.ran.len())
         });
-        // A look moves a store's time on: each try is another store.
+        // Reading advances a store's time, so each try needs another store.
         let differ = |found: usize, shadows: bool| {
             let wanted = self.past.wanted(sure, found, least, shadows);
             difference(&keys(), &life.store, &wanted, self.now())
         };
-        // Different batches may look the same by now: what they hit was deleted, or was none of them there.
+        // Different batches may have the same effect by now: their hits were deleted, or never existed.
         let may_be = |found: &usize| self.past.lost_ms(*found) <= UNSYNCED_MS;
         let all =
             || (sure..=self.past.ran.len()).filter(may_be).flat_map(|found| [(found, false), (found, true)]);
@@ -203,26 +202,26 @@ impl Simulation {
             panic!("{nearest:?}, {}", self.about("after a start"));
         };
         self.losses = recovery.losses;
-        // What was in doubt between others that count was never written.
+        // A batch in doubt before valid ones was never written.
         self.past.found(sure, found, least, shadows);
         life
     }
 
     fn live(&mut self, mut life: Life) -> End {
-        let end = [End::Close, End::Kill, End::Kill, End::PowerLoss, End::PowerLoss][self.dice.below(5)];
+        let end = [End::Close, End::Kill, End::Kill, End::PowerLoss, End::PowerLoss][self.rng.below(5)];
         if end != End::Close {
-            if self.dice.once_in(2) {
-                let most = 1 << (6 + self.dice.below(11));
-                self.disk.end_after(Some(self.dice.next() % most));
+            if self.rng.once_in(2) {
+                let most = 1 << (6 + self.rng.below(11));
+                self.disk.end_after(Some(self.rng.next() % most));
             } else {
-                let most = 1 << self.dice.below(8);
-                self.disk.end_after_calls(Some(self.dice.next() % most));
+                let most = 1 << self.rng.below(8);
+                self.disk.end_after_calls(Some(self.rng.next() % most));
             }
         }
         let journal = Arc::clone(&life.journal);
         let mut checkpoint = None;
-        for _ in 0..self.dice.below(150) {
-            match self.dice.below(14) {
+        for _ in 0..self.rng.below(150) {
+            match self.rng.below(14) {
                 0 => {
                     if journal.sync() {
                         self.verdicts(&mut life);
@@ -240,10 +239,10 @@ impl Simulation {
                         self.past.synced();
                     }
                 }
-                6 if self.dice.once_in(5) => self.disk.fail_writes(true),
-                7 if self.dice.once_in(8) => self.disk.fail_syncs(true),
-                7 if self.dice.once_in(8) => self.disk.fail_file_syncs(),
-                7 if self.dice.once_in(5) => {
+                6 if self.rng.once_in(5) => self.disk.fail_writes(true),
+                7 if self.rng.once_in(8) => self.disk.fail_syncs(true),
+                7 if self.rng.once_in(8) => self.disk.fail_file_syncs(),
+                7 if self.rng.once_in(5) => {
                     if let Some(checkpoint) = checkpoint.take() {
                         checkpoint.abandon();
                     }
@@ -258,7 +257,7 @@ impl Simulation {
                     if !life.is_short() && !self.past.is_torn_apart(&life) && journal.mend() {
                         self.verdicts(&mut life);
                         self.past.synced();
-                        // What was refused cannot come back from here on.
+                        // From now on, refused batches cannot come back.
                         for ran in self.past.ran.iter_mut().filter(|ran| ran.state <= State::InDoubt) {
                             ran.state = State::Gone;
                         }
@@ -267,11 +266,11 @@ impl Simulation {
                 _ => self.run(&mut life, &mut checkpoint),
             }
             self.verdicts(&mut life);
-            // What was evicted and is on the disk comes back: that is seen with the next start.
+            // Keys that were evicted and are still on the disk come back at the next start.
             if self.disk.is_dead() || life.is_short() || self.past.is_torn_apart(&life) {
                 break;
             }
-            if !life.has_waiting() && self.dice.once_in(4) {
+            if !life.has_waiting() && self.rng.once_in(4) {
                 let wanted =
                     self.past.wanted(self.past.ran.len(), self.past.ran.len(), State::Acknowledged, false);
                 let found = difference(&keys(), &life.store, &wanted, self.now());
@@ -297,31 +296,31 @@ impl Simulation {
     }
 
     fn run(&mut self, life: &mut Life, checkpoint: &mut Option<Checkpoint<'_, SimDisk>>) {
-        if self.dice.once_in(30) {
-            let left_bytes = self.dice.below(KEYS_BYTES);
+        if self.rng.once_in(30) {
+            let left_bytes = self.rng.below(KEYS_BYTES);
             if let Some((batch, fate)) = life.squeeze(self.past.ran.len(), left_bytes, self.now()) {
                 self.take(vec![batch], fate);
             }
         }
         let mut batches = vec![self.batch()];
-        // A flush is alone.
-        while !is_flush(&batches[0]) && self.dice.once_in(3) {
+        // A flush is a batch of its own.
+        while !is_flush(&batches[0]) && self.rng.once_in(3) {
             batches.extend(Some(self.batch()).filter(|batch| !is_flush(batch)));
         }
         if !is_flush(&batches[0]) {
             self.add_positions(life, &mut batches);
         }
-        // One look at the clock for all.
+        // All have the same time.
         batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
-        if !is_flush(&batches[0]) && self.dice.once_in(4) && life.journal.check().is_ok() {
+        if !is_flush(&batches[0]) && self.rng.once_in(4) && life.journal.check().is_ok() {
             self.run_two(life, batches);
             return life.release();
         }
-        let dice = &mut self.dice;
+        let rng = &mut self.rng;
         let checkpoint_goes_on = || {
-            // Its end waits for this batch.
+            // Its deletion waits for this batch.
             let part = checkpoint.as_mut().filter(|checkpoint| checkpoint.has_parts_left());
-            if part.filter(|_| dice.once_in(3)).is_some_and(|part| part.step().is_err()) {
+            if part.filter(|_| rng.once_in(3)).is_some_and(|part| part.step().is_err()) {
                 *checkpoint = None;
             }
         };
@@ -330,36 +329,36 @@ impl Simulation {
         } else {
             life.run_group(self.past.ran.len(), &mut batches, checkpoint_goes_on)
         };
-        // A look would evict, too.
+        // Reading would evict, too.
         life.release();
         self.take(batches, fate);
     }
 
-    /// Has batches say how far a source was read, one at a time of each.
+    /// Adds positions of sources to batches, one at a time for each source.
     fn add_positions(&mut self, life: &Life, batches: &mut [Batch]) {
         for index in 0..batches.len() {
-            let source = self.dice.below(SOURCES);
+            let source = self.rng.below(SOURCES);
             let is_free =
                 !life.is_busy(source) && batches.iter().all(|batch| source_in(batch) != Some(source));
-            if is_free && self.dice.once_in(2) {
+            if is_free && self.rng.once_in(2) {
                 self.position += 1;
                 batches[index].actions.push(Action::Read { source, position: self.position });
             }
         }
     }
 
-    /// One thread applies a batch, then another applies and writes some, and then the first writes.
+    /// One thread applies a batch, then another applies and writes some, and then the first one writes.
     fn run_two(&mut self, life: &mut Life, mut batches: Vec<Batch>) {
         let journal = Arc::clone(&life.journal);
         let _entered = journal.enter();
         let mut first = Batch { now: time(self.now_ms), actions: batches[0].actions.clone() };
         first.actions.retain(|action| !matches!(action, Action::Read { .. }));
-        self.dice.shuffle(&mut first.actions);
-        if self.dice.once_in(3) {
-            // A key that expires within seconds but for its last hit, and many keys that come then.
+        self.rng.shuffle(&mut first.actions);
+        if self.rng.once_in(3) {
+            // A key that expires within seconds except for its last hit, and many new keys after that.
             let names = keys();
-            let (key, weight) = (names[self.dice.below(names.len())].clone(), 1_000);
-            let late_ms = RETENTION_MS - i64::try_from(self.dice.below(3_000)).expect("small");
+            let (key, weight) = (names[self.rng.below(names.len())].clone(), 1_000);
+            let late_ms = RETENTION_MS - i64::try_from(self.rng.below(3_000)).expect("small");
             let late = Action::Hit { key: key.clone(), weight, late_ms };
             first.actions.extend([
                 Action::Delete { key: key.clone() },
@@ -374,9 +373,9 @@ impl Simulation {
             batches[0].actions.extend(crowd);
         }
         let mut changed = life.apply(0, std::slice::from_mut(&mut first));
-        let turn = self.past.turn();
-        // What came seconds later is written before it.
-        self.now_ms += i64::try_from(self.dice.below(5_000)).expect("small");
+        let position = self.past.position();
+        // Batches of seconds later are written before it.
+        self.now_ms += i64::try_from(self.rng.below(5_000)).expect("small");
         batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
         let others = life.apply(self.past.ran.len(), &mut batches);
         let hit: Vec<_> = others.iter().map(|(number, deltas)| (*number, hit_keys(deltas))).collect();
@@ -387,10 +386,10 @@ impl Simulation {
         let fate = life.write(changed);
         self.take(vec![first], fate);
         let first = self.past.ran.last_mut().expect("it was taken note of");
-        (first.turn, first.is_late) = (turn, true);
+        (first.position, first.is_late) = (position, true);
     }
 
-    /// Takes note of batches that one write was made for.
+    /// Records batches that were committed by one write.
     fn take(&mut self, batches: Vec<Batch>, fate: Fate) {
         let state = match fate {
             Fate::Acknowledged => State::Acknowledged,
@@ -399,13 +398,13 @@ impl Simulation {
         };
         trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.past.ran.len()));
         for batch in batches {
-            // A batch that changed nothing waits for nothing: that it is acknowledged says nothing of those before it.
+            // A batch without changes does not wait, so its acknowledgement says nothing about earlier ones.
             let state = if batch.actions.is_empty() { State::Gone } else { state };
             self.past.push(batch, state);
         }
     }
 
-    /// Whether a batch that was refused may stay in the log, because others are there that were acknowledged.
+    /// Whether a refused batch may stay in the log, because others there were acknowledged.
     fn stays_in_log(&self, batch: &Batch) -> bool {
         self.durability == Durability::Interval && is_flush(batch)
     }
@@ -422,7 +421,7 @@ impl Simulation {
     }
 }
 
-/// Says which seed it was that failed.
+/// Reports the seed that failed.
 struct Told(u64);
 
 impl Drop for Told {
@@ -433,7 +432,7 @@ impl Drop for Told {
     }
 }
 
-/// Says something also where the output of tests is kept back.
+/// Writes to standard error even if the output of tests is captured.
 fn say(line: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Folders of earlier versions are read for as long as there are some.
+//! Folders of earlier versions must stay readable.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use lately::{Cursor, Request, Source, Store, Timestamp, days, hours, minutes, seconds};
 use lately_journal::{Folder, Intent, Progress, Recovery, recover};
 
-/// A copy of a folder of the test data, put back into a store.
+/// Loads a copy of a folder of the test data into a store.
 fn put_back(name: &str, store: &Store) -> Recovery {
     let folder = tempfile::tempdir().expect("a folder");
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
@@ -22,9 +22,9 @@ fn put_back(name: &str, store: &Store) -> Recovery {
     recovery
 }
 
-/// A checkpoint and a log that the last version with format 2 wrote, which was then killed. It had been sent: a hit, a
-/// list, a ring and old panes; a key that was deleted and came back; a lockout of 30 days, with what it denied; a rate.
-/// Behind the checkpoint: more hits, late ones among them, a deleted key, another denial.
+/// A checkpoint and a log of the last version with format 2, which was then killed. It had: a hit, a list, a
+/// ring and old panes; a key that was deleted and came back; a lockout of 30 days with denied hits; a rate.
+/// After the checkpoint: more hits, some of them late, a deleted key, another denial.
 #[test]
 fn a_folder_of_version_2_is_read() {
     let store = Store::builder().build().expect("the defaults are valid");
@@ -42,8 +42,9 @@ fn a_folder_of_version_2_is_read() {
     assert!(!decision.is_allowed(), "the lockout holds");
 }
 
-/// A checkpoint and a log of format 3, of a server that was killed. It had been sent: hits, old panes, a lockout with what it denied, a
-/// rate, a key that was deleted and came back, two sources. Behind the checkpoint: more of a source, another one, a deleted key.
+/// A checkpoint and a log of format 3, of a server that was killed. It had: hits, old panes, a lockout with
+/// denied hits, a rate, a key that was deleted and came back, two sources. After the checkpoint: more of a
+/// source, another source, a deleted key.
 #[test]
 fn a_folder_of_version_3_is_read() {
     let store = Store::builder().build().expect("the defaults are valid");
@@ -75,9 +76,9 @@ fn counts(store: &Store, now: Timestamp) -> Vec<(String, u64, u64)> {
     counts
 }
 
-/// Symptom: a start said "damaged … not a key with its hits". Cause: a dump was restored with panes of 1 ms into a class
-/// of 1 s, and late hits put panes out of order, which were then written. Fix: what comes from elsewhere is brought to
-/// the grid of the class, and what was written out of order is read.
+/// Symptom: a start reported "damaged … not a key with its hits". Cause: a dump was restored with panes of 1
+/// ms into a class of 1 s, and late hits put panes out of order, which were then written. Fix: hits from
+/// elsewhere are fitted to the grid of the class, and panes out of order can be read.
 #[test]
 fn panes_that_were_written_out_of_order_are_read() {
     let store = Store::builder().build().expect("the defaults are valid");
@@ -89,8 +90,8 @@ fn panes_that_were_written_out_of_order_are_read() {
     late_hits_add_up(&store, now);
 }
 
-/// Symptom: a panic at replay, "index out of bounds", and a server that neither started nor ended. Cause: as above, in a
-/// folder whose class had become wider.
+/// Symptom: a panic during a replay, "index out of bounds", and a server that neither started nor stopped.
+/// Cause: as above, in a folder whose class had become wider.
 #[test]
 fn panes_narrower_than_the_class_are_widened() {
     let builder = Store::builder().resolution(seconds(10)).window(minutes(5)).retain(days(2));
@@ -102,7 +103,7 @@ fn panes_narrower_than_the_class_are_widened() {
     late_hits_add_up(&store, now);
 }
 
-/// Hits of all keys at many times of the last day, each of which adds one to both bounds of the week.
+/// The hits of all keys at many times of the last day. Each of them adds one to both bounds of the week.
 fn late_hits_add_up(store: &Store, now: Timestamp) {
     let before = counts(store, now);
     for late in 1..=200_u64 {

@@ -1,22 +1,22 @@
-//! Six weeks of hits on virtual time: the disk holds what is kept, however long it goes on.
+//! Six weeks of hits on virtual time: the disk usage stays bounded.
 
 use lately::{Store, days, hours};
 use lately_journal::limits::{Bounds, LOG_TO_CHECKPOINT, START_BYTES};
 use lately_journal::{Durability, JournalError, Recovery};
 
-use crate::dice::{Dice, trace};
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
+use crate::rng::{Rng, trace};
 use crate::sim_disk::SimDisk;
 
 const WEEKS: usize = 6;
 const DAY_MS: i64 = 86_400_000;
-/// Between batches.
+/// The time between batches.
 const STEP_MS: i64 = 60_000;
-/// Hits of a batch.
+/// The hits of a batch.
 const HITS: usize = 5;
 const LOG_BYTES: u64 = 128 << 10;
 const RESERVE_BYTES: u64 = 4 << 10;
-/// More than a batch and what begins a file have.
+/// More than a batch and the start of a file take.
 const SLACK_BYTES: u64 = 6_000;
 
 fn start(disk: &SimDisk) -> Result<(Life, Recovery), JournalError> {
@@ -24,17 +24,17 @@ fn start(disk: &SimDisk) -> Result<(Life, Recovery), JournalError> {
     Life::start_within(disk, 4, Durability::Interval, false, bounds)
 }
 
-fn batch(dice: &mut Dice, keys: &[Vec<u8>], now_ms: i64) -> Batch {
+fn batch(rng: &mut Rng, keys: &[Vec<u8>], now_ms: i64) -> Batch {
     let mut hit = || {
-        // Few keys are hit often, many seldom.
-        let key = keys[dice.below(keys.len()).min(dice.below(keys.len()))].clone();
-        let late_ms = if dice.once_in(20) { i64::try_from(dice.below(300_000)).expect("small") } else { 0 };
+        // Few keys are hit often, many are hit seldom.
+        let key = keys[rng.below(keys.len()).min(rng.below(keys.len()))].clone();
+        let late_ms = if rng.once_in(20) { i64::try_from(rng.below(300_000)).expect("small") } else { 0 };
         Action::Hit { key, weight: 1, late_ms }
     };
     Batch { now: time(now_ms), actions: (0..HITS).map(|_| hit()).collect() }
 }
 
-/// What the week was like, on disk.
+/// The disk usage of the week.
 #[derive(Debug, Default)]
 struct Week {
     most_bytes: u64,
@@ -44,16 +44,16 @@ struct Week {
 
 #[test]
 fn the_disk_holds_what_is_kept_and_no_more() {
-    let (disk, keys, mut dice) = (SimDisk::new(3), keys(), Dice::new(5));
+    let (disk, keys, mut rng) = (SimDisk::new(3), keys(), Rng::new(5));
     let (mut batches, mut weeks) = (Vec::new(), Vec::new());
     for week in 1..=i64::try_from(WEEKS).expect("few") {
         let mut told = Week::default();
-        // It is killed once a week.
+        // A kill once a week.
         let (mut life, _) = start(&disk).expect("a start");
         let ends_ms = week * 7 * DAY_MS;
         for now_ms in (ends_ms - 7 * DAY_MS..ends_ms).step_by(usize::try_from(STEP_MS).expect("small")) {
-            let batch = batch(&mut dice, &keys, now_ms);
-            // A batch is older than what waits for the disk: it is synced first.
+            let batch = batch(&mut rng, &keys, now_ms);
+            // The batch is older than what waits for a sync, which comes first.
             assert!(life.journal.sync());
             assert_eq!(life.run(batches.len(), &batch), Fate::Acknowledged);
             batches.push(batch);
@@ -68,7 +68,7 @@ fn the_disk_holds_what_is_kept_and_no_more() {
     }
     for Week { most_bytes, checkpoints, checkpoint_bytes } in &weeks {
         assert!(*checkpoints > 2, "{weeks:?}");
-        // The log, a checkpoint, and the next one while it is made, or room for it.
+        // The log, a checkpoint, and the next one, or the room for it.
         let room_bytes = checkpoint_bytes + checkpoint_bytes / 8 + RESERVE_BYTES + START_BYTES;
         let bound =
             LOG_BYTES.max(LOG_TO_CHECKPOINT * checkpoint_bytes) + checkpoint_bytes + room_bytes + SLACK_BYTES;
@@ -80,7 +80,7 @@ fn the_disk_holds_what_is_kept_and_no_more() {
     check_recovered(&disk, &batches);
 }
 
-/// Old hits are in wide panes by now: those come back as they were.
+/// Old hits are in wide panes by now. Those come back unchanged.
 fn check_recovered(disk: &SimDisk, batches: &[Batch]) {
     let now = batches.last().expect("there are some").now;
     let (again, recovery) = start(disk).expect("a start");

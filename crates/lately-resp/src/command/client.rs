@@ -1,4 +1,4 @@
-//! `CLIENT` and its subcommands: what client libraries send when they connect.
+//! `CLIENT` and its subcommands, which client libraries send when they connect.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +87,7 @@ static SUBCOMMANDS: [CommandSpec; 11] = [
 pub enum ClientCommand<'a> {
     /// `CLIENT ID`
     Id,
-    /// `CLIENT SETNAME name`; an empty name takes it away.
+    /// `CLIENT SETNAME name`; an empty name removes it.
     SetName(&'a [u8]),
     /// `CLIENT GETNAME`
     GetName,
@@ -109,20 +109,20 @@ pub enum ClientCommand<'a> {
     ReplyOn,
 }
 
-/// Which clients are listed.
+/// The clients to list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WhichClients<'a> {
     /// All of them.
     All,
-    /// Those of a type that there are none of here: `master`, `replica`, `pubsub`.
+    /// Clients of a type that does not exist here: `master`, `replica`, `pubsub`.
     None,
     /// Those with one of these ids, each of which is an integer.
     Ids(ArgList<'a>),
 }
 
 impl WhichClients<'_> {
-    /// The ids that are asked for, unless it is all.
+    /// The requested ids. `None` if all clients are.
     #[must_use]
     pub fn ids(self) -> Option<BTreeSet<u64>> {
         match self {
@@ -136,7 +136,7 @@ impl WhichClients<'_> {
     }
 }
 
-/// A name as Redis takes it, because lists of clients are parsed by spaces and lines.
+/// Checks a name as Redis does, because lists of clients are parsed by spaces and lines.
 pub(super) fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
     if !is_printable(name) {
         return Err(CommandError::ClientName);

@@ -1,4 +1,4 @@
-//! The connection: `PING ECHO HELLO AUTH SELECT RESET QUIT`. `CLIENT` has a file of its own.
+//! Commands for the connection: `PING ECHO HELLO AUTH SELECT RESET QUIT`. `CLIENT` has its own file.
 
 use crate::args::ArgList;
 use crate::command::Command;
@@ -61,7 +61,7 @@ pub(super) static SPECS: [CommandSpec; 7] = [
 /// The arguments of `HELLO`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Hello<'a> {
-    /// The version to switch to before the reply is written; `None` stays.
+    /// The version to switch to before the reply is written. `None` keeps the version.
     pub protocol: Option<Protocol>,
     /// User and password.
     pub auth: Option<(&'a [u8], &'a [u8])>,

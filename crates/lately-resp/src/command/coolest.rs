@@ -1,4 +1,4 @@
-//! The least-hit of keys: `COOLEST`.
+//! `COOLEST`: the keys with the fewest hits.
 
 use lately::Span;
 use lately::limits::MAX_KEY_BYTES;
@@ -13,25 +13,25 @@ use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
 use crate::error::CommandError;
 use crate::limits::MAX_COUNTED_KEYS;
 
-/// `COOLEST k [WINDOW w] [BELOW n] key [key …]`, or `PREFIX p` in place of the keys.
+/// `COOLEST k [WINDOW w] [BELOW n] key [key …]`, or `PREFIX p` instead of the keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Coolest<'a> {
-    /// How many keys are wanted.
+    /// The number of keys to return.
     pub count: usize,
-    /// In which window; `None` is the default of each key's class.
+    /// The window. `None` is the default of each key's class.
     pub window: Option<Span>,
     /// Only keys with fewer hits.
     pub below: Option<u64>,
-    /// Which keys.
+    /// The keys to compare.
     pub among: Among<'a>,
 }
 
 /// The keys that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Among<'a> {
-    /// These, whether they have hits or not.
+    /// These keys, with or without hits.
     Keys(ArgList<'a>),
-    /// All in the store that begin so.
+    /// All keys of the store with this prefix.
     Prefix(&'a [u8]),
 }
 
@@ -50,7 +50,7 @@ pub(super) static SPECS: [CommandSpec; 1] =
             ArgumentSpec::group("among", "oneof", KEYS),
         ])];
 
-/// An option word behind a key is an error, and no server of that name.
+/// An option word after a key is an error, not a key.
 fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let wanted = required(args, 1)?;
     let most = |count: &usize| *count <= MAX_COUNTED_KEYS;
@@ -93,7 +93,7 @@ fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     Ok(Command::Coolest(Coolest { count: wanted, window, below, among }))
 }
 
-/// The error of an option word where keys are: no key has such a name here.
+/// The error for an option word among the keys.
 fn after_keys(word: &[u8]) -> Option<CommandError> {
     if is_word(word, "WINDOW") || is_word(word, "BELOW") {
         return Some(unexpected(word, ": WINDOW and BELOW come before PREFIX and the keys"));

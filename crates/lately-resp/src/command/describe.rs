@@ -1,5 +1,5 @@
-//! Replies that describe the commands: `COMMAND`, `COMMAND INFO`, `COMMAND DOCS`, `COMMAND LIST` and
-//! the `HELP` subcommands, all from the table.
+//! Replies that describe the commands: `COMMAND`, `COMMAND INFO`, `COMMAND DOCS`, `COMMAND LIST` and the
+//! `HELP` subcommands. All are generated from the table.
 
 use crate::args::ArgList;
 use crate::command::server::CommandQuery;
@@ -9,10 +9,10 @@ use crate::command::spec::{
 use crate::error::CommandError;
 use crate::reply::Encoder;
 
-/// The version of this program that first had the commands of the table.
+/// The version that first had the commands of the table.
 const SINCE: &str = "0.1.0";
 
-/// Answers a `COMMAND` of any kind.
+/// Answers any `COMMAND` request.
 impl CommandQuery<'_> {
     /// Writes the whole reply.
     pub fn answer(self, out: &mut Encoder<'_>) {
@@ -27,7 +27,7 @@ impl CommandQuery<'_> {
     }
 }
 
-/// The reply of `COMMAND INFO`: of all commands, or of those named, with null for an unknown name.
+/// The reply of `COMMAND INFO`: all commands, or those named, with null for an unknown name.
 pub fn write_command_info(out: &mut Encoder<'_>, names: Option<ArgList<'_>>) {
     match names {
         None => {
@@ -46,7 +46,7 @@ pub fn write_command_info(out: &mut Encoder<'_>, names: Option<ArgList<'_>>) {
     }
 }
 
-/// The reply of `COMMAND DOCS`: of all commands, or of those named, without unknown names.
+/// The reply of `COMMAND DOCS`: all commands, or those named, without unknown names.
 pub fn write_command_docs(out: &mut Encoder<'_>, names: Option<ArgList<'_>>) {
     match names {
         None => {
@@ -86,7 +86,7 @@ pub(crate) fn usage_of(command: &str) -> String {
     command.to_ascii_uppercase().replace('|', " ") + &arguments
 }
 
-/// The reply of `CLIENT HELP` and its like: lines for people.
+/// The reply of `CLIENT HELP` and similar commands: lines for people.
 pub fn write_help(out: &mut Encoder<'_>, container: ContainerName) {
     let spec = container.spec();
     out.array(1 + 2 * spec.subcommands.len());
@@ -101,7 +101,7 @@ pub fn write_help(out: &mut Encoder<'_>, container: ContainerName) {
     }
 }
 
-/// An argument as one writes it: `[AT <time>]`.
+/// The usage of an argument: `[AT <time>]`.
 fn usage(argument: &ArgumentSpec) -> String {
     let parts: Vec<String> = argument.parts.iter().map(usage).collect();
     let value = match argument.kind {
@@ -131,7 +131,7 @@ fn write_info(out: &mut Encoder<'_>, spec: &CommandSpec) {
     let categories = categories(spec);
     out.set(categories.len());
     categories.iter().for_each(|category| out.simple(category));
-    // Tips and key specifications: none, the three integers say where keys are.
+    // No tips and no key specifications: the three integers say where the keys are.
     out.set(0);
     out.set(0);
     out.set(spec.subcommands.len());

@@ -72,19 +72,19 @@ pub struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// How many keys there are.
+    /// The number of keys.
     #[must_use]
     pub fn len(self) -> usize {
         self.list.len() / 2
     }
 
-    /// Whether there are none; a parsed command has at least one.
+    /// Whether there are none. A parsed command has at least one.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.list.is_empty()
     }
 
-    /// Key and count, one by one.
+    /// The keys with their counts.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], u64)> + Clone {
         let keys = self.list.iter().step_by(2);
         let counts = self.list.from(1).iter().step_by(2);
@@ -100,32 +100,32 @@ pub struct Windows<'a> {
 }
 
 impl<'a> Windows<'a> {
-    /// How many windows are named.
+    /// The number of windows.
     #[must_use]
     pub fn len(self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// Whether none is named, which means the default window.
+    /// Whether none is given, which means the default window.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.first.is_none()
     }
 
-    /// The window named first.
+    /// The first window.
     #[must_use]
     pub fn first(self) -> Option<Span> {
         self.first
     }
 
-    /// The windows one by one.
+    /// The windows.
     pub fn iter(self) -> impl Iterator<Item = Span> + Clone + 'a {
         let rest = self.rest.iter().map(|arg| span(arg).expect("checked when it was parsed"));
         self.first.into_iter().chain(rest)
     }
 }
 
-/// What the weight of a hit is called.
+/// The name of a hit's weight.
 const COUNT: &str = "count";
 
 fn unsupported(option: &'static str, command: &'static str) -> CommandError {

@@ -1,4 +1,4 @@
-//! `INGEST`: the hits of a stretch of a source, counted once however often they are sent.
+//! `INGEST`: the hits of a range of a source, counted once however often they are sent.
 
 use lately::{Source, Timestamp};
 
@@ -35,20 +35,20 @@ pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("ingest", -2, Some
         .optional(),
     ])];
 
-/// The hits of a stretch of a source.
+/// The hits of a range of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch<'a> {
     /// The source.
     pub source: Source<'a>,
-    /// Where the stretch begins.
+    /// The start of the range.
     pub from: u64,
-    /// Where it ends; not before it begins.
+    /// The end of the range, not before its start.
     pub to: u64,
     list: ArgList<'a>,
 }
 
 impl<'a> Stretch<'a> {
-    /// Key, number of hits, and time, one by one.
+    /// The keys, with their numbers of hits and times.
     pub fn hits(self) -> impl Iterator<Item = (&'a [u8], u64, Timestamp)> + Clone {
         (0..self.list.len() / 3).map(move |index| {
             let arg = |offset| self.list.get(3 * index + offset).expect("they come in threes");

@@ -1,7 +1,6 @@
-//! Commands that Redis has and Lately has not, and what does their work here.
+//! Commands of Redis that Lately does not have, and what to use instead.
 
-/// What to use in place of a command, in brackets; nothing for a name that Redis has not either, or that has no
-/// counterpart.
+/// What to use instead of a command, in brackets. Empty for an unknown name, or one without a counterpart.
 pub(crate) fn instead_of(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     let advice = INSTEAD.iter().find(|(names, _)| names.contains(&name.as_str()));

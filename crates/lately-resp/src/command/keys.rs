@@ -1,4 +1,4 @@
-//! Keys as such: `DEL EXISTS SCAN DBSIZE FLUSHALL FLUSHDB TYPE TTL PTTL`, as in Redis.
+//! Commands for keys, as in Redis: `DEL EXISTS SCAN DBSIZE FLUSHALL FLUSHDB TYPE TTL PTTL`.
 
 use crate::args::ArgList;
 use crate::command::Command;
@@ -8,7 +8,7 @@ use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
 use crate::error::CommandError;
 use crate::integer::parse_integer;
 
-/// How many keys a step of `SCAN` looks at unless told.
+/// The default number of keys that a step of `SCAN` visits.
 pub const DEFAULT_SCAN_COUNT: u64 = 10;
 
 const GROUP: &str = "generic";
@@ -76,11 +76,11 @@ pub(super) static SPECS: [CommandSpec; 9] = [
 /// The arguments of `SCAN`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scan<'a> {
-    /// Where to go on; 0 starts.
+    /// Where to continue; 0 starts.
     pub cursor: u64,
     /// Only keys that match this glob.
     pub pattern: Option<&'a [u8]>,
-    /// How many keys to look at, at least 1.
+    /// The number of keys to visit, at least 1.
     pub count: u64,
     /// Only keys of this type.
     pub kind: Option<&'a [u8]>,
@@ -107,7 +107,7 @@ fn parse_scan(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     Ok(Command::Scan(scan))
 }
 
-/// Digits only: `str::parse` alone would take a plus.
+/// Digits only; `str::parse` alone would accept a plus.
 fn cursor(arg: &[u8]) -> Option<u64> {
     if !arg.iter().all(u8::is_ascii_digit) {
         return None;

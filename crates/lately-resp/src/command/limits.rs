@@ -18,7 +18,7 @@ const WINDOW: ArgumentSpec = ArgumentSpec::of("window", "string");
 const COST: ArgumentSpec = ArgumentSpec::of("cost", "integer").after("COST").optional();
 const PEEK: ArgumentSpec = ArgumentSpec::word("peek", "PEEK").optional();
 
-const SAID: ArgumentSpec = ArgumentSpec::group("said", "block", &[MAX, WINDOW]);
+const LIMIT_IN_WORDS: ArgumentSpec = ArgumentSpec::group("said", "block", &[MAX, WINDOW]);
 
 pub(super) static SPECS: [CommandSpec; 2] = [
     CommandSpec::new("limit", -3, Some(Verb::Limit), parse_limit)
@@ -30,13 +30,14 @@ pub(super) static SPECS: [CommandSpec; 2] = [
         )
         .arguments(&[
             KEY,
-            ArgumentSpec::group("limit", "oneof", &[SAID, ArgumentSpec::of("@name", "string")]),
+            ArgumentSpec::group("limit", "oneof", &[LIMIT_IN_WORDS, ArgumentSpec::of("@name", "string")]),
             COST,
             PEEK,
             ArgumentSpec::of("lockout", "string").after("LOCKOUT").optional(),
             AT,
         ]),
-    // A limit in one word, 5/1m or @name, is a frequent mistake: the parser says more of it than that a word is missing.
+    // A limit in one word, 5/1m or @name, is a frequent mistake. The parser has a better message than that an
+    // argument is missing.
     CommandSpec::new("mlimit", -3, Some(Verb::Limit), parse_multi_limit)
         .flags(&[CommandFlag::DenyOutOfMemory, CommandFlag::Fast, CommandFlag::MovableKeys])
         .keys(1, 1, 1)
@@ -60,7 +61,7 @@ fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     Ok(Command::Limit(Request { at, is_peek, lockout, ..Request::new(key, max, window, cost) }))
 }
 
-/// The most hits of a limit. As one word with its window it is a frequent mistake.
+/// The most hits of a limit. A frequent mistake is to give it in one word with the window.
 #[inline]
 fn max(arg: &[u8]) -> Result<u64, CommandError> {
     count(arg, "max").map_err(|error| {
@@ -76,7 +77,7 @@ fn max(arg: &[u8]) -> Result<u64, CommandError> {
     })
 }
 
-/// What may follow the limit.
+/// The options of a limit.
 struct Options {
     cost: u64,
     is_peek: bool,
@@ -87,7 +88,7 @@ struct Options {
 /// Options of later versions.
 const UNSUPPORTED: [&str; 2] = ["OVERDRAFT", "FACTOR"];
 
-/// Reads all that is left from `index` on.
+/// Parses the arguments from `index` on.
 fn options(args: ArgList<'_>, mut index: usize, command: &'static str) -> Result<Options, CommandError> {
     let (mut cost, mut peek, mut lockout, mut at) = (None, None, None, None);
     while let Some(word) = args.get(index) {
@@ -112,11 +113,11 @@ fn options(args: ArgList<'_>, mut index: usize, command: &'static str) -> Result
     Ok(Options { cost: cost.unwrap_or(1), is_peek: peek.is_some(), lockout, at })
 }
 
-/// Behind a limit, an option word is one: a key of that name has to be named first.
+/// After a limit, an option word is an option. A key with such a name must come first.
 fn parse_multi_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let words = ["COST", "PEEK", "AT", "LOCKOUT"].into_iter().chain(UNSUPPORTED);
     let is_option = |arg: &[u8]| words.clone().any(|word| is_word(arg, word));
-    // No more than that: options are among them.
+    // An upper bound, because it includes the options.
     let most = (args.len() / 3).min(MAX_LIMITS);
     let (mut limits, mut index) = (Vec::with_capacity(most), 1);
     while let Some(word) = args.get(index).filter(|word| limits.is_empty() || !is_option(word)) {

@@ -1,4 +1,4 @@
-//! Reading single arguments: keys, counts, times, and option words.
+//! Parses single arguments: keys, counts, times, and option words.
 
 use std::borrow::Cow;
 
@@ -31,7 +31,7 @@ pub(super) fn key(arg: &[u8]) -> Result<&[u8], CommandError> {
     Ok(arg)
 }
 
-/// The key of a command that has it first.
+/// The key of a command whose first argument is a key.
 #[inline]
 pub(super) fn first_key(args: ArgList<'_>) -> Result<&[u8], CommandError> {
     key(required(args, 1)?)
@@ -44,7 +44,7 @@ pub(super) fn keys_from(args: ArgList<'_>, index: usize) -> Result<ArgList<'_>, 
     Ok(keys)
 }
 
-/// An error when there are more of something than `command` takes.
+/// An error if there are more of something than `command` takes.
 pub(super) fn at_most(
     most: usize,
     what: &'static str,
@@ -54,7 +54,7 @@ pub(super) fn at_most(
     if count > most { Err(CommandError::TooMany { command, what, most }) } else { Ok(()) }
 }
 
-/// A number of hits, 0 to `i64::MAX`. `what` names it in the error.
+/// A number of hits, 0 to `i64::MAX`. `what` is its name in the error.
 #[inline]
 pub(super) fn count(arg: &[u8], what: &'static str) -> Result<u64, CommandError> {
     match parse_integer(arg).map(u64::try_from) {
@@ -68,7 +68,7 @@ fn not_a_count(arg: &[u8], what: &'static str) -> CommandError {
     invalid(what, arg, format!("give a whole number from 0 to {MAX_TOTAL}"))
 }
 
-/// An argument that is not what the command takes there.
+/// The error for an argument of the wrong form.
 #[cold]
 pub(super) fn invalid(
     what: &'static str,
@@ -78,13 +78,13 @@ pub(super) fn invalid(
     CommandError::Invalid { what, value: echo(value), expected: expected.into() }
 }
 
-/// An argument where none is expected; the hint says where it belongs.
+/// The error for an unexpected argument. The hint says where it belongs.
 #[cold]
 pub(super) fn unexpected(value: &[u8], hint: &'static str) -> CommandError {
     CommandError::Unexpected { value: echo(value), hint }
 }
 
-/// What options need after them.
+/// The values that options need.
 pub(super) const A_TIME: &str = "a time, such as 1700000000,";
 /// See [`A_TIME`].
 pub(super) const A_DURATION: &str = "a duration, such as 5m,";
@@ -130,7 +130,7 @@ pub(super) fn time_after(args: ArgList<'_>, index: usize) -> Result<Timestamp, C
     time(value_of(args, index, "AT", A_TIME)?)
 }
 
-/// Reads `[AT time]` and nothing else from `index` on.
+/// Parses `[AT time]` from `index` on, and nothing else.
 pub(super) fn only_at(args: ArgList<'_>, index: usize) -> Result<Option<Timestamp>, CommandError> {
     let Some(word) = args.get(index) else { return Ok(None) };
     if !is_word(word, "AT") {
@@ -143,7 +143,7 @@ pub(super) fn only_at(args: ArgList<'_>, index: usize) -> Result<Option<Timestam
     }
 }
 
-/// Fills an option once.
+/// Sets an option, which must not be set already.
 pub(super) fn set_once<T>(slot: &mut Option<T>, value: T, option: &'static str) -> Result<(), CommandError> {
     match slot.replace(value) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! The server as such: `COMMAND INFO CONFIG TIME BGSAVE LASTSAVE SHUTDOWN CLUSTER`.
+//! Commands for the server: `COMMAND INFO CONFIG TIME BGSAVE LASTSAVE SHUTDOWN CLUSTER`.
 
 use crate::args::ArgList;
 use crate::command::Command;
@@ -110,7 +110,7 @@ static CONFIG_SUBCOMMANDS: [CommandSpec; 5] = [
         .doc(GROUP, "Lists the subcommands"),
 ];
 
-/// A question about commands. The functions that write the answers are in this crate.
+/// A `COMMAND` request. This crate has the functions that write the replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CommandQuery<'a> {
@@ -132,7 +132,7 @@ fn read_only<'a>(subcommand: &'static str) -> Result<Command<'a>, CommandError> 
     Err(CommandError::ConfigReadOnly { subcommand })
 }
 
-/// The commands asked about.
+/// The named commands.
 fn names<'a>(args: ArgList<'a>, command: &'static str) -> Result<ArgList<'a>, CommandError> {
     let names = args.from(2);
     at_most(MAX_COMMAND_NAMES, "names", names.len(), command)?;

@@ -1,4 +1,4 @@
-//! The table of commands: one entry per command, from which lookup, arity and `COMMAND` replies come.
+//! The table of commands: one entry per command, for lookup, arity and the replies of `COMMAND`.
 
 use crate::args::ArgList;
 use crate::command::{
@@ -7,31 +7,31 @@ use crate::command::{
 };
 use crate::error::{CommandError, echo};
 
-/// What a command does, where its keys are and how it is documented.
+/// What a command does, where its keys are, and its documentation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CommandSpec {
-    /// Lower-case name; of a subcommand `client|setname`.
+    /// The name in lower case; `client|setname` for a subcommand.
     pub name: &'static str,
-    /// Number of arguments, the name among them; of at least `n` is `-n`.
+    /// The number of arguments, including the name. `-n` means at least `n`.
     pub arity: i64,
-    /// What a client must be allowed to do for it. `None`: every client may run it.
+    /// The permission that it needs. `None`: every client may run it.
     pub verb: Option<Verb>,
     /// Its properties, besides those that follow from the verb.
     pub flags: &'static [CommandFlag],
-    /// Whether it runs before the server has its keys back.
+    /// Whether it may run before the keys are loaded.
     pub runs_while_loading: bool,
-    /// Index of the first key, 0 when there is none.
+    /// The index of the first key; 0 if there is none.
     pub first_key: i64,
-    /// Index of the last key, counted from the end when negative.
+    /// The index of the last key; negative values count from the end.
     pub last_key: i64,
-    /// From one key to the next.
+    /// The distance from one key to the next.
     pub key_step: i64,
-    /// The family, as `COMMAND DOCS` names it.
+    /// The family, for `COMMAND DOCS`.
     pub group: &'static str,
-    /// One line that says what it does.
+    /// A one-line summary.
     pub summary: &'static str,
-    /// How its cost grows.
+    /// Its complexity.
     pub complexity: &'static str,
     /// Its arguments.
     pub arguments: &'static [ArgumentSpec],
@@ -40,7 +40,7 @@ pub struct CommandSpec {
     pub(crate) parse: for<'a> fn(ArgList<'a>) -> Result<Command<'a>, CommandError>,
 }
 
-/// What a client must be allowed to do for a request, in any protocol.
+/// The permission that a request needs, in any protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Verb {
@@ -60,13 +60,13 @@ impl Verb {
     /// All verbs.
     pub const ALL: &[Verb] = &[Verb::Read, Verb::Hit, Verb::Limit, Verb::Delete, Verb::Admin];
 
-    /// Whether it is for requests that change counts.
+    /// Whether requests with it change counts.
     #[must_use]
     pub fn changes_counts(self) -> bool {
         matches!(self, Verb::Hit | Verb::Limit | Verb::Delete)
     }
 
-    /// The word `COMMAND INFO` has for it.
+    /// The flag in `COMMAND INFO`.
     pub(crate) fn flag_name(self) -> &'static str {
         match self {
             Verb::Read => "readonly",
@@ -82,7 +82,7 @@ impl Verb {
 pub enum CommandFlag {
     /// Takes constant or logarithmic time.
     Fast,
-    /// Is refused when the memory ceiling is reached and nothing may go.
+    /// Is refused if the store is full and no key can be evicted.
     DenyOutOfMemory,
     /// Needs no login.
     NoAuth,
@@ -93,7 +93,7 @@ pub enum CommandFlag {
 }
 
 impl CommandFlag {
-    /// The word `COMMAND INFO` has for it.
+    /// The flag in `COMMAND INFO`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ impl CommandFlag {
     }
 }
 
-/// An argument as `COMMAND DOCS` describes it, so that clients can show hints.
+/// An argument, for `COMMAND DOCS`, from which clients show hints.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ArgumentSpec {
@@ -120,7 +120,7 @@ pub struct ArgumentSpec {
     pub optional: bool,
     /// Whether it may be repeated.
     pub multiple: bool,
-    /// What a `oneof` or a `block` is made of.
+    /// The parts of a `oneof` or a `block`.
     pub parts: &'static [ArgumentSpec],
 }
 
@@ -129,7 +129,7 @@ impl ArgumentSpec {
         ArgumentSpec { name, kind, token: None, optional: false, multiple: false, parts: &[] }
     }
 
-    /// A word that stands for itself.
+    /// A literal word.
     pub(crate) const fn word(name: &'static str, word: &'static str) -> ArgumentSpec {
         ArgumentSpec::of(name, "pure-token").after(word)
     }
@@ -180,7 +180,7 @@ impl ContainerName {
     }
 }
 
-/// The families, those with the most frequent commands first: lookup goes through them in turn.
+/// The families, in the order of lookup: the most frequent commands first.
 static FAMILIES: [&[CommandSpec]; 9] = [
     &hits::SPECS,
     &limits::SPECS,
@@ -193,7 +193,7 @@ static FAMILIES: [&[CommandSpec]; 9] = [
     &ingest::SPECS,
 ];
 
-/// Containers are statics of their own, so that their help can name them.
+/// Commands with subcommands are separate statics, so that their help can refer to them.
 static CONTAINERS: [&CommandSpec; 3] = [&client::CLIENT, &server::COMMAND, &server::CONFIG];
 
 /// Every command, without subcommands.
@@ -201,7 +201,7 @@ pub fn commands() -> impl Iterator<Item = &'static CommandSpec> + Clone {
     FAMILIES.iter().copied().flatten().chain(CONTAINERS.iter().copied())
 }
 
-/// The command of this name in any case, or a subcommand by `client|setname`.
+/// The command of this name in any case; a subcommand by `client|setname`.
 #[must_use]
 pub fn find_command(name: &[u8]) -> Option<&'static CommandSpec> {
     match memchr::memchr(b'|', name) {
@@ -210,7 +210,7 @@ pub fn find_command(name: &[u8]) -> Option<&'static CommandSpec> {
     }
 }
 
-/// The command that a request is of, its subcommand if it has some.
+/// The command of a request, or its subcommand.
 ///
 /// # Errors
 /// [`CommandError::UnknownCommand`] or [`CommandError::UnknownSubcommand`].
@@ -229,7 +229,7 @@ fn find_top(name: &[u8]) -> Option<&'static CommandSpec> {
 }
 
 impl CommandSpec {
-    /// A command without keys, flags, arguments or subcommands; the table adds what it has.
+    /// A command without keys, flags, arguments or subcommands. The table adds them.
     pub(crate) const fn new(
         name: &'static str,
         arity: i64,
@@ -303,7 +303,7 @@ impl CommandSpec {
         !["hits", "limits"].contains(&self.group)
     }
 
-    /// The command of a request that is of this entry.
+    /// Parses a request of this command.
     ///
     /// # Errors
     /// [`CommandError`]: wrong arguments.
@@ -341,7 +341,7 @@ impl CommandSpec {
             .collect())
     }
 
-    /// The name after the bar, of a subcommand.
+    /// The name of a subcommand, after the bar.
     pub(crate) fn short_name(&self) -> &'static str {
         self.name.split_once('|').map_or(self.name, |(_, short)| short)
     }

@@ -1,5 +1,4 @@
-//! Commands by family. A request is written as one types it; what it means is compared, or the text
-//! of its error.
+//! Tests of commands, by family. They compare the command that a request parses to, or the text of its error.
 
 mod client;
 mod describe;
@@ -13,7 +12,7 @@ use crate::frame::{Parsed, parse_request};
 use crate::limits::Limits;
 use crate::reply::Protocol;
 
-/// Parses an inline request and hands the arguments on.
+/// Parses an inline request and calls `check` with its arguments.
 fn with_args<T>(line: &str, check: impl FnOnce(ArgList<'_>) -> T) -> T {
     let (mut args, buffer) = (Args::new(), format!("{line}\n"));
     let parsed = parse_request(buffer.as_bytes(), &Limits::default(), &mut args);
@@ -21,7 +20,7 @@ fn with_args<T>(line: &str, check: impl FnOnce(ArgList<'_>) -> T) -> T {
     check(args.list(buffer.as_bytes()))
 }
 
-/// What becomes of `start`, a request as one types it, with so many more words behind it.
+/// Checks the error of `start`, a request as one types it, with `word` appended `count` times.
 fn check_many(start: &str, count: usize, word: &str, error: Option<&str>) {
     let words = start.split(' ').chain(std::iter::repeat_n(word, count)).map(str::as_bytes);
     let (mut args, mut buffer) = (Args::new(), Vec::new());
@@ -42,7 +41,7 @@ fn check_error(line: &str, expected: &str) {
     assert_eq!(error.to_string(), with_usage(line, expected), "{line:.80}");
 }
 
-/// An error as a request has it: of a command that Redis has not, its usage follows.
+/// The error of a request. If Redis does not have the command, its usage follows.
 fn with_usage(line: &str, error: &str) -> String {
     let name = line.split(' ').next().expect("a name").to_lowercase();
     match find_command(name.as_bytes()) {
@@ -158,8 +157,8 @@ fn mhit() {
     check_error("MHIT a 1 b -1", &not_a_count("count", "-1"));
 }
 
-/// Symptom: one request had a reply of tens of megabytes, or kept its thread busy for minutes. Cause:
-/// nothing bounded how much one command asks. Fix: as many windows and keys as anybody names at once.
+/// Symptom: one request had a reply of tens of megabytes, or kept its thread busy for minutes. Cause: the
+/// windows and keys of one command were unbounded. Fix: bounds that no real request exceeds.
 #[test]
 fn windows_and_keys_of_one_command_have_bounds() {
     let windows = Some("ERR HITS takes at most 128 windows");
@@ -225,7 +224,7 @@ fn hits() {
         check_error(line, &invalid("x"));
     }
     check_error("HITS k \"\\xff\"", &invalid("\u{fffd}"));
-    // A long one is cut when it is repeated.
+    // A long argument is truncated in the error.
     check_error(&format!("HITS k {}", "0".repeat(500)), &invalid(&"0".repeat(128)));
     check_error("HITS", &arity("hits"));
 }
@@ -423,7 +422,7 @@ fn unknown_commands() {
         "foo",
         &format!("'{}' '{}' 'c' ", run("a", 60), run("b", 60)),
     );
-    // What follows the words of Redis is ours.
+    // The end, after the words of Redis, is ours.
     check_unknown(
         "Incr a",
         "Incr",

@@ -24,7 +24,8 @@ pub(super) static SPECS: [CommandSpec; 1] =
 
 const PERIOD: &str = "give whole seconds, from 1 to 1000000000";
 
-/// The arguments are as redis-cell takes them: a plus and leading zeros are fine, and a burst of -1 allows nothing.
+/// The arguments are parsed like redis-cell does: a plus and leading zeros are valid, and a burst of -1
+/// allows nothing.
 fn parse_throttle(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     if args.len() > 6 {
         return Err(CommandError::Arity { name: "cl.throttle" });
@@ -50,7 +51,7 @@ fn parse_throttle(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     Ok(Command::Throttle(Throttle { key, rate, quantity }))
 }
 
-/// The integer at `index`, as Rust and so redis-cell reads it.
+/// The integer at `index`, as Rust, and so redis-cell, parses it.
 fn integer(
     args: ArgList<'_>,
     index: usize,

@@ -1,4 +1,4 @@
-//! Transactions: `MULTI EXEC DISCARD`. Queueing is the server's part.
+//! Transactions: `MULTI EXEC DISCARD`. The server queues the commands.
 
 use crate::command::Command;
 use crate::command::spec::{CommandFlag, CommandSpec};

@@ -1,4 +1,4 @@
-//! Requests whole and in pieces. The error texts are those of Redis 7.0.15, where it has one.
+//! Requests, whole and in pieces. The error texts are those of Redis 7.0.15, where it has one.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn requests_parse() {
     check("*10\r\n", &[]);
     check("PING\r\nPING\nECHO 'a b'\r\n", &[&["PING"], &["PING"], &["ECHO", "a b"]]);
     check("*1\r\n$1\r\na\r\nPING\r\n*1\r\n$1\r\nb\r\n", &[&["a"], &["PING"], &["b"]]);
-    // What asks nothing is skipped in silence.
+    // Empty requests are skipped.
     check("*0\r\n*-1\r\n*-5\r\n\r\n\n   \r\nPING\r\n", &[&["PING"]]);
     check("PING\r\r\n", &[&["PING"]]);
     for whole in ["*2\r\n$4\r\nECHO\r\n$12\r\nhello, world\r\n", "ECHO \"a b\"\r\n", "*0\r\n"] {
@@ -66,8 +66,9 @@ fn protocol_errors_have_the_words_of_redis() {
     }
 }
 
-/// Symptom: commands ran that a website had put into the session id of a TLS handshake, which a browser sent to this port.
-/// Cause: a line of any bytes was an unknown command, and the line after it the next. Fix: bytes that are no text are no line.
+/// Symptom: commands ran that a website had put into the session id of a TLS handshake, which a browser sent
+/// to this port. Cause: a line of any bytes was an unknown command, and the line after it the next command.
+/// Fix: bytes that are not text close the connection.
 #[test]
 fn bytes_of_other_protocols_run_nothing() {
     let tls = "ERR Protocol error: TLS handshake: this port speaks the Redis protocol without TLS";
@@ -135,7 +136,7 @@ fn each_bound_holds_at_the_bound_and_not_one_past_it() {
     check(&format!("*{}", "1".repeat(16)), Some("ERR Protocol error: too big mbulk count string"));
     check(&format!("*1\r\n${}", "1".repeat(15)), None);
     check(&format!("*1\r\n${}", "1".repeat(16)), Some("ERR Protocol error: too big bulk count string"));
-    // The count has 4 bytes and two arguments have 28. A third of two bytes takes the 8 that are left.
+    // The count has 4 bytes, and two arguments have 28. A third argument of two bytes takes the remaining 8.
     let two = "$8\r\n12345678\r\n".repeat(2);
     check(&format!("*3\r\n{two}$2\r\nab\r\n"), None);
     let too_big = "ERR Protocol error: too big request, a request has at most 40 bytes";
@@ -177,7 +178,7 @@ fn a_request_in_pieces_is_taken_up_where_it_stopped() {
     let mut args = Args::new();
     assert_eq!(parse_request(&stream[..20], &SMALL, &mut args), Ok(Parsed::Incomplete));
     assert_eq!((args.progress.position, args.progress.missing), (20, 1));
-    // What was understood is not looked at again: nobody misses it.
+    // Parsed bytes are not read again: overwrite them.
     let mut blotted = stream.clone();
     blotted[1..13].fill(b'?');
     assert_eq!(parse_request(&blotted, &SMALL, &mut args), Ok(Parsed::Complete { consumed: stream.len() }));
@@ -202,7 +203,7 @@ fn memory_of_a_large_request_is_given_back() {
     assert!(args.ranges.capacity() < 5_000);
 }
 
-/// Requests as clients send them, with a few bytes that make inline commands and errors.
+/// Requests of clients, with a few bytes that make inline commands and errors.
 fn streams() -> impl Strategy<Value = Vec<u8>> {
     let array = proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..8), 0..4).prop_map(
         |args: Vec<Vec<u8>>| {

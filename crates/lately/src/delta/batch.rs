@@ -1,4 +1,4 @@
-//! Deltas as bytes: written one after the other, and read again. The table is in the design document.
+//! Encoding and decoding of deltas. The table is in the design document.
 
 use super::{Delta, Forgotten, Generation, LimitState, Sequence};
 use crate::entry::Entry;
@@ -14,15 +14,15 @@ use crate::time::Timestamp;
 pub struct DeltaBatch {
     now: Timestamp,
     bytes: Vec<u8>,
-    /// What the keys had that were deleted, in order, if they were there: it is given back when the batch is rolled back.
+    /// The state of each deleted key, in order, if it existed. It is restored when the batch is rolled back.
     pub(crate) deleted: Vec<Option<(Entry, Extras)>>,
-    /// What the positions in it took the place of, in order.
+    /// What each new position replaced, in order.
     pub(crate) moved: Vec<Before>,
-    /// The newest delta, when it is hits and more of the same may be added to it.
+    /// The newest delta, if it is hits to which more can be added.
     open: Option<Open>,
 }
 
-/// How far a batch is: what is added behind it can be taken back alone.
+/// A position in a batch. What was added behind it can be rolled back alone.
 #[derive(Default, Debug)]
 pub struct DeltaMark {
     bytes: usize,
@@ -30,7 +30,7 @@ pub struct DeltaMark {
     pub(crate) moved: usize,
 }
 
-/// Hits that end a batch and may become more.
+/// The hits at the end of a batch, to which more can be added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Open {
     offset: usize,
@@ -53,20 +53,20 @@ const ARRIVAL: u8 = 7;
 const GUARDED: u8 = 8;
 const POSITION: u8 = 9;
 const VOID: u8 = 10;
-// The second byte says what is written because it is not as usual. Two more bits are free: for an origin that is not
-// this server.
-/// Of a restored key: that it has an arrival time, that hits were denied to it, that it is guarded.
+// The second byte has flags for fields that are present because they differ from the default. Two more bits
+// are free, for an origin other than this server.
+/// Of a restored key: it has an arrival time; denied hits; a guard.
 const HAS_ARRIVAL: u8 = 1;
 const HAS_DENIED: u8 = 1 << 1;
 const HAS_GUARD: u8 = 1 << 2;
-/// A generation that is not the first.
+/// Not the first generation.
 const GENERATION: u8 = 1 << 3;
-/// A time that is not the batch's.
+/// Not the time of the batch.
 const AT: u8 = 1 << 4;
-/// More hits than one; and more than a number holds.
+/// More hits than one; more than a number can hold.
 const SEVERAL: u8 = 1 << 5;
 const HUGE: u8 = 1 << 6;
-/// Before format 3 one byte had both: the kind in these bits, and for a restored key other flags.
+/// Before format 3, one byte had the kind in these bits, and the flags. A restored key had other flags.
 const OLD_KIND: u8 = 0b111;
 const OLD_HAS_DENIED: u8 = SEVERAL;
 const OLD_HAS_ARRIVAL: u8 = HUGE;
@@ -81,13 +81,13 @@ pub enum DeltaFormat {
     Current,
 }
 
-/// What stands before a key, while it is made.
+/// The bytes before a key, while they are encoded.
 struct Head<'b> {
     bytes: &'b mut [u8; HEAD_BYTES],
     len: usize,
 }
 
-/// The kind, the flags, the part, the length of a key in two bytes, five numbers, a short key, rounded up.
+/// Kind, flags, part, the length of a key in two bytes, five numbers and a short key, rounded up.
 const HEAD_BYTES: usize = 80;
 
 impl Head<'_> {
@@ -104,7 +104,7 @@ impl Head<'_> {
     }
 }
 
-/// Appends a delta: its kind and flags, which change it is, what `more` writes, the key.
+/// Appends a delta: its kind and flags, its part and number, the fields that `more` writes, and the key.
 #[inline(always)]
 fn append(
     out: &mut Vec<u8>,
@@ -115,7 +115,7 @@ fn append(
     more: impl FnOnce(&mut Head<'_>),
 ) {
     let start = out.len();
-    // It is made where it is to be: what was just written in pieces is slow to copy.
+    // Encode in place: copying bytes that were just written in pieces is slow.
     out.extend_from_slice(&[0; HEAD_BYTES]);
     let bytes = out[start..].first_chunk_mut::<HEAD_BYTES>().expect("it was just added");
     let has_generation = if generation == Generation::default() { 0 } else { GENERATION };
@@ -137,8 +137,8 @@ fn append(
     }
 }
 
-/// Copies a key of `N` to twice as many bytes; false, and nothing is copied, when it is another. Two copies of a known length
-/// are quicker than one of any.
+/// Copies a key of `N` to `2 * N` bytes with two copies of fixed length, which are faster than one of
+/// variable length. Returns false and copies nothing if the key has another length.
 #[inline(always)]
 fn copy_short<const N: usize>(key: &[u8], to: &mut [u8]) -> bool {
     let (Some(first), Some(last)) = (key.first_chunk::<N>(), key.last_chunk::<N>()) else { return false };
@@ -150,28 +150,29 @@ fn copy_short<const N: usize>(key: &[u8], to: &mut [u8]) -> bool {
     true
 }
 
-/// Appends what most deltas are, a hit now to a key of the first generation that has 8 to 16 bytes: in half of the
-/// instructions that it takes `append`, byte by byte the same. False, and nothing is appended, when it is another.
+/// The fast path of `append`: one hit of now, on a key of 8 to 16 bytes in its first generation, as most are. It takes
+/// half of the instructions and appends the same bytes. Returns false and appends nothing if the key has another
+/// length.
 #[inline(always)]
-fn append_usual(out: &mut Vec<u8>, Sequence { part, number }: Sequence, key: &[u8]) -> bool {
+fn append_one_hit(out: &mut Vec<u8>, Sequence { part, number }: Sequence, key: &[u8]) -> bool {
     const BYTES: usize = 32;
     const HEAD: usize = 5;
     let start = out.len();
     out.extend_from_slice(&[0; BYTES]);
     let bytes = out[start..].first_chunk_mut::<BYTES>().expect("it was just added");
     let [low, high] = part.to_le_bytes();
-    // A length below 32 is one byte; of longer keys nothing stays.
+    // Shorter keys have a length of one byte. Longer keys are truncated below.
     let [key_len, ..] = Number::new(key.len() as u64).word.to_le_bytes();
     bytes[..HEAD].copy_from_slice(&[HITS, 0, low, high, key_len]);
     let Number { word, len } = Number::new(number);
     bytes[HEAD..HEAD + 8].copy_from_slice(&word.to_le_bytes());
-    let is_usual = copy_short::<8>(key, &mut bytes[HEAD + len..]);
-    out.truncate(if is_usual { start + HEAD + len + key.len() } else { start });
-    is_usual
+    let is_short = copy_short::<8>(key, &mut bytes[HEAD + len..]);
+    out.truncate(if is_short { start + HEAD + len + key.len() } else { start });
+    is_short
 }
 
 impl DeltaBatch {
-    /// The clock the batch was applied with.
+    /// The time at which the batch was applied.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
@@ -183,7 +184,7 @@ impl DeltaBatch {
         self.bytes.is_empty()
     }
 
-    /// Removes all changes and keeps the memory.
+    /// Removes all changes. Keeps the allocated memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.deleted.clear();
@@ -210,7 +211,7 @@ impl DeltaBatch {
         Deltas::new(self.now, &self.bytes)
     }
 
-    /// Takes note of the time, if nothing happened yet: times in the batch are told from it.
+    /// Sets the time of the batch, if it is empty. Times in it are relative to that.
     #[inline]
     pub(crate) fn advance(&mut self, now: Timestamp) {
         if self.is_empty() {
@@ -218,26 +219,26 @@ impl DeltaBatch {
         }
     }
 
-    /// What is pushed from here on is not added to hits that are there: somebody may have looked.
+    /// Later hits get a delta of their own, because another thread may have seen the last one.
     #[inline]
     pub(crate) fn close(&mut self) {
         self.open = None;
     }
 
-    /// How far the batch is by now.
+    /// The current position.
     pub fn mark(&mut self) -> DeltaMark {
         self.close();
         DeltaMark { bytes: self.bytes.len(), deleted: self.deleted.len(), moved: self.moved.len() }
     }
 
-    /// Takes out the deltas behind a mark, as bytes.
+    /// Removes the deltas behind a mark and returns them encoded.
     pub(crate) fn split_off(&mut self, mark: &DeltaMark) -> Vec<u8> {
         self.close();
         self.bytes.split_off(mark.bytes)
     }
 
-    /// Adds hits, as the next change of a part. Those that follow each other, of one key at one time, are one
-    /// delta and one change. Gives the number of the change.
+    /// Adds hits as the next change of a part. Successive hits of one key at one time become one delta and
+    /// one change. Returns the number of the change.
     #[inline]
     pub(crate) fn push_hits(
         &mut self,
@@ -259,8 +260,8 @@ impl DeltaBatch {
             }
         }
         let offset = self.bytes.len();
-        let is_usual = total == 1 && at == self.now && generation == Generation::default();
-        if !(is_usual && append_usual(&mut self.bytes, sequence, key)) {
+        let is_one_hit = total == 1 && at == self.now && generation == Generation::default();
+        if !(is_one_hit && append_one_hit(&mut self.bytes, sequence, key)) {
             self.append_hits(HITS, sequence, key, generation, (at, total));
         }
         self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
@@ -323,7 +324,7 @@ impl DeltaBatch {
             }
             Delta::Restored { key, generation, limits, entry } => {
                 let LimitState { limited_until, arrival, guard, denied } = limits;
-                // A time of 0 limits nothing.
+                // A time of 0 means no limit.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
                 let has_arrival = arrival != Arrival::default();
                 let flag = |has: bool, flag| if has { flag } else { 0 };
@@ -360,14 +361,14 @@ impl DeltaBatch {
         }
     }
 
-    /// The key of the hits that are open: it ends the batch.
+    /// The key of the open hits, which is at the end of the batch.
     #[inline]
     fn open_key(&self, open: Open) -> &[u8] {
         &self.bytes[self.bytes.len() - open.key_len..]
     }
 }
 
-/// How so many hits are written.
+/// The flag for a number of hits.
 #[inline]
 fn hits_flag(hits: u64) -> u8 {
     match hits {
@@ -398,12 +399,12 @@ impl<'a> Deltas<'a> {
         Deltas { format, now, bytes }
     }
 
-    /// How they are written.
+    /// The format of the bytes.
     pub(crate) fn format(&self) -> DeltaFormat {
         self.format
     }
 
-    /// The clock the batch was applied with.
+    /// The time at which the batch was applied.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
@@ -415,7 +416,7 @@ impl<'a> Deltas<'a> {
         self.bytes
     }
 
-    /// Takes the kind and the flags off the front of the bytes that are left.
+    /// Decodes the kind and the flags of the next delta.
     fn read_kind(&mut self) -> Option<(u8, u8)> {
         let first = *self.bytes.split_off_first()?;
         if self.format == DeltaFormat::Current {
@@ -526,7 +527,7 @@ fn take_arrival(bytes: &mut &[u8]) -> Option<Arrival> {
     Some(Arrival::from_parts(take_word(bytes)?, take_word(bytes)?))
 }
 
-/// Small numbers for those near zero, on either side.
+/// Maps numbers near zero, of either sign, to small ones.
 fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }
@@ -614,7 +615,7 @@ mod tests {
             batch.push(sequence, delta);
         }
         assert_eq!(read(&batch), wanted);
-        // However it is cut, what is left is told apart from what was written.
+        // Cut at any place, the rest is recognized as incomplete.
         for len in 0..batch.bytes().len() {
             let deltas: Vec<_> = Deltas::new(now, &batch.bytes()[..len]).collect();
             assert!(deltas.iter().rev().skip(1).all(Result::is_ok));
@@ -623,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_is_written_as_all_is() {
+    fn one_hit_is_encoded_like_any_other() {
         let (name, now) = ([b'k'; MAX_KEY_BYTES], time(1_700_000_000_123));
         for (len, bits) in
             (1..=40).chain([MAX_KEY_BYTES]).flat_map(|len| (0..=61).map(move |bits| (len, bits)))
@@ -681,7 +682,7 @@ mod tests {
         assert_eq!(read(&batch).len(), 2);
     }
 
-    /// Format 2 is read as long as there are folders that have it.
+    /// Format 2 must be readable as long as there are folders with it.
     #[test]
     fn deltas_of_the_old_format_are_read() {
         let now = time(1_700_000_000_123);
@@ -693,7 +694,7 @@ mod tests {
         };
         let key = &b"key"[..];
         let mut bytes = Vec::new();
-        // A hit now, 3 hits of generation 2 a second ago, a lockout, and a restored key that was denied something.
+        // A hit now; 3 hits of generation 2 a second ago; a lockout; and a restored key with denied hits.
         bytes.extend(head(HITS, &[3, 1]));
         bytes.extend(key);
         bytes.extend(head(HITS | GENERATION | AT | SEVERAL, &[3, 2, 2, zigzag(-1_000), 3]));
@@ -724,7 +725,7 @@ mod tests {
             for (sequence, delta) in Deltas::new(time(now_ms), &bytes).flatten() {
                 batch.push(sequence, delta);
             }
-            // What was read can be written and read again.
+            // Decoded changes can be encoded and decoded again.
             proptest::prop_assert!(batch.deltas().all(|delta| delta.is_ok()));
         }
     }

@@ -1,8 +1,8 @@
-//! One key's hits as bytes that mean the same in every process: what a checkpoint and a dump keep.
+//! The hits of a key as bytes, for checkpoints and dumps. They mean the same in every process.
 //!
-//! Moments are as they are in a list. Panes of one kind and width that follow each other are a run: a byte, its kind
-//! and its width; for each pane a number, and a second one if it has several hits. The table is in the design
-//! document.
+//! Moments are encoded as in a list. Successive panes of one kind and width are a run: a byte with the kind
+//! and the width, and for each pane a number, and a second one if it has several hits. The table is in the
+//! design document.
 
 use super::Entry;
 use super::coarse::Coarse;
@@ -18,22 +18,22 @@ use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// What a run has, by the highest bits of its first byte.
+/// The content of a run, in the highest bits of its first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Old hits.
     Pane = 0,
     /// Panes of a ring.
     Cell = 1,
-    /// Moments whose gaps are plain numbers: versions before 2 wrote them.
+    /// Moments with plain numbers as gaps, written by versions before 2.
     MomentsBefore = 2,
-    /// Not hits: the time of the newest, where the pieces are too wide to tell it.
+    /// No hits: the time of the newest hit, if the pieces are too wide to show it.
     Newest = 3,
-    /// Milliseconds that are kept apart.
+    /// Exact moments.
     Moments = 4,
-    /// Panes that do not fit the class they came to.
+    /// Coarse panes.
     Coarse = 5,
-    /// Not hits: the time of the newest of those.
+    /// No hits: the time of the newest hit in coarse panes.
     CoarseNewest = 6,
 }
 
@@ -52,19 +52,19 @@ impl Kind {
         Kind::ALL.get(usize::from(first >> RUNG_BITS)).copied()
     }
 
-    /// The first byte of what has no width.
+    /// The first byte of a kind without a width.
     const fn byte(self) -> u8 {
         (self as u8) << RUNG_BITS
     }
 }
 
-/// Bits of a run's first byte that say its width, as a place on the ladder.
+/// The bits of the first byte for the width, as a rung of the ladder.
 const RUNG_BITS: u32 = 5;
-/// What a run ends with.
+/// The end of a run.
 const END: u64 = 0;
 
 impl Entry {
-    /// Appends the hits as bytes.
+    /// Encodes the hits.
     pub(crate) fn write(&self, settings: &Settings, out: &mut Vec<u8>) {
         match self {
             Entry::Inline(inline) => write_inline(inline, out),
@@ -87,7 +87,7 @@ impl Entry {
         }
     }
 
-    /// Appends hits of which only the pane is known, as those that were denied, as bytes.
+    /// Encodes hits of which only the pane is known, such as denied ones.
     pub(crate) fn write_panes(&self, settings: &Settings, out: &mut Vec<u8>) {
         let width_ms = settings.resolution().as_millis();
         let pieces = self.pieces(settings);
@@ -109,10 +109,10 @@ impl Entry {
         write_time(Kind::Newest, self.newest_ms(), out);
     }
 
-    /// The entry that [`Entry::write_panes`] wrote. Panes as narrow as those of the class are moments again.
+    /// Decodes hits that [`Entry::write_panes`] wrote. Panes of the resolution become moments again.
     ///
     /// # Errors
-    /// As [`Entry::read`].
+    /// [`Malformed`] if the bytes are not an entry.
     pub(crate) fn read_panes(bytes: &[u8], settings: &Settings, now: Timestamp) -> Result<Entry, Malformed> {
         let mut pieces = Reader::new(bytes).read().ok_or(Malformed::Entry)?.pieces;
         pieces.is_by_pane = true;
@@ -131,12 +131,12 @@ impl Entry {
         Ok(Entry::of_pieces(pieces, settings, now))
     }
 
-    /// The entry that [`Entry::write`] wrote, brought to the grid of `settings`, which may have changed since.
+    /// Decodes hits that [`Entry::write`] wrote, and fits them to `settings`, which may have changed since.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are not an entry.
+    /// [`Malformed`] if the bytes are not an entry.
     pub(crate) fn read(bytes: &[u8], settings: &Settings, now: Timestamp) -> Result<Entry, Malformed> {
-        // Most keys have nothing but moments.
+        // Most keys have moments only.
         if let Some((moments, [])) = Moments::read(bytes) {
             return Ok(moments.entry());
         }
@@ -144,26 +144,26 @@ impl Entry {
         Ok(Entry::of_pieces(pieces, settings, now))
     }
 
-    /// The hits in bytes, if [`Entry::read`] would read them.
+    /// The number of hits in the bytes, if [`Entry::read`] can decode them.
     ///
     /// # Errors
-    /// As [`Entry::read`].
+    /// [`Malformed`] if the bytes are not an entry.
     pub(crate) fn read_total(bytes: &[u8]) -> Result<u64, Malformed> {
         Ok(Reader::new(bytes).read().ok_or(Malformed::Entry)?.total)
     }
 
-    /// Takes back hits that were counted at a time: those of the piece that covers it, as many as there are.
+    /// Subtracts hits that were counted at `at` from the piece that covers it, as far as it has them.
     pub(crate) fn subtract(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
         let mut pieces = self.pieces(settings);
-        // Hits were not added to what came from elsewhere, which is first; and of two other pieces that cover the
-        // time they were added to the newer, as an older pane may reach into a ring.
+        // Hits are never added to coarse panes, which come first. If two other pieces cover the time, because
+        // an older pane reaches into a ring, they were added to the newer one.
         if let Some(piece) = pieces.list.iter_mut().rev().find(|piece| piece.covers(at.as_millis())) {
             *piece.hits_mut() = piece.hits().saturating_sub(hits);
         }
         *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
     }
 
-    /// Has hits that came later count as of `now`; where `is_by_pane` as of the start of its pane.
+    /// Moves hits later than `now` to `now`, or with `is_by_pane` to the start of its pane.
     pub(crate) fn end_by(&mut self, now: Timestamp, is_by_pane: bool, settings: &Settings) {
         if self.is_empty() || self.newest_ms() <= now.as_millis() {
             return;
@@ -186,7 +186,7 @@ impl Entry {
         *self = Entry::of_pieces(pieces, settings, now);
     }
 
-    /// Takes over the hits of another entry of the key.
+    /// Adds the hits of another entry of the key.
     pub(crate) fn absorb(&mut self, other: Entry, settings: &Settings, now: Timestamp) {
         if self.is_empty() {
             *self = other;
@@ -204,7 +204,7 @@ impl Entry {
         *self = Entry::of_pieces(pieces, settings, now);
     }
 
-    /// The hits in pieces, those that do not fit first, then the older before the newer.
+    /// The hits as pieces: coarse ones first, then from old to new.
     pub(super) fn pieces(&self, settings: &Settings) -> Pieces {
         let newest_ms = Some(self.newest_ms());
         match self {
@@ -230,11 +230,11 @@ impl Entry {
     }
 }
 
-/// Moments as they stand in bytes: the byte of their kind, their length, what the first counts from, and then
-/// each as in a list.
+/// Moments as bytes: the byte of their kind, their length, the origin of their times, and each moment as in a
+/// list.
 struct Moments<'a> {
     origin_ms: i64,
-    /// Their bytes, if they are as in a list.
+    /// Their bytes, if they are encoded as in a list.
     items: Option<&'a [u8]>,
     held: Vec<Moment>,
 }
@@ -253,7 +253,7 @@ fn write_inline(inline: &Inline, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a time that is not hits.
+/// Appends a time.
 fn write_time(kind: Kind, ms: i64, out: &mut Vec<u8>) {
     out.push(kind.byte());
     leb128::push(out, ms.cast_unsigned());
@@ -262,12 +262,13 @@ fn write_time(kind: Kind, ms: i64, out: &mut Vec<u8>) {
 fn begin_moments(origin_ms: i64, len: usize, out: &mut Vec<u8>) {
     out.push(Kind::Moments.byte());
     leb128::push(out, len as u64);
-    // The origin may be a millisecond before time starts.
+    // The origin may be a millisecond before the epoch.
     leb128::push(out, (origin_ms + 1).cast_unsigned());
 }
 
 impl<'a> Moments<'a> {
-    /// The moments that bytes begin with, and what follows; `None` when they do not begin with some.
+    /// Decodes moments from the front of the bytes. Returns them and the remaining bytes. `None` if the bytes
+    /// do not start with moments.
     fn read(bytes: &'a [u8]) -> Option<(Moments<'a>, &'a [u8])> {
         let (&first, mut bytes) = bytes.split_first()?;
         let len = usize::try_from(leb128::take(&mut bytes)?).ok()?;
@@ -298,7 +299,7 @@ impl<'a> Moments<'a> {
     }
 }
 
-/// Writes panes in runs: those of one kind and width that follow each other.
+/// Encodes panes in runs of the same kind and width.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     /// The last pane and its kind.
@@ -329,7 +330,7 @@ impl Writer<'_> {
         self.run = Some((kind, pane));
     }
 
-    /// Ends a run, if one was begun.
+    /// Ends the current run.
     fn end(&mut self) {
         if self.run.take().is_some() {
             leb128::push(self.out, END);
@@ -337,7 +338,7 @@ impl Writer<'_> {
     }
 }
 
-/// Reads pieces, and checks that they are such. Their order does not matter.
+/// Decodes and validates pieces, in any order.
 struct Reader<'a> {
     bytes: &'a [u8],
     total: u64,
@@ -360,7 +361,7 @@ impl<'a> Reader<'a> {
                 Kind::CoarseNewest => self.pieces.coarse_ms = Some(self.time()?),
                 Kind::Newest => {
                     self.pieces.newest_ms = Some(self.time()?);
-                    // It is the last.
+                    // It must be the last item.
                     self.bytes.is_empty().then_some(())?;
                 }
                 Kind::Pane => self.run(Source::Old)?,
@@ -371,7 +372,7 @@ impl<'a> Reader<'a> {
         Some(self)
     }
 
-    /// Reads a time that is not hits.
+    /// Reads a time.
     fn time(&mut self) -> Option<i64> {
         self.bytes.split_off_first()?;
         let ms = i64::try_from(leb128::take(&mut self.bytes)?).ok()?;
@@ -400,7 +401,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a piece, if it has hits and all together are not too many.
+    /// Adds a piece, if it has hits and the total stays within its bound.
     fn push(&mut self, piece: Piece) -> Option<()> {
         self.total = self.total.checked_add(piece.hits()).filter(|&total| total <= MAX_TOTAL)?;
         self.pieces.list.push(piece);

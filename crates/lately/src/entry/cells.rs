@@ -1,4 +1,4 @@
-//! Counts of one width each: the narrowest that holds the largest of them.
+//! Counts of equal width: the narrowest that holds the largest of them.
 
 use std::ops::Range;
 
@@ -8,21 +8,21 @@ use crate::machine::prefetch;
 /// Counts by place.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
-    /// The counts; then, where there are many, the sum of each [`BLOCK`] of them.
+    /// The counts. If there are many, the sum of each [`BLOCK`] of them follows.
     bytes: Box<[u8]>,
     len: u32,
     width: Width,
 }
 
-/// Cells that have a sum of their own.
+/// The cells of a block, which has a sum.
 const BLOCK: u32 = 1 << 10;
 
 const SUM_BYTES: usize = size_of::<u64>();
 
-/// Up to so many cells there are no sums: they take memory, and adding up is quick.
+/// Up to this number of cells there are no sums: they take memory, and adding is fast.
 const WITHOUT_SUMS: u32 = 1 << 12;
 
-/// Bits of a count.
+/// The bits of a count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Width {
     Four,
@@ -74,7 +74,7 @@ impl Cells {
         }
     }
 
-    /// Sets a count, in wider cells when it does not fit.
+    /// Sets a count. Widens all cells if it does not fit.
     #[inline]
     fn set(&mut self, cell: u32, count: u64) {
         let cell = cell as usize;
@@ -122,7 +122,7 @@ impl Cells {
         sum
     }
 
-    /// The cell of a range with which the sum from its start reaches `sum`; else what is left of it then.
+    /// The cell in which the sum from the start of the range reaches `sum`. If it does not, the missing rest.
     pub(super) fn reach(&self, cells: Range<u32>, sum: u64) -> Result<u32, u64> {
         let mut left = sum;
         let mut cell = cells.start;
@@ -142,7 +142,7 @@ impl Cells {
         Err(left)
     }
 
-    /// The sum of the block that starts at a cell, if it ends by `end`.
+    /// The sum of the block that starts at `cell`, if the block ends by `end`.
     fn whole_block(&self, cell: u32, end: u32) -> Option<u64> {
         let is_whole = self.len > WITHOUT_SUMS && cell.is_multiple_of(BLOCK) && end - cell >= BLOCK;
         is_whole.then(|| self.sum_of(cell / BLOCK))
@@ -157,7 +157,7 @@ impl Cells {
         sums[block as usize * SUM_BYTES..][..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Sets a count to 0; gives what it was.
+    /// Sets a count to 0 and returns the old one.
     pub(super) fn take(&mut self, cell: u32) -> u64 {
         let count = self.get(cell);
         if count > 0 {
@@ -169,7 +169,7 @@ impl Cells {
         count
     }
 
-    /// Makes the cells as narrow as the counts allow.
+    /// Narrows the cells as far as the counts allow.
     pub(super) fn narrow(&mut self) {
         let most = (0..self.len()).map(|cell| self.get(cell)).max().unwrap_or(0);
         if Width::of(most) < self.width {
@@ -188,7 +188,7 @@ impl Cells {
         *self = cells;
     }
 
-    /// Has a cell fetched.
+    /// Prefetches a cell.
     #[inline]
     pub(super) fn prefetch(&self, cell: u32) {
         prefetch(self.bytes.as_ptr().wrapping_add(cell as usize * self.width.bits() / 8));
@@ -198,7 +198,7 @@ impl Cells {
         allocated(self.bytes.len())
     }
 
-    /// Panics when a sum is not that of its cells.
+    /// Panics if a sum is not that of its cells.
     pub(super) fn check_consistency(&self) {
         let blocks = if self.len > WITHOUT_SUMS { self.len.div_ceil(BLOCK) } else { 0 };
         for block in 0..blocks {
@@ -208,7 +208,7 @@ impl Cells {
     }
 }
 
-/// Bytes of counts.
+/// The bytes of the counts, without sums.
 fn counts_bytes(len: u32, width: Width) -> usize {
     (len as usize * width.bits()).div_ceil(8)
 }

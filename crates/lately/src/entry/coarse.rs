@@ -1,9 +1,10 @@
-//! Hits that came from elsewhere in panes which today's class would not have: from a checkpoint, a dump or another
-//! node, of a class with wider panes, or of a clock that was ahead.
+//! Coarse panes: hits from elsewhere in panes that the class would not have. They come from a checkpoint, a
+//! dump or another node, of a class with wider panes, or of a clock that was ahead.
 //!
-//! Where in such a pane its hits lie is not known, and nothing makes it known. So these panes stay as they came,
-//! beside the others, until they leave the retention. A window that cuts one has all of its hits in `upper`, none
-//! in `lower`, and its share by time in `estimate`; a limit counts all of them until the pane has left.
+//! The position of the hits in such a pane is unknown. So these panes stay as they are, separate from the
+//! others, until they leave the retention. A window that cuts such a pane includes all of its hits in
+//! `upper`, none in `lower`, and its share by time in `estimate`. A limit counts all of them until the pane
+//! has left.
 
 use crate::allocation::allocated;
 use crate::count::Count;
@@ -11,29 +12,29 @@ use crate::panes::{Pane, Panes};
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
-/// Panes wider than their age allows, or further ahead than hits may be.
+/// Panes that are wider than their age allows, or further in the future than hits may be.
 #[derive(Clone, Debug)]
 pub(super) struct Coarse {
     panes: Panes,
-    /// No hit came later: it ends the newest pane early.
+    /// No hit is later than this: the newest pane ends here.
     latest_ms: i64,
-    /// From when on some pane fits, as its age allows its width or the clock has come to it.
+    /// The first time at which a pane fits: its age allows its width, or the clock has reached it.
     fits_from_ms: i64,
 }
 
-/// What came before an edge.
+/// The hits before an edge.
 #[derive(Clone, Copy)]
 struct Before {
-    /// Hits of panes that end there or earlier.
+    /// The hits of panes that end at the edge or earlier.
     whole: u64,
-    /// The pane that the edge cuts.
+    /// The pane that contains the edge.
     cut: Option<Pane>,
-    /// Of the cut pane, the hits before the edge if they are spread evenly over its time.
+    /// The hits of this pane before the edge, if they are spread evenly.
     share: u64,
 }
 
 impl Coarse {
-    /// Panes in any order, none of whose hits came after `latest_ms`; `None` when there are none.
+    /// Panes in any order, with no hit after `latest_ms`. `None` if there are no panes.
     pub(super) fn new(panes: Vec<Pane>, latest_ms: i64, settings: &Settings) -> Option<Coarse> {
         let panes = Panes::from_any(panes);
         let fits_from_ms = panes.iter().map(|pane| fits_from_ms(pane, settings)).min()?;
@@ -41,12 +42,12 @@ impl Coarse {
         Some(Coarse { panes, latest_ms, fits_from_ms })
     }
 
-    /// Whether a pane fits by now: then the key's hits are to be fitted again.
+    /// Whether a pane fits by now. If so, the key's hits must be fitted again.
     pub(super) fn has_fitting(&self, now: Timestamp) -> bool {
         now.as_millis() >= self.fits_from_ms
     }
 
-    /// No hit came later.
+    /// No hit is later than this.
     pub(super) fn latest_ms(&self) -> i64 {
         self.latest_ms
     }
@@ -64,7 +65,7 @@ impl Coarse {
         allocated(size_of::<Coarse>()) + self.panes.heap_bytes()
     }
 
-    /// Drops panes that end at `horizon_ms` or before; `None` when nothing is left.
+    /// Without panes that end at `horizon_ms` or before. `None` if none is left.
     pub(super) fn without_those_before(&self, horizon_ms: i64, settings: &Settings) -> Option<Coarse> {
         let kept = self.panes.iter().filter(|pane| pane.end_ms() > horizon_ms);
         Coarse::new(kept.collect(), self.latest_ms, settings)
@@ -75,7 +76,7 @@ impl Coarse {
         self.panes.iter().next().is_some_and(|pane| pane.end_ms() <= horizon_ms)
     }
 
-    /// One past the last millisecond in which a hit of the pane may have come.
+    /// The millisecond after the last one in which a hit of the pane may be.
     fn end_ms(&self, pane: Pane) -> i64 {
         pane.end_ms().min(self.latest_ms + 1)
     }
@@ -91,7 +92,7 @@ impl Coarse {
         Before { whole: started - pane.hits, cut: Some(pane), share: share.min(pane.hits) }
     }
 
-    /// Adds the hits between two edges to a count of the others there.
+    /// Adds the hits between two edges to the count of the other hits there.
     pub(super) fn add_to(&self, count: Count, far_ms: i64, near_ms: i64) -> Count {
         if far_ms >= near_ms {
             return count;
@@ -110,24 +111,24 @@ impl Coarse {
         }
     }
 
-    /// Hits that may have come at `from_ms` or later.
+    /// The hits that may be at `from_ms` or later.
     pub(super) fn from(&self, from_ms: i64) -> u64 {
         self.total() - self.before(from_ms).whole
     }
 
-    /// The last millisecond in which hits of each pane may have come, and the hits; oldest first.
+    /// For each pane, oldest first: the last millisecond in which its hits may be, and the number of hits.
     pub(super) fn last_moments(&self) -> impl Iterator<Item = (i64, u64)> + '_ {
         self.panes.iter().map(|pane| (self.end_ms(pane) - 1, pane.hits))
     }
 
-    /// Panics unless the panes are in order and apart.
+    /// Panics unless the panes are sorted and disjoint.
     pub(super) fn check_consistency(&self) {
         assert!(!self.panes.is_empty(), "no panes are kept as coarse");
         self.panes.check_order();
     }
 }
 
-/// From when on a pane fits: as wide as its age allows, and not further ahead of the clock than hits may be.
+/// The time from which a pane fits: its age allows its width, and it is not too far in the future.
 pub(super) fn fits_from_ms(pane: Pane, settings: &Settings) -> i64 {
     let age_ms = settings.ladder().age_of_ms(pane.width_ms).unwrap_or(i64::MAX);
     let allowed_ms = if age_ms == 0 { 0 } else { pane.end_ms().saturating_add(age_ms) };
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_pane_that_is_cut_counts_by_its_share_of_time() {
-        // The newest hit came at 24,999 ms: the pane from 20 s on is 5 s long.
+        // The newest hit is at 24,999 ms, so the pane from 20 s on is 5 s long.
         let panes = vec![pane(20_000, 10_000, 50), pane(0, 10_000, 100)];
         let settings = Settings::default();
         let coarse = Coarse::new(panes, 24_999, &settings).expect("two panes");
@@ -194,7 +195,7 @@ mod tests {
                 assert!(settings.ladder().pane_width_ms(age_ms - 1) < pane.width_ms);
             }
         };
-        // 10 s are 1 % of 1,000 s; 2 s may be from the end of the exact span on; 1 s at once.
+        // A width of 10 s is 1 % of 1,000 s; 2 s fits from the end of the exact span on; 1 s at once.
         check(500, 10, 1_510);
         check(500, 2, 502 + 360);
         check(500, 1, 490);

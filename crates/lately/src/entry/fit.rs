@@ -1,10 +1,10 @@
-//! Brings hits from elsewhere to the grid of today's class: from a checkpoint, a dump, another node or another life
-//! of the key.
+//! Fits hits from elsewhere to the grid of the class: from a checkpoint, a dump, another node or another
+//! generation of the key.
 //!
-//! They come in pieces of time of any width, in any order, and pieces may overlap. Everything behind this file
-//! relies on panes that are sorted, apart, at least as wide as the resolution, and at most as wide as their age
-//! allows. So a piece that is too narrow is widened to its pane. One that is too wide, or further ahead of the
-//! clock than hits may be, is kept apart as [`Coarse`].
+//! They come in pieces of time of any width, in any order, and pieces may overlap. All other code relies on
+//! panes that are sorted, disjoint, at least as wide as the resolution, and at most as wide as their age
+//! allows. So a piece that is too narrow is widened to its pane. A piece that is too wide, or further in the
+//! future than hits may be, is kept separately as [`Coarse`].
 
 use super::coarse::{Coarse, fits_from_ms};
 use super::large::{Large, Parts};
@@ -15,36 +15,36 @@ use crate::panes::{Pane, Panes};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// Hits of a piece of time.
+/// The hits of a piece of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Piece {
-    /// Of a known millisecond.
+    /// Hits of a known millisecond.
     Moment(Moment),
-    /// Of a pane.
+    /// Hits of a pane.
     Pane { pane: Pane, source: Source },
 }
 
-/// Where a pane was.
+/// The origin of a pane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
-    /// Among the old hits of the same entry: they came before all of its moments.
+    /// Among the old hits of the same entry: before all of its moments.
     Old,
     /// In a ring: the key was hot.
     Ring,
-    /// Anywhere: nothing is known of the order of its hits and the moments.
+    /// Anywhere: the order of its hits and the moments is unknown.
     Elsewhere,
-    /// Among those that do not fit.
+    /// Among the coarse panes.
     Coarse,
 }
 
-/// The hits of an entry in pieces.
+/// The hits of an entry as pieces.
 #[derive(Default)]
 pub(super) struct Pieces {
     pub(super) list: Vec<Piece>,
-    /// When the newest hit came, if that is known; the start of its pane where `is_by_pane`.
+    /// The time of the newest hit, if it is known; with `is_by_pane`, the start of its pane.
     pub(super) newest_ms: Option<i64>,
     pub(super) is_by_pane: bool,
-    /// When the newest of those that do not fit came, if that is known.
+    /// The time of the newest hit in coarse panes, if it is known.
     pub(super) coarse_ms: Option<i64>,
 }
 
@@ -70,7 +70,7 @@ impl Piece {
         }
     }
 
-    /// The millisecond after the last that belongs to it.
+    /// The millisecond after its last one.
     fn end_ms(&self) -> i64 {
         match self {
             Piece::Moment(moment) => moment.at_ms + 1,
@@ -78,7 +78,7 @@ impl Piece {
         }
     }
 
-    /// Whether hits of that millisecond belong to it.
+    /// Whether it covers that millisecond.
     pub(super) fn covers(&self, at_ms: i64) -> bool {
         match *self {
             Piece::Moment(moment) => moment.at_ms == at_ms,
@@ -87,16 +87,16 @@ impl Piece {
     }
 }
 
-/// Pieces sorted by where they go.
+/// Pieces, sorted by where they are stored.
 #[derive(Default)]
 struct Fitted {
     moments: Vec<Moment>,
     panes: Vec<Pane>,
     coarse: Vec<Pane>,
     is_ring: bool,
-    /// Where the last pane ends of those whose hits may have come after the first moment.
+    /// The end of the last pane whose hits may be later than the first moment.
     mixed_end_ms: i64,
-    /// Whether a pane is one of those that do not fit, and was not before.
+    /// Whether a pane is coarse that was not before.
     is_demoted: bool,
 }
 
@@ -121,11 +121,11 @@ impl Fitted {
     }
 }
 
-/// From this number of panes of the resolution on, they are kept in a ring.
+/// From this number of panes of the resolution on, they become a ring.
 const RING_FROM: usize = 32;
 
 impl Entry {
-    /// An entry with the hits of panes, none of which overlaps another.
+    /// An entry with the hits of disjoint panes.
     pub(crate) fn of_panes(panes: Vec<Pane>, settings: &Settings, now: Timestamp) -> Entry {
         let finest_ms = settings.resolution().as_millis();
         let is_ring = panes.iter().filter(|pane| pane.width_ms == finest_ms).count() >= RING_FROM;
@@ -134,7 +134,8 @@ impl Entry {
         Entry::of_pieces(Pieces { list, ..Pieces::default() }, settings, now)
     }
 
-    /// Takes hits from those between two times, the oldest first. Of a piece that reaches out of that time, all may be taken.
+    /// Removes hits between two times, the oldest first. A piece that is partly in that range may lose all of
+    /// its hits.
     pub(crate) fn take_from(
         &mut self,
         (from_ms, to_ms): (i64, i64),
@@ -153,7 +154,7 @@ impl Entry {
         *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
     }
 
-    /// An entry with the hits of pieces.
+    /// An entry with the hits of these pieces.
     pub(super) fn of_pieces(pieces: Pieces, settings: &Settings, now: Timestamp) -> Entry {
         let Pieces { mut list, newest_ms, is_by_pane, coarse_ms } = pieces;
         keep_newest(&mut list, MAX_TOTAL);
@@ -176,7 +177,7 @@ impl Entry {
             return entry;
         }
         let last_ms = |panes: &[Pane]| panes.iter().map(|pane| pane.end_ms() - 1).max();
-        // Of a pane that is wider than those of the class its start is not when the newest hit came.
+        // A pane wider than those of the class does not give the time of the newest hit.
         let newest_ms = newest_ms.filter(|_| !(is_by_pane && is_demoted)).or_else(|| {
             let last_pane_ms = last_ms(&panes).max(last_ms(&coarse));
             last_pane_ms.max(moments.last().map(|moment| moment.at_ms))
@@ -185,7 +186,8 @@ impl Entry {
         let coarse_ms = coarse_ms.filter(|_| !is_demoted).unwrap_or(newest_ms);
         let (mut panes, coarse) = (Panes::from_any(panes), Coarse::new(coarse, coarse_ms, settings));
         if !is_ring {
-            // Before panes are joined: then these may end after moments that came after all of their hits.
+            // Before panes are merged: merged panes may end after moments that are later than all of their
+            // hits.
             let recent = moments.partition_point(|moment| moment.at_ms < mixed_end_ms);
             moments.drain(..recent).for_each(|moment| panes.add(moment.at_ms, moment.hits, settings));
         }
@@ -197,8 +199,8 @@ impl Entry {
 }
 
 impl Entry {
-    /// Counts hits that were counted before, when older ones had left a shorter retention or narrower panes. Where there would be more
-    /// than can be counted now, the oldest go.
+    /// Counts hits that were counted before, when older ones had expired by a shorter retention or narrower
+    /// panes. If the total would exceed its bound, the oldest hits are dropped.
     pub(crate) fn add_again(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
         if self.add(at, hits, settings, now).is_ok() {
             return;
@@ -206,11 +208,12 @@ impl Entry {
         let mut pieces = self.pieces(settings);
         keep_newest(&mut pieces.list, MAX_TOTAL.saturating_sub(hits));
         *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
-        // More than can be counted at all were never counted.
+        // More hits than the bound were never counted.
         let _ = self.add(at, hits.min(MAX_TOTAL), settings, now);
     }
 
-    /// Fits the hits again, if there are some that did not fit and do now. Answers are then the same as after a start.
+    /// Fits the hits again, if there are coarse ones that fit by now. Afterwards answers are the same as
+    /// after a restart.
     #[inline]
     pub(crate) fn fit_again(&mut self, settings: &Settings, now: Timestamp) {
         if self.is_to_fit_again(now) {
@@ -218,7 +221,7 @@ impl Entry {
         }
     }
 
-    /// Whether there are hits that did not fit and do now.
+    /// Whether there are coarse hits that fit by now.
     #[inline]
     pub(crate) fn is_to_fit_again(&self, now: Timestamp) -> bool {
         matches!(self, Entry::Large { large, .. } if large.has_coarse())
@@ -226,7 +229,7 @@ impl Entry {
     }
 }
 
-/// Drops the oldest hits of pieces that have more than `most` together.
+/// Drops the oldest hits of pieces that have more than `most` in all.
 fn keep_newest(list: &mut [Piece], most: u64) {
     let total: u128 = list.iter().map(|piece| u128::from(piece.hits())).sum();
     let mut excess = total.saturating_sub(most.into());
@@ -242,13 +245,13 @@ fn keep_newest(list: &mut [Piece], most: u64) {
     }
 }
 
-/// Whether moments fit a list.
+/// Whether the moments fit in a list.
 fn are_a_list(moments: &[Moment]) -> bool {
     let hits: u64 = moments.iter().map(|moment| moment.hits).sum();
     !moments.is_empty() && moments.len() <= list::MOST_MOMENTS && hits <= list::MAX_TOTAL
 }
 
-/// The pane of a width that holds a narrower one.
+/// The pane of this width that contains a narrower one.
 fn widened(pane: Pane, width_ms: i64) -> Pane {
     Pane { start_ms: pane.start_ms.div_euclid(width_ms) * width_ms, width_ms, hits: pane.hits }
 }
@@ -283,7 +286,7 @@ mod tests {
         classes
     }
 
-    /// What happens to a key.
+    /// A step of a test.
     #[derive(Clone, Debug)]
     enum Step {
         Hits { gap_ms: i64, ago_ms: i64, weight: u64, times: u32 },
@@ -350,7 +353,8 @@ mod tests {
         Ok(())
     }
 
-    /// The time that a limit gives is the first at which there is room, however the hits are kept by then.
+    /// The wait that a limit returns ends at the first time with room, whatever the form of the hits is by
+    /// then.
     fn check_waits(
         entry: &Entry,
         window: Span,
@@ -395,7 +399,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
-        /// A key whose class changes, by a restart or a dump, while hits go on, some of them late.
+        /// The class of a key changes, by a restart or a dump, while hits continue, some of them late.
         #[test]
         fn hits_that_change_class_stay_within_their_bounds(steps in prop::collection::vec(step(), 1..40)) {
             let classes = classes();

@@ -1,11 +1,12 @@
-//! A few moments in fifteen bytes, beside the key: the form of most keys.
+//! A few moments in the fifteen bytes of the entry: the form of most keys.
 //!
-//! The time of the newest moment in six bytes, a byte that says what follows, and eight more. Moments of a hit
-//! each are *plain*: the byte is how many there are; four bytes say how long the oldest is before the newest, four
-//! have the gaps of those between them, the newest first, as numbers. So a hit that is the newest, in a window that
-//! reaches back to the oldest, takes as long however many moments there are. Others are *mixed*: numbers, first the
-//! hits of the newest; then for each older moment the gap to the newer one and a bit that says whether it has
-//! more than one hit, then its hits if it has. A zero ends numbers, as the end of the bytes does.
+//! Six bytes have the time of the newest moment, one byte the encoding, and eight bytes the rest. *Plain*:
+//! each moment has one hit. The seventh byte is the number of moments. Four bytes have the time from the
+//! oldest to the newest moment, and four the gaps of the moments between them, the newest first, as numbers.
+//! So a new hit, in a window that includes the oldest moment, costs the same for any number of moments.
+//! *Mixed*: numbers. The first is the hits of the newest moment. For each older moment follow the gap to the
+//! newer one, with a bit for "more than one hit", and then its hits if that bit is set. A zero or the last
+//! byte ends the numbers.
 
 use super::moment::Moment;
 use crate::number::Number;
@@ -13,16 +14,16 @@ use crate::number::Number;
 const BYTES: usize = 15;
 const TIME_BITS: usize = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
-/// Bytes behind the first seven.
+/// The bytes after the first seven.
 const REST: usize = BYTES - TIME_BITS / 8 - 1;
-/// Half of them.
+/// The bits of one half of them.
 const HALF_BITS: usize = 4 * REST;
 const HALF_MASK: u64 = (1 << HALF_BITS) - 1;
-/// The seventh byte of moments that are mixed.
+/// The seventh byte of mixed moments.
 const MIXED: u8 = 1 << 7;
-/// More hits than this in a moment are kept elsewhere, so that totals need no look.
+/// A moment with more hits than this is stored in another form, so that a total never exceeds its bound.
 const MAX_HITS: u64 = u32::MAX as u64;
-/// The most moments that fit: each takes a byte at least.
+/// The most moments that fit: each takes at least a byte.
 pub(super) const MAX_MOMENTS: usize = REST;
 /// The most hits that fit.
 pub(super) const MAX_TOTAL: u64 = MAX_HITS * MAX_MOMENTS as u64;
@@ -31,7 +32,7 @@ pub(super) const MAX_TOTAL: u64 = MAX_HITS * MAX_MOMENTS as u64;
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Inline([u8; BYTES]);
 
-/// The moments, newest first, and room for one that does not fit.
+/// The moments, newest first, with room for one more than fits.
 #[derive(Default, Debug)]
 pub(super) struct Held {
     list: [Moment; MAX_MOMENTS + 1],
@@ -39,14 +40,14 @@ pub(super) struct Held {
 }
 
 impl Inline {
-    /// The first eight bytes and the last: they share one.
+    /// The first eight bytes and the last eight. They overlap in one byte.
     #[inline]
     fn halves(&self) -> (u64, u64) {
         let half = |bytes: Option<&[u8; 8]>| u64::from_le_bytes(*bytes.expect("there are fifteen bytes"));
         (half(self.0.first_chunk()), half(self.0.last_chunk()))
     }
 
-    /// What the seventh byte says.
+    /// The seventh byte.
     #[inline]
     fn head(&self) -> u8 {
         self.0[BYTES - REST - 1]
@@ -71,7 +72,7 @@ impl Inline {
         held
     }
 
-    /// Moments that are mixed, newest first.
+    /// Mixed moments, newest first.
     #[inline]
     fn mixed(&self) -> Mixed {
         let mut numbers = self.halves().1;
@@ -95,7 +96,7 @@ impl Inline {
         (self.halves().0 & TIME_MASK).cast_signed()
     }
 
-    /// The time of the oldest of moments that are plain.
+    /// The time of the oldest plain moment.
     #[inline]
     fn oldest_ms(&self) -> i64 {
         self.newest_ms() - (self.halves().1 & HALF_MASK).cast_signed()
@@ -119,12 +120,12 @@ impl Inline {
         }
     }
 
-    /// Adds hits; false, and nothing changes, when they do not fit.
+    /// Adds hits. False if they do not fit; nothing changes then.
     pub(super) fn add(&mut self, moment: Moment) -> bool {
         self.add_or_give(moment).is_none()
     }
 
-    /// Adds hits; or, when they do not fit, changes nothing and gives all moments there would be.
+    /// Adds hits. If they do not fit, nothing changes, and all moments including them are returned.
     pub(super) fn add_or_give(&mut self, moment: Moment) -> Option<Held> {
         if moment.hits == 1 && self.is_empty() {
             self.write(moment.at_ms, 1, 0);
@@ -139,9 +140,9 @@ impl Inline {
         None
     }
 
-    /// Adds hits that are the newest, and gives those from `from_ms` on; `None`, and nothing changes, when
-    /// it takes more work. This is what most hits are: no branch but the last depends on how many moments
-    /// there are, or how many bytes a number has.
+    /// Adds hits that are the newest, and returns the hits from `from_ms` on. `None`, and no change, if more
+    /// work is needed. Most hits are counted here. Only the last branch depends on the number of moments or
+    /// the length of a number.
     #[inline(always)]
     pub(super) fn hit(&mut self, at_ms: i64, weight: u64, from_ms: i64) -> Option<u64> {
         let (first, last) = self.halves();
@@ -154,7 +155,8 @@ impl Inline {
         }
         let (span, gaps) = (last & HALF_MASK, last >> HALF_BITS);
         let gap = Number::new(gap_ms.cast_unsigned());
-        // The second is the oldest: there are none between. A number of more than four bytes does not fit anyway.
+        // The second moment is the oldest, with none between. A number of more than four bytes does not fit
+        // anyway.
         let gaps = if head == 1 { 0 } else { gaps << ((8 * gap.len) & 63) | gap.word };
         let longer = span + gap_ms.cast_unsigned();
         if (gaps | longer) > HALF_MASK {
@@ -165,7 +167,7 @@ impl Inline {
         Some(if from_ms <= oldest_ms { head + 1 } else { self.sum(from_ms, i64::MAX) })
     }
 
-    /// As `hit`, of moments that are mixed.
+    /// Like `hit`, for mixed moments.
     #[cold]
     fn hit_mixed(&mut self, at_ms: i64, weight: u64, from_ms: i64) -> Option<u64> {
         let Mixed { at_ms: newest_ms, hits, numbers } = self.mixed();
@@ -179,7 +181,7 @@ impl Inline {
         Some(sum(self.mixed(), |at_ms| from_ms <= at_ms))
     }
 
-    /// These moments, newest first; `None` when they do not fit.
+    /// An entry of these moments, newest first. `None` if they do not fit.
     fn of(moments: &[Moment]) -> Option<Inline> {
         let Some(newest) = moments.first() else { return Some(Inline::default()) };
         let (head, rest) = match plain(moments) {
@@ -191,7 +193,7 @@ impl Inline {
         Some(inline)
     }
 
-    /// Writes the time, the seventh byte, and those after it.
+    /// Writes the time, the seventh byte, and the rest.
     #[inline]
     fn write(&mut self, at_ms: i64, head: u64, rest: u64) {
         let first = at_ms.cast_unsigned() | head << TIME_BITS | rest << (TIME_BITS + 8);
@@ -228,7 +230,7 @@ impl Held {
         self.len += 1;
     }
 
-    /// Adds hits where their time is among the others.
+    /// Adds hits at the place of their time.
     fn add(&mut self, moment: Moment) {
         let place = self.moments().partition_point(|held| held.at_ms > moment.at_ms);
         if self.moments().get(place).is_some_and(|held| held.at_ms == moment.at_ms) {
@@ -240,7 +242,8 @@ impl Held {
     }
 }
 
-/// Moments that are mixed, newest first: the next one, 0 hits if there is none, and the numbers of those behind it.
+/// An iterator over mixed moments, newest first: the next moment, with 0 hits at the end, and the numbers
+/// behind it.
 struct Mixed {
     at_ms: i64,
     hits: u64,
@@ -264,13 +267,13 @@ impl Iterator for Mixed {
     }
 }
 
-/// The hits of moments at such times.
+/// The hits of the moments whose time is accepted by `is_in`.
 #[inline]
 fn sum(moments: impl Iterator<Item = Moment>, is_in: impl Fn(i64) -> bool) -> u64 {
     moments.filter(|moment| is_in(moment.at_ms)).map(|moment| moment.hits).sum()
 }
 
-/// What follows the seventh byte where moments are plain, if they can be.
+/// The last eight bytes of plain moments. `None` if these cannot be plain.
 fn plain(moments: &[Moment]) -> Option<u64> {
     let (newest, oldest) = (moments.first()?, moments.last()?);
     let span = u32::try_from(newest.at_ms - oldest.at_ms).ok()?;
@@ -284,7 +287,7 @@ fn plain(moments: &[Moment]) -> Option<u64> {
     (gaps <= HALF_MASK).then(|| gaps << HALF_BITS | u64::from(span))
 }
 
-/// What follows the seventh byte where moments are mixed, if they fit.
+/// The last eight bytes of mixed moments. `None` if they do not fit.
 fn mixed(moments: &[Moment]) -> Option<u64> {
     let newest = moments.first()?;
     if moments.iter().any(|moment| moment.hits > MAX_HITS) {
@@ -297,7 +300,7 @@ fn mixed(moments: &[Moment]) -> Option<u64> {
     Number::new(newest.hits).before(numbers)
 }
 
-/// Numbers of mixed moments with those of one before them: how long it is before the newer one, and its hits.
+/// Appends a moment that is `gap_ms` older to the numbers of mixed moments.
 #[inline]
 fn with_older(numbers: u64, gap_ms: i64, hits: u64) -> Option<u64> {
     let is_several = hits > 1;

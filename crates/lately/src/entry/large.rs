@@ -1,5 +1,4 @@
-//! The form of a key with more than a list holds: its newest hits as a list or a ring, and panes
-//! before them.
+//! The form of a key with more hits than a list holds: the newest as a list or a ring, and panes before them.
 
 use thin_vec::ThinVec;
 
@@ -18,18 +17,19 @@ use crate::time::Timestamp;
 pub(crate) struct Large {
     recent: Recent,
     older: Option<Box<Older>>,
-    /// Bytes of `older`, whether some of it does not fit, and the hits of its panes: so counting does not touch it.
+    /// A summary of `older`, so that counting does not read it: its bytes, whether it has coarse panes, and
+    /// the hits of its panes.
     older_bytes: u32,
     has_coarse: bool,
     older_total: u64,
 }
 
-/// Hits that are neither in a list nor in a ring.
+/// Hits that are neither in the list nor in the ring.
 #[derive(Clone, Default, Debug)]
 struct Older {
-    /// Hits before the recent ones.
+    /// The hits before the recent ones.
     panes: Panes,
-    /// Hits that came from elsewhere, in panes that do not fit: at any time, and in none of the others.
+    /// Hits from elsewhere in panes that do not fit the class, at any time. They are not in `panes`.
     coarse: Option<Box<Coarse>>,
 }
 
@@ -44,7 +44,7 @@ impl Older {
         self.panes.is_empty() && self.coarse.is_none()
     }
 
-    /// Drops what has left the retention and joins old panes.
+    /// Drops expired hits and merges old panes.
     fn merge(&mut self, settings: &Settings, now: Timestamp) {
         self.panes.merge(settings, now);
         let horizon_ms = settings.horizon_ms(now);
@@ -54,21 +54,21 @@ impl Older {
     }
 }
 
-/// What a key that came from elsewhere is made of. Panes and moments fit today's class.
+/// The parts of an entry from elsewhere. Panes and moments fit the class.
 pub(super) struct Parts {
     pub(super) panes: Panes,
     pub(super) coarse: Option<Coarse>,
     /// Sorted.
     pub(super) moments: Vec<Moment>,
-    /// Whether the newest panes are to be in a ring.
+    /// Whether the newest panes become a ring.
     pub(super) is_ring: bool,
-    /// Whether the moments are a list; else they come one by one.
+    /// Whether the moments become a list. Otherwise they are added one by one.
     pub(super) is_list: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Recent {
-    /// At most [`list::MOST_MOMENTS`] moments; maybe none.
+    /// At most [`list::MOST_MOMENTS`] moments, possibly none.
     List {
         head: Head,
         bytes: ThinVec<u8>,
@@ -77,13 +77,13 @@ enum Recent {
 }
 
 impl Large {
-    /// The form of a key that had a list until now.
+    /// The large form of a key that had a list.
     pub(super) fn from_list(head: Head, bytes: ThinVec<u8>) -> Large {
         let recent = Recent::List { head, bytes };
         Large { recent, older: None, older_bytes: 0, has_coarse: false, older_total: 0 }
     }
 
-    /// The form of a key whose hits came from elsewhere.
+    /// The large form of a key from elsewhere.
     pub(super) fn of_parts(parts: Parts, settings: &Settings, now: Timestamp) -> Large {
         let Parts { panes, coarse, moments, is_ring, is_list } = parts;
         let mut large = Large::from_list(Head::default(), ThinVec::new());
@@ -103,28 +103,28 @@ impl Large {
         large
     }
 
-    /// Whether there are hits in panes that do not fit.
+    /// Whether there are coarse panes.
     #[inline]
     pub(super) fn has_coarse(&self) -> bool {
         self.has_coarse
     }
 
-    /// Hits in panes that do not fit.
+    /// The coarse panes.
     pub(super) fn coarse(&self) -> Option<&Coarse> {
         self.older.as_ref().filter(|_| self.has_coarse).and_then(|older| older.coarse.as_deref())
     }
 
-    /// Hits before the recent ones, oldest first.
+    /// The panes before the recent hits, oldest first.
     pub(super) fn panes(&self) -> impl Iterator<Item = Pane> {
         self.older.iter().flat_map(|older| older.panes.iter())
     }
 
-    /// Where those end.
+    /// The end of the newest of these panes.
     fn panes_end_ms(&self) -> Option<i64> {
         self.older.as_ref().and_then(|older| older.panes.end_ms())
     }
 
-    /// The panes of the ring that have hits, oldest first.
+    /// The panes of the ring with hits, oldest first.
     pub(super) fn cells(&self, settings: &Settings) -> impl Iterator<Item = Pane> {
         let ring = match &self.recent {
             Recent::Ring(ring) => Some(ring),
@@ -133,7 +133,7 @@ impl Large {
         ring.into_iter().flat_map(|ring| ring.panes(settings))
     }
 
-    /// The recent hits, where they are a list.
+    /// The recent hits, if they are a list.
     pub(super) fn list(&self) -> Option<List<'_>> {
         match &self.recent {
             Recent::List { head, bytes } => Some(List { head, bytes }),
@@ -141,7 +141,7 @@ impl Large {
         }
     }
 
-    /// Takes the list out, when there is nothing else.
+    /// Takes the list out, if there is nothing else.
     pub(super) fn take_list(&mut self) -> Option<(Head, ThinVec<u8>)> {
         match self {
             Large { recent: Recent::List { head, bytes }, older: None, .. } => {
@@ -187,8 +187,8 @@ impl Large {
         }
     }
 
-    /// Counts hits now, where the recent ones are in a ring that does not end after that; gives those of the default window
-    /// that ends now, which is exact. Otherwise `None`, and no hits are counted.
+    /// Counts hits of now, if the recent ones are in a ring that ends now or later. Returns the hits of the
+    /// default window that ends now, which are exact. Otherwise returns `None` and counts nothing.
     pub(super) fn hit_now(&mut self, hits: u64, now: Timestamp, settings: &Settings) -> Option<u64> {
         let now_ms = now.as_millis();
         match &self.recent {
@@ -208,7 +208,7 @@ impl Large {
         }
     }
 
-    /// Moves the ring on until it reaches a time.
+    /// Advances the ring to a time.
     fn advance_ring(&mut self, at_ms: i64, settings: &Settings, now: Timestamp) {
         let Large { recent: Recent::Ring(ring), older, .. } = self else { return };
         let mut have_left = false;
@@ -221,18 +221,18 @@ impl Large {
         }
     }
 
-    /// Whether there is a ring and nothing in it: then the key is hot no more.
+    /// Whether the ring is empty: the key is not hot any more.
     fn is_quiet(&self) -> bool {
         matches!(&self.recent, Recent::Ring(ring) if ring.total() == 0)
     }
 
-    /// Moves the ring on until it reaches a moment, and adds that.
+    /// Advances the ring to a moment, and adds it.
     fn reach_and_add(&mut self, Moment { at_ms, hits }: Moment, settings: &Settings, now: Timestamp) {
         self.advance_ring(at_ms, settings, now);
         self.add_to_ring(at_ms, hits, settings, now);
     }
 
-    /// Adds hits at a time that the ring does not end before.
+    /// Adds hits at a time that is not after the ring.
     fn add_to_ring(&mut self, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
         let Recent::Ring(ring) = &mut self.recent else { return };
         if !ring.add(at_ms, hits, settings) {
@@ -240,7 +240,7 @@ impl Large {
         }
     }
 
-    /// Adds a moment to the list; the oldest go to the panes when there is one too many.
+    /// Adds a moment to the list. A full list first moves its oldest moments to the panes.
     fn add_moment(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
         let Large { recent: Recent::List { head, bytes }, older, .. } = self else { return };
         let mut list = ListMut { head, bytes };
@@ -261,13 +261,13 @@ impl Large {
         self.settle_grown(settings, now);
     }
 
-    /// To be called when hits were put to the older ones.
+    /// Must be called after hits were added to the panes.
     fn settle_grown(&mut self, settings: &Settings, now: Timestamp) {
         self.older.get_or_insert_default().panes.merge_if_long(settings, now);
         self.settle_older();
     }
 
-    /// To be called when the older hits may have changed.
+    /// Must be called after `older` may have changed.
     fn settle_older(&mut self) {
         self.older.take_if(|older| older.is_empty());
         self.older_bytes = self.older.as_deref().map_or(0, Older::bytes);
@@ -290,7 +290,7 @@ impl Large {
         }
     }
 
-    /// Has the newest moments kept from here on: what is in a ring goes to the panes.
+    /// From now on the exact times of the newest hits are kept. A ring is turned into panes.
     pub(super) fn keep_moments(&mut self, settings: &Settings, now: Timestamp) {
         match &mut self.recent {
             Recent::List { head, bytes } => ListMut { head, bytes }.keep_moments(),
@@ -305,20 +305,20 @@ impl Large {
         }
     }
 
-    /// Hits between two pane borders.
+    /// The hits between two pane borders.
     pub(super) fn sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         let recent = match &self.recent {
             Recent::List { head, bytes } => List { head, bytes }.sum(from_ms, to_ms),
             Recent::Ring(ring) => ring.sum(from_ms, to_ms, settings),
         };
         if self.moments_from_ms() <= from_ms {
-            // All that is older came before the moments.
+            // All older hits are before the moments.
             return recent;
         }
         recent + self.older.as_ref().map_or(0, |older| older.panes.sum(from_ms, to_ms))
     }
 
-    /// As [`ListMut::sum_and_keep`], where the recent hits are a list.
+    /// Like [`ListMut::sum_and_keep`], if the recent hits are a list.
     pub(super) fn sum_and_keep(&mut self, from_ms: i64) -> Option<u64> {
         match &mut self.recent {
             Recent::List { head, bytes } => ListMut { head, bytes }.sum_and_keep(from_ms),
@@ -326,12 +326,12 @@ impl Large {
         }
     }
 
-    /// Hits of which no more than the pane is known came before this time.
+    /// Before this time only the pane of a hit is known.
     pub(super) fn moments_from_ms(&self) -> i64 {
         self.list().and_then(List::oldest_ms).unwrap_or(i64::MAX)
     }
 
-    /// Hits from a pane border on of which no more than the pane is known.
+    /// The hits from a pane border on, without the exact moments.
     pub(super) fn pane_sum(&self, from_ms: i64, settings: &Settings) -> u64 {
         let ring = match &self.recent {
             Recent::List { .. } => 0,
@@ -340,8 +340,8 @@ impl Large {
         ring + self.older.as_ref().map_or(0, |older| older.panes.sum(from_ms, i64::MAX))
     }
 
-    /// The pane with which the hits of panes and the ring from `from_ms` on, oldest first, reach `hits`; `None` when they are
-    /// fewer, or none are asked for.
+    /// The pane in which the hits of panes and ring from `from_ms` on, summed from the oldest, reach `hits`.
+    /// `None` if there are fewer, or `hits` is 0.
     pub(super) fn reach(&self, from_ms: i64, hits: u64, settings: &Settings) -> Option<Pane> {
         if hits == 0 {
             return None;
@@ -354,7 +354,8 @@ impl Large {
         }
     }
 
-    /// As `sum`, by the running total where the range is the default window near the newest hit.
+    /// The hits between two pane borders, from the running total if the range is the default window near the
+    /// newest hit.
     pub(super) fn exact_sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         if let Recent::Ring(ring) = &self.recent
             && let Some(hits) = ring.window_sum(from_ms, to_ms, settings)
@@ -364,7 +365,7 @@ impl Large {
         self.sum(from_ms, to_ms, settings)
     }
 
-    /// Moves what is known of the default window on to one that starts at `from_ms` and ends at `now`.
+    /// Advances the cursor or the running total to the default window from `from_ms` to `now`.
     pub(super) fn advance(&mut self, from_ms: i64, settings: &Settings, now: Timestamp) {
         self.advance_list(from_ms);
         if let Recent::Ring(ring) = &self.recent
@@ -374,15 +375,14 @@ impl Large {
         }
     }
 
-    /// As `advance`, where the recent hits are a list.
+    /// The same if the recent hits are a list.
     pub(super) fn advance_list(&mut self, from_ms: i64) {
         if let Recent::List { head, bytes } = &mut self.recent {
             ListMut { head, bytes }.advance(from_ms);
         }
     }
 
-    /// Drops what has left the retention and joins old panes; a key that is hot no more gives its
-    /// ring back.
+    /// Drops expired hits and merges old panes. A key that is not hot any more frees its ring.
     pub(super) fn merge(&mut self, settings: &Settings, now: Timestamp) {
         match &mut self.recent {
             Recent::List { head, bytes } => {
@@ -403,7 +403,7 @@ impl Large {
         self.settle_older();
     }
 
-    /// As [`super::Entry::prefetch`].
+    /// See [`super::Entry::prefetch`].
     #[inline]
     pub(super) fn prefetch(&self, level: usize) -> Fetched {
         match &self.recent {
@@ -415,7 +415,7 @@ impl Large {
         }
     }
 
-    /// Bytes on the heap, the form's own included.
+    /// The heap bytes, including this struct.
     pub(super) fn heap_bytes(&self) -> usize {
         let recent = match &self.recent {
             Recent::List { bytes, .. } => list::heap_bytes(bytes),
@@ -424,7 +424,7 @@ impl Large {
         allocated(size_of::<Large>()) + recent + self.older_bytes as usize
     }
 
-    /// What it is, for tests of the changes of form.
+    /// The name of the form, for tests.
     #[cfg(test)]
     pub(super) fn form(&self) -> &'static str {
         match self.recent {
@@ -433,7 +433,7 @@ impl Large {
         }
     }
 
-    /// Panics when a part is not what it should be.
+    /// Panics if an invariant does not hold.
     pub(super) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
         match &self.recent {
             Recent::List { head, bytes } => List { head, bytes }.check_consistency(),
@@ -451,15 +451,15 @@ impl Large {
     }
 }
 
-/// Whether hits at a time belong into panes: those there already, and all moments, are newer.
+/// Whether hits at a time belong in the panes: older than all moments, and before the end of the panes.
 fn is_older(at_ms: i64, list: List<'_>, older: Option<&Older>) -> bool {
-    // Most hits are newer than some moment: then panes need not be looked at, which are other memory.
+    // Most hits are newer than some moment. Check that first: panes are in other memory.
     list.oldest_ms().is_none_or(|oldest_ms| at_ms < oldest_ms)
         && older.and_then(|older| older.panes.end_ms()).is_some_and(|end_ms| at_ms < end_ms)
 }
 
-/// Whether a hit needs a moment more than there is room for, and even the oldest is still inside the
-/// exact span: then a ring is smaller and faster. A list does not hold the largest totals either.
+/// Whether the list has no room for a hit although its oldest moment is within the exact span. Then a ring is
+/// smaller and faster. Totals above the bound of a list also need a ring.
 fn is_crowded(list: &ListMut<'_>, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) -> bool {
     if list.has_room(at_ms, hits) {
         return false;

@@ -1,8 +1,9 @@
-//! The hits of a key that count against a limit, to the millisecond.
+//! The hits that count against a limit, to the millisecond.
 //!
-//! A hit counts until it is as old as the window. Of a hit in a pane, or in the ring, only the pane is
-//! known: it counts until the last millisecond of the cell of the grid that a pane may have become part of by
-//! then; of a hit in a pane that does not fit the class, until the last millisecond of that pane. So what was decided holds, whenever panes are joined, and never is too little counted.
+//! A hit counts until it is as old as the window. Of a hit in a pane or in the ring only the pane is known.
+//! It counts until the last millisecond of the grid cell that its pane may have been merged into by then. A
+//! hit in a coarse pane counts until the last millisecond of that pane. So a merge never changes a decision,
+//! and no limit counts too few hits.
 
 use super::Entry;
 use super::coarse::Coarse;
@@ -13,12 +14,12 @@ use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
-/// A window of a limit: the milliseconds later than `at` - `window`, those after `at` among them.
+/// The window of a limit: all milliseconds later than `at` - `window`, including those after `at`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LimitWindow {
     at_ms: i64,
     window_ms: i64,
-    /// Its first millisecond, and how long ago that is.
+    /// Its first millisecond, and the age of that.
     from_ms: i64,
     age_ms: i64,
 }
@@ -31,54 +32,54 @@ impl LimitWindow {
         LimitWindow { at_ms, window_ms, from_ms, age_ms: now.as_millis() - from_ms }
     }
 
-    /// That of a frame, which was set to the window of a limit.
+    /// The window of a frame that was made for a limit.
     fn of(frame: &Frame) -> Option<LimitWindow> {
         let window = Span::from_millis(frame.to_ms - frame.from_ms)?;
         Some(LimitWindow::ending_at(frame.now, window, frame.now))
     }
 
-    /// The width of the cells of the grid at its edge.
+    /// The width of the grid cells at its far edge.
     fn grid_ms(self, settings: &Settings) -> i64 {
         settings.ladder().edge_grid_ms(self.age_ms, settings.exact())
     }
 
-    /// The first millisecond of the cell that its first lies in.
+    /// The start of the grid cell at its far edge.
     fn cell_ms(self, settings: &Settings) -> i64 {
         let grid_ms = self.grid_ms(settings);
         self.from_ms.div_euclid(grid_ms) * grid_ms
     }
 
-    /// From when on a hit of a known millisecond does not count.
+    /// The time from which a hit at `at_ms` does not count.
     fn moment_leaves_ms(self, at_ms: i64) -> i64 {
         at_ms + self.window_ms
     }
 
-    /// From when on the hits of a pane that ends at `end_ms` do not count: they came before its cell ended, and
-    /// before `moments_ms`.
+    /// The time from which the hits of a pane do not count. The pane ends at `end_ms`; its hits are before
+    /// the end of its grid cell, and before `moments_ms`.
     fn pane_leaves_ms(self, end_ms: i64, moments_ms: i64, grid_ms: i64) -> i64 {
         let cell_end_ms = (end_ms - 1).div_euclid(grid_ms) * grid_ms + grid_ms;
         cell_end_ms.min(moments_ms) - 1 + self.window_ms
     }
 
-    /// The same window as it is when so much time has passed.
+    /// The same window after `passed`.
     fn later_by(self, passed: Span) -> LimitWindow {
         let passed_ms = passed.as_millis();
         LimitWindow { at_ms: self.at_ms + passed_ms, from_ms: self.from_ms + passed_ms, ..self }
     }
 
-    /// The time that it is seen from.
+    /// The time from which it is seen.
     fn now(self) -> Timestamp {
         Timestamp::from_millis(self.from_ms + self.age_ms).unwrap_or(Timestamp::MAX)
     }
 
-    /// How long from the end of the window until then; `None` when that is over.
+    /// The time from the end of the window until `ms`. `None` if that is over.
     fn until(self, ms: i64) -> Option<Span> {
         Span::from_millis(ms - self.at_ms)
     }
 }
 
 impl Entry {
-    /// Whether the newest moments are kept in any case, or need not be asked for yet.
+    /// Whether the exact times of the newest hits are kept, or are not needed yet.
     #[inline]
     pub(crate) fn keeps_moments(&self) -> bool {
         match self {
@@ -88,18 +89,18 @@ impl Entry {
         }
     }
 
-    /// Has the newest moments kept from here on, however many come: who decides needs them.
+    /// From now on the exact times of the newest hits are kept, however many there are: limits need them.
     pub(crate) fn keep_moments(&mut self, settings: &Settings, now: Timestamp) {
         match self {
-            // What a few moments grow into is told when it is there.
+            // Inline hits are exact. The setting is made when they become a list.
             Entry::Inline(_) => {}
             Entry::List { head, bytes } => ListMut { head, bytes }.keep_moments(),
             Entry::Large { large, .. } => large.keep_moments(settings, now),
         }
     }
 
-    /// Hits that count in the window of a limit that ends now, and has the newest moments kept from here on; `None` where
-    /// there are none.
+    /// The hits that count in the window of a limit that ends now. From now on the exact times of the newest
+    /// hits are kept. `None` if there are no hits.
     #[inline]
     pub(crate) fn used_now(&mut self, frame: &Frame, settings: &Settings) -> Option<u64> {
         match self {
@@ -117,7 +118,7 @@ impl Entry {
         }
     }
 
-    /// As `used_now`, where all hits are moments.
+    /// The same for a key whose hits are all exact.
     #[inline]
     pub(crate) fn used_in_list(&mut self, frame: &Frame) -> Option<u64> {
         match self {
@@ -127,8 +128,9 @@ impl Entry {
         }
     }
 
-    /// Counts hits now where there are panes, and gives how long until none of the window of a limit that ends now
-    /// count; `None`, and nothing changes, where there are none. Those of the window were asked for just before.
+    /// Counts hits of now in a key with panes. Returns the time until no hit counts in the window of a limit
+    /// that ends now. `None`, and no change, if there are no panes. The hits of the window must have been
+    /// read just before.
     pub(crate) fn hit_large(&mut self, weight: u64, frame: &Frame, settings: &Settings) -> Option<Span> {
         let Entry::Large { newest, .. } = self else { return None };
         if newest.get() < frame.oldest_ms {
@@ -139,7 +141,7 @@ impl Entry {
         self.until_none(window, settings)
     }
 
-    /// Hits that count in a window.
+    /// The hits that count in a window.
     pub(crate) fn used(&self, window: LimitWindow, settings: &Settings) -> u64 {
         let from_ms = window.from_ms;
         match self {
@@ -154,7 +156,7 @@ impl Entry {
         }
     }
 
-    /// How long until none of the hits of a window count; `None` when none do.
+    /// The time until no hit of a window counts. `None` if none counts now.
     pub(crate) fn until_none(&self, window: LimitWindow, settings: &Settings) -> Option<Span> {
         if self.is_empty() {
             return None;
@@ -170,13 +172,13 @@ impl Entry {
             }
             _ => None,
         };
-        // What came last goes last: a pane is over before the moments begin.
+        // The newest hits leave last, because panes end before the moments start.
         let leaves_ms = last_pane.unwrap_or_else(|| window.moment_leaves_ms(self.newest_ms()));
         window.until(leaves_ms)
     }
 
-    /// How long until no more than `most` of the hits of a window count, of which `used` do now; `None` when that is
-    /// so.
+    /// The time until at most `most` hits of a window count, of which `used` count now. `None` if that is so
+    /// already.
     pub(crate) fn until_at_most(
         &self,
         most: u64,
@@ -193,8 +195,9 @@ impl Entry {
         }
     }
 
-    /// As `until_at_most`, where hits that do not fit the class fit by `until`, which is the answer as they are kept now.
-    /// Once they fit, they and the moments before their end count until their pane has left: longer, never shorter.
+    /// Like `until_at_most`, for an entry with coarse hits that will fit by `until`, which is the answer for
+    /// their present form. Once they fit, they and the moments before their end count until their pane has
+    /// left: longer, never shorter.
     fn until_fitted(&mut self, most: u64, mut until: Span, window: LimitWindow, settings: &Settings) -> Span {
         loop {
             let then = window.later_by(until);
@@ -209,7 +212,7 @@ impl Entry {
         }
     }
 
-    /// As `until_at_most`, if hits stay as they are kept now.
+    /// Like `until_at_most`, if no hits change their form before.
     fn until_as_kept(&self, most: u64, used: u64, window: LimitWindow, settings: &Settings) -> Option<Span> {
         if used <= most {
             return None;
@@ -236,7 +239,7 @@ impl Entry {
                 let has_panes = moments_ms > window.from_ms;
                 let panes = if has_panes { large.pane_sum(cell_ms, settings) } else { 0 };
                 if used - most <= panes {
-                    // What came first leaves first: a pane is over before the moments begin.
+                    // The oldest hits leave first, because panes end before the moments start.
                     let pane = large.reach(cell_ms, used - most, settings);
                     pane.map(|pane| (window.pane_leaves_ms(pane.end_ms(), moments_ms, grid_ms), 0))
                 } else {
@@ -264,7 +267,7 @@ impl Entry {
     }
 }
 
-/// What leaves, the earlier first, of two that are in that order each.
+/// Merges two sequences of leaving hits, each in order of time.
 fn merged(
     a: impl Iterator<Item = (i64, u64)>,
     b: impl Iterator<Item = (i64, u64)>,

@@ -1,20 +1,21 @@
-//! Where a list is, in six bytes: a hint in the slot, so that the list is prefetched before what points at it is read.
+//! The address of a list in six bytes: a hint in the slot, so that the list can be prefetched before the
+//! state is loaded.
 
 use super::Entry;
 use super::list::prefetch_list;
 
-/// Where a list was, and about where in it the moments ended; zeros when that is not known. It may be wrong.
+/// The address of a list, and about where its moments end; zeros if unknown. The hint may be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct ListHint([u8; ListHint::BYTES]);
 
-/// What the allocator gives begins at a multiple of these: the bits below say where the moments ended.
+/// Allocations start at multiples of this. The bits below are used for the end of the moments.
 const STEP: usize = 16;
 
 impl ListHint {
     /// Bytes it takes.
     pub(crate) const BYTES: usize = 6;
 
-    /// Where the list of an entry is, if it has one.
+    /// The hint for the list of an entry, if it has one.
     #[inline]
     pub(crate) fn of(entry: &Entry) -> ListHint {
         let Entry::List { head, bytes } = entry else { return ListHint::default() };
@@ -31,7 +32,7 @@ impl ListHint {
         self.0
     }
 
-    /// Has the list fetched; false when it is not known where it is.
+    /// Prefetches the list. False if the address is unknown.
     #[inline]
     pub(crate) fn prefetch(self) -> bool {
         let [a, b, c, d, e, f] = self.0;
@@ -62,7 +63,7 @@ mod tests {
             known += u32::from(is_list);
         }
         assert!(known > 100);
-        // It may be wrong.
+        // A wrong hint does no harm.
         assert!(ListHint::from_bytes([u8::MAX; ListHint::BYTES]).prefetch());
     }
 }

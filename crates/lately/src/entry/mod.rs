@@ -1,8 +1,8 @@
-//! One key's hits, in the form that suits how many there are.
+//! The hits of one key, in a form that depends on how many there are.
 //!
-//! A cold key holds a few moments in the entry itself; a warmer one a list of moments on the heap; a
-//! hot one a ring over the exact span, and panes before it. Every form gives the same answers: what
-//! differs is size and speed. This file is the only one that knows there are several.
+//! A key with few hits stores some moments in the entry itself, a key with more a list of moments on the
+//! heap, and a hot key a ring over the exact span, with panes before it. All forms give the same answers;
+//! they differ in size and speed. Only this file knows that there are several.
 
 mod blob;
 mod cells;
@@ -37,25 +37,25 @@ pub(crate) use list_hint::ListHint;
 pub(crate) use moment::Moment;
 use moment::PackedTime;
 
-/// The hits of one key, in 16 bytes and what is on the heap.
+/// The hits of one key: 16 bytes, and heap memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     /// A few moments.
     Inline(Inline),
     /// Up to [`list::MOST_MOMENTS`] moments.
     List { head: Head, bytes: ThinVec<u8> },
-    /// More than that. The time of the newest hit stands here, so that whether a key has expired is
-    /// known without a look at the heap.
+    /// More than that. The time of the newest hit is stored here, so that an expired key is recognized
+    /// without reading the heap.
     Large { newest: PackedTime, large: Box<Large> },
 }
 
-/// How much of a key's memory was asked for.
+/// How much of a key's heap memory was prefetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fetched {
-    /// There is nothing on the heap.
+    /// The key has no heap memory.
     Nothing,
     All,
-    /// There may be more behind it: ask again, for the next level, when it is there.
+    /// The first allocation. It may point to more: when it has arrived, call again for the next level.
     First,
 }
 
@@ -71,7 +71,7 @@ impl Entry {
         Entry::default()
     }
 
-    /// An entry with hits at several times, oldest first, [`FEW`] at most, that it does not hold itself.
+    /// An entry with hits at a few times, oldest first: at most [`FEW`], but too many to be inline.
     pub(crate) fn of_few(hits: impl Iterator<Item = (Timestamp, u64)>) -> Entry {
         Entry::list_of(hits.map(|(at, hits)| Moment { at_ms: at.as_millis(), hits }))
     }
@@ -87,7 +87,7 @@ impl Entry {
         Timestamp::from_millis(self.newest_ms()).unwrap_or(Timestamp::MIN)
     }
 
-    /// All hits held, those past the horizon and not yet dropped included.
+    /// All hits, including expired ones that were not dropped yet.
     pub(crate) fn total(&self) -> u64 {
         match self {
             Entry::Inline(inline) => inline.total(),
@@ -106,7 +106,7 @@ impl Entry {
         matches!(self, Entry::Inline(_))
     }
 
-    /// Whether there is one hit at most, as far as can be told without a look at the heap.
+    /// Whether there is at most one hit, as far as the entry shows without reading the heap.
     pub(crate) fn is_single(&self) -> bool {
         matches!(self, Entry::Inline(inline) if inline.total() <= 1)
     }
@@ -121,17 +121,17 @@ impl Entry {
         }
     }
 
-    /// Whether no window reaches the newest hit any more, `oldest_ms` being the edge of the retention.
+    /// Whether all hits are before `oldest_ms`, the edge of the retention.
     #[inline]
     pub(crate) fn expired(&self, oldest_ms: i64) -> bool {
         self.newest_ms() < oldest_ms || self.is_empty()
     }
 
-    /// Counts `weight` hits at `at`, a time the caller has checked against the retention and the
-    /// clock. `now` is at least every `now` this entry was given before.
+    /// Counts `weight` hits at `at`. The caller has checked `at` against the retention and the clock. `now`
+    /// must not be earlier than in any call before.
     ///
     /// # Errors
-    /// [`HitError::Overflow`] when the kept total would pass [`MAX_TOTAL`]; nothing changes.
+    /// [`HitError::Overflow`] if the total would exceed [`MAX_TOTAL`]; nothing changes.
     pub(crate) fn add(
         &mut self,
         at: Timestamp,
@@ -158,10 +158,10 @@ impl Entry {
         Ok(())
     }
 
-    /// Drops what has left the retention if that takes it to count `weight` more hits.
+    /// Makes sure that `weight` more hits can be counted. Drops expired hits if that is needed for it.
     ///
     /// # Errors
-    /// As [`Entry::add`].
+    /// [`HitError::Overflow`] if they cannot be counted.
     #[inline]
     pub(crate) fn make_room(
         &mut self,
@@ -178,7 +178,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Whether so many hits more can be counted.
+    /// Whether `weight` more hits can be counted.
     #[inline]
     pub(crate) fn has_room(&self, weight: u64) -> bool {
         if matches!(self, Entry::Inline(_)) {
@@ -191,7 +191,7 @@ impl Entry {
         self.total().checked_add(weight).is_some_and(|total| total <= MAX_TOTAL)
     }
 
-    /// Adds to the hits on the heap; what the entry held itself goes there first.
+    /// Adds hits on the heap, after moving inline hits there.
     fn add_to_heap(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
         if let Entry::Inline(inline) = self {
             *self = Entry::list_of(inline.oldest_first());
@@ -211,13 +211,13 @@ impl Entry {
         }
     }
 
-    /// Hits in the window of length `span` ending with the pane of `at`, as seen from `now`.
+    /// The hits in the window of length `span` that ends with the pane of `at`, as seen from `now`.
     pub(crate) fn count(&self, at: Timestamp, span: Span, settings: &Settings, now: Timestamp) -> Count {
         self.count_window(&Window::ending_at(at, span, settings, now), settings)
     }
 
-    /// Hits in the default window ending with the pane of `at`; moves what is known of a list there, as the next hit is
-    /// likely to be told of at a later time.
+    /// The hits in the default window that ends with the pane of `at`. Moves the cursor of a list there: the
+    /// next hit is likely to be later.
     pub(crate) fn count_at(&mut self, at: Timestamp, settings: &Settings, now: Timestamp) -> Count {
         let window = Window::ending_at(at, settings.window(), settings, now);
         match self {
@@ -228,7 +228,7 @@ impl Entry {
         self.count_window(&window, settings)
     }
 
-    /// Hits in a window.
+    /// The hits in a window.
     pub(crate) fn count_window(&self, window: &Window, settings: &Settings) -> Count {
         let count = match window.exact_range_ms() {
             Some((from_ms, to_ms)) => window.exact_count(self.exact_sum(from_ms, to_ms, settings)),
@@ -237,7 +237,7 @@ impl Entry {
         self.with_coarse(count, window)
     }
 
-    /// Adds hits in panes that do not fit the class, if there are any, to the count of the others in the window.
+    /// Adds the hits in coarse panes, if there are any, to the count of the others in the window.
     pub(crate) fn with_coarse(&self, count: Count, window: &Window) -> Count {
         let Some(coarse) = self.coarse() else { return count };
         let (far_ms, near_ms) = window.edges_ms();
@@ -251,8 +251,9 @@ impl Entry {
         }
     }
 
-    /// The fast path: counts hits now if the key has not expired and all its hits are in the entry or in a list; else
-    /// `None`, and nothing changes. Returns the hits of the frame's window, and how many bytes more the key has on the heap.
+    /// The fast path: counts hits of now if the key has not expired and its hits are inline or in a list.
+    /// Otherwise returns `None` and changes nothing. Returns the hits of the frame's window, and the growth
+    /// of the heap in bytes.
     #[inline(always)]
     pub(crate) fn fast_hit(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
         if weight == 0 || !frame.is_exact || self.newest_ms() < frame.oldest_ms {
@@ -266,7 +267,7 @@ impl Entry {
                 if let Some(hits) = (ListMut { head, bytes }).add_in_place(moment, frame.from_ms) {
                     return Some((hits, 0));
                 }
-                // What a list has room for, an entry has room for.
+                // The bound of a list is lower than that of an entry.
                 let before = list::heap_bytes(bytes);
                 let hits = (ListMut { head, bytes }).add_and_sum(moment, frame.from_ms)?;
                 Some((hits, list::heap_bytes(bytes) - before))
@@ -275,10 +276,10 @@ impl Entry {
         }
     }
 
-    /// Counts `weight` hits now; gives the hits of the default window that ends now.
+    /// Counts `weight` hits of now. Returns the hits of the default window that ends now.
     ///
     /// # Errors
-    /// As [`Entry::add`].
+    /// [`HitError::Overflow`] if the total would exceed [`MAX_TOTAL`]; nothing changes.
     pub(crate) fn hit_now(
         &mut self,
         weight: u64,
@@ -295,7 +296,8 @@ impl Entry {
         Ok(self.count_now(frame, settings))
     }
 
-    /// As `hit_now`, when the newest hits are in a ring and these fit too; else `None`, and none are counted.
+    /// Counts hits of now if the newest hits are in a ring, and there is room. Otherwise returns `None` and
+    /// changes nothing.
     fn hit_in_ring(&mut self, weight: u64, frame: &Frame, settings: &Settings) -> Option<u64> {
         if weight == 0 || !frame.is_exact || !self.has_room(weight) {
             return None;
@@ -306,8 +308,8 @@ impl Entry {
         Some(hits)
     }
 
-    /// Hits of the default window that ends now, and moves what is known of it there: so reads until
-    /// the next hit scan nothing.
+    /// The hits of the default window that ends now. Advances the cursor or the running total, so that the
+    /// reads until the next hit scan nothing.
     #[inline]
     pub(crate) fn count_now(&mut self, frame: &Frame, settings: &Settings) -> u64 {
         self.advance(frame.from_ms, settings, frame.now);
@@ -317,7 +319,7 @@ impl Entry {
         self.exact_sum(frame.from_ms, frame.to_ms, settings)
     }
 
-    /// As `sum`, by what is known of the default window where that is what was asked for.
+    /// The hits between two borders, from the running total if that covers the range.
     #[inline]
     fn exact_sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         match self {
@@ -326,7 +328,7 @@ impl Entry {
         }
     }
 
-    /// Hits between two borders of cells, without those of [`Entry::with_coarse`].
+    /// The hits between two borders of cells, without those in coarse panes.
     pub(crate) fn sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         if from_ms >= to_ms {
             return 0;
@@ -338,8 +340,8 @@ impl Entry {
         }
     }
 
-    /// Moves what is known of the default window to the one that starts at `from_ms` and ends at
-    /// `now`, so that reads until the next hit scan nothing.
+    /// Advances the cursor or the running total to the default window from `from_ms` to `now`, so that the
+    /// reads until the next hit scan nothing.
     pub(crate) fn advance(&mut self, from_ms: i64, settings: &Settings, now: Timestamp) {
         match self {
             Entry::Inline(_) => {}
@@ -348,8 +350,8 @@ impl Entry {
         }
     }
 
-    /// Drops what has left the retention and joins old panes; a key with fewer hits takes a smaller
-    /// form. Changes no answer from `now` on.
+    /// Drops expired hits and merges old panes. A key with fewer hits changes to a smaller form. No answer
+    /// from `now` on changes.
     pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) {
         let horizon_ms = settings.horizon_ms(now);
         if let Entry::Large { large, .. } = self {
@@ -372,8 +374,8 @@ impl Entry {
         }
     }
 
-    /// Has fetched what is on the heap: at level 0 what this points at, at each further level what is behind that of the one
-    /// before, which is there.
+    /// Prefetches heap memory: at level 0 what the entry points to, at each further level what the level
+    /// before points to, which must have arrived.
     #[inline]
     pub(crate) fn prefetch(&self, level: usize) -> Fetched {
         match (self, level) {
@@ -396,10 +398,10 @@ impl Entry {
         }
     }
 
-    /// Verifies the entry against its definition.
+    /// Verifies the invariants of the entry.
     ///
     /// # Panics
-    /// When it does not hold: that is a bug of this crate.
+    /// If one does not hold, which is a bug of this crate.
     pub(crate) fn check_consistency(&self, settings: &Settings, now: Timestamp) {
         match self {
             Entry::Inline(inline) => {

@@ -1,4 +1,4 @@
-//! Hits of one millisecond, and a time as it is kept.
+//! Hits of one millisecond, and a packed time.
 
 /// Hits of one millisecond.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -7,7 +7,7 @@ pub(crate) struct Moment {
     pub(crate) hits: u64,
 }
 
-/// A time in six bytes: all times to the year 9999 fit.
+/// A time in six bytes, enough for the year 9999.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct PackedTime([u8; 6]);
 
@@ -15,7 +15,7 @@ impl PackedTime {
     #[inline]
     pub(super) fn pack(at_ms: i64) -> PackedTime {
         debug_assert!(at_ms.cast_unsigned() < 1 << 48, "{at_ms} is no time");
-        // As a copy it is two words, not six bytes.
+        // `copy_from_slice` compiles to two words, not to six bytes.
         let mut bytes = [0; 6];
         bytes.copy_from_slice(&at_ms.to_le_bytes()[..6]);
         PackedTime(bytes)

@@ -1,6 +1,6 @@
-//! A ring of panes over the exact span with a running total: the form of a hot key. A hit and a read
-//! of the default window touch no more than the panes that time has passed, and now and then hand a few
-//! dozen of the oldest on, all at once.
+//! A ring of panes over the exact span, with a running total: the form of a hot key. A hit, or a read of the
+//! default window, touches only the panes that time has passed. From time to time a few dozen of the oldest
+//! panes are moved out together.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -12,37 +12,37 @@ use crate::time::Timestamp;
 /// The newest panes of a hot key.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
-    /// Hits of the panes up to `head`, going round. There are more cells than panes of the exact span, so that many
-    /// panes leave the ring at a time: where they go is other memory.
+    /// The hits of the panes up to `head`, cyclically. There are more cells than panes of the exact span, so
+    /// that many panes can leave at once: they go to other memory.
     cells: Cells,
-    /// The newest pane of the ring, by number, and its cell.
+    /// The number of the newest pane in the ring, and its cell.
     head: i64,
     head_cell: u32,
-    /// How many panes are in the ring. Cells without a pane are 0.
+    /// The number of panes in the ring. The other cells are 0.
     len: u32,
-    /// Panes of the default window; 0 when that is longer than the exact span.
+    /// The default window in panes; 0 if it is longer than the exact span.
     window: u32,
     /// All hits in the ring.
     total: u64,
-    /// Hits of the default window ending at `head`, if it has panes.
+    /// The hits of the default window that ends at `head`, if `window` is not 0.
     window_total: u64,
 }
 
-/// A cell to spare for so many panes that have to be in the ring.
-const PANES_PER_SPARE: u32 = 8;
+/// One extra cell for this many panes of the exact span.
+const PANES_PER_EXTRA_CELL: u32 = 8;
 
-/// Panes of the exact span, and one that its edge may cut.
+/// The panes of the exact span, and one more for its cut edge.
 fn least_panes(settings: &Settings) -> u32 {
     u32::try_from(settings.panes_in(settings.exact()) + 1).expect("bounded by limits")
 }
 
 impl Ring {
-    /// An empty ring up to the pane of `now`.
+    /// An empty ring that ends with the pane of `now`.
     pub(super) fn new(settings: &Settings, now: Timestamp) -> Ring {
         let len = least_panes(settings);
         let window = u32::try_from(settings.panes_in(settings.window())).ok().filter(|&panes| panes < len);
         Ring {
-            cells: Cells::new(len + len / PANES_PER_SPARE),
+            cells: Cells::new(len + len / PANES_PER_EXTRA_CELL),
             head: settings.pane_of(now.as_millis()),
             head_cell: len - 1,
             len,
@@ -57,18 +57,18 @@ impl Ring {
         self.head - i64::from(self.len) + 1
     }
 
-    /// Where the ring begins.
+    /// The start of the ring.
     pub(super) fn start_ms(&self, settings: &Settings) -> i64 {
         self.first() * settings.resolution().as_millis()
     }
 
-    /// The cell of a pane that is in the ring.
+    /// The cell of a pane in the ring.
     fn cell(&self, pane: i64) -> u32 {
         let back = u32::try_from(self.head - pane).expect("no pane is newer than the head");
         if back <= self.head_cell { self.head_cell - back } else { self.head_cell + self.cells.len() - back }
     }
 
-    /// The panes that have hits, oldest first.
+    /// The panes with hits, oldest first.
     pub(super) fn panes(&self, settings: &Settings) -> impl Iterator<Item = Pane> {
         let width_ms = settings.resolution().as_millis();
         (self.first()..=self.head)
@@ -80,12 +80,12 @@ impl Ring {
             .filter(|pane| pane.hits > 0)
     }
 
-    /// Hits in panes of the ring.
+    /// The hits in panes of the ring.
     fn ring_sum(&self, panes: RangeInclusive<i64>) -> u64 {
         self.ranges(panes).into_iter().map(|cells| self.cells.sum(cells)).sum()
     }
 
-    /// The cells of panes of the ring, in the order of the panes.
+    /// The cells of panes in the ring, in the order of the panes.
     fn ranges(&self, panes: RangeInclusive<i64>) -> [Range<u32>; 2] {
         if panes.is_empty() {
             return [0..0, 0..0];
@@ -94,8 +94,8 @@ impl Ring {
         if first <= last { [first..last + 1, 0..0] } else { [first..self.cells.len(), 0..last + 1] }
     }
 
-    /// The pane with which the hits of the ring from `from_ms` on, oldest first, reach `hits`, at least one; `None` when they
-    /// are fewer.
+    /// The pane in which the hits of the ring from `from_ms` on, summed from the oldest, reach `hits`, which
+    /// is at least one. `None` if there are fewer.
     pub(super) fn reach(&self, from_ms: i64, hits: u64, settings: &Settings) -> Option<Pane> {
         let width_ms = settings.resolution().as_millis();
         let from = settings.pane_of(from_ms).max(self.first());
@@ -113,12 +113,12 @@ impl Ring {
         None
     }
 
-    /// Length of the default window in panes, when the ring holds all of it.
+    /// The default window in panes, if the ring covers it.
     fn window_panes(&self) -> Option<i64> {
         (self.window > 0).then_some(i64::from(self.window))
     }
 
-    /// Adds hits at a time that the ring does not end before; false when it begins after it.
+    /// Adds hits at a time that is not after the ring. False if it is before the ring.
     pub(super) fn add(&mut self, at_ms: i64, hits: u64, settings: &Settings) -> bool {
         let pane = settings.pane_of(at_ms);
         if pane < self.first() {
@@ -132,8 +132,8 @@ impl Ring {
         true
     }
 
-    /// Adds hits to the newest pane; gives those of the default window that ends with it, if the
-    /// ring holds all of that; else none are added.
+    /// Adds hits to the newest pane. Returns the hits of the default window that ends with it. If the ring
+    /// does not cover that window, nothing is added.
     #[inline]
     pub(super) fn add_newest(&mut self, hits: u64) -> Option<u64> {
         self.window_panes()?;
@@ -149,13 +149,13 @@ impl Ring {
         settings.pane_of(at_ms) == self.head
     }
 
-    /// Whether a time lies after the ring.
+    /// Whether a time is after the ring.
     #[inline]
     pub(super) fn ends_before(&self, at_ms: i64, settings: &Settings) -> bool {
         settings.pane_of(at_ms) > self.head
     }
 
-    /// Moves the ring on until `pane` is in it. `leave` is given the start of each pane that has left it, and its hits.
+    /// Advances the ring to `pane`. Calls `leave` with the start and the hits of each pane that leaves it.
     pub(super) fn advance(&mut self, pane: i64, settings: &Settings, mut leave: impl FnMut(i64, u64)) {
         if pane <= self.head {
             return;
@@ -181,7 +181,7 @@ impl Ring {
         (self.head, self.head_cell, self.len) = (pane, small(head_cell), small(len));
     }
 
-    /// Has the cells fetched that a hit now looks at, and where the default window begins.
+    /// Prefetches the cells that a hit of now reads, and the start of the default window.
     #[inline]
     pub(super) fn prefetch(&self) {
         self.cells.prefetch(self.head_cell);
@@ -196,18 +196,18 @@ impl Ring {
         self.total
     }
 
-    /// Hits in the ring between two pane borders.
+    /// The hits in the ring between two pane borders.
     pub(super) fn sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         let from = settings.pane_of(from_ms).max(self.first());
         let to = (settings.pane_of(to_ms) - 1).min(self.head);
         if to - from < i64::from(self.len) / 2 {
             return self.ring_sum(from..=to);
         }
-        // Most of the ring: the rest is quicker to add up, and a wide window leaves none.
+        // The range is most of the ring: subtract the rest, which is faster. A wide window leaves no rest.
         self.total - self.ring_sum(self.first()..=from - 1) - self.ring_sum(to + 1..=self.head)
     }
 
-    /// As `sum`, by the running total, where the range is the default window near the head.
+    /// The hits of the default window near the head, from the running total.
     pub(super) fn window_sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> Option<u64> {
         let (from, to) = (settings.pane_of(from_ms), settings.pane_of(to_ms) - 1);
         let panes = self.window_panes()?;
@@ -222,7 +222,7 @@ impl Ring {
         })
     }
 
-    /// Stores the hits of a pane in as few bits as they need now.
+    /// Shrinks the cells to the bits that they need now.
     pub(super) fn narrow(&mut self) {
         self.cells.narrow();
     }
@@ -231,12 +231,12 @@ impl Ring {
         self.cells.heap_bytes()
     }
 
-    /// Panics when a total is not the sum of its panes.
+    /// Panics if a total is not the sum of its panes.
     pub(super) fn check_consistency(&self, older_end_ms: Option<i64>, settings: &Settings, now: Timestamp) {
         let least = least_panes(settings);
         assert!((least..=self.cells.len()).contains(&self.len), "{} panes", self.len);
-        // The exact span cuts through a pane, so that an older pane may reach into it by one; hits in either
-        // are counted once.
+        // The exact span ends within a pane, so an older pane may reach one pane into it. Hits in either are
+        // counted once.
         let newest = self.head.max(settings.pane_of(now.as_millis()));
         let exact_ms = (newest - i64::from(least) + 2) * settings.resolution().as_millis();
         let older_end_ms = older_end_ms.unwrap_or(i64::MIN);

@@ -1,4 +1,4 @@
-//! Each change of form, there and back, and what the forms weigh.
+//! Each change of form, in both directions, and the size of each form.
 
 use super::*;
 use crate::time::{days, minutes, seconds};
@@ -36,7 +36,7 @@ impl Key {
         assert_eq!(self.entry.total(), self.hits);
     }
 
-    /// A hit every `step_ms` from `from_ms` on; gives when the last came.
+    /// A hit every `step_ms` from `from_ms` on. Returns the time of the last.
     fn hits(&mut self, from_ms: i64, step_ms: i64, count: i64) -> i64 {
         (0..count).for_each(|n| self.hit(from_ms + n * step_ms, 1, from_ms + n * step_ms));
         from_ms + (count - 1) * step_ms
@@ -65,7 +65,7 @@ fn a_few_hits_turn_into_a_list_and_back() {
     assert_eq!(key.form(), "inline");
     let newest_ms = key.hits(30_000, 10_000, 10);
     assert_eq!(key.form(), "list");
-    // All but the newest leave the retention.
+    // All hits but the newest leave the retention.
     let week_ms = days(7).as_millis();
     assert_eq!(key.merge(newest_ms - 1), "list");
     key.hit(newest_ms + week_ms, 1, newest_ms + week_ms);
@@ -89,7 +89,7 @@ fn a_slow_list_hands_its_oldest_to_panes() {
         let panes: u64 = large.panes().map(|pane| pane.hits).sum();
         (large.list().map_or(0, List::len), panes)
     };
-    // Those that come quickly leave eight at a time.
+    // Moments that come quickly leave eight at a time.
     let mut key = Key::new();
     let newest_ms = key.hits(0, 9_000, 264 + 43);
     assert_eq!(key.form(), "list and panes");
@@ -98,7 +98,7 @@ fn a_slow_list_hands_its_oldest_to_panes() {
     assert_eq!(kept(&key), (264, 48));
     key.hits(newest_ms + 6 * 9_000, 9_000, 1);
     assert_eq!(kept(&key), (257, 56));
-    // Others one by one.
+    // Other moments leave one by one.
     let mut key = Key::new();
     let newest_ms = key.hits(0, 60_000, 300);
     assert_eq!(key.form(), "list and panes");
@@ -142,7 +142,7 @@ fn panes_leave_a_ring_together() {
         let Entry::Large { large, .. } = &key.entry else { panic!("the key is hot") };
         large.panes().map(|pane| pane.hits).sum::<u64>()
     };
-    // Of 361 panes and room for 45 more, 46 leave.
+    // Of 361 panes with room for 45 more, 46 leave.
     let mut left = vec![0];
     for second in 265..600 {
         key.hits(second * 1_000, 1_000, 1);
@@ -152,7 +152,7 @@ fn panes_leave_a_ring_together() {
         }
     }
     assert_eq!(left, [0, 42, 88, 134, 180, 226]);
-    // A late hit to a pane that is still in the ring, and to one that is not.
+    // A late hit to a pane that is still in the ring, and one to a pane that has left it.
     key.hit(226_000, 1, 599_000);
     assert_eq!(older(&key), 226);
     key.hit(225_000, 1, 599_000);
@@ -231,12 +231,12 @@ fn reads_between_hits_move_the_cursor_only_forward() {
     }
 }
 
-/// What a key weighs beside its slot, for the byte budgets of the benchmark.
+/// The bytes of a key besides its slot, against the byte budgets of the benchmark.
 #[test]
 fn forms_weigh_what_they_should() {
     let weigh = |step_ms: i64, count: i64| {
         let mut key = Key::new();
-        // Jitter that is no pattern: gaps take the bytes they take in life.
+        // Pseudo-random jitter: gaps take as many bytes as in practice.
         for n in 0..count {
             let jitter_ms = (n * 7_919) % step_ms.max(2);
             let ms = n * step_ms + jitter_ms;
@@ -251,7 +251,7 @@ fn forms_weigh_what_they_should() {
     most(0, 1, 1);
     most(320, 1_000, 300);
     most(352, 8_640_000, 70);
-    // Room that is kept, so that the allocator is left no holes, weighs forty of them.
+    // The rounding of buffer sizes adds forty bytes.
     most(2_280, 60_000, 10_080);
     most(4_000, 1_000, 604_800);
 }

@@ -1,9 +1,9 @@
-//! Panes as bytes: one byte for most.
+//! Panes as bytes. Most take one byte.
 //!
 //! A pane has one of three forms, by its first number:
-//! - even: it starts where the one before it ends and is as wide; the number is twice its hits;
-//! - odd and above 1: as wide, after a gap of half the number, rounded down, in panes; then its hits;
-//! - 1: another width. Then the place of the width on the ladder, the gap in milliseconds, the hits.
+//! - even: it starts at the end of the pane before, with the same width; the number is twice its hits.
+//! - odd, above 1: the same width, after a gap of half the number (rounded down) in panes; its hits follow.
+//! - 1: another width; its rung on the ladder, the gap in milliseconds and the hits follow.
 
 use super::Pane;
 use crate::ladder::RUNGS_MS;
@@ -17,7 +17,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// As if a pane as wide ended where this one starts.
+    /// The context in which `pane` has the even form.
     pub(super) fn before(pane: Pane) -> Context {
         Context { end_ms: pane.start_ms, rung: rung_of(pane.width_ms) }
     }
@@ -32,7 +32,7 @@ fn rung_of(width_ms: i64) -> u16 {
     u16::try_from(rung.expect("widths are rungs of the ladder")).expect("there are 21")
 }
 
-/// Appends a pane that starts where `context` ends, or later; gives the context of the next.
+/// Appends a pane that starts at the end of `context` or later. Returns the context of the next pane.
 #[inline]
 pub(super) fn write(out: &mut Vec<u8>, pane: Pane, context: Context) -> Context {
     assert!(pane.start_ms >= context.end_ms, "a pane at {} before {}", pane.start_ms, context.end_ms);
@@ -54,7 +54,7 @@ pub(super) fn write(out: &mut Vec<u8>, pane: Pane, context: Context) -> Context 
     Context { end_ms: pane.end_ms(), rung }
 }
 
-/// Reads panes, oldest first.
+/// An iterator over panes, oldest first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     pub(super) bytes: &'a [u8],

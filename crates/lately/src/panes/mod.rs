@@ -1,7 +1,7 @@
-//! A sorted list of disjoint panes, the form in which old hits are kept.
+//! A sorted list of disjoint panes: the form of old hits.
 //!
-//! Panes are bytes ([`coded`]) in segments. A segment knows where it starts and the hits before it,
-//! so that a sum over any range reads two segments at most, and a late hit rewrites one.
+//! Panes are encoded ([`coded`]) in segments. A segment has its start and the hits before it, so that a sum
+//! over any range decodes at most two segments, and a late hit rewrites one.
 
 mod coded;
 
@@ -27,36 +27,36 @@ impl Pane {
     }
 }
 
-/// Panes, oldest first, of any widths of the ladder, none overlapping another.
+/// Disjoint panes of any widths of the ladder, oldest first.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Panes {
-    /// All but the newest, as bytes.
+    /// All panes but the newest, encoded.
     bytes: Vec<u8>,
     segments: Vec<Segment>,
-    /// What the next pane that is written follows.
+    /// The context of the next encoded pane.
     end: Context,
-    /// Hits of the panes that are written.
+    /// The hits of the encoded panes.
     written: u64,
-    /// The newest: it is the one that grows.
+    /// The newest pane, which still grows.
     newest: Option<Pane>,
     len: u32,
-    /// Panes after the last merge.
+    /// The number of panes after the last merge.
     merged_len: u32,
 }
 
-/// Panes that are read from their start.
+/// Panes that can be decoded from their start.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
-    /// Where the first pane starts.
+    /// The start of its first pane.
     start_ms: i64,
-    /// Hits before it.
+    /// The hits before it.
     before: u64,
     offset: u32,
     rung: u16,
     len: u16,
 }
 
-/// Panes of a segment when it is new, and the most it grows to by late hits.
+/// The panes of a new segment, and the most that late hits may add up to.
 const SEGMENT_LEN: usize = 128;
 const MAX_SEGMENT_LEN: usize = 2 * SEGMENT_LEN;
 
@@ -66,7 +66,7 @@ const MOST_BYTES: usize = 4 * crate::leb128::MAX_BYTES;
 /// Buffers grow in steps of this many bytes, so that freed ones can be reused.
 const STEP_BYTES: usize = 256;
 
-/// Below this length merging is not worth a pass.
+/// Shorter lists are not worth a merge.
 const MERGE_FROM: usize = 32;
 
 impl Panes {
@@ -86,12 +86,12 @@ impl Panes {
         self.len as usize
     }
 
-    /// Where the newest pane ends.
+    /// The end of the newest pane.
     pub(crate) fn end_ms(&self) -> Option<i64> {
         self.newest.map(Pane::end_ms)
     }
 
-    /// Panes in any order. Of those that overlap, the widest holds the hits of all.
+    /// Panes in any order. If some overlap, the widest of them gets the hits of all.
     pub(crate) fn from_any(panes: Vec<Pane>) -> Panes {
         let mut sorted = Panes::default();
         sorted.rebuild(apart(panes).into_iter());
@@ -107,21 +107,21 @@ impl Panes {
         allocated(self.bytes.capacity()) + allocated(self.segments.capacity() * size_of::<Segment>())
     }
 
-    /// Adds `hits` at `time_ms`: to the pane that covers it, else to a new one of the resolution. Then there may be too many
-    /// panes, until [`Panes::merge_if_long`].
+    /// Adds `hits` at `time_ms`: to the pane that covers it, or to a new pane of the resolution. Call
+    /// [`Panes::merge_if_long`] afterwards, because there may be too many panes.
     pub(crate) fn add(&mut self, time_ms: i64, hits: u64, settings: &Settings) {
         let width_ms = settings.resolution().as_millis();
         let fresh = Pane { start_ms: settings.pane_of(time_ms) * width_ms, width_ms, hits };
         match &mut self.newest {
             Some(newest) if time_ms < newest.start_ms => self.add_late(fresh, time_ms),
-            // Hits that age out of a finer form arrive in order.
+            // Hits that move out of a finer form come in order.
             Some(newest) if time_ms < newest.end_ms() => newest.hits += hits,
             Some(newest) if fresh.start_ms < newest.end_ms() => self.insert(fresh),
             _ => self.push(fresh),
         }
     }
 
-    /// Merges when there are many more panes than the last time, or more than there may be.
+    /// Merges if there are many more panes than after the last merge, or more than allowed.
     pub(crate) fn merge_if_long(&mut self, settings: &Settings, now: Timestamp) {
         let most = merge_threshold(settings);
         let merged_len = self.merged_len as usize;
@@ -138,7 +138,7 @@ impl Panes {
         }
     }
 
-    /// Writes a pane after those that are written.
+    /// Encodes a pane after the encoded ones.
     fn write(&mut self, pane: Pane) {
         let len = self.bytes.len();
         if self.bytes.capacity() - len < MOST_BYTES {
@@ -152,7 +152,7 @@ impl Panes {
         self.written += pane.hits;
     }
 
-    /// What is written next goes to a new segment.
+    /// Starts a new segment.
     fn start_segment(&mut self, pane: Pane) {
         self.end = Context::before(pane);
         let offset = u32::try_from(self.bytes.len()).expect("bounded by the most panes");
@@ -163,7 +163,7 @@ impl Panes {
         self.segments.push(Segment { start_ms, before: self.written, offset, rung, len: 0 });
     }
 
-    /// Adds hits before the newest pane: to the pane that covers the time, else as a pane.
+    /// Adds hits before the newest pane: to the pane that covers the time, or as a new pane.
     #[cold]
     fn add_late(&mut self, fresh: Pane, time_ms: i64) {
         let after = self.segments.partition_point(|segment| segment.start_ms <= time_ms);
@@ -185,20 +185,20 @@ impl Panes {
         self.rewrite(index, &panes, fresh.hits);
     }
 
-    /// Where the first pane behind a segment starts.
+    /// The start of the first pane behind a segment.
     fn next_start_ms(&self, index: usize) -> i64 {
         let newest_ms = self.newest.map_or(i64::MAX, |newest| newest.start_ms);
         self.segments.get(index + 1).map_or(newest_ms, |next| next.start_ms)
     }
 
-    /// Adds a pane that overlaps narrower ones: it takes their hits.
+    /// Adds a pane that overlaps narrower ones. It takes their hits.
     #[cold]
     fn insert(&mut self, pane: Pane) {
         let panes = apart(self.iter().chain([pane]).collect());
         self.rebuild(panes.into_iter());
     }
 
-    /// Writes a segment anew, or in two when it has grown too long; it has `more` hits than before.
+    /// Encodes a segment again, as two if it has grown too long. It has `more` hits than before.
     fn rewrite(&mut self, index: usize, panes: &[Pane], more: u64) {
         let (end, written) = (self.end, self.written + more);
         let is_last = index + 1 >= self.segments.len();
@@ -232,24 +232,24 @@ impl Panes {
         }
     }
 
-    /// Takes out the panes that start at `from_ms` or later.
+    /// Removes the panes that start at `from_ms` or later.
     pub(crate) fn split_off(&mut self, from_ms: i64) -> Vec<Pane> {
         let (kept, split) = self.iter().partition::<Vec<Pane>, _>(|pane| pane.start_ms < from_ms);
         self.rebuild(kept.into_iter());
         split
     }
 
-    /// Hits between two pane borders.
+    /// The hits between two pane borders.
     pub(crate) fn sum(&self, from_ms: i64, to_ms: i64) -> u64 {
         self.before(to_ms) - self.before(from_ms)
     }
 
-    /// Hits of panes that start before `edge_ms`.
+    /// The hits of panes that start before `edge_ms`.
     fn before(&self, edge_ms: i64) -> u64 {
         self.started_before(edge_ms).0
     }
 
-    /// Hits of panes that start before `edge_ms`, and the last of these panes.
+    /// The hits of panes that start before `edge_ms`, and the last of these panes.
     pub(crate) fn started_before(&self, edge_ms: i64) -> (u64, Option<Pane>) {
         if self.newest.is_none_or(|newest| newest.start_ms < edge_ms) {
             return (self.total(), self.newest);
@@ -261,8 +261,8 @@ impl Panes {
         earlier.fold((before, None), |(hits, _), pane| (hits + pane.hits, Some(pane)))
     }
 
-    /// The pane with which the hits of panes that start at `from_ms` or later, oldest first, reach `hits`, at least one; else how
-    /// many are left then.
+    /// The pane in which the hits of the panes from `from_ms` on, summed from the oldest, reach `hits`, which
+    /// is at least one. If they do not, the missing rest.
     pub(crate) fn reach(&self, from_ms: i64, hits: u64) -> Result<Pane, u64> {
         let before = self.before(from_ms);
         let reached = before.saturating_add(hits);
@@ -291,7 +291,7 @@ impl Panes {
         Reader { bytes: &self.bytes[..end], offset, context }
     }
 
-    /// Drops what no answer can show any more and joins neighbours as far as their age allows.
+    /// Drops expired panes and merges neighbours as far as their age allows.
     pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) {
         let horizon_ms = settings.horizon_ms(now);
         let old = std::mem::take(self);
@@ -305,13 +305,13 @@ impl Panes {
         for pane in panes {
             let most_ms = most_ms(pane);
             let next = if pane.width_ms >= most_ms {
-                // Most are as wide as they may be.
+                // Most panes are as wide as they may be.
                 pane
             } else if let Some(joined) = widest(last, pane, most_ms, settings, now) {
                 last = joined;
                 continue;
             } else {
-                // As wide as it may be, though alone: neighbours of one width take a byte each.
+                // Widen a pane even if it is alone: neighbours of one width take a byte each.
                 widest(pane, pane, most_ms, settings, now).unwrap_or(pane)
             };
             self.push(std::mem::replace(&mut last, next));
@@ -319,7 +319,7 @@ impl Panes {
         self.push(last);
         self.merged_len = self.len;
         let Panes { bytes, segments, .. } = old;
-        // Where the old bytes were the new ones have room to grow, and no hole is left behind.
+        // Reuse the old buffers: they have room to grow, and no holes are left.
         self.bytes = moved(&self.bytes, bytes);
         self.segments = moved(&self.segments, segments);
     }
@@ -369,7 +369,7 @@ impl Panes {
     }
 }
 
-/// Panes in order and apart: rungs nest, so of two that overlap one holds the other.
+/// Makes panes disjoint. Rungs nest, so of two overlapping panes one contains the other.
 fn apart(mut panes: Vec<Pane>) -> Vec<Pane> {
     panes.sort_unstable_by_key(|pane| (pane.start_ms, Reverse(pane.width_ms)));
     panes.dedup_by(|pane, wider| {
@@ -382,7 +382,7 @@ fn apart(mut panes: Vec<Pane>) -> Vec<Pane> {
     panes
 }
 
-/// `items` in the memory of `room`, unless that is much too large.
+/// Moves `items` to the buffer `room`, unless that is much too large.
 fn moved<T: Copy>(items: &[T], mut room: Vec<T>) -> Vec<T> {
     if room.capacity() > items.len() + items.len() / 4 + STEP_BYTES {
         return items.to_vec();
@@ -392,12 +392,12 @@ fn moved<T: Copy>(items: &[T], mut room: Vec<T>) -> Vec<T> {
     room
 }
 
-/// The widest pane that may hold both at `now`, if any; `most_ms` is the width that the newer one's age allows. One pane
-/// twice: the widest it may become.
+/// The widest pane that may contain both panes at `now`, if any. `most_ms` is the width that the age of the
+/// newer one allows. For one pane, pass it twice.
 fn widest(older: Pane, newer: Pane, most_ms: i64, settings: &Settings, now: Timestamp) -> Option<Pane> {
     let narrowest_ms = newer.end_ms() - older.start_ms;
-    // A wider pane ends later and so is younger: each width is checked against its own age, and none
-    // can be wider than the newer one's end allows.
+    // A wider pane ends later and so is younger. Each width is checked against its own age. None can be wider
+    // than the end of the newer pane allows.
     let widths = &RUNGS_MS[..RUNGS_MS.partition_point(|&width_ms| width_ms <= most_ms)];
     let widths = widths.iter().rev().take_while(|&&width_ms| width_ms >= narrowest_ms);
     let mut panes = widths.map(|&width_ms| {
@@ -413,7 +413,7 @@ fn widest(older: Pane, newer: Pane, most_ms: i64, settings: &Settings, now: Time
     })
 }
 
-/// The most panes a list holds: a quarter more than merging can leave, so that merging is rare.
+/// The most panes of a list: a quarter more than merging can leave, so that merging is rare.
 pub(crate) fn merge_threshold(settings: &Settings) -> usize {
     let bound = settings.pane_bound();
     bound + bound / 4 + MERGE_FROM

@@ -1,4 +1,4 @@
-//! The counter for one thing that many threads hit: lock-free, one word a pane.
+//! The lock-free counter for one thing that many threads hit, with one word per pane.
 
 use crate::error::{HitError, SettingsError};
 use crate::settings::DEFAULT_WINDOW;

@@ -13,11 +13,11 @@ use super::rings::{COMMON, Hit, Rings};
 use super::word::Seen;
 
 impl Rings {
-    /// Counts `weight` hits at `at` in the common ring. Always inlined: saving registers would be stores
-    /// that the atomic addition has to wait for.
+    /// Counts `weight` hits at `at` in the common ring. Always inlined: a call would save registers, and the
+    /// atomic addition would wait for those stores.
     #[inline(always)]
     pub(super) fn add(&self, at: Timestamp, weight: u64) -> Result<(), HitError> {
-        // A copy: what is read from behind `self` would be read again after each atomic.
+        // A copy: fields behind `self` would be read again after each atomic operation.
         let layout = self.layout;
         let pane = self.panes.pane_of(at);
         let slot = self.slot(COMMON, pane);
@@ -34,7 +34,8 @@ impl Rings {
         self.add_slowly(slot, Hit { pane, at, weight })
     }
 
-    /// A pane that is new, sealed or nearly full, or a hit too heavy to be added unseen.
+    /// The slow path: a new pane, a sealed or nearly full one, or a weight that is too large for an unchecked
+    /// addition.
     #[cold]
     #[inline(never)]
     fn add_slowly(&self, slot: &AtomicU64, hit: Hit) -> Result<(), HitError> {
@@ -44,7 +45,7 @@ impl Rings {
             if hit.weight == 0 {
                 return Ok(());
             }
-            // AcqRel: as the addition in `add`.
+            // AcqRel: like the addition in `add`.
             let added = slot.compare_exchange(word, kept + hit.weight, Ordering::AcqRel, Ordering::Relaxed);
             if added.is_ok() {
                 self.advance(hit.pane);
@@ -58,7 +59,7 @@ impl Rings {
         Ok(())
     }
 
-    /// The slot was not as it should have been when the hit was added: sealed, or of a newer pane.
+    /// The slot was sealed or had a newer pane when the hit was added.
     #[cold]
     #[inline(never)]
     fn settle(&self, slot: &AtomicU64, before: u64, hit: Hit) -> Result<(), HitError> {
@@ -67,14 +68,14 @@ impl Rings {
             self.total.0.spoil();
             return Ok(());
         }
-        // This thread stood still for a turn of the ring: the pane is late, and the hits are taken out
-        // of the pane they fell into; if that one is gone too, they went with it.
+        // The ring went round while this thread was stopped, so the hit is late. Subtract it from the pane
+        // that it was added to. If that pane has left too, the hit has left with it.
         for attempt in 1_u32.. {
             let word = slot.load(Ordering::Relaxed);
             if !self.layout.is_same_pane(word, before) {
                 break;
             }
-            // AcqRel: as the addition in `add`.
+            // AcqRel: like the addition in `add`.
             let taken = slot.compare_exchange(word, word - hit.weight, Ordering::AcqRel, Ordering::Relaxed);
             if taken.is_ok() {
                 if word & self.layout.seal() != 0 {
@@ -87,7 +88,7 @@ impl Rings {
         Err(self.late(hit.at))
     }
 
-    /// Seals the slot of `pane` and gives its hits; `None` when other threads keep changing it.
+    /// Seals the slot of `pane` and returns its hits. `None` if other threads keep changing it.
     pub(super) fn seal(&self, pane: u64) -> Option<u64> {
         let (slot, empty) = (self.slot(COMMON, pane), self.layout.empty(pane));
         for _ in 0..SPIN_TRIES {
@@ -97,7 +98,7 @@ impl Rings {
                 Seen::Newer => return Some(0),
                 Seen::Sealed(hits) => return Some(hits),
                 Seen::Open(_) => {
-                    // Should the slot be a newer pane's by now, that one is sealed, which only costs.
+                    // If the slot has a newer pane by now, that one is sealed, which costs time only.
                     let word = slot.fetch_or(self.layout.seal(), Ordering::AcqRel);
                     return Some(self.layout.hits(empty, word));
                 }
@@ -114,7 +115,7 @@ impl Rings {
     }
 }
 
-/// After another thread was quicker: again at once for some time, then let others run first.
+/// After losing a race: retries at once for some time, then yields to other threads.
 fn give_way(attempt: u32) {
     if attempt.is_multiple_of(SPIN_TRIES) {
         yield_now();

@@ -1,8 +1,8 @@
 //! Counters for one thing that many threads share, without locks.
 //!
-//! [`AtomicCounter`] has a ring of slots for all threads, [`StripedCounter`] also one for each core; both
-//! are faces of `Rings`, which has the protocol. `docs/internals/design.md` explains it ("Counters
-//! shared by threads"), and the models in `models.rs` play it through.
+//! [`AtomicCounter`] has one ring of slots for all threads. [`StripedCounter`] has another one for each core.
+//! Both use `Rings`, which has the protocol. `docs/internals/design.md` explains it ("Counters shared by
+//! threads"), and `models.rs` checks it.
 
 mod atomic_counter;
 mod common_ring;

@@ -1,5 +1,5 @@
-//! Models of the protocol: loom plays through the interleavings, up to a number of preemptions, and the
-//! values a load may still see. Panes are milliseconds, two are kept, in two slots.
+//! Models of the protocol: loom explores the interleavings, with a bounded number of preemptions, and the
+//! values that a load may see. Panes are milliseconds; two are kept, in two slots.
 
 use loom::model::Builder;
 use loom::sync::Arc;
@@ -11,7 +11,7 @@ use crate::time::{Span, Timestamp, milliseconds};
 
 use super::rings::{Rings, Shape};
 
-/// Preemptions of a thread by another that a run may have.
+/// The most preemptions in a run.
 const PREEMPTIONS: usize = 3;
 
 const WINDOW: Span = milliseconds(2);
@@ -22,7 +22,7 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
     builder.check(run);
 }
 
-/// Which ring a thread hits.
+/// The ring that a thread hits.
 #[derive(Clone, Copy)]
 enum Ring {
     Common,
@@ -46,7 +46,7 @@ fn at(pane: i64) -> Timestamp {
     Timestamp::from_millis(pane).expect("a time")
 }
 
-/// A counter and how many hits of it were sent and acknowledged.
+/// A counter, and the numbers of its sent and acknowledged hits.
 struct Watched {
     rings: Rings,
     sent: AtomicU64,
@@ -68,7 +68,7 @@ impl Watched {
     fn read(&self, pane: i64) -> u64 {
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
         let hits = self.rings.hits(WINDOW, at(pane));
-        // An exchange of nothing sees the latest value.
+        // A read-modify-write always sees the latest value.
         let sent = self.sent.fetch_add(0, Ordering::AcqRel);
         assert!((acknowledged..=sent).contains(&hits), "{acknowledged} <= {hits} <= {sent}");
         hits
@@ -96,7 +96,8 @@ fn a_hit_races_the_roll_of_its_own_slot() {
         hit(&rings, Common, 10).expect("the first");
         let other = Arc::clone(&rings);
         let thread = thread::spawn(move || hit(&other, Common, 12).expect("newer"));
-        // Counted before the roll and gone with its pane, or late: in no case in the new pane.
+        // The hit is counted before the roll and leaves with its pane, or it is late. It is never in the new
+        // pane.
         let outcome = hit(&rings, Common, 10);
         assert!(matches!(outcome, Ok(()) | Err(HitError::Late { .. })), "{outcome:?}");
         thread.join().expect("no panic");
@@ -199,8 +200,8 @@ fn a_read_races_a_filling_for_another_time() {
         hit(&rings, Common, 11).expect("newer");
         assert_eq!(rings.hits(WINDOW, at(11)), 2);
         let other = Arc::clone(&rings);
-        // The reader is the thread that runs second: of a load, loom goes back to the store before; of a
-        // store, only to the last load, which here may be the filler's own.
+        // The reader is the thread that runs second. Loom lets a load see the store before the last one; for
+        // a store it considers only the last load, which here may be the filler's own.
         let thread = thread::spawn(move || assert_eq!(other.hits(WINDOW, at(11)), 2));
         assert_eq!(rings.hits(WINDOW, at(12)), 1);
         thread.join().expect("no panic");
@@ -215,7 +216,7 @@ fn a_new_pane_races_reads_of_two_clocks() {
         counter.hit(Common, 10);
         let other = Arc::clone(&counter);
         let thread = thread::spawn(move || other.hit(Common, 11));
-        // The first reader's clock is ahead of every hit, and behind the second's window not at all.
+        // The first reader's clock is ahead of every hit, but not behind the second reader's window.
         counter.read(11);
         assert_eq!(counter.rings.hits(WINDOW, at(10)), 1);
         counter.read(11);
@@ -302,7 +303,7 @@ fn an_own_ring_whose_newest_pane_is_not_the_newest() {
         counter.hit(Common, 11);
         assert_eq!(counter.read(11), 2);
         let other = Arc::clone(&counter);
-        // Late, but the newest of its ring: no version tells of it.
+        // The hit is late, but the newest of its ring, so no version changes.
         let thread = thread::spawn(move || other.hit(Own(0), 10));
         counter.read(11);
         counter.hit(Common, 11);
@@ -324,7 +325,7 @@ fn an_own_ring_goes_round_while_it_is_read() {
             hit(&other, Own(0), 13).expect("newer");
             hit(&other, Own(0), 11).expect_err("late");
         });
-        // What was there before may be gone by now; nothing is counted for a pane it is not of.
+        // Older hits may have left by now. No hit is counted in another pane.
         assert!(rings.hits(WINDOW, at(11)) <= 2);
         thread.join().expect("no panic");
         assert_eq!((rings.hits(WINDOW, at(13)), rings.hits(WINDOW, at(13))), (2, 2));

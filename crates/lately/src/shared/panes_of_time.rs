@@ -1,16 +1,16 @@
-//! Times to pane numbers without a division: it would be a good part of what a hit costs.
+//! Converts times to pane numbers without a division, which would be a large part of the cost of a hit.
 
 use crate::time::{Span, Timestamp};
 
-/// Times are below 2^48 ms: the end of the year 9999 is.
+/// Times are below 2^48 ms, which is after the end of the year 9999.
 const TIME_BITS: u32 = 48;
 const _: () = assert!(Timestamp::MAX.as_millis() < 1 << TIME_BITS);
 
 /// Numbers the panes of one width.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PanesOfTime {
-    /// 2^(48 + shift) / width, rounded up. The product with a time is too large by less than
-    /// width / 2^shift, at most one, of 2^48 parts of a pane: never enough to reach the next.
+    /// 2^(48 + shift) / width, rounded up. The product with a time is too large by less than width / 2^shift,
+    /// which is at most one, of 2^48 parts of a pane. That never reaches the next pane.
     reciprocal: u64,
     shift: u32,
     width_ms: u64,
@@ -35,7 +35,7 @@ impl PanesOfTime {
         high >> self.shift
     }
 
-    /// How wide they are.
+    /// The width of a pane.
     #[inline]
     pub(super) fn width_ms(&self) -> u64 {
         self.width_ms
@@ -46,7 +46,7 @@ impl PanesOfTime {
         span.as_millis().unsigned_abs().div_ceil(self.width_ms)
     }
 
-    /// When `pane` begins; the last time there is for panes past it.
+    /// The start of `pane`; the latest time for panes past it.
     pub(super) fn start_of(&self, pane: u64) -> Timestamp {
         let start_ms = pane.checked_mul(self.width_ms).and_then(|ms| i64::try_from(ms).ok());
         start_ms.and_then(Timestamp::from_millis).unwrap_or(Timestamp::MAX)

@@ -1,10 +1,9 @@
 //! The counters that threads share: rings of slots, and a total of the default window.
 //!
-//! Every thread may hit the **common ring** (`common_ring.rs`); an **own ring** is hit by one thread only
-//! (`thread_rings.rs`). Their slots are the same: one word, which says which pane it is of and how many
-//! hits that has. A read of the default window is the running total of the panes before the newest,
-//! and the newest panes as they stand. Each kind of ring has its way to tell that the total holds no
-//! more.
+//! Every thread may hit the **common ring** (`common_ring.rs`). An **own ring** is hit by one thread only
+//! (`thread_rings.rs`). Their slots are the same: one word with the number of its pane and the hits. A read
+//! of the default window is the running total of the panes before the newest, plus the newest panes. Each
+//! kind of ring has its own way to invalidate the total.
 
 use crate::cache_line::CacheLine;
 use crate::error::{HitError, SettingsError};
@@ -17,14 +16,15 @@ use super::running_total::{Filling, Of, RunningTotal};
 use super::thread_rings::Head;
 use super::word::{Layout, Seen};
 
-/// Slots on one line of the cache, or what is fetched with it. Few under loom, which follows each.
+/// Slots on one cache line, or on the pair of lines that is fetched together. Few under loom, which tracks
+/// each.
 const SLOTS_PER_LINE: usize = if cfg!(loom) { 2 } else { 16 };
-/// Rings are no shorter, so that counts have bits enough.
+/// Rings are at least this long, so that counts have enough bits.
 const LEAST_SLOTS: u64 = 256;
-/// Which of the rings is common to all threads; the own ones follow.
+/// The index of the ring that all threads share. The own rings follow.
 pub(super) const COMMON: usize = 0;
 
-/// How many panes the parts of a counter have, and how many own rings there are.
+/// The numbers of panes of a counter's parts, and the number of own rings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) resolution: Span,
@@ -35,7 +35,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Panes of `resolution`, exact over `window` and a fifth or a minute more, as of a class.
+    /// Panes of `resolution`, exact over `window` and a fifth or a minute more, like those of a class.
     pub(super) fn new(resolution: Span, window: Span, thread_rings: usize) -> Result<Shape, SettingsError> {
         let settings = Settings::builder().resolution(resolution).window(window).retain(Span::MAX).build()?;
         let panes = PanesOfTime::new(resolution);
@@ -45,7 +45,7 @@ impl Shape {
     }
 }
 
-/// Hits to be counted, and the pane of their time.
+/// Hits to count, and the pane of their time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
     pub(super) pane: u64,
@@ -58,18 +58,18 @@ pub(super) struct Hit {
 pub(super) struct Rings {
     pub(super) panes: PanesOfTime,
     pub(super) layout: Layout,
-    /// The default window, as asked for and in panes.
+    /// The default window, as a span and in panes.
     window: Span,
     window_panes: u64,
-    /// How many panes are kept.
+    /// The number of panes that are kept.
     pub(super) span: u64,
     lines_per_ring: usize,
     lines: Box<[CacheLine<[AtomicU64; SLOTS_PER_LINE]>]>,
-    /// Of each own ring.
+    /// One for each own ring.
     pub(super) heads: Box<[CacheLine<Head>]>,
-    /// One past the newest pane that was hit; 0 before any. Written once a pane. It only grows, so who
-    /// learns that a hit was acknowledged sees no less than the thread did that made the hit: Relaxed is
-    /// enough.
+    /// One past the newest pane that was hit; 0 before any hit. Written once per pane. It only grows, so a
+    /// thread that learns of an acknowledged hit reads at least the value that the hitting thread had:
+    /// Relaxed is enough.
     pub(super) end: CacheLine<AtomicU64>,
     pub(super) total: CacheLine<RunningTotal>,
 }
@@ -101,13 +101,13 @@ impl Rings {
         self.window
     }
 
-    /// When the newest pane begins, if there was a hit.
+    /// The start of the newest pane, if there was a hit.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         let newest = self.end.0.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.panes.start_of(newest))
     }
 
-    /// Hits in the window of length `window` that ends with the pane of `at`.
+    /// The hits in the window of length `window` that ends with the pane of `at`.
     #[inline]
     pub(super) fn hits(&self, window: Span, at: Timestamp) -> u64 {
         let at = self.panes.pane_of(at);
@@ -123,14 +123,14 @@ impl Rings {
         }
     }
 
-    /// Whether `pane` is kept, when one past the newest is `end`.
+    /// Whether `pane` is kept, if `end` is one past the newest pane.
     #[inline]
     pub(super) fn is_kept(&self, pane: u64, end: u64) -> bool {
         end.wrapping_sub(1).wrapping_sub(pane) < self.span
     }
 
-    /// The word a hit is added to, in a slot that holds `word`: that one, or the pane's without hits in place of
-    /// an older pane's.
+    /// The word to add a hit to, for a slot that holds `word`: that word, or the pane's empty word in place
+    /// of an older pane's.
     pub(super) fn admit(&self, word: u64, hit: Hit) -> Result<u64, HitError> {
         let Hit { pane, at, weight } = hit;
         if pane + self.span < self.end.0.load(Ordering::Relaxed) {
@@ -140,7 +140,7 @@ impl Rings {
         let (kept, hits) = match self.layout.look(empty, word) {
             Seen::Older => (empty, 0),
             Seen::Open(hits) | Seen::Sealed(hits) => (word, hits),
-            // A newer pane has got the slot since `end` was read.
+            // A newer pane took the slot after `end` was read.
             Seen::Newer => return Err(self.late(at)),
         };
         if weight > most.saturating_sub(hits) {
@@ -149,49 +149,49 @@ impl Rings {
         Ok(kept)
     }
 
-    /// Notes that `pane` is hit, before a hit of it is acknowledged: a total is of a newest pane, and no
-    /// later one has acknowledged hits.
+    /// Records that `pane` is hit, before the hit is acknowledged. So a total for a newest pane is never used
+    /// after a later pane has acknowledged hits.
     pub(super) fn advance(&self, pane: u64) {
         if self.end.0.load(Ordering::Relaxed) <= pane {
             self.end.0.fetch_max(pane + 1, Ordering::Relaxed);
         }
     }
 
-    /// First and one past the last pane with hits in a window of `window` panes.
+    /// The first pane, and one past the last, of those with hits in a window of `window` panes.
     fn range(&self, (at, end): (u64, u64), window: u64) -> (u64, u64) {
         let first_asked = (at + 1).saturating_sub(window);
         let first_kept = end.max(at + 1).saturating_sub(self.span);
         (first_asked.max(first_kept), end.min(at + 1))
     }
 
-    /// The range of panes of the default window.
+    /// That range for the default window.
     #[inline]
     pub(super) fn default_range(&self, of: (u64, u64)) -> (u64, u64) {
         self.range(of, self.window_panes)
     }
 
-    /// Hits of the panes of a range in all rings.
+    /// The hits of a range of panes in all rings.
     fn scan(&self, (first, end): (u64, u64)) -> u64 {
         let rings = COMMON..=self.heads.len();
         (first..end).map(|pane| rings.clone().map(|ring| self.count(ring, pane)).sum::<u64>()).sum()
     }
 
-    /// Hits of `pane` in a ring.
+    /// The hits of `pane` in a ring.
     #[inline]
     pub(super) fn count(&self, ring: usize, pane: u64) -> u64 {
-        // Acquire: partner of the hits; who sees one sees that it was sent.
+        // Acquire: partner of the hits. A thread that sees a hit also sees that it was sent.
         let word = self.slot(ring, pane).load(Ordering::Acquire);
         self.layout.hits(self.layout.empty(pane), word)
     }
 
-    /// Hits of the newest pane in the common ring, when it is in the default window.
+    /// The hits of the newest pane in the common ring, if it is in the default window.
     #[inline]
     fn live(&self, of: Of) -> u64 {
         let newest = of.end.wrapping_sub(1);
         if of.at.wrapping_sub(newest) < self.window_panes { self.count(COMMON, newest) } else { 0 }
     }
 
-    /// Sums the default window, and keeps the sum unless another thread is doing so.
+    /// Sums up the default window. Stores the sum as the running total, unless another thread is doing so.
     #[cold]
     #[inline(never)]
     fn refill(&self, of: Of) -> u64 {
@@ -204,13 +204,13 @@ impl Rings {
         self.scan(self.default_range((of.at, of.end)))
     }
 
-    /// Adds up all but the newest panes, seals those of the common ring, and keeps the sum; gives all hits
-    /// of the default window. They are an answer even if a hit spoils the sum meanwhile: each pane was
-    /// added up as it stood during this read.
+    /// Sums up all panes but the newest, seals those of the common ring, and stores the sum. Returns all hits
+    /// of the default window. They are a valid answer even if a hit invalidates the sum meanwhile, because
+    /// each pane was read during this call.
     fn fill(&self, filling: &Filling, of: Of) -> Option<u64> {
         let (first, end) = self.default_range((of.at, of.end));
-        // Of the common ring all panes before the newest. It is the last that was hit, so the slots of these
-        // hold nothing that is still kept but themselves.
+        // All panes of the common ring before the newest. Since no later pane was hit, their slots hold these
+        // panes or expired ones.
         let common = (first..end.min(of.end - 1)).map(|pane| self.seal(pane)).sum::<Option<u64>>();
         let own = self.own_sealed((of.at, of.end), of.versions);
         let (Some(common), Some((own, live))) = (common, own) else {
@@ -226,13 +226,13 @@ impl Rings {
         self.slot_at(self.place_of(ring, pane))
     }
 
-    /// Which of all slots is that of a pane in a ring.
+    /// The index of a pane's slot in a ring, among all slots.
     #[inline]
     pub(super) fn place_of(&self, ring: usize, pane: u64) -> u64 {
         (ring * self.lines_per_ring * SLOTS_PER_LINE) as u64 + self.layout.slot_of(pane)
     }
 
-    /// The slot with this number among all.
+    /// The slot with this index.
     #[inline]
     pub(super) fn slot_at(&self, place: u64) -> &AtomicU64 {
         #[expect(clippy::cast_possible_truncation, reason = "below the number of slots, which was a usize")]

@@ -1,20 +1,20 @@
-//! The sum of all sealed panes of the default window, kept so that a read need not add them up again.
+//! The running total: the sum of all sealed panes of the default window.
 //!
-//! One thread at a time fills it. The others do not wait: they sum the panes themselves. A thread that counts a hit in a
-//! sealed pane spoils the total before the hit is acknowledged. Readers read it without writing, and check afterwards
-//! whether it has changed, as with a sequence lock, but never wait.
+//! One thread at a time fills it. The others do not wait: they sum up the panes themselves. A thread that
+//! counts a hit in a sealed pane invalidates the total before the hit is acknowledged. Readers read it
+//! without writing and then check whether it has changed, as with a sequence lock, but never wait.
 
 use crate::sync::{AtomicU64, Ordering};
 
 /// A thread is filling it.
 const FILLING: u64 = 1;
-/// A sealed pane was hit since it was filled, or it never was.
+/// A sealed pane was hit since the last filling, or there was none.
 const SPOILED: u64 = 2;
-/// One filling more.
+/// The increment of each filling.
 const VERSION: u64 = 4;
 
-/// The range of a total: the window that ends with pane `at`, without the newest pane, which is before `end`; and the sum
-/// of the versions of the own rings.
+/// The range of a total: the window that ends with pane `at`, without the newest pane, which is before `end`.
+/// And the sum of the versions of the own rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Of {
     pub(super) at: u64,
@@ -22,10 +22,10 @@ pub(super) struct Of {
     pub(super) versions: u64,
 }
 
-/// The total, and how far it can be trusted.
+/// The total and its validity.
 #[derive(Debug)]
 pub(super) struct RunningTotal {
-    /// Counted up by [`VERSION`]s; the flags below.
+    /// A counter in steps of [`VERSION`], and the flags below it.
     state: AtomicU64,
     at: AtomicU64,
     end: AtomicU64,
@@ -33,7 +33,7 @@ pub(super) struct RunningTotal {
     total: AtomicU64,
 }
 
-/// The right to fill, until it is given to [`RunningTotal::publish`].
+/// The right to fill. It ends with [`RunningTotal::publish`].
 pub(super) struct Filling {
     state: u64,
 }
@@ -49,13 +49,13 @@ impl RunningTotal {
         }
     }
 
-    /// The total, if it is of `of` and no thread is changing it.
+    /// The total, if it is for `of` and no thread is changing it.
     #[inline]
     pub(super) fn read(&self, of: Of) -> Option<u64> {
         // Acquire: partner of `publish`, whose total this is, and of `spoil`.
         let state = self.state.load(Ordering::Acquire);
-        // Acquire: partners of the stores in `publish`. Who sees one of a later filling sees, below,
-        // that it began.
+        // Acquire: partners of the stores in `publish`. A thread that sees a store of a later filling sees
+        // below that it has begun.
         let kept = Of {
             at: self.at.load(Ordering::Acquire),
             end: self.end.load(Ordering::Acquire),
@@ -66,12 +66,12 @@ impl RunningTotal {
         (whole && kept == of).then_some(total)
     }
 
-    /// The right to fill it for `of`; none while another thread fills, nor for a time before that of a total
-    /// which still holds, unless that is `window` panes ahead: threads whose clocks differ a little do not
-    /// take it from each other.
+    /// Gets the right to fill the total for `of`. Refused while another thread fills. Also refused for an
+    /// earlier time than that of a valid total, unless that is `window` panes ahead: threads with slightly
+    /// different clocks do not replace each other's total.
     pub(super) fn begin(&self, of: Of, window: u64) -> Option<Filling> {
         let state = self.state.load(Ordering::Acquire);
-        // Only what is sensible hangs on these: Relaxed.
+        // These values decide only whether filling is worthwhile: Relaxed.
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let kept = Of { at: load(&self.at), end: load(&self.end), versions: load(&self.versions) };
         let holds = state & SPOILED == 0 && Of { at: of.at, ..kept } == of;
@@ -80,13 +80,13 @@ impl RunningTotal {
             return None;
         }
         let filling = (state & !SPOILED) + VERSION + FILLING;
-        // AcqRel: acquires from each `spoil` before, so that the hit it tells of is seen in its slot;
-        // released to each after, as all changes of the state are.
+        // AcqRel: acquires from each earlier `spoil`, so that its hit is seen in the slot; released to each
+        // later one, like all changes of the state.
         let begun = self.state.compare_exchange(state, filling, Ordering::AcqRel, Ordering::Relaxed);
         begun.is_ok().then_some(Filling { state: filling })
     }
 
-    /// Ends a filling. `total` is not used if it was spoiled meanwhile.
+    /// Ends a filling. `total` is dropped if it was invalidated meanwhile.
     pub(super) fn publish(&self, filling: &Filling, of: Of, total: u64) {
         // Release: partners of the loads in `read`.
         self.at.store(of.at, Ordering::Release);
@@ -94,7 +94,7 @@ impl RunningTotal {
         self.versions.store(of.versions, Ordering::Release);
         self.total.store(total, Ordering::Release);
         let done = filling.state - FILLING;
-        // AcqRel: partner of `read`; and of the next `begin`, through whatever comes between.
+        // AcqRel: partner of `read`, and of the next `begin`, also through changes in between.
         let published = self.state.compare_exchange(filling.state, done, Ordering::AcqRel, Ordering::Relaxed);
         if published.is_err() {
             self.give_up(filling);
@@ -104,12 +104,12 @@ impl RunningTotal {
     /// Ends a filling without a total.
     pub(super) fn give_up(&self, _filling: &Filling) {
         self.state.fetch_or(SPOILED, Ordering::AcqRel);
-        // Not a store: that would cut what a `spoil` before it released from the next `begin`.
+        // Not a store: a store would break the release sequence from an earlier `spoil` to the next `begin`.
         self.state.fetch_and(!FILLING, Ordering::AcqRel);
     }
 
-    /// A sealed pane has changed. Always a write: to find it spoiled already and leave would not tell
-    /// the thread that is about to fill it.
+    /// A sealed pane has changed. Always a write: returning early when it is invalid already would not be
+    /// seen by the thread that is about to fill it.
     pub(super) fn spoil(&self) {
         // AcqRel: partner of `begin` and `publish`.
         self.state.fetch_or(SPOILED, Ordering::AcqRel);

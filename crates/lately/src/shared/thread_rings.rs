@@ -1,11 +1,10 @@
 //! Rings with one writer each: a hit is a load and a store.
 //!
-//! A slot is written by its ring's thread alone, so no addition of another can be lost, and no thread
-//! can find the slot rolled. The newest pane of a ring is never part of the running total. Before the
-//! thread changes another pane, or which is its newest, it makes the ring's **version** odd, and after
-//! it even and higher: a total of the versions before is not used again. Readers check the versions
-//! before and after, as with a sequence lock, but never wait (Lamport, Concurrent Reading and Writing,
-//! 1977).
+//! Only its own thread writes a ring's slots, so no addition is lost, and no slot changes its pane
+//! unexpectedly. The newest pane of a ring is never part of the running total. Before the thread changes
+//! another pane, or moves to a new one, it makes the ring's **version** odd, and afterwards even and higher.
+//! A total of older versions is then not used any more. Readers check the versions before and after, as with
+//! a sequence lock, but never wait (Lamport, Concurrent Reading and Writing, 1977).
 
 use crate::error::HitError;
 use crate::sync::{AtomicU64, Ordering};
@@ -13,10 +12,10 @@ use crate::time::Timestamp;
 
 use super::rings::{COMMON, Hit, Rings};
 
-/// The state of a ring. Only its thread writes to it, once a pane and at each late hit.
+/// The state of a ring. Only its thread writes to it, once per pane and for each late hit.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// Odd while panes change that are, or are to be, in the running total.
+    /// Odd while panes change that belong to the running total.
     version: AtomicU64,
     /// One past the ring's newest pane; 0 before any.
     end: AtomicU64,
@@ -26,22 +25,22 @@ pub(super) struct Head {
 /// A cache for hits of the newest pane. Only the ring's thread reads it.
 #[derive(Debug)]
 struct Newest {
-    /// When it begins, in milliseconds.
+    /// Its start in milliseconds.
     start_ms: AtomicU64,
-    /// Its slot among those of all rings.
+    /// The index of its slot.
     slot: AtomicU64,
-    /// The word of its slot when it has all hits it can have.
+    /// The largest word that the slot may hold.
     full: AtomicU64,
 }
 
-/// No time is in a pane that begins then.
+/// No time is in a pane that starts here.
 const NEVER_MS: u64 = 1 << 63;
 
-/// The parts of all own rings that readers need beside the running total.
+/// What readers need of all own rings, besides the running total.
 pub(super) struct OwnLive {
-    /// The sum of the versions. Each only grows: as long as the sum is the same, all are.
+    /// The sum of the versions. Each only grows, so if the sum is unchanged, all are.
     pub(super) versions: u64,
-    /// Hits of each ring's newest pane, when it is in the default window.
+    /// The hits of each ring's newest pane, if that is in the default window.
     pub(super) hits: u64,
 }
 
@@ -54,8 +53,8 @@ impl Head {
 }
 
 impl Rings {
-    /// Counts `weight` hits at `at` in the own ring of number `own`. Only one thread at a time may do so: one
-    /// that comes after another must know that the other is through.
+    /// Counts `weight` hits at `at` in the own ring number `own`. Only one thread at a time may do so. The
+    /// next one must be synchronized with the end of the last call.
     #[inline(always)]
     pub(super) fn add_own(&self, own: usize, at: Timestamp, weight: u64) -> Result<(), HitError> {
         let head = &self.heads[own].0;
@@ -87,7 +86,7 @@ impl Rings {
         }
         let version = head.version.load(Ordering::Relaxed);
         head.version.store(version + 1, Ordering::Relaxed);
-        // Release: who sees either of these sees the odd version after it.
+        // Release: a thread that sees either store also sees the odd version that follows.
         slot.store(kept + weight, Ordering::Release);
         if head.end.load(Ordering::Relaxed) <= pane {
             head.end.store(pane + 1, Ordering::Release);
@@ -97,7 +96,7 @@ impl Rings {
             head.newest.full.store(self.layout.empty(pane) + self.layout.most(), Ordering::Relaxed);
             self.advance(pane);
         }
-        // Release: who sees this version sees the hits.
+        // Release: a thread that sees this version sees the hits.
         head.version.store(version + 2, Ordering::Release);
         Ok(())
     }
@@ -109,15 +108,15 @@ impl Rings {
         self.heads.iter().map(|head| head.0.version.load(Ordering::Acquire)).sum()
     }
 
-    /// The versions, and then the newest panes, for the default window that ends with pane `at`. They
-    /// belong together when the versions are the same afterwards.
+    /// The versions, and then the newest panes, for the default window that ends with pane `at`. They are
+    /// consistent if the versions are the same afterwards.
     #[inline]
     pub(super) fn own_live(&self, (at, end): (u64, u64)) -> OwnLive {
         let mut live = OwnLive { versions: self.versions(), hits: 0 };
         if !self.heads.is_empty() {
             let (first, _) = self.default_range((at, end));
             for (ring, head) in (COMMON + 1..).zip(&self.heads) {
-                // Acquire: who sees a new one sees the odd version after it.
+                // Acquire: a thread that sees a new one sees the odd version that follows.
                 let newest = head.0.end.load(Ordering::Acquire).wrapping_sub(1);
                 if (first..=at).contains(&newest) {
                     live.hits += self.count(ring, newest);
@@ -127,8 +126,8 @@ impl Rings {
         live
     }
 
-    /// Hits of the default window in the own rings: in all but their newest panes, and in these; `None` when
-    /// the versions are not these and even throughout.
+    /// The hits of the default window in the own rings: those of all panes but the newest ones, and those of
+    /// the newest. `None` unless the versions are `versions`, and even, throughout.
     pub(super) fn own_sealed(&self, (at, end): (u64, u64), versions: u64) -> Option<(u64, u64)> {
         let (first, end_asked) = self.default_range((at, end));
         let mut sealed = 0;
@@ -150,8 +149,9 @@ mod tests {
     use super::*;
     use crate::time::{milliseconds, minutes};
 
-    /// Symptom: a hit of a weight of a hundred made each read add up the window. Cause: it went the slow way, as
-    /// in a ring where other threads add unseen, and the version rose. Fix: here none do.
+    /// Symptom: after a hit with a weight of a hundred, each read summed up the window. Cause: the hit took
+    /// the slow path, which is for rings with several writers, and the version rose. Fix: an own ring has one
+    /// writer, so the fast path allows it.
     #[test]
     fn hits_of_the_newest_pane_spoil_no_total() {
         let window = minutes(5);

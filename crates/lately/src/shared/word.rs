@@ -1,18 +1,18 @@
-//! The word of a slot: the number of its pane and its hits together, so that no hit is counted for a pane that the slot has
-//! left.
+//! The word of a slot: the number of its pane and its hits together, so that no hit is counted for a pane
+//! that has left the slot.
 //!
-//! From the top: the **turn**, how often the ring has gone round before the pane (the slot's index
-//! says the rest of the pane's number); the **seal**, a bit; the count. Turns have room for all of
-//! time, so no two panes look alike. The count may rise to half of what its bits hold: the other half
-//! is room for additions of threads that have not yet seen that they came too late.
+//! From the top: the **round**, which is the number of rounds of the ring before the pane (the slot's index is
+//! the rest of the pane's number); the **seal**, one bit; the count. Rounds cover all times, so no two panes
+//! have the same word. The count may reach half of what its bits hold. The other half is reserved for
+//! additions of threads that do not know yet that they are late.
 
 use crate::limits::{MAX_SHARED_THREADS, MAX_TOTAL};
 
-/// Where the parts of a word lie. What each hit needs is kept as masks, not as numbers of bits.
+/// The layout of a word. What each hit needs is stored as masks, not as numbers of bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     slot_mask: u64,
-    /// From the turn's place in a pane's number to its place in a word.
+    /// The shift from the round's place in a pane's number to its place in a word.
     lift: u32,
     seal: u64,
     most: u64,
@@ -33,12 +33,12 @@ pub(super) enum Seen {
 }
 
 impl Layout {
-    /// For `2^slot_bits` slots, `2^ring_bits` rings of them, and panes up to `last_pane`. The kept
-    /// total of all slots fits [`MAX_TOTAL`].
+    /// The layout for `2^slot_bits` slots, `2^ring_bits` rings, and panes up to `last_pane`. The total of all
+    /// slots is at most [`MAX_TOTAL`].
     pub(super) fn new(slot_bits: u32, ring_bits: u32, last_pane: u64) -> Layout {
-        let turn_bits = u64::BITS - (last_pane >> slot_bits).leading_zeros();
+        let round_bits = u64::BITS - (last_pane >> slot_bits).leading_zeros();
         let total_bits = u64::BITS - MAX_TOTAL.leading_zeros();
-        let count_bits = (u64::BITS - 1 - turn_bits).min(total_bits - slot_bits - ring_bits);
+        let count_bits = (u64::BITS - 1 - round_bits).min(total_bits - slot_bits - ring_bits);
         let most = 1 << (count_bits - 1);
         Layout {
             slot_mask: (1 << slot_bits) - 1,
@@ -54,18 +54,18 @@ impl Layout {
         self.most
     }
 
-    /// The seal's bit.
+    /// The bit of the seal.
     pub(super) fn seal(&self) -> u64 {
         self.seal
     }
 
-    /// Which slot of a ring is the pane's.
+    /// The slot of a pane in its ring.
     #[inline]
     pub(super) fn slot_of(&self, pane: u64) -> u64 {
         pane & self.slot_mask
     }
 
-    /// The slot of `pane` without hits, not sealed.
+    /// The word of `pane` without hits, not sealed.
     #[inline]
     pub(super) fn empty(&self, pane: u64) -> u64 {
         (pane & !self.slot_mask) << self.lift
@@ -84,28 +84,28 @@ impl Layout {
         }
     }
 
-    /// Hits of the pane whose empty word is `empty`.
+    /// The hits of the pane whose empty word is `empty`.
     #[inline]
     pub(super) fn hits(&self, empty: u64, word: u64) -> u64 {
         let hits = word.wrapping_sub(empty);
         if hits < 2 * self.seal { hits & (self.seal - 1) } else { 0 }
     }
 
-    /// Whether the word is that of the pane, not sealed.
+    /// Whether the word has this pane and is not sealed.
     #[inline]
     pub(super) fn is_open(&self, empty: u64, word: u64) -> bool {
         word.wrapping_sub(empty) < self.seal
     }
 
-    /// Whether the word is that of the pane, not sealed, and `weight` may be added without looking at what
-    /// other threads add meanwhile: the slot is not half full, and all threads together could not fill the
-    /// other half.
+    /// Whether the word has this pane, is not sealed, and `weight` may be added without a check of what other
+    /// threads add meanwhile: the slot is less than half full, and all threads together cannot fill the other
+    /// half.
     #[inline]
     pub(super) fn takes(&self, empty: u64, word: u64, weight: u64) -> bool {
         word.wrapping_sub(empty) <= self.most / 2 && weight <= self.light
     }
 
-    /// Whether two words are of the same pane.
+    /// Whether two words have the same pane.
     pub(super) fn is_same_pane(&self, word: u64, other: u64) -> bool {
         word ^ other < 2 * self.seal
     }
@@ -124,8 +124,8 @@ mod tests {
             [(8, 0, LAST_PANES[0]), (9, 1, LAST_PANES[1]), (21, 9, LAST_PANES[0]), (9, 0, 2_932_896)]
         {
             let layout = Layout::new(slot_bits, ring_bits, last_pane);
-            let turn = 1 << slot_bits;
-            for pane in [0, 1, turn, last_pane - turn, last_pane] {
+            let round = 1 << slot_bits;
+            for pane in [0, 1, round, last_pane - round, last_pane] {
                 let empty = layout.empty(pane);
                 for hits in [0, 1, layout.most(), 2 * layout.most() - 1] {
                     let (open, sealed) = (empty + hits, (empty + hits) | layout.seal());
@@ -134,7 +134,7 @@ mod tests {
                     assert_eq!((layout.hits(empty, open), layout.hits(empty, sealed)), (hits, hits));
                     assert!(layout.is_open(empty, open) && !layout.is_open(empty, sealed));
                     assert!(layout.is_same_pane(open, sealed));
-                    let other = if pane < turn { pane + turn } else { pane - turn };
+                    let other = if pane < round { pane + round } else { pane - round };
                     let seen = if other > pane { Seen::Older } else { Seen::Newer };
                     let other = layout.empty(other);
                     for word in [open, sealed] {

@@ -1,4 +1,4 @@
-//! Batches: what one read of a connection brought, applied with one look at the clock.
+//! Batches: the operations of one read of a connection, applied at one time.
 
 use super::executor::Executor;
 use super::{Store, shard_of};
@@ -9,8 +9,8 @@ use crate::gcra::{Rate, Throttle};
 use crate::limit::{Decision, JointDecision};
 use crate::time::{Span, Timestamp};
 
-/// Operations whose memory is fetched together, a quarter of a usual pipeline: more would push each other
-/// out of the nearest cache.
+/// Operations that are prefetched together. With more of them, their memory would not stay in the first-level
+/// cache.
 pub(super) const STAGED: usize = 16;
 
 /// An operation of [`Store::apply`].
@@ -121,11 +121,11 @@ pub struct Limit<'a> {
 pub struct JointRequest<'a> {
     /// The limits, at most [`MAX_LIMITS`](crate::limits::MAX_LIMITS). A key may have several.
     pub limits: Vec<Limit<'a>>,
-    /// As in [`Request`].
+    /// See [`Request::cost`].
     pub cost: u64,
-    /// As in [`Request`].
+    /// See [`Request::at`].
     pub at: Option<Timestamp>,
-    /// As in [`Request`].
+    /// See [`Request::is_peek`].
     pub is_peek: bool,
 }
 
@@ -152,11 +152,12 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// The key of an operation that is about one, and may be done before or after those about others.
+    /// The key of an operation on one key. `None` for joint limits, which are applied in a batch of their
+    /// own.
     #[inline(always)]
     fn lone_key(&self) -> Option<&'a [u8]> {
         if let Op::Hit { key, .. } = self {
-            // Most are.
+            // The most frequent case.
             return Some(key);
         }
         self.lone_key_of_others()
@@ -263,7 +264,7 @@ impl Store {
                     executor.apply_joint(joint, out);
                     rest = others;
                 }
-                // There is nothing to be done while its memory comes.
+                // A single operation gains nothing from a prefetch.
                 [op] => out.push(executor.apply_one(op, hashes[0])),
                 of_one => {
                     let mut places = [None; STAGED];
@@ -276,14 +277,13 @@ impl Store {
         executor.end(ops.last().map_or(b"", Op::key));
     }
 
-    /// Has the memory fetched that holds the slots of these hashes, a stage at a time for all of
-    /// them: so that they wait for it together, not one after the other. Records the places where
-    /// the slots most likely are.
+    /// Prefetches the slots of these hashes, one stage at a time for all of them, so that their cache misses
+    /// overlap. Records in `places` where the slots most likely are.
     pub(super) fn fetch_slots(&self, hashes: &[u64], places: &mut [Option<u32>]) {
         if hashes.len() < 2 {
             return;
         }
-        // While old tables are let go there is nothing to look at: it is a matter of speed only.
+        // Old tables are being dropped. Skipping the prefetch costs time only.
         let Some(view) = self.prefetch_tables.view() else { return };
         let mut tables = [None; STAGED];
         for (&hash, tables) in hashes.iter().zip(&mut tables) {

@@ -1,22 +1,23 @@
-//! A cached denial: what a limit answers until a known time, without a look at the hits.
+//! A cached denial: the answer of a limit until a known time, without reading the hits.
 
 use crate::limit::{Decision, Retry};
 use crate::time::{Span, Timestamp};
 
-/// The denial of one limit. It holds until `until` if no hits are counted meanwhile. The default matches no limit.
+/// The denial of one limit. It is valid until `until`, if no hits are counted before. The default matches no
+/// limit.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct CachedDenial {
-    /// When a hit would be allowed.
+    /// The time at which a hit would be allowed.
     pub(super) until: Timestamp,
-    /// From `until` to when nothing of the window is used.
+    /// The time from `until` to when no hit counts in the window.
     none_after_ms: u32,
     window_ms: u32,
     max: u32,
 }
 
 impl CachedDenial {
-    /// The denial of a limit of `max`: it allows a hit at `until`, and nothing of its window is used at `none_from`. `None`
-    /// if one of them is too large to be kept.
+    /// The denial of a limit of `max`. It allows a hit at `until`, and at `none_from` no hit counts in the
+    /// window. `None` if a value is too large to store.
     pub(super) fn new(
         max: u64,
         window: Span,
@@ -31,14 +32,15 @@ impl CachedDenial {
         })
     }
 
-    /// The denial to cache of a request for one hit of now, if it is to be allowed at some time.
+    /// The denial to cache after a denied request for one hit of now. `None` if the request can never be
+    /// allowed.
     pub(super) fn of(decision: &Decision, window: Span, now: Timestamp) -> Option<CachedDenial> {
         let Retry::After(wait) = decision.retry else { return None };
         let none_from = now.saturating_add(decision.reset_after?);
         CachedDenial::new(decision.max, window, now.saturating_add(wait), none_from)
     }
 
-    /// The decision about a hit now, if it is the same limit and the denial still holds.
+    /// The decision about a hit of now, if the limit is the same and the denial is still valid.
     #[inline]
     pub(super) fn repeat(&self, max: u64, window: Span, now: Timestamp) -> Option<Decision> {
         let left_ms = self.until.as_millis() - now.as_millis();

@@ -9,7 +9,7 @@ use crate::machine::prefetch;
 use crate::sync::{Mutex, MutexGuard};
 use crate::time::Timestamp;
 
-/// A shard that is changed under a lock. Two shards share no cache line.
+/// A shard and its lock. No two shards share a cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct ShardCell {
@@ -21,24 +21,24 @@ impl ShardCell {
         ShardCell { shard: Mutex::new(shard) }
     }
 
-    /// The shard under its lock, its clock brought up to `now`; it is one of `store`.
+    /// Locks the shard, which belongs to `store`, and advances its time to `now`.
     #[inline]
     pub(super) fn lock<'a>(&'a self, store: &'a Store, now: Timestamp) -> LockedShard<'a> {
         let guard = self.lock_shard(now);
         LockedShard { bytes: guard.bytes(), guard, store }
     }
 
-    /// The shard under its lock, for a caller that changes no tables and accounts for the bytes itself.
+    /// Locks the shard, for a caller that does not change its tables and updates the account itself.
     #[inline]
     pub(super) fn lock_shard(&self, now: Timestamp) -> MutexGuard<'_, Shard> {
-        // A panic under the lock is a bug that leaves at worst one key's totals half changed; the
-        // other keys are served on.
+        // A panic under the lock is a bug. At worst it leaves the totals of one key half changed. The other
+        // keys remain usable.
         let mut guard = self.shard.lock().unwrap_or_else(PoisonError::into_inner);
         guard.advance(now);
         guard
     }
 
-    /// Has the lock and what lies beside it fetched.
+    /// Prefetches the lock and the fields beside it.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch(self);
@@ -46,8 +46,7 @@ impl ShardCell {
     }
 }
 
-/// A shard under its lock; what happened to its bytes and tables is passed on when the lock is given
-/// back.
+/// A locked shard. Unlocking passes the change of its bytes and its tables on to the store.
 pub(super) struct LockedShard<'a> {
     guard: MutexGuard<'a, Shard>,
     store: &'a Store,

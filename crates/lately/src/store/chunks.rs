@@ -1,25 +1,25 @@
-//! A value for each place, kept in chunks where some place has one that is not the default.
+//! A value for each place, in chunks. A chunk exists if one of its values is not the default.
 
 use crate::allocation::allocated;
 
-/// Values of a chunk.
+/// The values of a chunk.
 const CHUNK: usize = 32;
 
 /// Values by place.
 #[derive(Debug, Default)]
 pub(super) struct Chunks<T> {
-    /// Empty where all values are the default.
+    /// Empty if all values are the default.
     chunks: Vec<Chunk<T>>,
-    /// Places there are. The last chunk has no more than that.
+    /// The number of places. The last chunk has no values beyond it.
     places: usize,
-    /// Of chunks that are there.
+    /// The bytes of the chunks that exist.
     values_bytes: usize,
 }
 
-/// Values of a few places. None are there where all are the default.
+/// The values of a few places. Absent if all are the default.
 #[derive(Debug)]
 enum Chunk<T> {
-    /// Each fits a byte: most do.
+    /// All values fit in a byte, as most do.
     Small(Box<[u8]>),
     All(Box<[T]>),
 }
@@ -57,12 +57,12 @@ impl<T: Copy + Default + From<u8> + TryInto<u8>> Chunk<T> {
 }
 
 impl<T: Copy + Default + PartialEq + From<u8> + TryInto<u8>> Chunks<T> {
-    /// Values of `places` places.
+    /// Values for `places` places.
     pub(super) fn new(places: u32) -> Chunks<T> {
         Chunks { chunks: Vec::new(), places: places as usize, values_bytes: 0 }
     }
 
-    /// The value of a place: the default, unless another was set.
+    /// The value of a place. The default if none was set.
     #[inline]
     pub(super) fn get(&self, place: u32) -> T {
         let place = place as usize;
@@ -85,12 +85,12 @@ impl<T: Copy + Default + PartialEq + From<u8> + TryInto<u8>> Chunks<T> {
         self.values_bytes += chunk.bytes();
     }
 
-    /// Bytes of all chunks.
+    /// The bytes of all chunks.
     pub(super) fn bytes(&self) -> usize {
         self.values_bytes + allocated(self.chunks.capacity() * size_of::<Chunk<T>>())
     }
 
-    /// Whether no place ever had another value than the default.
+    /// Whether no place was ever set to another value than the default.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
@@ -108,14 +108,14 @@ mod tests {
         values.set(40, 3);
         values.set(41, 4);
         assert_eq!([39, 40, 41, 69, 70].map(|place| values.get(place)), [0, 3, 4, 0, 0]);
-        // Three chunks, one of them there.
+        // Three chunks, of which one exists.
         assert_eq!(values.bytes(), allocated(3 * 24) + allocated(32));
         values.set(40, 0);
         assert_eq!(values.get(40), 0);
-        // The last has six places.
+        // The last chunk has six places.
         values.set(69, 255);
         assert_eq!(values.bytes(), allocated(3 * 24) + allocated(32) + allocated(6));
-        // What does not fit a byte takes as much for all of its chunk.
+        // A value above 255 widens its whole chunk.
         values.set(42, 256);
         values.set(43, 7);
         assert_eq!([39, 40, 41, 42, 43, 69].map(|place| values.get(place)), [0, 0, 4, 256, 7, 255]);

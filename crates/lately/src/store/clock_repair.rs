@@ -1,8 +1,8 @@
-//! Repair of what was written while the clock was ahead, so that one wrong clock locks nobody out for years and keeps no
-//! key for years.
+//! Repair of data that was written while the clock was ahead. Without it one wrong clock would lock clients
+//! out, and keep keys, for years.
 //!
-//! The true times of the hits are not known. They count as of now, so no limit admits more than it should. What was to
-//! end some time after it was written ends as long after now.
+//! The true times of the hits are unknown. They count as of now, so that no limit allows too much. Anything
+//! with an end keeps its remaining time, counted from now.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use crate::delta::{Delta, LimitState};
 use crate::gcra::Arrival;
 use crate::time::Timestamp;
 
-/// The latest time that is believed, and the time that later ones are shifted to.
+/// Times later than the latest plausible time are shifted to now.
 #[derive(Debug)]
 pub(super) struct ClockRepair {
     latest_ms: AtomicI64,
@@ -26,7 +26,7 @@ impl Default for ClockRepair {
     }
 }
 
-/// By how much times are shifted, and to when.
+/// The amount of the shift, and the time it leads to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClockShift {
     by_ms: i64,
@@ -34,8 +34,8 @@ pub(super) struct ClockShift {
 }
 
 impl Store {
-    /// Shifts what is put back from here on to `now`, where it was written later than `latest`; and what
-    /// [`Store::set_now`] is given. `None` ends that.
+    /// From now on, replayed data and [`Store::set_now`] are shifted to `now` if they are later than
+    /// `latest`. `None` ends that.
     pub fn repair_clock(&self, shift: Option<(Timestamp, Timestamp)>) {
         let (latest_ms, now_ms) =
             shift.map_or((i64::MAX, 0), |(latest, now)| (latest.as_millis(), now.as_millis()));
@@ -43,7 +43,7 @@ impl Store {
         self.clock_repair.latest_ms.store(latest_ms, Relaxed);
     }
 
-    /// The time to use for what was written at `written`, and the shift for the times in it.
+    /// The corrected time of data written at `written`, and the shift for the times in it.
     pub(super) fn repaired(&self, written: Timestamp) -> (Timestamp, Option<ClockShift>) {
         if written.as_millis() <= self.clock_repair.latest_ms.load(Relaxed) {
             return (written, None);
@@ -54,12 +54,12 @@ impl Store {
 }
 
 impl ClockShift {
-    /// A time that was in the past.
+    /// A time that was in the past when it was written.
     fn past(self, at: Timestamp) -> Timestamp {
         at.min(self.now)
     }
 
-    /// A time ahead of the wrong clock, moved back by as much as that clock was ahead. A time that had passed stays passed.
+    /// A time ahead of the wrong clock, moved back by the clock's error. A time that had passed stays passed.
     fn future(self, until: Timestamp) -> Timestamp {
         Timestamp::from_millis((until.as_millis() - self.by_ms).max(0)).unwrap_or(Timestamp::MIN)
     }
@@ -85,7 +85,7 @@ impl ClockShift {
         }
     }
 
-    /// A change, but for the entries of keys that are restored.
+    /// A shifted change. Does not shift the entries of restored keys.
     pub(super) fn delta(self, delta: Delta<'_>) -> Delta<'_> {
         match delta {
             Delta::Hits { key, generation, at, hits } => {

@@ -1,4 +1,5 @@
-//! What a change to a shard is given: the hits to count, and the store's context; and what the fast path returns.
+//! What a shard needs to apply a change: the hits and the context of the batch. And what the fast path
+//! returns.
 
 use std::sync::atomic::AtomicU64;
 
@@ -14,26 +15,27 @@ pub(super) struct Hit<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: u64,
     pub(super) weight: u64,
-    /// When they happened; `None` is now.
+    /// The time of the hits; `None` is now.
     pub(super) at: Option<Timestamp>,
-    /// The window of the limit that counts them: it asks for the sum of that window next. `None` for hits by themselves,
-    /// whose reply is the sum of the default window.
+    /// The window of the limit that counts the hits; it needs the sum of this window next. `None` for hits
+    /// without a limit, whose reply is the sum of the default window.
     pub(super) limit_window: Option<Span>,
 }
 
-/// What the fast path returns. Unless it is done it changed nothing, and the general path is taken.
+/// The result of the fast path. Unless it is `Done`, nothing was changed, and the operation must take the
+/// general path.
 pub(super) enum FastPath<T> {
-    /// It is done: this is the outcome.
+    /// The outcome.
     Done(T),
-    /// The key is at this place, and so much of what it has on the heap is being fetched. When that is more than nothing
-    /// and the caller did not want to wait, the place was not compared with the key.
+    /// The key is at this place, and this much of its heap memory is being fetched. If any is, and `may_wait`
+    /// was false, the key at the place was not compared yet.
     At(u32, Fetched),
-    /// The key may be somewhere else, or nowhere.
+    /// The key is at another place, or does not exist.
     Elsewhere,
 }
 
 impl<T> FastPath<T> {
-    /// Hands the outcome on, if there is one.
+    /// Passes the outcome to `to`, if there is one.
     #[inline(always)]
     pub(super) fn give(self, to: impl FnOnce(T)) -> FastPath<()> {
         match self {
@@ -47,20 +49,21 @@ impl<T> FastPath<T> {
     }
 }
 
-/// What a change to a shard needs besides the key: made once for a batch.
+/// What changes need besides the key, made once per batch.
 pub(super) struct Context<'a> {
     pub(super) classes: &'a Classes,
-    /// The generation of the next new key; forgetting a key raises it.
+    /// The generation of the next new key. Deleting a key raises it.
     pub(super) generation: &'a AtomicU64,
-    /// Counts keys that are removed because they have expired.
+    /// The number of keys that were removed because they had expired.
     pub(super) expired_keys: &'a AtomicU64,
-    /// Set when there is no room for a new key.
+    /// The ceiling, if there is no room for a new key.
     pub(super) ceiling_bytes: Option<u64>,
-    /// Whether what is put back was written by a clock that was ahead: hits that came later count as of now.
+    /// Whether the replayed changes were written by a clock that was ahead. If so, hits of the future count
+    /// as of now.
     pub(super) is_clock_repaired: bool,
-    /// Where what happened is recorded, if anywhere.
+    /// The change record, if there is one.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
-    /// The edges of the class that was met last.
+    /// A cache of the last frame.
     met: Option<(ClassId, Frame, &'a Settings)>,
 }
 

@@ -1,9 +1,9 @@
-//! The byte ceiling: what keys take, and who goes when it is reached.
+//! The memory ceiling: the account of keys, and eviction.
 //!
-//! Keys whose hits have left the retention go first, then keys with a single hit, then those whose
-//! newest hit is oldest, each among a few that are looked at. A key that is locked out, or has nothing left of a
-//! limit it was decided by, never goes: a flood of other keys would be a way round the limit. One that has used
-//! half of its limit goes after all others.
+//! Expired keys are evicted first, then keys with a single hit, then those with the oldest newest hit, each
+//! among a small sample. A key that is locked out, or that has used up a limit, is never evicted: otherwise a
+//! flood of other keys would bypass the limit. A key that has used half of a limit is evicted after all
+//! others.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,12 +29,13 @@ pub struct MemoryStats {
     pub expired_keys: u64,
 }
 
-/// A key that may go; the least goes first. Another may be at its place when its shard is locked again.
+/// A candidate for eviction. The least is evicted first. Another key may be at its place when its shard is
+/// locked again.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Victim {
     is_live: bool,
     is_near: bool,
-    /// Whether it came since newcomers are preferred.
+    /// Whether the key was created since [`Newcomers`] exists.
     is_newcomer: bool,
     has_several: bool,
     newest: Timestamp,
@@ -42,13 +43,13 @@ struct Victim {
     place: u32,
 }
 
-/// A place for each turn of the hand, with no pattern: shards have equal numbers of places, and the hand
-/// comes to each with equal steps between (Knuth, The Art of Computer Programming 3, 6.4).
+/// A place for each step of the hand, without a pattern. Shards have equal numbers of places, and the hand
+/// visits each with a constant step (Fibonacci hashing: Knuth, The Art of Computer Programming 3, 6.4).
 fn scattered(hand: u64, places: u32) -> u32 {
     place_of(fraction(places as usize, hand.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32))
 }
 
-/// One part of the ceiling in this many is the most that keys which cannot be evicted may take beyond it.
+/// Keys that cannot be evicted may exceed the ceiling by this fraction of it.
 const OVER: u64 = 16;
 
 #[derive(Debug)]
@@ -57,9 +58,9 @@ pub(super) struct Memory {
     used_bytes: AtomicU64,
     evicted_keys: AtomicU64,
     expired_keys: AtomicU64,
-    /// Where the next look for a victim begins.
+    /// Where the next search for a victim starts.
     hand: AtomicU64,
-    /// Keys of this generation or a later one are newcomers: with 0 all are, and with [`NO_NEWCOMERS`] none.
+    /// Keys of this generation or a later one are newcomers. 0: all keys. [`NO_NEWCOMERS`]: none.
     newcomers_from: AtomicU64,
     evicted_newcomers: AtomicU64,
 }
@@ -101,7 +102,7 @@ impl Memory {
         }
     }
 
-    /// The ceiling, if there is one.
+    /// The ceiling, if one is set.
     pub(super) fn ceiling(&self) -> Option<u64> {
         self.ceiling_bytes
     }
@@ -110,16 +111,16 @@ impl Memory {
         self.ceiling_bytes.unwrap_or(u64::MAX)
     }
 
-    /// Counts keys that are removed because they have expired.
+    /// The number of keys that were removed because they had expired.
     pub(super) fn expired_keys(&self) -> &AtomicU64 {
         &self.expired_keys
     }
 
-    /// Takes over what a shard's change did to its bytes.
+    /// Adds the change of a shard's bytes to the account.
     #[inline]
     pub(super) fn change(&self, before: usize, after: usize) {
         if before != after {
-            // Wrapping: the sum over all changes is what counts, and that is never negative.
+            // Wrapping is correct: only the sum matters, and it is never negative.
             self.used_bytes.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
         }
     }
@@ -129,14 +130,14 @@ impl Memory {
         self.used_bytes.load(Relaxed) >= self.ceiling_bytes()
     }
 
-    /// Whether the account is so far above the ceiling that keys that are there may not grow, either.
+    /// Whether the store is so far above the ceiling that existing keys may not grow, either.
     #[inline]
     pub(super) fn is_far_over(&self) -> bool {
         let ceiling_bytes = self.ceiling_bytes();
         self.used_bytes.load(Relaxed) >= ceiling_bytes.saturating_add(ceiling_bytes / OVER)
     }
 
-    /// The most keys that the ceiling has room for.
+    /// The most keys that fit below the ceiling.
     pub(super) fn most_keys(&self) -> usize {
         usize::try_from(self.ceiling_bytes() / size_of::<Slot>() as u64).unwrap_or(usize::MAX)
     }
@@ -177,25 +178,25 @@ impl Store {
         }
     }
 
-    /// Evicts keys until the store is below the ceiling, except keys whose limit is in force. Call it after loading keys
-    /// that may be too many; otherwise the next hit does it.
+    /// Evicts keys until the store is below the ceiling, except keys whose limit is in force. Call it after
+    /// loading keys that may be too many. Otherwise the next hit evicts them.
     pub fn keep_to_ceiling(&self, now: Timestamp) {
         self.settle(&[], now, None);
     }
 
-    /// Until the result is dropped, evicts keys that are there now before keys that are added. At most one may exist at a
-    /// time.
+    /// Until the result is dropped, new keys are evicted after the keys that exist now. Only one may exist at
+    /// a time.
     #[must_use]
     pub fn prefer_newcomers(&self) -> Newcomers<'_> {
         let memory = &self.memory;
-        // In an empty store there are no others, and later generations take memory.
+        // An empty store has no other keys, and a higher generation takes memory.
         let from = if self.is_empty() { 0 } else { self.generation.fetch_add(1, Relaxed) + 1 };
         memory.newcomers_from.store(from, Relaxed);
         Newcomers { store: self, evicted_before: memory.evicted_newcomers.load(Relaxed) }
     }
 
-    /// Evicts keys other than `keep` until there is room for one more. False when every key left is
-    /// one that limits.
+    /// Evicts keys other than `keep` until there is room for one more. False if every candidate is held by a
+    /// limit.
     pub(super) fn make_room(&self, keep: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
         while self.memory.is_full() {
             let Some(victim) = self.victim(keep, now) else { return false };
@@ -204,8 +205,8 @@ impl Store {
         true
     }
 
-    /// Of a few keys that may go, from as many shards as it takes to find them, the one that is
-    /// missed least. When of so many places none has one, there is none: who comes next looks further on.
+    /// The best victim of a small sample, from as many shards as needed. `None` after a bounded number of
+    /// places without a candidate; the next call continues behind them.
     fn victim(&self, keep: &[u8], now: Timestamp) -> Option<Victim> {
         let hand = self.memory.hand.fetch_add(1, Relaxed);
         let count = self.shards.len();
@@ -213,7 +214,7 @@ impl Store {
         let mut candidates = Vec::with_capacity(EVICTION_SAMPLE);
         let mut looks = EVICTION_LOOKS;
         let newcomers_from = self.memory.newcomers_from.load(Relaxed);
-        // Where newcomers are preferred, others are looked for as long as it takes.
+        // Newcomers are evicted only if no other key is found.
         let mut newcomer: Option<Victim> = None;
         for (passed, index) in (0..).zip((first..first + count).map(|index| index % count)) {
             if looks == 0 {
@@ -222,13 +223,13 @@ impl Store {
             }
             let mut shard = self.lock(index, now);
             shard.move_all();
-            // Places of keys that went are not to be looked at again and again.
+            // Do not visit the empty places of removed keys again and again.
             shard.shrink();
             shard.move_all();
             let places = shard.places();
             let start = scattered(hand, places);
             let seen = places.min(looks);
-            // A shard without places is a look, too.
+            // An empty shard also uses up a look, so that the loop ends.
             looks -= seen.max(1);
             let found = (0..seen)
                 .map(|step| (start + step) % places)
@@ -257,11 +258,11 @@ impl Store {
         candidates.into_iter().chain(newcomer).min()
     }
 
-    /// Evicts a key, unless it went, was hit, or a limit came since somebody looked; but not `keep`.
+    /// Evicts a key, unless it was removed or hit since, or a limit holds it now. Never evicts `keep`.
     fn evict(&self, victim: &Victim, keep: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) {
         let &Victim { has_several, newest, index, place, .. } = victim;
         let mut shard = self.lock(index, now);
-        // One that took its place meanwhile and looks the same goes as well as it.
+        // A key that replaced it and looks the same is an equally good victim.
         let is_same = shard
             .entry_at(Some(place))
             .is_some_and(|hits| hits.newest() == newest && hits.is_single() != has_several);

@@ -1,5 +1,5 @@
-//! What keeps a key from eviction: with its hits forgotten, a limit would allow it more. Decisions set it, `PEEK` among
-//! them; hits that no limit was asked about fill it.
+//! Eviction guards: if a key were evicted, its limit would allow more. Decisions set the guard, also those of
+//! `PEEK`. Hits without a limit mark it full.
 
 use crate::time::{Span, Timestamp};
 
@@ -12,14 +12,15 @@ pub struct EvictionGuard {
     pub is_full: bool,
 }
 
-/// A guard, if there is one, in eight bytes: the time, and in the lowest bit whether it is full.
+/// An optional guard in eight bytes: the time, and in the lowest bit whether it is full.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct PackedGuard(u64);
 
 impl EvictionGuard {
-    /// The guard of a key that has `left` of `max` for `window` at most: from half of it on. `None` when the known
-    /// one will do. A guard lasts a quarter of the window longer than it has to, so it changes once in that time, or
-    /// when nothing is left, not with each request.
+    /// The new guard of a key that has `left` of `max` hits left, for `window` at most. Keys get one when
+    /// half of the limit is used. `None` if the known guard is sufficient. A guard lasts a quarter of the
+    /// window longer than needed, so that it changes once in that time, or when the limit is used up, and not
+    /// with each request.
     #[inline]
     pub(super) fn next(
         known: Option<EvictionGuard>,
@@ -27,26 +28,26 @@ impl EvictionGuard {
         window: Span,
         now: Timestamp,
     ) -> Option<EvictionGuard> {
-        // Who has used nothing has nothing to lose.
+        // The limit is mostly unused: eviction would gain nothing.
         if left > max / 2 || left >= max {
             return None;
         }
         let needed = now.saturating_add(window);
         let is_full = left == 0;
         let is_known = known.is_some_and(|known| known.until >= needed && (known.is_full || !is_full));
-        let spare = Span::from_millis(window.as_millis() / 4).unwrap_or(Span::MIN);
-        (!is_known).then_some(EvictionGuard { until: needed.saturating_add(spare), is_full })
+        let extra = Span::from_millis(window.as_millis() / 4).unwrap_or(Span::MIN);
+        (!is_known).then_some(EvictionGuard { until: needed.saturating_add(extra), is_full })
     }
 }
 
 impl EvictionGuard {
-    /// In one number, which is not 0.
+    /// The guard as a number, which is not 0.
     #[inline]
     pub(crate) fn to_number(self) -> u64 {
         (self.until.as_millis().cast_unsigned() << 1 | u64::from(self.is_full)).max(1)
     }
 
-    /// The guard that [`EvictionGuard::to_number`] gave this number for.
+    /// The inverse of [`EvictionGuard::to_number`].
     #[inline]
     pub(crate) fn from_number(number: u64) -> Option<EvictionGuard> {
         let until = Timestamp::from_millis((number >> 1).cast_signed())?;

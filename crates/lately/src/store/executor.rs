@@ -1,8 +1,8 @@
 //! The executor: applies operations one after the other, at one time.
 //!
-//! It holds one shard's lock at a time, and keeps it while operations stay in the shard: a hot key is locked once for all
-//! its hits of a batch. Each operation is located, prefetched, and tried on the fast path; what that does not do, the general
-//! path (`apply_at`) does.
+//! It holds one shard's lock at a time, and keeps it while the next operation is in the same shard: the hits
+//! of a hot key in a batch lock its shard once. Each operation is located, prefetched, and tried on the fast
+//! path. If the fast path does not apply, the general path (`apply_at`) does.
 
 use std::borrow::Cow;
 use std::mem;
@@ -22,15 +22,17 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
-/// Applies operations for one thread.
+/// Applies operations on one thread.
 pub(super) struct Executor<'a> {
     store: &'a Store,
     now: Timestamp,
     context: Context<'a>,
     locked: Option<LockedShard<'a>>,
-    /// Whether the store was far above its ceiling at the start: then nothing takes the fast path, where keys grow unasked.
+    /// Whether the store was far above its ceiling at the start. If so, all operations take the general path,
+    /// which checks whether a key may grow.
     is_far_over: bool,
-    /// Whether other nodes have counted hits: then limits do not take the fast path, and answers have their hits added.
+    /// Whether other nodes have counted hits. If so, limits take the general path, and their hits are added
+    /// to answers.
     has_others: bool,
 }
 
@@ -42,16 +44,16 @@ impl<'a> Executor<'a> {
         Executor { store, now, context, locked: None, is_far_over, has_others }
     }
 
-    /// One that never takes the fast path.
+    /// An executor that never takes the fast path.
     #[cfg(test)]
     pub(super) fn general(store: &'a Store, now: Timestamp, deltas: &'a mut DeltaBatch) -> Executor<'a> {
         deltas.advance(now);
         Executor { is_far_over: true, ..Executor::new(store, now, Some(deltas)) }
     }
 
-    /// Applies two to [`STAGED`] operations on keys that most likely are at `places`. Those on keys with
-    /// something on the heap are deferred, when what the first pass had fetched is there, and what is behind
-    /// that has been asked for; operations on one key keep their order.
+    /// Applies two to [`STAGED`] operations on keys that most likely are at `places`. Operations on keys with
+    /// heap memory are deferred: the first pass prefetches that memory, and they are applied after it.
+    /// Operations on the same key keep their order.
     pub(super) fn apply(
         &mut self,
         ops: &[Op<'_>],
@@ -68,7 +70,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// The operations on what this node counted.
+    /// Applies the operations to the counts of this node only.
     #[inline(always)]
     fn apply_own(
         &mut self,
@@ -103,7 +105,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Finds the key of an operation and records where it is; has what it has on the heap fetched.
+    /// Finds the key of an operation, records its place, and prefetches its heap memory.
     #[inline(never)]
     fn find(&mut self, op: &Op<'_>, hash: u64, place: &mut Option<u32>) -> Fetched {
         let locked = self.shard(hash);
@@ -111,7 +113,7 @@ impl<'a> Executor<'a> {
         place.map_or(Fetched::Nothing, |place| locked.prefetch_heap(place))
     }
 
-    /// Applies the operations that are deferred.
+    /// Applies the deferred operations.
     #[inline(never)]
     fn apply_deferred(
         &mut self,
@@ -131,8 +133,8 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Has fetched what is behind what was, level by level, of keys with these numbers: `at` says the hash of each, and where
-    /// it is.
+    /// Prefetches the deeper heap memory of the keys with these numbers, one level at a time. `at` returns
+    /// the hash and the place of a key.
     #[inline]
     pub(super) fn prefetch_behind(&mut self, mut numbers: Numbers, at: impl Fn(usize) -> (u64, Option<u32>)) {
         for level in 1..=FURTHEST {
@@ -158,7 +160,7 @@ impl<'a> Executor<'a> {
         answer
     }
 
-    /// Applies an operation that the fast path did not do, on a key that most likely is at `guess`.
+    /// Applies an operation that the fast path has not applied. The key most likely is at `guess`.
     #[inline(never)]
     fn apply_after(&mut self, fast: &FastPath<()>, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
         let place = match *fast {
@@ -168,9 +170,9 @@ impl<'a> Executor<'a> {
         self.apply_at(op, hash, place)
     }
 
-    /// Applies what most operations are, on a key that is at `place` and has all its hits there, or, if
-    /// `may_wait`, in a list, and gives the outcome; changes nothing when that is not so. The shard of the hash is
-    /// locked.
+    /// The fast path: a hit, limit or throttle of now, on a key at `place` whose hits are in the slot, or in
+    /// a list if `may_wait`. Otherwise it changes nothing and does not call `give`. The shard of the hash
+    /// must be locked.
     #[inline(always)]
     fn fast(
         &mut self,
@@ -221,7 +223,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Applies an operation on a key of the shard that is locked, and is at `place` or nowhere.
+    /// The general path. The key is at `place`, or does not exist. Its shard must be locked.
     #[inline(never)]
     fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
         match *op {
@@ -265,20 +267,20 @@ impl<'a> Executor<'a> {
         &mut self.context
     }
 
-    /// The ceiling, if the store is at it.
+    /// The ceiling, if the store is full.
     pub(super) fn is_full(&self) -> Option<u64> {
         let memory = &self.store.memory;
         memory.is_full().then(|| memory.ceiling_bytes())
     }
 
-    /// The shard that is locked, and what changes to it are given.
+    /// The locked shard and the context of changes.
     #[inline]
     pub(super) fn parts(&mut self) -> (&mut LockedShard<'a>, &mut Context<'a>) {
         (self.locked.as_mut().expect("the shard of the key is locked"), &mut self.context)
     }
 
-    /// Whether there is room for a key that is at `place` or nowhere, others evicted if there was none; and where the key is
-    /// then: the lock may be given back meanwhile, and another thread may make the key or move it.
+    /// Evicts other keys if the store is full. Returns whether there is room, and the new place of the key:
+    /// eviction unlocks the shard, so another thread may create or move the key meanwhile.
     pub(super) fn room_for(&mut self, (key, hash): (&[u8], u64), place: Option<u32>) -> (bool, Option<u32>) {
         if !self.store.memory.is_full() {
             return (true, place);
@@ -289,7 +291,7 @@ impl<'a> Executor<'a> {
         (has_room, place.and_then(|place| locked.alive(place, context)))
     }
 
-    /// Adds the hits of other nodes to the outcome of an operation. Limits have them already.
+    /// Adds the hits of other nodes to an outcome, unless it is of a limit, which includes them already.
     #[inline(never)]
     pub(super) fn add_others(&self, op: &Op<'_>, hash: u64, outcome: &mut Outcome) {
         let of_others = |window, at| self.store.count_of_others((op.key(), hash), window, at, self.now);
@@ -304,33 +306,33 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Ends the batch. Keys that were there may have grown: others are evicted for it, but not `keep`.
+    /// Ends the batch: unlocks, and evicts other keys than `keep` if existing keys grew past the ceiling.
     #[inline]
     pub(super) fn end(mut self, keep: &[u8]) {
         self.unlock();
         self.store.settle(keep, self.now, self.context.deltas);
     }
 
-    /// The shard of a hash, locked.
+    /// Locks the shard of a hash and returns it.
     pub(super) fn shard(&mut self, hash: u64) -> &mut LockedShard<'a> {
         self.enter(hash);
         self.parts().0
     }
 
-    /// Locks the shard of a hash, if it is not.
+    /// Locks the shard of a hash, if it is not locked yet.
     #[inline(always)]
     fn enter(&mut self, hash: u64) {
         let index = shard_of(hash);
         if self.locked.as_ref().is_none_or(|locked| locked.index() != index) {
-            // The lock before is given back first: one thread never holds two.
+            // Unlock the old shard first: a thread never holds two locks.
             self.unlock();
             let nothing = self.locked.replace(self.store.lock_at(index, self.now));
-            // To find out that there is nothing to drop costs a call, twice or more for each operation.
+            // Dropping this `None` would cost a call, twice or more for each operation.
             mem::forget(nothing);
         }
     }
 
-    /// Gives the lock back. Other threads may see the shard from here on: what was recorded stands.
+    /// Unlocks the shard. Other threads may see it now, so later hits get change records of their own.
     #[inline]
     pub(super) fn unlock(&mut self) {
         self.locked = None;
@@ -339,7 +341,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Counts hits that no limit was asked about, of a key that is at `place` or nowhere.
+    /// Counts hits without a limit. The key is at `place`, or does not exist.
     #[inline]
     fn hit(&mut self, hit: &Hit<'_>, mut place: Option<u32>) -> Result<u64, HitError> {
         if self.is_far_over && hit.weight > 0 && place.is_some() {
@@ -352,14 +354,14 @@ impl<'a> Executor<'a> {
             counted => counted?,
         };
         let (locked, context) = self.parts();
-        // A key that had expired is elsewhere now, and new: nothing guards it.
+        // An expired key was replaced by a new one at another place, which has no guard.
         if let Some(place) = place.filter(|&place| hit.weight > 0 && locked.is_at(place, hit.key)) {
             locked.fill_guard(place, context);
         }
         Ok(counted)
     }
 
-    /// Counts hits that are known to be good and to need a new key, when there was no room: only now others are evicted.
+    /// Counts hits of a new key in a full store. It evicts only now, when the hits are known to be valid.
     #[cold]
     fn hit_evicting(&mut self, hit: &Hit<'_>) -> Result<u64, HitError> {
         let has_room = self.make_room(hit.key);
@@ -367,7 +369,7 @@ impl<'a> Executor<'a> {
         self.count_hit(has_room, hit, place)
     }
 
-    /// Counts hits of a key that is at `place` or nowhere; a new key only if there is room.
+    /// Counts hits of a key at `place`. If the key does not exist, it is created only if there is room.
     pub(super) fn count_hit(
         &mut self,
         has_room: bool,
@@ -379,12 +381,12 @@ impl<'a> Executor<'a> {
         locked.hit(hit, place, context)
     }
 
-    /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
-    /// when the store is full.
+    /// Counts denied hits of a key that is at `place` or does not exist. Returns its place afterwards. In a
+    /// full store no key is created.
     pub(super) fn deny(&mut self, hit: &Hit<'_>, mut place: Option<u32>) -> Option<u32> {
         self.context.ceiling_bytes = self.is_full();
         if self.context.ceiling_bytes.is_some() && place.is_some() {
-            // It may grow: others make up for it, if they can.
+            // The key may grow, so evict others if possible.
             let has_room;
             (has_room, place) = self.room_for((hit.key, hit.hash), place);
             self.context.ceiling_bytes = self.context.ceiling_bytes.filter(|_| !has_room);
@@ -398,7 +400,8 @@ impl<'a> Executor<'a> {
         self.is_far_over
     }
 
-    /// Whether a key that is there may grow. The ceiling does not stop it, until what cannot be evicted is far above it.
+    /// Whether an existing key may grow. The ceiling alone does not stop it; a store that stays far above the
+    /// ceiling after eviction does.
     pub(super) fn may_grow(&mut self, key: &[u8], hash: u64) -> Result<(), HitError> {
         if !self.store.memory.is_far_over()
             || self.room_for((key, hash), None).0
@@ -409,13 +412,13 @@ impl<'a> Executor<'a> {
         Err(HitError::OutOfMemory { ceiling_bytes: self.store.memory.ceiling_bytes() })
     }
 
-    /// Evicts others until there is room; the lock is given back for it.
+    /// Evicts until there is room. This unlocks the shard.
     pub(super) fn make_room(&mut self, keep: &[u8]) -> bool {
         self.unlock();
         self.store.make_room(keep, self.now, self.context.deltas.as_deref_mut())
     }
 
-    /// Hits in a window of a key, which is at `place` or nowhere: those that `of` gives.
+    /// Counts the hits in a window. `of` returns the entry to read, for a key that exists.
     fn count(
         &mut self,
         (key, place): (&[u8], Option<u32>),
@@ -435,26 +438,27 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// Numbers of operations, or of keys: a bit for each.
+/// A set of operations or keys, a bit for each.
 pub(super) type Numbers = u32;
 
-/// The deferred operations of a batch: those on keys with something on the heap, which is being fetched.
+/// The deferred operations of a batch. Their keys have heap memory, which is being prefetched.
 #[derive(Default)]
 struct Deferred {
     all: Numbers,
-    /// Those with more behind what was fetched.
+    /// The operations whose keys have deeper heap memory.
     behind: Numbers,
-    /// A bit for each sixty-fourth of the hashes that has one.
+    /// A filter: one bit for each sixty-fourth of the hashes with a deferred operation.
     families: u64,
 }
 
 const _: () = assert!(STAGED <= Numbers::BITS as usize);
 
-/// How many pointers the heap of a watched key with many hits is deep, after the first.
+/// The depth of pointers in the heap memory of a key with many hits, a limit and denials, after the first
+/// pointer.
 const FURTHEST: usize = 3;
 
 impl Deferred {
-    /// Whether one is on the key with this hash: then later ones on it are deferred, too. `hashes` has the hash of each.
+    /// Whether an operation on the same key is deferred. A later one must then be deferred, too.
     #[inline]
     fn has(&self, hash: u64, hashes: &[u64]) -> bool {
         self.families & family(hash) != 0 && indexes(self.all).any(|index| hashes[index] == hash)
@@ -471,7 +475,7 @@ fn family(hash: u64) -> u64 {
     1 << (hash >> 42 & 63)
 }
 
-/// The numbers of the bits that are set, the lowest first.
+/// The indices of the set bits, lowest first.
 fn indexes(mut bits: Numbers) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let index = (bits != 0).then(|| bits.trailing_zeros() as usize)?;

@@ -1,5 +1,5 @@
-//! Requests that are to stay within several limits, of one key or of more: all counted or none. The shards of all
-//! keys are locked, in the order of their indices, until it is decided and done.
+//! Requests that must stay within several limits, of one key or more: all hits are counted, or none. The
+//! shards of all keys stay locked, in the order of their indices, until the request is decided and applied.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::limit::{Decision, JointDecision};
 use crate::limits::{MAX_LIMITS, MAX_TOTAL};
 use crate::settings::Settings;
 
-/// Shards that are locked together, until it is dropped.
+/// Shards that are locked together. Dropping it unlocks them.
 struct Locks<'s, 'a> {
     shards: &'s mut Vec<LockedShard<'a>>,
 }
@@ -27,13 +27,13 @@ impl Drop for Locks<'_, '_> {
 }
 
 impl<'a> Locks<'_, 'a> {
-    /// The shard of a key that was found.
+    /// The locked shard of a key.
     #[inline]
     fn of(&mut self, placed: &Placed<'_>) -> &mut LockedShard<'a> {
         &mut self.shards[placed.lock]
     }
 
-    /// Finds the shards of the keys.
+    /// Finds the shard of each key.
     fn find_shards(&self, placed: &mut [Placed<'_>]) {
         for Placed { hash, lock, .. } in placed {
             let at = self.shards.binary_search_by_key(&shard_of(*hash), |shard| shard.index());
@@ -41,7 +41,7 @@ impl<'a> Locks<'_, 'a> {
         }
     }
 
-    /// Finds the keys; those of which nothing is left are nowhere.
+    /// Finds the place of each key. An expired key has none.
     fn find(&mut self, placed: &mut [Placed<'_>], context: &mut Context<'_>) {
         for placed in placed {
             let locked = self.of(placed);
@@ -50,8 +50,8 @@ impl<'a> Locks<'_, 'a> {
         }
     }
 
-    /// The fast path: decides on a request of now, and counts its hits, if all limits allow it on their fast path, and their
-    /// keys differ; else it changes nothing.
+    /// The fast path: decides a request of now, and counts its hits, if each limit allows it on its own fast
+    /// path, and the keys differ. Otherwise changes nothing.
     fn allow_all(
         &mut self,
         placed: &[Placed<'_>],
@@ -78,7 +78,7 @@ impl<'a> Locks<'_, 'a> {
         Some(decisions)
     }
 
-    /// Checks that `cost` hits of each key can be counted.
+    /// Makes sure that `cost` hits of each key can be counted.
     fn make_room(
         &mut self,
         placed: &[Placed<'_>],
@@ -104,19 +104,19 @@ fn of_limit(index: usize, error: LimitError) -> LimitError {
     LimitError::Each { index, error: Box::new(error) }
 }
 
-/// Locks what the indices stand for, each once, in their order. Two that lock so, or one at a time, never wait for
-/// each other in a circle.
+/// Locks each index once, in ascending order. Threads that lock in this order, or one shard at a time, cannot
+/// deadlock.
 pub(crate) fn lock_in_order<G>(indices: &mut Vec<usize>, locked: &mut Vec<G>, lock: impl FnMut(usize) -> G) {
     indices.sort_unstable();
     indices.dedup();
     locked.extend(indices.drain(..).map(lock));
 }
 
-/// A limit, and where its key is.
+/// A limit, and the place of its key.
 struct Placed<'r> {
     limit: &'r Limit<'r>,
     hash: u64,
-    /// Which of the shards that are locked is that of the key.
+    /// The position of the key's shard among the locked ones.
     lock: usize,
     place: Option<u32>,
 }
@@ -127,7 +127,7 @@ impl Placed<'_> {
     }
 }
 
-/// Memory that is used again for the next request.
+/// Buffers that all requests of a batch share.
 #[derive(Default)]
 struct Scratch<'a> {
     indices: Vec<usize>,
@@ -136,11 +136,11 @@ struct Scratch<'a> {
     others: Vec<Option<Arc<Entry>>>,
 }
 
-/// Requests whose memory is fetched together.
+/// Requests that are prefetched together.
 const TOGETHER: usize = STAGED / 4;
 
 impl<'a> Executor<'a> {
-    /// Applies operations that are all requests with several limits.
+    /// Applies operations that are all joint requests.
     pub(super) fn apply_joint(&mut self, ops: &[Op<'_>], out: &mut Vec<Outcome>) {
         let (mut placed, mut scratch) = (Vec::new(), Scratch::default());
         for ops in ops.chunks(TOGETHER) {
@@ -168,7 +168,8 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Has the memory of the keys fetched, and finds where they are if no other thread moves them meanwhile.
+    /// Prefetches the memory of the keys and finds their places, which are still correct if no other thread
+    /// moves them meanwhile.
     fn fetch(&mut self, placed: &mut [Placed<'_>]) {
         for placed in placed.chunks_mut(STAGED) {
             let (mut hashes, mut places) = ([0; STAGED], [None; STAGED]);
@@ -180,7 +181,8 @@ impl<'a> Executor<'a> {
                 placed.place = place;
             }
         }
-        // When the slots are there, what they point at is fetched, so that no thread waits for it under several locks.
+        // Once the slots are in the cache, prefetch what they point to, so that no thread waits for memory
+        // while it holds several locks.
         for placed in placed.chunks_mut(Numbers::BITS as usize) {
             let mut behind: Numbers = 0;
             for (number, placed) in placed.iter_mut().enumerate() {
@@ -197,8 +199,8 @@ impl<'a> Executor<'a> {
         self.unlock();
     }
 
-    /// Decides on a request, for each limit by itself; if all allow it its hits are counted, once for each key, if not
-    /// those that were denied are, once for each key with a limit that denies it.
+    /// Decides a request by each of its limits. If all allow it, the hits are counted once for each key.
+    /// Otherwise they are counted as denied, once for each key with a limit that denies them.
     fn limit_all(
         &mut self,
         request: &JointRequest<'_>,
@@ -239,7 +241,7 @@ impl<'a> Executor<'a> {
             return Ok(JointDecision { decisions, denied_hits: 0 });
         }
         locks.find(placed, context);
-        // Those that are new move others of their shards when they come.
+        // A new key may move other keys of its shard.
         let has_new = placed.iter().any(|placed| placed.place.is_none());
         decided.clear();
         decided.reserve(placed.len());
@@ -261,7 +263,7 @@ impl<'a> Executor<'a> {
         }
         let is_allowed = decided.iter().all(|(decision, ..)| decision.is_allowed());
         if is_allowed && counts {
-            // Whatever may stand in the way of one key is found out before anything is counted.
+            // Check for every error before anything is counted.
             if is_far_over {
                 return Err(HitError::OutOfMemory { ceiling_bytes: memory.ceiling_bytes() }.into());
             }
@@ -297,7 +299,7 @@ impl<'a> Executor<'a> {
             let place = if has_new { locked.place_near(place, limit.key, hash) } else { place };
             let is_for_counting = effect.change == Change::Count;
             if is_for_counting && !is_allowed {
-                // Another limit denied it: it is not counted here either.
+                // Another limit denied the request, so this key's hits are not counted either.
                 decision.remaining += cost;
             } else if let Some(left) = effect.left {
                 locked.guard(place, (left, limit.max), limit.window, context);
@@ -313,8 +315,8 @@ impl<'a> Executor<'a> {
         Ok(JointDecision { decisions, denied_hits })
     }
 
-    /// Locks the shards of all keys; before that, others are evicted if new keys have no room, but not `keep`. Gives
-    /// the ceiling where there is none then.
+    /// Locks the shards of all keys. If new keys have no room, evicts others first, but not `keep`. Returns
+    /// the ceiling if there still is no room.
     fn lock_all(
         &mut self,
         (indices, shards): (&mut Vec<usize>, &mut Vec<LockedShard<'a>>),

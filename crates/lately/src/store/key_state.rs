@@ -1,5 +1,5 @@
-//! What is kept of a key: its hits, and what limits know of it beside them. Of most keys they know nothing: then it is
-//! the hits alone. Else both are on the heap together, so that who decides fetches them at once.
+//! The state of a key: its hits and what limits know of it. Most keys have hits only. Otherwise both are in
+//! one allocation, so that one cache miss fetches them.
 
 use std::borrow::Cow;
 use std::mem;
@@ -17,20 +17,21 @@ use super::cached_denial::CachedDenial;
 use super::eviction_guard::{EvictionGuard, PackedGuard};
 use super::recent_denials::RecentDenials;
 
-/// What is kept of a key, in 16 bytes and what is on the heap.
+/// The state of a key: 16 bytes, and heap memory.
 #[derive(Debug)]
 pub(super) enum KeyState {
-    /// Nothing but its hits.
+    /// Hits only.
     Hits(Entry),
-    /// It is watched, and was not denied anything.
+    /// A limit watches the key, and nothing was denied.
     Watched(Box<Watched>),
-    /// It was denied something, or all.
+    /// Hits were denied, or the key is locked out.
     Limited(Box<Limited>),
-    /// And a limit would say so again, and nothing else does: the hits are not needed for that.
+    /// Like `Limited`, and the limit's last denial is still valid. The next request can be denied without
+    /// reading the hits.
     DenialCached(Box<Limited>),
 }
 
-/// A key that used half of a limit, or has an arrival time.
+/// A key that used half of a limit, or that has an arrival time.
 #[derive(Default, Debug)]
 #[repr(C)]
 pub(super) struct Watched {
@@ -38,29 +39,29 @@ pub(super) struct Watched {
     watch: Watch,
 }
 
-/// What is known of a key that is watched.
+/// What limits know of a watched key.
 #[derive(Default, Debug)]
 #[repr(C)]
 pub(super) struct Watch {
-    /// As [`Arrival::to_parts`] has it: long ago, unless it was set.
+    /// See [`Arrival::to_parts`]. The default is long ago.
     arrival: (u64, u64),
     guard: PackedGuard,
 }
 
-/// A key that was denied something. In this order what is looked at to deny something again lies together.
+/// A key with denied hits. The order of fields keeps what a repeated denial reads in two cache lines.
 #[derive(Default, Debug)]
 #[repr(C)]
 pub(super) struct Limited {
-    /// What it was denied, by panes; what it was denied last is not among them.
+    /// The denied hits, without the recent ones, which are in `last`.
     denied: Entry,
     watched: Watched,
     denial: CachedDenial,
     last: RecentDenials,
-    /// The epoch when it is not.
+    /// The epoch if the key is not limited.
     limited_until: Timestamp,
 }
 
-/// What a key takes with it beside its hits when it goes, and gets back when it comes back.
+/// The state of a key besides its hits, when the key is taken out of the store or put back.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
     pub(super) limited_until: Option<Timestamp>,
@@ -88,17 +89,18 @@ impl Watch {
     }
 }
 
-/// A denial that was repeated.
+/// A repeated denial.
 pub(super) struct Repeated {
     pub(super) decision: Decision,
-    /// The guard that the key got, if it changed.
+    /// The new guard of the key, if it changed.
     pub(super) guard: Option<EvictionGuard>,
-    /// Whether the hit is counted among those that were denied last; else [`KeyState::deny`] is to count it.
+    /// Whether the hit was counted among the recent denials. Otherwise the caller must call
+    /// [`KeyState::deny`].
     pub(super) is_counted: bool,
 }
 
 impl Limited {
-    /// Has fetched what is looked at to deny something again: it is never in more than two lines.
+    /// Prefetches what a repeated denial reads, which is at most two cache lines.
     #[inline]
     fn prefetch(&self) {
         prefetch(&raw const self.watched.watch.guard);
@@ -123,18 +125,18 @@ impl KeyState {
         }
     }
 
-    /// The hits, to be tidied: what a limit said of them still holds.
+    /// The hits, for changes that do not affect answers: a cached denial stays valid.
     pub(super) fn hits_to_tidy(&mut self) -> &mut Entry {
         self.parts_mut().0
     }
 
-    /// The hits, to be changed: what a limit said of them is forgotten.
+    /// The hits, for changes: a cached denial is dropped.
     #[inline]
     pub(super) fn hits_mut(&mut self) -> &mut Entry {
         self.hits_and_watch().0
     }
 
-    /// As `hits_mut`, and what else is known of a key that is watched.
+    /// The hits, for changes, and the watch if there is one. A cached denial is dropped.
     #[inline(always)]
     pub(super) fn hits_and_watch(&mut self) -> (&mut Entry, Option<&mut Watch>) {
         self.forget_denial();
@@ -161,7 +163,7 @@ impl KeyState {
         }
     }
 
-    /// What is known of a key that is watched, and its hits; it is from here on.
+    /// The watched part. Turns a key with hits only into a watched one.
     fn watched_mut(&mut self) -> &mut Watched {
         if let KeyState::Hits(hits) = self {
             *self = KeyState::Watched(Box::new(Watched { hits: mem::take(hits), ..Watched::default() }));
@@ -180,7 +182,7 @@ impl KeyState {
         }
     }
 
-    /// As `limited`, and it is from here on.
+    /// The limited part. Turns the key into a limited one.
     fn limited_mut(&mut self) -> &mut Limited {
         if self.limited().is_none() {
             let watched = mem::take(self.watched_mut());
@@ -192,13 +194,13 @@ impl KeyState {
         }
     }
 
-    /// Whether something is on the heap.
+    /// Whether the key has heap memory.
     #[inline(always)]
     pub(super) fn has_heap(&self) -> bool {
         !matches!(self, KeyState::Hits(hits) if hits.is_inline())
     }
 
-    /// Has what is on the heap fetched.
+    /// Prefetches the heap memory.
     #[inline]
     pub(super) fn prefetch(&self) -> Fetched {
         match self {
@@ -220,8 +222,8 @@ impl KeyState {
         }
     }
 
-    /// Has what is behind that fetched, as far as who decides at a time needs it: at level 1 what is behind the first, and so
-    /// on.
+    /// Prefetches deeper heap memory that a decision at `now` needs: at level 1 what the first allocation
+    /// points to, and so on.
     #[inline]
     pub(super) fn prefetch_behind(&self, level: usize, now: Timestamp) -> Fetched {
         match self {
@@ -237,7 +239,7 @@ impl KeyState {
         }
     }
 
-    /// Bytes on the heap.
+    /// The bytes on the heap.
     #[inline]
     pub(super) fn heap_bytes(&self) -> usize {
         const WATCHED_BYTES: usize = allocated(size_of::<Watched>());
@@ -251,7 +253,7 @@ impl KeyState {
         }
     }
 
-    /// When all that the key was given is used up; long ago, unless it was set.
+    /// The arrival time: when all that the key was granted is used up. The default is long ago.
     #[inline]
     pub(super) fn arrival(&self) -> Arrival {
         self.watch().map_or_else(Arrival::default, Watch::arrival)
@@ -269,21 +271,21 @@ impl KeyState {
         !matches!(self, KeyState::Hits(_))
     }
 
-    /// The arrival time, if one was set, of a key that is watched for nothing else.
+    /// The arrival time of a key that is watched for no other reason.
     pub(super) fn lone_arrival(&self) -> Option<Arrival> {
         let KeyState::Watched(watched) = self else { return None };
         let Watched { watch, .. } = &**watched;
         watch.guard().is_none().then(|| watch.arrival())
     }
 
-    /// Keeps no more than the hits of a key that was not denied anything.
+    /// Drops everything but the hits, unless hits were denied.
     pub(super) fn unwatch(&mut self) {
         if let KeyState::Watched(watched) = self {
             *self = KeyState::Hits(mem::take(&mut watched.hits));
         }
     }
 
-    /// What keeps the key from being evicted, if anything ever did.
+    /// The eviction guard, if one was ever set.
     #[inline]
     pub(super) fn guard(&self) -> Option<EvictionGuard> {
         self.watch()?.guard()
@@ -293,27 +295,27 @@ impl KeyState {
         self.watched_mut().watch.set_guard(Some(guard));
     }
 
-    /// Guards the key, as well as it is guarded already.
+    /// Adds a guard to the present one: the later end counts, and the key is full if either guard says so.
     pub(super) fn add_guard(&mut self, guard: EvictionGuard) {
         let known = self.guard().unwrap_or(guard);
         let (until, is_full) = (guard.until.max(known.until), guard.is_full || known.is_full);
         self.set_guard(EvictionGuard { until, is_full });
     }
 
-    /// Until when the key is limited, if it ever was.
+    /// The end of the lockout, if one was ever set.
     #[inline]
     pub(super) fn limited_until(&self) -> Option<Timestamp> {
         self.limited().map(|limited| limited.limited_until).filter(|&until| until > Timestamp::MIN)
     }
 
-    /// Limits the key until `until`, or as long as was asked for before.
+    /// Locks the key out until `until`, or until the end of a longer lockout.
     pub(super) fn limit_until(&mut self, until: Timestamp) {
         let limited = self.limited_mut();
         limited.limited_until = limited.limited_until.max(until);
         self.forget_denial();
     }
 
-    /// What a limit said last, if it would say that again.
+    /// The cached denial, if it is valid.
     #[inline]
     pub(super) fn denial(&self) -> Option<CachedDenial> {
         match self {
@@ -322,12 +324,12 @@ impl KeyState {
         }
     }
 
-    /// Whether the key was denied something: then what a limit says takes no memory.
+    /// Whether hits were denied. If so, caching a denial takes no memory.
     pub(super) fn is_limited(&self) -> bool {
         self.limited().is_some()
     }
 
-    /// Takes note of what a limit says of the hits that are there.
+    /// Caches the denial of the current hits.
     pub(super) fn set_denial(&mut self, denial: CachedDenial) {
         self.limited_mut().denial = denial;
         if let KeyState::Limited(_) = self
@@ -351,7 +353,7 @@ impl KeyState {
         }
     }
 
-    /// The hits that were denied to the key, if there are any.
+    /// The denied hits, if there are any.
     pub(super) fn denied(&self, settings: &Settings, now: Timestamp) -> Option<Cow<'_, Entry>> {
         let Limited { denied, last, .. } = self.limited()?;
         let mut denied = Cow::Borrowed(denied);
@@ -361,21 +363,21 @@ impl KeyState {
         (!denied.is_empty()).then_some(denied)
     }
 
-    /// When hits were denied last; `None` when none were.
+    /// The time of the newest denied hits. `None` if there are none.
     pub(super) fn denied_last(&self) -> Option<Timestamp> {
         let Limited { denied, last, .. } = self.limited()?;
         let newest = if denied.is_empty() { None } else { Some(denied.newest()) };
         newest.max(last.newest())
     }
 
-    /// The hits that were denied to the key, all of them, to be changed.
+    /// All denied hits, for changes.
     pub(super) fn denied_mut(&mut self, settings: &Settings, now: Timestamp) -> &mut Entry {
         let Limited { denied, last, .. } = self.limited_mut();
         mem::take(last).add_to(denied, settings, now);
         denied
     }
 
-    /// Counts hits that were denied: only their pane is kept, of which all answers are made.
+    /// Counts denied hits. Only the start of their pane is kept, which is all that answers need.
     #[inline]
     pub(super) fn deny(
         &mut self,
@@ -396,15 +398,15 @@ impl KeyState {
         Ok(())
     }
 
-    /// Counts hits that were denied before. Where there would be more than can be counted now, the oldest go.
+    /// Replays denied hits. If the total would exceed the bound, the oldest are dropped.
     pub(super) fn deny_again(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
         if self.deny(at, hits, settings, now).is_err() {
             self.denied_mut(settings, now).add_again(settings.pane_start(at), hits, settings, now);
         }
     }
 
-    /// Counts hits that were denied, if their pane is among those in which others were denied last; false, and
-    /// nothing changes, when it is not.
+    /// Counts denied hits, if their pane is among the recent denials. Otherwise returns false and changes
+    /// nothing.
     #[inline]
     pub(super) fn deny_in_place(&mut self, at: Timestamp, hits: u64) -> bool {
         match self {
@@ -413,7 +415,8 @@ impl KeyState {
         }
     }
 
-    /// Denies a hit now by the cached denial, if that is of the same limit and holds; else `None`, and nothing changes.
+    /// Denies a hit of now by the cached denial, if that is of the same limit and still valid. Otherwise
+    /// returns `None` and changes nothing.
     #[inline]
     pub(super) fn deny_as_before(
         &mut self,
@@ -431,21 +434,21 @@ impl KeyState {
         Some(Repeated { decision, guard, is_counted: limited.last.add(now, 1) })
     }
 
-    /// Whether limits other than rates keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of
+    /// Whether a lockout or denied hits keep the key when its hits have expired. `oldest_ms` is the edge of
     /// the retention.
     pub(super) fn outlives_hits(&self, now: Timestamp, oldest_ms: i64) -> bool {
         self.limited_until().is_some_and(|until| until > now)
             || self.denied_last().is_some_and(|last| last.as_millis() >= oldest_ms)
     }
 
-    /// Whether there are hits, counted or denied, that did not fit the class and do now.
+    /// Whether there are hits, counted or denied, that did not fit the class before and do now.
     #[inline]
     pub(super) fn is_to_fit_again(&self, now: Timestamp) -> bool {
         self.hits().is_to_fit_again(now)
             || self.limited().is_some_and(|limited| limited.denied.is_to_fit_again(now))
     }
 
-    /// Fits them again.
+    /// Fits these hits to the class.
     pub(super) fn fit_again(&mut self, settings: &Settings, now: Timestamp) {
         self.hits_to_tidy().fit_again(settings, now);
         if let KeyState::Limited(limited) | KeyState::DenialCached(limited) = self {
@@ -453,7 +456,7 @@ impl KeyState {
         }
     }
 
-    /// Drops what is over of what limits know, and tidies the rest.
+    /// Drops the limit state that has expired, and tidies the rest.
     pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
         if self.watch().is_none() {
             return;
@@ -466,7 +469,7 @@ impl KeyState {
         if self.denial().is_some_and(|denial| denial.until <= now) {
             self.forget_denial();
         }
-        // Who came lately comes again: it is counted on where it was.
+        // A key that was used lately will be used again: it keeps its form.
         let long_ago_ms = now.as_millis() - settings.window().as_millis();
         if let KeyState::Limited(limited) | KeyState::DenialCached(limited) = self {
             if limited.last.newest().is_some_and(|newest| newest.as_millis() <= long_ago_ms) {
@@ -494,7 +497,7 @@ impl KeyState {
         }
     }
 
-    /// The hits, and what the key takes with it beside them.
+    /// The hits, and the rest of the state.
     pub(super) fn into_parts(self) -> (Entry, Extras) {
         let (arrival, limited_until, guard) = (self.arrival(), self.limited_until(), self.guard());
         match self {
@@ -507,7 +510,7 @@ impl KeyState {
         }
     }
 
-    /// Gives the key what one had that went, beside what it has.
+    /// Merges `extras` into the state of the key.
     pub(super) fn give(&mut self, extras: Extras, settings: &Settings, now: Timestamp) {
         let Extras { limited_until, arrival, guard, denied, last } = extras;
         self.set_arrival(arrival.max(self.arrival()));
@@ -531,7 +534,7 @@ mod tests {
     use crate::limits::MAX_TOTAL;
     use crate::time::seconds;
 
-    /// The most hits of a pane among the last.
+    /// The most hits of a pane in the recent denials.
     const MOST_LAST: u64 = u16::MAX as u64;
 
     fn at(ms: i64) -> Timestamp {
@@ -602,7 +605,7 @@ mod tests {
         assert_eq!((counted(&state, 2_000), state.denied_last()), (all, Some(at(2_000))));
         state.tidy(&settings, at(2_001));
         assert_eq!((counted(&state, 2_001), state.denied_last()), (all, Some(at(2_000))));
-        // As for hits that were allowed, no more are counted than can be.
+        // The bound of counts holds for denied hits, too.
         state.deny(at(2_000), 1, &settings, at(2_001)).expect("counted");
         assert!(state.deny(at(2_000), MAX_TOTAL, &settings, at(2_000)).is_err());
         let mut single = KeyState::default();

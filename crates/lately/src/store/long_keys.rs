@@ -1,25 +1,26 @@
-//! Keys too long for a slot, in chunks: a log that is compacted.
+//! Keys that are too long for a slot, in chunks: a log that is compacted.
 //!
-//! Each key by itself on the heap would leave holes of its size when it goes, which nothing longer fits in: after a flood
-//! of long keys the process would keep twice the memory that is accounted for. A chunk is as large as a page of slots, so
-//! that the allocator gives the memory of one to the other. New keys are appended. When a tenth of the bytes are those of
-//! keys that went, the keys of the chunk that has the most of them are appended again and the chunk goes (Rosenblum and
-//! Ousterhout, The Design and Implementation of a Log-Structured File System, 1991, section 3).
+//! If each key had an allocation of its own, removed keys would leave holes that no longer key fits in. After
+//! a flood of long keys the process would keep twice the memory that the store accounts for. A chunk has the
+//! size of a page of slots, so the allocator can reuse the memory of one for the other. New keys are
+//! appended. When a tenth of the bytes belongs to removed keys, the chunk with the most of them is freed, and
+//! its live keys are appended again (Rosenblum and Ousterhout, The Design and Implementation of a
+//! Log-Structured File System, 1991, section 3).
 
 use super::slot::Slot;
 use super::table::PAGE;
 use crate::allocation::allocated;
 
-/// Bytes of a chunk.
+/// The size of a chunk in bytes.
 const CHUNK: usize = PAGE * size_of::<Option<Slot>>();
 
-/// A tenth of the bytes may be of keys that are gone.
+/// At most this fraction of the bytes belongs to removed keys: a tenth.
 const WASTE: usize = 10;
 
-/// Bytes before each key: its hash and its length.
+/// The bytes before each key: its hash and its length.
 const HEAD: usize = size_of::<u64>() + size_of::<u16>();
 
-/// Where a key is.
+/// The location of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Location {
     chunk: u32,
@@ -31,15 +32,15 @@ pub(super) struct Location {
 #[derive(Debug, Default)]
 pub(super) struct LongKeys {
     chunks: Vec<Chunk>,
-    /// Chunks that have nothing and may be used again, and how many have something.
+    /// Empty chunks that can be reused, and the number of chunks in use.
     free: Vec<u32>,
     used: usize,
-    /// The chunk that keys are appended to, if there is one.
+    /// The chunk that keys are appended to.
     last: Option<u32>,
-    /// Bytes of keys, and of keys that went, with their heads.
+    /// The bytes of live keys, and of removed ones, with their heads.
     live: usize,
     gone: usize,
-    /// Bytes of all chunks.
+    /// The bytes of all chunks.
     bytes: usize,
 }
 
@@ -49,7 +50,7 @@ struct Chunk {
     gone: usize,
 }
 
-/// A chunk that was taken out. Its keys are to be inserted again.
+/// A chunk that was taken out. Its keys must be inserted again.
 #[derive(Debug)]
 pub(super) struct Evacuated {
     chunk: u32,
@@ -73,7 +74,7 @@ impl Location {
         }
     }
 
-    /// Bytes of a chunk that the key takes.
+    /// The bytes of a chunk that the key takes.
     fn taken(self) -> usize {
         HEAD + usize::from(self.len)
     }
@@ -97,7 +98,7 @@ impl LongKeys {
         let is_only = self.used == 1;
         let bytes = &mut self.chunks[index as usize].bytes;
         if bytes.capacity() - bytes.len() < taken {
-            // Where there are few keys the chunk is no larger than they need, or twice that.
+            // With few keys, the chunk has at most twice the size that they need.
             let capacity =
                 if is_only { (2 * bytes.len()).max(taken + bytes.len()).min(CHUNK) } else { CHUNK };
             self.bytes -= allocated(bytes.capacity());
@@ -113,7 +114,7 @@ impl LongKeys {
         Location { chunk: index, offset, len }
     }
 
-    /// Begins another chunk.
+    /// Starts another chunk.
     fn begin(&mut self) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.chunks.push(Chunk::default());
@@ -124,7 +125,7 @@ impl LongKeys {
         index
     }
 
-    /// Takes a key out. Call [`LongKeys::evacuate`] afterwards.
+    /// Removes a key. Call [`LongKeys::evacuate`] afterwards.
     pub(super) fn take(&mut self, location: Location) -> Box<[u8]> {
         let key = self.get(location).into();
         self.live -= location.taken();
@@ -133,7 +134,7 @@ impl LongKeys {
         key
     }
 
-    /// Takes out the chunk with the most bytes of keys that went, if they are too many in all.
+    /// Takes out the chunk with the most removed bytes, if there are too many of them overall.
     pub(super) fn evacuate(&mut self) -> Option<Evacuated> {
         if self.gone <= self.live / WASTE {
             return None;
@@ -149,7 +150,7 @@ impl LongKeys {
         Some(Evacuated { chunk, bytes })
     }
 
-    /// Takes note that all keys of the chunk were inserted again.
+    /// Records that all keys of the chunk were inserted again.
     pub(super) fn evacuated(&mut self, chunk: &Evacuated) {
         self.free.push(chunk.chunk);
         if self.live == 0 {
@@ -157,17 +158,17 @@ impl LongKeys {
         }
     }
 
-    /// What all keys account for.
+    /// The memory of all keys, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
             + allocated(self.chunks.capacity() * size_of::<Chunk>())
             + allocated(self.free.capacity() * size_of::<u32>())
     }
 
-    /// Verifies the sums; `live` are the bytes of the keys there are.
+    /// Verifies the sums. `live` is the expected number of live bytes.
     ///
     /// # Panics
-    /// When they are wrong.
+    /// If a sum is wrong.
     pub(super) fn check_consistency(&self, live: usize) {
         assert_eq!(self.live, live, "long keys are there as long as their slots");
         let held: usize = self.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
@@ -185,7 +186,7 @@ impl LongKeys {
 }
 
 impl Evacuated {
-    /// The keys of the chunk with their hashes, those that went among them, and where they were.
+    /// The keys of the chunk, with their hashes and their old locations. Removed keys are included.
     pub(super) fn keys(&self) -> impl Iterator<Item = (u64, &[u8], Location)> {
         let mut offset = 0;
         std::iter::from_fn(move || {
@@ -208,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// Long keys, and where each is: what slots know.
+    /// Long keys and their locations, as slots have them.
     #[derive(Default)]
     struct Keys {
         long_keys: LongKeys,
@@ -261,8 +262,8 @@ mod tests {
         }
     }
 
-    /// Symptom: after a flood of long keys the process had twice the memory that was accounted for. Cause: they left holes
-    /// of their size. Fix: keys are kept in chunks, which are compacted.
+    /// Symptom: after a flood of long keys the process had twice the memory that was accounted for. Cause:
+    /// removed keys left holes of their size. Fix: keys are in chunks, which are compacted.
     #[test]
     fn keys_that_went_take_no_memory() {
         let mut keys = Keys::default();
@@ -285,7 +286,7 @@ mod tests {
             keys.insert(number, 100);
             assert!(keys.long_keys.bytes() <= most(count), "{count}: {}", keys.long_keys.bytes());
         }
-        // Nor do they when others go.
+        // The same after other keys are removed.
         for number in 8..1_000 {
             keys.insert(number, 100);
             keys.take(number - 8);

@@ -69,7 +69,7 @@ use cell::{LockedShard, ShardCell};
 use context::{Context, FastPath};
 use shard::Shard;
 
-/// Parts of the store with a lock each.
+/// The number of shards. Each has a lock.
 const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = if cfg!(loom) { 3 } else { 10 };
 
@@ -79,23 +79,23 @@ const SHARD_BITS: u32 = if cfg!(loom) { 3 } else { 10 };
 /// of the key's shard: a read sees every hit acknowledged before it began and none of a hit refused.
 /// `scan` walks shard by shard; `flush` holds all locks.
 ///
-/// `now` is the caller's clock. The store's time never goes back: a `now` earlier than one given
-/// before is taken for the latest given. Times of hits and reads (`at`) are free.
+/// `now` is the caller's clock. The store's time never goes back: a `now` earlier than the latest one is
+/// replaced by the latest. Times of hits and reads (`at`) may be any.
 #[derive(Debug)]
 pub struct Store {
     shards: Box<[ShardCell; SHARDS]>,
     classes: Classes,
     hasher: SeedableRandomState,
-    /// The latest `now` given, in milliseconds. Each shard has its own beside it: what decides is
-    /// read under the shard's lock, this one only carries time from shard to shard.
+    /// The latest `now`, in milliseconds. It carries the time from shard to shard. Decisions use the time of
+    /// the shard, which is read under the shard's lock.
     now_ms: AtomicI64,
     generation: AtomicU64,
     memory: eviction::Memory,
     prefetch_tables: prefetch::PrefetchTables,
     clock_repair: clock_repair::ClockRepair,
-    /// Empty but for the time in which batches are rolled back.
+    /// The batches that are being rolled back. Usually empty.
     rollback: Mutex<rollback::Rollback>,
-    /// What other nodes counted, once something was merged.
+    /// The counts of other nodes. Set by the first merge.
     others: OnceLock<others::Others>,
 }
 
@@ -116,7 +116,8 @@ impl Store {
         Store::with_hasher(classes, ceiling_bytes, hasher)
     }
 
-    /// An empty store with the settings, the ceiling and the seed of this one: a key is in the same part of both.
+    /// An empty store with the settings, the ceiling and the hash seed of this store. A key is in the same
+    /// shard of both.
     #[must_use]
     pub fn empty_like(&self) -> Store {
         Store::with_hasher(self.classes.clone(), self.memory.ceiling(), self.hasher.clone())
@@ -323,7 +324,7 @@ impl Store {
     /// hits and reads wait meanwhile. Returns what `commit` returned.
     pub fn flush_when(&self, now: Timestamp, commit: impl FnOnce(&DeltaBatch) -> bool) -> bool {
         let mut shards: Vec<_> = (0..SHARDS).map(|index| self.lock(index, now)).collect();
-        // Under all locks: every key that comes later has a generation from here on.
+        // Under all locks: every key that is created later has a higher generation.
         let below = Generation(self.generation.fetch_add(1, Relaxed) + 1);
         let mut deltas = DeltaBatch::default();
         deltas.advance(self.advance(now));
@@ -419,8 +420,9 @@ impl Store {
         }
     }
 
-    /// The fast path of a single hit; `None`, and nothing changes, when it takes the general path. It is short, so that the
-    /// processor starts on the next hit, and fetches its memory, while it waits for that of this one.
+    /// The fast path of a single hit. `None`: nothing was changed, and the hit must take the general path.
+    /// The function is short, so that the processor can start on the next hit while it waits for this one's
+    /// memory.
     #[inline]
     fn fast_hit(&self, key: &[u8], weight: u64, now: Timestamp) -> Option<u64> {
         if self.memory.is_far_over() || self.others.get().is_some() {
@@ -450,7 +452,8 @@ impl Store {
         Some(hits)
     }
 
-    /// Charges what a shard has grown since it had `bytes_before`, and makes room if that passes the ceiling.
+    /// Charges the growth of a shard since it had `bytes_before`, and evicts if the store is above the
+    /// ceiling.
     #[inline(never)]
     fn grown(&self, bytes_before: usize, shard: MutexGuard<'_, Shard>, key: &[u8]) {
         let now = shard.now();
@@ -467,7 +470,7 @@ impl Store {
         self.hasher.hash_one(key)
     }
 
-    /// Locks the shard of a hash, and brings its clock and the store's up to `now`.
+    /// Locks the shard of a hash, and advances its time and the store's to `now`.
     fn lock_for<'a>(
         &'a self,
         hash: u64,
@@ -487,15 +490,15 @@ impl Store {
         self.lock_at(index, self.advance(now))
     }
 
-    /// As `lock`, when `now` is the store's time, or was just now.
+    /// Locks a shard like `lock`. `now` must be the store's time or earlier.
     #[inline]
     fn lock_at(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
         self.shards[index].lock(self, now)
     }
 
-    /// Locks a shard to put back what happened at a time, which may be earlier than what was put back before it: keys of
-    /// several parts of another store are in a shard, and each part had its own time. The store's time is brought up to the
-    /// latest when all is put back.
+    /// Locks a shard for replay, at time `now`, which may be earlier than the shard's time. A shard gets keys
+    /// of several parts of another store, and each part has its own time. After the replay the store's time
+    /// is advanced to the latest of them.
     #[inline]
     fn lock_as_of(&self, index: usize, now: Timestamp) -> LockedShard<'_> {
         let mut shard = self.lock_at(index, Timestamp::MIN);
@@ -503,8 +506,8 @@ impl Store {
         shard
     }
 
-    /// To be called after changes, when no shard is locked: if keys grew past the ceiling, others go, but
-    /// not `keep`.
+    /// Must be called after changes, when no shard is locked. Evicts other keys than `keep` if the store is
+    /// above its ceiling.
     #[inline]
     fn settle(&self, keep: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) {
         if self.memory.is_full() {
@@ -513,7 +516,7 @@ impl Store {
         self.prefetch_tables.tidy();
     }
 
-    /// The store's time: the latest `now` it was given.
+    /// Advances the store's time to `now` and returns it.
     fn advance(&self, now: Timestamp) -> Timestamp {
         let seen_ms = self.now_ms.load(Relaxed);
         if now.as_millis() > seen_ms {
@@ -524,7 +527,7 @@ impl Store {
     }
 }
 
-/// The shard of a hash. The table inside the shard uses the top and the low bits; these lie between.
+/// The shard of a hash. It uses the middle bits; the table in the shard uses the top and the low bits.
 fn shard_of(hash: u64) -> usize {
     (hash >> 32) as usize & (SHARDS - 1)
 }

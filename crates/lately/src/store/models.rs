@@ -1,5 +1,5 @@
-//! Models of requests that lock several shards: loom plays through the orders in which threads get the locks, up to
-//! a number of preemptions. A circle of threads that wait for each other ends a run.
+//! Models of requests that lock several shards. Loom runs all orders in which threads can get the locks, with
+//! a bounded number of preemptions. A deadlock fails the run.
 
 use loom::model::Builder;
 use loom::sync::Arc;
@@ -9,7 +9,7 @@ use super::batch::{JointRequest, Limit};
 use super::{Store, shard_of};
 use crate::time::{Timestamp, minutes};
 
-/// Preemptions of a thread by another that a run may have.
+/// The most preemptions in a run.
 const PREEMPTIONS: usize = 3;
 
 fn model(run: impl Fn() + Sync + Send + 'static) {
@@ -22,7 +22,7 @@ fn now() -> Timestamp {
     Timestamp::from_seconds(1_700_000_000).expect("a time")
 }
 
-/// A store, and keys of as many shards.
+/// A store, and keys in different shards.
 fn store() -> Arc<Store> {
     let store = Store::builder().seed(1).build().expect("valid");
     let shards = KEYS.map(|key| shard_of(store.hash(key)));
@@ -33,7 +33,7 @@ fn store() -> Arc<Store> {
 const KEYS: [&[u8]; 3] = [b"ip:10.0.0.1", b"user:42", b"everybody"];
 const MAX: u64 = 1;
 
-/// Asks for one hit of each of the keys, in this order; gives whether it is allowed.
+/// Requests one hit of each of the keys, in this order. Returns whether it is allowed.
 fn ask(store: &Store, keys: &[usize]) -> bool {
     let limit = |&key: &usize| Limit { key: KEYS[key], max: MAX, window: minutes(5) };
     let limits = keys.iter().map(limit).collect();
@@ -45,7 +45,7 @@ fn counts(store: &Store) -> [u64; 3] {
     KEYS.map(|key| store.hits(key, minutes(5), now()).estimate)
 }
 
-/// Of two with a key in common, one is allowed, and of the other nothing is counted.
+/// Two requests share a key: one is allowed, and the other counts nothing.
 #[test]
 fn two_that_share_keys() {
     model(|| {
@@ -59,8 +59,8 @@ fn two_that_share_keys() {
     });
 }
 
-/// Three in a ring, each with a key of the one before it, would wait for each other if they locked as they are
-/// named.
+/// Three requests in a ring, each with a key of the one before. They would deadlock if they locked in the
+/// order of their keys.
 #[test]
 fn three_in_a_ring() {
     model(|| {
@@ -73,13 +73,13 @@ fn three_in_a_ring() {
         let here = ask(&store, &[2, 0]);
         let there = threads.map(|thread| thread.join().expect("it does not panic"));
         let allowed = usize::from(here) + there.into_iter().filter(|&allowed| allowed).count();
-        // Any two have a key in common.
+        // Any two requests have a key in common.
         assert_eq!(allowed, 1);
         assert_eq!(counts(&store).iter().sum::<u64>(), 2);
     });
 }
 
-/// LimitState one that asks for a single key.
+/// A joint request and a limit of a single key.
 #[test]
 fn a_single_key_beside_several() {
     model(|| {

@@ -1,8 +1,8 @@
-//! Prefetch: where a key's slot most likely is, found without its shard's lock.
+//! Prefetch: finds where a key's slot most likely is, without the shard's lock.
 //!
-//! What is found is only ever prefetched. A stale or wrong answer costs a cache line and nothing else.
-//! Threads share the tables, which stay in place while one reads them. A shard that has outgrown its tables publishes new
-//! ones, and the old ones are dropped when no thread reads them.
+//! The result is used for prefetching and as a hint only. A stale or wrong one costs a cache miss. Threads
+//! share the tables. A shard that has outgrown its tables publishes new ones, and the old ones are dropped
+//! when no thread reads them.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -16,43 +16,43 @@ use crate::cache_line::CacheLine;
 use crate::machine::{prefetch, prefetch_all};
 use crate::thread_number::thread_number;
 
-/// The tags of a shard's slots, and where its pages are.
+/// The tags of a shard's slots, and its pages.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
     tags: Tags,
     pages: Addresses,
-    /// Where the shard itself looks for its pages.
+    /// The tables as the shard itself holds them.
     held: usize,
 }
 
-/// The tables of all shards, once for each of a few groups of threads: a look writes to its lock, and
-/// threads on different cores should not write to one.
+/// The tables of all shards, in one copy per group of threads. Reading writes to the lock of the copy, and
+/// threads on different cores should not write to the same cache line.
 #[derive(Debug)]
 pub(super) struct PrefetchTables {
     views: Box<[CacheLine<View>]>,
-    /// Shards that have old tables to let go, and whether there are any.
+    /// The shards whose old tables must be dropped, and whether there are any.
     outdated: Mutex<Vec<usize>>,
     is_outdated: AtomicBool,
 }
 
-/// The most views there are.
+/// The highest number of copies.
 const MAX_VIEWS: usize = 8;
 
-/// The tables of all shards, as a group of threads sees them.
+/// The copy of one group of threads.
 type View = RwLock<Box<[Hint]>>;
 
-/// The tables of one shard: those in use, and those before or after them.
+/// The tables of one shard: the current ones, and the previous or next ones.
 #[derive(Debug, Default)]
 struct Hint {
     tables: [OnceLock<Tables>; 2],
     current: AtomicUsize,
 }
 
-/// The tables, which stay while this lives.
+/// Read access to the tables. They stay valid while this lives.
 pub(super) struct TablesView<'a>(RwLockReadGuard<'a, Box<[Hint]>>);
 
 impl PrefetchTables {
-    /// For so many shards, and threads on so many cores.
+    /// Tables for `shards` shards, for threads on `cores` cores.
     pub(super) fn new(shards: usize, cores: usize) -> PrefetchTables {
         let hints = || (0..shards).map(|_| Hint::default()).collect();
         let views = cores.clamp(1, MAX_VIEWS).next_power_of_two();
@@ -63,20 +63,20 @@ impl PrefetchTables {
         }
     }
 
-    /// The tables, to read; `None` while old ones are dropped.
+    /// Read access to the tables. `None` while old ones are being dropped.
     pub(super) fn view(&self) -> Option<TablesView<'_>> {
         let view = &self.views[thread_number() & (self.views.len() - 1)];
         view.0.try_read().ok().map(TablesView)
     }
 
-    /// Takes a shard's new tables; false when there is no room until old ones are let go. Call it again
-    /// with the same ones then.
+    /// Publishes a shard's new tables. Returns false if old tables must be dropped first; the caller must
+    /// then try again with the same tables.
     pub(super) fn publish(&self, shard: usize, tables: &Tables) -> bool {
         let mut replaces = false;
         let published = self.views.iter().map(|view| {
             let Ok(hints) = view.0.try_read() else { return false };
             let hint = &hints[shard];
-            // Only the holder of the shard's lock comes here: nobody else moves `current`.
+            // The shard's lock is held, so no other thread changes `current`.
             let current = hint.current.load(Relaxed);
             let next = match hint.tables[current].get() {
                 None => current,
@@ -89,11 +89,11 @@ impl PrefetchTables {
             if hint.tables[next].set(tables.clone()).is_err() {
                 return false;
             }
-            // Pairs with the load in `tables`: who sees the number sees the tables.
+            // Pairs with the load in `tables`: a thread that sees the number sees the tables.
             hint.current.store(next, Release);
             true
         });
-        // All that can take them, and not only those before the first that cannot.
+        // Publish to every copy, even after one has failed.
         let all = published.fold(true, |all, published| all & published);
         if replaces {
             self.outdated.lock().unwrap_or_else(PoisonError::into_inner).push(shard);
@@ -102,7 +102,7 @@ impl PrefetchTables {
         all
     }
 
-    /// Lets old tables go, if there are any and nobody looks.
+    /// Drops old tables, if there are any and no thread reads them.
     #[inline]
     pub(super) fn tidy(&self) {
         if self.is_outdated.load(Relaxed) {
@@ -137,7 +137,7 @@ impl Tables {
         Tables { tags: table.tags().clone(), pages: table.addresses().clone(), held: table.pages_at() }
     }
 
-    /// Has the tags fetched where a search for `hash` begins.
+    /// Prefetches the tags where a search for `hash` begins.
     #[inline]
     pub(super) fn prefetch_tags(&self, hash: u64) {
         if let Some(address) = self.tags.address(hash) {
@@ -145,7 +145,7 @@ impl Tables {
         }
     }
 
-    /// Has the slot fetched where the key with this hash most likely is; gives that place.
+    /// Prefetches the slot where the key with this hash most likely is, and returns its place.
     #[inline]
     pub(super) fn prefetch_slot(&self, hash: u64) -> Option<u32> {
         let place = place_of(self.tags.find(hash, |_| true)?);
@@ -153,7 +153,7 @@ impl Tables {
         Some(place)
     }
 
-    /// Has the slot fetched that a new key with this hash most likely takes.
+    /// Prefetches the slot that a new key with this hash most likely takes.
     #[inline]
     pub(super) fn prefetch_free(&self, hash: u64) {
         if let Some(slot) = self.tags.free_near(hash) {
@@ -174,7 +174,7 @@ impl Tables {
 }
 
 impl TablesView<'_> {
-    /// The tables of a shard, if it has published some.
+    /// The published tables of a shard.
     #[inline]
     pub(super) fn tables(&self, shard: usize) -> Option<&Tables> {
         let hint = &self.0[shard];
@@ -226,7 +226,7 @@ mod tests {
         };
         assert_eq!(look(7), None);
         let tables = tables(8);
-        // The page is not there.
+        // The page does not exist.
         let (slot, _) = tables.tags.take(9 << 56);
         assert!(shared.publish(0, &tables));
         assert_eq!((look(9 << 56), look(8 << 56)), (Some(place_of(slot)), None));

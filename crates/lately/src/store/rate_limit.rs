@@ -1,4 +1,4 @@
-//! Limits of a rate: `gcra::decide` is the rule. Here it is applied under the key's lock.
+//! Limits by a rate. `gcra::decide` is the rule; this file applies it under the key's lock.
 
 use super::check_key;
 use super::context::Hit;
@@ -8,8 +8,8 @@ use crate::gcra::{self, Throttle};
 use crate::limit::Decision;
 
 impl Executor<'_> {
-    /// Decides on a request for a key of the shard that is locked, and is at `place` or nowhere; if it is
-    /// allowed its hits are counted, if not those that were denied are.
+    /// Decides a request for a key of the locked shard. The key is at `place`, or does not exist. Counts the
+    /// hits of an allowed request as hits, and those of a denied one as denied.
     #[inline(never)]
     pub(super) fn throttle(
         &mut self,
@@ -30,7 +30,7 @@ impl Executor<'_> {
         let mut before = locked.arrival_at(place);
         let (mut decision, mut after) = gcra::decide(rate, before, quantity, locked.now());
         if decision.is_allowed() && weight > 0 && self.is_far_over() {
-            // Eviction gives the lock back: another thread may ask for the key meanwhile.
+            // Eviction unlocks the shard, so another thread may use the key meanwhile.
             self.may_grow(key, hash)?;
             place = self.shard(hash).place_near(place, key, hash);
             let (locked, _) = self.parts();
@@ -43,7 +43,7 @@ impl Executor<'_> {
         } else if weight > 0 {
             self.count_hit(has_room, &hit, place)?;
             let (locked, _) = self.parts();
-            // Where it was it is.
+            // An existing key has not moved.
             place = place.or_else(|| locked.place_of(key, hash));
         }
         let (locked, context) = self.parts();

@@ -1,30 +1,30 @@
-//! The newest denied hits of a key: a number for each of a few panes. A client that keeps asking is counted here, so the
-//! entry with all denied hits, elsewhere in memory, is not touched.
+//! The newest denied hits of a key: a number for each of a few panes. A client that repeats denied requests
+//! is counted here, so that the entry of all denied hits, which is elsewhere in memory, stays untouched.
 
 use crate::entry::{Entry, FEW};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// The most panes with a number.
+/// The most panes.
 const PANES: usize = FEW;
 
-/// Hits in panes, oldest first.
+/// Hits by pane, oldest first.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct RecentDenials {
-    /// When the newest pane starts.
+    /// The start of the newest pane.
     newest_ms: i64,
-    /// 0 when there is nothing.
+    /// The width of the panes; 0 if there are none.
     pane_ms: u32,
-    /// How many panes have a number.
+    /// The number of panes in use.
     used: u8,
-    /// How many panes each is behind the one before it.
+    /// The distance of each pane from the one before it, in panes.
     behind: [u8; PANES],
-    /// Never 0 of those that are used.
+    /// The hits of each pane. Never 0 in a pane in use.
     hits: [u16; PANES],
 }
 
 impl RecentDenials {
-    /// With hits in the pane of the resolution that starts then; `None` when they are too many.
+    /// One pane of the resolution, which starts at `start`. `None` if it has too many hits.
     pub(super) fn new(start: Timestamp, hits: u64, settings: &Settings) -> Option<RecentDenials> {
         let pane_ms = u32::try_from(settings.resolution().as_millis()).ok()?;
         let hits = u16::try_from(hits).ok().filter(|&hits| hits > 0)?;
@@ -34,12 +34,12 @@ impl RecentDenials {
         Some(recent)
     }
 
-    /// Which of the panes a time is in, or would be the next; and how far that is behind the newest.
+    /// The pane of a time, or the next pane in which it would be; and the distance from the newest pane.
     #[inline]
     fn pane(&self, at: Timestamp) -> Option<(usize, u8)> {
         let (used, pane_ms) = (usize::from(self.used), i64::from(self.pane_ms));
         let gap_ms = at.as_millis() - self.newest_ms;
-        // Most are counted in the newest.
+        // The most frequent case: the newest pane.
         if (0..pane_ms).contains(&gap_ms) {
             return Some((used - 1, 0));
         }
@@ -52,7 +52,8 @@ impl RecentDenials {
         held.filter(|held| held.0 < pane_ms).map(|(_, pane)| (pane, 0))
     }
 
-    /// Counts hits at a time in its pane; false, and nothing changes, when that has no number, or they are too many.
+    /// Counts hits in the pane of `at`. Returns false and changes nothing if that pane is not here, or would
+    /// have too many hits.
     #[inline]
     pub(super) fn add(&mut self, at: Timestamp, hits: u64) -> bool {
         let Some((index, more)) = self.pane(at) else { return false };
@@ -67,7 +68,7 @@ impl RecentDenials {
         true
     }
 
-    /// Whether hits at a time are counted here.
+    /// Whether the pane of `at` is here.
     #[inline]
     pub(super) fn reaches(&self, at: Timestamp) -> bool {
         self.pane(at).is_some()
@@ -77,7 +78,7 @@ impl RecentDenials {
         self.used == 0
     }
 
-    /// When the panes with a number start, newest first.
+    /// The starts of the panes, newest first.
     fn starts_back(&self) -> impl Iterator<Item = i64> {
         let behind = self.behind[..usize::from(self.used)].iter().rev();
         behind.scan(self.newest_ms, |next_ms, &more| {
@@ -87,7 +88,7 @@ impl RecentDenials {
         })
     }
 
-    /// The panes with a number, oldest first: when they start, and their hits.
+    /// The panes, oldest first: start and hits.
     fn panes(&self) -> impl Iterator<Item = (Timestamp, u64)> + Clone {
         let oldest_ms = self.starts_back().last().unwrap_or_default();
         let numbered = self.behind.iter().zip(&self.hits).take(usize::from(self.used));
@@ -98,14 +99,14 @@ impl RecentDenials {
         })
     }
 
-    /// Where the newest pane with hits starts, if there is one.
+    /// The start of the newest pane, if there is one.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         Timestamp::from_millis(self.newest_ms).filter(|_| self.used > 0)
     }
 
-    /// Adds all to an entry, until that has as many as can be counted.
+    /// Adds all hits to an entry, up to its bound.
     pub(super) fn add_to(&self, entry: &mut Entry, settings: &Settings, now: Timestamp) {
-        // More than an entry holds itself, most likely: it is not tried with each of them.
+        // Most likely more than fits inline: build the list at once.
         if entry.is_empty() && self.used > 4 {
             *entry = Entry::of_few(self.panes());
             return;
@@ -151,7 +152,7 @@ mod tests {
             (1_000, true),
             (999, false),
             (3_000, true),
-            // Between two.
+            // Between two panes.
             (2_500, false),
             (3_000, true),
             (1_499, true),
@@ -164,7 +165,7 @@ mod tests {
             (11_000, true),
             (14_000, true),
             (19_999, true),
-            // There are eleven.
+            // All eleven panes are in use.
             (20_000, false),
             (8_000, true),
         ];
@@ -220,7 +221,7 @@ mod tests {
     }
 
     proptest! {
-        /// Hits have a place in a pane that has a number, and in the next of the eleven.
+        /// A hit is accepted in a pane that is in use, and in the next of the eleven.
         #[test]
         fn it_holds_what_it_took(
             first in 300_u64..310,
@@ -234,7 +235,7 @@ mod tests {
                 let (&newest, _) = expected.last_key_value().expect("there is one");
                 let pane = match way {
                     0 => pane,
-                    // The furthest behind the newest that has a place, or hardly none.
+                    // The furthest pane behind the newest that is accepted, or just beyond it.
                     1 => newest + 254 + pane % 3,
                     _ => newest + pane % 3,
                 };

@@ -1,4 +1,4 @@
-//! Putting back what happened: deltas from a journal, a dump or another node.
+//! Replay: applies the changes of a journal, a dump or another node.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -38,38 +38,38 @@ impl Portion {
 pub struct Replay<'s> {
     store: &'s Store,
     portion: Portion,
-    /// How far each part of the store is that it happened in.
+    /// The progress of each part of the original store.
     made: Vec<Made>,
     waiting: Waiting,
     /// Keys of lower generations were flushed.
     floor: Generation,
-    /// Keys with a change that could not be made.
+    /// Keys with a change that could not be applied.
     unreadable: Vec<Unreadable>,
 }
 
-/// How far a part is.
+/// The progress of a part.
 #[derive(Clone, Copy)]
 struct Made {
-    /// The last change that was made, and so were those before it. [`ABSENT`] where the part is not there yet.
+    /// The last change that was applied, after all before it. [`ABSENT`] if the part was not loaded.
     last: u64,
-    /// The time of the part then: that of its latest change.
+    /// The time of the part: that of its latest change.
     now: Timestamp,
 }
 
-/// A change that is about to be made: the hash of its key, and the time of its part.
+/// A change that is about to be applied, the hash of its key, and the time of its part.
 type Staged<'d> = (Delta<'d>, u64, Timestamp);
 
-/// Changes that wait, by part and number.
+/// Waiting changes, by part and number.
 type Waiting = BTreeMap<(u16, u64), Waits>;
 
 struct Waits {
     format: DeltaFormat,
     written: Timestamp,
-    /// None if the key is of another portion.
+    /// Empty if the key is in another portion.
     bytes: Box<[u8]>,
 }
 
-/// No change of a part that is not there is made.
+/// Changes of parts that were not loaded are skipped.
 const ABSENT: u64 = u64::MAX;
 
 impl<'s> Replay<'s> {
@@ -115,7 +115,8 @@ impl<'s> Replay<'s> {
             }
             let (Sequence { part, number }, delta) = next?;
             if let Delta::Flush { below } = delta {
-                // It is of no part: what came after it has a later generation, and what came before has not.
+                // A flush belongs to no part. Later keys have a higher generation, and earlier keys a lower
+                // one.
                 self.store.replay_staged(&mut staged, written, &mut self.unreadable);
                 self.store.replay_flush(below, self.portion);
                 self.floor = self.floor.max(below);
@@ -150,8 +151,8 @@ impl<'s> Replay<'s> {
             }
         }
         self.store.replay_staged(&mut staged, written, &mut self.unreadable);
-        // With a lower ceiling than before, what has no room goes as others come: the next start may have it again. Keys
-        // of other threads are looked at as of their own time.
+        // With a lower ceiling than before, keys are evicted as others arrive; the next start may load them
+        // again. Keys of other threads expire as of the time of their own part.
         self.store.settle(&[], Timestamp::MIN, None);
         Ok(())
     }
@@ -186,7 +187,7 @@ impl<'s> Replay<'s> {
         self.made.iter().map(|made| made.last).filter(|&last| last != ABSENT).max().unwrap_or(0)
     }
 
-    /// Makes the changes of a part that need not wait any more.
+    /// Applies the changes of a part that do not have to wait any more.
     fn catch_up(&mut self, part: u16) -> Result<(), Malformed> {
         let made = &mut self.made[usize::from(part)];
         while let Some(waits) = self.waiting.remove(&(part, made.last + 1)) {
@@ -288,8 +289,8 @@ impl Store {
         }
     }
 
-    /// Brings `key` into `generation`, forgetting an older life, and applies `change` unless the key
-    /// is in a newer life already.
+    /// Moves `key` to `generation`, deletes it if it is in an older one, and applies `change` unless it is in
+    /// a newer one.
     fn replay_life(
         &self,
         key: &[u8],

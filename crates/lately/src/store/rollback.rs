@@ -1,5 +1,6 @@
-//! Rollback of changes that could not be committed. Batches of several threads are rolled back in any order, so a
-//! deletion may be undone before or after what another batch did to that life of the key, or to the next.
+//! Rollback of changes that could not be committed. Batches of several threads are rolled back in any order,
+//! so a deletion may be undone before or after the changes of another batch to the same generation of the
+//! key, or to the next.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -9,14 +10,15 @@ use super::Store;
 use crate::delta::{Delta, DeltaBatch, DeltaMark, Deltas, Forgotten, Generation};
 use crate::time::Timestamp;
 
-/// What was rolled back since the last commit that succeeded.
+/// What was rolled back since the last successful commit.
 #[derive(Default, Debug)]
 pub(super) struct Rollback {
-    /// Hits of lives that a batch has ended that was not rolled back, or not yet.
+    /// Hits that were rolled back after another batch had ended their generation. They are subtracted if that
+    /// end is rolled back, too.
     debts: Vec<Debt>,
-    /// Lives whose end was rolled back: their hits are where the key is now, whatever its generation.
+    /// Generations whose end was rolled back. Their hits are in the current generation of the key.
     revived: Vec<(Box<[u8]>, Generation)>,
-    /// Whether one of them has another generation now than it had.
+    /// Whether a rollback has left a key in another generation than before.
     is_mixed: bool,
 }
 
@@ -27,12 +29,12 @@ struct Debt {
     hits: Owed,
 }
 
-/// Hits that are to leave a life.
+/// Hits to subtract from a generation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owed {
     pub(super) at: Timestamp,
     pub(super) hits: u64,
-    /// Whether they were denied, not counted.
+    /// Whether they are denied hits.
     pub(super) is_denied: bool,
 }
 
@@ -41,7 +43,8 @@ impl Rollback {
         self.debts.push(Debt { key: key.into(), generation, hits });
     }
 
-    /// Takes note that the end of a life was rolled back, which goes on as `now`; gives the hits it owes.
+    /// Records that the end of a generation was rolled back, and that it continues as `now`. Returns the hits
+    /// to subtract.
     pub(super) fn revive(&mut self, key: &[u8], generation: Generation, now: Generation) -> Vec<Owed> {
         self.is_mixed |= now != generation;
         self.revived.push((key.into(), generation));
@@ -63,8 +66,9 @@ impl Store {
         batch.clear();
     }
 
-    /// As [`Store::roll_back`], of what was added to a batch since a mark. The batch is still to be kept: the numbers of
-    /// these changes stay in it, because those of later changes follow them, and so do evictions.
+    /// Rolls back what was added to a batch since a mark, like [`Store::roll_back`]. The batch must still be
+    /// committed: the numbers of these changes stay in it, because later changes have higher numbers.
+    /// Evictions stay, too.
     pub fn roll_back_since(&self, batch: &mut DeltaBatch, mark: &DeltaMark) {
         let now = batch.now();
         let mut deleted = batch.deleted.split_off(mark.deleted);
@@ -72,7 +76,7 @@ impl Store {
         let mut rollback = self.rollback.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = batch.split_off(mark);
         let deltas: Vec<_> = Deltas::new(now, &bytes).flatten().collect();
-        // Nothing is left to be taken back of keys that were evicted later.
+        // Keys that were evicted later have no hits left to subtract.
         let is_eviction = |delta: &Delta<'_>| matches!(delta, Delta::Forget { why: Forgotten::Evicted, .. });
         let life_of = |delta: &Delta<'_>| (delta.key().to_vec(), delta.generation());
         let evicted: BTreeSet<_> =

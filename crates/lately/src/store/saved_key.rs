@@ -1,4 +1,5 @@
-//! A key with its hits, and the position of a source, as bytes: what the parts of a checkpoint and of a dump are made of.
+//! A key with its state, and the position of a source, as bytes. The parts of a checkpoint and of a dump
+//! consist of them.
 
 use super::eviction_guard::EvictionGuard;
 use crate::delta::{Generation, LimitState};
@@ -8,14 +9,14 @@ use crate::leb128;
 use crate::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES};
 use crate::time::Timestamp;
 
-/// A key and all that is kept of it.
+/// A key and its state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SavedKey<'a> {
     pub(super) key: &'a [u8],
     pub(super) generation: Generation,
-    /// What `Entry::write` gave of the hits that were denied is in it.
+    /// The denied hits in it are encoded by `Entry::write_panes`.
     pub(super) limits: LimitState<'a>,
-    /// What `Entry::write` gave.
+    /// The hits, encoded by `Entry::write`.
     pub(super) entry: &'a [u8],
 }
 
@@ -26,23 +27,23 @@ pub(super) struct Mark<'a> {
     pub(super) position: u64,
 }
 
-/// What a part is made of.
+/// An item of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Item<'a> {
     Key(SavedKey<'a>),
     Source(Mark<'a>),
 }
 
-/// What keys are in bytes, for a comparison.
+/// A summary of keys and sources, for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Content {
     /// The number of keys.
     pub keys: u64,
     /// The sum of their hits, modulo 2^64.
     pub hits: u64,
-    /// How many sources.
+    /// The number of sources.
     pub sources: u64,
-    /// Their positions together, modulo 2^64.
+    /// The sum of their positions, modulo 2^64.
     pub positions: u64,
 }
 
@@ -66,17 +67,17 @@ impl Content {
     }
 }
 
-// The first byte: what a key has that few have.
+// Bits of the first byte: state that few keys have.
 const GENERATION: u8 = 1;
 const LIMITED: u8 = 2;
 const ARRIVAL: u8 = 4;
 const DENIED: u8 = 8;
 const GUARDED: u8 = 16;
-/// In place of these: it is no key, but a source.
+/// The first byte of a source.
 const SOURCE: u8 = 32;
 
 impl<'a> Item<'a> {
-    /// Takes one off the front of bytes.
+    /// Decodes an item from the front of `bytes`.
     pub(super) fn take(bytes: &mut &'a [u8]) -> Result<Item<'a>, Malformed> {
         if bytes.first() != Some(&SOURCE) {
             return SavedKey::take(bytes).map(Item::Key);
@@ -139,7 +140,7 @@ impl<'a> SavedKey<'a> {
         out.extend_from_slice(self.entry);
     }
 
-    /// Takes one off the front of bytes.
+    /// Decodes a key from the front of `bytes`.
     pub(super) fn take(bytes: &mut &'a [u8]) -> Result<SavedKey<'a>, Malformed> {
         SavedKey::read(bytes).ok_or(Malformed::Entry)
     }

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor(u64);
 
-/// Bits of a cursor that name a place in a shard: half a hash for a walk, a slot for a sweep.
+/// Bits of a cursor for the place in a shard: half a hash in a walk, a slot index in a sweep.
 const PLACE_BITS: u32 = 32;
 
 impl Cursor {
@@ -34,7 +34,7 @@ impl Cursor {
         Cursor(((shard as u64) << PLACE_BITS) | u64::from(place))
     }
 
-    /// Shard and place.
+    /// The shard and the place.
     pub(super) fn split(self) -> (usize, u32) {
         let shard = usize::try_from(self.0 >> PLACE_BITS).unwrap_or(usize::MAX);
         #[expect(clippy::cast_possible_truncation, reason = "the low half")]
@@ -77,7 +77,7 @@ impl Store {
             }
             left = left.saturating_sub(shard.places() as usize);
             (index, from) = (index + 1, 0);
-            // A look at a word of the next shard may be a look at more slots than are left.
+            // The next word of tags may have more slots than are left.
             let is_full = left == 0 || (left < GROUP && left < count);
             if is_full && index < self.shards.len() {
                 return ScanPage { keys, next: Cursor::at(index, 0), work };

@@ -1,4 +1,4 @@
-//! A key and what is kept of it in 40 bytes.
+//! A slot: a key and its state, in 40 bytes.
 
 use std::num::NonZeroU8;
 
@@ -13,28 +13,28 @@ use crate::gcra::Arrival;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
-/// The longest key a slot holds itself.
+/// The longest key that is stored in the slot itself.
 const INLINE_BYTES: usize = 22;
-/// The length of a key that is kept elsewhere.
+/// The length byte of a longer key, which is stored elsewhere.
 const LONG: NonZeroU8 = NonZeroU8::MAX;
 
-/// Where a slot of a shorter key has room to spare: of a key that is watched it says where its list is, of another one
-/// its arrival time.
-const SPARE_AT: usize = INLINE_BYTES - ListHint::BYTES;
+/// The end of the bytes is free in a slot with a shorter key. A watched key has the address of its list
+/// there, another key its arrival time.
+const FREE_BYTES_AT: usize = INLINE_BYTES - ListHint::BYTES;
 
-/// A key, what class it has, and what is kept of it.
+/// A key, its class and its state.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Length of the key, or [`LONG`]. Never 0: that is how a free slot is told.
+    /// Length of the key, or [`LONG`]. Never 0, so that `Option<Slot>` needs no more room.
     len: NonZeroU8,
     bytes: [u8; INLINE_BYTES],
     pub(super) class: ClassId,
-    /// Changed by [`Slot::change`] where it may become another form.
+    /// Use [`Slot::change`] for changes that may turn it into another variant.
     pub(super) state: KeyState,
 }
 
 impl Slot {
-    /// A slot for a key with a hash. The key is not empty.
+    /// A slot for a new key, which is not empty.
     pub(super) fn new(key: &[u8], hash: u64, class: ClassId, long_keys: &mut LongKeys) -> Slot {
         let mut bytes = [0; INLINE_BYTES];
         let short = u8::try_from(key.len()).ok().filter(|&len| usize::from(len) <= INLINE_BYTES);
@@ -55,7 +55,7 @@ impl Slot {
         }
     }
 
-    /// Whether this is the slot of a key.
+    /// Whether this slot holds `key`.
     #[inline]
     pub(super) fn is(&self, key: &[u8], long_keys: &LongKeys) -> bool {
         if self.len == LONG {
@@ -64,8 +64,9 @@ impl Slot {
         usize::from(self.len.get()) == key.len() && begins_with(&self.bytes, key)
     }
 
-    /// The fast path: counts hits now if the key lives and all its hits are in the slot or in a list; else `None`, and
-    /// nothing changes. Returns the hits of the frame's window, and how many bytes more the key has on the heap.
+    /// The fast path: counts hits of now if the key lives and its hits are in the slot or in a list.
+    /// Otherwise returns `None` and changes nothing. Returns the hits of the frame's window, and the growth
+    /// of the heap in bytes.
     #[inline(always)]
     pub(super) fn fast_hit(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
         match &mut self.state {
@@ -74,7 +75,7 @@ impl Slot {
         }
     }
 
-    /// [`Slot::fast_hit`] of a key that is watched. Not if these hits may fill its guard: see
+    /// [`Slot::fast_hit`] of a watched key. `None` if these hits may use up its guard: see
     /// [`Shard::fill_guard`](super::shard::Shard::fill_guard).
     #[inline(never)]
     fn fast_hit_watched(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
@@ -86,7 +87,7 @@ impl Slot {
         Some(counted)
     }
 
-    /// Has what is on the heap fetched.
+    /// Prefetches the heap memory.
     #[inline]
     pub(super) fn prefetch(&self) -> Fetched {
         match self.state.prefetch() {
@@ -95,26 +96,26 @@ impl Slot {
         }
     }
 
-    /// The room to spare, if there is some.
+    /// The free bytes of the slot, if the key leaves any.
     #[inline]
-    fn spare(&self) -> Option<[u8; ListHint::BYTES]> {
-        self.bytes.last_chunk().copied().filter(|_| usize::from(self.len.get()) <= SPARE_AT)
+    fn free_bytes(&self) -> Option<[u8; ListHint::BYTES]> {
+        self.bytes.last_chunk().copied().filter(|_| usize::from(self.len.get()) <= FREE_BYTES_AT)
     }
 
     fn hint(&self) -> Option<ListHint> {
-        self.spare().filter(|_| self.state.is_watched()).map(ListHint::from_bytes)
+        self.free_bytes().filter(|_| self.state.is_watched()).map(ListHint::from_bytes)
     }
 
-    /// Takes note of where the list of a key that is watched is, if there is room for that: the next who comes need not
-    /// wait for what points there.
+    /// Stores the address of a watched key's list in the free bytes, so that the next operation can prefetch
+    /// the list without loading the state first.
     #[inline]
     fn note_list(&mut self, list: ListHint) {
-        if self.spare().is_some_and(|hint| hint != list.to_bytes()) {
-            self.bytes[SPARE_AT..].copy_from_slice(&list.to_bytes());
+        if self.free_bytes().is_some_and(|hint| hint != list.to_bytes()) {
+            self.bytes[FREE_BYTES_AT..].copy_from_slice(&list.to_bytes());
         }
     }
 
-    /// As `note_list`, of the hits as they are now, if the key is watched.
+    /// Updates the address of the list, if the key is watched.
     #[inline]
     pub(super) fn note_hits(&mut self) {
         if self.state.is_watched() {
@@ -122,30 +123,30 @@ impl Slot {
         }
     }
 
-    /// The arrival time that is in the slot, long ago unless one was set; `None` when there is no room for one.
+    /// The arrival time in the slot; the default is long ago. `None` if the slot cannot have one.
     #[inline]
     pub(super) fn arrival_here(&self) -> Option<Arrival> {
-        self.spare().filter(|_| !self.state.is_watched()).map(Arrival::from_bytes)
+        self.free_bytes().filter(|_| !self.state.is_watched()).map(Arrival::from_bytes)
     }
 
-    /// When all that the key was given is used up; long ago, unless it was set.
+    /// The arrival time: when all that the key was granted is used up. The default is long ago.
     #[inline]
     pub(super) fn arrival(&self) -> Arrival {
         self.arrival_here().unwrap_or_else(|| self.state.arrival())
     }
 
-    /// Whether an arrival time can be kept in the slot.
+    /// Whether the slot has room for an arrival time.
     #[inline]
     pub(super) fn has_room_for(&self, arrival: Arrival) -> bool {
         self.arrival_here().is_some() && arrival.to_bytes().is_some()
     }
 
-    /// Sets the arrival time in the slot; false, and nothing changes, when there is no room for it.
+    /// Sets the arrival time in the slot. False if there is no room; nothing changes then.
     #[inline]
     pub(super) fn set_arrival_here(&mut self, arrival: Arrival) -> bool {
         let bytes = arrival.to_bytes().filter(|_| self.arrival_here().is_some());
         if let Some(bytes) = bytes {
-            self.bytes[SPARE_AT..].copy_from_slice(&bytes);
+            self.bytes[FREE_BYTES_AT..].copy_from_slice(&bytes);
         }
         bytes.is_some()
     }
@@ -156,7 +157,8 @@ impl Slot {
         }
     }
 
-    /// Changes what is kept of the key: the arrival time is there meanwhile, and afterwards where it takes the least.
+    /// Changes the state of the key. The arrival time moves into the state before the change, and afterwards
+    /// to where it takes the least memory.
     pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut KeyState) -> T) -> T {
         let was_watched = self.state.is_watched();
         if let Some(arrival) = self.arrival_here() {
@@ -164,8 +166,9 @@ impl Slot {
             self.state.set_arrival(arrival);
         }
         let result = change(&mut self.state);
-        let fits = |arrival: &Arrival| self.spare().is_some() && arrival.to_bytes().is_some();
-        // Who came lately is watched again soon: without an arrival time it stays as it was.
+        let fits = |arrival: &Arrival| self.free_bytes().is_some() && arrival.to_bytes().is_some();
+        // A key that was used lately will be watched again soon: it stays watched even without an arrival
+        // time.
         let lone = self.state.lone_arrival().filter(|&lone| !was_watched || lone != Arrival::default());
         if let Some(arrival) = lone.filter(fits) {
             self.state.unwatch();
@@ -176,7 +179,7 @@ impl Slot {
         result
     }
 
-    /// Drops what is over, and tidies the rest.
+    /// Drops what has expired, and tidies the rest.
     pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
         self.state.hits_to_tidy().merge(settings, now);
         match self.arrival_here() {
@@ -186,20 +189,20 @@ impl Slot {
         }
     }
 
-    /// Whether limits keep the key when its hits are gone: `now` is the time, `oldest_ms` the edge of the retention.
+    /// Whether limits keep the key when its hits have expired. `oldest_ms` is the edge of the retention.
     pub(super) fn outlives_hits(&self, now: Timestamp, oldest_ms: i64) -> bool {
         self.arrival().is_after(now) || self.state.outlives_hits(now, oldest_ms)
     }
 
-    /// The hits, and what the key takes with it beside them.
+    /// The hits, and the rest of the state.
     pub(super) fn into_parts(self) -> (Entry, Extras) {
         let arrival = self.arrival();
         let (hits, extras) = self.state.into_parts();
         (hits, Extras { arrival, ..extras })
     }
 
-    /// Counts hits whose time was checked; returns those of the default window that ends with them, unless a limit counts
-    /// them. What that takes on the heap is added to `bytes`.
+    /// Counts hits whose time was checked. Returns the hits of the default window that ends at them, or 0 if
+    /// a limit counts them. Adds the growth of the heap to `bytes`.
     #[inline]
     pub(super) fn count(
         &mut self,
@@ -214,7 +217,7 @@ impl Slot {
             (None, None) if hit.weight > 0 => entry.hit_now(hit.weight, frame, settings),
             (None, None) => Ok(entry.count_now(frame, settings)),
             (Some(at), None) => entry.add(at, hit.weight, settings, frame.now).map(|()| {
-                // Long ago, the estimate is a share of a cell; these hits are in the window for certain.
+                // Far back, the estimate is a share of a cell; but these hits are certainly in the window.
                 entry.count_at(at, settings, frame.now).estimate.max(hit.weight)
             }),
             (None, Some(window)) => match entry.fast_hit(hit.weight, &frame.of_limit(window)) {
@@ -228,20 +231,20 @@ impl Slot {
         counted
     }
 
-    /// Where the key is kept, when it is too long for the slot.
+    /// Where a long key is stored.
     #[inline]
     pub(super) fn location(&self) -> Option<Location> {
         let bytes = self.bytes.first_chunk().copied();
         bytes.filter(|_| self.len == LONG).map(Location::from_bytes)
     }
 
-    /// Takes note that the key, which is too long for the slot, is kept elsewhere by now.
+    /// Sets where a long key is stored.
     pub(super) fn set_location(&mut self, location: Location) {
         self.bytes[..Location::BYTES].copy_from_slice(&location.to_bytes());
     }
 }
 
-/// Whether `bytes` begin with `key`. A comparison of slices is a call; this is two loads or three.
+/// Whether `bytes` starts with `key`. Comparing slices would be a call; this is two or three loads.
 #[inline]
 fn begins_with(bytes: &[u8; INLINE_BYTES], key: &[u8]) -> bool {
     let Some(start) = bytes.get(..key.len()) else { return false };
@@ -309,13 +312,13 @@ mod tests {
         slot.set_arrival(Arrival::from_parts(9_000, 0));
         slot.change(|_| ());
         assert_eq!((slot.state.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
-        // A guard moves it to the heap, and it comes back when that is over.
+        // A guard moves the arrival time to the heap. It comes back when the guard ends.
         slot.change(|state| state.set_guard(EvictionGuard { until: at(5_000), is_full: false }));
         slot.note_list(ListHint::from_bytes([7; ListHint::BYTES]));
         assert_eq!((slot.state.is_watched(), slot.arrival()), (true, Arrival::from_parts(9_000, 0)));
         slot.tidy(&settings, at(5_000));
         assert_eq!((slot.state.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
-        // Where a list was is no arrival time.
+        // The address of a list must not be read as an arrival time.
         slot.set_arrival(Arrival::from_parts(9_000, 1));
         slot.note_list(ListHint::from_bytes([7; ListHint::BYTES]));
         slot.tidy(&settings, at(400_000));

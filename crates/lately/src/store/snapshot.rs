@@ -1,4 +1,4 @@
-//! The store as bytes, a part at a time: what a checkpoint and a dump keep.
+//! Snapshots: the store as bytes, a part at a time. Checkpoints and dumps consist of them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -82,13 +82,13 @@ impl Store {
             }
             next?;
         }
-        // Other keys are looked at as of their own time.
+        // Other keys expire as of the time of their own part.
         self.settle(b"", Timestamp::MIN, None);
         Ok(unreadable)
     }
 
-    /// As [`Store::read_part`], of keys of another store that come while this one counts: they begin a
-    /// generation here. Sources are from here on where they were there. What happened is added to `deltas`.
+    /// Loads the keys of another store while this store counts hits. They start a generation here. The
+    /// positions of sources are replaced by those of the other store. The changes are appended to `deltas`.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are no key. The keys before it are loaded, and in `deltas`.
@@ -116,7 +116,7 @@ impl Store {
         Ok(keys)
     }
 
-    /// Puts back keys, whose memory is fetched together.
+    /// Restores keys, with their memory prefetched together.
     fn restore(
         &self,
         staged: &mut Vec<(SavedKey<'_>, u64)>,
@@ -143,7 +143,7 @@ impl Store {
 
     /// Allocates room for this many keys in an empty store.
     pub fn reserve(&self, keys: usize) {
-        // A lower ceiling than before has no room for all of them.
+        // A lower ceiling than before may not have room for all keys.
         let keys = keys.min(self.memory.most_keys());
         let most = keys / SHARDS + 2 * (keys / SHARDS).isqrt();
         for index in 0..SHARDS {

@@ -1,5 +1,5 @@
-//! How far a store has read the sources that its hits come from: for each a position, changed together with the counts.
-//! All of them are in one shard, so their changes have one order.
+//! How far a store has read the sources of its hits. Each source has a position, which changes in one commit
+//! with the counts. All positions are in one shard, so their changes are in one order.
 
 use std::collections::BTreeMap;
 
@@ -27,18 +27,18 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The shard with the sources.
+/// The shard that holds the sources.
 pub(super) const SOURCES_SHARD: usize = 0;
 const _: () = assert!(SOURCES_SHARD < SHARDS, "there is such a shard");
 
-/// What a source takes beside its name: its part of a node, which is at least half full.
+/// The memory of a source besides its name: its part of a tree node, which is at least half full.
 const SOURCE_BYTES: usize = 2 * size_of::<(Box<[u8]>, Mark)>();
 
 /// Positions by the name of the source.
 #[derive(Default, Debug)]
 pub(super) struct Sources {
     marks: BTreeMap<Box<[u8]>, Mark>,
-    /// Counted up with each position.
+    /// The number of position changes so far.
     heard: u64,
     bytes: usize,
 }
@@ -46,15 +46,15 @@ pub(super) struct Sources {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Mark {
     position: u64,
-    /// The place of the source in the order in which sources were last heard of.
+    /// The value of [`Sources::heard`] when the source last changed.
     heard: u64,
 }
 
-/// What a position took the place of.
+/// What a new position replaced.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Before {
     mark: Option<Mark>,
-    /// The source that had to go.
+    /// The source that was forgotten to make room.
     forgotten: Option<(Box<[u8]>, Mark)>,
 }
 
@@ -87,7 +87,7 @@ impl Sources {
         Before { mark, forgotten: oldest.and_then(|name| self.remove(&name)) }
     }
 
-    /// Takes a position back.
+    /// Rolls a position back.
     pub(super) fn roll_back(&mut self, name: &[u8], before: Before) {
         match before.mark {
             Some(mark) => _ = self.insert(name.into(), mark),
@@ -98,14 +98,14 @@ impl Sources {
         }
     }
 
-    /// All of them, the one that was not heard of for longest first.
+    /// All sources, the least recently changed first.
     pub(super) fn in_order(&self) -> Vec<(&[u8], u64)> {
         let mut marks: Vec<_> = self.marks.iter().collect();
         marks.sort_unstable_by_key(|(_, mark)| mark.heard);
         marks.into_iter().map(|(name, mark)| (&**name, mark.position)).collect()
     }
 
-    /// Bytes of memory they take.
+    /// The memory of all sources, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -125,9 +125,9 @@ impl Store {
         self.lock(SOURCES_SHARD, Timestamp::MIN).sources().marks.len()
     }
 
-    /// Takes note of how far a source was read. With the hits of that stretch in the same batch of `deltas`, both are kept or
-    /// neither. Past [`MAX_SOURCES`] the source that was not heard of for longest is forgotten. [`Store::flush`] leaves the
-    /// positions as they are: what was read is not read again.
+    /// Sets how far a source was read. If the hits of that part are in the same batch of `deltas`, both are
+    /// kept or neither. Above [`MAX_SOURCES`] the least recently changed source is forgotten.
+    /// [`Store::flush`] keeps the positions, so that nothing is read twice.
     pub fn set_position(
         &self,
         source: Source<'_>,
@@ -156,13 +156,13 @@ impl Store {
         }
     }
 
-    /// Puts a position back: it was changed in another store, or is written down already.
+    /// Restores a position of another store, or one that is in the journal already.
     pub(super) fn put_position_back(&self, name: &[u8], position: u64) {
         let (mut shard, mut context) = (self.lock(SOURCES_SHARD, Timestamp::MIN), self.context(None));
         shard.set_position(name, position, &mut context);
     }
 
-    /// Takes back that a position was set.
+    /// Rolls back the change of a position.
     pub(super) fn take_position_back(&self, delta: &Delta<'_>, moved: &mut Vec<Before>) {
         if let &Delta::Position { source, .. } = delta
             && let Some(before) = moved.pop()

@@ -1,36 +1,36 @@
-//! Which slots of a table may hold a key: eight bits of the hash for each, eight slots to a word.
+//! Tags: eight bits of the hash for each slot, eight slots to a word. They show which slots may hold a key.
 //!
-//! A word is compared with a tag at once, after Mycroft's test for a zero byte (Warren, Hacker's
-//! Delight, 6-1). It may also name the byte above one that is equal; who asks compares the keys.
+//! A tag is compared with a whole word at once, by Mycroft's test for a zero byte (Warren, Hacker's Delight,
+//! 6-1). It may also report the byte above an equal one, so the caller compares the keys.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Slots of a word.
+/// The slots of a word.
 pub(super) const GROUP: usize = 8;
 
-/// A slot that was never used ends a search; one whose key is gone does not. Both are free.
+/// A search ends at a slot that was never used, and continues at one whose key was removed. Both are free.
 const EMPTY: u8 = 0;
 const REMOVED: u8 = 1;
-/// A byte without a slot. What is higher is the tag of a key.
+/// A byte without a slot. Higher values are tags of keys.
 const NO_SLOT: u8 = 2;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = LOW_BITS << 7;
 
-/// Tags that are changed under a lock and may be looked at without it: what is seen then is a guess.
+/// Tags that change under a lock, and may be read without it. What is read then is a guess.
 #[derive(Clone, Debug)]
 pub(super) struct Tags(Arc<[AtomicU64]>);
 
 impl Tags {
-    /// Tags of so many empty slots. The last word may have bytes without a slot.
+    /// Tags for `slots` empty slots. The last word may have bytes without a slot.
     pub(super) fn new(slots: usize) -> Tags {
         let tags = Tags((0..slots.div_ceil(GROUP)).map(|_| AtomicU64::new(0)).collect());
         (slots..tags.groups() * GROUP).for_each(|slot| tags.set(slot, NO_SLOT));
         tags
     }
 
-    /// Words.
+    /// The number of words.
     #[inline]
     pub(super) fn groups(&self) -> usize {
         self.0.len()
@@ -45,21 +45,21 @@ impl Tags {
         Arc::strong_count(&self.0)
     }
 
-    /// The word where a search for a hash begins, by the low half of the hash taken for a fraction of
-    /// their number (Lemire, Fast Random Integer Generation in an Interval, 2019): that need not be a
-    /// power of two, and the order of the hashes is that of the words.
+    /// The word where a search starts: the low half of the hash, as a fraction of the number of words
+    /// (Lemire, Fast Random Integer Generation in an Interval, 2019). That number need not be a power of two,
+    /// and words are in the order of the hashes.
     #[inline]
     pub(super) fn home(&self, hash: u64) -> usize {
         fraction(self.groups(), hash)
     }
 
-    /// Where that word is.
+    /// The address of that word.
     #[inline]
     pub(super) fn address(&self, hash: u64) -> Option<*const AtomicU64> {
         self.0.get(self.home(hash)).map(std::ptr::from_ref)
     }
 
-    /// The first slot with this hash for which `is_it` holds.
+    /// The first slot with this hash for which `is_it` is true.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(usize) -> bool) -> Option<usize> {
         let mut group = self.home(hash);
@@ -91,7 +91,7 @@ impl Tags {
         (equal != 0).then(|| first_of(equal))
     }
 
-    /// A slot that a new value with this hash most likely takes.
+    /// The slot that a new value with this hash most likely takes.
     #[inline]
     pub(super) fn free_near(&self, hash: u64) -> Option<usize> {
         let group = self.home(hash);
@@ -99,8 +99,8 @@ impl Tags {
         Some(free.map_or((group + 1) * GROUP, |free| group * GROUP + free))
     }
 
-    /// Takes a free slot for a hash, in the first word that has one; gives it, and whether it was never used. There
-    /// must be one.
+    /// Takes a free slot for a hash, in the first word that has one. Returns it, and whether it was never
+    /// used before. There must be a free slot.
     pub(super) fn take(&self, hash: u64) -> (usize, bool) {
         let home = self.home(hash);
         for group in (home..self.groups()).chain(0..home) {
@@ -114,20 +114,20 @@ impl Tags {
         unreachable!("the slots in use are fewer than all")
     }
 
-    /// Frees a slot; true when it is as if it was never used, as no search has to go on past it. In a word
-    /// that was once full no slot is ever empty again: what went on to the next word is found.
+    /// Frees a slot. Returns true if the slot counts as never used, because no search has to continue behind
+    /// it. In a word that was once full no slot ever does: values of that word may be in the next one.
     pub(super) fn free(&self, slot: usize) -> bool {
         let ends = self.ends_searches(slot / GROUP);
         self.set(slot, if ends { EMPTY } else { REMOVED });
         ends
     }
 
-    /// Whether a search that comes to a word ends there.
+    /// Whether a search ends at this word.
     pub(super) fn ends_searches(&self, group: usize) -> bool {
         bytes_equal(self.0[group].load(Relaxed), EMPTY) != 0
     }
 
-    /// All changes are made under the shard's lock; a look without it may see any of them.
+    /// All changes are made under the shard's lock. A reader without it may see any of them.
     fn set(&self, slot: usize, tag: u8) {
         let word = &self.0[slot / GROUP];
         let shift = 8 * (slot % GROUP);
@@ -136,32 +136,32 @@ impl Tags {
     }
 }
 
-/// The low half of a hash, taken for a fraction of `of`.
+/// The low half of a hash, as a fraction of `of`.
 #[inline]
 pub(super) fn fraction(of: usize, hash: u64) -> usize {
     ((low_half(hash) * of as u64) >> 32) as usize
 }
 
-/// The half of a hash that decides where a search begins.
+/// The half of a hash that determines where a search starts.
 #[inline]
 pub(super) fn low_half(hash: u64) -> u64 {
     hash & 0xffff_ffff
 }
 
-/// The top bits of the hash: the low ones say where the search begins.
+/// The tag of a hash: its top bits, because the low half determines the word.
 #[inline]
 fn tag_of(hash: u64) -> u8 {
     ((hash >> 56) as u8).max(NO_SLOT + 1)
 }
 
-/// The seat of a hash, by the bits below those: the slot of a word that it takes if that is free. Most are there,
-/// which is known without a look at their tags.
+/// The seat of a hash, by the bits below the tag: its preferred slot in a word. Most values are in their
+/// seat, so it can be prefetched without reading the tags.
 #[inline]
 pub(super) fn seat_in_word(hash: u64) -> usize {
     (hash >> 53) as usize % GROUP
 }
 
-/// A free byte of a word for a hash: its seat, or else the next, round the word.
+/// A free byte of a word for a hash: its seat, or the next free one, cyclically.
 #[inline]
 fn free_for(hash: u64, word: u64) -> Option<usize> {
     let seat = seat_in_word(hash);
@@ -175,14 +175,14 @@ fn byte_of(word: u64, index: usize) -> u64 {
     word >> (8 * index) & 0xff
 }
 
-/// The high bits of the bytes of `word` that equal `byte`, and maybe of some above one that does.
+/// The high bits of the bytes of `word` that equal `byte`, and possibly of bytes above an equal one.
 #[inline]
 fn bytes_equal(word: u64, byte: u8) -> u64 {
     let differing = word ^ (LOW_BITS * u64::from(byte));
     differing.wrapping_sub(LOW_BITS) & !differing & HIGH_BITS
 }
 
-/// The lowest byte of those `bytes_equal` gives; it is equal for certain.
+/// The index of the lowest byte of a result of `bytes_equal`, which is always equal.
 #[inline]
 fn first_of(equal: u64) -> usize {
     equal.trailing_zeros() as usize / 8

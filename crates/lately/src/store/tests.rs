@@ -1,4 +1,4 @@
-//! Tests of what the model's traces do not reach: keys, lives of keys, memory, walks.
+//! Tests beyond the model's traces: keys, generations, memory, walks.
 
 use super::*;
 use crate::class::Pattern;
@@ -74,7 +74,7 @@ fn a_key_lives_until_its_last_hit_leaves_the_retention() {
     let last = after(days(7)).saturating_sub(Span::MIN);
     assert_eq!(store.time_to_live(b"k", last), Some(Span::MIN));
     assert_eq!(store.hits(b"k", days(7), last).estimate, 1);
-    // For a pane more a limit may need it, and the cell at the far edge of the window has its share.
+    // A limit may need it for another pane, and the cell at the far edge of the window has its share.
     let edge = after(days(7));
     let count = store.hits(b"k", days(7), edge);
     assert_eq!((store.time_to_live(b"k", edge), count.estimate, count.lower), (None, 1, 0));
@@ -229,8 +229,8 @@ fn a_series_adds_up_to_the_window() {
     assert!(steps(seconds(100_001), seconds(1)).is_err());
 }
 
-/// Symptom: a series over the longest window was all zeros. Cause: the window, rounded up to panes of
-/// an hour, was longer than the longest span. Fix: the series asks by edges, not by length.
+/// Symptom: a series over the longest window was all zeros. Cause: the window, rounded up to panes of an
+/// hour, was longer than the longest span. Fix: the series uses edges, not a length.
 #[test]
 fn a_series_over_the_longest_window() {
     let hourly = Store::builder().resolution(crate::time::hours(1)).retain(Span::MAX).build();
@@ -264,7 +264,7 @@ fn a_refused_hit_evicts_nobody() {
         assert!(store.hit_at(key.as_bytes(), after(minutes(1)), START).is_err());
         assert!(store.hit_n(key.as_bytes(), u64::MAX, None, START).is_err());
     }
-    // One for the page of a table that was being moved, at most: not one for each of 200.
+    // At most one key, for the page of a table that was being moved, and not one for each of 200.
     assert!(store.memory().evicted_keys <= evicted_keys + 1);
 }
 
@@ -282,9 +282,9 @@ fn keys_that_grow_evict_others() {
     store.check_consistency();
 }
 
-/// Symptom: hits were refused as if only keys that limit were left, and the account stayed beyond the ceiling. Cause: who looks
-/// for a key to evict gives up after some thousand places, and many keys that went left as many empty places in a row until
-/// the sweep came by. Fix: a part with far more places than keys is made smaller before it is looked through.
+/// Symptom: hits were refused as if only limited keys were left, and the account stayed above the ceiling.
+/// Cause: eviction gives up after some thousand places, and removed keys left as many empty places in a row
+/// until the next sweep. Fix: a shard with far more places than keys is shrunk before it is searched.
 #[test]
 fn keys_are_found_to_evict_where_most_have_gone() {
     let ceiling = 10 << 20;
@@ -348,8 +348,9 @@ fn keys_that_collide_without_a_seed_are_spread() {
     assert_ne!(of(&store, "k"), of(&Store::builder().build().expect("valid"), "k"), "each store has a seed");
 }
 
-/// Hits one by one were slow in a store that had grown twice: shards could not publish their third
-/// tables, because only batches let the first ones go, and tried again at every hit.
+/// Symptom: single hits were slow in a store that had grown twice. Cause: shards could not publish their
+/// third tables, because only batches dropped the first ones, and tried again at every hit. Fix: single hits
+/// drop old tables, too.
 #[test]
 fn hits_one_by_one_let_old_tables_go() {
     let store = store();
@@ -359,12 +360,12 @@ fn hits_one_by_one_let_old_tables_go() {
     assert!((0..SHARDS).all(|index| store.lock(index, START).has_published()));
 }
 
-/// Keys are hit, forgotten and added while the tables they are found by grow, some places at a time.
+/// Keys are hit, deleted and added while their tables grow, some places at a time.
 #[test]
 fn keys_are_found_while_places_move() {
     let store = store();
     let key = |n: u32| format!("k:{n}").into_bytes();
-    // Enough that a table of each shard moves in several steps.
+    // Enough keys that the table of each shard moves in several steps.
     for n in 0..300_000 {
         assert_eq!(store.hit(&key(n), START), Ok(1));
         let earlier = key(n / 2);
@@ -379,7 +380,7 @@ fn keys_are_found_while_places_move() {
     }
     store.check_consistency();
     assert_eq!(store.len(), 300_000);
-    // What a key has beside its slot moves with it. Keys before these were forgotten since.
+    // The side tables of a key move with it. The keys before these were deleted.
     for n in (150_000..300_000).filter(|n| n % 500 == 0) {
         assert_eq!(store.limited_until(&key(n), START).is_some(), n % 1_000 == 0, "{n}");
     }
@@ -406,8 +407,9 @@ fn a_sweep_gives_back_the_room_of_keys_that_went() {
     }
 }
 
-/// Symptom: a store of 200,000 new keys a day that are kept for 10 minutes grew by 10 MB a day. Cause: expired keys went when
-/// somebody asked for them or swept. Fix: each new key has a few places looked at.
+/// Symptom: a store of 200,000 new keys a day that are kept for 10 minutes grew by 10 MB a day. Cause:
+/// expired keys were removed only when they were accessed or swept. Fix: each new key has a few places
+/// checked.
 #[test]
 fn keys_that_nobody_asks_for_again_go_as_others_come() {
     let store = Store::builder().exact(minutes(10)).retain(minutes(10)).build().expect("valid");
@@ -427,7 +429,7 @@ fn keys_that_nobody_asks_for_again_go_as_others_come() {
         most_keys.push(day_keys);
         most_bytes.push(day_bytes);
     }
-    // 1,389 keys live at a time; of each of 1,024 shards a few wait for the next sweep.
+    // 1,389 keys live at a time; in each of 1,024 shards a few wait for the next sweep.
     assert!(most_keys.iter().all(|&keys| keys < 8_000), "{most_keys:?}");
     assert!(most_bytes.iter().all(|&bytes| bytes < 1_500_000), "{most_bytes:?}");
     let memory = store.memory();
@@ -436,7 +438,7 @@ fn keys_that_nobody_asks_for_again_go_as_others_come() {
     store.check_consistency();
 }
 
-/// A burst of keys goes, and so does the room that it took.
+/// A burst of keys expires, and its memory is freed.
 #[test]
 fn a_burst_of_keys_goes_as_others_come() {
     let store = Store::builder().exact(minutes(10)).retain(minutes(10)).build().expect("valid");
@@ -455,9 +457,9 @@ fn a_burst_of_keys_goes_as_others_come() {
     store.check_consistency();
 }
 
-/// Symptom: at the ceiling keys lived on that were five times as old as others that went. Cause: the hand began at
-/// the same places of a shard each time it came by, as tables have round numbers of places. Fix: it begins at
-/// scattered ones.
+/// Symptom: at the ceiling, keys stayed that were five times as old as evicted ones. Cause: the hand started
+/// at the same places of a shard each time, because tables have round numbers of places. Fix: it starts at
+/// scattered places.
 #[test]
 fn old_keys_go_before_young_ones_at_the_ceiling() {
     let store = Store::builder().memory_ceiling(6 << 20).build().expect("valid");
@@ -478,7 +480,7 @@ fn old_keys_go_before_young_ones_at_the_ceiling() {
     assert!(too_old < 100 && too_young < 20, "{too_old} {too_young} of {kept}");
 }
 
-/// An operation of 80 bytes cost hits a twentieth of what the server does.
+/// An operation of 80 bytes made hits cost a twentieth more of the server's time.
 #[test]
 fn an_operation_and_an_outcome_have_forty_eight_bytes() {
     assert_eq!((size_of::<Op<'_>>(), size_of::<Outcome>()), (48, 48));

@@ -1,5 +1,6 @@
-//! Limits of one window. [`decide`] is the rule: `LIMIT`, `MLIMIT` and named limits call it, on the fast path and on the
-//! general one. The rest reads what it needs of a key, and applies what it says under the key's lock.
+//! Limits of one window. [`decide`] is the rule. `LIMIT`, `MLIMIT` and named limits call it, on the fast path
+//! and on the general path. The rest of this file reads the state that it needs, and applies its effect under
+//! the key's lock.
 
 use super::batch::Request;
 use super::cached_denial::CachedDenial;
@@ -13,7 +14,7 @@ use crate::limit::{Decision, Retry};
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
-/// A request for one limit: at most `max` hits in the window that ends at `at`, with `cost` more.
+/// A request for one limit: `cost` hits at `at`, of at most `max` hits in the window that ends there.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) max: u64,
@@ -26,25 +27,25 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// A request of now that counts what it allows.
+    /// A request of now that counts its hits if it is allowed.
     #[inline]
     pub(super) fn now(max: u64, cost: u64, window: Span, now: Timestamp) -> Asked {
         Asked { max, cost, at: now, window, is_peek: false, is_shadow: false, lockout: None }
     }
 }
 
-/// What a limit of one window reads of a key.
+/// What a limit of one window needs to know of a key.
 #[derive(Clone, Copy)]
 pub(super) struct WindowState<'a> {
-    /// The hits, for the time until a denied request would be allowed. `None` when there are none; and on the fast path,
-    /// which leaves denials to the general one.
+    /// The hits, to compute how long a denied request must wait. `None` if there are none, and on the fast
+    /// path, which leaves denials to the general path.
     pub(super) entry: Option<&'a Entry>,
-    /// The hits of other nodes on the key, if there are some.
+    /// The hits of other nodes on the key, if there are any.
     pub(super) others: Option<&'a Entry>,
     pub(super) settings: &'a Settings,
-    /// Hits that count in the window.
+    /// The hits that count in the window.
     pub(super) used: u64,
-    /// Until when the key is locked out.
+    /// The end of the key's lockout.
     pub(super) locked_until: Option<Timestamp>,
     pub(super) now: Timestamp,
 }
@@ -57,21 +58,23 @@ pub(super) enum Change {
     Deny,
 }
 
-/// What a decision changes of a key.
+/// The changes of a key that a decision causes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Effect {
     pub(super) change: Change,
-    /// What is left of the limit afterwards, to guard the key from eviction by; `None` when the guard stays as it is.
+    /// The hits that the limit still allows afterwards; the eviction guard depends on it. `None` leaves the
+    /// guard as it is.
     pub(super) left: Option<u64>,
-    /// The key is locked out until then.
+    /// The end of the lockout that starts now.
     pub(super) lock_until: Option<Timestamp>,
-    /// The denial to cache: it holds until hits are counted.
+    /// The denial to cache. It is valid until hits are counted.
     pub(super) denial: Option<CachedDenial>,
 }
 
-/// Decides on a request. It changes nothing, and knows only what it is given.
+/// Decides a request. A pure function.
 ///
-/// Where hits are to be counted, `reset_after` is `None`: it is known when they are, see [`reset_after`].
+/// If hits must be counted, `reset_after` is `None`: the caller computes it after counting, with
+/// [`reset_after`].
 #[inline(always)]
 pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effect) {
     let &Asked { max, cost, at, window, is_peek, is_shadow, lockout } = asked;
@@ -97,11 +100,11 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
     }
     let denied = Decision { max, remaining: left, retry, reset_after: reset_after(state, asked) };
     let denies = !is_peek && !is_shadow;
-    // A key that is locked out is not locked out for longer.
+    // A lockout is not extended by a request during it.
     let lock_until =
         lockout.filter(|_| denies && locked_until.is_none()).map(|lockout| at.saturating_add(lockout));
     let effect = if denies {
-        // What others counted may be more or less next time.
+        // The hits of other nodes may change at any time, so a denial by them is not cached.
         let is_cached = state.others.is_none()
             && cost == 1
             && at == state.now
@@ -118,7 +121,7 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
     }
 }
 
-/// How long from the request until no more than `most` hits of its window count.
+/// The time from the request until at most `most` hits of its window count.
 fn until_at_most(state: &WindowState<'_>, most: u64, asked: &Asked) -> Option<Span> {
     let window = LimitWindow::ending_at(asked.at, asked.window, state.now);
     let (Some(own), Some(others)) = (state.entry, state.others) else {
@@ -128,8 +131,8 @@ fn until_at_most(state: &WindowState<'_>, most: u64, asked: &Asked) -> Option<Sp
     let own_until = |most| own.until_at_most(most, of_own, window, state.settings);
     let of_others = others.used(window, state.settings);
     let others_until = |most| others.until_at_most(most, of_others, window, state.settings);
-    // The fewer own hits may be left, the longer it takes, and the shorter for those of others. The best share of the own is
-    // where the two meet.
+    // `most` is shared by own hits and those of others. The wait for own hits falls as their share grows, and
+    // the wait for the others' hits rises. The best share is where the two waits cross.
     let (mut least, mut enough) = (0, most.min(of_own));
     while least < enough {
         let share = least + (enough - least) / 2;
@@ -143,7 +146,7 @@ fn until_at_most(state: &WindowState<'_>, most: u64, asked: &Asked) -> Option<Sp
     until(enough).min(enough.checked_sub(1).map_or(until(enough), until))
 }
 
-/// How long from the request until none of the hits count; `None` when none do.
+/// The time from the request until no hit counts. `None` if none counts now.
 fn reset_after(state: &WindowState<'_>, asked: &Asked) -> Option<Span> {
     let window = LimitWindow::ending_at(asked.at, asked.window, state.now);
     let until_none = |entry: &Entry| entry.until_none(window, state.settings);
@@ -151,7 +154,7 @@ fn reset_after(state: &WindowState<'_>, asked: &Asked) -> Option<Span> {
 }
 
 impl Shard {
-    /// The settings of a key, which is at a place or nowhere, if a request of this time and window can be decided.
+    /// The settings of a key. An error if a limit with this time and window cannot be decided.
     pub(super) fn settings_to_decide<'a>(
         &self,
         (key, place): (&[u8], Option<u32>),
@@ -168,7 +171,7 @@ impl Shard {
             return Err(LimitError::Window { window, retain: settings.retain() });
         }
         if let Some(at) = at {
-            // What came before that may be gone by now.
+            // Hits before that window may have left the retention.
             let most_ms = settings.retain().as_millis() - (self.now().as_millis() - at.as_millis());
             if window.as_millis() > most_ms {
                 return Err(LimitError::WindowThen { window, at, most: Span::from_millis(most_ms) });
@@ -177,7 +180,7 @@ impl Shard {
         Ok(settings)
     }
 
-    /// What a limit reads of the key at a place, or nowhere.
+    /// What a limit needs to know of a key. The key is at `place`, or does not exist.
     pub(super) fn window_state<'a>(
         &'a self,
         place: Option<u32>,
@@ -198,7 +201,7 @@ impl Shard {
         }
     }
 
-    /// How long from the request until none of the hits count, as they are now.
+    /// The time until none of the current hits counts.
     pub(super) fn reset_after(
         &self,
         place: Option<u32>,
@@ -211,8 +214,8 @@ impl Shard {
 }
 
 impl Executor<'_> {
-    /// Decides on a request for a key of the shard that is locked, and is at `place` or nowhere; if it is
-    /// allowed its hits are counted, if not those that were denied are.
+    /// Decides a request for a key of the locked shard. The key is at `place`, or does not exist. Counts the
+    /// hits of an allowed request as hits, and those of a denied one as denied.
     #[inline(never)]
     pub(super) fn limit(
         &mut self,
@@ -228,7 +231,8 @@ impl Executor<'_> {
         let counts = !is_peek && cost > 0;
         let mut has_room = true;
         if place.is_none() && counts && (cost <= max || lockout.is_some()) {
-            // Before it is decided: eviction gives the lock back, and another thread may hit the key meanwhile.
+            // Evict before the decision: eviction unlocks the shard, and another thread may hit the key
+            // meanwhile.
             (has_room, place) = self.room_for((key, hash), None);
         }
         let hit = Hit { key, hash, weight: cost, at, limit_window: Some(window) };
@@ -243,7 +247,7 @@ impl Executor<'_> {
         let (mut decision, mut effect) =
             decide(&locked.window_state(place, others, &asked, settings), &asked);
         if effect.change == Change::Count && self.is_far_over() {
-            // The lock is given back for it: another thread may hit the key meanwhile.
+            // This unlocks the shard, and another thread may hit the key meanwhile.
             self.may_grow(key, hash)?;
             place = self.shard(hash).place_near(place, key, hash);
             (decision, effect) =
@@ -253,7 +257,7 @@ impl Executor<'_> {
             Change::Nothing => {}
             Change::Count => {
                 self.count_hit(has_room, &hit, place)?;
-                // A key that was there is still at its place.
+                // An existing key has not moved.
                 place = place.or_else(|| self.parts().0.place_of(key, hash));
                 decision.reset_after = self.parts().0.reset_after(place, others, &asked, settings);
             }
@@ -264,7 +268,7 @@ impl Executor<'_> {
             locked.guard(place, (left, max), window, context);
         }
         if let Some(until) = effect.lock_until {
-            // Without room for the key it cannot be locked out, so that is an error.
+            // A key that has no room cannot be locked out, so the request fails.
             if let (None, Some(ceiling_bytes)) = (place, context.ceiling_bytes) {
                 return Err(HitError::OutOfMemory { ceiling_bytes }.into());
             }
@@ -279,9 +283,9 @@ impl Executor<'_> {
     }
 }
 
-/// What a decision becomes when the key is locked out: nothing is left before `until`, which is later than `at`.
+/// The decision for a key that is locked out until `until`, which is later than `at`.
 fn locked_out(decision: Decision, at: Timestamp, until: Timestamp) -> Decision {
-    // It may be longer than any span.
+    // The lockout may be longer than the longest span.
     let left = Span::from_millis(until.as_millis() - at.as_millis()).unwrap_or(Span::MAX);
     let retry = match decision.retry {
         Retry::Never => Retry::Never,

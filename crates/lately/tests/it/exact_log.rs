@@ -75,11 +75,15 @@ impl ExactLog {
     pub(crate) fn decide(&mut self, request: &Request<'_>, now_ms: i64) -> Decision {
         let &Request { max, cost, window, is_peek, .. } = request;
         let (at_ms, window_ms) = (request.at.map_or(now_ms, Timestamp::as_millis), window.as_millis());
-        let said = self.says(max, window_ms, cost, at_ms);
-        if !said.is_allowed() || is_peek || cost == 0 {
-            return said;
+        let decision = self.says(max, window_ms, cost, at_ms);
+        if !decision.is_allowed() || is_peek || cost == 0 {
+            return decision;
         }
         self.push(at_ms, cost);
-        Decision { remaining: said.remaining - cost, reset_after: self.until(0, at_ms, window_ms), ..said }
+        Decision {
+            remaining: decision.remaining - cost,
+            reset_after: self.until(0, at_ms, window_ms),
+            ..decision
+        }
     }
 }

@@ -375,8 +375,8 @@ fn hits_of_256_milliseconds_are_decided_as_by_an_exact_log() {
             assert!(log.milliseconds(now_ms, window_ms) <= 256);
             for max in [255, 256, 257, 1_000] {
                 let peek = Request { is_peek: true, ..request(max, window_ms, 1) };
-                let said = store.decide(peek, time(now_ms)).expect("decided");
-                assert_eq!(said, log.decide(&peek, now_ms), "{max} in {window_ms} ms, request {number}");
+                let decision = store.decide(peek, time(now_ms)).expect("decided");
+                assert_eq!(decision, log.decide(&peek, now_ms), "{max} in {window_ms} ms, request {number}");
             }
             let request = request(1_000, window_ms, 1);
             assert_eq!(store.decide(request, time(now_ms)).expect("decided"), log.decide(&request, now_ms));

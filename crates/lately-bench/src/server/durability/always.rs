@@ -1,4 +1,4 @@
-//! HIT that is on the disk before it is acknowledged: how many hits share a sync.
+//! HIT that is durable before its reply: the number of hits per sync.
 
 use std::cell::RefCell;
 
@@ -43,9 +43,9 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
         let measured = Measured::median(&figures[at]);
         format!("{} k/s, {}", number(measured.per_second / 1e3), measured.describe())
     };
-    let beside = format!("{}; INCR, append-only file always {}", told(0), told(1));
+    let note = format!("{}; INCR, append-only file always {}", told(0), told(1));
     let name = format!("HIT, durability always, {CLIENTS} connections: hits per sync");
     Ok(vec![
-        Row::new(TABLE, name, median(&shares.into_inner()), "hits", Must::AtLeast(40.0, 40.0)).beside(beside),
+        Row::new(TABLE, name, median(&shares.into_inner()), "hits", Must::AtLeast(40.0, 40.0)).note(note),
     ])
 }

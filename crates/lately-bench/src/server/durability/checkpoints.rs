@@ -1,4 +1,4 @@
-//! What hits wait for while one checkpoint after the other is made: under full load, and at half of it.
+//! The latency of hits during continuous checkpoints, under full load and at half of it.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::server::plans::{KEYS, fill, round};
 use crate::server::process::Process;
 use crate::table::number;
 
-/// Fewer keys would need fewer seconds a round, and their checkpoints end too often: a quick run leaves out a depth.
+/// Fewer keys would need shorter rounds, and their checkpoints would end too often. A quick run leaves out a
+/// depth.
 const DEPTHS: [usize; 2] = [64, 1];
 const QUICK_DEPTHS: [usize; 1] = [64];
 
@@ -26,8 +27,8 @@ const QUICK_OFF_ROUND: Duration = Duration::from_millis(800);
 const KEPT_ROUND: Duration = Duration::from_secs(4);
 const QUICK_KEPT_ROUND: Duration = Duration::from_secs(3);
 
-/// A round in which no checkpoint came to its end is made again, twice as long, and those that follow are as
-/// long; up to so many times the usual. On a busy machine a checkpoint takes many times as long.
+/// A round in which no checkpoint ended is repeated with twice the length, which the following rounds keep,
+/// up to this many times the normal length. On a busy machine a checkpoint takes many times as long.
 const LONGEST: u32 = 4;
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
@@ -59,7 +60,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
 struct Servers {
     off: Process,
     kept: Kept,
-    /// How many times as long as usual the rounds with checkpoints are.
+    /// The length of rounds with checkpoints, as a multiple of the normal length.
     longer: Cell<u32>,
 }
 
@@ -74,7 +75,7 @@ impl Servers {
     fn rounds(&self, options: &Options, pipeline: usize, rate: Option<u64>) -> Rounds {
         let load = (pipeline, rate);
         let off = plan(options, &self.off, load, options.pick(OFF_ROUND, QUICK_OFF_ROUND));
-        // A checkpoint is to come to its end in it.
+        // A checkpoint must end in it.
         let kept_round = options.pick(KEPT_ROUND, QUICK_KEPT_ROUND);
         let kept = |times: u32| plan(options, &self.kept.process, load, kept_round * times);
         let mut contenders = [
@@ -104,7 +105,7 @@ impl Servers {
     }
 }
 
-/// A round of so long, of pipelines of a depth at a rate, if there is one.
+/// A round of this length, with pipelines of a depth, at a rate if there is one.
 fn plan(options: &Options, server: &Process, (pipeline, rate): (usize, Option<u64>), time: Duration) -> Plan {
     Plan { rate, ending: Ending::After(time), ..round(options, server, "HIT {key}", "key:", pipeline) }
 }
@@ -112,7 +113,7 @@ fn plan(options: &Options, server: &Process, (pipeline, rate): (usize, Option<u6
 impl Rounds {
     fn row(&self, load: &str, must: Must) -> Row {
         let pairs = self.off.iter().copied().zip(self.kept.iter().copied());
-        // A round without a checkpoint does not count, nor does the one beside it.
+        // A round without a checkpoint does not count, nor does the one it is compared with.
         let (off, kept): (Vec<Measured>, Vec<Measured>) =
             pairs.filter(|(off, kept)| off.p999_us.is_finite() && kept.p999_us.is_finite()).unzip();
         let p999 = |rounds: &[Measured]| rounds.iter().map(|measured| measured.p999_us).collect::<Vec<f64>>();
@@ -121,12 +122,12 @@ impl Rounds {
             format!("{}; {} M/s", measured.describe(), number(measured.per_second / 1e6))
         };
         let name = format!("p99.9 of HIT while checkpoints are made ÷ off, {load}");
-        let beside = format!("{}; off {}; {} rounds", told(&kept), told(&off), kept.len());
-        Row::new(TABLE, name, median_ratio(&p999(&kept), &p999(&off)), "×", must).beside(beside)
+        let note = format!("{}; off {}; {} rounds", told(&kept), told(&off), kept.len());
+        Row::new(TABLE, name, median_ratio(&p999(&kept), &p999(&off)), "×", must).note(note)
     }
 }
 
-/// Half of a rate of requests.
+/// Half of the rate of requests.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate that was measured")]
 fn half_of(per_second: f64) -> Result<u64, Failure> {
     match per_second {

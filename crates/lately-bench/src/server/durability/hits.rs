@@ -1,4 +1,5 @@
-//! HIT with a journal beside HIT without, and beside INCR with an append-only file; and what a hit is in the log.
+//! HIT with a journal, compared with HIT without and with INCR with an append-only file; and the bytes of a
+//! hit in the log.
 
 use std::cell::RefCell;
 
@@ -30,7 +31,7 @@ struct Servers {
 }
 
 impl Servers {
-    /// Starts them and gives each its keys.
+    /// Starts the servers and fills them with keys.
     fn start(options: &Options) -> Result<Servers, Failure> {
         let servers = Servers {
             off: Process::lately(options)?,
@@ -57,7 +58,7 @@ fn rows_at(options: &Options, servers: &Servers, pipeline: usize, must: Must) ->
             let before = interval.persistence();
             let measured = Measured::load(&interval.process, &kept_plan);
             let bytes = before.and_then(|before| Ok(interval.persistence()?.log_bytes_a_hit(&before)));
-            // A round in which the log was cut tells nothing of its bytes.
+            // If the log was cut in a round, the bytes of its hits are unknown.
             match bytes {
                 Ok(bytes) => log.borrow_mut().extend(bytes),
                 Err(failure) => say::message(format_args!("lately-bench: {failure}")),
@@ -76,7 +77,7 @@ fn rows_at(options: &Options, servers: &Servers, pipeline: usize, must: Must) ->
         };
         let value = median_ratio(&throughput(1), &throughput(theirs));
         let name = format!("HIT, durability interval ÷ {name}, pipeline {pipeline}");
-        Row::new(TABLE, name, value, "×", must).beside(format!("{}; beside {}", told(1), told(theirs)))
+        Row::new(TABLE, name, value, "×", must).note(format!("{}; beside {}", told(1), told(theirs)))
     };
     let must_by_redis = if pipeline == 64 { Must::AtLeast(2.5, 2.5) } else { Must::Nothing };
     let bytes = median(&log.into_inner());

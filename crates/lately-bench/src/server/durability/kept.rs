@@ -1,4 +1,4 @@
-//! Our server with a folder of its own that it keeps its counts in.
+//! Our server with its own data folder.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -13,16 +13,16 @@ use crate::options::Options;
 use crate::server::failure::Failure;
 use crate::server::process::Process;
 
-/// How often a checkpoint is asked for while there are to be checkpoints all the time.
+/// The interval of requests for a checkpoint, for continuous checkpoints.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
-/// How often it is looked whether a checkpoint is made, how often before it is asked for once more, and how
-/// often that.
+/// The interval of checks whether a checkpoint was made; the number of checks before it is requested again;
+/// and the number of requests.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOKS: u32 = 200;
 const PATIENCE: u32 = 30;
 
-/// The server, which is killed before its folder goes.
+/// The server. It is killed before its folder is removed.
 pub(super) struct Kept {
     pub(super) process: Process,
     folder: TempDir,
@@ -35,22 +35,22 @@ impl Kept {
         Ok(Kept { process: Process::lately_in(folder.path(), durability, options)?, folder })
     }
 
-    /// Kills it; gives what is left.
+    /// Kills the server and returns its folder.
     pub(super) fn kill(self) -> TempDir {
         self.folder
     }
 
-    /// What it says of its journal.
+    /// The journal's statistics.
     pub(super) fn persistence(&self) -> Result<Persistence, Failure> {
         Persistence::of(&self.process)
     }
 
-    /// Has it make a checkpoint, or end the one it makes, and waits for that.
+    /// Requests a checkpoint, and waits until one is made.
     pub(super) fn checkpoint(&self) -> Result<(), Failure> {
         let mut connection = self.process.connect()?;
         let before = Persistence::ask(&mut connection)?.checkpoints;
         for _ in 0..PATIENCE {
-            // It may be forgotten when the one before it is just made.
+            // The request may be lost if the checkpoint before has just been made.
             ask(&mut connection)?;
             for _ in 0..LOOKS {
                 pause(LOOK_EVERY);
@@ -62,8 +62,8 @@ impl Kept {
         Err(Failure::new("a checkpoint does not come to its end"))
     }
 
-    /// Does the work of a round while one checkpoint after the other is made; none is under way afterwards.
-    /// Gives how many were made.
+    /// Runs a round during continuous checkpoints. None is under way afterwards. Returns the number of
+    /// checkpoints.
     pub(super) fn while_checkpointing(&self, work: impl FnOnce()) -> Result<u64, Failure> {
         let mut connection = self.process.connect()?;
         let before = self.persistence()?.checkpoints;

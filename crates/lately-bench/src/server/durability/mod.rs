@@ -1,4 +1,4 @@
-//! What it takes to keep counts in a folder: throughput, pauses, syncs, and the time until they are back.
+//! The cost of keeping counts in a folder: throughput, latency, syncs, and the time of recovery.
 
 mod always;
 mod checkpoints;

@@ -1,17 +1,17 @@
-//! What our server says of its journal.
+//! The statistics of our server's journal.
 
 use super::to_f64;
 use crate::server::failure::Failure;
 use crate::server::process::Process;
 
-/// Its figures at one moment.
+/// The statistics at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Persistence {
     /// Hits that were counted since the start.
     pub(super) hits: u64,
     /// Checkpoints that were made since the start.
     pub(super) checkpoints: u64,
-    /// How often the disk was waited for.
+    /// The number of syncs.
     pub(super) syncs: u64,
     /// Bytes of the log behind the newest checkpoint.
     pub(super) log_bytes: u64,
@@ -43,13 +43,13 @@ impl Persistence {
         })
     }
 
-    /// What each of the hits since `before` added to the log; none when a checkpoint has cut it.
+    /// The bytes of the log per hit since `before`. `None` if a checkpoint has cut the log.
     pub(super) fn log_bytes_a_hit(&self, before: &Persistence) -> Option<f64> {
         let is_whole = self.checkpoints == before.checkpoints && self.hits > before.hits;
         is_whole.then(|| to_f64(self.log_bytes - before.log_bytes) / to_f64(self.hits - before.hits))
     }
 
-    /// Hits since `before` for each sync; none when there was no sync.
+    /// The hits per sync since `before`. `None` if there was no sync.
     pub(super) fn hits_a_sync(&self, before: &Persistence) -> Option<f64> {
         let syncs = self.syncs - before.syncs;
         (syncs > 0).then(|| to_f64(self.hits - before.hits) / to_f64(syncs))

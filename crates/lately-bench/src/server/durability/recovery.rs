@@ -1,4 +1,4 @@
-//! From the start of a server whose predecessor was killed until it has all counts again.
+//! The time from the start of a server, after a kill, until it has all counts again.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ use crate::table::number;
 const KEYS: u64 = 3_000_000;
 const QUICK_KEYS: u64 = 1_000_000;
 
-/// How often it is asked whether the counts are there, and how often at most.
+/// The interval of checks whether the counts are complete, and the most checks.
 const ASK_EVERY: Duration = Duration::from_millis(2);
 const ASKS: u32 = 30_000;
 
@@ -42,7 +42,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let figures = interleave(&mut contenders, options.rounds());
     let row = |((name, left), seconds): ((&str, &Left), &Vec<f64>)| {
         let millions = to_f64(keys) / 1e6;
-        let beside = format!(
+        let note = format!(
             "{} M keys in {} s; checkpoint {} MB, log {} MB",
             number(millions),
             number(median(seconds)),
@@ -50,20 +50,20 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
             number(to_f64(left.persistence.log_bytes) / 1e6)
         );
         let name = format!("recovery after a kill from {name}");
-        Row::new(TABLE, name, millions / median(seconds), "M keys/s", Must::AtLeast(1.5, 1.5)).beside(beside)
+        Row::new(TABLE, name, millions / median(seconds), "M keys/s", Must::AtLeast(1.5, 1.5)).note(note)
     };
     Ok(names.into_iter().zip([&checkpoint, &log]).zip(&figures).map(row).collect())
 }
 
-/// What a server left that was killed.
+/// The folder of a server that was killed.
 struct Left {
     folder: TempDir,
-    /// What it said last.
+    /// The journal's last statistics.
     persistence: Persistence,
 }
 
 impl Left {
-    /// Of one that was given each key once, and then what `finish` does.
+    /// The folder of a server that got each key once, and then `finish`.
     fn of(
         options: &Options,
         keys: u64,
@@ -76,7 +76,7 @@ impl Left {
         Ok(Left { persistence, folder: server.kill() })
     }
 
-    /// How long another takes to have it; none when it is not all there.
+    /// The time until another server has everything. `None` if something is missing.
     fn seconds(&self, options: &Options, keys: u64) -> f64 {
         recover(options, self.folder.path(), keys).unwrap_or_else(|failure| {
             say::message(format_args!("lately-bench: {failure}"));

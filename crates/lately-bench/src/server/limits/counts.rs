@@ -1,4 +1,4 @@
-//! Whether each key counts what it was allowed, and no more.
+//! Checks that each key has counted exactly the allowed hits.
 
 use lately_load::{Checked, Counted, Counts, Ending, Plan, run};
 
@@ -26,7 +26,7 @@ pub(super) fn row(options: &Options, servers: &Servers) -> Result<Row, Failure> 
         told.push(format!("{name} {counted} of {sent} hits counted"));
     }
     let name = "keys whose count is not what they were allowed, pipeline 64";
-    Ok(Row::new(TABLE, name, to_f64(wrong_keys), "", Must::AtMost(0.0, 0.0)).beside(told.join(", ")))
+    Ok(Row::new(TABLE, name, to_f64(wrong_keys), "", Must::AtMost(0.0, 0.0)).note(told.join(", ")))
 }
 
 /// A request for each key, or for three; all are allowed.

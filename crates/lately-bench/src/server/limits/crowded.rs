@@ -1,4 +1,4 @@
-//! Keys that are at their limit: requests that are denied, beside requests that are allowed on keys with as many hits.
+//! Keys at their limit: denied requests, compared with allowed requests on keys with as many hits.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,12 +15,12 @@ use crate::server::measured::Measured;
 use crate::server::plans::KEYS;
 use crate::server::process::Process;
 
-/// What a key of the limit that denies has.
+/// The hits of a key of the limit that denies.
 const MAX: u64 = 10;
-/// How many rounds there are before the keys of the limit that allows are made anew. A round adds a hit to each of them: at
-/// first they have half of that less than those of the other, and in the end half of that more.
+/// The number of rounds before the allowed keys are made again. A round adds a hit to each of them: at first
+/// they have fewer hits than the denied keys by half of this number, in the end more by half of it.
 const GROWTH: u64 = 4;
-/// A limit that is never reached, of as many digits, and a window that nothing leaves.
+/// A limit that is never reached, with as many digits, and a window that no hit leaves.
 const WIDE_MAX: u64 = 99;
 const WINDOW: &str = "1h";
 const PIPELINE: usize = 64;
@@ -46,9 +46,9 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
         *wrong.borrow_mut() += Told::of(&denying)?.is_off(&before, Told { hits: 0, denied: keys });
         Ok(measured)
     };
-    let turn = Cell::new(0_u64);
+    let round = Cell::new(0_u64);
     let allowed = || -> Result<Measured, Failure> {
-        if turn.replace(turn.get() + 1).is_multiple_of(GROWTH) {
+        if round.replace(round.get() + 1).is_multiple_of(GROWTH) {
             redis::cmd("FLUSHALL").exec(&mut allowing.connect()?)?;
             wide.fill(&allowing, keys, MAX - GROWTH / 2)?;
         }
@@ -70,7 +70,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     ])
 }
 
-/// What the server says it has counted and denied.
+/// The hits that the server has counted and denied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Told {
     hits: u64,
@@ -91,7 +91,7 @@ impl Told {
         Some(Told { hits: field("total_hits")?, denied: field("denied_hits")? })
     }
 
-    /// How many hits this is off from what came since `before`.
+    /// The difference between these hits and those that were sent since `before`.
     fn is_off(self, before: &Told, since: Told) -> u32 {
         let off = |now: u64, before: u64, since: u64| now.abs_diff(before + since);
         let sum = off(self.hits, before.hits, since.hits) + off(self.denied, before.denied, since.denied);

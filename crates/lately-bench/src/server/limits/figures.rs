@@ -1,4 +1,4 @@
-//! What the rounds of some contenders gave, and rows that set one beside another.
+//! The figures of some contenders, and rows that compare two of them.
 
 use super::TABLE;
 use crate::rounds::{Contender, interleave, median_ratio};
@@ -6,7 +6,7 @@ use crate::row::{Must, Row};
 use crate::server::measured::Measured;
 use crate::table::number;
 
-/// The figures of contenders that took turns.
+/// The figures of interleaved contenders.
 pub(super) struct Figures {
     names: Vec<&'static str>,
     figures: Vec<Vec<Measured>>,
@@ -34,12 +34,12 @@ impl Figures {
         format!("{name} {} M/s, {}", number(median.per_second / 1e6), median.describe())
     }
 
-    /// One's throughput by the other's.
+    /// The ratio of two throughputs.
     pub(super) fn throughput(&self, ours: &str, theirs: &str, must: Must) -> Row {
         self.row(&format!("{ours} ÷ {theirs}"), (ours, theirs), |measured| measured.per_second, must)
     }
 
-    /// One's processor time for a decision by the other's.
+    /// The ratio of two processor times per decision.
     pub(super) fn cpu(&self, ours: &str, theirs: &str, must: Must) -> Row {
         self.row(
             &format!("server CPU per {ours} ÷ {theirs}"),
@@ -53,8 +53,8 @@ impl Figures {
         let each = |name: &str| self.rounds(name).iter().map(of).collect::<Vec<f64>>();
         let value = median_ratio(&each(ours), &each(theirs));
         let name = format!("{name}, pipeline {}", self.pipeline);
-        let beside = format!("{}; {}", self.told(ours), self.told(theirs));
-        Row::new(TABLE, name, value, "×", must).beside(beside)
+        let note = format!("{}; {}", self.told(ours), self.told(theirs));
+        Row::new(TABLE, name, value, "×", must).note(note)
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
         let figures = Figures::of(contenders, 3, 64);
         let row = figures.throughput("a", "b", Must::AtLeast(2.0, 2.0));
         assert_eq!((row.name.as_str(), row.value), ("a ÷ b, pipeline 64", 2.0));
-        assert!(row.holds() && row.beside.contains("server CPU 0.25 µs; b 3 M/s, "), "{row:?}");
+        assert!(row.holds() && row.note.contains("server CPU 0.25 µs; b 3 M/s, "), "{row:?}");
         let row = figures.cpu("a", "b", Must::AtMost(0.8, 0.8));
         assert_eq!((row.name.as_str(), row.value), ("server CPU per a ÷ b, pipeline 64", 0.5));
         let row = figures.throughput("a", "nobody", Must::AtLeast(0.0, 0.0));

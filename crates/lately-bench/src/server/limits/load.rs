@@ -1,4 +1,5 @@
-//! The requests of the section. All limits but those that deny are wider than what any key is sent.
+//! The requests of the section. Except where requests are denied, limits are higher than what any key is
+//! sent.
 
 use lately_load::{Answer, Ending, Plan, run};
 
@@ -9,7 +10,7 @@ use crate::server::process::Process;
 
 pub(super) const PREFIX: &str = "key:";
 
-/// A request, and how it is answered.
+/// A request, and the kind of its reply.
 #[derive(Clone)]
 pub(super) struct Load {
     request: String,
@@ -29,39 +30,39 @@ impl Load {
         Load::decision(format!("LIMIT {{key}} {max} {window}"))
     }
 
-    /// Three keys, drawn one by one.
+    /// Three random keys.
     pub(super) fn joint() -> Load {
         Load::decision("MLIMIT {key} 1000 1m {key} 10000 1h {key} 100000 1d".to_owned())
     }
 
-    /// A thousand at once, and a thousand a minute. Here 0 is allowed.
+    /// A thousand at once, and a thousand a minute. The reply 0 means allowed.
     pub(super) fn throttle() -> Load {
         let request = "CL.THROTTLE {key} 999 1000 60".to_owned();
         Load { request, answer: Answer::Decision { allowed: b'0' } }
     }
 
-    /// The same, as throttlecrab-server has it.
+    /// The same for throttlecrab-server.
     pub(super) fn rival_throttle() -> Load {
         Load::decision("THROTTLE {key} 1000 1000 60".to_owned())
     }
 
-    /// A decision that says 1 when it is allowed.
+    /// A decision whose reply 1 means allowed.
     pub(super) fn decision(request: String) -> Load {
         Load { request, answer: Answer::Decision { allowed: b'1' } }
     }
 
-    /// One round of it over a million keys.
+    /// A round over a million keys.
     pub(super) fn round(&self, options: &Options, server: &Process, pipeline: usize) -> Plan {
         Plan { answer: self.answer, ..round(options, server, &self.request, PREFIX, pipeline) }
     }
 
     /// Each key this many times; all requests must be allowed.
-    pub(super) fn fill(&self, server: &Process, keys: u64, turns: u64) -> Result<(), Failure> {
+    pub(super) fn fill(&self, server: &Process, keys: u64, passes: u64) -> Result<(), Failure> {
         let plan = fill(server, &self.request, PREFIX, keys);
-        filled(&Plan { answer: self.answer, ending: Ending::Requests(keys * turns), ..plan })
+        filled(&Plan { answer: self.answer, ending: Ending::Requests(keys * passes), ..plan })
     }
 
-    /// Each key once, for a server that pipelines stall.
+    /// Each key once, for a server that stalls with pipelines.
     pub(super) fn fill_singly(&self, server: &Process, keys: u64) -> Result<(), Failure> {
         let plan = fill(server, &self.request, PREFIX, keys);
         filled(&Plan { answer: self.answer, clients: 50, pipeline: 1, ..plan })

@@ -1,4 +1,4 @@
-//! Decisions: what it costs to ask whether a hit stays within a limit, beside a plain hit and beside rivals.
+//! The cost of decisions, compared with plain hits and with rivals.
 
 mod counts;
 mod crowded;

@@ -1,4 +1,4 @@
-//! Decisions of 64 requests under way a connection, beside hits, and beside scripts with which Redis decides.
+//! Decisions at pipeline 64, compared with hits, and with scripts that decide in Redis.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const COUNTER: &str = "redis INCR + EXPIRE, script that decides";
 
 pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Failure> {
     let Servers { hit, limit, joint, throttle } = servers;
-    // The clock of the machine is theirs, too.
+    // They use the machine's clock, too.
     let now_us = SystemClock::new().now().as_millis() * 1_000;
     let (set, set_load) = deciding(&DECIDING_SET, &format!("ZADD {{key}} {now_us} {now_us}"))?;
     let (counter, counter_load) = deciding(&DECIDING_COUNTER, "SET {key} 1 EX 60")?;
@@ -45,7 +45,8 @@ pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Fai
         contender(SET, &set, &set_load),
         contender(COUNTER, &counter, &counter_load),
     ];
-    // Short rounds and many: these are near to each other, and the machine's speed wanders within a second.
+    // Many short rounds: the figures are close to each other, and the machine's speed changes within a
+    // second.
     let figures = Figures::of(contenders, options.pick(3, 1) * options.rounds(), PIPELINE);
     Ok(vec![
         figures.throughput(LIMIT, HIT, Must::AtLeast(0.85, 0.85)),

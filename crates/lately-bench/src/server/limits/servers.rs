@@ -1,4 +1,4 @@
-//! Servers of ours, one for each kind of request: none finds its keys as another left them.
+//! Servers of ours, one for each kind of request, so that none affects the keys of another.
 
 use super::load::Load;
 use crate::options::Options;
@@ -14,7 +14,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Starts them and gives each its keys, one hit each.
+    /// Starts the servers, and gives each key one hit.
     pub(super) fn start(options: &Options) -> Result<Servers, Failure> {
         let servers = Servers {
             hit: Process::lately(options)?,

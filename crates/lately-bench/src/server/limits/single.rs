@@ -1,4 +1,4 @@
-//! Decisions of one request at a time, beside hits, and beside throttlecrab-server.
+//! Decisions one at a time, compared with hits, and with throttlecrab-server.
 
 use lately_load::Plan;
 
@@ -21,7 +21,7 @@ const THROTTLE: &str = "CL.THROTTLE";
 const RIVAL: &str = "THROTTLE of throttlecrab-server";
 
 pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Failure> {
-    // The rival takes seconds to get a million.
+    // The rival takes seconds for a million.
     let keys = options.pick(KEYS, KEYS / 10);
     let rival = Process::throttlecrab().transpose()?;
     if let Some(rival) = &rival {
@@ -48,7 +48,7 @@ pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Fai
     } else {
         say::message(format_args!("lately-bench: throttlecrab-server: {THROTTLECRAB_MISSING}"));
         let name = format!("server CPU per {THROTTLE} ÷ {RIVAL}, pipeline 1");
-        rows.push(Row::new(TABLE, name, f64::NAN, "×", Must::Nothing).beside(THROTTLECRAB_MISSING));
+        rows.push(Row::new(TABLE, name, f64::NAN, "×", Must::Nothing).note(THROTTLECRAB_MISSING));
     }
     Ok(rows)
 }

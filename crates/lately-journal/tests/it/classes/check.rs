@@ -1,4 +1,4 @@
-//! Answers that are held against the truth.
+//! Compares answers with the truth.
 
 use lately::{Count, Decision, Request, Store, Timestamp};
 use lately_classics::{TrueHits, Truth};
@@ -8,14 +8,14 @@ use super::play::{Fault, Kind, fault};
 use super::script::Choices;
 use super::world::{KeyTruth, World, span, time};
 
-/// Windows that end at one time, and times.
+/// The number of windows that end at one time, and of such times.
 const WINDOWS: usize = 6;
 const TIMES: usize = 3;
-/// Points of a series.
+/// The points of a series.
 const POINTS: i64 = 12;
-/// What a limit has left says how many hits it counts.
+/// The maximum of a limit. What is left of it shows how many hits it counts.
 const LARGE_MAX: u64 = 1 << 40;
-/// A retention may be thirty years: no question needs a wider window than this.
+/// The longest window of a question. A retention may be thirty years.
 const MOST_WINDOW_MS: i64 = 1_000_000_000_000;
 
 /// A question about a key.
@@ -26,24 +26,24 @@ pub(crate) struct Question {
     window_ms: i64,
 }
 
-/// What the store says.
+/// The answers of the store.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// Of hits that were counted, and of those that were denied.
+    /// The counts of hits and of denied hits.
     pub(crate) counts: [Count; 2],
-    /// What a limit says, where it may be asked.
+    /// The decision of a limit, if it can be decided.
     decision: Option<Decision>,
 }
 
 impl Answer {
-    /// What a limit has left, where it may be asked.
+    /// What is left of a limit, if it can be decided.
     pub(crate) fn left(&self) -> Option<u64> {
         self.decision.as_ref().map(|decision| decision.remaining)
     }
 }
 
 impl World {
-    /// Asks questions about a key, and holds the answers against the truth.
+    /// Asks questions about a key, and compares the answers with the truth.
     pub(crate) fn check_key(&self, key: usize, choices: &mut Choices<'_>) -> Result<(), Fault> {
         let mut last: Option<(Question, Answer)> = None;
         for question in self.questions_about(key, choices) {
@@ -70,7 +70,7 @@ impl World {
         (0..KEYS.len()).flat_map(|key| self.questions_about(key, choices)).collect()
     }
 
-    /// Windows that end at a few times, those of one time from narrow to wide. Many begin or end near a hit.
+    /// Windows that end at a few times; those of one time from narrow to wide. Many start or end near a hit.
     fn questions_about(&self, key: usize, choices: &mut Choices<'_>) -> Vec<Question> {
         let (model, now_ms) = (self.models[key], self.now_ms);
         let KeyTruth { counted, denied } = &self.truths[key];
@@ -110,7 +110,7 @@ impl World {
     pub(crate) fn answer(&self, question: &Question) -> Answer {
         let &Question { key, at_ms, window_ms } = question;
         let (store, window, now) = (&self.server.store, span(window_ms), self.now());
-        // What is now need not be named.
+        // The time may be left out if it is now.
         let at = Some(time(at_ms)).filter(|&at| at != now || window_ms % 2 == 0);
         let ask = [Store::count, Store::denied];
         let counts = ask.map(|ask| ask(store, KEYS[key], Some(window), at, now));
@@ -149,7 +149,7 @@ impl World {
         Err(fault(kind, format!("{}: {count:?}, true: {truth:?}", self.about(question))))
     }
 
-    /// The points of a series add up to the estimate.
+    /// The sum of a series' points equals the estimate.
     fn check_series(&self, question: &Question, estimate: u64) -> Result<(), Fault> {
         let &Question { key, at_ms, window_ms } = question;
         let resolution_ms = self.models[key].resolution_ms;

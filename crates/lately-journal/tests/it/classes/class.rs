@@ -1,4 +1,4 @@
-//! Random classes, as the store and the model have them.
+//! Random classes, for the store and the model.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use super::script::Choices;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Names of keys: the first two are of a class with a pattern, the others of the default class.
+/// The keys. The first two match the pattern of a class, the others have the default class.
 pub(crate) const KEYS: [&[u8]; 4] = [b"a:0", b"a:1", b"b:0", b"b:1"];
-/// How many keys have the class with the pattern.
+/// The number of keys that match the pattern.
 const PATTERN_KEYS: usize = 2;
 
-/// The settings of a class as an operator names them: some, in milliseconds.
+/// The settings of a class as an operator gives them: some of all, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Class {
     resolution_ms: Option<i64>,
@@ -25,7 +25,7 @@ pub(crate) struct Class {
     precision_ppm: Option<u32>,
 }
 
-/// The classes of a server: that with the pattern, and the default.
+/// The classes of a server: the one with the pattern, and the default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Classes(pub(crate) [Class; 2]);
 
@@ -59,7 +59,7 @@ impl Class {
                 }
             }
         };
-        // Some retentions are shorter than what the others need.
+        // Some retentions are too short for the other settings.
         if class.build().is_ok() {
             class
         } else {
@@ -96,7 +96,7 @@ impl Class {
     }
 }
 
-/// Only what is named.
+/// Only the settings that were given.
 impl fmt::Debug for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("{")?;
@@ -132,14 +132,14 @@ impl Classes {
         builder.class(Pattern::new(b"*"), default).build().expect("few classes")
     }
 
-    /// The settings of a key, as the model has them.
+    /// The settings of a key, for the model.
     pub(crate) fn models(&self) -> [ModelSettings; KEYS.len()] {
         let models = self.0.map(|class| model(&class.settings()));
         std::array::from_fn(|key| models[usize::from(key >= PATTERN_KEYS)])
     }
 }
 
-/// A store that keeps what it is given as it is, as tools without a server have it.
+/// A store that keeps hits unchanged, as tools without a server use it.
 pub(crate) fn carrier(seed: u64) -> Store {
     let builder = Store::builder().seed(seed).class(Pattern::new(b"*"), Settings::to_carry());
     builder.build().expect("few classes")

@@ -1,4 +1,4 @@
-//! Plays a script, and looks at answers after each step.
+//! Runs a script, and checks answers after each step.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,73 +10,73 @@ use super::class::{Classes, KEYS};
 use super::restore;
 use super::script::{Act, Choices, End, Script, Step};
 use super::world::{Group, Kept, Server, World};
-use crate::dice::trace;
+use crate::rng::trace;
 use crate::sim_disk::SimDisk;
 
-/// What cannot be true.
+/// The kinds of impossible results.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
-    /// The bounds of a count have not the true hits between them.
+    /// The true hits are not between the bounds of a count.
     Bounds,
-    /// They are further apart than any pane allows.
+    /// The bounds are further apart than any pane allows.
     WideBounds,
-    /// An upper bound is there or missing, and should not be.
+    /// An upper bound exists that should not, or is missing.
     Unknown,
     /// An estimate is not between its bounds.
     Estimate,
     /// A wider window has fewer hits.
     Nested,
-    /// The points of a series do not add up to the count.
+    /// The sum of a series' points is not the count.
     Series,
-    /// A hit answered other than a read after it, or less than its weight.
+    /// The reply of a hit differs from a read after it, or is less than its weight.
     HitAnswer,
-    /// A hit or a request was refused that should not be, or taken.
+    /// A hit or a request was refused wrongly, or accepted wrongly.
     Refusal,
-    /// A limit admitted more than it may.
+    /// A limit allowed too much.
     LimitAdmits,
-    /// A limit denied where even the widest panes leave room.
+    /// A limit denied a request although even the widest panes leave room.
     LimitDenies,
-    /// Counts changed with a restart that changed no class, or limits got stricter though nothing was replayed.
+    /// Counts changed by a restart without a change of class; or limits became stricter without a replay.
     Restart,
-    /// What was written cannot be read.
+    /// Written data cannot be read.
     Unreadable,
-    /// A disk that is well was not written to.
+    /// A write to a healthy disk failed.
     Unwritten,
-    /// A store contradicts itself.
+    /// An invariant of the store does not hold.
     Inconsistent,
     /// Something panicked.
     Panic,
 }
 
-/// What was found.
+/// A finding.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) kind: Kind,
     pub(crate) what: String,
-    /// After how many steps.
+    /// The number of steps before it.
     pub(crate) steps: usize,
 }
 
-/// A finding that does not know its step.
+/// A finding whose step is not known yet.
 pub(crate) type Fault = (Kind, String);
 
 pub(crate) fn fault(kind: Kind, what: String) -> Fault {
     (kind, what)
 }
 
-/// Runs what may panic: that is a fault then.
+/// Runs `work`. A panic is a fault.
 pub(crate) fn guarded<T>(kind: Kind, run: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
-        let said = panic.downcast_ref::<String>().cloned();
-        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-        fault(kind, said.unwrap_or_else(|| "a panic without words".to_owned()))
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        fault(kind, text.unwrap_or_else(|| "a panic without words".to_owned()))
     })
 }
 
-/// Plays what bytes say.
+/// Plays a script that is decoded from bytes.
 ///
 /// # Panics
-/// With the finding, if there is one.
+/// If there is a finding.
 pub(crate) fn check(bytes: &[u8]) {
     let script = Script::any(&mut Choices::Bytes(bytes));
     if let Err(Finding { kind, what, steps }) = play(&script) {
@@ -99,7 +99,7 @@ pub(crate) fn play(script: &Script) -> Result<(), Finding> {
 }
 
 impl Act {
-    /// The key that it is about.
+    /// The key of the step.
     fn key(&self) -> usize {
         match *self {
             Act::Hits { key, .. }
@@ -117,7 +117,7 @@ impl Act {
 }
 
 impl World {
-    /// Does a step, and asks questions.
+    /// Runs a step, and asks questions.
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), Fault> {
         let mut choices = Choices::of_seed(step.salt);
         self.act(step, &mut choices)?;
@@ -211,7 +211,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends the server in some way; nothing runs on its disk then.
+    /// Ends the server in some way. Nothing uses its disk afterwards.
     pub(crate) fn end(&mut self, end: End) -> Result<(), Fault> {
         let journal = Arc::clone(&self.server.journal);
         match end {
@@ -225,7 +225,7 @@ impl World {
             End::Kill => {}
             End::KillInCheckpoint { bytes } => {
                 self.disk.end_after(Some(bytes));
-                // Where it ends before that, the process ends behind it.
+                // If it does not end before, the process ends behind the checkpoint.
                 let _ = journal.make_checkpoint(|| ());
             }
         }
@@ -246,7 +246,7 @@ impl World {
         self.start(classes)?;
         for (question, before) in questions.iter().zip(before) {
             let after = self.answer(question);
-            // What is put back from the log is known to its pane at first: a limit may count more for a while.
+            // Only the pane of a replayed hit is known at first, so a limit may count too much for a while.
             let is_stricter = end == End::Save && after.left() < before.left();
             if after.counts != before.counts || is_stricter {
                 let what = format!("{question:?}: {before:?} before, {after:?} after");
@@ -265,7 +265,7 @@ impl World {
         Ok(())
     }
 
-    /// Goes over to another disk.
+    /// Switches to another disk.
     pub(crate) fn go_over(&mut self) {
         self.seed = self.seed.wrapping_add(1);
         self.disk = SimDisk::new(self.seed);
@@ -281,7 +281,7 @@ impl World {
         Ok(())
     }
 
-    /// A dump of the running server, which is hit meanwhile.
+    /// Dumps the running server, which is hit meanwhile.
     pub(crate) fn dump(&mut self, key: usize, hits: usize) -> Result<Vec<u8>, Fault> {
         let store = Arc::clone(&self.server.store);
         let hit = |world: &mut World| -> Result<Vec<(Timestamp, Vec<u8>)>, Fault> {

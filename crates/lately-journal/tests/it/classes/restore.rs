@@ -1,4 +1,4 @@
-//! Dumps and restores, by the steps of the server: while it runs, and on a folder without one.
+//! Dumps and restores with the steps of the server: on a running server, and on a folder without one.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::script::End;
 use super::world::{Kept, World, bounds};
 use crate::sim_disk::SimDisk;
 
-/// What happened in the meantime: the times of batches, and their changes.
+/// The changes during the dump: the times of batches, and their changes.
 type Happened = Vec<(Timestamp, Vec<u8>)>;
 
-/// The dump of a store, which is hit so often before it ends.
+/// The dump of a store, which is hit meanwhile.
 pub(crate) fn dump(
     store: &Store,
     hits: usize,
@@ -83,7 +83,7 @@ fn read(bytes: &[u8], into: &Store, now: Timestamp) -> Result<Keys, Fault> {
     Ok(keys)
 }
 
-/// Takes the keys of a dump that was read into a store, and writes them down.
+/// Adds the keys of a dump to a store, and writes the changes.
 fn take_in(
     mut keys: Keys,
     into: &Store,
@@ -105,13 +105,13 @@ fn take_in(
     keys.shares().into_iter().try_for_each(|share| keys.pieces(share, failed, &mut bring))
 }
 
-/// Takes a dump into the running server.
+/// Restores a dump into the running server.
 fn restore(world: &World, bytes: &[u8]) -> Result<(), Fault> {
     let (into, now) = (&world.server.store, world.now());
     take_in(read(bytes, into, now)?, into, Some(&world.server.journal), now)
 }
 
-/// Brings back the dump that was kept.
+/// Restores the dump that was kept.
 pub(crate) fn bring(world: &mut World, offline: bool) -> Result<(), Fault> {
     let Some(Kept { bytes, truths }) = world.kept.take() else { return Ok(()) };
     if offline {
@@ -122,7 +122,7 @@ pub(crate) fn bring(world: &mut World, offline: bool) -> Result<(), Fault> {
         restore(world, &bytes)?;
     }
     for ((present, kept), model) in world.truths.iter_mut().zip(&truths).zip(&world.models) {
-        // What the dump has of the key takes its place, if anything is left of it.
+        // The key of the dump replaces the key of the store, unless it has expired.
         if kept.is_surely_kept(model, world.now_ms) {
             *present = kept.clone();
         } else {
@@ -133,7 +133,7 @@ pub(crate) fn bring(world: &mut World, offline: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Moves all to another server.
+/// Moves everything to another server.
 pub(crate) fn move_to(
     world: &mut World,
     dumped_offline: bool,

@@ -1,12 +1,12 @@
-//! What happens to a server: steps that any subset of can be played.
+//! The steps of a script. Any subset of them is a script, too.
 
 use super::class::{Classes, KEYS};
-use crate::dice::Dice;
+use crate::rng::Rng;
 
-/// Steps of a script made of a seed; of bytes, as many as they give, and at most this.
+/// The steps of a script from a seed. Bytes give fewer, but never more.
 const MOST_STEPS: usize = 40;
 
-/// A server's beginning and what happens then.
+/// A script: the classes of the server at its start, and its steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) start_ms: i64,
@@ -14,7 +14,7 @@ pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
 }
 
-/// Something that happens, and what chooses the answers that are looked at afterwards: so that these do not
+/// A step, and the seed of the questions after it, so that these do not depend on earlier steps.
 /// depend on the steps before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
@@ -22,38 +22,38 @@ pub(crate) struct Step {
     pub(crate) salt: u64,
 }
 
-/// What happens. Times are relative to the clock.
+/// The kinds of steps. Times are relative to the clock.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Act {
-    /// Time passes.
+    /// The clock advances.
     Advance { ms: i64 },
-    /// Hits now, the clock moving on before each.
+    /// Hits of now. The clock advances before each.
     Hits { key: usize, times: usize, gap_ms: i64, weight: u64 },
-    /// Hits of the past: from `back_ms` ago on, each `gap_ms` after the other; below 0 they are ahead.
+    /// Hits of the past, from `back_ms` ago on, every `gap_ms`. A negative `back_ms` is in the future.
     Late { key: usize, times: usize, back_ms: i64, gap_ms: i64, weight: u64 },
-    /// Requests under a limit, as `Hits`; of a time `back_ms` ago if that is not 0.
+    /// Requests under a limit, like `Hits`; at a time `back_ms` ago if that is not 0.
     Limit { key: usize, times: usize, gap_ms: i64, back_ms: i64, limit: Limit },
-    /// A request under two limits, of two keys or of one.
+    /// A request under two limits, of one key or two.
     LimitAll { keys: [usize; 2], back_ms: i64, limits: [Limit; 2] },
     /// Hits, late hits and requests that the disk most likely refuses.
     Refused { key: usize, times: usize, back_ms: i64, limit: Limit, forgets: bool },
-    /// The key is forgotten.
+    /// The key is deleted.
     Forget { key: usize },
-    /// Old panes are joined, of a key or of all.
+    /// Old panes are merged, of one key or of all.
     Tidy { key: usize, sweeps: bool },
-    /// A checkpoint is written, with hits between its blocks. It may be given up after some of them.
+    /// A checkpoint is written, with hits between its blocks. It may be abandoned after some of them.
     Checkpoint { key: usize, hits: usize, given_up: bool },
-    /// The server ends and starts with other classes, or with the same.
+    /// The server ends and starts, with other classes or the same.
     Restart { end: End, classes: Option<Classes> },
-    /// A dump is made while there are hits, and kept.
+    /// A dump is made during hits, and kept.
     Dump { key: usize, hits: usize },
-    /// The dump that was kept comes back, in place of what there is of its keys.
+    /// The dump that was kept is restored. It replaces its keys in the store.
     Bring { offline: bool },
-    /// All moves to another server, which has other classes.
+    /// Everything moves to another server with other classes.
     Move { dumped_offline: bool, restored_offline: bool, classes: Classes },
 }
 
-/// A limit, and what is asked of it.
+/// A limit and a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limit {
     pub(crate) max: u64,
@@ -61,34 +61,34 @@ pub(crate) struct Limit {
     pub(crate) cost: u64,
 }
 
-/// How a server ends.
+/// The end of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// In order.
+    /// A stop.
     Stop,
-    /// In order, behind a checkpoint: nothing is in the log.
+    /// A stop after a checkpoint: the log is empty.
     Save,
-    /// The process is killed.
+    /// A kill.
     Kill,
-    /// It is killed while a checkpoint is written, when that has `bytes`.
+    /// A kill during a checkpoint, after `bytes`.
     KillInCheckpoint { bytes: u64 },
 }
 
-/// Where random choices come from. Bytes that run out are followed by zeros.
+/// The source of random choices: a seed, or bytes, followed by zeros.
 pub(crate) enum Choices<'a> {
-    Seed(Dice),
+    Seed(Rng),
     Bytes(&'a [u8]),
 }
 
 impl Choices<'_> {
     pub(crate) fn of_seed(seed: u64) -> Choices<'static> {
-        Choices::Seed(Dice::new(seed))
+        Choices::Seed(Rng::new(seed))
     }
 
-    /// A number below `end`; bytes say those below 65,536.
+    /// A number below `end`. Bytes give those below 65,536.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         match self {
-            Choices::Seed(dice) => dice.below(end),
+            Choices::Seed(rng) => rng.below(end),
             Choices::Bytes(bytes) => {
                 let mut take = || bytes.split_off_first().copied().map_or(0, usize::from);
                 let number = if end > 256 { take() << 8 | take() } else { take() };
@@ -97,7 +97,7 @@ impl Choices<'_> {
         }
     }
 
-    /// A number below `end`, mostly of milliseconds.
+    /// A number below `end`, usually of milliseconds.
     pub(crate) fn ms(&mut self, end: usize) -> i64 {
         i64::try_from(self.below(end)).expect("a small number")
     }
@@ -110,7 +110,7 @@ impl Choices<'_> {
         these[self.below(these.len())]
     }
 
-    /// From a millisecond to twenty days, each order of magnitude as often.
+    /// From a millisecond to twenty days; each order of magnitude is equally likely.
     pub(crate) fn span_ms(&mut self) -> i64 {
         let units_ms = [1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000];
         let unit_ms: i64 = self.one_of(&units_ms);
@@ -120,7 +120,7 @@ impl Choices<'_> {
 
     fn salt(&mut self) -> u64 {
         match self {
-            Choices::Seed(dice) => dice.next(),
+            Choices::Seed(rng) => rng.next(),
             Choices::Bytes(_) => self.below(256) as u64,
         }
     }
@@ -129,12 +129,12 @@ impl Choices<'_> {
         matches!(self, Choices::Bytes([]))
     }
 
-    /// Most happens to the first key.
+    /// The first key is the most frequent one.
     fn key(&mut self) -> usize {
         if self.once_in(2) { self.below(KEYS.len()) } else { 0 }
     }
 
-    /// How many: mostly few, sometimes more than a list holds.
+    /// A number of hits: mostly few, sometimes more than a list holds.
     fn times(&mut self) -> usize {
         match self.below(8) {
             0..3 => 1,
@@ -157,7 +157,7 @@ impl Choices<'_> {
         }
     }
 
-    /// Mostly late; sometimes now or ahead.
+    /// Mostly late; sometimes now or in the future.
     fn back_ms(&mut self) -> i64 {
         match self.below(10) {
             0 => -self.ms(20_000),
@@ -186,7 +186,7 @@ impl Script {
         let start_ms = 1_700_000_000_000 + choices.span_ms();
         let classes = Classes::any(choices);
         let most = match choices {
-            Choices::Seed(dice) => 4 + dice.below(MOST_STEPS - 3),
+            Choices::Seed(rng) => 4 + rng.below(MOST_STEPS - 3),
             Choices::Bytes(_) => MOST_STEPS,
         };
         let mut steps = Vec::new();

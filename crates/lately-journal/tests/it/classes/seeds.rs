@@ -1,7 +1,7 @@
-//! Many seeds, one after the other; some bytes, as the fuzzer gives them; and whether mistakes are found.
+//! Plays many seeds, and some bytes like the fuzzer's; and checks that mistakes are found.
 //!
-//! `LATELY_SIM_SEED` plays one seed, `LATELY_SIM_SEEDS` that number of them; `LATELY_SIM_SECONDS` plays others each time, for
-//! so long.
+//! `LATELY_SIM_SEED` plays one seed, `LATELY_SIM_SEEDS` this number of them. `LATELY_SIM_SECONDS` plays new
+//! ones each time, for this long.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,20 +15,20 @@ use super::script::{Act, Choices, Limit, Script, Step};
 use super::shrink::shrink;
 use super::world::World;
 
-/// Seeds that are played where nothing else is asked for.
+/// The default number of seeds.
 const SEEDS: u64 = 1_000;
-/// Findings of a kind that are made shorter and told in full.
+/// The findings of a kind that are shrunk and reported completely.
 const TOLD: usize = 3;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// Tells of a finding, and of the shortest script that leads to one like it.
+/// Reports a finding, and the shortest script with a finding of the same kind.
 fn tell(seed: u64, script: &Script, finding: Finding) {
     let Finding { kind, what, steps } = &finding;
     let mut told = format!("seed {seed}: {kind:?} after {steps} steps: {what}\n");
-    // Where steps are traced those of one script are wanted.
+    // With a trace, only the steps of one script are wanted.
     if std::env::var_os("LATELY_SIM_TRACE").is_none() {
         let (script, finding) = shrink(script, finding, play);
         let Script { start_ms, classes, steps } = script;
@@ -36,7 +36,7 @@ fn tell(seed: u64, script: &Script, finding: Finding) {
         steps.iter().for_each(|step| told += &format!("    {:?}\n", step.act));
         told += &format!("  {}\n", finding.what);
     }
-    // Also where the output of tests is kept back.
+    // Also if the output of tests is captured.
     let _ = std::io::stderr().write_all(told.as_bytes());
 }
 
@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-/// Some hits, and what is found after something was changed in the truth.
+/// Some hits, and the finding after a change of the truth.
 fn found_after(change: impl FnOnce(&mut World)) -> Option<Kind> {
     let mut world =
         World::begin(&Script { start_ms: 1_700_000_000_000, classes: Classes::default(), steps: Vec::new() })

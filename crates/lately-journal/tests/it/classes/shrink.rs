@@ -1,15 +1,15 @@
-//! Makes a script that fails shorter.
+//! Shrinks a failing script.
 
 use super::play::Finding;
 use super::script::{Act, Script, Step};
 
-/// Scripts that are tried.
+/// The number of scripts that are tried.
 const TRIES: usize = 600;
 
-/// Plays a script.
+/// A function that plays a script.
 type Play = fn(&Script) -> Result<(), Finding>;
 
-/// The shortest script that was found with a finding of the same kind, and that.
+/// The shortest script with a finding of the same kind, and that finding.
 pub(crate) fn shrink(script: &Script, finding: Finding, play: Play) -> (Script, Finding) {
     let mut shortest = (script.clone(), finding);
     let mut tries = TRIES;
@@ -45,7 +45,7 @@ pub(crate) fn shrink(script: &Script, finding: Finding, play: Play) -> (Script, 
     shortest
 }
 
-/// Takes a shorter script if it has a finding of the same kind; gives whether it does.
+/// Replaces the script by a shorter one, if that has a finding of the same kind. Returns whether it has.
 fn try_shorter(shortest: &mut (Script, Finding), mut shorter: Script, play: Play, tries: &mut usize) -> bool {
     if *tries == 0 {
         return false;
@@ -83,7 +83,7 @@ mod tests {
     use crate::classes::play::Kind;
     use crate::classes::script::Choices;
 
-    /// Finds that a key was hit twice or more, and then forgotten.
+    /// Finds that a key was hit at least twice, and then deleted.
     fn forgotten_after_two_hits(script: &Script) -> Result<(), Finding> {
         let mut is_hit = false;
         for (index, step) in script.steps.iter().enumerate() {

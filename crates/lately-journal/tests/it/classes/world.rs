@@ -1,4 +1,4 @@
-//! A server with its disk, and the truth about the hits it was given.
+//! A server with its disk, and the truth about its hits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::play::{Fault, Kind, fault, guarded};
 use super::script::{Limit, Script};
 use crate::sim_disk::SimDisk;
 
-/// How often a journal is asked to get over a failure of the disk that is over.
+/// The attempts of a journal to recover after the disk has recovered.
 const MENDS: usize = 100;
 
 pub(crate) fn time(ms: i64) -> Timestamp {
@@ -34,21 +34,21 @@ pub(crate) struct Server {
     pub(crate) journal: Arc<Journal<SimDisk>>,
 }
 
-/// What one write is made for.
+/// The changes of one write.
 pub(crate) type Group = Vec<DeltaBatch>;
 
-/// Blocks of a checkpoint are small, so that things happen between them.
+/// A small block of a checkpoint, so that there are steps between blocks.
 pub(crate) fn bounds() -> Bounds {
     Bounds { block_bytes: 4 << 10, reserve_bytes: 32 << 10, ..Bounds::default() }
 }
 
-/// A dump that was made, and what was true then.
+/// A dump, and the truth at its time.
 pub(crate) struct Kept {
     pub(crate) bytes: Vec<u8>,
     pub(crate) truths: [KeyTruth; KEYS.len()],
 }
 
-/// The hits of a key: those that were counted, and those that limits denied.
+/// The hits of a key: counted and denied ones.
 #[derive(Clone, Default)]
 pub(crate) struct KeyTruth {
     pub(crate) counted: Truth,
@@ -68,7 +68,7 @@ impl KeyTruth {
         self.denied.blur(&other.denied);
     }
 
-    /// Whether there is a hit that `class` surely keeps: then it keeps the key.
+    /// Whether there is a hit that `class` certainly keeps, so that the key must exist.
     pub(crate) fn is_surely_kept(&self, class: &ModelSettings, now_ms: i64) -> bool {
         self.counted.is_surely_kept(class, now_ms) || self.denied.is_surely_kept(class, now_ms)
     }
@@ -91,7 +91,7 @@ impl Server {
         let threads = if seed.is_multiple_of(2) { 1 } else { 2 };
         let recovery = recover(disk, &store, Intent::GoOn, Timestamp::MAX, threads, &Progress::default())
             .map_err(|error| fault(Kind::Unreadable, format!("a start: {error}")))?;
-        // A process that is killed while it begins a segment tears that.
+        // A kill during the start of a segment tears it.
         if let Some(loss) = recovery.losses.iter().find(|loss| loss.kind != LossKind::Torn) {
             return Err(fault(Kind::Unreadable, format!("a start: {loss}")));
         }
@@ -124,7 +124,7 @@ impl World {
         time(self.now_ms)
     }
 
-    /// Takes note that a server with other classes takes over, or with the same.
+    /// Records that a server with other classes, or the same, takes over.
     pub(crate) fn change_classes(&mut self, classes: Classes) {
         let models = classes.models();
         for ((truth, old), new) in self.truths.iter_mut().zip(&self.models).zip(&models) {
@@ -133,7 +133,7 @@ impl World {
         (self.classes, self.models) = (classes, models);
     }
 
-    /// Counts hits, at a time of their own or now, and compares the answer with that of a read.
+    /// Counts hits, at their own time or now, and compares the reply with a read.
     pub(crate) fn hit(
         &mut self,
         key: usize,
@@ -176,7 +176,7 @@ impl World {
         self.decided(&[(key, limit)], cost, at_ms, &decided)
     }
 
-    /// Makes a request under two limits, at the cost of the first.
+    /// Makes a request under two limits, with the cost of the first.
     pub(crate) fn limit_all(
         &mut self,
         keys: [usize; 2],
@@ -198,8 +198,8 @@ impl World {
         self.decided(&asked, cost, at_ms, &decided.map(|joint| joint.decisions))
     }
 
-    /// Holds what limits said against the truth. The cost is counted once for each key if all allowed it; else it is
-    /// denied, once for each key with a limit that denied it.
+    /// Compares the decisions of limits with the truth. The cost is counted once for each key if all limits
+    /// allow it. Otherwise it is denied, once for each key with a limit that denies it.
     fn decided(
         &mut self,
         asked: &[(usize, Limit)],
@@ -260,7 +260,7 @@ impl World {
         let (mut deltas, now) = (DeltaBatch::default(), self.now());
         let is_forgotten = self.server.store.forget_into(KEYS[key], now, Some(&mut deltas));
         group.extend(Some(deltas).filter(|deltas| !deltas.is_empty()));
-        // Also a class of a longer retention does not find what is on the disk of it.
+        // A class with a longer retention does not find it on the disk, either.
         let truth = std::mem::take(&mut self.truths[key]);
         if !is_forgotten && truth.is_surely_kept(&self.models[key], self.now_ms) {
             Err(fault(Kind::Refusal, "a key with hits was not there to forget".to_owned()))
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// Applies what is given, and writes what that changed: a disk that is well takes it.
+    /// Applies `change`, and writes it. A healthy disk accepts it.
     pub(crate) fn kept(
         &mut self,
         change: impl FnOnce(&mut World, &mut Group) -> Result<(), Fault>,
@@ -282,7 +282,7 @@ impl World {
         Ok(group)
     }
 
-    /// Applies what is given on a disk that does not take it, mostly: then it is taken back.
+    /// Applies `change` on a disk that most likely refuses it. Then it is rolled back.
     pub(crate) fn refused(
         &mut self,
         change: impl FnOnce(&mut World, &mut Group) -> Result<(), Fault>,

@@ -1,4 +1,4 @@
-//! The table of commands, and what `COMMAND` and `HELP` make of it.
+//! Tests of the table of commands, and of the replies of `COMMAND` and `HELP`.
 
 use super::*;
 use crate::reply::Encoder;
@@ -22,7 +22,7 @@ fn the_table_is_consistent() {
     assert!(find_command(b"get").is_none() && find_command(b"client|nosuch").is_none());
 }
 
-/// The reply to a request about commands, with its line ends taken away.
+/// The reply to a request about commands, without line ends.
 fn answer(line: &str, protocol: Protocol) -> String {
     let mut out = Vec::new();
     let mut encoder = Encoder::new(&mut out, protocol);
@@ -66,7 +66,7 @@ fn commands_describe_themselves() {
     assert!(answer("COMMAND DOCS", Protocol::V2).starts_with("*78 $3 hit "));
 }
 
-/// The texts of errors are what Redis 7.0.15 answered to such requests.
+/// The error texts are those of Redis 7.0.15 for the same requests.
 #[test]
 fn the_keys_of_a_request_are_found() {
     let check = |request: &str, expected: &[&str]| {
@@ -100,8 +100,8 @@ fn the_keys_of_a_request_are_found() {
     }
 }
 
-/// Symptom: a request of 7 MB had a reply of 1.7 GB. Cause: a name was described as often as it was
-/// named. Fix: no more names than any client has use for.
+/// Symptom: a request of 7 MB had a reply of 1.7 GB. Cause: a command was described each time it was named.
+/// Fix: a bound on the names that no client exceeds.
 #[test]
 fn names_to_describe_have_a_bound() {
     assert!(commands().flat_map(|spec| spec.subcommands.iter().chain([spec])).count() <= 128);
@@ -134,7 +134,7 @@ fn containers_have_help() {
     assert!(answer("COMMAND HELP", Protocol::V2).contains("+DOCS [<command-name> ...] "));
 }
 
-/// Counts the bytes a reply's heads promise: a description that lost count would stall clients.
+/// Counts the elements that a reply announces: a wrong number would stall clients.
 #[test]
 fn descriptions_are_whole_replies() {
     fn skip(lines: &mut std::str::Split<'_, &str>) {

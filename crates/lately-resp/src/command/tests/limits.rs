@@ -1,4 +1,4 @@
-//! The family that decides.
+//! Tests of limits.
 
 use super::*;
 use lately::{Limit, Rate};
@@ -48,7 +48,7 @@ fn several_limits() {
     check("mlimit ip 5 60 user 9 24h", all(&[ip, user], 1, false, None));
     check("MLIMIT ip 5 1m user 9 1d COST 3 PEEK AT 9", all(&[ip, user], 3, true, at(9)));
     check("MLIMIT ip 5 1m peek at 9 cost 0", all(&[ip], 0, true, at(9)));
-    // A key named as an option is stands first.
+    // A key with the name of an option must come first.
     check("MLIMIT at 5 1m ip 5 1m", all(&[limit(b"at", 5, "1m"), ip], 1, false, None));
     let incomplete =
         |missing| format!("ERR the limit of 'user' has no {missing}: give key, max and window of each limit");
@@ -81,7 +81,7 @@ fn throttle() {
     };
     check("CL.THROTTLE k 15 30 60", throttle(15, 30, "1m", 1));
     check("cl.throttle k 0 5000000 1 -3", throttle(0, 5_000_000, "1s", -3));
-    // Rust reads integers so, and redis-cell is written in it.
+    // Rust parses integers like this, and redis-cell is written in Rust.
     check("CL.THROTTLE k +15 030 +0060 -01", throttle(15, 30, "1m", -1));
     check("CL.THROTTLE k -0 1 1 +0", throttle(0, 1, "1s", 0));
     let nothing = Rate::of_limit(0, 1, span("1s")).expect("a rate");
@@ -185,7 +185,7 @@ fn a_limit_by_its_name() {
     check("LIMIT k @login", named(b"login", 1, false, None));
     check("limit k @Login:1 cost 3", named(b"Login:1", 3, false, None));
     check("LIMIT k @a AT 9 PEEK COST 0", named(b"a", 0, true, at(9)));
-    // Whether there is such a limit is not for the parser to say.
+    // The parser does not know which limits exist.
     check("LIMIT k @", named(b"", 1, false, None));
     check("LIMIT k @@a", named(b"@a", 1, false, None));
     let lockout = "ERR LOCKOUT does not go with @name: the limit has its own in the config";

@@ -1,6 +1,7 @@
-//! Any bytes as a stream of requests: cuts change nothing, and what parses is written and read back.
+//! Tests of any bytes as a stream of requests: cuts change nothing, and every parsed request can be written
+//! and read back.
 //!
-//! The fuzz target `resp` includes this file; the property test at its end is the same without a fuzzer.
+//! The fuzz target `resp` includes this file. The property test at its end does the same without a fuzzer.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -13,12 +14,12 @@ pub(crate) const SMALL: Limits = Limits { bulk_bytes: 8, arguments: 3, line_byte
 /// Arguments of one request.
 pub(crate) type Request = Vec<Vec<u8>>;
 
-/// Every request in `stream`, then `Err` with the text of the error if one ends it.
+/// All requests of `stream`, and the text of the error, if one ends it.
 pub(crate) fn read_all(stream: &[u8], limits: &Limits) -> (Vec<Request>, Option<String>) {
     read_in_pieces(stream, &[], limits)
 }
 
-/// The same, when the stream comes cut at `cuts`.
+/// The same for a stream that is cut at `cuts`.
 pub(crate) fn read_in_pieces(
     stream: &[u8],
     cuts: &[usize],
@@ -45,11 +46,11 @@ pub(crate) fn read_in_pieces(
     (requests, None)
 }
 
-/// Reads what follows a header: a byte that says which limits, whether the rest is words (see
-/// [`from_words`]) and how many cuts there are, and two bytes for each cut.
+/// Checks the bytes behind a header. The header has a byte for the limits, for whether the rest is words (see
+/// [`from_words`]), and for the number of cuts; and two bytes for each cut.
 ///
 /// # Panics
-/// When something does not hold.
+/// If a check fails.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&how, rest)) = bytes.split_first() else { return };
     let (cuts, rest) = rest.split_at(rest.len().min(2 * usize::from(how >> 2 & 0x0f)));
@@ -81,7 +82,7 @@ fn check_request(request: &Request) {
         let line = reply.strip_prefix(b"-").and_then(|line| line.strip_suffix(b"\r\n"));
         let line = line.expect("an error is a line");
         assert!(!line.contains(&b'\r') && !line.contains(&b'\n'), "{error}");
-        // Commands that Redis has not say how they are used, whatever is wrong.
+        // Errors of commands that Redis does not have include the usage.
         let spec = spec_of(args).ok().filter(|spec| ["hits", "limits"].contains(&spec.group));
         if let Some(spec) = spec {
             let usage = format!(". Usage: {} <", spec.name.to_uppercase());
@@ -108,8 +109,8 @@ fn add_tokens(arguments: &'static [ArgumentSpec], words: &mut BTreeSet<&str>) {
     }
 }
 
-/// Requests of words: a byte is one of [`WORDS`], or 255: the end of a request, or 254: as many bytes as the
-/// next one says, as they are.
+/// Requests of words. A byte is the index of one of [`WORDS`]; 255 is the end of a request; 254 is followed
+/// by a length and that many literal bytes.
 fn from_words(mut bytes: &[u8]) -> Vec<u8> {
     let (mut stream, mut request) = (Vec::new(), Vec::<&[u8]>::new());
     while let [first, rest @ ..] = bytes {

@@ -1,4 +1,4 @@
-//! Entries as bytes, there and back.
+//! Round trips of entries through bytes.
 
 use super::*;
 use crate::number::Number;
@@ -10,7 +10,7 @@ fn at(ms: i64) -> Timestamp {
     Timestamp::from_millis(START_MS + ms).expect("a time")
 }
 
-/// An entry with a hit every `step_ms`, so many, and the time of the last.
+/// An entry with `count` hits, one every `step_ms`, and the time of the last.
 fn entry(step_ms: i64, count: i64) -> (Entry, i64) {
     let mut entry = Entry::new();
     for n in 0..count {
@@ -26,7 +26,7 @@ fn written(entry: &Entry, settings: &Settings) -> Vec<u8> {
     bytes
 }
 
-/// Counts over many windows that end at many times.
+/// Counts of many windows that end at many times.
 fn answers(entry: &Entry, settings: &Settings, now_ms: i64) -> Vec<crate::Count> {
     let spans = [seconds(1), seconds(59), minutes(5), minutes(61), days(1), days(7)];
     let ends = [0, 1, 299_000, 3_600_000, 90_000_000];
@@ -141,7 +141,7 @@ fn what_is_no_entry_is_refused() {
     let bytes = written(&entry, &settings);
     let read = |bytes: &[u8]| Entry::read(bytes, &settings, at(newest_ms));
     for len in 1..bytes.len() {
-        // Cut between two pieces it is one with fewer hits.
+        // Cut between two pieces, it is a valid entry with fewer hits.
         if let Ok(cut) = read(&bytes[..len]) {
             assert!(cut.total() < entry.total() || len > bytes.len() - 9, "{len}");
         }

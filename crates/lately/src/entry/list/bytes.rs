@@ -6,48 +6,49 @@ use crate::number::{Number, first_word};
 
 pub(super) const SIX_BYTES: u64 = (1 << 48) - 1;
 
-/// In the third word: the bits of the newest moment's length, a number of sixteen at most; the bits of how many moments
-/// there are, less one; and whether they are kept.
+/// The third word has a time and the length of the newest moment (at most sixteen), the number of moments
+/// less one, and whether the moments must be kept.
 const LEN_BITS: u64 = 0x1f << LEN_SHIFT;
 const LEN_SHIFT: u32 = 48;
 const COUNT_BITS: u64 = 0x1ff << COUNT_SHIFT;
 const COUNT_SHIFT: u32 = 53;
 const KEEPS_MOMENTS: u64 = 1 << 63;
-/// The count of a list that may be full.
+/// The count of a full list.
 const FULL_BITS: u64 = (MAX_MOMENTS as u64 - 1) << COUNT_SHIFT;
 
-/// What is known of the moments.
+/// A summary of the moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Header {
-    /// All hits.
+    /// The sum of all hits.
     pub(super) total: u64,
-    /// Where the moments end.
+    /// The end of the moments.
     pub(super) end: usize,
-    /// How many.
+    /// The number of moments.
     pub(super) count: usize,
-    /// Bytes of the newest moment.
+    /// The bytes of the newest moment.
     pub(super) newest_len: usize,
-    /// Whether the moments matter to who decides: then they do not become a ring.
+    /// Whether limits need the exact moments. If so, they are not turned into a ring.
     pub(super) keeps_moments: bool,
     pub(super) cursor: Cursor,
 }
 
-/// Where the cursor is, and what is before it.
+/// The place of the cursor, and what is before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cursor {
     pub(super) offset: usize,
-    /// Hits of the moments before it.
+    /// The hits of the moments before it.
     pub(super) passed: u64,
-    /// Time of the moment before it, the origin if there is none.
+    /// The time of the moment before it; the origin if there is none.
     pub(super) passed_ms: i64,
-    /// From there to the moment at the cursor; as far as can be if that is further, or there is none.
+    /// The gap from there to the moment at the cursor; the largest value if the gap is larger, or there is
+    /// none.
     pub(super) gap_ms: u32,
 }
 
-/// Where the first moment counts from: a time before it, in six bytes.
+/// The origin: a time before the first moment, in six bytes.
 const ORIGIN: usize = 28;
 
-/// Where the moments start: each a gap, then its hits if they are more than one.
+/// The start of the moments. Each is a gap, then its hits if they are more than one.
 pub(super) const ITEMS: usize = ORIGIN + 6;
 
 impl Header {
@@ -75,7 +76,7 @@ impl Header {
     pub(super) fn write(self, bytes: &mut [u8]) {
         let bytes: &mut [u8; ORIGIN] = bytes.first_chunk_mut().expect("a list begins with its header");
         let Cursor { offset, passed, passed_ms, gap_ms } = self.cursor;
-        // Six bytes and two each.
+        // Six bytes, and two bytes for each.
         let lens = self.newest_len | (self.count - 1) << (COUNT_SHIFT - LEN_SHIFT);
         let pairs = [(self.total, self.end), (passed, offset), (word_of(passed_ms), lens)];
         for ((six, two), room) in pairs.into_iter().zip(bytes.chunks_exact_mut(8)) {
@@ -86,17 +87,17 @@ impl Header {
     }
 }
 
-/// Where the cursor of a list is, if there is one.
+/// The place of the cursor, if there is a list.
 #[inline]
 pub(super) fn cursor_offset(bytes: &[u8]) -> Option<usize> {
     let &[low, high] = bytes.get(14..)?.first_chunk()?;
     Some(u16::from_le_bytes([low, high]).into())
 }
 
-/// Adds a hit to a list: a moment so long after the newest, or to the newest if that is 0. Gives the hits from
-/// `from_ms` on, and where the moments end; `None`, and nothing changes, when there is no room left, the cursor has to move
-/// or a number is long. It does as reading, changing and writing the header would, of which it takes the words it
-/// needs.
+/// Adds a hit to a list: a moment `gap_ms` after the newest, or to the newest if that is 0. Returns the hits
+/// from `from_ms` on, and the end of the moments. `None`, and no change, if there is no room, the cursor has
+/// to move, or a number is long. The effect is that of reading, changing and writing the header, but only the
+/// necessary words are read and written.
 #[inline]
 pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<(u64, usize)> {
     let header: &[u8; ORIGIN] = bytes.first_chunk()?;
@@ -130,11 +131,11 @@ pub(super) fn add_one(bytes: &mut [u8], gap_ms: i64, from_ms: i64) -> Option<(u6
     Some((hits - cursor.passed, end + more))
 }
 
-/// Writes a number, for which there is room.
+/// Writes a number. There must be room for it.
 #[inline(always)]
 pub(super) fn put(bytes: &mut [u8], offset: usize, number: Number) {
     if let Some(room) = bytes.get_mut(offset..offset + 8) {
-        // What is behind the number does not matter: to look what is there would be to wait for it.
+        // The bytes behind the number do not matter. Reading them first would wait for memory.
         room.copy_from_slice(&number.word.to_le_bytes());
         return;
     }
@@ -142,12 +143,13 @@ pub(super) fn put(bytes: &mut [u8], offset: usize, number: Number) {
     let at = offset - past;
     let room = &mut bytes[at..at + 8];
     let held = u64::from_le_bytes(*room.first_chunk().expect("eight bytes"));
-    // What is before the number stays.
+    // Keep the bytes before the number.
     let kept = held & !(u64::MAX << (8 * past));
     room.copy_from_slice(&(kept | number.word << (8 * past)).to_le_bytes());
 }
 
-/// Adds a hit to the moment in these bytes, of which the last is free; gives the bytes more that takes.
+/// Adds a hit to the moment in these bytes, whose last byte is free. Returns by how many bytes the moment
+/// grows.
 #[inline]
 fn raise_one(newest: &mut [u8]) -> Option<usize> {
     let (first, free) = (*newest.first()?, newest.len() - 1);
@@ -168,10 +170,10 @@ fn raise_one(newest: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// The bit of a gap that says so, in its first byte.
+/// The bit of the first byte of a gap for `has_hits`.
 const HAS_HITS: u8 = Number::ONE_BYTE;
 
-/// What the first moment counts from.
+/// The origin of the first moment.
 pub(super) fn origin_ms(bytes: &[u8]) -> i64 {
     time_of(word(bytes, ORIGIN) & SIX_BYTES)
 }
@@ -180,7 +182,7 @@ pub(super) fn set_origin(bytes: &mut [u8], ms: i64) {
     bytes[ORIGIN..ITEMS].copy_from_slice(&word_of(ms).to_le_bytes()[..ITEMS - ORIGIN]);
 }
 
-/// A time as six bytes: a millisecond later, as that before the first may be one before time starts.
+/// A time in six bytes, plus one: the origin may be a millisecond before the epoch.
 #[inline]
 fn word_of(ms: i64) -> u64 {
     (ms + 1).cast_unsigned()
@@ -192,14 +194,14 @@ fn time_of(word: u64) -> i64 {
 }
 
 impl Cursor {
-    /// Whether the first moment from `from_ms` on is the one at the cursor, as far as is known here.
+    /// Whether the moment at the cursor is certainly the first one from `from_ms` on.
     #[inline]
     pub(super) fn is_at(self, from_ms: i64) -> bool {
         let from_ms = from_ms - self.passed_ms;
         from_ms <= i64::from(self.gap_ms) && (from_ms > 0 || self.passed == 0)
     }
 
-    /// With the next moment at a time.
+    /// The cursor with the next moment at `at_ms`.
     #[inline]
     pub(super) fn before(self, at_ms: i64) -> Cursor {
         let gap_ms = u32::try_from(at_ms - self.passed_ms).unwrap_or(u32::MAX);
@@ -207,12 +209,12 @@ impl Cursor {
     }
 }
 
-/// The time from one moment to the next, and whether hits follow.
+/// The time from one moment to the next, and whether a number of hits follows.
 ///
-/// As bytes it is a number of its own. Its three lowest bits say how long it is. Of most lengths the next two say whether
-/// hits follow and whether it counts seconds: hits from logs and of senders that keep time are whole seconds apart, and so
-/// take a byte or two. A hit each hour or so takes three: no hits follow, and what such gaps have in the bits of the length
-/// is a part of their milliseconds.
+/// It is encoded as a number of its own. The three lowest bits are its length. For most lengths the next two
+/// bits say whether hits follow, and whether the gap is in seconds: hits from logs and from regular senders
+/// are whole seconds apart, and so take a byte or two. A gap of about an hour takes three bytes, without
+/// following hits: the extra values of the length bits are part of its milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::entry) struct Gap {
     pub(super) ms: i64,
@@ -221,19 +223,20 @@ pub(in crate::entry) struct Gap {
 
 const SECOND_MS: u64 = 1_000;
 
-/// Bytes of a gap by its three lowest bits.
+/// The bytes of a gap, by its three lowest bits.
 const GAP_LENS: [usize; 8] = [1, 2, 3, 4, LONG_LEN, PLAIN_LEN, PLAIN_LEN, PLAIN_LEN];
-/// What they are of a gap of seven bytes, the longest; and of one of three without hits, from here on.
+/// The length bits of the longest gap, of seven bytes, and, from `PLAIN` on, of a gap of three bytes without
+/// hits.
 const LONG: u64 = 4;
 const LONG_LEN: usize = 7;
 const PLAIN: u64 = 5;
 const PLAIN_LEN: usize = 3;
-/// What the other bits of such a gap hold.
+/// The range of such a gap.
 const PLAIN_BITS: u64 = 8 * PLAIN_LEN as u64 - 3;
 const PLAIN_END_MS: u64 = (8 - PLAIN) << PLAIN_BITS;
 
 impl Gap {
-    /// As bytes.
+    /// The encoded gap.
     #[inline]
     pub(super) fn number(ms: i64, has_hits: bool) -> Number {
         let ms = ms.cast_unsigned();
@@ -243,7 +246,7 @@ impl Gap {
         if number.len <= PLAIN_LEN { number } else { Gap::long(number, ms, is_seconds || has_hits) }
     }
 
-    /// As `number`, when what it would be otherwise has more than three bytes.
+    /// The encoded gap, if the short encoding has more than three bytes.
     #[cold]
     fn long(number: Number, ms: u64, is_flagged: bool) -> Number {
         if !is_flagged && ms < PLAIN_END_MS {
@@ -257,7 +260,7 @@ impl Gap {
         }
     }
 
-    /// The gap that a word starts with, and its bytes.
+    /// Decodes the gap at the start of a word. Returns it and its length in bytes.
     #[inline]
     pub(super) fn read(word: u64) -> (Gap, usize) {
         let kind = word & 7;
@@ -270,28 +273,28 @@ impl Gap {
         (gap, len)
     }
 
-    /// That of a number with both flags, of at most as many bits as the longest gap has.
+    /// Decodes a number with both flags.
     #[inline]
     fn flagged(number: u64) -> Gap {
         let unit_ms = if number & 2 == 0 { 1 } else { SECOND_MS };
         Gap { ms: ((number >> 2) * unit_ms).cast_signed(), has_hits: number & 1 == 1 }
     }
 
-    /// Takes a gap off the front of bytes from anywhere; `None` when they do not begin with one.
+    /// Decodes a gap from the front of untrusted bytes. `None` if they do not start with one.
     pub(in crate::entry) fn take(bytes: &mut &[u8]) -> Option<Gap> {
         let (gap, len) = Gap::read(first_word(bytes));
         *bytes = bytes.get(len..)?;
         Some(gap)
     }
 
-    /// As `take`, of a gap as it was written at first: a number of any length, with both bits.
+    /// Decodes a gap of the old format: a number of any length, with both flags.
     pub(in crate::entry) fn take_number(bytes: &mut &[u8]) -> Option<Gap> {
-        // More bits than that are no time there is.
+        // No valid time has more bits.
         Number::take(bytes).filter(|number| number >> (8 * LONG_LEN - 3) == 0).map(Gap::flagged)
     }
 }
 
-/// Eight bytes at `at`, zeros past the end.
+/// Eight bytes at `at`, padded with zeros.
 #[inline]
 fn word(bytes: &[u8], at: usize) -> u64 {
     if let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
@@ -304,14 +307,14 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     }
 }
 
-/// Reads moments, oldest first.
+/// An iterator over moments, oldest first.
 #[derive(Clone, Copy)]
 pub(in crate::entry) struct Reader<'a> {
     pub(super) bytes: &'a [u8],
-    /// Where the next moment starts, and where they end.
+    /// The start of the next moment, and the end of all.
     pub(super) offset: usize,
     pub(super) end: usize,
-    /// Time of the moment before it.
+    /// The time of the moment before it.
     pub(super) before_ms: i64,
 }
 
@@ -357,7 +360,7 @@ mod tests {
                 assert_eq!(len, expected, "{ms} {has_hits}");
                 assert_eq!(word >> (8 * len), 0, "{ms} {has_hits}");
                 let gap = Gap { ms, has_hits };
-                // What follows does not matter.
+                // The bytes behind it do not matter.
                 assert_eq!(Gap::read(word | u64::MAX << (8 * len)), (gap, len));
                 let bytes = word.to_le_bytes();
                 for end in 0..=len {

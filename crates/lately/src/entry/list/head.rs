@@ -1,48 +1,48 @@
-//! What is known of a list without a look at it, so that its parts can be fetched together.
+//! A summary of a list that is stored in the entry, so that the parts of the list can be prefetched together.
 
 use super::super::moment::PackedTime;
 use super::bytes::{Header, ITEMS};
 use super::{MOST_MOMENTS, THIN_HEADER_BYTES};
 use crate::machine::prefetch;
 
-/// What is known of a list without a look at the heap.
+/// A summary of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Head {
     newest: PackedTime,
-    /// Where the moments end, in whole [`TAIL_BYTES`]; and [`FAR`].
+    /// The end of the moments in whole [`TAIL_BYTES`], and the flag [`FAR`].
     tail: u8,
 }
 
 const TAIL_BYTES: usize = 32;
-/// Set when the cursor is further than [`NEAR_BYTES`] behind the start: then what is there is fetched neither with the
-/// header nor, most likely, with where the moments end.
+/// Set if the cursor is more than [`NEAR_BYTES`] behind the start. Its bytes are then prefetched neither with
+/// the header nor, most likely, with the end.
 const FAR: u8 = 1 << 7;
 const NEAR_BYTES: usize = 2 * TAIL_BYTES;
-// The longest moment has a gap of seven bytes and hits of eight.
+// The longest moment: a gap of seven bytes, and hits of eight.
 const _: () = assert!((ITEMS + MOST_MOMENTS * 15) / TAIL_BYTES < FAR as usize);
 
 impl Head {
-    /// Of a list whose newest moment is at a time.
+    /// The summary of a list whose newest moment is at this time.
     #[inline]
     pub(super) fn new(newest_ms: i64, header: &Header) -> Head {
         let far = if header.cursor.offset > NEAR_BYTES { FAR } else { 0 };
         Head { tail: far, ..Head::default() }.moved(newest_ms, header.end)
     }
 
-    /// With another newest moment, where its moments end then, and the cursor where it was.
+    /// A summary with another newest moment and end, and the same cursor.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the longest list is not that long")]
     pub(super) fn moved(self, newest_ms: i64, end: usize) -> Head {
         Head { newest: PackedTime::pack(newest_ms), tail: (end / TAIL_BYTES) as u8 | self.tail & FAR }
     }
 
-    /// Where the moments end, in steps of [`TAIL_BYTES`].
+    /// The end of the moments, in steps of [`TAIL_BYTES`].
     #[inline]
     pub(in crate::entry) fn tail_steps(self) -> usize {
         (self.tail & !FAR).into()
     }
 
-    /// Whether what is at the cursor is to be fetched, too.
+    /// Whether the bytes at the cursor must be prefetched, too.
     #[inline]
     pub(super) fn is_far(self) -> bool {
         self.tail & FAR != 0
@@ -54,7 +54,7 @@ impl Head {
     }
 }
 
-/// Has a list fetched: its header, and where its moments end, so many [`TAIL_BYTES`] behind its start.
+/// Prefetches a list: its header, and the end of its moments, `tail_steps` [`TAIL_BYTES`] behind its start.
 #[inline]
 pub(in crate::entry) fn prefetch_list(start: *const u8, tail_steps: usize) {
     prefetch(start.wrapping_sub(THIN_HEADER_BYTES));

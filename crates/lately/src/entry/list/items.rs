@@ -1,4 +1,4 @@
-//! The moments of a list outside of one: bytes that a checkpoint has.
+//! The moments of a list as bytes, as a checkpoint stores them.
 
 use std::iter::once;
 use std::mem;
@@ -12,9 +12,9 @@ use crate::limits::MAX_TOTAL;
 use crate::number::Number;
 use crate::time::Timestamp;
 
-/// More moments than an entry holds itself.
+/// More moments than fit inline.
 pub(crate) const FEW: usize = 11;
-/// Each has two numbers at most.
+/// The bytes of that many moments: each has at most two numbers.
 const ROOM: usize = FEW * 16;
 
 /// A few moments as bytes.
@@ -30,7 +30,8 @@ impl Default for Items {
 }
 
 impl Items {
-    /// At most [`FEW`] moments, oldest first, and what the first counts from; `None` of none.
+    /// Encodes at most [`FEW`] moments, oldest first. Returns the origin of their times as well. `None` if
+    /// there are none.
     pub(in crate::entry) fn of(moments: impl Iterator<Item = Moment>) -> Option<(i64, Items)> {
         let (mut items, mut moments) = (Items::default(), moments.peekable());
         let origin_ms = moments.peek()?.at_ms - 1;
@@ -60,7 +61,8 @@ impl Items {
     }
 }
 
-/// The moments in bytes from anywhere, whose gaps `take` takes off; `None` when they are no moments of one list.
+/// Decodes moments from untrusted bytes; `take` decodes a gap. `None` if they are not valid moments of one
+/// list.
 pub(in crate::entry) fn read_items(
     mut items: &[u8],
     origin_ms: i64,
@@ -92,14 +94,14 @@ pub(in crate::entry) fn list_of_few(mut moments: impl Iterator<Item = Moment>) -
     list_of_known(items.bytes(), origin_ms, &known)
 }
 
-/// A list of moments, oldest first and at most [`MOST_MOMENTS`].
+/// A list of moments, oldest first, at most [`MOST_MOMENTS`].
 pub(in crate::entry) fn list_of_any(moments: impl Iterator<Item = Moment>) -> (Head, ThinVec<u8>) {
     let (mut head, mut bytes) = (Head::default(), ThinVec::new());
     ListMut { head: &mut head, bytes: &mut bytes }.rebuild(moments);
     (head, bytes)
 }
 
-/// A list of moments, oldest first and at least one, that were read from these bytes.
+/// A list of moments, oldest first and at least one, that were decoded from these bytes.
 pub(in crate::entry) fn list_of(
     items: &[u8],
     origin_ms: i64,
@@ -110,11 +112,11 @@ pub(in crate::entry) fn list_of(
     list_of_known(items, origin_ms, &known)
 }
 
-/// What a list's header says of its moments.
+/// A summary of moments, for a list's header.
 struct Known {
     first: Moment,
     newest: Moment,
-    /// The one before that.
+    /// The moment before the newest.
     before: Option<Moment>,
     total: u64,
     count: usize,
@@ -132,7 +134,7 @@ impl Known {
     }
 }
 
-/// A list of moments in these bytes.
+/// A list of moments that are encoded in these bytes.
 fn list_of_known(items: &[u8], origin_ms: i64, known: &Known) -> (Head, ThinVec<u8>) {
     let (mut bytes, end) = (ThinVec::new(), ITEMS + items.len());
     ListMut { head: &mut Head::default(), bytes: &mut bytes }.reserve(end);

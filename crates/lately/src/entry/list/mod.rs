@@ -1,9 +1,9 @@
-//! A sorted list of moments on the heap: the form of a key with more hits than fit beside it and at
+//! A sorted list of moments on the heap: the form of a key with too many hits for the entry itself, and at
 //! most [`MOST_MOMENTS`] distinct milliseconds.
 //!
-//! One allocation holds a header and the moments as bytes. A cursor in the header stands at the first
-//! moment of the window that was asked for last, with the hits before it and its time: so hits and
-//! reads of the default window look at the header and at no more than what has left the window since.
+//! One allocation holds a header and the moments as bytes. A cursor in the header points to the first moment
+//! of the last window that was read, and has the number of hits before it and its time. So hits and reads of
+//! the default window read only the header and the moments that have left the window since.
 
 mod bytes;
 mod head;
@@ -27,13 +27,13 @@ pub(super) use head::prefetch_list;
 pub(crate) use items::FEW;
 pub(super) use items::{Items, list_of, list_of_any, list_of_few, read_items};
 
-/// What `ThinVec` keeps before the bytes: its length and capacity.
+/// The bytes that `ThinVec` stores before its content: length and capacity.
 const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
-/// Of a full list whose moments come quickly so many leave when one more comes: where they go is other memory.
+/// This many moments leave a full list at once, if they come quickly: they go to other memory.
 const LEAVE_TOGETHER: usize = 8;
-/// The longest list: when they have left, and one came, [`MAX_MOMENTS`] are there.
+/// The longest list. After moments have left and one was added, [`MAX_MOMENTS`] remain.
 pub(super) const MOST_MOMENTS: usize = MAX_MOMENTS + LEAVE_TOGETHER - 1;
-/// Totals have six bytes.
+/// Totals are stored in six bytes.
 pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
 
 /// A list.
@@ -43,24 +43,25 @@ pub(super) struct List<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// A list that changes. Its bytes are as many as there is room for.
+/// A list for changes. All its capacity is initialized.
 pub(super) struct ListMut<'a> {
     pub(super) head: &'a mut Head,
     pub(super) bytes: &'a mut ThinVec<u8>,
 }
 
-/// Bytes of moments a list has room for when it begins, beside what it makes room for whenever it grows.
+/// The bytes for moments in a new list, besides what each growth adds.
 const FIRST_ITEMS: usize = 12;
 
-/// Moments less far apart come quickly, and those at least so far apart slowly.
+/// Moments that are closer come quickly; moments that are at least `SLOW_GAP_MS` apart come slowly.
 const QUICK_GAP_MS: i64 = 10_000;
 const SLOW_GAP_MS: i64 = 600_000;
 
-/// Moments further apart leave one by one: room for more is room that is unused for long.
+/// Moments that are further apart leave one by one, because room for more would stay unused for long.
 const LONE_GAP_MS: i64 = 30_000;
 
-/// Bytes more a list of `len` bytes makes room for when it grows, by how far apart its moments came. Where they come quickly
-/// more will, and to grow costs as much as several hits; where they come slowly, room is unused for long.
+/// The bytes by which a list of `len` bytes grows, by the average gap of its moments. If they come quickly,
+/// more will follow, and growing costs as much as several hits. If they come slowly, extra room stays unused
+/// for long.
 fn more_room(len: usize, gap_ms: Option<i64>) -> usize {
     match gap_ms {
         Some(..QUICK_GAP_MS) => (len / 8).max(40),
@@ -82,20 +83,20 @@ impl<'a> List<'a> {
         self.head.newest_ms()
     }
 
-    /// How far apart its moments came, if there are any.
+    /// The average gap of the moments, if there are any.
     fn gap_ms(self) -> Option<i64> {
         let count = i64::try_from(self.len()).ok().filter(|&count| count > 0)?;
         Some((self.newest_ms() - origin_ms(self.bytes)) / count)
     }
 
-    /// Whether there is no room for one more moment.
+    /// Whether there is no room for another moment.
     #[inline]
     pub(super) fn is_full(self) -> bool {
         let len = self.len();
         len >= MAX_MOMENTS && len >= self.most()
     }
 
-    /// The most moments it is to have.
+    /// The most moments that the list should have.
     fn most(self) -> usize {
         match self.gap_ms() {
             Some(..LONE_GAP_MS) => MOST_MOMENTS,
@@ -103,7 +104,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether the moments matter to who decides.
+    /// Whether limits need the exact moments.
     pub(super) fn keeps_moments(self) -> bool {
         !self.is_empty() && Header::read(self.bytes).keeps_moments
     }
@@ -112,7 +113,7 @@ impl<'a> List<'a> {
         if self.is_empty() { 0 } else { Header::read(self.bytes).total }
     }
 
-    /// A cursor at the first moment, which was not looked at.
+    /// A cursor at the first moment, before it was read.
     fn start(self) -> Cursor {
         Cursor { offset: ITEMS, passed: 0, passed_ms: origin_ms(self.bytes), gap_ms: 0 }
     }
@@ -138,7 +139,7 @@ impl<'a> List<'a> {
         Reader { bytes: self.bytes, offset: from.offset, end, before_ms: from.passed_ms }
     }
 
-    /// The moments as bytes, and what the first counts from.
+    /// The moments as bytes, and the origin of their times.
     pub(super) fn items(self) -> Option<(i64, &'a [u8])> {
         if self.is_empty() {
             return None;
@@ -166,7 +167,7 @@ impl<'a> List<'a> {
         until - self.seek(from_ms, &header).passed
     }
 
-    /// The first moment from `from_ms` on, found from the cursor if that is not past it.
+    /// The first moment from `from_ms` on. Searches from the cursor, if that is not past it.
     #[inline]
     fn seek(self, from_ms: i64, header: &Header) -> Cursor {
         if header.cursor.is_at(from_ms) { header.cursor } else { self.search(from_ms, header) }
@@ -189,7 +190,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// As [`super::Entry::prefetch`].
+    /// See [`super::Entry::prefetch`].
     #[inline]
     pub(super) fn prefetch(self, level: usize) -> Fetched {
         if level == 0 {
@@ -202,7 +203,7 @@ impl<'a> List<'a> {
         Fetched::All
     }
 
-    /// Panics when the moments are out of order or a total is wrong.
+    /// Panics if the moments are out of order or a total is wrong.
     pub(super) fn check_consistency(self) {
         let moments: Vec<Moment> = self.moments().collect();
         assert!(moments.is_sorted_by(|a, b| a.at_ms < b.at_ms), "moments are out of order");
@@ -228,14 +229,14 @@ impl ListMut<'_> {
         List { head: self.head, bytes: self.bytes }
     }
 
-    /// Whether hits at `at_ms` find a place: a moment more, or one that is there.
+    /// Whether there is room for hits at `at_ms`: as another moment, or in an existing one.
     #[inline]
     pub(super) fn has_room(&self, at_ms: i64, hits: u64) -> bool {
         let list = self.shared();
         list.total() + hits <= MAX_TOTAL && (!list.is_full() || list.contains(at_ms))
     }
 
-    /// Adds hits; there is room for them.
+    /// Adds hits. There must be room for them.
     #[inline]
     pub(super) fn add(&mut self, moment: Moment) {
         let newest_ms = self.head.newest_ms();
@@ -254,7 +255,7 @@ impl ListMut<'_> {
         }
     }
 
-    /// As `add_and_sum`, when there is room for them and they are one: what most hits are.
+    /// Like `add_and_sum`, for the most frequent case: a single hit, with room for it.
     #[inline(always)]
     pub(super) fn add_in_place(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
         let gap_ms = moment.at_ms - self.head.newest_ms();
@@ -266,8 +267,8 @@ impl ListMut<'_> {
         Some(hits)
     }
 
-    /// Adds hits that are not before the newest, and gives those from `from_ms` on, of a window that ends
-    /// behind them; `None`, and nothing changes, when it is not as simple as that.
+    /// Adds hits that are not before the newest. Returns the hits from `from_ms` on, for a window that ends
+    /// behind them. `None`, and no change, if more work is needed.
     #[inline(never)]
     pub(super) fn add_and_sum(&mut self, moment: Moment, from_ms: i64) -> Option<u64> {
         let newest_ms = self.head.newest_ms();
@@ -294,8 +295,8 @@ impl ListMut<'_> {
         self.settle(header, from_ms)
     }
 
-    /// The hits from `from_ms` on, and moves the cursor there; the moments are kept from here on. `None` when there are
-    /// none.
+    /// The hits from `from_ms` on. Moves the cursor there, and keeps the exact moments from now on. `None` if
+    /// there are no moments.
     #[inline]
     pub(super) fn sum_and_keep(&mut self, from_ms: i64) -> Option<u64> {
         if self.bytes.is_empty() {
@@ -308,8 +309,8 @@ impl ListMut<'_> {
         Some(self.settle(Header { keeps_moments: true, ..header }, from_ms))
     }
 
-    /// Writes the header, its cursor moved to the first moment from `from_ms` on, unless it is past it;
-    /// gives the hits from there on.
+    /// Writes the header with its cursor moved to the first moment from `from_ms` on, unless it is past that.
+    /// Returns the hits from there on.
     #[inline]
     fn settle(&mut self, mut header: Header, from_ms: i64) -> u64 {
         let first = self.shared().seek(from_ms, &header);
@@ -320,7 +321,7 @@ impl ListMut<'_> {
         header.total - first.passed
     }
 
-    /// Writes the header, and what is known without a look.
+    /// Writes the header in the list and its summary in `head`.
     #[inline]
     fn write_header(&mut self, header: Header) {
         header.write(self.bytes);
@@ -340,7 +341,7 @@ impl ListMut<'_> {
         header.write(self.bytes);
     }
 
-    /// The header that is given to this and the next is that of before; they give that of now.
+    /// Adds a moment at the end. Takes the old header and returns the new one, without writing it.
     #[inline(always)]
     fn append(&mut self, moment: Moment, before_ms: i64, header: Header) -> Header {
         let Header { total, end, count, keeps_moments, mut cursor, .. } = header;
@@ -358,13 +359,13 @@ impl ListMut<'_> {
         let Header { total, end, count, newest_len, keeps_moments, mut cursor } = header;
         let last = end - newest_len;
         let newest_ms = self.head.newest_ms();
-        // Read from time 0, its time is the gap: that stays.
+        // Read with time 0 before it, its time is its gap, which stays.
         let newest = Reader { bytes: self.bytes, offset: last, end, before_ms: 0 }.next();
         let newest = newest.expect("the newest moment is there");
         let raised = Moment { at_ms: newest_ms, hits: newest.hits + hits };
         let newest_len = self.write(last, raised, newest_ms - newest.at_ms);
         if cursor.offset == end {
-            // It has passed the newest: its hits are before the cursor too.
+            // The cursor is behind the newest moment, so the new hits are before the cursor, too.
             cursor = Cursor { offset: last + newest_len, passed: cursor.passed + hits, ..cursor };
         }
         let (total, end) = (total + hits, last + newest_len);
@@ -373,7 +374,7 @@ impl ListMut<'_> {
         header
     }
 
-    /// Writes a moment at `offset`: at the end, or over the newest. Gives its bytes.
+    /// Writes a moment at `offset`: at the end, or over the newest one. Returns its length in bytes.
     #[inline]
     fn write(&mut self, offset: usize, moment: Moment, before_ms: i64) -> usize {
         let several = moment.hits > 1;
@@ -395,7 +396,8 @@ impl ListMut<'_> {
         }
     }
 
-    /// Makes room for `len` bytes and some more, or for as many moments as there may yet be, up to what the allocator gives anyway.
+    /// Grows to `len` bytes and some more, or to the longest that the list can become, rounded up to what the
+    /// allocator gives anyway.
     #[cold]
     fn grow(&mut self, len: usize) {
         let list = self.shared();
@@ -405,7 +407,7 @@ impl ListMut<'_> {
         let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
         let more = len - self.bytes.len();
         self.bytes.reserve_exact(more);
-        // `resize` would look for room before each byte.
+        // `resize` would check the capacity for each byte.
         self.bytes.extend(repeat_n(0, more));
     }
 
@@ -420,7 +422,7 @@ impl ListMut<'_> {
         self.rebuild(moments.into_iter());
     }
 
-    /// Builds the list anew, in the memory it needs.
+    /// Rebuilds the list with just the memory that it needs.
     pub(super) fn rebuild(&mut self, moments: impl Iterator<Item = Moment>) {
         let keeps_moments = self.shared().keeps_moments();
         *self.bytes = ThinVec::new();
@@ -433,14 +435,14 @@ impl ListMut<'_> {
         }
     }
 
-    /// From here on the moments do not become a ring: who decides needs them.
+    /// From now on the moments are not turned into a ring, because limits need them.
     pub(super) fn keep_moments(&mut self) {
         if !self.bytes.is_empty() {
             Header { keeps_moments: true, ..Header::read(self.bytes) }.write(self.bytes);
         }
     }
 
-    /// Takes out the oldest moments of a full list: with one more there are [`MAX_MOMENTS`] then.
+    /// Removes the oldest moments of a full list, so that [`MAX_MOMENTS`] remain after one more is added.
     pub(super) fn take_oldest(&mut self, mut leave: impl FnMut(Moment)) {
         let leaving = self.shared().len() + 1 - MAX_MOMENTS;
         let mut reader = self.shared().moments();
@@ -488,7 +490,7 @@ impl ListMut<'_> {
     }
 }
 
-/// Bytes a list takes.
+/// The heap bytes of a list.
 pub(super) fn heap_bytes(bytes: &ThinVec<u8>) -> usize {
     match bytes.capacity() {
         0 => 0,
@@ -500,7 +502,7 @@ pub(super) fn heap_bytes(bytes: &ThinVec<u8>) -> usize {
 mod tests {
     use super::*;
 
-    /// A list of hits this long apart.
+    /// A list of hits with these gaps.
     fn list(gaps_ms: &[i64]) -> (Head, ThinVec<u8>, Vec<Moment>) {
         let (mut head, mut bytes) = (Head::default(), ThinVec::new());
         let mut at_ms = 1_700_000_000_123;
@@ -533,7 +535,7 @@ mod tests {
             let list = List { head: &head, bytes: &bytes };
             list.check_consistency();
             assert_eq!(list.moments().collect::<Vec<_>>(), moments);
-            // Beside the middle gap: two gaps and two counts of a byte each.
+            // Around the middle gap: two gaps and two counts of one byte each.
             assert_eq!(Header::read(&bytes).end - ITEMS, len + 4, "{gap_ms}");
         }
     }

@@ -1,4 +1,4 @@
-//! What the keys of a shard account for.
+//! The memory that the keys of a shard account for.
 
 use std::mem;
 
@@ -7,12 +7,12 @@ use super::super::table::PAGE;
 use super::{Shard, SideTables};
 use crate::allocation::allocated;
 
-/// What a key costs beside its name, if that is long, and its hits: its part of a page, with a byte of
-/// tags, four fifths of them used.
+/// The cost of a slot, without a long name and hits on the heap: its part of a page and a byte of tags, at
+/// four fifths occupancy.
 const SLOT_BYTES: usize = (allocated(PAGE * size_of::<Option<Slot>>()) + PAGE).div_ceil(PAGE) * 5 / 4;
 
 impl SideTables {
-    /// Bytes of what is kept here.
+    /// The memory of the side tables, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.long_keys.bytes()
             + self.generations.bytes()
@@ -22,19 +22,19 @@ impl SideTables {
 }
 
 impl Shard {
-    /// What the key at `place` accounts for, by itself.
+    /// The memory of the key at `place`, in bytes.
     pub(super) fn slot_bytes(&self, place: u32) -> usize {
         let Some(slot) = self.slots.get(place) else { return 0 };
         SLOT_BYTES + slot.state.heap_bytes()
     }
 
-    /// Accounts for what is beside the slots as it is. Where values move one by one it is done with the next page.
+    /// Updates the account of the side tables. Where values move one by one, the next page move does it.
     pub(super) fn account_side_tables(&mut self) {
         let held = self.side.held_bytes();
         self.bytes = self.bytes + held - mem::replace(&mut self.side.bytes, held);
     }
 
-    /// Moves long keys together, if those that went left too much room between them.
+    /// Compacts the chunks of long keys if removed keys left many gaps.
     pub(super) fn compact_long_keys(&mut self) {
         while let Some(chunk) = self.side.long_keys.evacuate() {
             for (hash, key, location) in chunk.keys() {

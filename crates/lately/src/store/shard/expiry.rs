@@ -1,4 +1,4 @@
-//! Keys of which nothing is left.
+//! Removal of expired keys.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,7 +15,8 @@ impl Shard {
         context.expired_keys.fetch_add(1, Relaxed);
     }
 
-    /// Takes note of a key that is to come. After a few of them keys that have expired are removed from the next places.
+    /// Called for each new key. After some of them, expired keys are removed from the next places of the
+    /// sweep.
     #[inline]
     pub(super) fn sweep_for_new(&mut self, context: &Context<'_>) {
         self.side.unswept_keys += 1;
@@ -41,22 +42,22 @@ impl Shard {
         }
     }
 
-    /// Whether nothing is left of the key at `place`.
+    /// Whether the key at `place` has expired.
     pub(in crate::store) fn has_expired(&self, place: u32, classes: &Classes) -> bool {
         self.slot_at(place).is_some_and(|slot| {
             self.is_nothing_since(slot, classes.settings(slot.class).edges(self.now).kept_ms)
         })
     }
 
-    /// Whether nothing of the key at `place` can show in any answer from now on, whatever was put back meanwhile of a time
-    /// before now: in a replay the clock may be ahead of that key's.
+    /// Whether the key at `place` can never show in an answer again. During a replay the clock may be ahead
+    /// of this key's changes, so hits may still be put back at earlier times.
     fn is_out_of_sight(&self, place: u32, classes: &Classes) -> bool {
         self.slot_at(place).is_some_and(|slot| {
             self.is_nothing_since(slot, classes.settings(slot.class).horizon_ms(self.now))
         })
     }
 
-    /// Whether nothing of a key came since then, and no limit on it is in force.
+    /// Whether a key has no hits since `ms`, and no limit in force.
     pub(super) fn is_nothing_since(&self, slot: &Slot, ms: i64) -> bool {
         slot.state.hits().expired(ms) && !slot.outlives_hits(self.now, ms)
     }

@@ -1,5 +1,6 @@
-//! The fast path of limits: requests of now on keys that are there, with few hits in the window or in lists, or with a cached
-//! denial. A test holds it to the general path: `the_fast_path_is_the_general_path`.
+//! The fast path of limits, for requests of now on existing keys. The hits must be in a form that it can
+//! count in, or the denial must be cached. The test `the_fast_path_is_the_general_path` compares it with the
+//! general path.
 
 use super::super::context::{Context, FastPath, Hit};
 use super::super::eviction_guard::EvictionGuard;
@@ -13,16 +14,16 @@ use crate::limit::Decision;
 use crate::settings::Settings;
 use crate::time::Span;
 
-/// What the fast path decided about a request that is allowed.
+/// An allowed request.
 struct Allowed {
     decision: Decision,
-    /// The guard that the key gets, if it has to change.
+    /// The new eviction guard of the key, if it changes.
     guard: Option<EvictionGuard>,
 }
 
 impl Shard {
-    /// Decides on a request of now for a limit, if its key is at `place` and lives, and it is allowed or denied by a cached
-    /// denial; counts the hits. Otherwise it changes nothing.
+    /// Decides a request of now by a limit. Applies if the key is at `place` and lives, and the request is
+    /// allowed or has a cached denial. Counts the hits. Otherwise changes nothing.
     #[inline(never)]
     pub(in crate::store) fn fast_limit(
         &mut self,
@@ -51,7 +52,7 @@ impl Shard {
         };
         let entry = slot.state.hits_mut();
         let more = if let Some((_, more)) = entry.fast_hit(hit.weight, &of_limit) {
-            // These are the newest.
+            // The new hits are the newest, so they leave last.
             decision.reset_after = Some(window);
             more.cast_signed()
         } else {
@@ -74,8 +75,8 @@ impl Shard {
         FastPath::Done(decision)
     }
 
-    /// The decision of one of several limits, if it allows a request of now and then nothing can keep the hits of its key from
-    /// being counted: the key lives at `place`, has none later than now, and its guard does not change.
+    /// The decision of one of several limits, if it allows a request of now, and its hits are then certain to
+    /// be counted: the key lives at `place`, has no hits in the future, and keeps its guard.
     #[inline]
     pub(in crate::store) fn fast_decision_of_several(
         &mut self,
@@ -93,12 +94,12 @@ impl Shard {
             return None;
         }
         let allowed = allow(slot, &Asked::now(max, cost, window, now), &frame.of_limit(window), settings)?;
-        // These are the newest.
+        // The new hits are the newest, so they leave last.
         allowed.guard.is_none().then_some(Decision { reset_after: Some(window), ..allowed.decision })
     }
 
-    /// Decides on a request for one hit at a rate, if its key is at `place` and lives, and it is allowed; counts the hit.
-    /// Otherwise it changes nothing.
+    /// Decides a request for one hit by a rate. Applies if the key is at `place` and lives, and the request
+    /// is allowed. Counts the hit. Otherwise changes nothing.
     #[inline(never)]
     pub(in crate::store) fn fast_throttle(
         &mut self,
@@ -138,8 +139,8 @@ impl Shard {
     }
 }
 
-/// Decides on a request of now, if it is allowed, and counting it does not change the form of what is kept of the key. Has the
-/// newest moments of the key kept from here on.
+/// Decides a request of now. `None` if it is not allowed, or if counting it would change the form of the
+/// key's state. From now on the key keeps the exact times of its newest hits.
 #[inline(always)]
 fn allow(slot: &mut Slot, asked: &Asked, of_limit: &Frame, settings: &Settings) -> Option<Allowed> {
     if asked.window > settings.retain() {

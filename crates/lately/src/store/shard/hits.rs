@@ -1,4 +1,4 @@
-//! How hits enter a shard: the fast path for most of them, the general path for all.
+//! How hits enter a shard: by the fast path or the general path.
 
 use std::borrow::Borrow;
 
@@ -13,9 +13,9 @@ use crate::frame::Frame;
 use crate::time::Timestamp;
 
 impl Shard {
-    /// The fast path: counts hits now of the key, if it is at `place`, lives, and has all its hits in its slot or in a list.
-    /// Changes nothing otherwise. Unless `may_wait`, what the key has on the heap is only prefetched. The caller records the
-    /// hits.
+    /// The fast path: counts hits of now if the key is at `place`, lives, and has its hits in the slot or in
+    /// a list. Otherwise changes nothing. Without `may_wait`, a key with heap memory is only prefetched. The
+    /// caller records the hits.
     #[inline(always)]
     pub(in crate::store) fn fast_hit<F: Borrow<Frame>>(
         &mut self,
@@ -27,7 +27,7 @@ impl Shard {
         let now = self.now;
         let Some(slot) = self.slots.get_mut(place) else { return FastPath::Elsewhere };
         if !may_wait && slot.state.has_heap() {
-            // The key is compared when the rest is there.
+            // The caller compares the key later, when its memory has arrived.
             return FastPath::At(place, slot.prefetch());
         }
         if !slot.is(key, &self.side.long_keys) {
@@ -42,20 +42,20 @@ impl Shard {
         }
     }
 
-    /// Where the key with this hash most likely is.
+    /// The place where the key with this hash most likely is.
     #[inline(always)]
     pub(in crate::store) fn guess(&mut self, hash: u64) -> Option<u32> {
         self.slots.near(hash).map(|(place, _)| place)
     }
 
-    /// Where the key is, if it is there and its slot need not move first.
+    /// The place of the key. `None` if it does not exist, or its slot must be moved first.
     #[inline(never)]
     pub(in crate::store) fn place_of_moved(&self, key: &[u8], hash: u64) -> Option<u32> {
         self.slots.find_moved(hash, |slot| slot.is(key, &self.side.long_keys))
     }
 
-    /// The general path: counts hits of a key that is at `found` or nowhere, and makes the key if it takes one. Hits of weight
-    /// 0 make no key, nor do others when there is no room.
+    /// The general path: counts hits of a key that is at `found`, or creates the key if it does not exist. A
+    /// weight of 0 creates no key, nor does a full store.
     pub(in crate::store) fn hit(
         &mut self,
         hit: &Hit<'_>,
@@ -90,7 +90,7 @@ impl Shard {
         counted
     }
 
-    /// Records that hits were counted, just now.
+    /// Appends the counted hits to the change record, if there is one.
     #[inline(always)]
     pub(in crate::store) fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
         if let Some(batch) = context.deltas.as_deref_mut() {

@@ -1,4 +1,4 @@
-//! What a shard keeps of keys for limits: lockouts, arrival times, denied hits, and eviction guards.
+//! The limit state of a shard's keys: lockouts, arrival times, denied hits, and eviction guards.
 
 use std::borrow::Cow;
 
@@ -16,23 +16,23 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
 impl Shard {
-    /// Until when a limit on the key at `place` is in force, if one is.
+    /// The time until which a limit on the key at `place` is in force, if one is.
     #[inline]
     pub(in crate::store) fn limit_at(&self, place: u32) -> Option<Timestamp> {
         self.slot_at(place)?.state.limited_until().filter(|&until| until > self.now)
     }
 
-    /// Whether the key at `place` never goes: it is locked out, or has nothing left of a limit.
+    /// Whether the key at `place` is never evicted: it is locked out, or a limit of it is used up.
     pub(in crate::store) fn is_held(&self, place: u32) -> bool {
         self.guard_at(place).is_some_and(|guard| guard.is_full) || self.limit_at(place).is_some()
     }
 
-    /// Whether the key at `place` would be allowed more if it went, if anybody knows.
+    /// The eviction guard of the key at `place`, if one is in force.
     pub(in crate::store) fn guard_at(&self, place: u32) -> Option<EvictionGuard> {
         self.slot_at(place)?.state.guard().filter(|guard| guard.until > self.now)
     }
 
-    /// Takes note of what is left of `max` for the key at `place`, for `window` at most.
+    /// Updates the eviction guard of the key at `place`: `left` of `max` hits are left, for `window` at most.
     #[inline]
     pub(in crate::store) fn guard(
         &mut self,
@@ -48,8 +48,8 @@ impl Shard {
         }
     }
 
-    /// To be called when hits were counted that no limit was asked about: they may have used up what a limit had left, so
-    /// a guarded key is not evicted from here on.
+    /// Must be called when hits were counted without a limit. They may have used up what a limit had left, so
+    /// a guarded key is not evicted from now on.
     pub(in crate::store) fn fill_guard(&mut self, place: u32, context: &mut Context<'_>) {
         if let Some(guard) = self.guard_at(place).filter(|guard| !guard.is_full) {
             let guard = EvictionGuard { is_full: true, ..guard };
@@ -58,7 +58,7 @@ impl Shard {
         }
     }
 
-    /// Records that the key at `place` was guarded, just now.
+    /// Records the new guard of the key at `place`.
     pub(super) fn record_guard(&mut self, place: u32, guard: EvictionGuard, context: &mut Context<'_>) {
         if let (Some(batch), Some(key)) = (context.deltas.as_deref_mut(), self.key_at(place)) {
             let generation = self.generation_at(place);
@@ -67,7 +67,7 @@ impl Shard {
         }
     }
 
-    /// Guards the key again, if it is there and the guard is not over.
+    /// Replays a guard, if the key exists and the guard is still in force.
     pub(in crate::store) fn put_guard_back(
         &mut self,
         key: &[u8],
@@ -80,17 +80,17 @@ impl Shard {
         }
     }
 
-    /// Whether the key at `place` was denied something.
+    /// Whether hits of the key at `place` were denied.
     pub(in crate::store) fn is_limited_at(&self, place: u32) -> bool {
         self.slot_at(place).is_some_and(|slot| slot.state.is_limited())
     }
 
-    /// Takes note of what a limit said of the hits of the key at `place`.
+    /// Caches a denial of the key at `place`.
     pub(in crate::store) fn set_denial(&mut self, place: u32, denial: CachedDenial, classes: &Classes) {
         self.change_state(place, classes, |state, _, _| state.set_denial(denial));
     }
 
-    /// Keeps the key, and denies all to it, until `until`, or as long as was asked for before.
+    /// Keeps the key and denies all its requests until `until`, or until the end of a longer lockout.
     pub(in crate::store) fn limit_until(
         &mut self,
         key: &[u8],
@@ -111,8 +111,8 @@ impl Shard {
         self.limit_at(place)
     }
 
-    /// Until when limits keep the key, in milliseconds; 0 when they do not. `leaves_ms` says when hits leave the
-    /// retention of which the newest came then.
+    /// The time until which limits keep the key, in milliseconds; 0 if they do not. `leaves_ms` returns when
+    /// hits leave the retention, given the time of the newest.
     pub(in crate::store) fn limits_until_ms(
         &mut self,
         key: &[u8],
@@ -126,13 +126,13 @@ impl Shard {
         limited_ms.max(arrival_ms).max(slot.state.denied_last().map_or(0, leaves_ms))
     }
 
-    /// When all that the key at `place` was given is used up.
+    /// The arrival time of the key at `place`: when all that it was granted is used up.
     pub(in crate::store) fn arrival_at(&self, place: Option<u32>) -> Arrival {
         let slot = place.and_then(|place| self.slot_at(place));
         slot.map_or_else(Arrival::default, Slot::arrival)
     }
 
-    /// Sets when all that the key at `place` was given is used up.
+    /// Sets the arrival time of the key at `place`.
     pub(in crate::store) fn set_arrival(
         &mut self,
         key: &[u8],
@@ -144,7 +144,7 @@ impl Shard {
         self.record_arrival(key, place, arrival, context);
     }
 
-    /// Records that an arrival time was set, just now.
+    /// Records the new arrival time.
     #[inline]
     pub(super) fn record_arrival(
         &mut self,
@@ -159,13 +159,13 @@ impl Shard {
         });
     }
 
-    /// The hits that were denied to the key at `place`.
+    /// The denied hits of the key at `place`.
     pub(in crate::store) fn denied_at(&self, place: u32, settings: &Settings) -> Option<Cow<'_, Entry>> {
         self.slot_at(place)?.state.denied(settings, self.now)
     }
 
-    /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
-    /// where there is no room for it.
+    /// Counts denied hits of a key. The key is at `place`, or does not exist. Returns its place afterwards.
+    /// In a full store no key is created.
     pub(in crate::store) fn deny(
         &mut self,
         hit: &Hit<'_>,
@@ -178,7 +178,8 @@ impl Shard {
         let place = match place {
             None if context.ceiling_bytes.is_some() => return None,
             None => self.add_slot(hit.key, hit.hash, context.classes.of(hit.key), context),
-            // Without room for it the count of what was denied is not kept; it is denied all the same.
+            // Without room, denied hits are counted only if that takes no memory. The request is denied all
+            // the same.
             Some(place) if context.ceiling_bytes.is_some() => {
                 let at = hit.at.unwrap_or(self.now);
                 let is_counted = self.slot_mut(place).state.deny_in_place(at, hit.weight);
@@ -196,7 +197,7 @@ impl Shard {
         Some(place)
     }
 
-    /// Records that hits were denied, just now.
+    /// Records denied hits.
     #[inline]
     pub(super) fn record_denied(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
         self.record_change(context, |shard| {
@@ -205,7 +206,7 @@ impl Shard {
         });
     }
 
-    /// Adds to the hits that were denied to the key at `place`.
+    /// Adds to the denied hits of the key at `place`.
     pub(super) fn add_denied(
         &mut self,
         place: u32,
@@ -216,7 +217,7 @@ impl Shard {
         self.change_state(place, context.classes, |state, settings, now| state.deny(at, hits, settings, now))
     }
 
-    /// Puts back hits that were denied to the key at `place`.
+    /// Replays denied hits of the key at `place`.
     pub(in crate::store) fn put_denied_back(
         &mut self,
         place: u32,
@@ -229,14 +230,14 @@ impl Shard {
         });
     }
 
-    /// Takes back hits that were denied to the key at `place`.
+    /// Rolls back denied hits of the key at `place`.
     pub(super) fn subtract_denied(&mut self, place: u32, at: Timestamp, hits: u64, classes: &Classes) {
         self.change_state(place, classes, |state, settings, now| {
             state.denied_mut(settings, now).subtract(settings.pane_start(at), hits, settings, now);
         });
     }
 
-    /// Checks that `hits` of the key at `place` can be counted.
+    /// Makes sure that `hits` of the key at `place` can be counted.
     pub(in crate::store) fn make_room_for(
         &mut self,
         place: u32,

@@ -1,4 +1,4 @@
-//! One part of the store's keys, behind one lock.
+//! A part of the store's keys, behind one lock.
 
 mod account;
 mod expiry;
@@ -32,42 +32,43 @@ use crate::time::Timestamp;
 /// See [`Shard::prefetch_ahead`].
 const PLACES_AHEAD: u32 = 8;
 
-/// A part of the keys. In this order what a hit changes shares a cache line with the lock before it, and
-/// the line after that is only read: it is in the caches of all cores.
+/// A part of the keys. The order of fields matters: the fields that a hit writes share a cache line with the
+/// lock, which is before them. The next line is only read, so all cores can have it in their caches.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Shard {
-    /// The latest `now` this shard was given: panes may have been merged by it.
+    /// The latest `now`. Panes may have been merged as of it.
     now: Timestamp,
-    /// Counted up with each change.
+    /// The number of changes.
     number: u64,
     bytes: usize,
     slots: Table<Slot>,
     side: Box<SideTables>,
-    /// Whether others know where the tags and pages are.
+    /// Whether the tables for prefetching are published.
     published: bool,
-    /// Whether no key ever was of another generation than the first: most hits need not look it up.
+    /// Whether all keys so far were of the first generation. If so, a hit need not look it up.
     is_first_generation: bool,
-    /// Which part of the store this is.
+    /// The index of this shard in the store.
     part: u16,
 }
 
-/// What few operations need. Without it a shard and its lock are two cache lines.
+/// The fields that few operations need. They are boxed so that a shard and its lock fit in two cache lines.
 #[derive(Debug)]
 struct SideTables {
     hasher: SeedableRandomState,
     long_keys: LongKeys,
-    /// Of the first generation, unless another was set: nobody needs them before a key is forgotten.
+    /// The generation of each slot. Absent ones are the first generation: nothing is stored until a key is
+    /// deleted.
     generations: Chunks<Generation>,
-    /// Of slots that have yet to move.
+    /// The generations of the slots that have not moved yet.
     generations_before: Chunks<Generation>,
-    /// What this accounts for in the shard's bytes.
+    /// What the side tables add to the shard's bytes.
     bytes: usize,
-    /// The place that is looked at next for a key that has expired.
+    /// The place where the sweep for expired keys continues.
     swept: u32,
-    /// New keys since.
+    /// New keys since the last step of the sweep.
     unswept_keys: u32,
-    /// In one of the shards.
+    /// Used in one of the shards only.
     sources: Sources,
 }
 
@@ -94,12 +95,12 @@ impl Shard {
         }
     }
 
-    /// Brings the clock up to `now`.
+    /// Advances the time to `now`.
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
 
-    /// Sets the clock, to an earlier time as well: for the changes of one key, which come in order.
+    /// Sets the time, possibly to an earlier one. Replay uses it: only the changes of one key come in order.
     pub(super) fn set_now(&mut self, now: Timestamp) {
         self.now = now;
     }
@@ -108,7 +109,7 @@ impl Shard {
         self.now
     }
 
-    /// Which shard it is.
+    /// The index of this shard in the store.
     #[inline]
     pub(super) fn index(&self) -> usize {
         self.part.into()
@@ -118,37 +119,37 @@ impl Shard {
         self.slots.len()
     }
 
-    /// Bytes the keys of this shard account for.
+    /// The bytes that the keys of this shard account for.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Places of slots, used and free.
+    /// The number of slots, used and free.
     pub(super) fn places(&self) -> u32 {
         self.slots.places()
     }
 
-    /// The slot at `place`, when a key lives there.
+    /// The slot at `place`, if it holds a key.
     pub(super) fn slot_at(&self, place: u32) -> Option<&Slot> {
         self.slots.get(place)
     }
 
-    /// The hits of the key at a place, if there is one.
+    /// The hits of the key at a place, if there is a key.
     pub(super) fn entry_at(&self, place: Option<u32>) -> Option<&Entry> {
         place.and_then(|place| self.slot_at(place)).map(|slot| slot.state.hits())
     }
 
-    /// The class of a key, which is at a place or nowhere.
+    /// The class of a key. The key is at `place`, or does not exist.
     pub(super) fn class_of(&self, key: &[u8], place: Option<u32>, context: &Context<'_>) -> ClassId {
         let slot = place.and_then(|place| self.slot_at(place));
         slot.map_or_else(|| context.classes.of(key), |slot| slot.class)
     }
 
-    /// The slot of the key, if that is at `place`.
+    /// The slot at `place`, if it holds this key.
     #[inline(always)]
     fn slot_of(&mut self, place: u32, key: &[u8]) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(place)?;
-        // With `filter` the comparison is a call.
+        // With `filter`, the comparison would be a call.
         if slot.is(key, &self.side.long_keys) { Some(slot) } else { None }
     }
 
@@ -156,7 +157,7 @@ impl Shard {
         self.slots.get_mut(place).expect("a key lives here")
     }
 
-    /// Where the key is, when it is there.
+    /// The place of the key, if it exists.
     #[inline]
     pub(super) fn place_of(&mut self, key: &[u8], hash: u64) -> Option<u32> {
         let SideTables { long_keys, generations, generations_before, .. } = &mut *self.side;
@@ -164,7 +165,7 @@ impl Shard {
         self.slots.find(hash, |slot| slot.is(key, long_keys), moved)
     }
 
-    /// As `place_of`, by a guess that may be wrong.
+    /// The place of the key, if it exists. Tries `guess` first.
     pub(super) fn place_near(&mut self, guess: Option<u32>, key: &[u8], hash: u64) -> Option<u32> {
         guess.filter(|&guess| self.is_at(guess, key)).or_else(|| self.place_of(key, hash))
     }
@@ -174,33 +175,32 @@ impl Shard {
         self.slots.get(place).is_some_and(|slot| slot.is(key, &self.side.long_keys))
     }
 
-    /// Has what the slot at `place` points at fetched.
+    /// Prefetches the heap memory of the slot at `place`.
     #[inline]
     pub(super) fn prefetch_heap(&self, place: u32) -> Fetched {
         self.slots.get(place).map_or(Fetched::Nothing, Slot::prefetch)
     }
 
-    /// Has what is behind that fetched: at level 1 what the first points at, and so on.
+    /// Prefetches the deeper heap memory of the slot: at level 1 what the first pointer leads to, and so on.
     #[inline]
     pub(super) fn prefetch_behind(&self, level: usize, place: u32) -> Fetched {
         self.slots.get(place).map_or(Fetched::Nothing, |slot| slot.state.prefetch_behind(level, self.now))
     }
 
-    /// Has what keys a few places further on have on the heap fetched, for who goes from place to place: it is there when
-    /// their turn comes.
+    /// Prefetches the heap memory of keys a few places ahead, for a caller that visits place after place.
     #[inline]
     pub(super) fn prefetch_ahead(&self, place: u32) {
         self.prefetch_heap(place.saturating_add(PLACES_AHEAD));
         self.prefetch_behind(1, place.saturating_add(PLACES_AHEAD / 2));
     }
 
-    /// Whether the tables for looking ahead are published.
+    /// Whether the tables for prefetching are published.
     #[inline]
     pub(super) fn has_published(&self) -> bool {
         self.published
     }
 
-    /// Tables for looking ahead.
+    /// The tables for prefetching.
     pub(super) fn tables(&self) -> Tables {
         Tables::new(&self.slots)
     }
@@ -209,19 +209,19 @@ impl Shard {
         self.published = true;
     }
 
-    /// The name of the key at `place`.
+    /// The key at `place`.
     pub(super) fn key_at(&self, place: u32) -> Option<&[u8]> {
         self.slots.get(place).map(|slot| slot.key(&self.side.long_keys))
     }
 
-    /// The key's slot, when the key lives: until a pane after its newest hit left the retention, or while a limit is in
-    /// force.
+    /// The slot of the key, if the key lives. It lives until a pane after its newest hit leaves the
+    /// retention, or while a limit is in force.
     pub(super) fn live(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.place_of(key, hash)?;
         self.live_at(place, context)
     }
 
-    /// As `live`, of the key at `place`.
+    /// The slot at `place`, if its key lives.
     pub(super) fn live_at(&mut self, place: u32, context: &mut Context<'_>) -> Option<&Slot> {
         let place = self.alive(place, context)?;
         let slot = self.slot_at(place)?;
@@ -230,7 +230,7 @@ impl Shard {
         self.slot_at(place)
     }
 
-    /// Has the newest moments of the key at `place` kept from here on.
+    /// From now on, the key at `place` keeps the exact times of its newest hits.
     pub(super) fn keep_moments(&mut self, place: u32, classes: &Classes) {
         if self.slot_mut(place).state.hits().keeps_moments() {
             return;
@@ -238,7 +238,7 @@ impl Shard {
         self.change(place, classes, Entry::keep_moments);
     }
 
-    /// Changes the hits of the key at `place`, and accounts for the memory that takes or gives.
+    /// Changes the hits of the key at `place` and updates the account.
     fn change<T>(
         &mut self,
         place: u32,
@@ -248,7 +248,7 @@ impl Shard {
         self.change_slot(place, classes, |slot, settings, now| change(slot.state.hits_mut(), settings, now))
     }
 
-    /// As `change`, of all that is kept of the key.
+    /// Changes the whole state of the key at `place` and updates the account.
     fn change_state<T>(
         &mut self,
         place: u32,
@@ -281,7 +281,7 @@ impl Shard {
         self.alive(place, context)
     }
 
-    /// The place, when the key there lives. A key that does not is removed.
+    /// Returns the place if its key lives. An expired key is removed.
     pub(super) fn alive(&mut self, place: u32, context: &mut Context<'_>) -> Option<u32> {
         let slot = self.slots.get(place)?;
         let kept_ms = context.frame(slot.class, self.now).0.kept_ms;
@@ -292,7 +292,7 @@ impl Shard {
             return Some(place);
         }
         if slot.outlives_hits(self.now, kept_ms) {
-            // The key stays for its limits; its hits are gone.
+            // The hits have expired, but the key stays for its limits.
             self.change(place, context.classes, |entry, _, _| *entry = Entry::new());
             return Some(place);
         }
@@ -300,7 +300,7 @@ impl Shard {
         None
     }
 
-    /// The key's slot, a new one when there is none.
+    /// The place of the key, which is created if it does not exist.
     pub(super) fn slot_for(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> u32 {
         if let Some(place) = self.live_place(key, hash, context) {
             return place;
@@ -329,8 +329,7 @@ impl Shard {
         self.side.generations.set(place, generation);
     }
 
-    /// Begins to give the slots as much room as their number asks for, and a little more; `hash` is that
-    /// of any key.
+    /// Starts to resize the table, to a little more room than its keys need. `hash` is that of any key.
     fn resize(&mut self, hash: u64) {
         self.slots.resize(hash);
         let generations = mem::replace(&mut self.side.generations, Chunks::new(self.slots.places()));
@@ -341,7 +340,7 @@ impl Shard {
         self.published = false;
     }
 
-    /// Makes room for so many keys, where there are none.
+    /// Reserves room for this number of keys in an empty shard.
     pub(super) fn reserve(&mut self, keys: usize) {
         if self.slots.len() == 0 && !self.slots.is_moving() {
             self.slots = Table::with_room(keys);
@@ -351,7 +350,7 @@ impl Shard {
         }
     }
 
-    /// Moves a page of slots to their new places, if any are to move.
+    /// Moves one page of slots to their new places, if a resize is under way.
     pub(super) fn move_page(&mut self) {
         if self.slots.is_moving() {
             let SideTables { hasher, long_keys, generations, generations_before, .. } = &mut *self.side;
@@ -364,22 +363,22 @@ impl Shard {
         }
     }
 
-    /// As `move_page`, until all have moved: for who goes by place.
+    /// Finishes a resize, for a caller that visits place after place.
     pub(super) fn move_all(&mut self) {
         while self.slots.is_moving() {
             self.move_page();
         }
     }
 
-    /// Gives back the room of keys that went, if they were many.
+    /// Frees memory after many keys were removed.
     pub(super) fn shrink(&mut self) {
         if self.slots.is_sparse() && !self.slots.is_moving() {
             self.resize(0);
         }
     }
 
-    /// Visits the keys that live with hashes whose low half is at least `from`, those of about `count`
-    /// slots; gives where to go on, if there are more.
+    /// Visits the live keys whose hash has a low half of at least `from`, in about `count` slots. Returns
+    /// where to continue, if there are more.
     pub(super) fn walk(
         &mut self,
         from: u32,
@@ -401,14 +400,14 @@ impl Shard {
         if self.is_first_generation { Generation::default() } else { self.side.generations.get(place) }
     }
 
-    /// Forgets the key at `place`, which lives.
+    /// Deletes the key at `place`, which lives.
     pub(super) fn forget(&mut self, place: u32, why: Forgotten, context: &mut Context<'_>) {
         let generation = self.generation_at(place);
         let (key, life) = self.take(place);
         self.end_generation((&key, generation), life, why, context);
     }
 
-    /// Takes note that a life of a key, with its hits and what limits knew of it, has ended.
+    /// Records that a generation of a key has ended.
     fn end_generation(
         &mut self,
         (key, generation): (&[u8], Generation),
@@ -419,13 +418,13 @@ impl Shard {
         if let Some(batch) = context.deltas.as_deref_mut().filter(|_| why == Forgotten::Deleted) {
             batch.deleted.push(Some(life));
         }
-        // Under the shard's lock: the key cannot come back before the count is up.
+        // Under the shard's lock: the key cannot come back before the generation is raised.
         context.generation.fetch_max(generation.0 + 1, Relaxed);
         self.record_change(context, |_| Delta::Forget { key, generation, why });
     }
 
-    /// Forgets a key; gives whether it lived. Of one that has expired, or is gone already, a journal may still have hits:
-    /// that it was forgotten is recorded for it, so that a longer retention does not bring them back.
+    /// Deletes a key. Returns whether it lived. The deletion of an expired or absent key is recorded, too: a
+    /// journal may still have its hits, and a longer retention would bring them back.
     pub(super) fn forget_key(&mut self, key: &[u8], hash: u64, context: &mut Context<'_>) -> bool {
         let Some(place) = self.place_of(key, hash) else {
             self.forget_absent(key, context);
@@ -437,21 +436,21 @@ impl Shard {
         is_seen
     }
 
-    /// Records, if anything is, that a key was forgotten which is not there.
+    /// Records the deletion of an absent key, if changes are recorded.
     fn forget_absent(&mut self, key: &[u8], context: &mut Context<'_>) {
         let Some(batch) = context.deltas.as_deref_mut().filter(|_| check_key(key).is_ok()) else { return };
         batch.deleted.push(None);
-        // No life of it was later: a new one would begin in this generation.
+        // No generation of the key was later: a new key would start in this one.
         let generation = Generation(context.generation.fetch_add(1, Relaxed));
         self.record_change(context, |_| Delta::Forget { key, generation, why: Forgotten::Deleted });
     }
 
-    /// Removes the key at `place` without a word: its hits have left the retention.
+    /// Removes the key at `place` without a record: it has expired.
     pub(super) fn remove(&mut self, place: u32) {
         self.take(place);
     }
 
-    /// Takes out the key at `place`: gives its name, its hits, and what limits know of it.
+    /// Removes the key at `place`. Returns its name and its state.
     fn take(&mut self, place: u32) -> (Box<[u8]>, (Entry, Extras)) {
         self.bytes -= self.slot_bytes(place);
         let slot = self.slots.take(place).expect("a key lives here");
@@ -469,7 +468,7 @@ impl Shard {
         (key, slot.into_parts())
     }
 
-    /// Forgets all keys, and gives their memory back.
+    /// Deletes all keys and frees their memory.
     pub(super) fn clear(&mut self) {
         let (now, number) = (self.now, self.number);
         let sources = mem::take(&mut self.side.sources);
@@ -478,7 +477,7 @@ impl Shard {
         self.account_side_tables();
     }
 
-    /// Tidies the hits of the key at `place`.
+    /// Merges the old panes of the key at `place`, and drops what has expired.
     pub(super) fn merge(&mut self, place: u32, classes: &Classes) {
         if self.slot_at(place).is_none() {
             return;
@@ -508,7 +507,7 @@ impl Shard {
         self.account_side_tables();
     }
 
-    /// Numbers are without a gap: what is not written down has none.
+    /// Numbers have no gaps: a change that is not recorded gets none.
     #[inline(always)]
     fn record_change<'d>(&mut self, context: &mut Context<'_>, delta: impl FnOnce(&Shard) -> Delta<'d>) {
         if let Some(batch) = context.deltas.as_deref_mut() {
@@ -521,12 +520,12 @@ impl Shard {
         Sequence { part: self.part, number: self.number + 1 }
     }
 
-    /// The place of the last change.
+    /// The number of the last change.
     pub(super) fn sequence(&self) -> Sequence {
         Sequence { part: self.part, number: self.number }
     }
 
-    /// Counts changes on from `number`, if that is further.
+    /// Continues the numbers of changes after `number`, if it is higher.
     pub(super) fn start_after(&mut self, number: u64) {
         self.number = self.number.max(number);
     }
@@ -556,7 +555,7 @@ impl Shard {
 mod tests {
     use super::*;
 
-    /// A word of the lock comes first.
+    /// The lock itself takes the first word.
     #[test]
     fn what_a_hit_changes_is_on_the_line_of_the_lock() {
         assert!(size_of::<u64>() + mem::offset_of!(Shard, slots) + Table::<Slot>::SEARCHED_BYTES <= 64);

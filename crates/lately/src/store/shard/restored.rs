@@ -1,4 +1,4 @@
-//! What a journal, a dump or another node brings to a shard, and a shard as bytes.
+//! How a shard takes keys from a journal, a dump or another node, and how it is written as bytes.
 
 use std::mem;
 use std::panic::{UnwindSafe, catch_unwind};
@@ -16,14 +16,14 @@ use crate::error::Malformed;
 use crate::gcra::Arrival;
 use crate::time::Timestamp;
 
-/// The hits in bytes, as `read` reads them. What is on a disk may come from a version that wrote what it should not have: a bug that it
-/// meets here must not end a start.
+/// Decodes the hits of a key. A file may come from a version with a bug, and a panic on its data must not end
+/// the start of the server.
 fn read_safely(read: impl FnOnce() -> Result<Entry, Malformed> + UnwindSafe) -> Result<Entry, Malformed> {
     catch_unwind(read).unwrap_or(Err(Malformed::Bug))
 }
 
 impl Shard {
-    /// Puts back hits that were checked when they were counted.
+    /// Replays hits. They were checked when they were counted.
     pub(in crate::store) fn put_back(
         &mut self,
         (key, hash): (&[u8], u64),
@@ -35,8 +35,8 @@ impl Shard {
         self.change(place, context.classes, |entry, settings, now| entry.add_again(at, hits, settings, now));
     }
 
-    /// Puts back a key with its hits in place of what there is of it, unless nothing is left of it by now;
-    /// gives where it is.
+    /// Restores a key and its hits, and replaces the existing key. Returns its place, or `None` if it has
+    /// expired.
     pub(in crate::store) fn restore(
         &mut self,
         (saved, hash): (&SavedKey<'_>, u64),
@@ -68,7 +68,7 @@ impl Shard {
         }
         let place = match known {
             Some(place) => {
-                // Its slot and its name stay where they are: a key that is replaced takes no more than before.
+                // The slot and the name stay: a replaced key takes no more memory than before.
                 self.change_state(place, context.classes, |state, _, _| mem::take(state));
                 self.set_generation(place, Generation(context.generation.load(Relaxed)));
                 self.account_side_tables();
@@ -87,8 +87,8 @@ impl Shard {
         Ok(Some(place))
     }
 
-    /// As `restore`, of a key that comes from elsewhere: it begins a generation here, and what happened is
-    /// recorded. False when nothing is left of it by now.
+    /// Restores a key from elsewhere. It starts a generation, and the change is recorded. False if the key
+    /// has expired.
     pub(in crate::store) fn bring(
         &mut self,
         saved: &SavedKey<'_>,
@@ -112,7 +112,7 @@ impl Shard {
         Ok(place.is_some())
     }
 
-    /// Puts other hits in place of those of a key, which lives: that begins a generation. What limits know of it stays.
+    /// Replaces the hits of a live key. That starts a generation. The limit state stays.
     pub(in crate::store) fn replace_hits(
         &mut self,
         (key, hash): (&[u8], u64),
@@ -134,14 +134,14 @@ impl Shard {
         self.bring(&saved, hash, context).expect("what was written is read");
     }
 
-    /// Forgets what there is of the key at `place`, which lives, and keeps its slot for what comes in its place.
+    /// Ends the generation of the live key at `place`, but keeps its slot for the new generation.
     fn end_life(&mut self, key: &[u8], place: u32, context: &mut Context<'_>) {
         let generation = self.generation_at(place);
         let life = self.change_state(place, context.classes, |state, _, _| mem::take(state));
         self.end_generation((key, generation), life.into_parts(), Forgotten::Deleted, context);
     }
 
-    /// Appends the keys that live, with their hits.
+    /// Appends the live keys and their state to `out`.
     pub(in crate::store) fn write(&mut self, classes: &Classes, out: &mut Vec<u8>) -> Content {
         self.move_all();
         let (mut content, mut entry, mut denied) = (Content::default(), Vec::new(), Vec::new());
@@ -175,7 +175,7 @@ impl Shard {
         content
     }
 
-    /// Takes back a change that was made; `deleted` are the hits of the keys that were.
+    /// Rolls back a change. `deleted` has the state of the keys that were deleted.
     pub(in crate::store) fn roll_back(
         &mut self,
         delta: &Delta<'_>,
@@ -210,8 +210,8 @@ impl Shard {
                     self.remove(place);
                 }
             }
-            // A key may be limited or guarded longer than it had to: too little is allowed, not too much. A flush
-            // is made when it is written.
+            // A key may stay limited or guarded for too long: that allows too little, not too much. A flush
+            // is committed before it is applied.
             Delta::Limited { .. }
             | Delta::Arrival { .. }
             | Delta::Guarded { .. }
@@ -221,7 +221,7 @@ impl Shard {
         }
     }
 
-    /// Takes hits back from a life of a key, or records that they are owed if it has ended.
+    /// Subtracts hits from a generation of a key. If it has ended, records the debt.
     fn subtract_from_life(
         &mut self,
         (key, hash): (&[u8], u64),
@@ -258,7 +258,7 @@ impl Shard {
         }
     }
 
-    /// Brings the key into `generation`; false when it is in a newer one.
+    /// Moves the key to `generation`. False if it is in a newer one.
     pub(in crate::store) fn enter_generation(
         &mut self,
         key: &[u8],

@@ -1,13 +1,12 @@
-//! Slots by hash: an open-addressing table, its slots in pages, its [`Tags`] beside them.
+//! An open-addressing hash table. Its slots are in pages, and its [`Tags`] are stored separately.
 //!
-//! A look-up touches a cache line of tags, and for each tag compared, one time in 253, a slot that is not
-//! the key's. Linear probing by words of tags (Knuth, The Art of Computer Programming 3, 6.4, algorithm L,
+//! A lookup reads a cache line of tags. A tag is equal by chance in 1 of 253 cases; then one slot is read in
+//! vain. Linear probing by words of eight tags (Knuth, The Art of Computer Programming 3, 6.4, algorithm L,
 //! with buckets of eight).
 //!
-//! A table that is full gives way to a larger one. Its values move there a page at a time, so that no
-//! hit waits for all of them; those that are asked for move first. Slots are in the order of their
-//! hashes: they are read and written one after the other. Pages are small and of equal size: those the
-//! old table gives back fit the next one that grows.
+//! A full table is replaced by a larger one. Values move a page at a time, so that no hit waits for all of
+//! them, and a value that is looked up moves at once. Slots are in the order of their hashes, so both tables
+//! are accessed sequentially. Pages are small and of equal size: a freed page fits the next table that grows.
 
 use std::mem;
 use std::sync::Arc;
@@ -19,41 +18,41 @@ use crate::machine::prefetch_all;
 
 /// Slots of a full page.
 pub(super) const PAGE: usize = 256;
-/// Up to so many slots all may be used: a search sees all of their tags soon.
+/// A table of up to this number of slots may be completely full: a search reads few tags anyway.
 const SMALL: usize = 4 * GROUP;
-/// Of more slots, those that may be used before the table gives way.
+/// The load of a larger table at which it is replaced.
 const MOST_USED: (usize, usize) = (15, 16);
 
-/// Slots of a page; none before the first of them is used. The last page may have fewer than the others.
+/// The slots of a page. Empty until the first of them is used. The last page may be shorter.
 pub(super) type Page<T> = Box<[Option<T>]>;
 
-/// Addresses of pages, for looking ahead; 0 for one that is not there yet.
+/// The addresses of pages, for prefetching; 0 for a page that does not exist yet.
 pub(super) type Addresses = Arc<[AtomicUsize]>;
 
-/// A table of values. It does not know their keys: who asks compares them.
+/// A table of values. It does not know their keys: the caller compares them.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table<T> {
-    // What a search reads comes first.
+    // The fields that a search reads come first.
     tags: Tags,
     pages: Box<[Page<T>]>,
     slots: u32,
     len: u32,
-    /// Slots that are not empty: those in use, and those that only look so to a search.
+    /// Slots that are in use, or that a search must not stop at.
     used: u32,
     addresses: Addresses,
-    /// The table before, while values move.
+    /// The previous table, while values move.
     old: Option<Box<Old<T>>>,
 }
 
-/// A table that gives way to another.
+/// A table that is being replaced.
 #[derive(Debug)]
 struct Old<T> {
     tags: Tags,
     pages: Box<[Page<T>]>,
-    /// Values that have yet to move.
+    /// The number of values that have not moved yet.
     left: u32,
-    /// The pages before this one are gone.
+    /// Pages before this one have moved.
     moved: usize,
 }
 
@@ -64,11 +63,11 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Bytes that a search reads.
+    /// The bytes of the fields that a search reads.
     #[cfg(test)]
     pub(super) const SEARCHED_BYTES: usize = mem::offset_of!(Table<T>, slots);
 
-    /// A table that does not grow before it holds so many values.
+    /// A table with room for this number of values.
     pub(super) fn with_room(values: usize) -> Table<T> {
         Table::with_slots(slots_for(values, 0))
     }
@@ -90,7 +89,7 @@ impl<T> Table<T> {
         self.len as usize
     }
 
-    /// Slots, used and free, those of an old table aside.
+    /// The number of slots, used and free, without those of the old table.
     pub(super) fn places(&self) -> u32 {
         self.slots
     }
@@ -103,7 +102,7 @@ impl<T> Table<T> {
         &self.addresses
     }
 
-    /// Where the pages are told, for looking ahead.
+    /// The address of the list of pages, for prefetching.
     pub(super) fn pages_at(&self) -> usize {
         self.pages.as_ptr().addr()
     }
@@ -120,8 +119,8 @@ impl<T> Table<T> {
         self.pages.get_mut(page)?.get_mut(within)?.as_mut()
     }
 
-    /// The place of the value with this hash for which `is_it` holds. One that has yet to move does it
-    /// now; `moved` is told from where to where.
+    /// The place of the value with this hash for which `is_it` is true. A value in the old table is moved
+    /// first; `moved` gets its old and its new place.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -135,7 +134,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// As `find`, not of those that have yet to move.
+    /// Like `find`, but without the values that have not moved yet.
     #[inline]
     pub(super) fn find_moved(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<u32> {
         search(&self.tags, &self.pages, hash, is_it).map(place_of)
@@ -158,8 +157,8 @@ impl<T> Table<T> {
         Some(place)
     }
 
-    /// The place and the value that most likely has this hash, if it is where the search begins: what most operations
-    /// want, by as little as it takes. The value in its seat has been asked for before the tags are there.
+    /// A fast lookup of the most likely place: the first slot in the first word of a search whose tag
+    /// matches. The slot of its seat is loaded before the tags have arrived.
     #[inline]
     pub(super) fn near(&mut self, hash: u64) -> Option<(u32, &mut T)> {
         const GROUPS: usize = PAGE / GROUP;
@@ -171,17 +170,17 @@ impl<T> Table<T> {
         slots[within].as_mut().map(|slot| (place_of(group * GROUP + within), slot))
     }
 
-    /// Whether there is room for one more; if not, `resize` before `insert`.
+    /// Whether there is room for another value. If not, call `resize` before `insert`.
     pub(super) fn has_room(&self) -> bool {
         if self.slots as usize <= SMALL {
             return self.len < self.slots;
         }
-        // Values that have yet to move find room too.
+        // Leave room for the values that have not moved yet.
         let left = self.old.as_ref().map_or(0, |old| old.left);
         ((self.used + left) as usize) < self.slots as usize * MOST_USED.0 / MOST_USED.1
     }
 
-    /// Adds a value that is not in the table; gives its place.
+    /// Adds a new value and returns its place.
     pub(super) fn insert(&mut self, hash: u64, value: T) -> u32 {
         assert!(self.has_room());
         self.len += 1;
@@ -197,12 +196,12 @@ impl<T> Table<T> {
                 (page * PAGE..(self.slots as usize).min((page + 1) * PAGE)).map(|_| None).collect();
             self.addresses[page].store(self.pages[page].as_ptr().addr(), Relaxed);
         }
-        // The slot is free: to look what it holds before it is written would be to wait for it.
+        // The slot is free. Reading it before writing would wait for memory.
         mem::forget(mem::replace(&mut self.pages[page][within], value));
         place_of(slot)
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub(super) fn take(&mut self, place: u32) -> Option<T> {
         let (page, within) = locate(place);
         let value = self.pages.get_mut(page)?.get_mut(within)?.take()?;
@@ -211,16 +210,16 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// Whether fewer slots would do: three quarters of them, or half where there are few. Then a little less
-    /// than two thirds of them are used.
+    /// Whether the table should shrink: to three quarters of its slots or fewer, or to half if it is small.
+    /// Afterwards a little less than two thirds of them are used.
     pub(super) fn is_sparse(&self) -> bool {
         let (wanted, slots) = (slots_for(self.len(), 0), self.slots as usize);
         if slots <= SMALL { wanted * 2 < slots } else { wanted * 4 < slots * 3 }
     }
 
-    /// Begins a table with room for more than there are: an eighth to a quarter more, as `hash`,
-    /// that of any key, decides. So tables that fill alike do not grow all at once. All values are to move
-    /// there; none of an older table may be left.
+    /// Starts to move all values to a new table, with an eighth to a quarter more room than they need. The
+    /// exact amount depends on `hash`, that of any key, so that tables of equal size do not all grow at the
+    /// same time. No other move may be under way.
     pub(super) fn resize(&mut self, hash: u64) {
         assert!(!self.is_moving(), "one table after the other");
         let Table { tags, pages, len, .. } =
@@ -229,13 +228,13 @@ impl<T> Table<T> {
         self.old = (len > 0).then(|| Box::new(Old { tags, pages, left: len, moved: 0 }));
     }
 
-    /// Whether values have yet to move.
+    /// Whether values are being moved.
     #[inline]
     pub(super) fn is_moving(&self) -> bool {
         self.old.is_some()
     }
 
-    /// Moves the values of a page, if any have yet to move; `moved` is told from where to where.
+    /// Moves the values of one page, if any are left. `moved` gets the old and the new place of each.
     pub(super) fn move_page(&mut self, hash_of: impl Fn(&T) -> u64, mut moved: impl FnMut(u32, u32)) {
         let Some(mut old) = self.old.take() else { return };
         let mut page = mem::take(&mut old.pages[old.moved]);
@@ -251,14 +250,14 @@ impl<T> Table<T> {
         }
     }
 
-    /// Values and their places, in the order of the memory; not those that have yet to move.
+    /// Values and their places, in memory order, without those that have not moved yet.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..self.slots).filter_map(|place| Some((place, self.get(place)?)))
     }
 
-    /// Visits the values with hashes whose low half is at least `from`, those of about `count` slots;
-    /// gives where to go on, if there are more. Whatever comes, goes or moves between two calls, a value
-    /// that stays is visited once; all must have moved before each.
+    /// Visits the values whose hash has a low half of at least `from`, in about `count` slots. Returns where
+    /// to continue, if there are more. A value that stays in the table is visited exactly once over all
+    /// calls. No move may be under way.
     pub(super) fn walk(
         &self,
         from: u32,
@@ -270,11 +269,11 @@ impl<T> Table<T> {
         let groups = self.tags.groups();
         let first = self.tags.home(from.into());
         let end = groups.min(first + (count / GROUP).max(1));
-        // The least low half of which the search begins at the word `end`.
+        // The lowest low half of a hash whose search starts at the word `end`.
         let to = ((end as u64) << 32).div_ceil(groups.max(1) as u64);
         let mut before = None;
         for (step, group) in (first..groups).chain(0..first).enumerate() {
-            // Past the end may be some that had no room where their search begins.
+            // Values whose search starts before `end` may be behind it, because their words were full.
             if step >= end - first && before.is_none_or(|group| self.tags.ends_searches(group)) {
                 break;
             }
@@ -290,7 +289,7 @@ impl<T> Table<T> {
     }
 }
 
-/// The slot of the value with this hash for which `is_it` holds.
+/// The slot of the value with this hash for which `is_it` is true.
 #[inline]
 fn search<T>(tags: &Tags, pages: &[Page<T>], hash: u64, mut is_it: impl FnMut(&T) -> bool) -> Option<usize> {
     tags.find(hash, |slot| {
@@ -300,7 +299,7 @@ fn search<T>(tags: &Tags, pages: &[Page<T>], hash: u64, mut is_it: impl FnMut(&T
     })
 }
 
-/// The page of a place, and where in it the place is.
+/// The page of a place, and the index in the page.
 #[inline]
 pub(super) fn locate(place: u32) -> (usize, usize) {
     let place = place as usize;
@@ -313,7 +312,7 @@ pub(super) fn place_of(slot: usize) -> u32 {
     slot as u32
 }
 
-/// Slots for a table of so many values that is to grow.
+/// The number of slots for a growing table of `len` values.
 fn slots_for(len: usize, hash: u64) -> usize {
     let eighth = len / 8;
     let wanted = len + eighth + fraction(eighth, hash) + 1;

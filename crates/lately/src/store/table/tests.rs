@@ -6,13 +6,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Few hashes, many values: long searches, equal tags.
+/// Many values with few hashes: long searches, and equal tags.
 fn hash_of(value: &u32) -> u64 {
     let few = u64::from(*value % 61);
     few << 55 | few << 26
 }
 
-/// Many hashes.
+/// Distinct hashes.
 fn spread(value: &u32) -> u64 {
     u64::from(*value).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -49,7 +49,7 @@ proptest! {
                 let place = find(&mut table, value, hash_of).expect("it is there");
                 prop_assert_eq!(table.take(place), Some(value));
             } else if step == 7 {
-                // Those not asked for meanwhile are told of as they move.
+                // Values that were not looked up meanwhile are reported as they move.
                 move_all(&mut table, hash_of);
                 let mut places: BTreeMap<u32, u32> = table.iter().map(|(at, value)| (at, *value)).collect();
                 table.resize(spread(&value));
@@ -70,7 +70,8 @@ proptest! {
         for value in 0..600 {
             let found = find(&mut table, value, hash_of);
             prop_assert_eq!(found.is_some(), known.contains(&value));
-            // What is where the search begins is near, or what has the same tag and is before it.
+            // `near` finds a value in the first word of its search, or another one before it with the same
+            // tag.
             let word = |place: u32| place as usize / GROUP;
             let hash = hash_of(&value);
             let is_whole = (table.tags().home(hash) + 1) * GROUP <= table.places() as usize;
@@ -146,7 +147,7 @@ fn a_table_that_grows_is_well_filled() {
     move_all(&mut table, spread);
     table.resize(0);
     assert!(!table.is_sparse() && table.len() == before);
-    // A table that was made anew is not sparse, however few it has: a sweep would make it anew each time.
+    // A new table is never sparse, however small: otherwise each sweep would make a new one.
     for len in 0..300 {
         let mut table = Table::default();
         (0..len).for_each(|value| insert(&mut table, value, spread));

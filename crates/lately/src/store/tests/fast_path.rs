@@ -12,14 +12,14 @@ use crate::time::milliseconds;
 
 const KEYS: [&[u8]; 5] = [b"a", b"key", b"of:16:bytes:abcd", b"longer than sixteen bytes", &[b'x'; 40]];
 
-/// A key, what happens to it, a number for its details, and the milliseconds that pass before it.
+/// A key, the kind of operation, a number for its details, and the milliseconds before it.
 type Step = (usize, u8, u64, i64);
 
 fn windows() -> [Span; 4] {
     [milliseconds(700), seconds(5), minutes(1), minutes(10)]
 }
 
-/// Three hits a second have no whole number of milliseconds between them.
+/// Three hits a second are not a whole number of milliseconds apart.
 fn rate(number: u64) -> Rate {
     let count = [1, 3, 10][usize::try_from(number % 3).expect("small")];
     Rate::new(number % 7, count, seconds(1)).expect("a rate")
@@ -52,8 +52,9 @@ fn op((key, kind, number, _): Step, now: Timestamp) -> Op<'static> {
     }
 }
 
-/// Change records by key, without the part and number of each: a batch applies operations of different keys in any order.
-/// Hits of a key at one time are together, as a batch writes them when nothing is between them.
+/// Change records by key, without the part and number of each, because a batch applies operations of
+/// different keys in any order. Hits of a key at one time are merged, as a batch does if nothing is between
+/// them.
 fn by_key(batch: &DeltaBatch) -> BTreeMap<Vec<u8>, Vec<Delta<'_>>> {
     let mut records: BTreeMap<Vec<u8>, Vec<Delta<'_>>> = BTreeMap::new();
     for (_, delta) in batch.deltas().map(|delta| delta.expect("well formed")) {

@@ -1,4 +1,4 @@
-//! Tests of deltas, of parts, and of what is rolled back.
+//! Tests of deltas, parts and rollback.
 
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
@@ -6,14 +6,14 @@ use crate::gcra::Rate;
 use crate::store::executor::Executor;
 use crate::time::hours;
 
-/// A replay on a store that has all parts, without a change.
+/// A replay into a store that has loaded all parts, without changes.
 fn replay(store: &Store, portion: Portion) -> Replay<'_> {
     let mut replay = Replay::new(store, portion);
     (0..Store::PARTS).for_each(|part| replay.include(part, 0, Timestamp::MIN).expect("a part"));
     replay
 }
 
-/// Applies the same commands to a store with deltas and replays them on another.
+/// Applies the same commands to a store with deltas, and replays them on another.
 fn replayed(commands: impl Fn(&Store, &mut DeltaBatch)) -> (Store, Store) {
     let (original, copy) = (store(), store());
     let mut batch = DeltaBatch::default();
@@ -34,7 +34,7 @@ fn rate() -> Rate {
     Rate::new(3, 1, hours(1)).expect("a rate")
 }
 
-/// Asks limits for as many hits of a key, by one and by the other.
+/// Requests as many hits of a key by a limit and by a rate.
 fn ask(store: &Store, key: &[u8], cost: u64, now: Timestamp, batch: &mut DeltaBatch) {
     let request = Request::new(key, 5, minutes(5), cost);
     let throttle = Throttle { key, rate: rate(), quantity: i64::try_from(cost).expect("small") };
@@ -82,8 +82,8 @@ fn sequences_of_a_key_rise() {
     assert_eq!(numbers.len(), 11);
 }
 
-/// Threads record what they did in any order: hits of a key behind its end, or the end of a key before the hits
-/// that it ended.
+/// Threads record their changes in any order: hits of a key after its deletion, or the deletion before the
+/// hits that it deleted.
 #[test]
 fn what_is_told_in_another_order_happened_in_one() {
     let original = store();
@@ -100,7 +100,7 @@ fn what_is_told_in_another_order_happened_in_one() {
     }
     let now = after(seconds(61));
     let wanted = answers(&original, now);
-    // Orders that a shuffle of neighbours gives: what one thread is late by is bounded by nothing.
+    // Orders of a local shuffle: the delay of one thread is unbounded.
     for stride in [1, 7, 13, 59] {
         let copy = store();
         let mut replays: Vec<_> = Portion::each(2).map(|portion| replay(&copy, portion)).collect();
@@ -110,7 +110,7 @@ fn what_is_told_in_another_order_happened_in_one() {
                 .for_each(|n| replay.record(batches[n].deltas()).expect("well formed"));
         }
         assert_eq!(answers(&copy, now), wanted, "each {stride}th");
-        // Of what never comes, the rest is made without it.
+        // Missing changes are given up, and the rest is applied.
         let copy = store();
         let mut replay = replay(&copy, Portion::ALL);
         batches[1..].iter().for_each(|batch| replay.record(batch.deltas()).expect("well formed"));
@@ -161,8 +161,7 @@ fn a_flush_forgets_all_and_starts_a_generation() {
     assert!(store.is_empty());
     assert_eq!(store.memory().used_bytes, 0);
     hit(&store, b"after", 1, START, &mut batch);
-    // Replayed late, the flush does not take what came after it.
-    // Replayed early, it takes what came before it.
+    // Replayed late, the flush keeps what came after it. Replayed early, it deletes what came before it.
     for order in [[batch.bytes(), &flushed], [&flushed, batch.bytes()]] {
         let copy = self::store();
         let mut replay = replay(&copy, Portion::ALL);
@@ -171,8 +170,8 @@ fn a_flush_forgets_all_and_starts_a_generation() {
     }
 }
 
-/// Symptom: after a start a flood of new keys opened limits that were used up. Cause: what protects their keys from
-/// eviction was in no checkpoint and no log. Fix: it is in both.
+/// Symptom: after a start a flood of new keys reopened limits that were used up. Cause: eviction guards were
+/// in no checkpoint and no log. Fix: they are in both.
 #[test]
 fn a_flood_after_a_start_opens_no_limit() {
     const CEILING: u64 = 300_000;
@@ -195,7 +194,7 @@ fn a_flood_after_a_start_opens_no_limit() {
     };
     let (original, mut batch) = (store(), DeltaBatch::default());
     for n in 0..100 {
-        // The second and the third a little later, so that the last guard is not the first.
+        // The second and the third are a little later, so that the last guard is not the first.
         for s in [1, 2, 1_200] {
             assert!(allowed(&original, limit(&limited(n)), after(seconds(s)), &mut batch));
         }
@@ -214,7 +213,7 @@ fn a_flood_after_a_start_opens_no_limit() {
         from_parts.read_part(&bytes, written.now).expect("well formed");
     }
     for (how, started) in [("never stopped", original), ("log", from_log), ("checkpoint", from_parts)] {
-        // At the end of the second flood all limits are still used up, and the first guards would be over.
+        // At the end of the second flood all limits are still used up, and the first guards would have ended.
         for now in [after(seconds(1_210)), after(seconds(3_590))] {
             for n in 0..20_000_u32 {
                 started.hit(format!("flood:{n}:{now}").as_bytes(), now).expect("a single hit goes");
@@ -230,8 +229,9 @@ fn a_flood_after_a_start_opens_no_limit() {
     }
 }
 
-/// Symptom: a flood opened limits that were filled by hits of their own: who asks with a peek and counts what failed. Cause:
-/// only decisions that count protected a key from eviction. Fix: a peek protects it, too, and hits fill what is left.
+/// Symptom: a flood reopened limits that hits without a limit had filled, as with `PEEK` and a `HIT` for each
+/// failure. Cause: only decisions that count set an eviction guard. Fix: a peek sets one, too, and hits mark
+/// it full.
 #[test]
 fn a_flood_opens_no_limit_that_hits_have_filled() {
     let store = Store::builder().retain(hours(2)).memory_ceiling(300_000).seed(7).build().expect("valid");
@@ -248,15 +248,16 @@ fn a_flood_opens_no_limit_that_hits_have_filled() {
     }
     let now = after(seconds(10));
     for n in 0..20_000_u64 {
-        // Of several hits each, so that they are not evicted before the others.
+        // Several hits each, so that they are not evicted before the others.
         store.hit_n(format!("flood:{n}").as_bytes(), 1 + n % 3, None, now).expect("others go");
     }
     assert!(store.memory().evicted_keys > 10_000);
     assert!((0..100).all(|n| !peek(&key(n), now)));
 }
 
-/// Symptom: with nothing but keys that limit, each first denial and each hit more took memory beyond the ceiling. Cause: only
-/// new keys were refused. Fix: what is denied is not counted there, and hits are refused when a sixteenth too much is held.
+/// Symptom: in a store of limited keys only, each first denial and each further hit took memory above the
+/// ceiling. Cause: only new keys were refused. Fix: denials are not counted there, and hits are refused at a
+/// sixteenth above the ceiling.
 #[test]
 fn keys_that_cannot_be_evicted_do_not_outgrow_the_ceiling() {
     const CEILING: u64 = 400_000;
@@ -270,7 +271,7 @@ fn keys_that_cannot_be_evicted_do_not_outgrow_the_ceiling() {
         for n in 0..keys {
             let decision = limit(&key(n), after(seconds(s)));
             assert!(decision.is_ok_and(|decision| !decision.is_allowed()), "denied as long as it is full");
-            // Refused when there is no room, late or not.
+            // Refused if there is no room, late or not.
             let _ = store.hit(&key(n), after(seconds(s)));
             let _ = store.hit_at(&key(n), after(seconds(1)), after(seconds(s)));
         }
@@ -282,8 +283,9 @@ fn keys_that_cannot_be_evicted_do_not_outgrow_the_ceiling() {
     store.check_consistency();
 }
 
-/// Symptom: a healthy folder could not be read. Cause: hits that were counted after older ones had left the retention were more than can
-/// be counted with these, in a class that keeps them for longer. Fix: the oldest go.
+/// Symptom: a healthy folder could not be loaded. Cause: hits were counted after older ones had expired. In a
+/// class with a longer retention, all of them together exceed the bound of a key. Fix: the oldest hits are
+/// dropped.
 #[test]
 fn hits_that_are_too_many_in_a_longer_retention_are_put_back() {
     const MOST: u64 = i64::MAX.unsigned_abs();
@@ -312,8 +314,9 @@ fn hits_that_are_too_many_in_a_longer_retention_are_put_back() {
     }
 }
 
-/// Symptom: a key had two slots, one of them without its hits. Cause: a denial found the store full and, when another thread
-/// had made room a moment later, took the key for new. Fix: whoever asks for room says where the key is.
+/// Symptom: a key had two slots, one of them without its hits. Cause: a denial found the store full. When
+/// another thread had made room a moment later, it took the key for new. Fix: the function that makes room
+/// returns the place of the key.
 #[test]
 fn a_key_keeps_its_place_when_there_is_room() {
     let store = Store::builder().memory_ceiling(300_000).seed(7).build().expect("valid");
@@ -329,7 +332,7 @@ fn a_key_keeps_its_place_when_there_is_room() {
     };
     let (found, place) = place_then(&store);
     assert_eq!(found, (true, place));
-    // The same where others go for it.
+    // The same if other keys are evicted for it.
     let mut hits = 0;
     while store.memory().evicted_keys == 0 {
         store.hit(&key(hits), now).expect("others go");
@@ -341,8 +344,8 @@ fn a_key_keeps_its_place_when_there_is_room() {
     store.check_consistency();
 }
 
-/// Symptom: requests with several limits took memory beyond the ceiling. Cause: they counted on keys that were there
-/// without a look at it. Fix: as for one limit.
+/// Symptom: joint requests took memory above the ceiling. Cause: they counted hits of existing keys without a
+/// check. Fix: the check of a single limit.
 #[test]
 fn requests_with_several_limits_do_not_outgrow_the_ceiling() {
     const CEILING: u64 = 400_000;
@@ -389,7 +392,7 @@ fn crowd(store: &Store, batch: &mut DeltaBatch) -> Timestamp {
     now
 }
 
-/// All that can be asked of a key: hits, counted and denied; then what limits know.
+/// All answers about a key: counted and denied hits, and its limit state.
 type Answers = (Box<[u8]>, Vec<Count>, (Option<Timestamp>, Option<Span>, Decision));
 
 fn answers(store: &Store, now: Timestamp) -> Vec<Answers> {
@@ -435,7 +438,8 @@ fn parts_of_a_store_make_another() {
     assert_eq!(answers(&copy, now), answers(&original, now));
 }
 
-/// What a checkpoint does: parts are written while hits go on, and what a part has is not put back twice.
+/// Like a checkpoint: parts are written while hits continue, and the changes that a part includes are not
+/// replayed.
 #[test]
 fn parts_and_the_changes_they_have_not_make_another() {
     let original = store();
@@ -469,10 +473,10 @@ fn parts_and_the_changes_they_have_not_make_another() {
     assert_eq!(answers(&copy, now), answers(&original, now));
 }
 
-/// Symptom: after a start `HITS k 604400s` said 1 and no longer 778 of hits at the edge of the retention. Cause: keys were
-/// put back at the latest time that their shard had met. That may be another key's, of a part that was further, or that
-/// of a sweep during the start; then a key had expired before the hit that kept it. Fix: each change is made as of the
-/// time of its own part.
+/// Symptom: after a start `HITS k 604400s` returned 1 and no longer 778, for hits at the edge of the
+/// retention. Cause: keys were loaded as of the latest time of their shard. That may be the time of another
+/// key's part that was further, or of a sweep during the start; the key had then expired before the hit that
+/// kept it. Fix: each change is applied as of the time of its own part.
 #[test]
 fn changes_are_made_as_of_their_own_time_at_the_edge_of_the_retention() {
     let names = |prefix: &str, count: u32| (0..count).map(|n| format!("{prefix}:{n}").into_bytes()).collect();
@@ -521,7 +525,7 @@ fn changes_are_made_as_of_their_own_time_at_the_edge_of_the_retention() {
                     let Sequence { part: number, number: last } = part.sequence;
                     replay.include(number, last, part.now).expect("a part");
                 }
-                // What another thread did 3 s later was recorded before.
+                // The change of another thread, 3 s later, was recorded first.
                 for batch in [&old, &late, &new] {
                     replay.record(batch.deltas()).expect("well formed");
                 }
@@ -534,8 +538,8 @@ fn changes_are_made_as_of_their_own_time_at_the_edge_of_the_retention() {
     }
 }
 
-/// Symptom: hits of a key that was deleted came back with a longer retention at the next start. Cause: the key had expired,
-/// so there was nothing to delete and nothing was written. Fix: a deletion is written in any case.
+/// Symptom: hits of a deleted key came back with a longer retention at the next start. Cause: the key had
+/// expired, so there was nothing to delete, and nothing was written. Fix: a deletion is written in any case.
 #[test]
 fn a_key_that_was_deleted_after_it_expired_does_not_come_back_with_a_longer_retention() {
     for is_swept in [false, true] {
@@ -562,7 +566,7 @@ fn a_key_that_was_deleted_after_it_expired_does_not_come_back_with_a_longer_rete
         assert!(!original.contains(b"k", now) && !original.is_mixed());
         original.check_consistency();
     }
-    // A name that no key has is not written.
+    // An invalid key is not written.
     let (store, mut batch) = (store(), DeltaBatch::default());
     for name in [&[][..], &[b'k'; MAX_KEY_BYTES + 1]] {
         assert!(!store.forget_into(name, START, Some(&mut batch)));
@@ -596,7 +600,7 @@ fn a_batch_that_is_taken_back_was_never_there() {
         let known = answers.into_iter().map(|(key, counts, _)| (key, counts));
         known.filter(|(_, counts)| counts.iter().any(|count| count.estimate > 0)).collect::<Vec<_>>()
     };
-    // What a rate admitted stays used up: too little is admitted then, not too much.
+    // What a rate granted stays used up: that allows too little, not too much.
     let used_up = |store: &Store, key: &[u8]| {
         let throttle = Throttle { key, rate: rate(), quantity: 0 };
         4 - store.throttle(throttle, now).expect("decided").remaining
@@ -609,7 +613,7 @@ fn a_batch_that_is_taken_back_was_never_there() {
     assert_eq!(found.len(), wanted.len());
 }
 
-/// Symptom: hits that were refused stayed. Cause: the end of a life that came back in a later life was not known
+/// Symptom: refused hits stayed. Cause: the end of a generation that continued in a later one was unknown
 /// when hits of the first were rolled back.
 #[test]
 fn batches_that_ended_each_others_lives_are_taken_back_in_any_order() {
@@ -618,7 +622,7 @@ fn batches_that_ended_each_others_lives_are_taken_back_in_any_order() {
         let mut before = DeltaBatch::default();
         hit(&store, b"k", 100, START, &mut before);
         let mut batches = [DeltaBatch::default(), DeltaBatch::default()];
-        // Each has hits of a life, its end, and hits of the next; the other has, too.
+        // Each has hits of a generation, its end, and hits of the next; so does the other.
         for (weight, batch) in (1..).zip(&mut batches) {
             hit(&store, b"k", weight, START, batch);
             assert!(store.forget_into(b"k", START, Some(batch)));
@@ -666,20 +670,20 @@ fn keys_of_another_store_come_in_place_of_those_that_are_there() {
     let is_mine = |(key, ..): &Answers| &**key == b"mine";
     let (mine, found): (Vec<_>, Vec<_>) = answers(&here, now).into_iter().partition(is_mine);
     assert_eq!((found, mine.len()), (wanted, 1));
-    // And so they are in a third that is told what happened.
+    // A third store has the same after a replay.
     let copy = store();
     let mut replay = replay(&copy, Portion::ALL);
     for deltas in [&before, &brought] {
         replay.record(deltas.deltas()).expect("well formed");
     }
     assert_eq!(answers(&copy, now), answers(&here, now));
-    // Taken back, there is what was there.
+    // After the rollback, the old content is back.
     here.roll_back(&mut brought);
     here.check_consistency();
     assert_eq!((here.len(), here.hits(b"hot", minutes(5), now).estimate), (2, 1_000));
 }
 
-/// A key that is replaced leaves its slot and its name where they are.
+/// A replaced key keeps the place of its slot and its name.
 #[test]
 fn keys_that_are_replaced_again_and_again_take_no_more() {
     let (other, here) = (store(), store());
@@ -715,8 +719,9 @@ fn a_key_that_cannot_be_read_does_not_come_in_place_of_another() {
     assert_eq!((here.len(), here.hits(b"key", minutes(5), START).estimate), (1, 1));
 }
 
-/// Symptom: a hit that was refused counted. Cause: another thread had deleted the key before the hit was taken
-/// back, and then its deletion was rolled back too, the hit with it. Fix: a hit that finds its life ended is owed.
+/// Symptom: a refused hit counted. Cause: another thread had deleted the key before the hit was rolled back.
+/// Then the deletion was rolled back, too, and restored the hit. Fix: a hit of an ended generation is
+/// remembered as a debt.
 #[test]
 fn batches_of_several_threads_are_taken_back_in_any_order() {
     for first in [0, 1] {
@@ -739,7 +744,7 @@ fn batches_of_several_threads_are_taken_back_in_any_order() {
     }
 }
 
-/// Most of these are decided by the fast path.
+/// The fast path decides most of these.
 #[test]
 fn each_request_of_many_is_written_down() {
     let (original, copy) = replayed(|store, batch| {
@@ -785,7 +790,7 @@ fn positions_are_replayed_with_the_hits_before_them() {
         assert_eq!(positions, [Some(39), Some(40), Some(38), None]);
         assert_eq!(store.source_count(), 3);
     }
-    // Another portion has them not.
+    // Another portion does not have them.
     let (mut batch, other) = (DeltaBatch::default(), store());
     original.set_position(source(b"more"), 1, START, Some(&mut batch));
     let portions: Vec<_> = Portion::each(2).collect();
@@ -837,14 +842,15 @@ fn a_part_has_the_positions() {
         assert_eq!((store.source_count(), store.hits(b"k", minutes(5), START).estimate), (50, 3));
         store.check_consistency();
     }
-    // What was brought can be taken back.
+    // The imported keys can be rolled back.
     brought.roll_back(&mut deltas);
     let positions = [brought.position(source(&[7])), brought.position(source(&[8]))];
     assert_eq!((positions, brought.source_count()), ([Some(1), None], 1));
     brought.check_consistency();
 }
 
-/// A change that was taken back before its batch was written has a number, too: without it a replay would wait for it.
+/// A change that was rolled back before its batch was written keeps its number: otherwise a replay would wait
+/// for it.
 #[test]
 fn what_is_taken_back_of_a_batch_leaves_no_gap() {
     let (original, copy) = replayed(|store, batch| {

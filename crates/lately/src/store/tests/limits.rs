@@ -1,10 +1,10 @@
-//! Tests of what limits keep and of what keeps them.
+//! Tests of the limit state of keys, and of eviction guards.
 
 use super::*;
 use crate::gcra::Rate;
 use crate::limit::Retry;
 
-/// New keys move those of their shard that are there, also those of the same request.
+/// New keys move other keys of their shard, even those of the same request.
 #[test]
 fn keys_of_one_request_are_found_while_places_move() {
     let store = store();
@@ -15,7 +15,7 @@ fn keys_of_one_request_are_found_while_places_move() {
         .collect();
     let mut wanted = vec![0; keys.len()];
     for (round, end) in (8..keys.len()).step_by(4).enumerate() {
-        // Four that are new, and older ones, some of them named twice; nine of ten requests are allowed.
+        // Four new keys and some older ones, of which some are named twice. Nine of ten requests are allowed.
         let is_allowed = round % 10 != 9;
         let named: Vec<usize> =
             (0..4).flat_map(|n| [end - 1 - n, (end * 7 + n * 13) % end, (end * 5) % end]).collect();
@@ -35,7 +35,7 @@ fn keys_of_one_request_are_found_while_places_move() {
     }
 }
 
-/// Keys that come in pairs of hits, so that none is a single one, and more than fit.
+/// More keys than fit, each with two hits, so that none has a single hit.
 fn flood(store: &Store, rounds: std::ops::Range<u32>, now: Timestamp) {
     for n in rounds {
         for _ in 0..2 {
@@ -68,7 +68,7 @@ fn a_key_near_its_limit_outlives_a_flood() {
     assert!(!ask(b"full", 1, now).is_allowed());
     assert_eq!(store.throttle(throttle, now).expect("decided").remaining, 0);
     assert_eq!(store.limited_until(b"locked", now), Some(after(minutes(15))));
-    // When its window is over a key is as others are: it goes once somebody looks at it beside newer ones.
+    // A key whose window is over is evicted like any other, when newer keys are in the same sample.
     flood(&store, 200_000..230_000, after(seconds(901)));
     for key in ["near", "full", "locked"] {
         assert!(!store.contains(key.as_bytes(), after(minutes(30))), "{key}");
@@ -76,8 +76,8 @@ fn a_key_near_its_limit_outlives_a_flood() {
     store.check_consistency();
 }
 
-/// Symptom: lockouts of new keys took memory without bound. Cause: the key was made for the lockout though there was
-/// no room for it.
+/// Symptom: lockouts of new keys took memory without bound. Cause: a key was created for the lockout even
+/// without room. Fix: the request fails.
 #[test]
 fn lockouts_stay_below_the_ceiling() {
     let store = Store::builder().memory_ceiling(100_000).build().expect("valid");
@@ -100,7 +100,7 @@ fn lockouts_stay_below_the_ceiling() {
     store.check_consistency();
 }
 
-/// What limits know of a key counts towards the ceiling.
+/// The limit state of keys counts towards the ceiling.
 #[test]
 fn what_was_denied_takes_memory_that_is_accounted_for() {
     let store = Store::builder().memory_ceiling(200_000).build().expect("valid");
@@ -122,8 +122,8 @@ fn what_was_denied_takes_memory_that_is_accounted_for() {
     assert_eq!((store.len(), store.memory().used_bytes), (0, 0));
 }
 
-/// A denial is cached. It does not answer for another limit, a key that was locked out meanwhile, or a window that is not
-/// kept.
+/// A cached denial does not answer for another limit, for a key that was locked out since, or for a window
+/// longer than the retention.
 #[test]
 fn a_cached_denial_is_for_its_own_limit_only() {
     let store = store();
@@ -151,7 +151,7 @@ fn a_cached_denial_is_for_its_own_limit_only() {
     store.check_consistency();
 }
 
-/// Of a key with many hits, one of which is yet to come, nothing is left until that one is over.
+/// A key with many hits, one of them in the future, is used up until that one has left.
 #[test]
 fn what_comes_later_is_over_later() {
     for hits in [1, 20, 400] {
@@ -175,7 +175,7 @@ fn what_comes_later_is_over_later() {
     }
 }
 
-/// Whether a sweep came by shows in no answer.
+/// A sweep changes no answer.
 #[test]
 fn what_was_denied_leaves_the_retention_at_once() {
     let settings = || Settings::builder().resolution(crate::time::milliseconds(10)).retain(minutes(10));

@@ -1,11 +1,11 @@
-//! Random numbers that are the same again for the same seed (SplitMix64, Steele, Lea and Flood, 2014).
+//! Random numbers that a seed repeats (SplitMix64, Steele, Lea and Flood, 2014).
 
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed)
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -27,13 +27,13 @@ impl Dice {
         }
     }
 
-    /// True once in so many times.
+    /// True once in `times` times, on average.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 }
 
-/// Says what happens, where `LATELY_SIM_TRACE` asks for it.
+/// Writes a line to standard error if `LATELY_SIM_TRACE` is set.
 pub(crate) fn trace(what: impl FnOnce() -> String) {
     if std::env::var_os("LATELY_SIM_TRACE").is_some() {
         let _ = std::io::Write::write_all(&mut std::io::stderr(), (what() + "\n").as_bytes());

@@ -1,4 +1,4 @@
-//! Books of clients that may be refused: what was acknowledged, and nothing else, is counted.
+//! The counts that a client expects: the hits that were acknowledged, and no others.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,20 @@ use crate::ledger::{Counts, Request, counted};
 use crate::running::Running;
 use crate::wire::{Reply, Wire};
 
-/// What a client was told.
+/// What a client expects, from the replies that it got.
 #[derive(Default)]
-pub(crate) struct Books {
+pub(crate) struct ExpectedCounts {
     pub(crate) counts: Counts,
-    /// Keys it ever named.
+    /// All keys that it named.
     named: BTreeSet<String>,
     pub(crate) acknowledged: u64,
     pub(crate) refused: u64,
-    /// Why the last was refused.
+    /// The error of the last refused request.
     pub(crate) why: String,
 }
 
-impl Books {
-    /// Sends requests and takes the replies; gives whether all were acknowledged.
+impl ExpectedCounts {
+    /// Sends requests and reads the replies. Returns whether all were acknowledged.
     pub(crate) fn exchange(&mut self, wire: &mut Wire, requests: &[Request]) -> bool {
         let refused = self.refused;
         let lines: String = requests.iter().map(|request| request.text.as_str()).collect();
@@ -32,7 +32,7 @@ impl Books {
         self.refused == refused
     }
 
-    /// Enters the reply to a request.
+    /// Records the reply to a request.
     pub(crate) fn take(&mut self, request: &Request, reply: &Reply) {
         self.named.extend(request.changes.iter().map(|change| change.key().to_owned()));
         match request.refusal(reply) {
@@ -40,7 +40,7 @@ impl Books {
                 self.refused += 1;
                 why.clone_into(&mut self.why);
             }
-            // There was nothing to delete: what had been was deleted by what was refused.
+            // There was nothing to delete: a refused request had deleted it.
             None if *reply == Reply::Number(0) => {}
             None => {
                 self.acknowledged += 1;
@@ -49,8 +49,8 @@ impl Books {
         }
     }
 
-    /// Takes over the books of another client.
-    pub(crate) fn add(&mut self, other: Books) {
+    /// Adds the expected counts of another client.
+    pub(crate) fn add(&mut self, other: ExpectedCounts) {
         for (key, hits) in other.counts {
             *self.counts.entry(key).or_default() += hits;
         }
@@ -62,7 +62,7 @@ impl Books {
         }
     }
 
-    /// The server has what was acknowledged, and nothing else.
+    /// Checks that the server has the acknowledged hits, and no others.
     pub(crate) fn check(&self, server: &Running, when: &str) {
         let found = counted(server, self.named.iter().map(String::as_str));
         let wrong = self.named.iter().filter(|key| found.get(*key) != self.counts.get(*key));

@@ -1,11 +1,11 @@
-//! Random numbers that are the same again for the same seed (SplitMix64, Steele, Lea and Flood, 2014).
+//! Random numbers that a seed repeats (SplitMix64, Steele, Lea and Flood, 2014).
 
 #[derive(Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed)
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -21,7 +21,7 @@ impl Dice {
         self.next() % end
     }
 
-    /// True once in `times` times.
+    /// True once in `times` times, on average.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

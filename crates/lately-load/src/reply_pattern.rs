@@ -7,34 +7,34 @@ const MOST_BYTES: usize = 64;
 const AT_ONCE: usize = 16;
 
 /// A parsed reply, to compare later ones with.
-pub(crate) struct Alike {
+pub(crate) struct ReplyPattern {
     len: usize,
     bytes: [u8; MOST_BYTES],
-    /// All ones where another byte stands.
+    /// All ones at each byte that must be the same.
     is_fixed: [u8; MOST_BYTES],
-    /// All ones where a digit of an integer stands.
+    /// All ones at each digit of an integer.
     is_digit: [u8; MOST_BYTES],
-    /// Where the digit stands that decides, if that is one alone.
-    decides_at: Option<usize>,
+    /// The place of the first integer, if it is one digit: whether the hit was allowed.
+    decision_at: Option<usize>,
 }
 
-impl Default for Alike {
-    fn default() -> Alike {
+impl Default for ReplyPattern {
+    fn default() -> ReplyPattern {
         let none = [0; MOST_BYTES];
-        Alike { len: 0, bytes: none, is_fixed: none, is_digit: none, decides_at: None }
+        ReplyPattern { len: 0, bytes: none, is_fixed: none, is_digit: none, decision_at: None }
     }
 }
 
-impl Alike {
-    /// Replies are compared with this one from here on.
+impl ReplyPattern {
+    /// Compares later replies with this one.
     pub(crate) fn learn(&mut self, reply: &[u8]) {
-        *self = Alike::default();
+        *self = ReplyPattern::default();
         let Some(bytes) = self.bytes.get_mut(..reply.len()) else { return };
         bytes.copy_from_slice(reply);
         self.len = reply.len();
         let mut in_integer = false;
         for (at, byte) in reply.iter().enumerate() {
-            // Not those that say how long an array is.
+            // The length of an array must stay the same.
             in_integer = match byte {
                 b':' => true,
                 b'*' => false,
@@ -44,11 +44,11 @@ impl Alike {
             *(if is_digit { &mut self.is_digit[at] } else { &mut self.is_fixed[at] }) = u8::MAX;
         }
         let digits = reply.iter().position(|&byte| byte == b':').map(|colon| colon + 1);
-        self.decides_at = digits.filter(|&at| reply.get(at + 1) == Some(&b'\r'));
+        self.decision_at = digits.filter(|&at| reply.get(at + 1) == Some(&b'\r'));
     }
 
-    /// The length of the reply that `bytes` begin with, and the digit that decides, when it is like the one that was
-    /// learned and enough comes behind it to be sure.
+    /// If `bytes` start with a reply of the learned pattern: its length, and its first integer if that is one digit.
+    /// Bytes are compared in whole chunks, so a reply near the end of `bytes` is not found.
     #[inline]
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(usize, Option<u8>)> {
         let chunks = self.len.div_ceil(AT_ONCE);
@@ -56,7 +56,7 @@ impl Alike {
             return None;
         }
         let of = |all: &[u8], chunk: usize| -> [u8; AT_ONCE] {
-            *all[chunk * AT_ONCE..].first_chunk().expect("as long as what is compared")
+            *all[chunk * AT_ONCE..].first_chunk().expect("a whole chunk")
         };
         let is_off = |chunk| {
             let (new, old) = (of(bytes, chunk), of(&self.bytes, chunk));
@@ -67,8 +67,8 @@ impl Alike {
             };
             (0..AT_ONCE).fold(0, |all, at| all | off(at)) != 0
         };
-        let is_alike = !(0..chunks).any(is_off);
-        is_alike.then(|| (self.len, self.decides_at.map(|at| bytes[at])))
+        let matches = !(0..chunks).any(is_off);
+        matches.then(|| (self.len, self.decision_at.map(|at| bytes[at])))
     }
 }
 
@@ -78,12 +78,12 @@ mod tests {
 
     #[test]
     fn only_digits_may_differ() {
-        let mut alike = Alike::default();
-        assert_eq!(alike.find(&[b'0'; 64]), None);
-        alike.learn(b"*2\r\n:1\r\n:-1\r\n:60000\r\n");
+        let mut pattern = ReplyPattern::default();
+        assert_eq!(pattern.find(&[b'0'; 64]), None);
+        pattern.learn(b"*2\r\n:1\r\n:-1\r\n:60000\r\n");
         let check = |text: &str, expected| {
             let text = format!("{text}{}", "-".repeat(32));
-            assert_eq!(alike.find(text.as_bytes()), expected, "{text}");
+            assert_eq!(pattern.find(text.as_bytes()), expected, "{text}");
         };
         check("*2\r\n:1\r\n:-1\r\n:60000\r\n", Some((21, Some(b'1'))));
         check("*2\r\n:0\r\n:-9\r\n:12345\r\n", Some((21, Some(b'0'))));
@@ -95,20 +95,20 @@ mod tests {
         ] {
             check(other, None);
         }
-        // It might go on with something else.
-        assert_eq!(alike.find(b"*2\r\n:1\r\n:-1\r\n:60000\r\n"), None);
+        // Too few bytes for the last chunk.
+        assert_eq!(pattern.find(b"*2\r\n:1\r\n:-1\r\n:60000\r\n"), None);
     }
 
     #[test]
     fn the_decision_is_one_digit() {
-        let decides = |reply: &[u8]| {
-            let mut alike = Alike::default();
-            alike.learn(reply);
-            alike.find(&[reply, &[b'x'; 16]].concat()).map(|(_, digit)| digit)
+        let decision = |reply: &[u8]| {
+            let mut pattern = ReplyPattern::default();
+            pattern.learn(reply);
+            pattern.find(&[reply, &[b'x'; 16]].concat()).map(|(_, digit)| digit)
         };
-        assert_eq!(decides(b":7\r\n"), Some(Some(b'7')));
-        assert_eq!(decides(b":17\r\n"), Some(None));
-        assert_eq!(decides(b"-ERR\r\n"), Some(None));
-        assert_eq!(decides(&[b'1'; MOST_BYTES + 1]), None);
+        assert_eq!(decision(b":7\r\n"), Some(Some(b'7')));
+        assert_eq!(decision(b":17\r\n"), Some(None));
+        assert_eq!(decision(b"-ERR\r\n"), Some(None));
+        assert_eq!(decision(&[b'1'; MOST_BYTES + 1]), None);
     }
 }
