@@ -153,6 +153,10 @@ fn copy_short<const N: usize>(key: &[u8], to: &mut [u8]) -> bool {
 /// The fast path of `append`: one hit of now, on a key of 8 to 16 bytes in its first generation, as most are. It takes
 /// half of the instructions and appends the same bytes. Returns false and appends nothing if the key has another
 /// length.
+///
+/// Without it, a hit of `Store::apply_into` takes 9 % more with a million keys and 22 % more with a thousand (the
+/// best of 11 interleaved rounds on a busy machine, batches of 64, library only). The test
+/// `one_hit_is_encoded_like_any_other` compares both paths.
 #[inline(always)]
 fn append_one_hit(out: &mut Vec<u8>, Sequence { part, number }: Sequence, key: &[u8]) -> bool {
     const BYTES: usize = 32;
