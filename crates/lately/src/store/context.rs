@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::eviction::Full;
 use crate::class::{ClassId, Classes};
 use crate::delta::DeltaBatch;
 use crate::entry::Fetched;
@@ -55,7 +56,7 @@ pub(super) struct Context<'a> {
     /// Counts keys that are removed because they have expired.
     pub(super) expired_keys: &'a AtomicU64,
     /// Set when there is no room for a new key.
-    pub(super) ceiling_bytes: Option<u64>,
+    pub(super) full: Option<Full>,
     /// Whether what is put back was written by a clock that was ahead: hits that came later count as of now.
     pub(super) is_clock_repaired: bool,
     /// Where what happened is recorded, if anywhere.
@@ -75,7 +76,7 @@ impl<'a> Context<'a> {
             classes,
             generation,
             expired_keys,
-            ceiling_bytes: None,
+            full: None,
             is_clock_repaired: false,
             deltas,
             met: None,

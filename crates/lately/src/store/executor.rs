@@ -10,6 +10,7 @@ use std::mem;
 use super::batch::{Op, Outcome, Question, Request, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, FastPath, Hit};
+use super::eviction::Full;
 use super::shard::Shard;
 use super::{Store, shard_of};
 use crate::count::Count;
@@ -266,9 +267,9 @@ impl<'a> Executor<'a> {
     }
 
     /// The ceiling, if the store is at it.
-    pub(super) fn is_full(&self) -> Option<u64> {
+    pub(super) fn is_full(&self) -> Option<Full> {
         let memory = &self.store.memory;
-        memory.is_full().then(|| memory.ceiling_bytes())
+        memory.is_full().then(|| memory.full())
     }
 
     /// The shard that is locked, and what changes to it are given.
@@ -374,7 +375,7 @@ impl<'a> Executor<'a> {
         hit: &Hit<'_>,
         place: Option<u32>,
     ) -> Result<u64, HitError> {
-        self.context.ceiling_bytes = (!has_room).then(|| self.store.memory.ceiling_bytes());
+        self.context.full = (!has_room).then(|| self.store.memory.full());
         let (locked, context) = self.parts();
         locked.hit(hit, place, context)
     }
@@ -382,12 +383,12 @@ impl<'a> Executor<'a> {
     /// Counts hits that were denied to a key that is at `place` or nowhere; gives where it is then. No key is made
     /// when the store is full.
     pub(super) fn deny(&mut self, hit: &Hit<'_>, mut place: Option<u32>) -> Option<u32> {
-        self.context.ceiling_bytes = self.is_full();
-        if self.context.ceiling_bytes.is_some() && place.is_some() {
+        self.context.full = self.is_full();
+        if self.context.full.is_some() && place.is_some() {
             // It may grow: others make up for it, if they can.
             let has_room;
             (has_room, place) = self.room_for((hit.key, hit.hash), place);
-            self.context.ceiling_bytes = self.context.ceiling_bytes.filter(|_| !has_room);
+            self.context.full = self.context.full.filter(|_| !has_room);
         }
         let (locked, context) = self.parts();
         locked.deny(hit, place, context)
@@ -406,7 +407,7 @@ impl<'a> Executor<'a> {
         {
             return Ok(());
         }
-        Err(HitError::OutOfMemory { ceiling_bytes: self.store.memory.ceiling_bytes() })
+        Err(self.store.memory.full().into())
     }
 
     /// Evicts others until there is room; the lock is given back for it.

@@ -265,13 +265,13 @@ impl Executor<'_> {
         }
         if let Some(until) = effect.lock_until {
             // Without room for the key it cannot be locked out, so that is an error.
-            if let (None, Some(ceiling_bytes)) = (place, context.ceiling_bytes) {
-                return Err(HitError::OutOfMemory { ceiling_bytes }.into());
+            if let (None, Some(full)) = (place, context.full) {
+                return Err(HitError::from(full).into());
             }
             locked.limit_until(key, hash, until, context);
         }
         if let (Some(place), Some(denial)) = (place, effect.denial)
-            && (context.ceiling_bytes.is_none() || locked.is_limited_at(place))
+            && (context.full.is_none() || locked.is_limited_at(place))
         {
             locked.set_denial(place, denial, context.classes);
         }

@@ -176,10 +176,10 @@ impl Shard {
             return place;
         }
         let place = match place {
-            None if context.ceiling_bytes.is_some() => return None,
+            None if context.full.is_some() => return None,
             None => self.add_slot(hit.key, hit.hash, context.classes.of(hit.key), context),
             // Without room for it the count of what was denied is not kept; it is denied all the same.
-            Some(place) if context.ceiling_bytes.is_some() => {
+            Some(place) if context.full.is_some() => {
                 let at = hit.at.unwrap_or(self.now);
                 let is_counted = self.slot_mut(place).state.deny_in_place(at, hit.weight);
                 if is_counted {
