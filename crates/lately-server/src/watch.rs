@@ -99,7 +99,13 @@ impl Watch {
     }
 
     /// Clients that were refused because `most` are connected.
-    fn refused_clients(&mut self, count: u64, most: usize, config: &Config, now: Timestamp) -> Option<String> {
+    fn refused_clients(
+        &mut self,
+        count: u64,
+        most: usize,
+        config: &Config,
+        now: Timestamp,
+    ) -> Option<String> {
         if count == self.refused_clients || !is_due(self.refused_clients_logged, now) {
             return None;
         }
@@ -107,7 +113,9 @@ impl Watch {
         (self.refused_clients, self.refused_clients_logged) = (count, Some(now));
         let Config { max_clients, ceiling_bytes, .. } = config;
         let why = if most < *max_clients {
-            format!("the memory ceiling of {ceiling_bytes} bytes has room for {most} of max_clients = {max_clients}")
+            format!(
+                "the memory ceiling of {ceiling_bytes} bytes has room for {most} of max_clients = {max_clients}"
+            )
         } else {
             format!("max_clients = {max_clients} are connected")
         };

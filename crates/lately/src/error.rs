@@ -132,7 +132,10 @@ impl fmt::Display for HitError {
                 write!(f, "{weight} more hits would overflow: the pane has {hits} of at most {most}")
             }
             HitError::OutOfMemory { ceiling_bytes, other_bytes } => {
-                write!(f, "the memory ceiling of {ceiling_bytes} bytes is reached, and no key may be evicted: ")?;
+                write!(
+                    f,
+                    "the memory ceiling of {ceiling_bytes} bytes is reached, and no key may be evicted: "
+                )?;
                 let others = "connections, sources, the journal and other nodes take";
                 match other_bytes {
                     // The rest is too little for keys.

@@ -5,7 +5,9 @@ use std::collections::{BinaryHeap, HashSet};
 use lately::limits::MAX_SCAN_SLOTS;
 use lately::{Cursor, Pattern, Point, QueryError, SeriesReader, Span, Timestamp};
 
-use crate::limits::{COOLEST_STEP, SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, SERIES_STEP, WALK_STEP};
+use crate::limits::{
+    COOLEST_STEP, SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, SERIES_STEP, WALK_STEP,
+};
 use crate::service::Service;
 
 /// A series: the hits of a key in each step of a window.
@@ -212,6 +214,8 @@ impl NamedWalk {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.key_bytes + self.keys.capacity() * size_of::<Box<[u8]>>() + self.hits.capacity() * size_of::<u64>()
+        self.key_bytes
+            + self.keys.capacity() * size_of::<Box<[u8]>>()
+            + self.hits.capacity() * size_of::<u64>()
     }
 }

@@ -72,15 +72,7 @@ impl<'a> Context<'a> {
         expired_keys: &'a AtomicU64,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> Context<'a> {
-        Context {
-            classes,
-            generation,
-            expired_keys,
-            full: None,
-            is_clock_repaired: false,
-            deltas,
-            met: None,
-        }
+        Context { classes, generation, expired_keys, full: None, is_clock_repaired: false, deltas, met: None }
     }
 
     /// The edges of a class at `now`, and its settings.

@@ -111,10 +111,12 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Ran<'a> {
         let (mut done, mut flow, mut last) = (0, Flow::Continue, None);
+        // An `EXEC` has bounds of its own.
+        let most = if self.executed.is_some() { usize::MAX } else { TURN_ARGUMENTS };
         let mut arguments = 0;
         while flow == Flow::Continue
             && out.len() < OUTPUT_BYTES
-            && arguments < TURN_ARGUMENTS
+            && arguments < most
             && let Some(args) = requests.next()
         {
             if args.len() > LIGHT_ARGUMENTS {
@@ -149,7 +151,7 @@ impl Session {
             };
             done += 1;
         }
-        if flow == Flow::Continue && arguments >= TURN_ARGUMENTS {
+        if flow == Flow::Continue && arguments >= most {
             flow = Flow::Yield;
         }
         Ran { done, flow, last }

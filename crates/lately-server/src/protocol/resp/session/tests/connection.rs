@@ -412,7 +412,10 @@ fn a_long_list_of_clients_is_written_in_slices() {
         talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
     }
     assert_eq!(held.len(), 601_usize.div_ceil(crate::limits::CLIENTS_STEP));
-    assert!(held[2] > 2 * crate::limits::CLIENTS_STEP * "id=1 addr= laddr= name= age= idle=".len(), "{held:?}");
+    assert!(
+        held[2] > 2 * crate::limits::CLIENTS_STEP * "id=1 addr= laddr= name= age= idle=".len(),
+        "{held:?}"
+    );
     assert_eq!(talk.session.held_bytes(), 0);
     let list = String::from_utf8(out).expect("text");
     let (head, lines) = list.split_once("\r\n").expect("a bulk string");

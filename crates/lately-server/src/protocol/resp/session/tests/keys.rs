@@ -275,6 +275,9 @@ fn the_least_hit_of_many_named_keys_are_found_in_slices() {
         talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
         slices += 1;
     }
-    assert_eq!((barred(&out).as_str(), slices), (expected, 3_000_usize.div_ceil(crate::limits::COOLEST_STEP)));
+    assert_eq!(
+        (barred(&out).as_str(), slices),
+        (expected, 3_000_usize.div_ceil(crate::limits::COOLEST_STEP))
+    );
     talk.check(&format!("COOLEST 9 BELOW 1{keys}"), "*1|*2|$5|k2500|:0|");
 }
