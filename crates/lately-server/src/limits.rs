@@ -89,6 +89,10 @@ pub const SCAN_STEP_PATTERN_BYTES: usize = 16;
 /// in the client list.
 pub const CONNECTION_BYTES: usize = 2 << 10;
 
+/// The share of the memory ceiling that has places for clients, of [`CONNECTION_BYTES`] each: one sixteenth. The rest of
+/// [`CONNECTIONS_SHARE`] is for their buffers. Clients past the places are refused.
+pub const CLIENTS_SHARE: u64 = 16;
+
 /// Clients that are served however low the ceiling is, if `max_clients` allows it.
 pub const LEAST_CLIENTS: usize = 64;
 
@@ -225,9 +229,8 @@ pub const CLOCK_STEP_MS: i64 = 10_000;
 /// Evictions, slow clients, and failures shorter than [`WATCH_EVERY`] are logged at most this often.
 pub const LOG_EVERY_MS: i64 = 60_000;
 
-/// The share of the memory ceiling for connections, one eighth. It has places of [`CONNECTION_BYTES`]; clients past them are
-/// refused, except the first [`LEAST_CLIENTS`]. When connections hold more in sum, one that holds more than an equal part is
-/// disconnected as soon as it needs more.
+/// The share of the memory ceiling for connections, one eighth. When they hold more in sum, one that holds more than
+/// an equal part is disconnected as soon as it needs more.
 pub const CONNECTIONS_SHARE: u64 = 8;
 
 /// The default memory ceiling: 1 GiB.

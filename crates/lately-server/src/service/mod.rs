@@ -35,7 +35,9 @@ use lately_journal::{Folder, Journal, Progress};
 use tokio::sync::Notify;
 
 use crate::config::Config;
-use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, LEAST_CLIENTS, SHORT_BYTES, SWEEP_SLOTS};
+use crate::limits::{
+    CLIENTS_SHARE, CONNECTION_BYTES, CONNECTIONS_SHARE, LEAST_CLIENTS, SHORT_BYTES, SWEEP_SLOTS,
+};
 pub(crate) use batch::{Batch, NamedRequest};
 use change_feed::ChangeFeed;
 use clients::Clients;
@@ -280,9 +282,9 @@ impl Service {
         self.commit_evictions(&deltas);
     }
 
-    /// RESP clients that are served at once: `max_clients`, as far as the share of connections has room for them.
+    /// RESP clients that are served at once: `max_clients`, as far as the ceiling has places for them.
     pub(crate) fn most_clients(&self) -> usize {
-        let room = self.config.ceiling_bytes / CONNECTIONS_SHARE / CONNECTION_BYTES as u64;
+        let room = self.config.ceiling_bytes / CLIENTS_SHARE / CONNECTION_BYTES as u64;
         self.config.max_clients.min(usize::try_from(room).unwrap_or(usize::MAX).max(LEAST_CLIENTS))
     }
 
@@ -360,10 +362,10 @@ mod tests {
             assert_eq!(service.most_clients(), expected, "{ceiling_bytes} {max_clients}");
         };
         check(1 << 30, 10_000, 10_000);
-        check(1 << 30, usize::MAX, 65_536);
-        check(16 << 20, 10_000, 1_024);
+        check(1 << 30, usize::MAX, 32_768);
+        check(16 << 20, 10_000, 512);
         check(16 << 20, 100, 100);
-        check((16 << 20) - 1, 10_000, 1_023);
+        check((16 << 20) - 1, 10_000, 511);
         check(1 << 20, 10_000, LEAST_CLIENTS);
         check(1 << 20, 63, 63);
         check(crate::limits::MIN_CEILING_BYTES, 10_000, LEAST_CLIENTS);

@@ -79,11 +79,11 @@ fn the_longest_line() {
     client.expect_rest("-ERR Protocol error: too big inline request\r\n");
 }
 
-/// Symptom: idle clients evicted all keys. Cause: nothing but `max_clients` bounded their number. Fix: they have places in
-/// an eighth of the ceiling.
+/// Symptom: idle clients evicted all keys. Cause: nothing but `max_clients` bounded their number. Fix: they have places in a
+/// sixteenth of the ceiling.
 #[test]
 fn the_most_clients_that_the_ceiling_has_room_for() {
-    let ceiling_bytes = 72 * 8 * CONNECTION_BYTES as u64;
+    let ceiling_bytes = 72 * 16 * CONNECTION_BYTES as u64;
     let server = Running::with(Config { ceiling_bytes, ..config() }, standing_clock());
     let mut clients: Vec<_> = (0..72).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.ask("PING\r\n", "+PONG\r\n"));
