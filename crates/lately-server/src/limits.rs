@@ -60,6 +60,19 @@ pub const SCAN_WORK: u64 = 8 << 20;
 /// A request of several keys with more arguments than this runs a part of them at a time, of half as many keys.
 pub const LONG_ARGUMENTS: usize = 1_024;
 
+/// A connection that executed requests with this many arguments in a turn waits until the others had theirs. Requests of up
+/// to [`LIGHT_ARGUMENTS`] are not counted: the bytes of a read and of the replies bound those.
+pub const TURN_ARGUMENTS: usize = LONG_ARGUMENTS;
+
+/// See [`TURN_ARGUMENTS`].
+pub const LIGHT_ARGUMENTS: usize = 8;
+
+/// Lines of `CLIENT LIST` that are written at once: a millisecond.
+pub const CLIENTS_STEP: usize = 256;
+
+/// Keys named in a `COOLEST` that are counted at once.
+pub const COOLEST_STEP: usize = LONG_ARGUMENTS;
+
 /// Points of a `SERIES` that are read and written at once: a quarter of a millisecond.
 pub const SERIES_STEP: usize = 2_048;
 
@@ -75,6 +88,13 @@ pub const SCAN_STEP_PATTERN_BYTES: usize = 16;
 /// Memory of a connection without buffers: its socket in the kernel, its state, the names its client set, its entry
 /// in the client list.
 pub const CONNECTION_BYTES: usize = 2 << 10;
+
+/// The share of the memory ceiling that has places for clients, of [`CONNECTION_BYTES`] each: one sixteenth. The rest of
+/// [`CONNECTIONS_SHARE`] is for their buffers. Clients past the places are refused.
+pub const CLIENTS_SHARE: u64 = 16;
+
+/// Clients that are served however low the ceiling is, if `max_clients` allows it.
+pub const LEAST_CLIENTS: usize = 64;
 
 /// Commands one `MULTI` queues.
 pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;

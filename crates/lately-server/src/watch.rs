@@ -1,8 +1,11 @@
 //! Log lines about the state of a running server: clock, disk, memory, slow clients.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use lately::Timestamp;
 use lately_journal::{Journal, JournalStats};
 
+use crate::config::Config;
 use crate::limits::{CLOCK_STEP_MS, LOG_EVERY_MS};
 use crate::service::Service;
 
@@ -24,6 +27,8 @@ pub(crate) struct Watch {
     checkpoint_trouble: Option<String>,
     slow: u64,
     slow_logged: Option<Timestamp>,
+    refused_clients: u64,
+    refused_clients_logged: Option<Timestamp>,
 }
 
 impl Watch {
@@ -34,6 +39,12 @@ impl Watch {
             .chain(self.clock(service.clock_step_ms(), service.clock_jumped_ms()))
             .chain(self.evictions(service.memory().evicted_keys, service.now(), service.is_loading()))
             .chain(self.slow(service.slow(), service.now()))
+            .chain(self.refused_clients(
+                service.stats.refused_connections.load(Relaxed),
+                service.most_clients(),
+                &service.config,
+                service.now(),
+            ))
             .chain(
                 service
                     .journal()
@@ -85,6 +96,30 @@ impl Watch {
         };
         (self.slow, self.slow_logged) = (count, Some(now));
         Some(format!("{last}{others}: disconnected (logged at most once a minute)"))
+    }
+
+    /// Clients that were refused because `most` are connected.
+    fn refused_clients(
+        &mut self,
+        count: u64,
+        most: usize,
+        config: &Config,
+        now: Timestamp,
+    ) -> Option<String> {
+        if count == self.refused_clients || !is_due(self.refused_clients_logged, now) {
+            return None;
+        }
+        let more = count - self.refused_clients;
+        (self.refused_clients, self.refused_clients_logged) = (count, Some(now));
+        let Config { max_clients, ceiling_bytes, .. } = config;
+        let why = if most < *max_clients {
+            format!(
+                "the memory ceiling of {ceiling_bytes} bytes has room for {most} of max_clients = {max_clients}"
+            )
+        } else {
+            format!("max_clients = {max_clients} are connected")
+        };
+        Some(format!("{more} clients were refused: {why} (logged at most once a minute)"))
     }
 
     /// A jump of the server's clock. `jumped_ms` is the sum of its jumps since the start.
@@ -203,6 +238,20 @@ mod tests {
         assert_eq!(told(1, 0), Some(format!("x was slow: {ended}")));
         assert_eq!([told(1, 1), told(3, 59)], [None, None]);
         assert_eq!(told(4, 60), Some(format!("x was slow, and 2 more before it: {ended}")));
+    }
+
+    #[test]
+    fn refused_clients_are_logged_once_a_minute() {
+        let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
+        let config = Config { max_clients: 70, ceiling_bytes: 1 << 20, ..Config::default() };
+        let mut watch = Watch::default();
+        let mut told = |count, most, seconds| watch.refused_clients(count, most, &config, at(seconds));
+        assert_eq!(told(0, 64, 0), None);
+        let full = "2 clients were refused: the memory ceiling of 1048576 bytes has room for 64 of max_clients = 70 (logged at most once a minute)";
+        assert_eq!(told(2, 64, 0).as_deref(), Some(full));
+        assert_eq!([told(2, 64, 70), told(5, 64, 59)], [None, None]);
+        let most = "3 clients were refused: max_clients = 70 are connected (logged at most once a minute)";
+        assert_eq!(told(5, 70, 60).as_deref(), Some(most));
     }
 
     #[test]

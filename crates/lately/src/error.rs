@@ -105,6 +105,8 @@ pub enum HitError {
     OutOfMemory {
         /// The ceiling in bytes.
         ceiling_bytes: u64,
+        /// Bytes under the ceiling that are not of keys: [charges](crate::Store::charge), sources, counts of other nodes.
+        other_bytes: u64,
     },
 }
 
@@ -129,11 +131,20 @@ impl fmt::Display for HitError {
             HitError::PaneFull { hits, weight, most } => {
                 write!(f, "{weight} more hits would overflow: the pane has {hits} of at most {most}")
             }
-            HitError::OutOfMemory { ceiling_bytes } => {
+            HitError::OutOfMemory { ceiling_bytes, other_bytes } => {
                 write!(
                     f,
-                    "the memory ceiling of {ceiling_bytes} bytes is reached, and no key may be evicted: their limits are in force"
-                )
+                    "the memory ceiling of {ceiling_bytes} bytes is reached, and no key may be evicted: "
+                )?;
+                let others = "connections, sources, the journal and other nodes take";
+                match other_bytes {
+                    // The rest is too little for keys.
+                    _ if *other_bytes >= ceiling_bytes - ceiling_bytes / 8 => {
+                        write!(f, "{others} {other_bytes} bytes")
+                    }
+                    0 => write!(f, "their limits are in force"),
+                    _ => write!(f, "their limits are in force, and {others} {other_bytes} bytes"),
+                }
             }
         }
     }

@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec;
 
 use lately::Timestamp;
 use lately_resp::Protocol;
 use lately_resp::command::WhichClients;
+
+use crate::limits::CLIENTS_STEP;
 
 /// All connected clients, by id.
 #[derive(Default, Debug)]
@@ -80,12 +83,42 @@ impl Clients {
         locked(&self.0).connected.len()
     }
 
-    /// A line for each selected client, oldest first.
-    pub(crate) fn list(&self, which: WhichClients<'_>, now: Timestamp) -> String {
+    /// The selected clients, oldest first.
+    pub(crate) fn list(&self, which: WhichClients<'_>) -> ClientsWalk {
         let ids = which.ids();
         let is_wanted = |client: &&Arc<Client>| ids.as_ref().is_none_or(|ids| ids.contains(&client.id));
         let clients: Vec<_> = locked(&self.0).connected.values().filter(is_wanted).cloned().collect();
-        clients.iter().map(|client| client.line(now) + "\n").collect()
+        ClientsWalk { clients: clients.into_iter(), text: String::new() }
+    }
+}
+
+/// The lines of clients, written a slice at a time.
+pub(crate) struct ClientsWalk {
+    clients: vec::IntoIter<Arc<Client>>,
+    text: String,
+}
+
+impl ClientsWalk {
+    /// Whether one slice finishes it.
+    pub(crate) fn is_short(&self) -> bool {
+        self.clients.len() <= CLIENTS_STEP
+    }
+
+    /// Writes the next slice. True at the end.
+    pub(crate) fn step(&mut self, now: Timestamp) -> bool {
+        for client in self.clients.by_ref().take(CLIENTS_STEP) {
+            self.text += &client.line(now);
+            self.text.push('\n');
+        }
+        self.clients.len() == 0
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.text.capacity() + self.clients.len() * size_of::<Arc<Client>>()
     }
 }
 

@@ -35,7 +35,9 @@ use lately_journal::{Folder, Journal, Progress};
 use tokio::sync::Notify;
 
 use crate::config::Config;
-use crate::limits::{CONNECTION_BYTES, CONNECTIONS_SHARE, SHORT_BYTES, SWEEP_SLOTS};
+use crate::limits::{
+    CLIENTS_SHARE, CONNECTION_BYTES, CONNECTIONS_SHARE, LEAST_CLIENTS, SHORT_BYTES, SWEEP_SLOTS,
+};
 pub(crate) use batch::{Batch, NamedRequest};
 use change_feed::ChangeFeed;
 use clients::Clients;
@@ -47,7 +49,7 @@ use named_limits::CurrentRules;
 pub(crate) use response::{Response, code_of, rate};
 pub(crate) use statistics::Stats;
 use throughput::Throughput;
-pub(crate) use walk::{CoolestWalk, ScanWalk, SeriesWalk, coolest_of};
+pub(crate) use walk::{CoolestWalk, NamedWalk, ScanWalk, SeriesWalk};
 
 /// The store, the journal and the statistics of a server, shared by all connections.
 pub struct Service {
@@ -283,8 +285,14 @@ impl Service {
         self.commit_evictions(&deltas);
     }
 
+    /// RESP clients that are served at once: `max_clients`, as far as the ceiling has places for them.
+    pub(crate) fn most_clients(&self) -> usize {
+        let room = self.config.ceiling_bytes / CLIENTS_SHARE / CONNECTION_BYTES as u64;
+        self.config.max_clients.min(usize::try_from(room).unwrap_or(usize::MAX).max(LEAST_CLIENTS))
+    }
+
     /// Whether a connection that held `before_bytes` may hold `after_bytes`. All connections together have a bound. One
-    /// that holds less than an equal part may always grow, so the sum is at most twice the share of connections.
+    /// that holds less than an equal part, or part of one short request, may always grow.
     pub(crate) fn may_hold(&self, before_bytes: usize, after_bytes: usize) -> bool {
         let share_bytes = self.config.ceiling_bytes / CONNECTIONS_SHARE;
         let more_bytes = after_bytes.saturating_sub(before_bytes) as u64;
@@ -347,6 +355,23 @@ mod tests {
         service.charge(share, 0);
         assert_eq!(service.store.memory().used_bytes, 0);
         assert!(service.may_hold(share, share + 1));
+    }
+
+    #[test]
+    fn clients_have_places_below_the_ceiling() {
+        let check = |ceiling_bytes, max_clients, expected| {
+            let config = Config { ceiling_bytes, max_clients, ..Config::default() };
+            let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+            assert_eq!(service.most_clients(), expected, "{ceiling_bytes} {max_clients}");
+        };
+        check(1 << 30, 10_000, 10_000);
+        check(1 << 30, usize::MAX, 32_768);
+        check(16 << 20, 10_000, 512);
+        check(16 << 20, 100, 100);
+        check((16 << 20) - 1, 10_000, 511);
+        check(1 << 20, 10_000, LEAST_CLIENTS);
+        check(1 << 20, 63, 63);
+        check(crate::limits::MIN_CEILING_BYTES, 10_000, LEAST_CLIENTS);
     }
 
     /// Symptom: hits at the edge of the retention were gone after a start. Cause: the sweep ran while keys were put back, and

@@ -5,7 +5,9 @@ use std::collections::{BinaryHeap, HashSet};
 use lately::limits::MAX_SCAN_SLOTS;
 use lately::{Cursor, Pattern, Point, QueryError, SeriesReader, Span, Timestamp};
 
-use crate::limits::{SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, SERIES_STEP, WALK_STEP};
+use crate::limits::{
+    COOLEST_STEP, SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, SERIES_STEP, WALK_STEP,
+};
 use crate::service::Service;
 
 /// A series: the hits of a key in each step of a window.
@@ -166,17 +168,54 @@ impl CoolestWalk {
 }
 
 /// The least-hit of the named keys, least first. Keys with equal hits keep their order.
-pub(crate) fn coolest_of<'k>(
-    service: &Service,
-    keys: impl Iterator<Item = &'k [u8]>,
-    (count, window, below): (usize, Option<Span>, Option<u64>),
-    now: Timestamp,
-) -> Vec<(u64, &'k [u8])> {
-    let mut seen = HashSet::new();
-    let keys: Vec<&[u8]> = keys.filter(|key| seen.insert(*key)).collect();
-    let mut rows: Vec<(u64, &[u8])> = service.hits_of(&keys, window, now).zip(keys.iter().copied()).collect();
-    rows.retain(|&(hits, _)| below.is_none_or(|below| hits < below));
-    rows.sort_by_key(|&(hits, _)| hits);
-    rows.truncate(count);
-    rows
+pub(crate) struct NamedWalk {
+    /// Each once.
+    keys: Vec<Box<[u8]>>,
+    /// The hits of the first keys.
+    hits: Vec<u64>,
+    key_bytes: usize,
+    count: usize,
+    window: Option<Span>,
+    below: Option<u64>,
+}
+
+impl NamedWalk {
+    /// At most `count` of the keys, only those with fewer than `below` hits in the window.
+    pub(crate) fn new<'k>(
+        keys: impl Iterator<Item = &'k [u8]>,
+        (count, window, below): (usize, Option<Span>, Option<u64>),
+    ) -> NamedWalk {
+        let mut seen = HashSet::new();
+        let keys: Vec<Box<[u8]>> = keys.filter(|key| seen.insert(*key)).map(Box::from).collect();
+        let key_bytes = keys.iter().map(|key| key.len()).sum();
+        NamedWalk { hits: Vec::with_capacity(keys.len()), keys, key_bytes, count, window, below }
+    }
+
+    /// Whether one slice finishes it.
+    pub(crate) fn is_short(&self) -> bool {
+        self.keys.len() <= COOLEST_STEP
+    }
+
+    /// Counts the next keys. True at the end.
+    pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
+        let next: Vec<&[u8]> =
+            self.keys[self.hits.len()..].iter().take(COOLEST_STEP).map(|key| &**key).collect();
+        self.hits.extend(service.hits_of(&next, self.window, now));
+        self.hits.len() == self.keys.len()
+    }
+
+    /// The keys with their hits, least first.
+    pub(crate) fn into_rows(self) -> Vec<(u64, Box<[u8]>)> {
+        let mut rows: Vec<_> = self.hits.into_iter().zip(self.keys).collect();
+        rows.retain(|&(hits, _)| self.below.is_none_or(|below| hits < below));
+        rows.sort_by_key(|&(hits, _)| hits);
+        rows.truncate(self.count);
+        rows
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.key_bytes
+            + self.keys.capacity() * size_of::<Box<[u8]>>()
+            + self.hits.capacity() * size_of::<u64>()
+    }
 }

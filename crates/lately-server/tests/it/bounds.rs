@@ -3,6 +3,7 @@
 use lately_resp::limits::{MAX_ARGUMENTS, MAX_BULK_BYTES, MAX_LINE_BYTES, MAX_REQUEST_BYTES};
 use lately_resp::write_request;
 use lately_server::Config;
+use lately_server::limits::CONNECTION_BYTES;
 
 use crate::common::{Running, config, standing_clock};
 
@@ -76,6 +77,22 @@ fn the_longest_line() {
     client.ask(format!("ECHO {message}\n"), format!("${}\r\n{message}\r\n", message.len()));
     client.send(format!("ECHO {message}x"));
     client.expect_rest("-ERR Protocol error: too big inline request\r\n");
+}
+
+/// Symptom: idle clients evicted all keys. Cause: nothing but `max_clients` bounded their number. Fix: they have places in a
+/// sixteenth of the ceiling.
+#[test]
+fn the_most_clients_that_the_ceiling_has_room_for() {
+    let ceiling_bytes = 72 * 16 * CONNECTION_BYTES as u64;
+    let server = Running::with(Config { ceiling_bytes, ..config() }, standing_clock());
+    let mut clients: Vec<_> = (0..72).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.ask("PING\r\n", "+PONG\r\n"));
+    server.connect().expect_rest("-ERR max number of clients reached\r\n");
+    clients[0].send("INFO\r\n");
+    let lines: Vec<String> = (0..60).map(|_| clients[0].line()).collect();
+    for line in ["maxclients:72", "rejected_connections:1", "evicted_keys:0"] {
+        assert!(lines.iter().any(|it| it == line), "{line} {lines:?}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::eviction::Full;
 use crate::class::{ClassId, Classes};
 use crate::delta::DeltaBatch;
 use crate::entry::Fetched;
@@ -56,8 +57,8 @@ pub(super) struct Context<'a> {
     pub(super) generation: &'a AtomicU64,
     /// The number of keys that were removed because they had expired.
     pub(super) expired_keys: &'a AtomicU64,
-    /// The ceiling, if there is no room for a new key.
-    pub(super) ceiling_bytes: Option<u64>,
+    /// Why there is no room for a new key, if there is none.
+    pub(super) full: Option<Full>,
     /// Whether the replayed changes were written by a clock that was ahead. If so, hits of the future count
     /// as of now.
     pub(super) is_clock_repaired: bool,
@@ -74,15 +75,7 @@ impl<'a> Context<'a> {
         expired_keys: &'a AtomicU64,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> Context<'a> {
-        Context {
-            classes,
-            generation,
-            expired_keys,
-            ceiling_bytes: None,
-            is_clock_repaired: false,
-            deltas,
-            met: None,
-        }
+        Context { classes, generation, expired_keys, full: None, is_clock_repaired: false, deltas, met: None }
     }
 
     /// The edges of a class at `now`, and its settings.

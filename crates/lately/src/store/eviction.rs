@@ -13,6 +13,7 @@ use super::slot::Slot;
 use super::table::place_of;
 use super::tags::fraction;
 use crate::delta::{DeltaBatch, Forgotten};
+use crate::error::HitError;
 use crate::limits::{EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD};
 use crate::time::Timestamp;
 
@@ -52,10 +53,25 @@ fn scattered(hand: u64, places: u32) -> u32 {
 /// Keys that cannot be evicted may exceed the ceiling by this fraction of it.
 const OVER: u64 = 16;
 
+/// Why a hit is refused: the ceiling, and how much of it memory that is not of keys takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Full {
+    ceiling_bytes: u64,
+    other_bytes: u64,
+}
+
+impl From<Full> for HitError {
+    fn from(Full { ceiling_bytes, other_bytes }: Full) -> HitError {
+        HitError::OutOfMemory { ceiling_bytes, other_bytes }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Memory {
     ceiling_bytes: Option<u64>,
     used_bytes: AtomicU64,
+    /// The part of `used_bytes` that is not of keys: charges, sources, and counts of other nodes.
+    other_bytes: AtomicU64,
     evicted_keys: AtomicU64,
     expired_keys: AtomicU64,
     /// Where the next search for a victim starts.
@@ -94,6 +110,7 @@ impl Memory {
         Memory {
             ceiling_bytes,
             used_bytes: AtomicU64::new(0),
+            other_bytes: AtomicU64::new(0),
             evicted_keys: AtomicU64::new(0),
             expired_keys: AtomicU64::new(0),
             hand: AtomicU64::new(0),
@@ -123,6 +140,22 @@ impl Memory {
             // Wrapping is correct: only the sum matters, and it is never negative.
             self.used_bytes.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
         }
+    }
+
+    /// Accounts for memory that is not of keys.
+    pub(super) fn change_other(&self, before: usize, after: usize) {
+        self.note_other(before, after);
+        self.change(before, after);
+    }
+
+    /// Records that a part of a change, made by [`Memory::change`], is not of keys.
+    pub(super) fn note_other(&self, before: usize, after: usize) {
+        self.other_bytes.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
+    }
+
+    /// The reason to refuse a hit when no key may be evicted.
+    pub(super) fn full(&self) -> Full {
+        Full { ceiling_bytes: self.ceiling_bytes(), other_bytes: self.other_bytes.load(Relaxed) }
     }
 
     #[inline]
@@ -169,12 +202,12 @@ impl Store {
         now: Timestamp,
         mut deltas: Option<&mut DeltaBatch>,
     ) {
-        self.memory.change(before_bytes, after_bytes);
+        self.memory.change_other(before_bytes, after_bytes);
         if after_bytes > before_bytes {
             if let Some(deltas) = &mut deltas {
                 deltas.advance(now);
             }
-            self.make_room(&[], now, deltas);
+            self.settle(&[], now, deltas);
         }
     }
 
@@ -288,6 +321,7 @@ impl Store {
     /// Without it, expired keys are removed as new keys come. Call it regularly to free memory sooner, and to shrink keys
     /// that have become quiet.
     pub fn sweep(&self, from: super::Cursor, places: usize, now: Timestamp) -> super::Cursor {
+        self.prefetch_tables.tidy();
         let mut cursor = from;
         for _ in 0..places {
             let (index, place) = cursor.split();

@@ -10,6 +10,7 @@ use std::mem;
 use super::batch::{Op, Outcome, Question, Request, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, FastPath, Hit};
+use super::eviction::Full;
 use super::shard::Shard;
 use super::{Store, shard_of};
 use crate::count::Count;
@@ -267,10 +268,10 @@ impl<'a> Executor<'a> {
         &mut self.context
     }
 
-    /// The ceiling, if the store is full.
-    pub(super) fn is_full(&self) -> Option<u64> {
+    /// Why the store is full, if it is.
+    pub(super) fn is_full(&self) -> Option<Full> {
         let memory = &self.store.memory;
-        memory.is_full().then(|| memory.ceiling_bytes())
+        memory.is_full().then(|| memory.full())
     }
 
     /// The locked shard and the context of changes.
@@ -376,7 +377,7 @@ impl<'a> Executor<'a> {
         hit: &Hit<'_>,
         place: Option<u32>,
     ) -> Result<u64, HitError> {
-        self.context.ceiling_bytes = (!has_room).then(|| self.store.memory.ceiling_bytes());
+        self.context.full = (!has_room).then(|| self.store.memory.full());
         let (locked, context) = self.parts();
         locked.hit(hit, place, context)
     }
@@ -384,12 +385,12 @@ impl<'a> Executor<'a> {
     /// Counts denied hits of a key that is at `place` or does not exist. Returns its place afterwards. In a
     /// full store no key is created.
     pub(super) fn deny(&mut self, hit: &Hit<'_>, mut place: Option<u32>) -> Option<u32> {
-        self.context.ceiling_bytes = self.is_full();
-        if self.context.ceiling_bytes.is_some() && place.is_some() {
+        self.context.full = self.is_full();
+        if self.context.full.is_some() && place.is_some() {
             // The key may grow, so evict others if possible.
             let has_room;
             (has_room, place) = self.room_for((hit.key, hit.hash), place);
-            self.context.ceiling_bytes = self.context.ceiling_bytes.filter(|_| !has_room);
+            self.context.full = self.context.full.filter(|_| !has_room);
         }
         let (locked, context) = self.parts();
         locked.deny(hit, place, context)
@@ -409,7 +410,7 @@ impl<'a> Executor<'a> {
         {
             return Ok(());
         }
-        Err(HitError::OutOfMemory { ceiling_bytes: self.store.memory.ceiling_bytes() })
+        Err(self.store.memory.full().into())
     }
 
     /// Evicts until there is room. This unlocks the shard.

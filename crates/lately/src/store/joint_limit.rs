@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::batch::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit};
+use super::eviction::Full;
 use super::executor::{Executor, Numbers};
 use super::window_limit::{Asked, Change, Effect, decide};
 use super::{check_key, shard_of};
@@ -86,9 +87,9 @@ impl<'a> Locks<'_, 'a> {
         context: &Context<'_>,
     ) -> Result<(), LimitError> {
         for (index, placed) in placed.iter().enumerate() {
-            let room = match (placed.place, context.ceiling_bytes) {
+            let room = match (placed.place, context.full) {
                 (Some(place), _) => self.of(placed).make_room_for(place, cost, context.classes),
-                (None, Some(ceiling_bytes)) => return Err(HitError::OutOfMemory { ceiling_bytes }.into()),
+                (None, Some(full)) => return Err(HitError::from(full).into()),
                 (None, None) if cost > MAX_TOTAL => Err(HitError::Overflow { total: 0, weight: cost }),
                 (None, None) => Ok(()),
             };
@@ -221,12 +222,12 @@ impl<'a> Executor<'a> {
         let (store, now) = (self.store(), self.now());
         others.extend(placed.iter().map(|placed| store.hits_of_others(placed.limit.key, placed.hash, now)));
         indices.extend(placed.iter().map(|placed| shard_of(placed.hash)));
-        let ceiling_bytes = self.lock_all((indices, shards), if counts { first } else { b"" });
+        let full = self.lock_all((indices, shards), if counts { first } else { b"" });
         let mut locks = Locks { shards };
         let memory = &self.store().memory;
         let may_be_fast = !self.is_far_over();
         let context = &mut *self.context_mut();
-        context.ceiling_bytes = ceiling_bytes;
+        context.full = full;
         let is_far_over = counts && memory.is_far_over();
         locks.find_shards(placed);
         if at.is_none()
@@ -265,7 +266,7 @@ impl<'a> Executor<'a> {
         if is_allowed && counts {
             // Check for every error before anything is counted.
             if is_far_over {
-                return Err(HitError::OutOfMemory { ceiling_bytes: memory.ceiling_bytes() }.into());
+                return Err(HitError::from(memory.full()).into());
             }
             locks.make_room(placed, cost, context)?;
         }
@@ -321,11 +322,11 @@ impl<'a> Executor<'a> {
         &mut self,
         (indices, shards): (&mut Vec<usize>, &mut Vec<LockedShard<'a>>),
         keep: &[u8],
-    ) -> Option<u64> {
+    ) -> Option<Full> {
         let has_room = self.is_full().is_none() || !keep.is_empty() && self.make_room(keep);
         self.unlock();
         let (store, now) = (self.store(), self.now());
         lock_in_order(indices, shards, |index| store.lock_at(index, now));
-        (!has_room).then(|| store.memory.ceiling_bytes())
+        (!has_room).then(|| store.memory.full())
     }
 }

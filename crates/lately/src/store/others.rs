@@ -126,7 +126,7 @@ impl Store {
             part.remove(key);
         }
         drop(part);
-        self.memory.change(before, if is_empty { 0 } else { after });
+        self.memory.change_other(before, if is_empty { 0 } else { after });
     }
 
     /// Replaces what is known of a key by what an engine has of it.
@@ -202,7 +202,7 @@ impl Store {
             part.insert(key.into(), held);
         }
         drop(part);
-        self.memory.change(before, after);
+        self.memory.change_other(before, after);
     }
 
     /// How far the messages of an origin were merged: the end of the last one before which none is missing.
@@ -230,7 +230,7 @@ impl Store {
         let before = held.bytes(key);
         held.sum = None;
         let marks = held.cells.delete();
-        self.memory.change(before, held.bytes(key));
+        self.memory.change_other(before, held.bytes(key));
         drop(part);
         let watermarks = others.read();
         marks.into_iter().map(|(cell, id, tally)| (watermarks.origin(id).clone(), cell, tally)).collect()
@@ -249,7 +249,7 @@ impl Store {
             after += if is_kept { held.bytes(key) } else { 0 };
             is_kept
         });
-        self.memory.change(before, after);
+        self.memory.change_other(before, after);
     }
 
     /// The hits of others on a key; `None` when there are none.
@@ -259,7 +259,7 @@ impl Store {
         let held = part.get_mut(key)?;
         let before = held.bytes(key);
         let sum = held.sum(self.settings_of(key), now);
-        self.memory.change(before, held.bytes(key));
+        self.memory.change_other(before, held.bytes(key));
         Some(sum).filter(|sum| !sum.is_empty())
     }
 

@@ -4,6 +4,7 @@
 //! share the tables. A shard that has outgrown its tables publishes new ones, and the old ones are dropped
 //! when no thread reads them.
 
+use std::collections::BTreeSet;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -31,7 +32,7 @@ pub(super) struct Tables {
 pub(super) struct PrefetchTables {
     views: Box<[CacheLine<View>]>,
     /// The shards whose old tables must be dropped, and whether there are any.
-    outdated: Mutex<Vec<usize>>,
+    outdated: Mutex<BTreeSet<usize>>,
     is_outdated: AtomicBool,
 }
 
@@ -96,7 +97,7 @@ impl PrefetchTables {
         // Publish to every copy, even after one has failed.
         let all = published.fold(true, |all, published| all & published);
         if replaces {
-            self.outdated.lock().unwrap_or_else(PoisonError::into_inner).push(shard);
+            self.outdated.lock().unwrap_or_else(PoisonError::into_inner).insert(shard);
             self.is_outdated.store(true, Relaxed);
         }
         all
@@ -108,6 +109,12 @@ impl PrefetchTables {
         if self.is_outdated.load(Relaxed) {
             self.let_go();
         }
+    }
+
+    /// Whether there are no old tables.
+    #[cfg(test)]
+    pub(super) fn is_tidy(&self) -> bool {
+        !self.is_outdated.load(Relaxed)
     }
 
     #[cold]
@@ -213,6 +220,21 @@ mod tests {
         assert_eq!(first.tags.holders(), 1);
         assert!(shared.publish(1, &third));
         assert_eq!(groups(&shared), [None, Some(4)]);
+    }
+
+    /// Symptom: each connection took 8 KiB beside what it holds. Cause: while nobody called `tidy`, a shard that could not
+    /// publish its tables was listed again by each lock. Fix: it is listed once.
+    #[test]
+    fn a_shard_that_publishes_in_vain_is_listed_once() {
+        let shared = PrefetchTables::new(2, 4);
+        let [first, second, third] = [8, 16, 32].map(tables);
+        assert!(shared.publish(1, &first) && shared.publish(1, &second));
+        assert!((0..100).all(|_| !shared.publish(1, &third)));
+        let outdated = || shared.outdated.lock().expect("no panic").len();
+        assert_eq!(outdated(), 1);
+        shared.tidy();
+        assert_eq!(outdated(), 0);
+        assert!(shared.publish(1, &third));
     }
 
     #[test]

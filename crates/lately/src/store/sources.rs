@@ -150,7 +150,9 @@ impl Store {
         mut deltas: Option<&mut DeltaBatch>,
     ) {
         let mut shard = self.lock(SOURCES_SHARD, now);
+        let bytes = shard.sources().bytes();
         let before = shard.set_position(name, position, &mut self.context(deltas.as_deref_mut()));
+        self.memory.note_other(bytes, shard.sources().bytes());
         if let Some(deltas) = deltas {
             deltas.moved.push(before);
         }
@@ -159,7 +161,9 @@ impl Store {
     /// Restores a position of another store, or one that is in the journal already.
     pub(super) fn put_position_back(&self, name: &[u8], position: u64) {
         let (mut shard, mut context) = (self.lock(SOURCES_SHARD, Timestamp::MIN), self.context(None));
+        let bytes = shard.sources().bytes();
         shard.set_position(name, position, &mut context);
+        self.memory.note_other(bytes, shard.sources().bytes());
     }
 
     /// Rolls back the change of a position.
@@ -167,7 +171,10 @@ impl Store {
         if let &Delta::Position { source, .. } = delta
             && let Some(before) = moved.pop()
         {
-            self.lock(SOURCES_SHARD, Timestamp::MIN).take_position_back(source, before);
+            let mut shard = self.lock(SOURCES_SHARD, Timestamp::MIN);
+            let bytes = shard.sources().bytes();
+            shard.take_position_back(source, before);
+            self.memory.note_other(bytes, shard.sources().bytes());
         }
     }
 }

@@ -168,6 +168,27 @@ fn a_key_that_limits_is_never_evicted() {
     assert_eq!(store.limited_until(b"limited", after(minutes(15))), None, "over");
 }
 
+/// Symptom: a process grew by 8 KiB with each charge. Cause: after a charge that evicted keys, shards kept old tables, and
+/// were listed again and again. Fix: a charge and a sweep drop old tables, as a hit does.
+#[test]
+fn charges_and_sweeps_drop_old_tables() {
+    let store = Store::builder().memory_ceiling(2 << 20).build().expect("valid");
+    let fill = || (0..40_000_u32).for_each(|n| assert!(store.hit(&n.to_le_bytes(), START).is_ok()));
+    fill();
+    // Evicts all keys in steps, so that tables shrink several times.
+    (1..=20).for_each(|step| store.charge((step - 1) << 17, step << 17));
+    assert!(store.prefetch_tables.is_tidy() && store.is_empty());
+    store.charge(20 << 17, 0);
+    fill();
+    let later = after(days(1_000));
+    let mut cursor = Cursor::START;
+    for _ in 0..3 {
+        cursor = store.sweep(cursor, 1 << 20, later);
+    }
+    let _ = store.sweep(cursor, 0, later);
+    assert!(store.prefetch_tables.is_tidy() && store.is_empty());
+}
+
 #[test]
 fn when_only_limited_keys_remain_new_keys_are_refused() {
     let store = Store::builder().memory_ceiling(20_000).build().expect("valid");
@@ -180,7 +201,7 @@ fn when_only_limited_keys_remain_new_keys_are_refused() {
         }
         store.limit_until(key.as_bytes(), after(minutes(1)), START, None);
     }
-    assert_eq!(refused, Some(HitError::OutOfMemory { ceiling_bytes: 20_000 }));
+    assert_eq!(refused, Some(HitError::OutOfMemory { ceiling_bytes: 20_000, other_bytes: 0 }));
     assert_eq!(store.hit(b"limited:0", START), Ok(2), "a key that is there is counted on");
     assert_eq!(store.memory().evicted_keys, 0);
     assert!(store.hit(b"new", after(minutes(2))).is_ok(), "room again when limits are over");

@@ -269,13 +269,13 @@ impl Executor<'_> {
         }
         if let Some(until) = effect.lock_until {
             // A key that has no room cannot be locked out, so the request fails.
-            if let (None, Some(ceiling_bytes)) = (place, context.ceiling_bytes) {
-                return Err(HitError::OutOfMemory { ceiling_bytes }.into());
+            if let (None, Some(full)) = (place, context.full) {
+                return Err(HitError::from(full).into());
             }
             locked.limit_until(key, hash, until, context);
         }
         if let (Some(place), Some(denial)) = (place, effect.denial)
-            && (context.ceiling_bytes.is_none() || locked.is_limited_at(place))
+            && (context.full.is_none() || locked.is_limited_at(place))
         {
             locked.set_denial(place, denial, context.classes);
         }

@@ -23,6 +23,8 @@ pub(super) struct Batch {
     /// The input buffer of a connection with a long request, in place of `input`. Such a batch has one part.
     long: Vec<u8>,
     parts: Vec<Part>,
+    /// The parts that have to wait, because the replies of those before them have reached their bound.
+    waiting: Vec<Part>,
     requests: Requests,
     run: Run<'static>,
     output: Vec<u8>,
@@ -50,6 +52,7 @@ impl Batch {
             input: vec![0; BATCH_BYTES + SHORT_BYTES + READ_BYTES],
             long: Vec::new(),
             parts: Vec::new(),
+            waiting: Vec::new(),
             requests: Requests::new(),
             run: Run::default(),
             output: Vec::new(),
@@ -86,6 +89,11 @@ impl Batch {
         connection.discard(&mut self.input[start..], moment)
     }
 
+    /// Whether parts wait until the others were sent.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether it has no parts.
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()
@@ -112,26 +120,32 @@ impl Batch {
         self.output = output;
     }
 
-    /// Empties it and keeps the memory.
+    /// Removes the parts that were answered, and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.parts.clear();
+        self.parts.append(&mut self.waiting);
         self.run.written.clear(KEPT_BYTES);
         self.output.clear();
         self.output.shrink_to(KEPT_BYTES);
     }
 
-    /// Executes the requests and renders the replies.
+    /// Executes the requests and renders the replies. Once the replies reach their bound, the remaining parts wait until
+    /// [`Batch::clear`], so that each connection has its turn in each round.
     pub(super) fn answer(&mut self, connections: &mut Connections, now: Timestamp) {
         let Connections { by_token, service, .. } = connections;
-        let Batch { input, long, parts, requests, run: memory, output } = self;
+        let Batch { input, long, parts, waiting, requests, run: memory, output } = self;
         let input = if long.is_empty() { &input[..] } else { &long[..] };
         requests.clear();
         for part in parts.iter_mut() {
             part.find(input, requests, &mut by_token[part.token]);
         }
         let mut run = std::mem::take(memory).reused();
-        let mut first = 0;
+        let (mut first, mut answered) = (0, 0);
         for part in parts.iter_mut() {
+            if output.len() >= OUTPUT_BYTES {
+                break;
+            }
+            answered += 1;
             let mine = first..part.requests;
             first = mine.end;
             let connection = &mut by_token[part.token];
@@ -155,6 +169,11 @@ impl Batch {
             run.end_connection(output);
         }
         run.finish(service, now, output);
+        for mut part in parts.drain(answered..) {
+            by_token[part.token].args.reset();
+            part.consumed = part.bytes.start;
+            waiting.push(part);
+        }
         parts.iter_mut().zip(run.ends()).for_each(|(part, &end)| part.replies = end);
         *memory = run.reused();
     }

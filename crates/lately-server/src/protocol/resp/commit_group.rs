@@ -66,8 +66,8 @@ impl CommitGroup {
         }
     }
 
-    /// Executes batches until their replies reach the bound, at least one, and sends the replies. Returns the number of
-    /// batches.
+    /// Executes batches until their replies reach the bound, and sends the replies. Returns the number of batches that are
+    /// done. Of one that is not, at least one part is.
     fn run_some(batches: &mut [Batch], connections: &mut Connections, now: Timestamp) -> usize {
         let service = Arc::clone(&connections.service);
         // Held until the changes were committed or rolled back.
@@ -77,6 +77,9 @@ impl CommitGroup {
             batches[count].answer(connections, now);
             bytes += batches[count].output_bytes();
             count += 1;
+            if batches[count - 1].has_waiting() {
+                break;
+            }
         }
         let batches = &mut batches[..count];
         let commit = service.commit(&mut batches.iter_mut().map(Batch::changes).collect::<Vec<_>>());
@@ -84,10 +87,10 @@ impl CommitGroup {
             batches.iter_mut().for_each(|batch| batch.replace(refused));
         }
         drop(entered);
-        for batch in batches {
+        for batch in batches.iter_mut() {
             batch.send(connections, now, &commit);
             batch.clear();
         }
-        count
+        batches.iter().filter(|batch| batch.is_empty()).count()
     }
 }

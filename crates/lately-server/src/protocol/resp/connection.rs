@@ -33,6 +33,8 @@ pub(super) struct Connection {
     pub(super) args: Args,
     /// There may be whole requests in `input`. They are executed before more is read.
     unread: bool,
+    /// Its requests take long: the next ones are executed when it has waited longest.
+    yields: bool,
     incoming: Incoming,
     replies: Replies,
     state: State,
@@ -93,6 +95,8 @@ struct Closing {
 pub(super) enum Task {
     /// Read and execute requests.
     Read,
+    /// Execute more requests that take long.
+    Turn,
     /// Send the rest of the replies.
     Send,
     /// Run the next slice of the long command.
@@ -152,6 +156,7 @@ impl Connection {
             input: Vec::new(),
             args: Args::new(),
             unread: false,
+            yields: false,
             incoming: Incoming::Open,
             replies: Replies::Sent,
             state: State::Open,
@@ -185,7 +190,8 @@ impl Connection {
             (State::Running, Replies::Sent) => (Task::Resume, true),
             (State::Open, Replies::Sent) => {
                 let may_come = self.stream.is_readable() || matches!(self.incoming, Incoming::Last { .. });
-                (Task::Read, self.unread || may_come)
+                let task = if self.unread && self.yields { Task::Turn } else { Task::Read };
+                (task, self.unread || may_come)
             }
             // `settle` closes it.
             (State::Ending { .. }, Replies::Sent) => return None,
@@ -246,8 +252,9 @@ impl Connection {
 
     /// Enters the state that a command requires.
     fn enter(&mut self, flow: Flow) {
+        self.yields = flow == Flow::Yield;
         self.state = match flow {
-            Flow::Continue => State::Open,
+            Flow::Continue | Flow::Yield => State::Open,
             Flow::More => State::Running,
             Flow::Close => State::Ending { stops_server: false },
             Flow::Shutdown => State::Ending { stops_server: true },

@@ -23,7 +23,7 @@ pub(super) struct Connections {
     pub(super) by_token: Slab<Connection>,
     /// Connections to read from or write to.
     list: VecDeque<usize>,
-    /// Connections whose long commands have more slices. A round runs one slice of one of them.
+    /// Connections whose long commands have more slices, or whose requests take long. A round serves one of them.
     running: VecDeque<usize>,
     /// Replies that wait for the disk, oldest first.
     pending: VecDeque<PendingReplies>,
@@ -70,7 +70,7 @@ impl Connections {
     /// Puts a connection on the list for its next task.
     pub(super) fn enlist(&mut self, token: usize) {
         match self.by_token[token].list() {
-            Some(Task::Resume) => self.running.push_back(token),
+            Some(Task::Resume | Task::Turn) => self.running.push_back(token),
             Some(Task::Read | Task::Send | Task::Discard) => self.list.push_back(token),
             None => {}
         }
@@ -98,12 +98,16 @@ impl Connections {
         Some(token)
     }
 
-    /// Runs one slice of the long command that has waited longest.
-    pub(super) fn resume_one(&mut self) {
-        let Some(token) = self.running.pop_front() else { return };
-        let connection = &mut self.by_token[token];
-        connection.unlist();
-        let (pending, result) = connection.resume(token);
+    /// Takes the connection that has waited longest for its turn.
+    pub(super) fn next_running(&mut self) -> Option<usize> {
+        let token = self.running.pop_front()?;
+        self.by_token[token].unlist();
+        Some(token)
+    }
+
+    /// Runs one slice of a long command.
+    pub(super) fn resume(&mut self, token: usize) {
+        let (pending, result) = self.by_token[token].resume(token);
         if let Some(pending) = pending {
             self.hold(pending);
         }

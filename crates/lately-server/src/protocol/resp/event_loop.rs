@@ -143,7 +143,8 @@ impl EventLoop {
         }
     }
 
-    /// Serves each connection with work once, and then runs one slice of one long command.
+    /// Serves each connection with work once, and then one of those whose requests take long: one slice of a command, or
+    /// one turn of requests.
     fn round(&mut self) {
         self.connections.verdicts();
         for _ in 0..self.connections.listed() {
@@ -151,13 +152,21 @@ impl EventLoop {
             self.step(token);
         }
         self.group.run(&mut self.connections);
-        self.connections.resume_one();
+        if let Some(token) = self.connections.next_running() {
+            match self.connections.by_token[token].task() {
+                Some(Task::Resume) => self.connections.resume(token),
+                _ => {
+                    self.step(token);
+                    self.group.run(&mut self.connections);
+                }
+            }
+        }
     }
 
     /// Does the next task of a connection, long commands excepted. Its requests join the commit group.
     fn step(&mut self, token: usize) {
         let Some(task) = self.connections.by_token[token].task() else { return };
-        if matches!(task, Task::Read | Task::Discard) {
+        if matches!(task, Task::Read | Task::Turn | Task::Discard) {
             self.group.make_room(token, &mut self.connections);
         }
         let (connection, moment) = (&mut self.connections.by_token[token], self.connections.moment);
@@ -165,7 +174,7 @@ impl EventLoop {
             Task::Resume => return self.connections.enlist(token),
             Task::Send => connection.send_rest(),
             Task::Discard => self.group.discard(connection, moment),
-            Task::Read => match self.group.take_in(token, connection) {
+            Task::Read | Task::Turn => match self.group.take_in(token, connection) {
                 // It is settled once the group has run.
                 Ok(true) => return,
                 Ok(false) => Ok(()),

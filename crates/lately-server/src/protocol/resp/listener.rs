@@ -47,7 +47,7 @@ impl Resp {
     pub(crate) async fn serve(self) {
         let Resp { listener, mut loops } = self;
         let (service, stopper) = (Arc::clone(&loops.service), loops.stopper.clone());
-        let room = Arc::new(Semaphore::new(service.config.max_clients.min(Semaphore::MAX_PERMITS)));
+        let room = Arc::new(Semaphore::new(service.most_clients().min(Semaphore::MAX_PERMITS)));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted.and_then(|(socket, _)| socket.into_std()),

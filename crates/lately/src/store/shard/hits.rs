@@ -74,8 +74,8 @@ impl Shard {
         let place = match found {
             Some(place) => place,
             None if hit.weight == 0 => return Ok(0),
-            None => match context.ceiling_bytes {
-                Some(ceiling_bytes) => return Err(HitError::OutOfMemory { ceiling_bytes }),
+            None => match context.full {
+                Some(full) => return Err(full.into()),
                 None => self.add_slot(hit.key, hit.hash, class, context),
             },
         };

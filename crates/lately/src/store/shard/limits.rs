@@ -176,11 +176,11 @@ impl Shard {
             return place;
         }
         let place = match place {
-            None if context.ceiling_bytes.is_some() => return None,
+            None if context.full.is_some() => return None,
             None => self.add_slot(hit.key, hit.hash, context.classes.of(hit.key), context),
             // Without room, denied hits are counted only if that takes no memory. The request is denied all
             // the same.
-            Some(place) if context.ceiling_bytes.is_some() => {
+            Some(place) if context.full.is_some() => {
                 let at = hit.at.unwrap_or(self.now);
                 let is_counted = self.slot_mut(place).state.deny_in_place(at, hit.weight);
                 if is_counted {

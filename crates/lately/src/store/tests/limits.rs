@@ -89,7 +89,7 @@ fn lockouts_stay_below_the_ceiling() {
         match store.decide(request, START) {
             Ok(decision) => assert!(!decision.is_allowed()),
             Err(error) => {
-                let full = HitError::OutOfMemory { ceiling_bytes: 100_000 };
+                let full = HitError::OutOfMemory { ceiling_bytes: 100_000, other_bytes: 0 };
                 assert_eq!(error, crate::LimitError::Hit(full));
                 refused += 1;
             }

@@ -226,3 +226,65 @@ fn a_round_runs_one_piece_of_one_long_command() {
     // Two replies make a piece, and some were sent before.
     assert!(pieces.len() > ECHOES && pieces.len() <= 3 * ECHOES / 2, "{}", pieces.len());
 }
+
+/// Sends one `PING` a round until each of these clients has a reply of `whole` bytes. Returns which of them got a part, by
+/// round.
+fn ping_meanwhile(stage: &mut Stage, heavy: &mut [(TcpStream, Vec<u8>)], whole: usize) -> Vec<Vec<usize>> {
+    let mut other = stage.connect();
+    stage.ask(&mut other, "PING\r\n", "+PONG\r\n");
+    let mut rounds = Vec::new();
+    while heavy.iter().any(|(_, replies)| replies.len() < whole) {
+        other.write_all(b"PING\r\n").expect("the system takes it");
+        stage.turn();
+        let mut reply = Vec::new();
+        take(&mut other, &mut reply);
+        assert_eq!(reply, b"+PONG\r\n", "round {}", rounds.len());
+        let grows = |(client, replies): &mut (TcpStream, Vec<u8>)| {
+            let before = replies.len();
+            take(client, replies);
+            replies.len() > before
+        };
+        rounds.push((0..heavy.len()).filter(|&index| grows(&mut heavy[index])).collect());
+    }
+    assert!(heavy.iter().all(|(_, replies)| replies.len() == whole));
+    rounds
+}
+
+/// Symptom: a client that pipelined `CLIENT LIST` let another wait until all were answered. Cause: its replies filled the
+/// batch, the other's request was left for the next round, and there it was behind it again. Fix: what is left of a batch
+/// is executed in the same round.
+#[test]
+fn each_client_has_its_turn_in_each_round() {
+    const REQUESTS: usize = 40;
+    let series = "SERIES k 2000s 1s\r\n";
+    let whole = REQUESTS * ("*2000\r\n".len() + 2_000 * "*2\r\n:1700000000\r\n:0\r\n".len());
+    let mut stage = Stage::new();
+    let mut heavy = [(); 3].map(|()| (stage.connect(), Vec::new()));
+    for (client, _) in &mut heavy {
+        client.write_all(series.repeat(REQUESTS).as_bytes()).expect("the system takes it");
+    }
+    let rounds = ping_meanwhile(&mut stage, &mut heavy, whole);
+    // Two replies pass the bound on the replies of a batch.
+    assert!((REQUESTS / 2 - 2..=REQUESTS).contains(&rounds.len()), "{}", rounds.len());
+}
+
+/// Symptom: pipelines of requests about many windows let others wait for all that was read. Fix: a connection executes
+/// requests of so many arguments, and then one such connection has a turn in each round.
+#[test]
+fn clients_with_heavy_requests_have_turns_one_by_one() {
+    const REQUESTS: usize = 40;
+    let windows: String = (1..=128).map(|seconds| format!(" {seconds}s")).collect();
+    let request = format!("HITS k{windows}\r\n");
+    let whole = REQUESTS * ("*128\r\n".len() + 128 * ":0\r\n".len());
+    let mut stage = Stage::new();
+    let mut heavy = [(); 3].map(|()| (stage.connect(), Vec::new()));
+    for (client, _) in &mut heavy {
+        client.write_all(request.repeat(REQUESTS).as_bytes()).expect("the system takes it");
+    }
+    let rounds = ping_meanwhile(&mut stage, &mut heavy, whole);
+    // The first turns are with the requests of all others.
+    let later = &rounds[3..];
+    assert!(later.iter().all(|grown| grown.len() <= 1), "{rounds:?}");
+    let later: Vec<usize> = later.iter().flatten().copied().collect();
+    assert!(later.windows(2).all(|pair| pair[0] != pair[1]) && later.len() > 6, "{rounds:?}");
+}

@@ -106,7 +106,7 @@ impl Session {
     }
 
     /// Records the last command of this client. Inside `EXEC` that is `exec`, as in Redis.
-    fn asked_for_clients(&self, command: &'static str) {
+    pub(super) fn asked_for_clients(&self, command: &'static str) {
         self.did(Some(if self.executed.is_some() { "exec" } else { command }));
     }
 
@@ -120,10 +120,6 @@ impl Session {
             ClientCommand::Info => {
                 self.asked_for_clients("client|info");
                 reply.verbatim(&(self.client.line(now) + "\n"));
-            }
-            ClientCommand::List(which) => {
-                self.asked_for_clients("client|list");
-                reply.verbatim(&self.service.clients.list(*which, now));
             }
             ClientCommand::SetName(name) => self.about(|about| about.name = text(name), reply),
             ClientCommand::SetLibraryName(name) => self.about(|about| about.lib_name = text(name), reply),
@@ -150,7 +146,7 @@ impl Session {
             ("appendonly", if self.service.has_journal() { "yes" } else { "no" }.to_owned()),
             ("bind", config.resp.ip().to_string()),
             ("databases", "1".to_owned()),
-            ("maxclients", config.max_clients.to_string()),
+            ("maxclients", self.service.most_clients().to_string()),
             ("maxmemory", config.ceiling_bytes.to_string()),
             ("port", config.resp.port().to_string()),
             ("proto-max-bulk-len", lately_resp::limits::MAX_BULK_BYTES.to_string()),

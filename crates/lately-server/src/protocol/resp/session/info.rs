@@ -165,7 +165,7 @@ fn all(service: &Service, now: Timestamp) -> Vec<Section> {
             "Clients",
             vec![
                 field("connected_clients", &service.clients.len()),
-                field("maxclients", &config.max_clients),
+                field("maxclients", &service.most_clients()),
                 // No command blocks.
                 field("blocked_clients", &0),
             ],

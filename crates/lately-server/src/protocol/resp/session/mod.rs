@@ -14,10 +14,10 @@ mod written;
 use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_resp::command::{CommandSpec, spec_of};
+use lately_resp::command::{ClientCommand, CommandSpec, spec_of};
 use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, Selected, texts};
 
-use crate::limits::OUTPUT_BYTES;
+use crate::limits::{LIGHT_ARGUMENTS, OUTPUT_BYTES, TURN_ARGUMENTS};
 use crate::service::access::{Forbidden, Principal};
 use crate::service::clients::{Client, Doing};
 use crate::service::{Service, Stats};
@@ -34,6 +34,8 @@ use written::refuse;
 pub(crate) enum Flow {
     /// Continue with the next request.
     Continue,
+    /// Send the replies, serve other clients, then execute the next requests.
+    Yield,
     /// Send the replies, serve other clients, then call [`Session::resume`].
     More,
     /// Send the replies and close the connection.
@@ -82,7 +84,8 @@ impl Session {
         }
     }
 
-    /// Executes requests of a batch until one changes the [`Flow`] or the replies reach their bound. Requests that can
+    /// Executes requests of a batch until one changes the [`Flow`], the replies reach their bound, or the requests had
+    /// [`TURN_ARGUMENTS`]. Requests that can
     /// be executed together are collected in `run`; all replies are in `out` once the run is finished. `now` is the time
     /// of the batch. Returns the number of requests.
     pub(crate) fn batch<'a>(
@@ -108,10 +111,17 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Ran<'a> {
         let (mut done, mut flow, mut last) = (0, Flow::Continue, None);
+        // An `EXEC` has bounds of its own.
+        let most = if self.executed.is_some() { usize::MAX } else { TURN_ARGUMENTS };
+        let mut arguments = 0;
         while flow == Flow::Continue
             && out.len() < OUTPUT_BYTES
+            && arguments < most
             && let Some(args) = requests.next()
         {
+            if args.len() > LIGHT_ARGUMENTS {
+                arguments += args.len();
+            }
             let target = Target { service: &self.service, now };
             last = Some(args);
             let mut parsed = spec_of(args).and_then(|spec| self.read(spec, args));
@@ -140,6 +150,9 @@ impl Session {
                 }
             };
             done += 1;
+        }
+        if flow == Flow::Continue && arguments >= most {
+            flow = Flow::Yield;
         }
         Ran { done, flow, last }
     }
@@ -218,6 +231,9 @@ impl Session {
                 return self.series(key, (*window, *step), *at, (written, now), out);
             }
             Command::Coolest(coolest) => return self.coolest(coolest, (written, now), out),
+            Command::Client(ClientCommand::List(which)) => {
+                return self.list_clients(*which, (written, now), out);
+            }
             Command::Ingest(stretch) => self.ingest(*stretch, written, now, out),
             Command::Position { source } => self.position(*source, out),
             Command::Delete { keys } => self.delete(*keys, written, now, out),

@@ -1,9 +1,8 @@
-//! Commands that take long, answered a slice at a time: `SERIES`, `SCAN`, `COOLEST … PREFIX`, and those of
-//! many keys. Between two slices other
-//! clients have their turn.
+//! Commands that take long, answered a slice at a time: `SERIES`, `SCAN`, `COOLEST`, `CLIENT LIST`, and those of many keys.
+//! Between two slices other clients have their turn.
 
 use lately::{Span, Timestamp};
-use lately_resp::command::{Among, Coolest, Scan};
+use lately_resp::command::{Among, Coolest, Scan, WhichClients};
 use lately_resp::{CommandError, Encoder, Protocol};
 
 use super::keys::{is_too_long, refuse_pattern};
@@ -11,13 +10,16 @@ use super::long_request::LongRequest;
 use super::written::Written;
 use super::{Flow, Session, integer};
 use crate::service::Service;
-use crate::service::{CoolestWalk, ScanWalk, SeriesWalk, coolest_of};
+use crate::service::clients::ClientsWalk;
+use crate::service::{CoolestWalk, NamedWalk, ScanWalk, SeriesWalk};
 
 /// A slow command that is not finished.
 pub(super) enum Slow {
     Series(SeriesWalk),
     Scan(ScanWalk),
     Coolest(CoolestWalk),
+    Named(NamedWalk),
+    Clients(ClientsWalk),
     Many(LongRequest),
 }
 
@@ -63,6 +65,20 @@ impl Slow {
                 write_rows(&walk.into_rows(), &mut reply);
                 None
             }
+            Slow::Named(mut walk) => {
+                if !walk.step(service, now) {
+                    return Some(Slow::Named(walk));
+                }
+                write_rows(&walk.into_rows(), &mut reply);
+                None
+            }
+            Slow::Clients(mut walk) => {
+                if !walk.step(now) {
+                    return Some(Slow::Clients(walk));
+                }
+                reply.verbatim(walk.text());
+                None
+            }
             Slow::Many(request) => request.step(service, protocol, (written, now), out).map(Slow::Many),
         }
     }
@@ -72,6 +88,8 @@ impl Slow {
         match self {
             Slow::Series(walk) => walk.is_short(),
             Slow::Scan(walk) => walk.is_short(),
+            Slow::Named(walk) => walk.is_short(),
+            Slow::Clients(walk) => walk.is_short(),
             Slow::Coolest(_) | Slow::Many(_) => false,
         }
     }
@@ -82,6 +100,8 @@ impl Slow {
                 Slow::Series(walk) => walk.held_bytes(),
                 Slow::Scan(walk) => walk.held_bytes(),
                 Slow::Coolest(walk) => walk.held_bytes(),
+                Slow::Named(walk) => walk.held_bytes(),
+                Slow::Clients(walk) => walk.held_bytes(),
                 Slow::Many(request) => request.held_bytes(),
             }
     }
@@ -147,17 +167,22 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Flow {
         let &Coolest { count, window, below, among } = coolest;
-        match among {
-            Among::Keys(keys) => {
-                let rows = coolest_of(&self.service, keys.iter(), (count, window, below), now);
-                write_rows(&rows, &mut Encoder::new(out, self.protocol));
-                Flow::Continue
-            }
-            Among::Prefix(prefix) => {
-                let walk = CoolestWalk::new(prefix, count, window, below);
-                self.begin(Slow::Coolest(walk), (written, now), out)
-            }
-        }
+        let slow = match among {
+            Among::Keys(keys) => Slow::Named(NamedWalk::new(keys.iter(), (count, window, below))),
+            Among::Prefix(prefix) => Slow::Coolest(CoolestWalk::new(prefix, count, window, below)),
+        };
+        self.begin(slow, (written, now), out)
+    }
+
+    pub(super) fn list_clients(
+        &mut self,
+        which: WhichClients<'_>,
+        (written, now): (&mut Written, Timestamp),
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        self.asked_for_clients("client|list");
+        let walk = self.service.clients.list(which);
+        self.begin(Slow::Clients(walk), (written, now), out)
     }
 }
 

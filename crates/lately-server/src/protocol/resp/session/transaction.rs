@@ -4,6 +4,7 @@ use lately::Timestamp;
 use lately_resp::command::{CommandFlag, Verb, spec_of};
 use lately_resp::{ArgList, Args, Command, CommandError, Encoder, Limits, Requests, texts, write_request};
 
+use super::slow::Slow;
 use super::{Flow, Parse, Run, Session, Written};
 use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, RUN_OPERATIONS};
 
@@ -89,6 +90,10 @@ impl Session {
     /// Changes are added to `written`. For a client that is gone, only commands that change counts are executed.
     pub(crate) fn resume(&mut self, is_gone: bool, written: &mut Written, out: &mut Vec<u8>) -> Flow {
         if let Some(slow) = self.slow.take().filter(|_| !is_gone) {
+            if matches!(*slow, Slow::Clients(_)) {
+                // Its own line is written in one of the slices.
+                self.asked_for_clients("client|list");
+            }
             self.slow =
                 slow.step(&self.service, self.protocol, (written, self.service.now()), out).map(Box::new);
             let is_done = self.slow.is_none() && self.execution.is_none();
@@ -106,7 +111,7 @@ impl Session {
             return Flow::Continue;
         }
         self.executed = Some(execution.commands);
-        // Commands that end the connection are never queued, so the flow is `Continue`.
+        // Commands that end the connection are never queued, so the flow does not matter.
         let done = if is_gone {
             let mut run = |number| {
                 let one = requests.range(number..number + 1, left);

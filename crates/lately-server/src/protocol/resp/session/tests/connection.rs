@@ -392,3 +392,61 @@ fn commands_for_keys_wait_until_all_is_loaded() {
     assert_eq!(talk.info("loading"), "1");
     talk.check("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |");
 }
+
+/// 600 clients that do nothing.
+fn crowd(talk: &Talk) -> Vec<Arc<crate::service::clients::Client>> {
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    (0..600).map(|_| talk.service.clients.connect(address, address, talk.service.now())).collect()
+}
+
+#[test]
+fn a_long_list_of_clients_is_written_in_slices() {
+    let mut talk = Talk::new();
+    let crowd = crowd(&talk);
+    assert_eq!((talk.first_of("CLIENT LIST"), talk.flow), (String::new(), Flow::More));
+    let mut out = Vec::new();
+    let mut held = Vec::new();
+    while talk.flow == Flow::More {
+        assert!(out.is_empty());
+        held.push(talk.session.held_bytes());
+        talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
+    }
+    assert_eq!(held.len(), 601_usize.div_ceil(crate::limits::CLIENTS_STEP));
+    assert!(
+        held[2] > 2 * crate::limits::CLIENTS_STEP * "id=1 addr= laddr= name= age= idle=".len(),
+        "{held:?}"
+    );
+    assert_eq!(talk.session.held_bytes(), 0);
+    let list = String::from_utf8(out).expect("text");
+    let (head, lines) = list.split_once("\r\n").expect("a bulk string");
+    assert_eq!(head, format!("${}", lines.len() - "\r\n".len()));
+    let lines: Vec<&str> = lines.trim_end().lines().collect();
+    assert_eq!(lines.len(), 601);
+    assert!(lines[0].contains(" cmd=client|list "), "{}", lines[0]);
+    // In a transaction, too, and after the end of some of them.
+    crowd[..100].iter().for_each(|client| talk.service.clients.disconnect(client));
+    assert_eq!(talk.ask("MULTI") + &talk.ask("CLIENT LIST") + &talk.ask("PING"), "+OK|+QUEUED|+QUEUED|");
+    let reply = talk.ask("EXEC");
+    assert!(reply.starts_with("*2|$") && reply.ends_with("|+PONG|"), "{reply:.20}");
+    assert_eq!(reply.matches("laddr=").count(), 501);
+}
+
+#[test]
+fn an_error_about_the_ceiling_names_what_takes_it() {
+    const MIB: usize = 1 << 20;
+    let mut talk = Talk::with(Config { ceiling_bytes: MIB as u64, ..Config::default() });
+    talk.service.charge(0, MIB);
+    let full = "-OOM the memory ceiling of 1048576 bytes is reached, and no key may be evicted: ";
+    let others = "connections, sources, the journal and other nodes take";
+    talk.check("HIT k", &format!("{full}{others} 1048576 bytes|"));
+    talk.service.charge(MIB, MIB / 2);
+    let reply = (0..20_000)
+        .map(|n| talk.ask(&format!("LIMIT k{n} 1 1h LOCKOUT 1d COST 2")))
+        .find(|reply| reply.starts_with('-'));
+    assert_eq!(reply, Some(format!("{full}their limits are in force, and {others} 524288 bytes|")));
+    talk.service.charge(MIB / 2, 0);
+    let reply = (20_000..60_000)
+        .map(|n| talk.ask(&format!("LIMIT k{n} 1 1h LOCKOUT 1d COST 2")))
+        .find(|reply| reply.starts_with('-'));
+    assert_eq!(reply, Some(format!("{full}their limits are in force|")));
+}

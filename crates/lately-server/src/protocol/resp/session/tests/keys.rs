@@ -261,3 +261,23 @@ fn the_first_long_command_runs_at_the_time_of_the_clock() {
     talk.check_all(&[("HITS k0 1m", ":1|"), ("HITS k1999 1m", ":1|")]);
     assert_eq!(talk.info("expired_keys"), "0");
 }
+
+#[test]
+fn the_least_hit_of_many_named_keys_are_found_in_slices() {
+    let mut talk = Talk::new();
+    (0..3_000_u64).filter(|n| *n != 2_500).for_each(|n| _ = talk.ask(&format!("HIT k{n} {}", n % 7 + 1)));
+    let keys: String = (0..3_000).chain([7]).map(|n| format!(" k{n}")).collect();
+    let expected = "*4|*2|$5|k2500|:0|*2|$2|k0|:1|*2|$2|k7|:1|*2|$3|k14|:1|";
+    assert_eq!((talk.first_of(&format!("COOLEST 4{keys}")), talk.flow), (String::new(), Flow::More));
+    assert!(talk.session.held_bytes() > 3_000 * size_of::<Box<[u8]>>());
+    let (mut out, mut slices) = (Vec::new(), 0);
+    while talk.flow == Flow::More {
+        talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
+        slices += 1;
+    }
+    assert_eq!(
+        (barred(&out).as_str(), slices),
+        (expected, 3_000_usize.div_ceil(crate::limits::COOLEST_STEP))
+    );
+    talk.check(&format!("COOLEST 9 BELOW 1{keys}"), "*1|*2|$5|k2500|:0|");
+}
