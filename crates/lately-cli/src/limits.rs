@@ -59,7 +59,7 @@ pub(crate) const FOLLOW_CHECK_BYTES: usize = 1_024;
 /// How long a log that was renamed is read after the last write to it, when another has its name.
 pub(crate) const FORMER_KEPT: Span = minutes(1);
 
-/// Renamed files of one log that are read on.
+/// Renamed files of one log that are read on, by `top` and by `ship`.
 pub(crate) const MAX_FORMER_FILES: usize = 16;
 
 /// Files whose names may change that `top` knows it has read. When there are more, the oldest of those that were renamed is
@@ -91,22 +91,34 @@ pub(crate) const WAITING_EVENTS: usize = 64;
 /// Hits by key and time in a batch of `ship`, after which the next begins.
 pub(crate) const SHIP_BATCH_HITS: usize = 1_000;
 
+/// Bytes of a batch of `ship`, after which the next begins: a server with the smallest ceiling takes so much from one client.
+pub(crate) const SHIP_BATCH_BYTES: usize = 32 << 10;
+
+/// Bytes of a hit in a batch, beside its key.
+pub(crate) const SHIP_HIT_BYTES: usize = 40;
+
 /// How often `ship` looks at its logs.
 pub(crate) const SHIP_EVERY: Duration = Duration::from_millis(200);
+
+/// When `ship` has not looked at a log for longer, files may have come and gone.
+pub(crate) const SHIP_LATE: Span = seconds(5);
 
 /// How long `ship` waits until it tries a server again: at first, and at most.
 pub(crate) const SHIP_RETRY: Duration = Duration::from_millis(100);
 /// See [`SHIP_RETRY`].
 pub(crate) const SHIP_RETRY_MOST: Duration = Duration::from_secs(5);
 
-/// First bytes of a log that may tell it from others.
-pub(crate) const SHIP_HEAD_BYTES: usize = 1_024;
+/// How often at most `ship` reports further hits that were refused, and lines that do not parse.
+pub(crate) const SHIP_REPORT_EVERY: Span = minutes(1);
 
-/// Digits of a line that has a time, at least: `Mar 12 09:00:04` has eight.
+/// First bytes of a log that may tell it from others. A line may be as long.
+pub(crate) const SHIP_HEAD_BYTES: usize = 1 << 20;
+
+/// Digits of a line that has a time in a format of the user's, at least.
 pub(crate) const SHIP_HEAD_DIGITS: usize = 8;
 
-/// Files beside a log that are looked at for lines that were not sent yet, the newest first.
-pub(crate) const MAX_SHIP_SIBLINGS: usize = 16;
+/// The largest position of a source.
+pub(crate) const MAX_POSITION: u64 = i64::MAX.unsigned_abs();
 
 /// Positions in the file of `ship --state`.
 pub(crate) const MAX_SHIP_POSITIONS: usize = 1_000;

@@ -94,7 +94,11 @@ pub(crate) struct LogArgs {
 #[derive(Clone)]
 enum FormatArg {
     Auto,
-    Of(Box<Format>),
+    Of {
+        format: Box<Format>,
+        /// As it was given.
+        text: String,
+    },
 }
 
 impl std::str::FromStr for FormatArg {
@@ -103,7 +107,7 @@ impl std::str::FromStr for FormatArg {
     fn from_str(text: &str) -> Result<FormatArg, lately_logs::SetupError> {
         match text {
             "auto" => Ok(FormatArg::Auto),
-            text => text.parse().map(|format| FormatArg::Of(Box::new(format))),
+            text => Ok(FormatArg::Of { format: Box::new(text.parse()?), text: text.to_owned() }),
         }
     }
 }
@@ -157,7 +161,7 @@ impl LogArgs {
 
     /// A hint about a faster way, if the options have a regular expression.
     fn faster(&self) -> Option<&'static str> {
-        if matches!(&self.format, FormatArg::Of(format) if matches!(**format, Format::Regex(_))) {
+        if matches!(&self.format, FormatArg::Of { format, .. } if matches!(**format, Format::Regex(_))) {
             return Some(
                 r#"an expression that starts with ^ and has \S+ or [^"]* in place of .* is read in one pass; a known format, such as combined, is faster still"#,
             );
@@ -174,6 +178,23 @@ impl LogArgs {
     /// Whether `--key` was given.
     pub(crate) fn names_key(&self) -> bool {
         self.key.is_some()
+    }
+
+    /// What decides which keys a line counts for: the key, the conditions in any order, and a format with fields of its own. Known
+    /// formats are left out, as a log has one of them whether it is named or detected.
+    pub(crate) fn counted(&self, default_key: &Template) -> Vec<String> {
+        let mut filters: Vec<_> = self.filters.iter().map(Filter::to_string).collect();
+        filters.sort_unstable();
+        let format = match &self.format {
+            FormatArg::Of { text, .. } if text.contains(':') => text.clone(),
+            _ => String::new(),
+        };
+        [vec![self.key.as_ref().unwrap_or(default_key).to_string(), format], filters].concat()
+    }
+
+    /// Whether times are read by a format or from fields of the user's.
+    pub(crate) fn has_own_times(&self) -> bool {
+        self.time_format.is_some() || self.time.is_some()
     }
 
     /// Parses the time of an option.
@@ -215,7 +236,7 @@ impl LogArgs {
         Ok(Options {
             format: match &self.format {
                 FormatArg::Auto => None,
-                FormatArg::Of(format) => Some((**format).clone()),
+                FormatArg::Of { format, .. } => Some((**format).clone()),
             },
             key: self.key.clone().unwrap_or_else(|| default_key.clone()),
             time_field: self.time_field.clone(),

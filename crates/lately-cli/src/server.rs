@@ -34,7 +34,7 @@ impl ServerArgs {
 
     /// Whether the address is none.
     pub(crate) fn is_invalid(&self) -> bool {
-        !has_port(&self.address())
+        !is_address(&self.address())
     }
 
     /// The address to connect to without a client in between; checked by connecting.
@@ -83,7 +83,7 @@ impl ServerArgs {
             )
         };
         // Without a port the client would use that of Redis.
-        if !has_port(&address) {
+        if !is_address(&address) {
             return Err(invalid());
         }
         let info = format!("redis://{address}/").into_connection_info().map_err(|_| invalid())?;
@@ -123,6 +123,11 @@ impl Server {
             .recv_timeout(SERVER_TIMEOUT)
             .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
     }
+}
+
+/// Whether it is HOST:PORT. A host with a slash, as in a URL, would be looked up in vain.
+fn is_address(address: &str) -> bool {
+    has_port(address) && !address.contains('/')
 }
 
 fn has_port(address: &str) -> bool {

@@ -5,7 +5,7 @@ use lately::Timestamp;
 use crate::detect::detect;
 use crate::error::{Malformed, ScanError, SetupError};
 use crate::format::Format;
-use crate::joiner::{Joined, Joiner};
+use crate::joiner::{CutLines, Joined, Joiner};
 use crate::limits::{SAMPLE_BYTES, SAMPLE_LINES};
 use crate::lines::Line;
 use crate::options::Options;
@@ -98,6 +98,17 @@ impl<'o> Feed<'o> {
     /// Forgets the start of a line whose other parts will not come.
     pub fn forget_partial(&mut self) {
         self.joiner.forget();
+    }
+
+    /// The lines that the log ends in the middle of so far.
+    #[must_use]
+    pub fn cut_lines(&self) -> CutLines {
+        self.joiner.cut_lines()
+    }
+
+    /// Goes on with the lines that the log before this one ends in the middle of. Comes before the first line.
+    pub fn go_on(&mut self, cut: CutLines) {
+        self.joiner.go_on(cut);
     }
 
     /// Moves the clock that [`crate::Times::now`] set: for a log that is read while it is written.
@@ -262,6 +273,16 @@ mod tests {
         assert_eq!(give(&mut feed, "{\"time\":1710234000,\"ip\":\"b\"}"), 1);
         let scanned = feed.finish(&[], &mut |_| {}).expect("reads");
         assert_eq!((scanned.format, scanned.lines, scanned.malformed_lines()), (Some("json"), 5, 2));
+    }
+
+    #[test]
+    fn the_next_log_goes_on_with_a_line_that_was_cut() {
+        let options = options();
+        let [mut first, mut next, mut alone] = [(); 3].map(|()| Feed::new(&options).expect("reads"));
+        assert_eq!(give(&mut first, "2024-03-12T09:00:04Z stdout P {\"time\":17102"), 0);
+        next.go_on(first.cut_lines());
+        let rest = "2024-03-12T09:00:04Z stdout F 34000,\"ip\":\"a\"}";
+        assert_eq!((give(&mut next, rest), give(&mut alone, rest)), (1, 0));
     }
 
     /// Symptom: a reader that ran for more than a day took the numbers of new lines for no times. Cause: the day from now on

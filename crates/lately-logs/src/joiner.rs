@@ -50,7 +50,7 @@ enum LineEnds {
 }
 
 /// The first parts of a line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct CutLine {
     stream: Vec<u8>,
     number: u64,
@@ -69,6 +69,10 @@ enum Carrier {
     Cri,
     Journald,
 }
+
+/// Lines that a log ends in the middle of. The log that comes after it, as by a rotation, begins with their other parts.
+#[derive(Clone, Default, Debug)]
+pub struct CutLines(Vec<CutLine>);
 
 /// A record that may be a part of a line.
 #[derive(Debug)]
@@ -155,6 +159,16 @@ impl Joiner {
             Some(_) if self.has_fronts || line.get(10) == Some(&b'T') => false,
             _ => self.looks_closely && (CRI.is_match(line) || FRONTED.is_match(line)),
         }
+    }
+
+    /// The lines whose ends have not come.
+    pub(crate) fn cut_lines(&self) -> CutLines {
+        CutLines(self.cut.clone())
+    }
+
+    /// Goes on with lines that were cut before this log began.
+    pub(crate) fn go_on(&mut self, cut: CutLines) {
+        self.cut = cut.0;
     }
 
     /// Takes a record and gives the lines that are whole now.

@@ -52,6 +52,7 @@ pub use feed::Feed;
 pub use fields::FoundAs;
 pub use filter::Filter;
 pub use format::Format;
+pub use joiner::CutLines;
 pub use layout::Layout;
 pub use limit::Limit;
 pub use lines::Line;

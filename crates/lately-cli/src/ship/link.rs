@@ -39,9 +39,17 @@ pub(crate) enum Asked<T> {
 /// Errors that pass: the server loads, another batch of the source is not written yet, or there is no room.
 const PASSING: [&str; 5] = ["LOADING", "TRYAGAIN", "OOM", "MISCONF", "BUSY"];
 
+/// What a server that has as many clients as it takes says to one more.
+const TOO_MANY_CLIENTS: &str = "max number of clients";
+
 impl<'a> Link<'a> {
     pub(crate) fn new(args: &'a ServerArgs, events: Receiver<Event>, stop: Arc<AtomicBool>) -> Link<'a> {
         Link { args, server: None, connection: 0, wait: SHIP_RETRY, told: None, events, stop }
+    }
+
+    /// The number of the last connection; 0 before the first.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection
     }
 
     /// Whether the end was asked for.
@@ -102,8 +110,9 @@ impl<'a> Link<'a> {
                 self.back_off();
                 Asked::Lost
             }
-            Some(_) => Asked::Refused(cause),
-            None => {
+            // The server says so in place of an answer and closes the connection.
+            Some(_) if !cause.contains(TOO_MANY_CLIENTS) => Asked::Refused(cause),
+            _ => {
                 // What comes on it now may be the answer to this command.
                 self.server = None;
                 self.trouble(&format!("lately: {}: {cause}", self.args.address()));

@@ -1,46 +1,72 @@
 //! A log that is sent: the file that has its path, and those that had it before. Each is read to its end, over renames, copies and
 //! compression, because the server knows files by what they begin with.
+//!
+//! The server also has a mark for each log, a time. Files beside the log that it does not know and that were last written up to that
+//! time are not to be sent: they were rotated before the first start, or it has forgotten them. Those that were written later are sent.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use lately::Timestamp;
-use lately_logs::{Options, Scanned};
+use lately_logs::{CutLines, Options, Scanned};
 
 use crate::error::CliError;
-use crate::limits::{FORMER_KEPT, MAX_SHIP_SIBLINGS, SHIP_HEAD_BYTES};
+use crate::limits::{FORMER_KEPT, MAX_FORMER_FILES, SHIP_LATE};
 use crate::live::claims::FileId;
 use crate::log_file;
 use crate::new_file::folder;
 use crate::output;
 use crate::ship::name::Names;
-use crate::ship::part::{Filled, Found, Part, PartError, id_of};
-use crate::ship::sender::{Sender, Sent, unreadable};
+use crate::ship::part::{Filled, Found, Part, PartError, id_of, modified_ns};
+use crate::ship::rotated::is_rotated;
+use crate::ship::sender::{Position, Sender, Sent, unreadable};
+
+/// How logs are read.
+#[derive(Clone, Copy)]
+pub(crate) struct How<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) names: &'a Names,
+    /// Whether times are read by a format or from fields of the user's.
+    pub(crate) has_own_times: bool,
+    /// Whether they are read to their ends once.
+    pub(crate) is_once: bool,
+}
 
 /// A log by its path.
 pub(crate) struct Log<'a> {
     path: &'a Path,
-    /// Its folder, whatever links lead there.
-    folder: PathBuf,
-    options: &'a Options,
-    names: &'a Names,
-    /// Whether it is read to its end once.
-    is_once: bool,
+    how: How<'a>,
+    /// Where the path leads, over links.
+    place: PathBuf,
+    /// The file that has the path is last.
     parts: Vec<Part<'a>>,
     current: Option<FileId>,
-    has_looked: bool,
-    is_done: bool,
+    /// Whether the server had lines of it when it was found.
+    is_current_known: bool,
+    looked_at: Option<Timestamp>,
+    /// The connection on which files beside the log were looked for.
+    looked_on: u64,
+    /// The mark that the server has.
+    mark: Option<u64>,
+    /// The mark once all that the last look found is sent.
+    next_mark: Option<u64>,
+    /// Whether a file could not be read: the mark stays, so that the next start finds it.
+    keeps_mark: bool,
     /// What was in the files that were read to their end.
     scanned: Vec<Scanned>,
     told: Option<String>,
     has_told_format: bool,
     /// Whether a file beside the log could not be opened: it may have got another name at that moment.
     is_to_look_again: bool,
-    /// Compressed files that were read to their end.
-    finished: VecDeque<String>,
+    /// Whether more files wait to be sent than are open at a time.
+    has_waiting: bool,
+    /// Files that are not read again: with `--once` all that were read to their end, else the compressed ones.
+    finished: Vec<(FileId, String)>,
+    has_failed: bool,
 }
 
 /// How a round of a log went.
@@ -58,23 +84,26 @@ pub(crate) enum Round {
 pub(crate) type Taken = Vec<(FileId, String)>;
 
 impl<'a> Log<'a> {
-    pub(crate) fn new(path: &'a Path, options: &'a Options, names: &'a Names, is_once: bool) -> Log<'a> {
-        let beside = folder(path);
+    pub(crate) fn new(path: &'a Path, how: How<'a>) -> Log<'a> {
         Log {
             path,
-            folder: fs::canonicalize(beside).unwrap_or_else(|_| beside.to_owned()),
-            options,
-            names,
-            is_once,
+            how,
+            place: place(path),
             parts: Vec::new(),
             current: None,
-            has_looked: false,
-            is_done: false,
+            is_current_known: false,
+            looked_at: None,
+            looked_on: 0,
+            mark: None,
+            next_mark: None,
+            keeps_mark: false,
             scanned: Vec::new(),
             told: None,
-            has_told_format: options.format.is_some(),
+            has_told_format: how.options.format.is_some(),
             is_to_look_again: false,
-            finished: VecDeque::new(),
+            has_waiting: false,
+            finished: Vec::new(),
+            has_failed: false,
         }
     }
 
@@ -84,12 +113,31 @@ impl<'a> Log<'a> {
 
     /// Whether it was to be read once, and was.
     pub(crate) fn is_done(&self) -> bool {
-        self.is_done
+        self.has_failed
+            || (self.how.is_once && self.looked_at.is_some() && self.parts.is_empty() && !self.has_waiting)
     }
 
-    /// Files it reads.
+    /// Whether it is given up.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Reads it no further.
+    pub(crate) fn give_up(&mut self) {
+        self.has_failed = true;
+        self.scanned.extend(self.parts.drain(..).map(Part::into_scanned));
+    }
+
+    /// Files it reads, and those it is not to read again.
     pub(crate) fn taken(&self) -> impl Iterator<Item = (FileId, String)> {
-        self.parts.iter().map(|part| (part.id, part.source.clone()))
+        let finished = self.finished.iter().filter(|_| self.how.is_once).cloned();
+        self.parts.iter().map(|part| (part.id, part.source.clone())).chain(finished)
+    }
+
+    /// Lines that do not parse so far.
+    pub(crate) fn malformed_lines(&self) -> u64 {
+        let finished = self.scanned.iter().map(Scanned::malformed_lines);
+        finished.chain(self.parts.iter().map(Part::malformed_lines)).sum()
     }
 
     /// What was in its files.
@@ -104,46 +152,56 @@ impl<'a> Log<'a> {
         others: &Taken,
         now: Timestamp,
     ) -> Result<Round, CliError> {
+        if self.is_done() {
+            return Ok(Round::AtEnd);
+        }
         if !self.look(sender, others, now)? {
             return Ok(Round::Stopped);
         }
-        let mut all = Round::AtEnd;
+        let mut all = if self.has_waiting { Round::More } else { Round::AtEnd };
         let mut index = 0;
+        let mut cut = CutLines::default();
         while index < self.parts.len() {
+            let is_current = self.current == Some(self.parts[index].id);
             let part = &mut self.parts[index];
-            let filled = match part.fill(now) {
+            // A line that a container runtime cut ends in the next file.
+            part.go_on(std::mem::take(&mut cut));
+            let filled = match part.fill(sender.prefix.len(), now) {
                 Ok(filled) => filled,
                 // It does not keep the log from being sent.
-                Err(PartError::Read(error)) if !self.is_once && self.current != Some(part.id) => {
+                Err(PartError::Read(error)) if !self.how.is_once && !is_current => {
                     let name = log_file::name(&part.path);
                     output::message(&format_args!("lately: ship: {name}: {error}; its rest is not sent"));
                     self.scanned.push(self.parts.remove(index).into_scanned());
+                    self.keeps_mark = true;
                     continue;
                 }
                 Err(error) => return Err(unreadable(&part.path, error)),
             };
+            cut = part.cut_lines();
             let format = part.format();
             self.tell_format(format);
             let part = &mut self.parts[index];
             match sender.send(part)? {
                 Sent::Done => {}
-                Sent::Restarted => {
-                    all = Round::More;
-                    index += 1;
-                    continue;
-                }
+                Sent::Restarted => return Ok(Round::More),
                 Sent::Stopped => return Ok(Round::Stopped),
             }
             if filled == Filled::More {
-                all = Round::More;
-            } else if self.is_over(index, now) {
+                // The next file comes after all of this one.
+                return Ok(Round::More);
+            }
+            if self.is_over(index, now) {
                 match self.finish(index, sender)? {
                     Sent::Done => continue,
-                    Sent::Restarted => all = Round::More,
+                    Sent::Restarted => return Ok(Round::More),
                     Sent::Stopped => return Ok(Round::Stopped),
                 }
             }
             index += 1;
+        }
+        if !self.set_mark(sender)? {
+            all = Round::Stopped;
         }
         Ok(all)
     }
@@ -153,8 +211,9 @@ impl<'a> Log<'a> {
         let part = &self.parts[index];
         let is_quiet = now.as_millis() - part.quiet_since.as_millis() > FORMER_KEPT.as_millis();
         let is_former = self.current != Some(part.id);
-        self.is_once
+        self.how.is_once
             || part.is_compressed()
+            || (is_former && self.has_waiting)
             || (is_former && is_quiet && (self.current.is_some() || part.is_deleted()))
     }
 
@@ -167,68 +226,59 @@ impl<'a> Log<'a> {
         let sent = sender.send(part)?;
         if sent == Sent::Done {
             let part = self.parts.remove(index);
-            if part.is_compressed() {
-                self.finished.push_back(part.source.clone());
-                if self.finished.len() > MAX_SHIP_SIBLINGS {
-                    self.finished.pop_front();
-                }
+            if part.is_compressed() || self.how.is_once {
+                self.finished.push((part.id, part.source.clone()));
             }
             self.scanned.push(part.into_scanned());
-            self.is_done |= self.is_once;
         }
         Ok(sent)
     }
 
+    /// Moves the mark to the last write of what was found and is sent by now. False when the end was asked for.
+    fn set_mark(&mut self, sender: &mut Sender<'_>) -> Result<bool, CliError> {
+        let is_held = self.keeps_mark || self.has_waiting || self.is_to_look_again;
+        let Some(next) = self.next_mark.filter(|_| !is_held) else { return Ok(true) };
+        let least_ns = u64::try_from(FORMER_KEPT.as_millis()).unwrap_or(0) * 1_000_000;
+        match self.mark {
+            Some(mark) if next >= mark + least_ns => {
+                self.mark = sender.advance(&self.log_source(), mark, next)?;
+                Ok(self.mark.is_some())
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// The name of the mark.
+    fn log_source(&self) -> String {
+        let file_name = self.place.file_name().unwrap_or_default();
+        self.how.names.of_log(folder(&self.place), file_name.as_encoded_bytes())
+    }
+
     /// Finds the file that has the path, and others whose rest was not sent. False when the end was asked for.
     fn look(&mut self, sender: &mut Sender<'_>, others: &Taken, now: Timestamp) -> Result<bool, CliError> {
-        let is_first = !self.has_looked;
         let rewritten = self.drop_rewritten();
-        let mut is_changed = !rewritten.is_empty() || is_first || self.is_to_look_again;
-        let found = match fs::metadata(self.path) {
-            Ok(metadata) if self.parts.iter().any(|part| part.id == id_of(&metadata)) => {
-                is_changed |= self.current != Some(id_of(&metadata));
-                self.current = Some(id_of(&metadata));
-                None
-            }
-            Ok(_) => Some(Found::open(self.path.to_owned(), SHIP_HEAD_BYTES)),
-            Err(error) => Some(Err(error)),
-        };
-        match found {
-            None => self.told = None,
-            Some(Err(error)) => {
-                self.tell(&match error.kind() {
-                    io::ErrorKind::NotFound => "is not there: it is waited for".to_owned(),
-                    _ => error.to_string(),
-                });
-                is_changed |= self.current.take().is_some();
-            }
-            Some(Ok(found)) => {
-                self.told = None;
-                is_changed |= self.current.take().is_some();
-                let is_whole = self.is_once || found.is_compressed;
-                match self.names.of(&self.folder, &found.head, is_whole) {
-                    None => self.is_done |= is_whole,
-                    Some(source) if self.is_taken(others, found.id, &source) => {
-                        if !others.iter().any(|(id, _)| *id == found.id) {
-                            self.tell("begins as another file that is read: it is not read twice");
-                        }
-                        self.is_done |= self.is_once;
-                    }
-                    Some(source) => {
-                        let Some((_, position)) = sender.position(&source)? else { return Ok(false) };
-                        self.current = Some(found.id);
-                        self.add(found, source, position.unwrap_or(0), now)?;
-                        // Others may have had the path since the last look.
-                        is_changed = true;
-                    }
-                }
-            }
+        // Files may have come and gone since.
+        let is_late =
+            self.looked_at.is_none_or(|at| now.as_millis() - at.as_millis() > SHIP_LATE.as_millis());
+        let is_first = self.looked_at.is_none();
+        // A server that was started anew may be further back.
+        let is_other_server = self.looked_on != sender.link.connection();
+        let mut is_changed = !rewritten.is_empty() || is_first || is_other_server;
+        is_changed |= self.is_to_look_again || self.has_waiting;
+        if is_first || !self.how.is_once {
+            let Some(has_found) = self.look_at_path(sender, others, &rewritten, now)? else {
+                return Ok(false);
+            };
+            is_changed |= has_found;
         }
-        self.has_looked = true;
-        if !is_changed || self.is_once {
+        self.looked_at = Some(now);
+        // What comes later is written later. A file may not have been written since it was found.
+        let written = self.parts.iter().filter_map(|part| part.modified_ns().ok()).min();
+        self.next_mark = written.map(|written_ns| written_ns.saturating_sub(1));
+        if !is_changed {
             return Ok(true);
         }
-        let is_there = self.look_beside(sender, others, now)?;
+        let is_there = self.look_beside(sender, others, is_late, now)?;
         if is_there && rewritten.iter().any(|source| self.parts.iter().all(|part| part.source != *source)) {
             let name = log_file::name(self.path);
             output::message(&format_args!(
@@ -238,6 +288,76 @@ impl<'a> Log<'a> {
         Ok(is_there)
     }
 
+    /// Looks which file has the path; gives whether it is another. `None` when the end was asked for.
+    fn look_at_path(
+        &mut self,
+        sender: &mut Sender<'_>,
+        others: &Taken,
+        rewritten: &[String],
+        now: Timestamp,
+    ) -> Result<Option<bool>, CliError> {
+        let found = match fs::metadata(self.path) {
+            Ok(metadata) if self.parts.iter().any(|part| part.id == id_of(&metadata)) => {
+                self.told = None;
+                return Ok(Some(self.current.replace(id_of(&metadata)) != Some(id_of(&metadata))));
+            }
+            Ok(_) => Found::open(self.path.to_owned(), self.how.has_own_times),
+            Err(error) => Err(error),
+        };
+        let was_there = self.current.take().is_some();
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                self.tell(&match error.kind() {
+                    io::ErrorKind::NotFound => " is not there: it is waited for".to_owned(),
+                    _ => format!(": {error}"),
+                });
+                return Ok(Some(was_there));
+            }
+        };
+        self.place = place(self.path);
+        let is_whole = found.is_compressed || (self.how.is_once && !found.head.is_cut());
+        let Some(source) = self.how.names.of(folder(&self.place), &found.head, is_whole) else {
+            if self.how.is_once && found.head.is_cut() {
+                self.tell(": its first line with a time has no end: it is not sent");
+            } else if found.head.has_lines_without_time() {
+                self.tell(" has no line with a time yet: its lines wait");
+            }
+            return Ok(Some(was_there));
+        };
+        if self.is_taken(others, found.id, &source) {
+            if !others.iter().any(|(id, _)| *id == found.id) {
+                self.tell(" begins as another file that is read: its lines are not sent");
+            }
+            return Ok(Some(was_there));
+        }
+        self.told = None;
+        let Some(Position { at, is_of_state, .. }) = sender.position(&source)? else { return Ok(None) };
+        let (position, len) = (at.unwrap_or(0), found.metadata.len());
+        let is_shorter = !found.is_compressed && len < position;
+        if is_shorter && is_of_state {
+            return Err(CliError::new(
+                log_file::name(self.path),
+                format_args!("the file of --state has position {position} for it, and it ends at {len}"),
+                "remove that line to send the file from its start",
+            ));
+        }
+        if found.is_within_line(position) {
+            self.tell(&format!(
+                " was sent up to byte {position}, which is within a line: lines before that are not sent; was it written anew?"
+            ));
+        } else if position > 0 && (is_shorter || rewritten.contains(&source)) {
+            self.tell(&format!(
+                " ends at byte {len} and begins as a file that was sent up to byte {position}: lines before that are not sent"
+            ));
+        }
+        self.current = Some(found.id);
+        self.is_current_known = at.is_some();
+        self.add(found, source, position, now)?;
+        // Others may have had the path since the last look.
+        Ok(Some(true))
+    }
+
     fn is_taken(&self, others: &Taken, id: FileId, source: &str) -> bool {
         others.iter().any(|(other, name)| *other == id || name == source)
             || self.parts.iter().any(|part| part.id == id || part.source == source)
@@ -245,7 +365,7 @@ impl<'a> Log<'a> {
 
     fn add(&mut self, found: Found, source: String, position: u64, now: Timestamp) -> Result<(), CliError> {
         let path = found.path.clone();
-        let part = Part::new(found, source, position, self.options, now);
+        let part = Part::new(found, source, position, self.how.options, now);
         self.parts.push(part.map_err(|error| unreadable(&path, error))?);
         Ok(())
     }
@@ -262,48 +382,80 @@ impl<'a> Log<'a> {
     }
 
     /// Looks for files beside the log that have lines that were not sent: those that the server knows and that are longer by now, and
-    /// those it does not know that were written after one that it knows.
+    /// those it does not know that were written after the mark. The oldest come first; false when the end was asked for.
     fn look_beside(
         &mut self,
         sender: &mut Sender<'_>,
         others: &Taken,
+        is_late: bool,
         now: Timestamp,
     ) -> Result<bool, CliError> {
-        let mut oldest_known: Option<SystemTime> = None;
-        let mut unknown = Vec::new();
-        for found in self.beside(now) {
-            let modified = found.metadata.modified().ok();
+        let Some(position) = sender.position(&self.log_source())? else { return Ok(false) };
+        self.mark = position.at;
+        self.is_to_look_again = false;
+        self.has_waiting = false;
+        let connection = sender.link.connection();
+        if !self.how.is_once && self.looked_on != connection {
+            self.finished.clear();
+        }
+        self.looked_on = connection;
+        let beside = self.beside();
+        let Some(mark) = self.mark else { return self.set_first_mark(&beside, sender) };
+        // Whether a file is there that was sent before.
+        let mut has_known = self.parts.iter().any(|part| match self.current == Some(part.id) {
+            true => self.is_current_known || part.connection != 0,
+            false => !part.is_deleted(),
+        });
+        let mut seen = Vec::new();
+        // The newest of those that have nothing new now.
+        let mut fresh = VecDeque::new();
+        for (modified, _, path) in beside.into_iter().filter(|(_, modified_ns, _)| *modified_ns >= mark) {
+            let Ok(found) = Found::open(path, self.how.has_own_times) else {
+                self.is_to_look_again |= is_fresh(modified, now);
+                self.keeps_mark = true;
+                continue;
+            };
             // Its writer may go on with it for a while.
-            let is_fresh = !found.is_compressed && modified.is_some_and(|modified| is_fresh(modified, now));
-            let Some(source) = self.names.of(&self.folder, &found.head, !is_fresh) else { continue };
+            let is_fresh = !found.is_compressed && is_fresh(modified, now);
+            let Some(source) = self.how.names.of(folder(&self.place), &found.head, !is_fresh) else {
+                continue;
+            };
             if self.is_taken(others, found.id, &source) {
-                // It may have been compressed since.
-                let is_own = self.parts.iter().any(|part| part.id == found.id || part.source == source);
-                if is_own {
-                    oldest_known = oldest_known.into_iter().chain(modified).min();
-                }
+                has_known = true;
                 continue;
             }
-            let Some((_, position)) = sender.position(&source)? else { return Ok(false) };
-            match position {
-                Some(position) => {
-                    oldest_known = oldest_known.into_iter().chain(modified).min();
-                    let is_longer = match found.is_compressed {
-                        true => !self.finished.contains(&source),
-                        false => found.metadata.len() > position,
-                    };
-                    if is_longer || is_fresh {
-                        self.add(found, source, position, now)?;
-                    }
-                }
-                None => unknown.push((modified, found, source)),
+            let Some(Position { at, .. }) = sender.position(&source)? else { return Ok(false) };
+            let is_new = at.is_none() && modified_ns(&found.metadata).is_ok_and(|written| written > mark);
+            has_known |= at.is_some();
+            let is_finished = self.finished.iter().any(|(_, name)| *name == source);
+            let is_longer = match at {
+                None => is_new,
+                Some(_) if found.is_compressed => !is_finished,
+                Some(position) => found.metadata.len() > position,
+            };
+            seen.push(source.clone());
+            if is_longer && self.parts.len() > MAX_FORMER_FILES {
+                self.has_waiting = true;
+            } else if is_longer {
+                self.add(found, source, at.unwrap_or(0), now)?;
+            } else if let Some(position) = at.filter(|_| is_fresh && !self.how.is_once) {
+                fresh.truncate(MAX_FORMER_FILES - 1);
+                fresh.push_front((found, source, position));
             }
         }
-        for (modified, found, source) in unknown {
-            let is_newer = modified.zip(oldest_known).is_some_and(|(modified, known)| modified >= known);
-            if is_newer && !self.is_taken(others, found.id, &source) {
-                self.add(found, source, 0, now)?;
+        for (found, source, position) in fresh {
+            if !self.has_waiting && self.parts.len() <= MAX_FORMER_FILES {
+                self.add(found, source, position, now)?;
             }
+        }
+        if !self.how.is_once {
+            self.finished.retain(|(_, source)| seen.contains(source));
+        }
+        if is_late && !has_known && self.current.is_some() {
+            let name = log_file::name(self.path);
+            output::message(&format_args!(
+                "lately: ship: the file that was {name} and sent last is gone: lines may be missing"
+            ));
         }
         // Older lines are sent first.
         let current = self.current;
@@ -311,33 +463,43 @@ impl<'a> Log<'a> {
         Ok(true)
     }
 
-    /// Files in the folder of the log whose names start with its name, the newest; plain ones first.
-    fn beside(&mut self, now: Timestamp) -> Vec<Found> {
-        let Some(name) = self.path.file_name() else { return Vec::new() };
-        let Ok(entries) = fs::read_dir(folder(self.path)) else { return Vec::new() };
-        let is_beside = |entry: &fs::DirEntry| {
-            let of_entry = entry.file_name();
-            of_entry != name && of_entry.as_encoded_bytes().starts_with(name.as_encoded_bytes())
+    /// At the first start: what is beside the log by now is not to be sent.
+    fn set_first_mark(
+        &mut self,
+        beside: &[(SystemTime, u64, PathBuf)],
+        sender: &mut Sender<'_>,
+    ) -> Result<bool, CliError> {
+        let current = self.parts.iter().find(|part| self.current == Some(part.id) && !part.is_compressed());
+        let Some((part, written_ns)) = current.and_then(|part| Some((part, part.modified_ns().ok()?))) else {
+            return Ok(true);
         };
-        let mut newest: Vec<_> = entries
-            .flatten()
-            .filter(is_beside)
-            .filter_map(|entry| {
-                Some((entry.metadata().ok().filter(fs::Metadata::is_file)?.modified().ok()?, entry.path()))
-            })
-            .collect();
-        newest.sort_unstable_by(|a, b| b.cmp(a));
-        newest.truncate(MAX_SHIP_SIBLINGS);
-        self.is_to_look_again = false;
-        let mut found = Vec::new();
-        for (modified, path) in newest {
-            match Found::open(path, SHIP_HEAD_BYTES) {
-                Ok(opened) => found.push(opened),
-                Err(_) => self.is_to_look_again |= is_fresh(modified, now),
-            }
+        // It was just found.
+        if part.sent > 0 && part.connection == 0 {
+            output::message(&format_args!(
+                "lately: ship: {} begins as a file that was sent under another name: lines up to byte {} are not sent again",
+                log_file::name(self.path),
+                part.sent
+            ));
         }
-        found.sort_by_key(|found| found.is_compressed);
-        found
+        // Its own lines may be sent later.
+        let before_ns = written_ns.saturating_sub(1);
+        let newest = beside.last().map_or(before_ns, |(_, modified_ns, _)| before_ns.min(*modified_ns));
+        self.mark = sender.advance(&self.log_source(), 0, newest)?;
+        Ok(self.mark.is_some())
+    }
+
+    /// Rotated files beside the log, by the time of their last write.
+    fn beside(&self) -> Vec<(SystemTime, u64, PathBuf)> {
+        let Some(log) = self.place.file_name().map(OsStr::as_encoded_bytes) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(folder(&self.place)) else { return Vec::new() };
+        let of_entry = |entry: fs::DirEntry| {
+            let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+            Some((metadata.modified().ok()?, modified_ns(&metadata).ok()?, entry.path()))
+        };
+        let is_rotated = |entry: &fs::DirEntry| is_rotated(entry.file_name().as_encoded_bytes(), log);
+        let mut beside: Vec<_> = entries.flatten().filter(is_rotated).filter_map(of_entry).collect();
+        beside.sort_unstable();
+        beside
     }
 
     fn tell_format(&mut self, format: Option<&str>) {
@@ -350,10 +512,19 @@ impl<'a> Log<'a> {
     /// Reports what is wrong with the file, once until it is over.
     fn tell(&mut self, what: &str) {
         if self.told.as_deref() != Some(what) {
-            output::message(&format_args!("lately: ship: {} {what}", log_file::name(self.path)));
+            output::message(&format_args!("lately: ship: {}{what}", log_file::name(self.path)));
             self.told = Some(what.to_owned());
         }
     }
+}
+
+/// Where a path leads: two that lead to one file have one place.
+fn place(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| {
+        let beside = folder(path);
+        let beside = fs::canonicalize(beside).unwrap_or_else(|_| beside.to_owned());
+        beside.join(path.file_name().unwrap_or_default())
+    })
 }
 
 /// Whether a file was written in the last [`FORMER_KEPT`].

@@ -1,98 +1,92 @@
-//! The name by which the server knows a file. It depends on what the file begins with, and not on the file's own name: so it stays
-//! when the file is renamed, copied or compressed, and is another when a file is written anew.
+//! The names by which the server knows files. A name depends on what is counted and on what the file begins with, and not on the
+//! file's own name: so it stays when the file is renamed, copied or compressed, and is another when the file is written anew, or when
+//! other keys are counted.
 
 use std::fmt::Write;
 use std::path::Path;
 
-use memchr::memchr;
 use sha2::{Digest, Sha256};
 
-use crate::limits::{SHIP_HEAD_BYTES, SHIP_HEAD_DIGITS};
+use crate::ship::head::Head;
 
-/// What tells files of one folder and machine from others.
+/// What tells the files of one folder, one machine and one set of keys from others.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     machine: String,
+    /// What decides which keys a line counts for.
+    counted: Vec<String>,
 }
 
 impl Names {
-    pub(crate) fn new(machine: String) -> Names {
-        Names { machine }
+    pub(crate) fn new(machine: String, counted: Vec<String>) -> Names {
+        Names { machine, counted }
     }
 
-    /// The name of a file in a folder. `first` are its first bytes, as many as there are up to [`SHIP_HEAD_BYTES`]; `is_whole` when no
-    /// more will come. `None` while there are too few to tell it from other files.
-    pub(crate) fn of(&self, folder: &Path, first: &[u8], is_whole: bool) -> Option<String> {
-        let head = head(first, is_whole)?;
+    /// The name of a file in a folder; `is_whole` when no more will come in it. `None` while too little is there to tell it from other
+    /// files.
+    pub(crate) fn of(&self, folder: &Path, head: &Head, is_whole: bool) -> Option<String> {
+        head.bytes(is_whole).map(|bytes| self.name(b"file", folder, bytes))
+    }
+
+    /// The name of what was seen beside a log, by its folder and file name.
+    pub(crate) fn of_log(&self, folder: &Path, file_name: &[u8]) -> String {
+        self.name(b"log", folder, file_name)
+    }
+
+    fn name(&self, kind: &[u8], folder: &Path, what: &[u8]) -> String {
         let mut hash = Sha256::new();
-        for text in [self.machine.as_bytes(), folder.as_os_str().as_encoded_bytes()] {
+        let counted = self.counted.iter().map(String::as_bytes);
+        for text in [kind, self.machine.as_bytes(), folder.as_os_str().as_encoded_bytes(), what]
+            .into_iter()
+            .chain(counted)
+        {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
         }
-        hash.update(head);
         let mut name = String::from("ship:");
         hash.finalize().iter().take(16).for_each(|byte| _ = write!(name, "{byte:02x}"));
-        Some(name)
+        name
     }
-}
-
-/// The bytes up to the end of the first line that has a time, as far as digits tell; a header, such as that of a W3C log, is the same in
-/// many files.
-fn head(first: &[u8], is_whole: bool) -> Option<&[u8]> {
-    let first = &first[..first.len().min(SHIP_HEAD_BYTES)];
-    let mut start = 0;
-    while let Some(at) = memchr(b'\n', &first[start..]) {
-        let line = &first[start..start + at];
-        start += at + 1;
-        if line.iter().filter(|byte| byte.is_ascii_digit()).count() >= SHIP_HEAD_DIGITS {
-            return Some(&first[..start]);
-        }
-    }
-    (first.len() == SHIP_HEAD_BYTES || (is_whole && !first.is_empty())).then_some(first)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn head(text: &str) -> Head {
+        Head::read(text.as_bytes(), false).expect("it is there")
+    }
+
     #[test]
     fn a_file_is_named_by_its_first_line_with_a_time() {
-        let names = Names::new("host".to_owned());
-        let name = |first: &str, is_whole| names.of(Path::new("/var/log"), first.as_bytes(), is_whole);
-        let first = name("10.0.0.1 [12/Mar/2024:09:00:04]\n", false);
+        let names = Names::new("host".to_owned(), vec!["ip".to_owned()]);
+        let name = |first: &str| names.of(Path::new("/var/log"), &head(first), false);
+        let first = name("10.0.0.1 [12/Mar/2024:09:00:04]\n");
         assert!(
             first.as_ref().is_some_and(|name| name.len() == 37 && name.starts_with("ship:")),
             "{first:?}"
         );
-        assert_eq!(name("10.0.0.1 [12/Mar/2024:09:00:04]\nmore\n", false), first);
-        assert_ne!(name("10.0.0.1 [12/Mar/2024:09:00:05]\n", false), first);
-        // Too little is there to tell it from others.
-        for short in [
-            "",
-            "10.0.0.1 [12/Mar/2024:09:00:04]",
-            "#Version: 1.0\n",
-            "#Version: 1.0\n#Fields: a b\n2024-03-1",
-        ] {
-            assert_eq!(name(short, false), None, "{short}");
-        }
-        assert_eq!(name("", true), None);
-        assert!(name("started\n", true).is_some());
-        let header = "#Version: 1.0\n#Fields: a b\n";
-        let named = |time: &str| name(&format!("{header}{time}\n"), false);
-        assert_ne!(named("2024-03-12 09:00:04"), named("2024-03-12 09:00:05"));
-        let long = "x".repeat(SHIP_HEAD_BYTES);
-        assert!(name(&long[1..], false).is_none() && name(&long, false).is_some());
-        assert_eq!(name(&long, false), name(&format!("{long}more"), false));
+        assert_eq!(name("10.0.0.1 [12/Mar/2024:09:00:04]\nmore\n"), first);
+        assert_ne!(name("10.0.0.1 [12/Mar/2024:09:00:05]\n"), first);
+        assert_eq!(name("starting\n"), None);
+        let long = |time: &str| name(&format!("{}{time}\n", "# a banner of many lines\n".repeat(1_000)));
+        assert_ne!(long("2024-03-12 09:00:04"), long("2024-03-12 09:00:05"));
     }
 
     #[test]
-    fn machines_and_folders_have_names_of_their_own() {
-        let line = b"10.0.0.1 [12/Mar/2024:09:00:04]\n";
-        let name =
-            |machine: &str, folder: &str| Names::new(machine.to_owned()).of(Path::new(folder), line, false);
-        assert_ne!(name("a", "/var/log"), name("b", "/var/log"));
-        assert_ne!(name("a", "/var/log"), name("a", "/var/log/nginx"));
-        assert_ne!(name("a/", "var"), name("a", "/var"));
-        assert_eq!(name("a", "/var/log"), name("a", "/var/log"));
+    fn machines_folders_and_keys_have_names_of_their_own() {
+        let head = head("10.0.0.1 [12/Mar/2024:09:00:04]\n");
+        let name = |machine: &str, folder: &str, counted: &[&str]| {
+            let counted = counted.iter().map(|text| (*text).to_owned()).collect();
+            Names::new(machine.to_owned(), counted).of(Path::new(folder), &head, false)
+        };
+        let of_a = name("a", "/var/log", &["", "ip"]);
+        assert_eq!(of_a, name("a", "/var/log", &["", "ip"]));
+        assert_ne!(of_a, name("b", "/var/log", &["", "ip"]));
+        assert_ne!(of_a, name("a", "/var/log/nginx", &["", "ip"]));
+        assert_ne!(name("a/", "var", &[]), name("a", "/var", &[]));
+        for other in [&["web:", "ip"][..], &["", "path"], &["", "ip", "status=5xx"], &["ip", ""]] {
+            assert_ne!(of_a, name("a", "/var/log", other), "{other:?}");
+        }
     }
 }

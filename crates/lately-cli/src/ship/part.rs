@@ -10,15 +10,21 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use lately::Timestamp;
-use lately_logs::{Cutter, Feed, Line, Options, Record, ScanError, Scanned, SetupError};
+use lately_logs::{CutLines, Cutter, Feed, Line, Options, Record, ScanError, Scanned, SetupError};
 use memchr::memchr;
 
-use crate::limits::{FOLLOW_CHECK_BYTES, FOLLOW_POLL_BYTES, SHIP_BATCH_HITS};
+use crate::limits::{
+    FOLLOW_CHECK_BYTES, FOLLOW_POLL_BYTES, MAX_POSITION, SHIP_BATCH_BYTES, SHIP_BATCH_HITS, SHIP_HIT_BYTES,
+};
 use crate::live::claims::FileId;
 use crate::log_file;
+use crate::ship::head::Head;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 256 * 1024;
+
+/// First bytes of a file that tell whether it is compressed.
+const MAGIC_BYTES: usize = 6;
 
 /// A file, and how far it was read and sent.
 pub(crate) struct Part<'o> {
@@ -42,6 +48,7 @@ pub(crate) struct Part<'o> {
 
 /// What is read of a file.
 struct Reading<'o> {
+    options: &'o Options,
     /// `None` for a plain file, which is read at an offset.
     stream: Option<Box<dyn Read>>,
     buffer: Vec<u8>,
@@ -55,13 +62,39 @@ struct Reading<'o> {
     line_end: u64,
     /// Lines that begin before were sent earlier.
     from: u64,
+    /// Zeros at the start are skipped: the hole of a writer that goes on where it was in a truncated file.
+    skips_zeros: bool,
     /// The bytes before `taken`.
     before: Vec<u8>,
     hits: Hits,
 }
 
 /// Hits by key and time in ms.
-type Hits = BTreeMap<(Box<[u8]>, i64), u64>;
+#[derive(Default)]
+struct Hits {
+    counts: BTreeMap<(Box<[u8]>, i64), u64>,
+    key_bytes: usize,
+}
+
+impl Hits {
+    fn add(&mut self, record: &Record<'_>) {
+        let count = self.counts.entry((record.key.into(), record.at.as_millis())).or_insert_with(|| {
+            self.key_bytes += record.key.len();
+            0
+        });
+        *count = count.saturating_add(1);
+    }
+
+    /// Whether they are enough for a batch, with a prefix before each key.
+    fn is_full(&self, prefix_bytes: usize) -> bool {
+        let hits = self.counts.len();
+        hits >= SHIP_BATCH_HITS || self.key_bytes + hits * (SHIP_HIT_BYTES + prefix_bytes) >= SHIP_BATCH_BYTES
+    }
+
+    fn clear(&mut self) {
+        *self = Hits::default();
+    }
+}
 
 /// What was found to be there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,8 +111,6 @@ pub(crate) enum PartError {
     Read(io::Error),
     Scan(ScanError),
     Setup(SetupError),
-    /// The lines that were sent earlier do not tell the format.
-    Format,
 }
 
 impl From<io::Error> for PartError {
@@ -101,8 +132,13 @@ pub(crate) struct Found {
     pub(crate) file: File,
     pub(crate) metadata: Metadata,
     pub(crate) is_compressed: bool,
-    /// Its first bytes.
-    pub(crate) head: Vec<u8>,
+    pub(crate) head: Head,
+}
+
+/// When a file was last written, in ns of Unix time.
+pub(crate) fn modified_ns(metadata: &Metadata) -> io::Result<u64> {
+    let since_epoch = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(u64::try_from(since_epoch.as_nanos()).unwrap_or(MAX_POSITION).min(MAX_POSITION))
 }
 
 pub(crate) fn id_of(metadata: &Metadata) -> FileId {
@@ -110,25 +146,30 @@ pub(crate) fn id_of(metadata: &Metadata) -> FileId {
 }
 
 impl Found {
-    /// Opens a file and reads its first bytes.
-    pub(crate) fn open(path: PathBuf, head_bytes: usize) -> io::Result<Found> {
+    /// Opens a file and reads its head. `has_own_times` when the times are of a format of the user's.
+    pub(crate) fn open(path: PathBuf, has_own_times: bool) -> io::Result<Found> {
         // A pipe would be waited for.
         if !std::fs::metadata(&path)?.is_file() {
             return Err(io::Error::other("is no plain file"));
         }
         let file = File::open(&path)?;
         let metadata = file.metadata()?;
-        let mut head = vec![0; head_bytes];
-        let count = read_at(&file, &mut head, 0)?;
-        head.truncate(count);
-        let is_compressed = log_file::is_compressed(&head);
-        if is_compressed {
-            head.clear();
-            log_file::decompress(Box::new(file.try_clone()?))?
-                .take(head_bytes as u64)
-                .read_to_end(&mut head)?;
-        }
+        let mut magic = [0; MAGIC_BYTES];
+        let count = read_at(&file, &mut magic, 0)?;
+        let is_compressed = log_file::is_compressed(&magic[..count]);
+        let head = Head::read(log_file::decompress(Box::new(file.try_clone()?))?, has_own_times)?;
         Ok(Found { path, id: id_of(&metadata), file, metadata, is_compressed, head })
+    }
+}
+
+impl Found {
+    /// Whether a position is within a line of a plain file. A last line without an end may have been sent.
+    pub(crate) fn is_within_line(&self, position: u64) -> bool {
+        let mut around = [0; 2];
+        !self.is_compressed
+            && position > 0
+            && read_at(&self.file, &mut around, position - 1).is_ok_and(|count| count == 2)
+            && !around.contains(&b'\n')
     }
 }
 
@@ -180,6 +221,31 @@ impl<'o> Part<'o> {
         Ok(())
     }
 
+    /// Goes on with lines that the file before this one ends in the middle of, if nothing was read yet.
+    pub(crate) fn go_on(&mut self, cut: CutLines) {
+        if let Some(feed) = self.reading.feed.as_mut().filter(|_| self.reading.taken == 0) {
+            feed.go_on(cut);
+        }
+    }
+
+    /// The lines that it ends in the middle of so far.
+    pub(crate) fn cut_lines(&self) -> CutLines {
+        self.reading.feed.as_ref().map(Feed::cut_lines).unwrap_or_default()
+    }
+
+    /// Lines that do not parse so far.
+    pub(crate) fn malformed_lines(&self) -> u64 {
+        self.reading
+            .feed
+            .as_ref()
+            .map_or(self.reading.scanned.malformed_lines(), |feed| feed.so_far().malformed_lines())
+    }
+
+    /// When it was last written, in ns of Unix time.
+    pub(crate) fn modified_ns(&self) -> io::Result<u64> {
+        modified_ns(&self.file.metadata()?)
+    }
+
     pub(crate) fn is_compressed(&self) -> bool {
         self.is_compressed
     }
@@ -217,15 +283,15 @@ impl<'o> Part<'o> {
         feed.finish(&[], &mut |_| ()).unwrap_or_default()
     }
 
-    /// Reads on until there are enough hits for a batch, or nothing more is there.
-    pub(crate) fn fill(&mut self, now: Timestamp) -> Result<Filled, PartError> {
+    /// Reads on until there are enough hits for a batch, with a prefix before each key, or nothing more is there.
+    pub(crate) fn fill(&mut self, prefix_bytes: usize, now: Timestamp) -> Result<Filled, PartError> {
         let mut left_bytes = FOLLOW_POLL_BYTES;
         let Part { reading, file, .. } = self;
         if let Some(feed) = &mut reading.feed {
             feed.set_now(now);
         }
         loop {
-            if reading.hits.len() >= SHIP_BATCH_HITS || left_bytes == 0 {
+            if reading.hits.is_full(prefix_bytes) || left_bytes == 0 {
                 return Ok(Filled::More);
             }
             if reading.unread.is_empty() && !reading.read_more(file)? {
@@ -257,7 +323,7 @@ impl<'o> Part<'o> {
 
     /// The hits of the batch: key, time in ms, and how many.
     pub(crate) fn hits(&self) -> impl Iterator<Item = (&[u8], i64, u64)> {
-        self.reading.hits.iter().map(|((key, at_ms), count)| (&**key, *at_ms, *count))
+        self.reading.hits.counts.iter().map(|((key, at_ms), count)| (&**key, *at_ms, *count))
     }
 
     /// The server has the batch.
@@ -282,6 +348,7 @@ impl<'o> Reading<'o> {
             None
         };
         Ok(Reading {
+            options,
             stream,
             buffer: vec![0; READ_BYTES],
             unread: 0..0,
@@ -291,8 +358,9 @@ impl<'o> Reading<'o> {
             taken: 0,
             line_end: 0,
             from,
+            skips_zeros: true,
             before: Vec::new(),
-            hits: Hits::new(),
+            hits: Hits::default(),
         })
     }
 
@@ -319,6 +387,16 @@ impl<'o> Reading<'o> {
             self.pass_sent_lines()?;
         }
         let rest = &self.buffer[self.unread.clone()];
+        if self.skips_zeros {
+            let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+            self.skips_zeros = zeros == rest.len();
+            if zeros > 0 {
+                remember(&mut self.before, &rest[..zeros]);
+                self.unread.start += zeros;
+                self.taken += zeros as u64;
+                return Ok(zeros);
+            }
+        }
         let end = memchr(b'\n', rest);
         let bytes = &rest[..end.map_or(rest.len(), |at| at + 1)];
         let len = bytes.len();
@@ -342,7 +420,13 @@ impl<'o> Reading<'o> {
         self.from = 0;
         let Some(feed) = &mut self.feed else { return Ok(()) };
         feed.tell_early(&mut |_| ())?;
-        if feed.is_waiting() { Err(PartError::Format) } else { Ok(()) }
+        // They were told by lines that are not here, as where a rotation cut a line.
+        if feed.is_waiting() {
+            let cut = feed.cut_lines();
+            *feed = Feed::new(self.options).map_err(PartError::Setup)?;
+            feed.go_on(cut);
+        }
+        Ok(())
     }
 
     /// Takes the lines that wait for the format, if they tell it: the next one may be a while away.
@@ -354,7 +438,7 @@ impl<'o> Reading<'o> {
             self.pass_sent_lines()?;
         }
         let Reading { feed: Some(feed), hits, .. } = self else { return Ok(()) };
-        Ok(feed.tell_early(&mut |record| add(hits, &record))?)
+        Ok(feed.tell_early(&mut |record| hits.add(&record))?)
     }
 
     fn finish(&mut self) -> Result<(), PartError> {
@@ -368,7 +452,7 @@ impl<'o> Reading<'o> {
         feed.forget_partial();
         self.scanned = feed.finish(&[], &mut |record| {
             if !is_sent {
-                add(hits, &record);
+                hits.add(&record);
             }
         })?;
         self.line_end = self.taken;
@@ -379,14 +463,9 @@ impl<'o> Reading<'o> {
 fn take(feed: &mut Feed<'_>, line: Line<'_>, is_sent: bool, hits: &mut Hits) -> Result<(), ScanError> {
     feed.line(line, &mut |record| {
         if !is_sent {
-            add(hits, &record);
+            hits.add(&record);
         }
     })
-}
-
-fn add(hits: &mut Hits, record: &Record<'_>) {
-    let count = hits.entry((record.key.into(), record.at.as_millis())).or_default();
-    *count = count.saturating_add(1);
 }
 
 /// Keeps the last bytes that were read.

@@ -15,11 +15,22 @@ use crate::ship::state::State;
 pub(crate) struct Sender<'a> {
     pub(crate) link: Link<'a>,
     pub(crate) state: State,
-    prefix: &'a str,
+    pub(crate) prefix: &'a str,
     /// Hits that were counted, refused by the server, and not sent because their keys are too long.
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
     pub(crate) too_long: u64,
+}
+
+/// How far a source is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    /// `None` when it is not known.
+    pub(crate) at: Option<u64>,
+    /// Whether the state file says so, because the server does not know.
+    pub(crate) is_of_state: bool,
+    /// The connection on which that was so.
+    connection: u64,
 }
 
 /// What became of a batch.
@@ -38,14 +49,15 @@ impl<'a> Sender<'a> {
         Sender { link, state, prefix, accepted: 0, refused: 0, too_long: 0 }
     }
 
-    /// Asks how far a source is, by the server or else by the state file; gives the connection on which that was so. `None` when
-    /// the end was asked for.
-    pub(crate) fn position(&mut self, source: &str) -> Result<Option<(u64, Option<u64>)>, CliError> {
+    /// Asks how far a source is, by the server or else by the state file. `None` when the end was asked for.
+    pub(crate) fn position(&mut self, source: &str) -> Result<Option<Position>, CliError> {
         loop {
             let Some(connection) = self.link.connect()? else { return Ok(None) };
             match self.link.ask::<Option<u64>>(redis::cmd("INGEST").arg(source)) {
-                Asked::Answer(position) => {
-                    return Ok(Some((connection, position.or_else(|| self.state.get(source)))));
+                Asked::Answer(at) => {
+                    let of_state = if at.is_none() { self.state.get(source) } else { None };
+                    let is_of_state = of_state.is_some();
+                    return Ok(Some(Position { at: at.or(of_state), is_of_state, connection }));
                 }
                 Asked::Refused(cause) => return Err(refused(&cause)),
                 Asked::Lost if self.link.is_to_stop() => return Ok(None),
@@ -54,9 +66,35 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends the batch that a file has, if it has one.
+    /// Moves a source that has no hits on; gives where it is then. `None` when the end was asked for.
+    pub(crate) fn advance(&mut self, source: &str, from: u64, to: u64) -> Result<Option<u64>, CliError> {
+        let mut command = redis::cmd("INGEST");
+        command.arg(source).arg(from).arg(to);
+        loop {
+            let Some(_) = self.link.connect()? else { return Ok(None) };
+            match self.link.ask::<[u64; 3]>(&command) {
+                Asked::Answer([position, ..]) => {
+                    self.state.set(source, position);
+                    return Ok(Some(position));
+                }
+                // The server is elsewhere.
+                Asked::Refused(_) => {
+                    return Ok(self.position(source)?.map(|position| position.at.unwrap_or(0)));
+                }
+                Asked::Lost if self.link.is_to_stop() => return Ok(None),
+                Asked::Lost => {}
+            }
+        }
+    }
+
+    /// Sends the batch that a file has, if it has one. On a new connection the server is asked first how far it is: it may have been started
+    /// anew and be further back.
     pub(crate) fn send(&mut self, part: &mut Part<'_>) -> Result<Sent, CliError> {
-        let Some(to) = part.batch_end() else { return Ok(Sent::Done) };
+        let batch_end = part.batch_end();
+        if batch_end.is_none() && part.connection == self.link.connection() {
+            return Ok(Sent::Done);
+        }
+        let to = batch_end.unwrap_or(part.sent);
         let mut command = redis::cmd("INGEST");
         command.arg(&part.source).arg(part.sent).arg(to);
         let mut too_long = 0;
@@ -72,11 +110,11 @@ impl<'a> Sender<'a> {
         loop {
             let Some(connection) = self.link.connect()? else { return Ok(Sent::Stopped) };
             if part.connection != connection {
-                let Some((connection, position)) = self.position(&part.source)? else {
+                let Some(Position { at, connection, .. }) = self.position(&part.source)? else {
                     return Ok(Sent::Stopped);
                 };
                 part.connection = connection;
-                let position = position.unwrap_or(0);
+                let position = at.unwrap_or(0);
                 if position == to {
                     // The reply was lost: how many of its hits were refused is not known.
                     return Ok(self.done(part, to));
@@ -85,6 +123,9 @@ impl<'a> Sender<'a> {
                     return self.restart(part, position);
                 }
                 continue;
+            }
+            if batch_end.is_none() {
+                return Ok(Sent::Done);
             }
             match self.link.ask::<[u64; 3]>(&command) {
                 Asked::Answer([position, accepted, refused]) if position == to => {
@@ -95,8 +136,10 @@ impl<'a> Sender<'a> {
                 }
                 Asked::Answer([position, ..]) => return self.restart(part, position),
                 Asked::Refused(cause) => {
-                    let Some((_, position)) = self.position(&part.source)? else { return Ok(Sent::Stopped) };
-                    return match position.unwrap_or(0) {
+                    let Some(Position { at, .. }) = self.position(&part.source)? else {
+                        return Ok(Sent::Stopped);
+                    };
+                    return match at.unwrap_or(0) {
                         position if position == part.sent => Err(refused(&cause)),
                         position => self.restart(part, position),
                     };
@@ -130,13 +173,8 @@ fn refused(cause: &str) -> CliError {
 /// The error of a file that cannot be read on.
 pub(crate) fn unreadable(path: &Path, error: PartError) -> CliError {
     match error {
-        PartError::Read(error) => log_file::unreadable(path, &error),
+        PartError::Read(error) => CliError::new(log_file::name(path), error, "its lines so far were sent"),
         PartError::Scan(error) => scan_error("ship", path, &error),
         PartError::Setup(error) => CliError::new("ship", error, setup_hint("ship")),
-        PartError::Format => CliError::new(
-            log_file::name(path),
-            "the lines that were sent do not tell the format",
-            "name it with --format",
-        ),
     }
 }

@@ -1,12 +1,12 @@
 //! The positions that the server confirmed, in a file: for a server that has forgotten them and not the counts.
 
 use std::collections::VecDeque;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::CliError;
-use crate::limits::MAX_SHIP_POSITIONS;
+use crate::limits::{MAX_POSITION, MAX_SHIP_POSITIONS};
 use crate::new_file::NewFile;
 use crate::table::printable_path;
 
@@ -16,23 +16,33 @@ pub(crate) struct State {
     /// The one that changed last is last.
     positions: VecDeque<(String, u64)>,
     is_saved: bool,
+    /// Locked as long as it is open, so that no other process writes the positions.
+    lock: Option<File>,
 }
 
 impl State {
     /// What a file has. One that is not there has nothing yet.
     pub(crate) fn open(path: Option<&Path>) -> Result<State, CliError> {
-        let mut state = State { path: path.map(Path::to_owned), positions: VecDeque::new(), is_saved: true };
+        let positions = VecDeque::new();
+        let mut state = State { path: path.map(Path::to_owned), positions, is_saved: true, lock: None };
         let Some(path) = path else { return Ok(state) };
+        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            return Err(failed(path, "it is no plain file"));
+        }
+        state.lock = Some(lock(path)?);
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(state),
             Err(error) => return Err(failed(path, error)),
         };
-        for line in text.lines() {
-            let entry =
-                line.split_once(' ').and_then(|(source, position)| Some((source, position.parse().ok()?)));
+        for line in text.split_inclusive('\n') {
+            // A line without its end may have a part of the number.
+            let entry = line.strip_suffix('\n').and_then(|line| line.split_once(' '));
+            let entry = entry.and_then(|(source, position)| Some((source, position.parse().ok()?)));
             let (source, position) =
-                entry.ok_or_else(|| failed(path, format!("'{line}' is no source and its position")))?;
+                entry.filter(|(_, position)| *position <= MAX_POSITION).ok_or_else(|| {
+                    failed(path, format!("'{}' is no source and its position", line.trim_end()))
+                })?;
             state.positions.push_back((source.to_owned(), position));
         }
         Ok(state)
@@ -69,6 +79,19 @@ impl State {
     }
 }
 
+/// Locks a file beside the positions, which is not replaced when they are.
+fn lock(path: &Path) -> Result<File, CliError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lock");
+    let file = File::options().write(true).create(true).truncate(false).open(Path::new(&beside));
+    let file = file.map_err(|error| failed(Path::new(&beside), error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(failed(path, "another lately ship has it")),
+        Err(TryLockError::Error(error)) => Err(failed(Path::new(&beside), error)),
+    }
+}
+
 fn failed(path: &Path, cause: impl std::fmt::Display) -> CliError {
     CliError::new(
         printable_path(path),
@@ -89,10 +112,29 @@ mod tests {
         (0..=MAX_SHIP_POSITIONS as u64).for_each(|number| state.set(&format!("s{number}"), number));
         state.set("s1", 7);
         state.save().expect("room");
+        drop(state);
         let state = State::open(Some(&path)).expect("what was written");
         assert_eq!(["s0", "s1", "s2"].map(|source| state.get(source)), [None, Some(7), Some(2)]);
-        fs::write(&path, "s1 seven\n").expect("room");
-        assert!(State::open(Some(&path)).is_err());
+        let error = |path: &Path| State::open(Some(path)).err().expect("it is refused").to_string();
+        assert!(error(&path).contains("another lately ship has it"), "{}", error(&path));
+        drop(state);
+        for (text, named) in [
+            ("s1 seven\n", "'s1 seven'"),
+            ("s1 7\ns2 12", "'s2 12'"),
+            ("s1 9223372036854775808\n", "'s1 9223372036854775808'"),
+            ("s1 -1\n", "'s1 -1'"),
+        ] {
+            fs::write(&path, text).expect("room");
+            assert!(
+                error(&path).contains(&format!("{named} is no source and its position")),
+                "{}",
+                error(&path)
+            );
+        }
+        fs::write(&path, "s1 9223372036854775807\n").expect("room");
+        let most = State::open(Some(&path)).expect("it is one");
+        assert_eq!(most.get("s1"), Some(MAX_POSITION));
+        assert!(error(folder.path()).contains("no plain file"));
         let mut none = State::open(None).expect("no file");
         none.set("s", 1);
         none.save().expect("nothing to write");

@@ -5,13 +5,14 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::{Duration, UNIX_EPOCH};
 
 use flate2::write::GzEncoder;
 use lately::{Clock, SystemClock};
 
 use crate::common::{Run, command, lately, lately_reading};
 use crate::rng::Rng;
-use crate::running::{FREE, Running, becomes, serve, serve_in, start};
+use crate::running::{FREE, Running, becomes, serve, serve_in, serve_with, serve_with_ceiling, start};
 use crate::top::append;
 
 /// Kills for each durability.
@@ -393,4 +394,425 @@ fn dumps_have_the_positions() {
     assert_eq!(second.ask::<[u64; 3]>(&batch), [90, 0, 0]);
     assert_eq!(second.ask::<u64>("HITS a"), 3);
     assert_eq!(second.ask::<Option<u64>>("INGEST other"), None);
+}
+
+/// Logs whose lines have keys of their own, and the server they are sent to.
+struct Ledger {
+    folder: tempfile::TempDir,
+    server: Running,
+    lines: u64,
+}
+
+impl Ledger {
+    fn new() -> Ledger {
+        Ledger::of(serve())
+    }
+
+    fn of(server: Running) -> Ledger {
+        Ledger { folder: tempfile::tempdir().expect("a folder"), server, lines: 0 }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().expect("text").to_owned()
+    }
+
+    /// The next lines.
+    fn next(&mut self, count: u64) -> String {
+        let now = SystemClock::new().now().as_millis() / 1_000;
+        let first = self.lines;
+        self.lines += count;
+        (first..self.lines)
+            .map(|n| format!("{{\"time\":{now},\"ip\":\"l{n}\",\"of\":\"ledger\"}}\n"))
+            .collect()
+    }
+
+    fn append(&mut self, name: &str, count: u64) {
+        let text = self.next(count);
+        append(Path::new(&self.path(name)), &text);
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        fs::rename(self.path(from), self.path(to)).expect("it is there");
+    }
+
+    fn once(&self, args: &[&str]) -> Run {
+        lately(&[&["ship", "--server", &self.server.resp, "--once"], args].concat())
+    }
+
+    /// Sends logs, which has to work out; gives the messages.
+    fn send(&self, args: &[&str]) -> String {
+        let run = self.once(args);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        run.err
+    }
+
+    /// The lines of a range that did not count once, with their hits.
+    fn wrong_of(&self, range: std::ops::Range<u64>) -> Vec<(u64, u64)> {
+        let keys: Vec<String> = range.clone().map(|n| format!("l{n}")).collect();
+        let hits: Vec<u64> = self.server.ask(&format!("MHITS 1d {}", keys.join(" ")));
+        range.zip(hits).filter(|(_, hits)| *hits != 1).collect()
+    }
+
+    fn wrong(&self) -> Vec<(u64, u64)> {
+        self.wrong_of(0..self.lines)
+    }
+}
+
+/// Symptom: after more rotations than files are looked at, none was sent. Cause: those that were looked at did not have the file that
+/// the server knew. Fix: the server has a mark for the log, and what is beside it is sent in turns.
+#[test]
+fn any_number_of_rotations_is_sent() {
+    let mut ledger = Ledger::new();
+    let log = ledger.path("access.log");
+    ledger.append("access.log", 3);
+    let shipping = Shipping::start(&ledger.server.resp, &[&log]);
+    assert!(becomes(|| ledger.wrong().is_empty()));
+    shipping.end();
+    for rotation in 0..40 {
+        ledger.append("access.log", 3);
+        ledger.rename("access.log", &format!("access.log.{rotation}"));
+        ledger.append("access.log", 3);
+    }
+    let shipping = Shipping::start(&ledger.server.resp, &[&log]);
+    assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+    shipping.end();
+    // The one that was sent last is deleted, and one is left that came after it.
+    let known = ledger.lines;
+    ledger.append("access.log", 1);
+    fs::remove_file(&log).expect("it is there");
+    ledger.append("access.log", 2);
+    ledger.rename("access.log", "access.log.40");
+    ledger.append("access.log", 2);
+    for rotation in 0..40 {
+        fs::remove_file(ledger.path(&format!("access.log.{rotation}"))).expect("it is there");
+    }
+    let messages = ledger.send(&[&log]);
+    assert!(messages.contains("sent last is gone: lines may be missing"), "{messages}");
+    assert_eq!(ledger.wrong(), [(known, 0)]);
+    assert!(!ledger.send(&[&log]).contains("gone"));
+}
+
+/// Symptom: logs with the same first kilobyte were one to the server, and the later ones were lost. Cause: the name of a file had no
+/// more than that. Fix: it has all up to the first line with a time, but for zeros.
+#[test]
+fn files_that_begin_alike_are_told_apart() {
+    let mut ledger = Ledger::new();
+    let comments = "# -------------------- JVM option 20240312\n".repeat(80);
+    let banner = "-------------------- JVM option 20240312\n".repeat(40);
+    for (name, start) in [("comments.log", &comments), ("banner.log", &banner)] {
+        let log = ledger.path(name);
+        for rotation in 0..3 {
+            fs::write(&log, start).expect("room");
+            ledger.append(name, 10);
+            ledger.send(&[&log, "--format", "json"]);
+            ledger.rename(name, &format!("{name}.{rotation}"));
+        }
+        assert_eq!(ledger.wrong(), [], "{name}");
+    }
+    // The time comes last in a long line.
+    let log = ledger.path("long.log");
+    for rotation in 0..3 {
+        let (number, now) = (ledger.lines, SystemClock::new().now().as_millis());
+        ledger.lines += 1;
+        let pad = "x".repeat(100_000);
+        fs::write(&log, format!("{{\"pad\":\"{pad}\",\"ip\":\"l{number}\",\"time\":{now}}}\n"))
+            .expect("room");
+        ledger.send(&[&log]);
+        ledger.rename("long.log", &format!("long.log.{rotation}"));
+    }
+    assert_eq!(ledger.wrong(), []);
+}
+
+/// Symptom: a log with a hole at its start was taken for the one before, or its first line was lost. Cause: the zeros were a part of the
+/// name and of the line. Fix: they are skipped.
+#[test]
+fn a_writer_that_leaves_a_hole_loses_nothing() {
+    let mut ledger = Ledger::new();
+    let log = ledger.path("app.log");
+    // Without O_APPEND, as `command > app.log`.
+    let mut writer = File::create(&log).expect("a file");
+    let mut write = |ledger: &mut Ledger| writer.write_all(ledger.next(20).as_bytes()).expect("room");
+    write(&mut ledger);
+    ledger.send(&[&log]);
+    for copy in 0..3 {
+        write(&mut ledger);
+        fs::copy(&log, ledger.path(&format!("app.log.{copy}"))).expect("room");
+        File::options().write(true).open(&log).and_then(|file| file.set_len(0)).expect("truncated");
+        write(&mut ledger);
+        ledger.send(&[&log]);
+    }
+    assert_eq!(ledger.wrong(), []);
+    let shipping = Shipping::start(&ledger.server.resp, &[&log]);
+    for copy in 3..6 {
+        write(&mut ledger);
+        fs::copy(&log, ledger.path(&format!("app.log.{copy}"))).expect("room");
+        File::options().write(true).open(&log).and_then(|file| file.set_len(0)).expect("truncated");
+        write(&mut ledger);
+        assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+    }
+    shipping.end();
+    assert_eq!(ledger.wrong(), []);
+}
+
+/// Symptom: a log that was sent was not sent with another prefix, key or condition. Cause: the server had one position for all. Fix:
+/// what is counted is a part of the name.
+#[test]
+fn other_keys_of_a_log_are_counted_of_their_own() {
+    let mut ledger = Ledger::new();
+    ledger.append("a.log", 10);
+    let log = ledger.path("a.log");
+    let check = |args: &[&str], expected: &str| {
+        let messages = ledger.send(&[&[&log[..]], args].concat());
+        assert!(messages.contains(&format!("lately: ship: {expected} counted\n")), "{args:?}: {messages}");
+    };
+    check(&[], "10 hits");
+    check(&["--prefix", "p:"], "10 hits");
+    check(&["--key", "of"], "10 hits");
+    check(&["--where", "ip=l3"], "1 hit");
+    check(&["--where", "ip=l4"], "1 hit");
+    check(&["--where", "ip=l4", "--where", "of=ledger"], "1 hit");
+    // The same in other words.
+    check(&["--where", "of=ledger", "--where", "ip=l4"], "0 hits");
+    check(&["--key", "ip", "--format", "json", "--since", "1d"], "0 hits");
+    let hits: Vec<u64> = ledger.server.ask("MHITS 1d l3 l4 l5 p:l5 ledger");
+    assert_eq!(hits, [2, 3, 1, 1, 10]);
+}
+
+/// Symptom: files of other logs were sent as rotated ones. Cause: any name that begins with the log's was one. Fix: only numbers, dates
+/// and endings of compression may follow.
+#[test]
+fn other_logs_beside_a_log_are_left_alone() {
+    let mut ledger = Ledger::new();
+    let log = ledger.path("access.log");
+    for turn in 0..3 {
+        let sent = ledger.lines..ledger.lines + 10;
+        ledger.append("access.log", 10);
+        for other in ["access.log.ssl", "access.log-errors", "access.log.grep", "access.log2"] {
+            ledger.append(other, 5);
+        }
+        ledger.send(&[&log]);
+        let others = sent.end..ledger.lines;
+        assert_eq!(ledger.wrong_of(sent), []);
+        assert!(ledger.wrong_of(others.clone()).into_iter().eq(others.map(|line| (line, 0))), "{turn}");
+        ledger.rename("access.log", &format!("access.log.{turn}"));
+    }
+}
+
+/// Symptom: with `--once` the lines between the last run and a rotation were lost. Cause: it looked at no other file. Fix: it does.
+#[test]
+fn once_sends_the_rest_of_rotated_files() {
+    let mut ledger = Ledger::new();
+    let log = ledger.path("a.log");
+    ledger.append("a.log", 10);
+    ledger.rename("a.log", "a.log.0");
+    let earlier = UNIX_EPOCH + Duration::from_secs(1_710_234_000);
+    let rotated = File::options().append(true).open(ledger.path("a.log.0")).expect("it is there");
+    rotated.set_modified(earlier).expect("a time");
+    let before = ledger.lines;
+    ledger.append("a.log", 10);
+    ledger.send(&[&log]);
+    assert_eq!(ledger.wrong().len() as u64, before, "it was rotated before the first run");
+    for rotation in 1..4 {
+        ledger.append("a.log", 10);
+        ledger.rename("a.log", &format!("a.log.{rotation}"));
+        ledger.append("a.log", 10);
+        ledger.rename("a.log", &format!("a.log-2024031{rotation}"));
+        ledger.append("a.log", 10);
+        ledger.send(&[&log]);
+        assert_eq!(ledger.wrong_of(before..ledger.lines), [], "{rotation}");
+    }
+    assert!(ledger.send(&[&log]).contains("lately: ship: 0 hits counted\n"));
+    assert_eq!(ledger.wrong().len() as u64, before);
+}
+
+/// Symptom: a log that was written anew and begins with the same line was skipped in silence. Cause: the server has lines of it. Fix: it
+/// says so.
+#[test]
+fn a_log_that_is_not_the_one_that_was_sent_is_reported() {
+    let mut ledger = Ledger::new();
+    let log = ledger.path("a.log");
+    let first = ledger.next(1);
+    fs::write(&log, &first).expect("room");
+    ledger.append("a.log", 50);
+    let shipping = Shipping::start(&ledger.server.resp, &[&log]);
+    assert!(becomes(|| ledger.wrong().is_empty()));
+    let rest = ledger.next(5);
+    fs::write(&log, format!("{first}{rest}")).expect("room");
+    let mut shipping = shipping;
+    shipping.says("begins as a file that was sent up to byte");
+    shipping.end();
+    let message = "begins as a file that was sent up to byte";
+    let messages = ledger.send(&[&log]);
+    assert_eq!(messages.matches(message).count(), 1, "{messages}");
+    append(Path::new(&log), &"x".repeat(10_000));
+    let messages = ledger.send(&[&log]);
+    assert!(messages.contains("which is within a line: lines before that are not sent"), "{messages}");
+    // Under a new name, the rest of it is sent.
+    let other = ledger.next(1);
+    fs::write(ledger.path("b.log"), &other).expect("room");
+    ledger.send(&[&ledger.path("b.log")]);
+    ledger.rename("b.log", "c.log");
+    ledger.append("c.log", 2);
+    let messages = ledger.send(&[&ledger.path("c.log")]);
+    assert!(
+        messages.contains("begins as a file that was sent under another name: lines up to byte"),
+        "{messages}"
+    );
+    assert!(messages.contains("lately: ship: 2 hits counted\n"), "{messages}");
+}
+
+/// Symptom: with a small ceiling nothing was ever sent. Cause: a batch was more than the server takes from a client. Fix: batches are
+/// bounded by their bytes.
+#[test]
+fn batches_fit_the_smallest_server() {
+    let (server, _config) = serve_with_ceiling(1 << 20);
+    let ledger = Ledger::of(server);
+    let log = ledger.path("a.log");
+    let now = SystemClock::new().now().as_millis();
+    let key = "k".repeat(300);
+    let text: String = (0..1_500).map(|n| format!("{{\"time\":{now},\"ip\":\"{key}{n}\"}}\n")).collect();
+    fs::write(&log, text).expect("room");
+    let messages = ledger.send(&[&log, "--prefix", &"p".repeat(100)]);
+    assert!(messages.contains("lately: ship: 1500 hits counted\n"), "{messages}");
+}
+
+/// Symptom: `ship` ended when the server had as many clients as it takes. Cause: it took that for a refusal of its batch. Fix: it tries
+/// again.
+#[test]
+fn a_server_without_room_for_a_client_is_tried_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("lately.toml");
+    fs::write(&config, "[server]\nmax_clients = 1\n").expect("room");
+    let mut ledger = Ledger::of(serve_with(&["--config", config.to_str().expect("text")]));
+    let held = ledger.server.connect();
+    ledger.append("a.log", 10);
+    let mut shipping = Shipping::start(&ledger.server.resp, &[&ledger.path("a.log")]);
+    shipping.says("max number of clients reached; it is tried again");
+    drop(held);
+    shipping.says("the server takes lines again");
+    let messages = shipping.end();
+    assert!(messages.contains("lately: ship: 10 hits counted\n"), "{messages}");
+}
+
+/// Symptom: a position of the state file beyond the end of a log skipped all its lines. Cause: it was taken as it stood. Fix: it is
+/// refused by name.
+#[test]
+fn a_state_beyond_the_end_of_a_log_is_refused() {
+    let mut ledger = Ledger::new();
+    let (log, state) = (ledger.path("a.log"), ledger.path("state"));
+    ledger.append("a.log", 10);
+    ledger.send(&[&log, "--state", &state]);
+    let len = fs::metadata(&log).expect("it is there").len().to_string();
+    let text = fs::read_to_string(&state).expect("it was written");
+    assert!(text.contains(&format!(" {len}\n")), "{text}");
+    fs::write(&state, text.replace(&format!(" {len}\n"), " 999999999\n")).expect("room");
+    ledger.server = serve();
+    let run = ledger.once(&[&log, "--state", &state]);
+    assert_eq!(run.code, Some(2), "{}", run.err);
+    let expected = format!("the file of --state has position 999999999 for it, and it ends at {len}");
+    assert!(run.err.contains(&expected), "{}", run.err);
+}
+
+/// Symptom: a line that a container runtime cut was lost when its parts were in two files. Cause: each file was read alone. Fix: the next
+/// one goes on with it.
+#[test]
+fn a_line_that_a_rotation_cuts_is_joined() {
+    let mut ledger = Ledger::new();
+    let log = ledger.path("c.log");
+    let cri = |tag: &str, text: &str| {
+        let at = "2026-01-01T00:00:00.000000000Z";
+        append(Path::new(&log), &format!("{at} stdout {tag} {text}\n"));
+    };
+    let halves = |line: &str| (line[..20].to_owned(), line[20..].trim_end().to_owned());
+    cri("F", ledger.next(1).trim_end());
+    let shipping = Shipping::start(&ledger.server.resp, &[&log]);
+    assert!(becomes(|| ledger.wrong().is_empty()));
+    let (start, end) = halves(&ledger.next(1));
+    cri("P", &start);
+    ledger.rename("c.log", "c.log.1");
+    cri("F", &end);
+    assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+    shipping.end();
+    let (start, end) = halves(&ledger.next(1));
+    cri("P", &start);
+    ledger.rename("c.log", "c.log.2");
+    cri("F", &end);
+    ledger.send(&[&log]);
+    assert_eq!(ledger.wrong(), []);
+}
+
+/// Symptom: when the server came back from an older dump, the rest of a renamed file was missing until `ship` was started again. Cause: it
+/// looked beside the log after rotations only. Fix: it does for each new connection.
+#[test]
+fn an_older_server_gets_all_that_it_lacks() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut ledger = Ledger::of(serve_in(data.path(), &[]));
+    let (log, dump) = (ledger.path("a.log"), ledger.path("dump"));
+    ledger.append("a.log", 10);
+    let shipping = Shipping::start(&ledger.server.resp, &[&log]);
+    assert!(becomes(|| ledger.wrong().is_empty()));
+    let run = lately(&["dump", "-o", &dump, "--server", &ledger.server.resp]);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    ledger.append("a.log", 10);
+    assert!(becomes(|| ledger.wrong().is_empty()));
+    ledger.rename("a.log", "a.log.1");
+    ledger.append("a.log", 10);
+    assert!(becomes(|| ledger.wrong().is_empty()));
+    let older = tempfile::tempdir().expect("a folder");
+    let folder = older.path().join("data");
+    let folder = folder.to_str().expect("text");
+    let run = lately(&["restore", "--data", folder, &dump]);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    let address = ledger.server.resp.clone();
+    ledger.server.signal("KILL");
+    let restart = ["serve", "--resp", &address, "--http", "127.0.0.1:0", "--data", folder];
+    drop(std::mem::replace(&mut ledger.server, serve()));
+    ledger.server = start(&restart).loaded();
+    ledger.append("a.log", 10);
+    assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+    shipping.end();
+}
+
+/// What cannot be counted is reported at once, and one log that cannot be read does not end the others.
+#[test]
+fn what_is_not_counted_is_reported_at_once() {
+    let mut ledger = Ledger::new();
+    let (good, bad, same) = (ledger.path("good.log"), ledger.path("bad.log"), ledger.path("same.log"));
+    ledger.append("good.log", 10);
+    fs::copy(&good, &same).expect("room");
+    fs::write(&bad, "{\"time\":1710234000}\n").expect("room");
+    let strict = ["--format", "json", "--key", "ip"];
+    let mut shipping = Shipping::start(&ledger.server.resp, &[&[&good[..], &same], &strict[..]].concat());
+    shipping.says("same.log begins as another file that is read: its lines are not sent");
+    assert!(becomes(|| ledger.wrong().is_empty()));
+    append(Path::new(&good), "{\"time\":1710234000,\"ip\":\"old\"}\n");
+    shipping.says("lately: ship: 1 hit refused: older than the server keeps, or ahead of its clock");
+    shipping.end();
+    // A log of no known format ends alone.
+    let junk = ledger.path("junk.log");
+    fs::write(&junk, "at 10:00:00 something\n".repeat(200)).expect("room");
+    let mut shipping = Shipping::start(&ledger.server.resp, &[&junk, &good]);
+    shipping.says("junk.log: ");
+    ledger.append("good.log", 5);
+    assert!(becomes(|| ledger.wrong().is_empty()));
+    drop(shipping);
+    let run = ledger.once(&[&junk, &good]);
+    assert_eq!(run.code, Some(2), "{}", run.err);
+    assert!(run.err.contains("lately: ship: 1 of 2 logs were not read to their end"), "{}", run.err);
+    for address in ["http://127.0.0.1:7379", "redis://127.0.0.1:7379"] {
+        let run = lately(&["ship", "--server", address, &good]);
+        assert!(run.code == Some(2) && run.err.contains("invalid address"), "{}", run.err);
+    }
+    // Half a first line would be another one later.
+    let half = ledger.path("half.log");
+    fs::write(&half, "{\"time\":1710234000,\"i").expect("room");
+    let messages = ledger.send(&[&half]);
+    assert!(
+        messages.contains("half.log: its first line with a time has no end: it is not sent"),
+        "{messages}"
+    );
+    let run = ledger.once(&["missing.log"]);
+    assert!(run.err.contains("hint: give the path of a log that this user may read"), "{}", run.err);
+    let run = lately(&["ship", "--help"]);
+    assert!(!run.out.contains("- is standard input"), "{}", run.out);
 }
